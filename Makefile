@@ -1,0 +1,67 @@
+# make test    a virtual environment, a RabbitMQ, every test        make test ALL=1    on RabbitMQ 3.10, 4.0 and 4.3
+# make demo    watch letters die and come back                      make demo SECONDS=20
+# make lint    what CI checks beside the tests                      make help          the rest
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+ARGS   ?=
+
+# bash has a SECONDS of its own: only one that was typed after `make` counts
+ifeq ($(origin SECONDS),command line)
+demo_options := --seconds $(SECONDS)
+endif
+
+ifdef ALL
+versions := 3.10 4.0 4.3
+comma    := ,
+none     :=
+space    := $(none) $(none)
+named    := DLX_ROUTER_TEST_BROKERS=$(subst $(space),$(comma),$(versions))
+else
+versions := any
+endif
+
+.PHONY: test demo lint bench brokers constraints test-clean clean help
+.DEFAULT_GOAL := help
+
+test: $(READY)  ## run the tests; ALL=1: on every version of RabbitMQ; ARGS="-k name": options for pytest
+	$(BIN)/python tools/brokers.py fetch $(versions)
+	$(named) $(BIN)/python -m pytest $(ARGS)
+
+demo: $(READY)  ## a broker, a failing consumer and the router; SECONDS=20 ends it by itself
+	$(BIN)/python tools/brokers.py fetch any
+	$(BIN)/python tools/demo.py $(demo_options)
+
+lint: $(READY)  ## ruff, mypy --strict, the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+
+bench: $(READY)  ## measure against shovels and aio-pika; writes build/bench.json
+	$(BIN)/python tools/brokers.py fetch
+	$(BIN)/python tools/bench.py $(ARGS)
+
+brokers: $(READY)  ## have RabbitMQ 3.10, 4.0 and 4.3 here (root on Debian)
+	$(BIN)/python tools/brokers.py fetch
+
+constraints: $(READY)  ## the newest versions that fit together → constraints.txt
+	$(BIN)/python tools/constraints.py
+
+test-clean: $(READY)  ## what is committed, on a freshly unpacked Debian 12: the two README commands (root on Debian)
+	$(BIN)/python tools/clean_machine.py
+
+clean:  ## remove what make made (the brokers stay: tools/brokers.py status says where)
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+
+help:  ## this list
+	@awk -F':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml constraints.txt dlx_router/__init__.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dlx-router needs Python 3.11 or newer (PYTHON=...)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || sh tools/install_venv.sh $(PYTHON)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@

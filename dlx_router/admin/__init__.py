@@ -1,0 +1,1 @@
+"""What Kubernetes and people ask over HTTP."""

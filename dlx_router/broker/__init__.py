@@ -1,0 +1,1 @@
+"""The only package of the router that opens a socket to RabbitMQ."""

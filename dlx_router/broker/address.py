@@ -1,0 +1,38 @@
+"""Where a broker is, and how to prove who we are. The password never appears in a repr."""
+
+import ssl
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One node of the broker."""
+
+    name: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """User, password and vhost of one link."""
+
+    user: str
+    password: str = field(repr=False)
+    vhost: str = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """TLS as the settings say; `server_name` None checks the host that was dialled."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = field(default=None, repr=False)
+    server_name: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """A context that verifies the peer; built anew at each connect, so that renewed certificates are read."""
+        context = ssl.create_default_context(cafile=self.ca)
+        if self.cert:
+            context.load_cert_chain(self.cert, self.key)
+        return context

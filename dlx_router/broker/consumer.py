@@ -1,0 +1,91 @@
+"""A consuming channel: hands over deliveries, turns settled ones into few acks, and counts what it gives back."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pamqp import commands
+
+from dlx_router.broker.link import Link, LinkError
+from dlx_router.core.settlement import Acks
+from dlx_router.wire import frames
+
+
+class Consumer:
+    """Consumes one queue. `sink(delivery, self)` is called for each delivery; `on_lost(self, error, unsettled)` once."""
+
+    def __init__(
+        self, link: Link, queue: str, prefetch: int, *,
+        sink: Callable[[Any, "Consumer"], None], on_lost: Callable[["Consumer", Exception, int], None],
+    ) -> None:
+        self.queue = queue
+        self._link = link
+        self._prefetch = prefetch
+        self._sink = sink
+        self._on_lost = on_lost
+        self._acks = Acks()
+        self._channel = 0
+        self._tag = "dlx-router"
+
+    def __len__(self) -> int:
+        return len(self._acks)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether deliveries can still be settled."""
+        return self._channel > 0
+
+    async def start(self) -> None:
+        """Open a channel and consume. Global QoS is denied from 4.3 on, so the prefetch is per consumer."""
+        self._channel = await self._link.open_channel(self)
+        await self._link.rpc(self._channel, commands.Basic.Qos(0, self._prefetch, False))  # noqa: FBT003 - AMQP order
+        await self._link.rpc(self._channel, frames.lenient(commands.Basic.Consume)(queue=self.queue, consumer_tag=self._tag))
+
+    def cancel(self) -> None:
+        """No more deliveries soon; those here can still be settled. No answer is waited for: the socket may be paused."""
+        if self._channel and self._link.is_open:
+            self._link.send(frames.method(self._channel, commands.Basic.Cancel(self._tag, nowait=True)))
+
+    def on_event(self, event: Any) -> None:
+        """A delivery, or the server's cancel (the queue is gone)."""
+        if event.__class__ is frames.Delivery:
+            self._acks.delivered(event.tag)
+            self._sink(event, self)
+        elif event.__class__ is frames.Cancelled:
+            self._link.drop_channel(self._channel)  # what was not settled goes back, where there is still a queue
+            self.on_closed(LinkError(f"the broker cancelled the consumer of {self.queue}: is the queue deleted?"))
+
+    def settle(self, tag: int) -> bool:
+        """Ack at the next flush; False where the delivery is no longer ours."""
+        if not self._channel:
+            return False
+        self._acks.settle(tag)
+        return True
+
+    def reject(self, tag: int, *, requeue: bool) -> bool:
+        """Reject now. Without requeue the broker moves it by the queue's own DLX, without a size check."""
+        if not self._channel:
+            return False
+        self.flush()
+        self._acks.gone(tag)
+        self._link.send(frames.reject(self._channel, tag, requeue))
+        return True
+
+    def flush(self) -> None:
+        """Send the acks of all that was settled since the last flush."""
+        if self._channel:
+            for tag, multiple in self._acks.flush():
+                self._link.send(frames.ack(self._channel, tag, multiple))
+
+    def on_closed(self, error: Exception) -> None:
+        """The channel is gone: the broker gives the unsettled to somebody else."""
+        channel, self._channel = self._channel, 0
+        unsettled, self._acks = len(self._acks), Acks()
+        if channel:
+            self._on_lost(self, error, unsettled)
+
+    async def close(self) -> None:
+        """Close the channel; the unsettled go back."""
+        channel = self._channel
+        self.on_closed(LinkError("closed by us"))
+        if channel and self._link.is_open:
+            await self._link.close_channel(channel)

@@ -1,0 +1,315 @@
+"""One AMQP 0-9-1 connection: handshake, heartbeats, channels, and bytes in as few writes as possible.
+
+A read is parsed whole, its events go to the channels' handlers, and what they wrote leaves in one write. Only the
+owner pauses reading; the link itself never buffers letters. Source: AMQP 0-9-1 §2.2, §4.2; RabbitMQ extensions
+(connection.blocked, consumer_cancel_notify).
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, Protocol, cast
+
+from pamqp import commands
+
+from dlx_router import __version__
+from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.wire import frames
+from dlx_router.wire.table import TableError
+
+FRAME_MAX = 131_072
+
+
+class LinkError(Exception):
+    """The connection is gone or could not be made; says where, why and what the broker said."""
+
+
+class ChannelClosed(Exception):  # noqa: N818 - the name says the event, as AMQP does
+    """The broker closed the channel; `code` as in AMQP (404, 403, 406, …)."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code} {text}")
+        self.code = code
+        self.text = text
+
+
+class Handler(Protocol):
+    """What a channel's owner does with its events; all calls are made inside the read that brought them."""
+
+    def on_event(self, event: Any) -> None:
+        """A delivery, confirm, return or cancel of this channel."""
+
+    def on_closed(self, error: Exception) -> None:
+        """The channel or the whole link is gone; called once."""
+
+
+class _Deaf:
+    """For a channel that is being closed: what still comes is for nobody."""
+
+    def on_event(self, event: Any) -> None:
+        pass
+
+    def on_closed(self, error: Exception) -> None:
+        pass
+
+
+_DEAF: Final = _Deaf()
+
+
+class Link(asyncio.Protocol):
+    """A connected link. Made by `open_link`; `closed` resolves to the error that ended it."""
+
+    def __init__(self, login: Login, host: Host, heartbeat: int, name: str) -> None:
+        loop = asyncio.get_running_loop()
+        self.host = host
+        self.server: dict[str, Any] = {}
+        self.frame_max = FRAME_MAX
+        self.blocked = False
+        self.on_blocked: Callable[[bool, str], None] = lambda _blocked, _reason: None
+        self.on_batch: Callable[[], None] = lambda: None
+        self.closed: asyncio.Future[Exception] = loop.create_future()
+        self.user = login.user
+        self._login = login
+        self._heartbeat = heartbeat
+        self._name = name
+        self._loop = loop
+        self._parser = frames.Parser()
+        self._out: list[bytes] = []
+        self._transport: asyncio.Transport | None = None
+        self._handlers: dict[int, Handler] = {}
+        # The broker may speak before `negotiate` runs, so the first answer has a place from the beginning.
+        self._start: asyncio.Future[Any] = loop.create_future()
+        self._waiting: dict[int, asyncio.Future[Any]] = {0: self._start}
+        self._channel_max = 2047
+        self._heard = self._spoke = loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._flushing = False
+        self._paused = False
+
+    # -- the socket ---------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say hello."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one, but does not inherit
+        self._transport.set_write_buffer_limits(high=8 << 20)
+        self._transport.write(b"AMQP\x00\x00\x09\x01")
+
+    def data_received(self, data: bytes) -> None:
+        """Parse the whole read, hand out its events, write once."""
+        self._heard = self._loop.time()
+        self._flushing = True
+        try:
+            handlers = self._handlers
+            for event in self._parser.feed(data):
+                handler = handlers.get(event.channel)
+                if event.__class__ is frames.Method or handler is None:
+                    self._cold(event)
+                else:
+                    handler.on_event(event)
+        except (frames.WireError, TableError) as error:
+            self._fail(LinkError(f"{self._where()}: the broker's bytes are not AMQP: {error}"))
+        self.on_batch()
+        self._flushing = False
+        self.flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone: everybody who waits learns it."""
+        self._fail(LinkError(f"{self._where()}: connection lost{f' ({exc})' if exc else ''}"))
+
+    def send(self, data: bytes) -> None:
+        """Queue bytes; they leave at the end of the current read, or at the next turn of the loop."""
+        if not self._out and not self._flushing:
+            self._loop.call_soon(self.flush)
+        self._out.append(data)
+
+    def flush(self) -> None:
+        """Write all that is queued, in one write."""
+        if self._out and self._transport is not None:
+            self._spoke = self._loop.time()
+            self._transport.write(b"".join(self._out))
+        self._out.clear()
+
+    def pause(self, *, paused: bool) -> None:
+        """Stop or go on reading; the broker then holds what it has, and memory here is bounded."""
+        if paused == self._paused or self._transport is None or self._transport.is_closing():
+            return
+        self._paused = paused
+        (self._transport.pause_reading if paused else self._transport.resume_reading)()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the link can be used."""
+        return not self.closed.done()
+
+    async def close(self, within: float = 2.0) -> None:
+        """Close in order; after `within` seconds the socket is dropped."""
+        if self.is_open:
+            try:
+                async with asyncio.timeout(within):
+                    await self.rpc(0, commands.Connection.Close(200, "bye", 0, 0))
+            except (TimeoutError, LinkError):
+                pass
+        self._fail(LinkError(f"{self._where()}: closed by us"))
+
+    def abort(self) -> None:
+        """Drop the socket at once."""
+        self._fail(LinkError(f"{self._where()}: dropped by us"))
+
+    # -- methods ------------------------------------------------------------------------------------------------
+
+    async def rpc(self, channel: int, command: Any, within: float = 15.0) -> Any:
+        """Send a synchronous method and return its answer; ChannelClosed, LinkError or TimeoutError otherwise."""
+        if not self.is_open:
+            raise self.closed.result()
+        waiter = self._loop.create_future()
+        self._waiting[channel] = waiter
+        self.send(frames.method(channel, command))
+        try:
+            async with asyncio.timeout(within):
+                return await waiter
+        finally:
+            if self._waiting.get(channel) is waiter:
+                del self._waiting[channel]
+
+    async def open_channel(self, handler: Handler) -> int:
+        """Open the lowest free channel; the handler gets its events from then on."""
+        number = next(n for n in range(1, self._channel_max + 1) if n not in self._handlers)
+        self._handlers[number] = handler
+        try:
+            await self.rpc(number, commands.Channel.Open())
+        except BaseException:
+            self._handlers.pop(number, None)
+            raise
+        return number
+
+    async def close_channel(self, channel: int) -> None:
+        """Close a channel; its handler hears nothing more, and its number is free once the broker has agreed."""
+        self._handlers[channel] = _DEAF
+        if self.is_open:
+            await self.rpc(channel, commands.Channel.Close(200, "bye", 0, 0))
+
+    def drop_channel(self, channel: int) -> None:
+        """As `close_channel`, without waiting for the broker."""
+        self._handlers[channel] = _DEAF
+        self.send(frames.method(channel, commands.Channel.Close(200, "bye", 0, 0)))
+
+    async def negotiate(self) -> None:
+        """Start, tune and open as AMQP 0-9-1 §2.2.4; LinkError says what the broker refused."""
+        start = await self._start
+        self.server = dict(start.server_properties or {})
+        await self._start_ok()
+        tune = await self._next_method()
+        self._tuned(tune)
+        self.send(frames.method(0, commands.Connection.TuneOk(self._channel_max, self.frame_max, self._heartbeat)))
+        await self.rpc(0, commands.Connection.Open(self._login.vhost))
+        self._beat()
+
+    async def _start_ok(self) -> None:
+        properties: Any = {
+            "product": "dlx-router", "version": __version__, "connection_name": self._name, "platform": "Python",
+            "capabilities": {
+                "publisher_confirms": True, "consumer_cancel_notify": True, "basic.nack": True,
+                "connection.blocked": True, "authentication_failure_close": True, "exchange_exchange_bindings": True,
+            },
+        }
+        response = f"\0{self._login.user}\0{self._login.password}"
+        self.send(frames.method(0, commands.Connection.StartOk(properties, "PLAIN", response, "en_US")))
+
+    def _tuned(self, tune: Any) -> None:
+        self.frame_max = min(tune.frame_max or FRAME_MAX, FRAME_MAX)
+        self._parser.frame_max = self.frame_max
+        self._channel_max = min(tune.channel_max or 2047, 2047)
+        self._heartbeat = min(tune.heartbeat or self._heartbeat, self._heartbeat)
+
+    async def _next_method(self) -> Any:
+        waiter = self._loop.create_future()
+        self._waiting[0] = waiter
+        return await waiter
+
+    def _cold(self, event: Any) -> None:
+        """Everything that is not a letter's way: answers, closes, alarms."""
+        if event.__class__ is not frames.Method:
+            return
+        channel, command = event.channel, event.command
+        match command:
+            case commands.Connection.Blocked() | commands.Connection.Unblocked():
+                self.blocked = isinstance(command, commands.Connection.Blocked)
+                self.on_blocked(self.blocked, getattr(command, "reason", ""))
+            case commands.Connection.Close():
+                self.send(frames.method(0, commands.Connection.CloseOk()))
+                self.flush()
+                said = f"{command.reply_code} {command.reply_text}"
+                self._fail(LinkError(f"{self._where()}: the broker closed the connection: {said}"))
+            case commands.Channel.Close():
+                self.send(frames.method(channel, commands.Channel.CloseOk()))
+                self._channel_gone(channel, ChannelClosed(command.reply_code or 0, command.reply_text or ""))
+            case _:
+                if isinstance(command, commands.Channel.CloseOk) and self._handlers.get(channel) is _DEAF:
+                    del self._handlers[channel]
+                waiter = self._waiting.pop(channel, None)
+                if waiter is not None and not waiter.done():
+                    waiter.set_result(command)
+
+    def _channel_gone(self, channel: int, error: Exception) -> None:
+        waiter = self._waiting.pop(channel, None)
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(error)
+        handler = self._handlers.pop(channel, None)
+        if handler is not None:
+            handler.on_closed(error)
+
+    def _fail(self, error: Exception) -> None:
+        if self.closed.done():
+            return
+        self.closed.set_result(error)
+        if self._timer is not None:
+            self._timer.cancel()
+        for channel in [*self._waiting]:
+            waiter = self._waiting.pop(channel)
+            if not waiter.done():
+                waiter.set_exception(error)
+        for channel in [*self._handlers]:
+            self._channel_gone(channel, error)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _beat(self) -> None:
+        """Two missed heartbeats end the link (AMQP §4.2.7); while we read nothing by our own will, silence is no sign."""
+        if not self._heartbeat or not self.is_open:
+            return
+        now = self._loop.time()
+        if self._paused:
+            self._heard = now
+        if now - self._heard > 2 * self._heartbeat + 1:
+            self._fail(LinkError(f"{self._where()}: no sign of life for {now - self._heard:.0f} s"))
+            return
+        if now - self._spoke >= self._heartbeat / 2:
+            self.send(frames.HEARTBEAT)
+        self._timer = self._loop.call_later(self._heartbeat / 2, self._beat)
+
+    def _where(self) -> str:
+        return f"{self._name} at {self.host.name}:{self.host.port}"
+
+
+async def open_link(
+    host: Host, login: Login, *, tls: Tls | None, heartbeat: int, name: str, within: float = 10.0
+) -> Link:
+    """A link that is open, or LinkError that says what failed and what to look at."""
+    loop = asyncio.get_running_loop()
+    link = Link(login, host, heartbeat, name)
+    where = f"{name} at {host.name}:{host.port}"
+    try:
+        async with asyncio.timeout(within):
+            context = tls.context() if tls else None
+            server_name = (tls.server_name or host.name) if tls else None
+            await loop.create_connection(lambda: link, host.name, host.port, ssl=context, server_hostname=server_name)
+            await link.negotiate()
+    except TimeoutError:
+        link.abort()
+        raise LinkError(f"{where}: no answer within {within:g} s; is this an AMQP port, and TLS as expected?") from None
+    except OSError as error:  # ssl.SSLError and certificate errors are OSErrors
+        link.abort()
+        raise LinkError(f"{where}: cannot connect: {error}") from error
+    except ChannelClosed as error:
+        link.abort()
+        raise LinkError(f"{where}: {error}") from error
+    return link

@@ -1,0 +1,109 @@
+"""A publishing channel: every publish is stamped with its number, so that a return can be told apart.
+
+A `basic.return` carries no tag, and order does not help: the first ack after a return may be another publish's. After
+the channel closes, nothing is published on it again; what was unanswered is handed back as in doubt.
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from pamqp import commands
+
+from dlx_router.broker.link import Link, LinkError
+from dlx_router.core.settlement import Confirms
+from dlx_router.wire import frames, properties, table
+
+RETURNED: Final = "returned"
+NACKED: Final = "nacked"
+_pack_number = struct.Struct(">q").pack
+
+
+class Sendable(Protocol):
+    """One message to publish; `properties` is the section from the flags on, headers included."""
+
+    exchange: bytes
+    routing_key: bytes
+    props: properties.Properties
+    headers: bytes
+    delivery_mode: int | None
+    priority: int | None
+    body: bytes
+
+
+Job = TypeVar("Job", bound=Any)
+
+
+class Publisher(Generic[Job]):
+    """Publishes with `mandatory` and confirms. Each job is answered once: by `on_answer(job, why)` with why "" when it
+    was confirmed and routed, "returned" or "nacked"; or by `on_doubt(jobs, error)` when the channel closed."""
+
+    def __init__(
+        self, link: Link, *, on_answer: Callable[[Job, str], None], on_doubt: Callable[[list[Job], Exception], None]
+    ) -> None:
+        self._link = link
+        self._on_answer = on_answer
+        self._on_doubt = on_doubt
+        self._confirms: Confirms[Job] = Confirms()
+        self._channel = 0
+        self.oldest_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._confirms)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether jobs can be published."""
+        return self._channel > 0 and self._link.is_open
+
+    async def open(self) -> None:
+        """Open the channel in confirm mode."""
+        channel = await self._link.open_channel(self)
+        await self._link.rpc(channel, commands.Confirm.Select())
+        self._channel = channel
+
+    def publish(self, job: Job, *, exchange: bytes, routing_key: bytes, section: bytes, body: bytes) -> None:
+        """Send now (with the current read's writes); the answer comes later. `section` is stamped already."""
+        self._confirms.publish(job)
+        self._link.send(frames.publish(self._channel, exchange, routing_key, section, body, self._link.frame_max))
+
+    def stamp(self) -> bytes:
+        """The header entry that carries the number of the next publish."""
+        return table.PUB_PREFIX + _pack_number(self._confirms.next_number)
+
+    def on_event(self, event: Any) -> None:
+        """A confirm or a return."""
+        if event.__class__ is frames.Confirm:
+            why = "" if event.ok else NACKED
+            answer = self._on_answer
+            for job, returned in self._confirms.answered(event.tag, multiple=event.multiple):
+                answer(job, returned or why)
+        elif event.__class__ is frames.Returned:
+            number = properties.find_pub(event.header)
+            if number is not None:
+                self._confirms.returned(number, RETURNED)
+
+    def on_closed(self, error: Exception) -> None:
+        """Hand back what is in doubt."""
+        self._channel = 0
+        self._on_doubt(self._confirms.in_doubt(), error)
+
+    async def close(self) -> None:
+        """Close the channel by our own will; what was unanswered is in doubt."""
+        channel, self._channel = self._channel, 0
+        if channel:
+            try:
+                await self._link.close_channel(channel)
+            except (LinkError, TimeoutError):
+                pass
+            self.on_closed(TimeoutError("closed by us"))
+
+
+async def answered(future: asyncio.Future[str], within: float) -> str:
+    """The answer, or "timeout"."""
+    try:
+        async with asyncio.timeout(within):
+            return await future
+    except TimeoutError:
+        return "timeout"

@@ -1,0 +1,1 @@
+"""Text → core values, or all the errors with file and line: policies and settings."""

@@ -1,0 +1,182 @@
+"""One policy file: its tree → policies and attachments, with every error in the report."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dlx_router.config import values
+from dlx_router.config.findings import BAD_VALUE, MISSING_KEY, VERSION, Report
+from dlx_router.config.keys import DEFINITION, DEFINITION_LATER, FOREIGN, overlay_reason, word_pattern
+from dlx_router.config.regex import RegexError, Search, compiled
+from dlx_router.config.shape import Field, Shape, raw, rejected
+from dlx_router.config.tree import Items, Node, Pairs, Scalar, described
+from dlx_router.config.values import Rejected, unexpected
+from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Source
+
+SUPPORTED_VERSION: Final = 1
+MAX_PRIORITY: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """One more source: a queue that the router attends. `vhost` None means every served vhost."""
+
+    queue: str
+    mode: str
+    vhost: str | None
+    source: Source
+
+
+def _pattern(node: Node) -> Selector:
+    written = values.text(max_bytes=1000)(node)
+    try:
+        return Selector(SelectorKind.PATTERN, written, Search(compiled(written)))
+    except RegexError as error:
+        raise values.rejected(node, str(error)) from None
+
+
+def _match(node: Node) -> Selector:
+    return Selector(SelectorKind.MATCH, word_pattern(node))
+
+
+def _queue(node: Node) -> Selector:
+    return Selector(SelectorKind.QUEUE, values.text()(node))
+
+
+_SELECTORS: Final = tuple(kind.value for kind in SelectorKind)
+_NEEDS_MANAGEMENT: Final = frozenset({"match", "pattern"})
+_UNDER_DEFINITION: Final = dict.fromkeys((*DEFINITION, "on"), 'write it under "definition:"')
+_UNDER_POLICY: Final = ("name", "vhost", *_SELECTORS, "apply-to", "priority", "inherit", "labels")
+_FOREIGN: Final = {theirs: f'here it is "{ours}"' for theirs, ours in FOREIGN.items()}
+_MOVED: Final = dict.fromkeys(_UNDER_POLICY, 'write it beside "definition:", not in it') | _FOREIGN
+
+FILE: Final = Shape("a policy file", {"version": raw, "policies": raw, "attachments": raw})
+POLICY: Final = Shape(
+    "a policy",
+    {
+        "name": values.name, "vhost": values.text(), "queue": _queue, "match": _match, "pattern": _pattern,
+        "apply-to": values.one_of("queues", later=("classic_queues", "quorum_queues")),
+        "priority": values.integer(-MAX_PRIORITY, MAX_PRIORITY), "inherit": values.boolean,
+        "labels": values.texts, "definition": raw,
+    },
+    hints=_UNDER_DEFINITION | _FOREIGN,
+)  # fmt: skip
+OVERLAY: Final = Shape(
+    "a definition under on:", {key.name: key.parse for key in DEFINITION.values()}, DEFINITION_LATER,
+    {"on": "a reason has no further reasons", **_MOVED},
+)  # fmt: skip
+BASE: Final = Shape("a definition", {**OVERLAY.parsers, "on": raw}, DEFINITION_LATER, _MOVED)
+ATTACHMENT: Final = Shape(
+    "an attachment",
+    {"queue": values.text(), "vhost": values.text(), "mode": values.one_of("inbox", later=("relay", "guard"))},
+    _NEEDS_MANAGEMENT | {"forward-to"},
+)
+
+
+def read(node: Node | None, report: Report) -> tuple[list[Policy], list[Attachment]]:
+    """The policies and attachments of a file. Never raises; where the report has errors the lists may be incomplete."""
+    if node is None:
+        return [], []
+    if isinstance(node, Scalar) and node.value is None:
+        node = Pairs((), node.line)
+    found = FILE.read(node, report)
+    if found is None or not _version(found.get("version"), node.line, report):
+        return [], []
+    policies = [_policy(one, report) for one in _items(found.get("policies"), "policies", report)]
+    attachments = [_attachment(one, report) for one in _items(found.get("attachments"), "attachments", report)]
+    return [one for one in policies if one is not None], [one for one in attachments if one is not None]
+
+
+def _version(version: Field | None, line: int, report: Report) -> bool:
+    if version is None:
+        report.error(VERSION, line, "version is missing; write version: 1 at the top")
+        return False
+    node: Node = version.value
+    if isinstance(node, Scalar) and node.value == SUPPORTED_VERSION and not isinstance(node.value, bool | float):
+        return True
+    report.error(VERSION, node.line, f"version {described(node)} is not known; this dlx-router reads version: 1")
+    return False
+
+
+def _items(found: Field | None, key: str, report: Report) -> tuple[Node, ...]:
+    if found is None:
+        return ()
+    if isinstance(found.value, Items):
+        return found.value.items
+    report.error(
+        BAD_VALUE, found.line, f"{key}: expected a list, found {described(found.value)}; begin each with a dash"
+    )
+    return ()
+
+
+def _policy(node: Node, report: Report) -> Policy | None:
+    found = POLICY.read(node, report)
+    if found is None:
+        return None
+    written = {key.text for key, _ in node.pairs} if isinstance(node, Pairs) else set()
+    if "name" not in written:
+        report.error(MISSING_KEY, node.line, "a policy without a name; write name: and a word that no other policy has")
+    selector = _selector(found, written, node.line, report)
+    name: str = found["name"].value if "name" in found else ""
+    definition, on = _definition(found.get("definition"), _settings(name, report), report)
+    if selector is None or not name:
+        return None
+    given = {
+        key.replace("-", "_"): found[key].value
+        for key in ("vhost", "apply-to", "priority", "inherit", "labels")
+        if key in found
+    }
+    return Policy(name, selector, Source(name, report.file, node.line), definition=definition, on=on, **given)
+
+
+def _selector(found: Mapping[str, Field], written: set[str], line: int, report: Report) -> Selector | None:
+    chosen = [kind for kind in _SELECTORS if kind in written]
+    if len(chosen) != 1:
+        said = "none" if not chosen else " and ".join(chosen)
+        report.error(MISSING_KEY, line, f"a policy has exactly one of queue:, match: or pattern:; this one has {said}")
+        return None
+    return found[chosen[0]].value if chosen[0] in found else None
+
+
+def _settings(policy: str, report: Report) -> Callable[[Node, Shape], dict[str, Setting]]:
+    def settings(node: Node, shape: Shape) -> dict[str, Setting]:
+        found = shape.read(node, report) or {}
+        return {key: Setting(one.value, Source(policy, report.file, one.line)) for key, one in found.items()}
+
+    return settings
+
+
+def _definition(
+    found: Field | None, settings: Callable[[Node, Shape], dict[str, Setting]], report: Report
+) -> tuple[dict[str, Setting], dict[str, dict[str, Setting]]]:
+    """The base and the overlays of a definition; without one the policy only names queues, and defaults hold."""
+    if found is None:
+        return {}, {}
+    base = settings(found.value, BASE)
+    overlays = base.pop("on", None)
+    if overlays is None:
+        return base, {}
+    if not isinstance(overlays.value, Pairs):
+        rejected(Rejected(*unexpected(overlays.value, "a mapping of reasons to keys").problems), report, "on")
+        return base, {}
+    on: dict[str, dict[str, Setting]] = {}
+    for key, value in overlays.value.pairs:
+        try:
+            on[overlay_reason(key)] = settings(value, OVERLAY)
+        except Rejected as error:
+            rejected(error, report, "on")
+    return base, on
+
+
+def _attachment(node: Node, report: Report) -> Attachment | None:
+    found = ATTACHMENT.read(node, report)
+    if found is None:
+        return None
+    if "queue" not in found:
+        written = {key.text for key, _ in node.pairs} if isinstance(node, Pairs) else set()
+        if "queue" not in written and not written & _NEEDS_MANAGEMENT:
+            report.error(MISSING_KEY, node.line, "an attachment without a queue; write queue: and its name")
+        return None
+    mode = found["mode"].value if "mode" in found else "inbox"
+    vhost = found["vhost"].value if "vhost" in found else None
+    return Attachment(found["queue"].value, mode, vhost, Source("", report.file, node.line))

@@ -1,0 +1,90 @@
+"""Findings: what is wrong with a file, where, and what to do now. Codes are stable; people suppress and search by them."""
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+UNREADABLE: Final = "DLX001"
+SYNTAX: Final = "DLX002"
+REFUSED_YAML: Final = "DLX003"
+DUPLICATE_KEY: Final = "DLX004"
+UNKNOWN_KEY: Final = "DLX005"
+MISSING_KEY: Final = "DLX006"
+BAD_VALUE: Final = "DLX007"
+LATER: Final = "DLX008"
+DUPLICATE_NAME: Final = "DLX009"
+VERSION: Final = "DLX010"
+AMBIGUOUS: Final = "DLX101"
+UNREACHABLE: Final = "DLX102"
+WITHOUT_EFFECT: Final = "DLX103"
+BACK_TO_WORK: Final = "DLX105"
+NAMELESS_QUEUE: Final = "DLX112"
+CAP_BELOW_BASE: Final = "DLX113"
+OPEN_TARGET: Final = "DLX114"
+VHOST_NOT_SERVED: Final = "DLX115"
+
+
+class Severity(StrEnum):
+    """An error refuses the policies; a warning is said and logged."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """One thing that a person should look at; `line` counts from 1. The message says what, and what now."""
+
+    file: str
+    line: int
+    code: str
+    severity: Severity
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.severity} {self.code}: {self.message}"
+
+
+class PolicyErrors(Exception):
+    """The policies cannot be used. `findings` are all errors and warnings of all files, in order of file and line."""
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        self.findings = tuple(sorted(findings))
+        super().__init__("\n".join(map(str, self.findings)))
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether a file or the folder could not be read at all: wrong use rather than wrong content."""
+        return any(finding.code == UNREADABLE for finding in self.findings)
+
+
+@dataclass(slots=True)
+class Report:
+    """Collects the findings of one file, so that one run shows them all."""
+
+    file: str
+    findings: list[Finding] = field(default_factory=list)
+
+    def error(self, code: str, line: int, message: str) -> None:
+        """Note an error."""
+        self.findings.append(Finding(self.file, line, code, Severity.ERROR, message))
+
+    def warning(self, code: str, line: int, message: str) -> None:
+        """Note a warning."""
+        self.findings.append(Finding(self.file, line, code, Severity.WARNING, message))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean "…"?` with the known word that is nearest, however it is spelled; else an empty text."""
+    plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", word[:100]).replace("_", "-").lower().removeprefix("x-")
+    found = difflib.get_close_matches(plain, sorted(known), n=1, cutoff=0.6)
+    return f'; did you mean "{found[0]}"?' if found else ""
+
+
+def shown(text: str, limit: int = 60) -> str:
+    """The text in quotes, cut and made printable: files come from anybody."""
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    return '"' + "".join(char if char.isprintable() else "�" for char in cut) + '"'

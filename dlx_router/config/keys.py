@@ -1,0 +1,207 @@
+"""The table of keys: what may stand in a `definition`, each with its parser, default and meaning.
+
+Parsing, `policy explain` and the schema all read this table; a key is described nowhere else. Source: POLICY.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dlx_router.config import values
+from dlx_router.config.findings import nearest, shown
+from dlx_router.config.regex import RegexError, substitute
+from dlx_router.config.tree import Node, Pairs, Scalar
+from dlx_router.config.values import Parser, Rejected, rejected, unexpected
+from dlx_router.core import template
+from dlx_router.core.policy import DEFAULTS, Rewrite, Selector, SelectorKind
+from dlx_router.core.words import APPLICATION, BROKER_REASONS
+
+REASONS: Final = ("rejected", "expired", "maxlen", "delivery_limit", APPLICATION)
+assert BROKER_REASONS | {APPLICATION} == set(REASONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: `default` is its value where nobody sets it, `says` tells a default that depends on other keys."""
+
+    name: str
+    parse: Parser
+    doc: str
+    says: str = ""
+
+    @property
+    def default(self) -> Any:
+        """The value where nobody sets the key; None where `says` tells it."""
+        return DEFAULTS.get(self.name)
+
+
+def routing_key(node: Node) -> template.Template:
+    """A template of routing keys."""
+    written = values.text(empty=True, max_bytes=1024)(node)
+    try:
+        return template.parse(written)
+    except template.TemplateError as error:
+        raise rejected(node, str(error)) from None
+
+
+def rewrite(node: Node) -> Rewrite:
+    """One `{match: REGEX, replace: TEXT}`."""
+    parts = {key.text: value for key, value in node.pairs} if isinstance(node, Pairs) else {}
+    if set(parts) != {"match", "replace"}:
+        raise (
+            unexpected(node, "{match: REGEX, replace: TEXT}")
+            if not parts
+            else rejected(node, f"expected the keys match and replace, found {', '.join(parts)}")
+        )
+    match = values.text(max_bytes=1000)(parts["match"])
+    replace = values.text(empty=True, max_bytes=1000)(parts["replace"])
+    try:
+        return Rewrite(match, replace, substitute(match, replace))
+    except RegexError as error:
+        raise rejected(parts["match"], str(error)) from None
+
+
+def word_pattern(node: Node) -> str:
+    """Words between dots, `*` one word, `#` any number of words."""
+    written: str = values.text()(node)
+    for word in written.split("."):
+        if word not in {"*", "#"} and ("*" in word or "#" in word):
+            raise rejected(
+                node,
+                f'"{word}" mixes a word with a wildcard; * and # stand alone between dots '
+                f'("orders.*", "orders.#"), or use pattern: with a regular expression',
+            )
+    return written
+
+
+def allowed_queue(node: Node) -> Selector:
+    """A word pattern for the names of queues."""
+    return Selector(SelectorKind.MATCH, word_pattern(node))
+
+
+def reason(node: Node) -> str:
+    """A reason that retry-on may list."""
+    if isinstance(node, Scalar) and node.text.startswith(f"{APPLICATION}:"):
+        raise rejected(
+            node, f'retry-on takes whole reasons; for one of them write on: {{"{node.text}": {{retry-on: []}}}}'
+        )
+    return str(values.one_of(*REASONS)(node))
+
+
+def dlq_type(node: Node) -> str:
+    """The type of an auto-created dead-letter queue."""
+    if isinstance(node, Scalar) and node.text == "stream":
+        raise rejected(node, "a stream would drop the record of a letter; write quorum or classic")
+    return str(values.one_of("quorum", "classic")(node))
+
+
+_LIST_OF_REASONS: Final = f"a list of reasons ({', '.join(REASONS)})"
+
+DEFINITION: Final[Mapping[str, Key]] = {
+    key.name: key
+    for key in (
+        Key(
+            "dead-letter-exchange",
+            values.text(empty=True),
+            "Exchange of the final copy.",
+            "the default exchange, with the key of the auto-created dead-letter queue",
+        ),
+        Key(
+            "dead-letter-routing-key",
+            routing_key,
+            "Routing key of the final copy; {queue} {exchange} {routing_key} {reason} {attempts} {vhost} {header:NAME}.",
+            "all original keys, as the broker",
+        ),
+        Key(
+            "dead-letter-routing-key-rewrite",
+            values.list_of(rewrite, "a list of {match: REGEX, replace: TEXT}"),
+            "Rewrites the original key, first match wins, where no dead-letter-routing-key is given.",
+            "no rewrite",
+        ),
+        Key(
+            "max-delivery-attempts",
+            values.attempts,
+            "Deliveries including the first; dead instead of the next. -1: no limit.",
+        ),
+        Key(
+            "retry-on",
+            values.distinct(values.list_of(reason, _LIST_OF_REASONS)),
+            "Reasons that are tried again and count as attempts.",
+        ),
+        Key("redelivery-delay", values.duration, "Base wait before a letter is tried again."),
+        Key(
+            "redelivery-delay-multiplier",
+            values.number(0, 1e6, "a number above 0, such as 2.0", above=True),
+            "Each wait is so many times the one before.",
+        ),
+        Key("max-redelivery-delay", values.duration, "No wait is longer.", "10 × redelivery-delay"),
+        Key(
+            "redelivery-collision-avoidance-factor",
+            values.number(0, 1, "a number in 0..1, such as 0.15"),
+            "Jitter: each wait differs by up to this part of itself, so that a crowd does not come back at one instant.",
+        ),
+        Key(
+            "auto-create-dead-letter-resources",
+            values.boolean,
+            "Create the dead-letter queue when it is needed.",
+            "true without dead-letter-exchange, else false",
+        ),
+        Key(
+            "dead-letter-queue-prefix",
+            values.text(empty=True),
+            "Before the failed queue's name: its dead-letter queue.",
+        ),
+        Key(
+            "dead-letter-queue-suffix", values.text(empty=True), "After the failed queue's name: its dead-letter queue."
+        ),
+        Key("dead-letter-queue-type", dlq_type, "Type of auto-created dead-letter queues: quorum or classic."),
+        Key(
+            "dead-letter-headers",
+            values.distinct(values.list_of(values.one_of("emq", "artemis"), "a list of emq, artemis")),
+            "Headers of other systems that the final copy carries too.",
+        ),
+        Key(
+            "max-redrives",
+            values.integer(1, 2**31 - 1, also=-1, wanted="a number of redrives: 1 or more, or -1 for no limit"),
+            "Dead again after so many redrives: parked. -1: no limit.",
+        ),
+        Key("discard", values.boolean, "Drop the letter, the only way to do so; counted."),
+        Key(
+            "allow-queues",
+            values.distinct(values.list_of(allowed_queue, "a list of queue names, * and # as wildcards")),
+            "Queues that a key made from headers may name on the default exchange.",
+            "none",
+        ),
+    )
+}
+
+# Words of the policy language that a later version will obey; here they are errors, never silently ignored.
+DEFINITION_LATER: Final = frozenset({
+    "alert", "allow-chain", "auto-delete-dead-letter-queue-after", "dead-letter-queue-max-length",
+    "dead-letter-queue-max-length-bytes", "dead-letter-queue-ttl", "delivery-limit", "expires", "journal", "max-length",
+    "max-length-bytes", "message-ttl", "never-retry", "ordering", "outage", "overflow", "redelivery-max-elapsed",
+    "requeue-is-death", "retry-only", "trust-timestamp",
+})  # fmt: skip
+
+# The same thing in the words of other systems.
+FOREIGN: Final[Mapping[str, str]] = {
+    "dead-letter-address": "dead-letter-exchange",
+    "deadLetterTargetArn": "dead-letter-exchange",
+    "dlqName": "dead-letter-exchange",
+    "expiry-address": "on: {expired: {dead-letter-exchange: …}}",
+    "maxReceiveCount": "max-delivery-attempts",
+    "maxReceiveTime": "max-delivery-attempts",
+}
+
+
+def overlay_reason(key: Scalar) -> str:
+    """A key of `on:`: a reason, or `application:NAME`."""
+    head, colon, name = key.text.partition(":")
+    if key.text in REASONS or (head == APPLICATION and colon and name):
+        return key.text
+    hint = nearest(key.text, REASONS)
+    raise Rejected(
+        values.Problem(
+            key.line, f"unknown reason {shown(key.text)}{hint or ';'} known: {', '.join(REASONS)}, application:NAME"
+        )
+    )

@@ -1,0 +1,174 @@
+"""What is wrong with a set of policies although each key is right: what they mean together.
+
+Each policy is judged by what surely holds for every queue that it names: itself and the policies whose selector covers
+its own. So an error is one for real queues, and a key that another policy supplies is not missed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations, groupby
+from typing import Final
+
+from dlx_router.config.findings import (
+    AMBIGUOUS,
+    UNREACHABLE,
+    VHOST_NOT_SERVED,
+    WITHOUT_EFFECT,
+    Finding,
+    Severity,
+    shown,
+)
+from dlx_router.config.keys import REASONS
+from dlx_router.config.meaning import of_effective, without_effect
+from dlx_router.core.policy import Effective, Policy, PolicySet, Selector, SelectorKind, Setting, Source
+
+# A word that no queue has, for what a wildcard may stand for.
+_ANY: Final = "\x00any"
+
+
+def findings_of(policies: PolicySet) -> list[Finding]:
+    """All findings about the set, each once, in order of file and line."""
+    found: set[Finding] = set()
+    effectives: list[Effective] = []
+    for policy in policies.policies:
+        chain = _until_cut(one for one in policies.policies if one is policy or covers(one, policy))
+        if policy in chain:
+            effectives += _for_each_reason(chain)
+        else:
+            found.add(_unreachable(policy, chain[-1]))
+    for effective in effectives:
+        found.update(of_effective(effective))
+    return sorted(found.union(_without_effect(effectives), _ambiguous(policies.policies)))
+
+
+def not_served(places: Sequence[tuple[str, str | None, Source]], vhosts: Sequence[str]) -> list[Finding]:
+    """Errors for what names a vhost that the router does not serve; a place is (what, its vhost, where it is written)."""
+    message = "{} is for vhost {}, which is not served ({}); add it to DLX_ROUTER_VHOSTS or take it out"
+    served = ", ".join(vhosts)
+    return [
+        Finding(source.file, source.line, VHOST_NOT_SERVED, Severity.ERROR, message.format(what, shown(vhost), served))
+        for what, vhost, source in places
+        if vhost is not None and vhost not in vhosts
+    ]
+
+
+def _for_each_reason(chain: Sequence[Policy]) -> Iterator[Effective]:
+    """What the chain says for every reason that can make a difference."""
+    merged = PolicySet(tuple(replace(one, vhost=None, selector=Selector(SelectorKind.MATCH, "#")) for one in chain))
+    for reason in sorted({*REASONS, *(reason for one in chain for reason in one.on)}):
+        effective = merged.resolve(vhost="", queue="", reason=reason)
+        assert effective is not None
+        yield effective
+
+
+def _without_effect(effectives: Sequence[Effective]) -> Iterator[Finding]:
+    """Keys that change nothing wherever they are in force."""
+    useful: set[tuple[str, Source]] = set()
+    useless: dict[tuple[str, Source], str] = {}
+    for effective in effectives:
+        idle = dict(without_effect(effective))
+        for key, setting in effective.settings.items():
+            if key in idle:
+                useless[key, setting.source] = idle[key]
+            else:
+                useful.add((key, setting.source))
+    for (key, source), why in useless.items():
+        if (key, source) not in useful:
+            yield Finding(source.file, source.line, WITHOUT_EFFECT, Severity.WARNING, f"{key} {why}")
+
+
+def _until_cut(policies: Iterator[Policy]) -> list[Policy]:
+    out: list[Policy] = []
+    for policy in policies:
+        out.append(policy)
+        if not policy.inherit:
+            break
+    return out
+
+
+def _unreachable(policy: Policy, by: Policy) -> Finding:
+    message = (
+        f"policy {shown(policy.name)} is never used: {shown(by.name)} ({by.source}) comes first with inherit: false; "
+        f"give this one a higher priority, or remove it"
+    )
+    return Finding(policy.source.file, policy.source.line, UNREACHABLE, Severity.WARNING, message)
+
+
+def covers(wide: Policy, narrow: Policy) -> bool:
+    """Whether every queue that `narrow` names is surely named by `wide` too."""
+    if wide.vhost not in {None, narrow.vhost}:
+        return False
+    if wide.selector == narrow.selector:
+        return True
+    if wide.selector.kind is SelectorKind.QUEUE:
+        return False
+    if narrow.selector.kind is SelectorKind.PATTERN:
+        return wide.selector.kind is SelectorKind.MATCH and wide.selector.text == "#"
+    return all(map(wide.selector.fits, _witnesses(narrow.selector)))
+
+
+def _witnesses(selector: Selector) -> list[str]:
+    """Queue names that stand for all that a `queue:` or `match:` fits: no, one and two words for each `#`."""
+    if selector.kind is SelectorKind.QUEUE:
+        return [selector.text]
+    fills = ({"*": [_ANY], "#": [_ANY] * many} for many in range(3))
+    words = selector.text.split(".")
+    return [".".join(one for word in words for one in fill.get(word, [word])) for fill in fills]
+
+
+def _ambiguous(policies: Sequence[Policy]) -> Iterator[Finding]:
+    """Pairs that tie in precedence, may name one queue, and disagree: only the order of the files decides."""
+
+    def precedence(policy: Policy) -> tuple[object, ...]:
+        exact = "" if policy.selector.kind is SelectorKind.MATCH else policy.selector.text
+        return (-policy.priority, *policy.selector.rank, exact)
+
+    for _, tied in groupby(sorted(policies, key=precedence), key=precedence):
+        for first, second in combinations(tied, 2):
+            if _may_meet(first, second):
+                yield from _disagreements(first, second)
+
+
+def _may_meet(first: Policy, second: Policy) -> bool:
+    if None not in {first.vhost, second.vhost} and first.vhost != second.vhost:
+        return False
+    return first.selector == second.selector or (
+        first.selector.kind is SelectorKind.MATCH
+        and words_meet(first.selector.text.split("."), second.selector.text.split("."))
+    )
+
+
+def words_meet(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether some queue name fits both word patterns. O(len(one) × len(other)), from the ends backwards."""
+    meets: dict[tuple[int, int], bool] = {}
+    for at in range(len(one), -1, -1):
+        for there in range(len(other), -1, -1):
+            mine, theirs = one[at : at + 1], other[there : there + 1]
+            skip_mine = bool(mine) and meets[at + 1, there]
+            skip_theirs = bool(theirs) and meets[at, there + 1]
+            if "#" in (*mine, *theirs):
+                meets[at, there] = skip_mine or skip_theirs  # a # takes no word more, or one more of the other's
+            elif mine and theirs:
+                meets[at, there] = (mine == theirs or "*" in (*mine, *theirs)) and meets[at + 1, there + 1]
+            else:
+                meets[at, there] = not mine and not theirs
+    return meets[0, 0]
+
+
+def _disagreements(first: Policy, second: Policy) -> Iterator[Finding]:
+    if first.inherit != second.inherit:
+        yield _tie("inherit", first.source, second, second.source)
+    layers: list[tuple[Mapping[str, Setting], Mapping[str, Setting]]] = [(first.definition, second.definition)]
+    layers += [(first.on[reason], second.on[reason]) for reason in first.on if reason in second.on]
+    for mine, theirs in layers:
+        for key in mine:
+            if key in theirs and mine[key].value != theirs[key].value:
+                yield _tie(key, mine[key].source, second, theirs[key].source)
+
+
+def _tie(key: str, winner: Source, loser: Policy, where: Source) -> Finding:
+    message = (
+        f"{key} of policy {shown(loser.name)} ties with policy {shown(winner.policy)} ({winner}), which wins only by the "
+        f"order of the files; give one of them a higher priority"
+    )
+    return Finding(where.file, where.line, AMBIGUOUS, Severity.WARNING, message)

@@ -1,0 +1,114 @@
+"""What is wrong with keys that hold together for one queue and reason: they contradict or undo each other."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from dlx_router.config.findings import (
+    BACK_TO_WORK,
+    CAP_BELOW_BASE,
+    NAMELESS_QUEUE,
+    OPEN_TARGET,
+    Finding,
+    Severity,
+)
+from dlx_router.config.units import duration_text
+from dlx_router.core.policy import Effective
+
+EXCHANGE: Final = "dead-letter-exchange"
+KEY: Final = "dead-letter-routing-key"
+REWRITE: Final = "dead-letter-routing-key-rewrite"
+PREFIX: Final = "dead-letter-queue-prefix"
+SUFFIX: Final = "dead-letter-queue-suffix"
+CAP: Final = "max-redelivery-delay"
+DELAY: Final = "redelivery-delay"
+_BACKOFF: Final = ("redelivery-delay-multiplier", CAP, "redelivery-collision-avoidance-factor")
+
+
+def of_effective(policy: Effective) -> Iterator[Finding]:
+    """The findings, each at the line of a key that causes it."""
+    yield from _waits(policy)
+    if not policy.discard:
+        yield from _target(policy)
+
+
+def without_effect(policy: Effective) -> Iterator[tuple[str, str]]:
+    """Keys that change nothing here, and why. A finding only where they change nothing anywhere else either."""
+    if DELAY not in policy.settings:
+        for key in _BACKOFF:
+            yield key, f"has no effect without {DELAY}: letters are tried again at once; write {DELAY}: too"
+    if policy.auto_create:
+        for key in (KEY, REWRITE):
+            yield (
+                key,
+                (
+                    f"has no effect while the dead-letter queue is auto-created, because letters reach it by its own name; "
+                    f"write {EXCHANGE}:, or auto-create-dead-letter-resources: false"
+                ),
+            )
+    elif policy.routing_key is not None:
+        yield REWRITE, f"has no effect beside {KEY}; keep one of them"
+
+
+def _waits(policy: Effective) -> Iterator[Finding]:
+    if CAP in policy.settings and policy.cap_ms < policy.delay_ms:
+        cap, delay = duration_text(policy.cap_ms), duration_text(policy.delay_ms)
+        yield _warning(
+            policy,
+            CAP,
+            CAP_BELOW_BASE,
+            f"{CAP} {cap} is below {DELAY} {delay}, so every wait is {cap}; raise the cap or lower the delay",
+        )
+
+
+def _target(policy: Effective) -> Iterator[Finding]:
+    """Targets on the default exchange name a queue by the key, so the key decides where letters really go."""
+    own_name = policy.auto_create or (policy.dead_letter_exchange is None and policy.routing_key is None)
+    if own_name:
+        if not policy.dlq_prefix and not policy.dlq_suffix:
+            key = PREFIX if PREFIX in policy.settings else SUFFIX
+            yield _error(
+                policy,
+                key,
+                NAMELESS_QUEUE,
+                f"{PREFIX} and {SUFFIX} are both empty: the dead-letter queue would be the work queue itself; "
+                f"write one of them",
+            )
+        return
+    if policy.dead_letter_exchange:
+        return
+    if policy.routing_key is None:
+        yield _error(
+            policy,
+            EXCHANGE,
+            BACK_TO_WORK,
+            f'{EXCHANGE} "" (the default exchange) without {KEY} would return letters to their work queue; '
+            f"write {KEY}:, or leave {EXCHANGE} out for an auto-created dead-letter queue",
+        )
+    elif policy.routing_key.parts == (("value", "queue"),):
+        yield _error(
+            policy,
+            KEY,
+            BACK_TO_WORK,
+            f'{KEY} "{{queue}}" on the default exchange is the work queue itself; write "DLQ.{{queue}}" or the like',
+        )
+    elif policy.routing_key.uses_headers and "allow-queues" not in policy.settings:
+        yield _error(
+            policy,
+            KEY,
+            OPEN_TARGET,
+            f"{KEY} takes a header on the default exchange, so whoever publishes may name any queue; "
+            f'write allow-queues: ["failed.#"] with the queues that may be named',
+        )
+
+
+def _error(policy: Effective, key: str, code: str, message: str) -> Finding:
+    return _finding(policy, key, code, Severity.ERROR, message)
+
+
+def _warning(policy: Effective, key: str, code: str, message: str) -> Finding:
+    return _finding(policy, key, code, Severity.WARNING, message)
+
+
+def _finding(policy: Effective, key: str, code: str, severity: Severity, message: str) -> Finding:
+    source = policy.settings[key].source
+    return Finding(source.file, source.line, code, severity, message)

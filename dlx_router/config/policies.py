@@ -1,0 +1,101 @@
+"""A folder of policy files → one revision of policies, or all the errors of all files at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from dlx_router.config import document, lint, tree
+from dlx_router.config.document import Attachment
+from dlx_router.config.findings import DUPLICATE_NAME, UNREADABLE, Finding, PolicyErrors, Report, Severity, shown
+from dlx_router.core.policy import Policy, PolicySet, ordered
+
+__all__ = ["Attachment", "Finding", "LoadedPolicies", "PolicyErrors", "Severity", "load_policies"]
+
+SUFFIXES: Final = (".yaml", ".yml")
+TEST_SUFFIX: Final = ".test.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPolicies:
+    """Policies without errors. `warnings` are worth a look but do not keep a router from starting."""
+
+    policies: PolicySet
+    attachments: tuple[Attachment, ...] = ()
+    warnings: tuple[Finding, ...] = ()
+    files: tuple[str, ...] = ()
+
+    def require_served(self, vhosts: Sequence[str]) -> None:
+        """Raise PolicyErrors where a policy or attachment is for a vhost that is not among `vhosts`; `*` serves all."""
+        if "*" in vhosts:
+            return
+        places = [(f"policy {shown(one.name)}", one.vhost, one.source) for one in self.policies.policies]
+        places += [(f"attachment {shown(one.queue)}", one.vhost, one.source) for one in self.attachments]
+        if errors := lint.not_served(places, vhosts):
+            raise PolicyErrors(errors)
+
+
+def load_policies(folder: Path) -> LoadedPolicies:
+    """The policies of a folder, or of a single file. Raises PolicyErrors, and nothing else, with all that is wrong.
+
+    The revision is 12 hex digits over names and contents of the files, so that equal folders are equal anywhere.
+    """
+    names = _files(folder)
+    findings: list[Finding] = []
+    policies: list[Policy] = []
+    attachments: list[Attachment] = []
+    digest = blake2b(digest_size=6)
+    for name in names:
+        data = _data(name)
+        digest.update(b"%d %d " % (len(name.name.encode(errors="surrogateescape")), len(data)))
+        digest.update(name.name.encode(errors="surrogateescape") + data)
+        report = Report(str(name))
+        found, attached = document.read(tree.parse(data, report), report)
+        policies += found
+        attachments += attached
+        findings += report.findings
+    findings += _repeated(policies)
+    loaded = ordered(policies, digest.hexdigest())
+    findings += lint.findings_of(loaded)
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        raise PolicyErrors(findings)
+    return LoadedPolicies(loaded, tuple(attachments), tuple(sorted(findings)), tuple(map(str, names)))
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        if folder.is_file():
+            return [folder]
+        entries = sorted(folder.iterdir())
+    except (OSError, ValueError) as error:
+        raise _unreadable(folder, error) from None
+    names = [one for one in entries if one.suffix in SUFFIXES and not one.name.endswith(TEST_SUFFIX) and one.is_file()]
+    if not names:
+        message = "no policy file (*.yaml, *.yml) in this folder; name the folder that holds them"
+        raise PolicyErrors([Finding(str(folder), 1, UNREADABLE, Severity.ERROR, message)])
+    return names
+
+
+def _data(file: Path) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(tree.MAX_BYTES + 1)
+    except OSError as error:
+        raise _unreadable(file, error) from None
+
+
+def _unreadable(path: Path, error: OSError | ValueError) -> PolicyErrors:
+    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return PolicyErrors([Finding(str(path), 1, UNREADABLE, Severity.ERROR, f"cannot be read: {why}")])
+
+
+def _repeated(policies: Sequence[Policy]) -> list[Finding]:
+    first: dict[str, Policy] = {}
+    found: list[Finding] = []
+    for policy in policies:
+        known = first.setdefault(policy.name, policy)
+        if known is not policy:
+            message = f"policy {shown(policy.name)} is there already ({known.source}); names are unique: give this one another"
+            found.append(Finding(policy.source.file, policy.source.line, DUPLICATE_NAME, Severity.ERROR, message))
+    return found

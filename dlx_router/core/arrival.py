@@ -1,0 +1,144 @@
+"""Arrival: what a delivery tells, judged against what we remember. Broker facts + record → Letter.
+
+Attempts are our own counter: deaths at the failed queue since the letter last entered it other than by our retry.
+Source: ARCHITECTURE ("Life of a letter", 1).
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from dlx_router.core.history import Merged, continues, fold, merge, same_deaths, without_own
+from dlx_router.core.letter import Arrival, Death, First, History, Letter
+from dlx_router.core.record import Record
+from dlx_router.core.value import value
+from dlx_router.core.words import UNKNOWN, State
+
+
+@value(frozen=True, slots=True)
+class Facts:
+    """What the delivery says: `deaths` is its x-death as it came, `record` ours if the signature held."""
+
+    vhost: str
+    source: str
+    arrival: Arrival
+    exchange: str
+    routing_key: str
+    deaths: History
+    record: Record | None
+    belongs: bool  # the record is about this content, not copied from another message
+    native: bool  # came by a death into an exchange of ours, not by a publish
+    first: First | None  # x-first-death-* of the delivery
+    now_ms: int
+
+
+def read(facts: Facts, is_own: Callable[[str], bool], new_id: Callable[[str], str]) -> Letter:
+    """The letter. Never raises: odd histories were refused before. `new_id(failed_queue)` is called for new letters."""
+    record = facts.record
+    if record is None or not facts.belongs:
+        return _new(facts, record, new_id, is_own)
+    deaths = fold(without_own(facts.deaths, is_own)) if facts.deaths else ()
+    merged = merge(
+        deaths, record.deaths, cut=record.cut, restarted=_restarted(deaths, record, is_own),
+        native=facts.native and facts.arrival is Arrival.INBOX,  # the end of a wait is no death of the letter
+    )
+    return _known(facts, _homely(merged, record, is_own), record, is_own)
+
+
+def _restarted(deaths: History, record: Record, is_own: Callable[[str], bool]) -> bool:
+    """Whether the broker began anew: an entry that we know, yet by an exchange of ours, which we never write."""
+    own = {death.key for death in deaths if is_own(death.exchange)}
+    return bool(own) and any(death.key in own for death in record.deaths)
+
+
+def _homely(merged: Merged, record: Record, is_own: Callable[[str], bool]) -> Merged:
+    """Own exchanges never appear in an entry that leaves us: a retried letter came by its first exchange."""
+    if not any(is_own(death.exchange) for death in merged.history):
+        return merged
+    known = {death.queue: death.exchange for death in reversed(record.deaths)}
+    history = tuple(
+        death._replace(exchange=known.get(death.queue, "")) if is_own(death.exchange) else death
+        for death in merged.history
+    )
+    return Merged(history, merged.fresh)
+
+
+def _new(
+    facts: Facts, copied: Record | None, new_id: Callable[[str], str], is_own: Callable[[str], bool]
+) -> Letter:
+    fresh, deaths, first = _origin(facts.deaths, facts.first, is_own)
+    if copied is not None:
+        fresh = _beyond(copied, fresh, native=facts.native)
+    failed = deaths[0].queue if deaths else facts.source
+    return Letter(
+        id=new_id(failed), vhost=facts.vhost, source=facts.source, arrival=facts.arrival,
+        exchange=facts.exchange, routing_key=facts.routing_key, history=deaths, first=first,
+        failed_queue=failed, reason=deaths[0].reason if deaths else UNKNOWN, fresh=fresh, base_attempts=0,
+        redrives=0, tries=0, first_death_ms=min(map(_time, deaths)) * 1000 if deaths else facts.now_ms,
+        last_death_ms=facts.now_ms, parent=None if copied is None else copied.id,
+    )
+
+
+def _beyond(copied: Record, deaths: History, *, native: bool) -> History:
+    """The deaths less those of a copied record: 3.10 continues a copied x-death, 4.x does not."""
+    if not continues(deaths, copied.deaths) and not same_deaths(deaths, copied.deaths, cut=copied.cut):
+        return deaths
+    return merge(deaths, copied.deaths, native=native, cut=copied.cut).fresh
+
+
+@lru_cache(maxsize=4096)  # letters that died at one place in one second share it
+def _origin(
+    said: History, first: First | None, is_own: Callable[[str], bool]
+) -> tuple[History, History, First | None]:
+    """The broker's deaths, the same as they may leave us, and the first failure."""
+    deaths = fold(without_own(said, is_own))
+    clean = deaths
+    if any(is_own(death.exchange) for death in deaths):
+        clean = tuple(death._replace(exchange="") if is_own(death.exchange) else death for death in deaths)
+    return deaths, clean, _first(first, deaths, is_own)
+
+
+def _first(said: First | None, deaths: History, is_own: Callable[[str], bool]) -> First | None:
+    """x-first-death-* where the broker wrote it about a death we know; else the entry with the earliest first time."""
+    if not deaths:
+        return None
+    if said is not None:
+        for death in deaths:
+            if (death.queue, death.reason) == (said.queue, said.reason) and not is_own(said.exchange):
+                return First(said.queue, said.exchange, death.routing_keys, said.reason)
+    oldest = min(reversed(deaths), key=_time)
+    return First(oldest.queue, oldest.exchange, oldest.routing_keys, oldest.reason)
+
+
+def _time(death: Death) -> int:
+    return death.time_s
+
+
+def _known(facts: Facts, merged: Merged, record: Record, is_own: Callable[[str], bool]) -> Letter:
+    history, fresh = merged
+    failed = history[0].queue if history else record.failed_queue
+    settled = record.state in {State.DEAD, State.PARKED}
+    back = bool(fresh) and settled and any(death.queue == failed for death in record.deaths)
+    same_stay = failed == record.failed_queue and not (settled and fresh)
+    return Letter(
+        id=record.id, vhost=facts.vhost, source=facts.source, arrival=facts.arrival,
+        exchange=facts.exchange, routing_key=facts.routing_key, history=history,
+        first=record.first or _first(None, history, is_own), failed_queue=failed, reason=history[0].reason if fresh else record.reason, fresh=fresh,
+        base_attempts=record.attempts if same_stay else 0,
+        redrives=record.redrives + (back and fresh[0].reason == "rejected"),
+        tries=record.tries if not fresh else 0, state=record.state, cause=record.cause, due_ms=record.due_ms or 0,
+        first_death_ms=record.first_death_ms, last_death_ms=facts.now_ms if fresh else record.last_death_ms,
+        parent=record.parent, error=record.error, shadowed=dict(record.shadowed) if record.shadowed else None,
+        known_before=back, rejected_since=back and _rejected_since(fresh, record.deaths, failed),
+    )
+
+
+def _rejected_since(fresh: History, before: History, failed: str) -> bool:
+    """Whether anything was `rejected` since that queue's earlier death; RabbitMQ calls a cycle without one a loop."""
+    if any(death.reason == "rejected" for death in fresh):
+        return True
+    for death in before:
+        if death.queue == failed:
+            return False
+        if death.reason == "rejected":
+            return True
+    return False

@@ -1,0 +1,230 @@
+"""The decision: what happens to a letter, and why. Pure, total, explained.
+
+The same `decide` answers the daemon, `policy explain`, policy tests and backtests; nothing else judges.
+"""
+
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Final, assert_never
+
+from dlx_router.core.backoff import ladder_elapsed_ms, ladder_ms, wait_ms
+from dlx_router.core.letter import Arrival, Letter
+from dlx_router.core.policy import Effective
+from dlx_router.core.value import value
+from dlx_router.core.words import UNKNOWN, Action, Cause, State
+
+MAX_NAME_BYTES: Final = 255
+_GRACED: Final = frozenset({Cause.UNROUTABLE, Cause.MISSING_EXCHANGE, Cause.FORBIDDEN})
+
+
+@value(frozen=True, slots=True)
+class Retry:
+    """Back to the failed queue when `due_ms` (epoch) has come; `wait_ms` from now."""
+
+    wait_ms: int
+    due_ms: int
+    attempts: int
+    action: Action = Action.RETRY
+    cause: Cause | None = None
+
+
+@value(frozen=True, slots=True)
+class DeadLetter:
+    """To its final target. `keys` are the routing key and, where the original keys are kept, the CC keys.
+
+    `queue` is the dead-letter queue to be created first, else None.
+    """
+
+    exchange: str
+    keys: tuple[str, ...]
+    attempts: int
+    cause: Cause
+    queue: str | None = None
+    missing_headers: int = 0
+    action: Action = Action.DEAD_LETTER
+
+
+@value(frozen=True, slots=True)
+class Park:
+    """Nowhere to go: kept in the parking queue, with the cause; `target` is where it could not go."""
+
+    cause: Cause
+    attempts: int = 0
+    target: str = ""
+    action: Action = Action.PARK
+
+
+@value(frozen=True, slots=True)
+class Hold:
+    """A refused target: waits on the ladder without using an attempt; `tries` rungs so far, this one included."""
+
+    cause: Cause
+    due_ms: int
+    tries: int
+    attempts: int
+    target: str = ""
+    action: Action = Action.HOLD
+
+
+@value(frozen=True, slots=True)
+class Discard:
+    """The policy says so; the only way to drop."""
+
+    attempts: int
+    action: Action = Action.DISCARD
+    cause: Cause | None = None
+
+
+class Release(StrEnum):
+    """What a letter whose rung is over does next."""
+
+    WAIT = "wait"  # its time has not come: a smaller rung
+    RETURN = "return"  # back to the failed queue
+    JUDGE = "judge"  # it was held: decided anew
+
+
+Decision = Retry | DeadLetter | Park | Hold | Discard
+
+
+def attempts_of(letter: Letter, policy: Effective) -> int:
+    """Failed deliveries that count: those before, and the new deaths at the failed queue with a reason in retry-on."""
+    new = sum(
+        death.times for death in letter.fresh if death.queue == letter.failed_queue and _counts(death.reason, policy)
+    )
+    return letter.base_attempts + new
+
+
+def decide(letter: Letter, policy: Effective | None, now_ms: int, draw: float) -> Decision:
+    """What happens to the letter. `draw` in (−1, 1) is the jitter's chance. Never raises, changes nothing."""
+    if (cause := _astray(letter, policy)) is not None:
+        return Park(cause, letter.base_attempts)
+    if policy is None:
+        return Park(Cause.NO_POLICY, letter.base_attempts)
+    attempts = attempts_of(letter, policy)
+    if policy.discard:
+        return Discard(attempts)
+    if _may_retry(letter, policy, attempts):
+        wait = 0 if letter.state == State.HELD and not letter.fresh else wait_ms(policy, attempts, draw)
+        return Retry(wait, now_ms + wait, attempts)
+    if letter.redrives and 0 <= policy.max_redrives <= letter.redrives:
+        return Park(Cause.REDRIVE_EXHAUSTED, attempts)
+    return _dead_letter(letter, policy, attempts)
+
+
+def _astray(letter: Letter, policy: Effective | None) -> Cause | None:
+    """Letters that must not be judged by keys: unknown origin, loops, cycles."""
+    if letter.reason == UNKNOWN and not letter.history:
+        return None if policy is not None and policy.named_exactly else Cause.UNKNOWN_ORIGIN
+    if letter.arrival is Arrival.INBOX and letter.state is not None and not letter.fresh:
+        return Cause.LOOP
+    if letter.known_before and letter.reason != "rejected" and not letter.rejected_since:
+        return Cause.CYCLE
+    return None
+
+
+def _may_retry(letter: Letter, policy: Effective, attempts: int) -> bool:
+    return _counts(letter.reason, policy) and (policy.max_attempts < 0 or attempts < policy.max_attempts)
+
+
+def _counts(reason: str, policy: Effective) -> bool:
+    """Whether a death for this reason is tried again; one without a known reason never is."""
+    return reason != UNKNOWN and reason.partition(":")[0] in policy.retry_on
+
+
+def _dead_letter(letter: Letter, policy: Effective, attempts: int) -> Decision:
+    cause = Cause.ATTEMPTS_SPENT if _counts(letter.reason, policy) else Cause.NEVER_RETRY
+    keys, missing = final_keys(letter, policy, attempts)
+    exchange = policy.dead_letter_exchange or ""
+    queue = dead_letter_queue(policy, letter.failed_queue) if policy.auto_create else None
+    if len(keys[0].encode(errors="surrogateescape")) > MAX_NAME_BYTES:
+        return Park(Cause.ROUTING_KEY_TOO_LONG, attempts, exchange)
+    if letter.source == queue or (exchange == "" and letter.source in keys):
+        return Park(Cause.LOOP, attempts, letter.source)
+    return DeadLetter(exchange, keys, attempts, cause, queue, missing)
+
+
+def final_keys(letter: Letter, policy: Effective, attempts: int) -> tuple[tuple[str, ...], int]:
+    """The keys of the final copy, and how many headers a template missed: DLQ name, template, rewrite, or as they came."""
+    original = original_keys(letter)
+    if policy.auto_create or (policy.dead_letter_exchange is None and policy.routing_key is None):
+        return (dead_letter_queue(policy, letter.failed_queue),), 0
+    if policy.routing_key is not None:
+        text, missing = policy.routing_key.render(_values(letter, original, attempts), letter.header)
+        return (text,), missing
+    for rewrite in policy.rewrites:
+        if (changed := rewrite.substitute(original[0])) is not None:
+            return (changed,), 0
+    return original, 0
+
+
+def original_keys(letter: Letter) -> tuple[str, ...]:
+    """Routing key and CC keys with which the letter once entered its failed queue."""
+    return letter.history[0].routing_keys if letter.history and letter.history[0].routing_keys else (letter.routing_key,)
+
+
+def original_exchange(letter: Letter) -> str:
+    """The exchange by which the letter entered its failed queue."""
+    return letter.history[0].exchange if letter.history else letter.exchange
+
+
+def _values(letter: Letter, keys: tuple[str, ...], attempts: int) -> dict[str, str]:
+    return {
+        "queue": letter.failed_queue, "exchange": original_exchange(letter), "routing_key": keys[0],
+        "reason": letter.reason, "attempts": str(attempts), "vhost": letter.vhost,
+    }
+
+
+def dead_letter_queue(policy: Effective, failed_queue: str) -> str:
+    """`<prefix><failed queue><suffix>`; over 255 bytes the name ends in a hash of the whole."""
+    return short_name(f"{policy.dlq_prefix}{failed_queue}{policy.dlq_suffix}")
+
+
+def transient_queue(policy: Effective) -> str:
+    """The common dead-letter queue of exclusive, generated and vanished queues."""
+    return dead_letter_queue(policy, "transient")
+
+
+def short_name(name: str, limit: int = MAX_NAME_BYTES) -> str:
+    """The name, or where it is too long its beginning and a hash of the whole: at most `limit` bytes, and stable."""
+    data = name.encode(errors="surrogateescape")
+    if len(data) <= limit:
+        return name
+    digest = blake2b(data, digest_size=8).hexdigest()
+    return data[: limit - 17].decode(errors="ignore") + "-" + digest
+
+
+def release(letter: Letter, now_ms: int) -> Release:
+    """What a letter from the release queue does: never early, and a held one is decided anew."""
+    if now_ms < letter.due_ms:
+        return Release.WAIT
+    return Release.JUDGE if letter.state == State.HELD else Release.RETURN
+
+
+def hold(letter: Letter, cause: Cause, attempts: int, now_ms: int, *, grace_ms: int, target: str) -> Hold | Park:
+    """A refused letter takes the next rung of the ladder; an unroutable one is parked when the grace is over."""
+    tries = letter.tries + 1 if letter.state == State.HELD and letter.cause == cause else 1
+    if cause in _GRACED and ladder_elapsed_ms(tries - 1) >= grace_ms:
+        return Park(cause, attempts, target)
+    return Hold(cause, now_ms + ladder_ms(tries), tries, attempts, target)
+
+
+def explain(decision: Decision, letter: Letter, policy: Effective | None) -> str:
+    """One sentence for people: what happens, and the rule that says so."""
+    by = f"policy {policy.policy}" if policy is not None else "no policy"
+    died = f"{letter.reason} at {letter.failed_queue}"
+    match decision:
+        case Retry():
+            limit = policy.max_attempts if policy is not None else 0
+            left = "without limit" if limit < 0 else f"of {limit}"
+            return f"{died}: attempt {decision.attempts} {left} failed; tried again in {decision.wait_ms} ms ({by})"
+        case DeadLetter():
+            where = f"exchange {decision.exchange!r} with key {decision.keys[0]!r}"
+            return f"{died}: {decision.cause} after {decision.attempts} attempts; to {where} ({by})"
+        case Park():
+            return f"{died}: parked, {decision.cause}{f' at {decision.target!r}' if decision.target else ''} ({by})"
+        case Hold():
+            return f"{died}: {decision.cause} at {decision.target!r}; held, try {decision.tries} ({by})"
+        case Discard():
+            return f"{died}: discarded, as the policy says ({by})"
+        case _:
+            assert_never(decision)

@@ -1,0 +1,68 @@
+"""What we call our things in the broker, and the grid of rungs on which letters wait."""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+_S, _M, _H, _D = 1_000, 60_000, 3_600_000, 86_400_000
+_STEPS: Final = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+MAX_KEY_BYTES: Final = 240
+
+
+def _grid() -> tuple[int, ...]:
+    tens = (10, 12, 15, 20, 30, 40, 50)
+    steps = {int(100 * step) for step in _STEPS}
+    steps |= {int(unit * step) for unit in (_S, _M, _H) for step in _STEPS}
+    steps |= {unit * ten for unit in (_S, _M) for ten in tens} | {_H * ten for ten in (10, 12, 15, 20)}
+    return tuple(sorted(steps | {_D * day for day in range(1, 8)}))
+
+
+RUNGS: Final = _grid()
+
+
+def return_key(queue: str) -> str:
+    """The binding key that leads back to exactly this queue; by hash where the name is over 240 bytes."""
+    data = queue.encode(errors="surrogateescape")
+    return f"to:{queue}" if len(data) <= MAX_KEY_BYTES else f"to:{blake2b(data, digest_size=16).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names under one prefix."""
+
+    prefix: str = "dlx-router"
+
+    def __post_init__(self) -> None:
+        for name in ("inbox", "declared", "release", "parking", "quarantine", "retired", "state", "journal"):
+            object.__setattr__(self, name, f"{self.prefix}.{name}")
+        object.__setattr__(self, "return_", f"{self.prefix}.return")
+        object.__setattr__(self, "_dotted", f"{self.prefix}.")
+
+    inbox: str = ""
+    declared: str = ""
+    release: str = ""
+    return_: str = ""
+    parking: str = ""
+    quarantine: str = ""
+    retired: str = ""
+    state: str = ""
+    journal: str = ""
+    _dotted: str = ""
+
+    def delay(self, rung_ms: int) -> str:
+        """Exchange and queue of a rung."""
+        return f"{self.prefix}.delay.{rung_ms}"
+
+    def is_own(self, name: str) -> bool:
+        """Whether a queue or exchange is ours."""
+        return name.startswith(self._dotted)
+
+    def rung_for(self, remaining_ms: int) -> int | None:
+        """The largest rung that is not longer than what remains; None below the lowest."""
+        at = bisect_right(RUNGS, remaining_ms)
+        return RUNGS[at - 1] if at else None
+
+    def return_key(self, queue: str) -> str:
+        """See `return_key`."""
+        return return_key(queue)

@@ -1,0 +1,235 @@
+"""Policies and their resolution: which keys are in force for a failed queue, and who set each.
+
+Resolution is key by key. Order of precedence, highest first: `priority`; `queue:` before `match:` before `pattern:`;
+among `match:`, more literal words, then `*` before `#`; then the order of the files. Source: POLICY.md.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from dlx_router.core.template import Template
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a value was written; `line` counts from 1."""
+
+    policy: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key's parsed value (durations in ms, sizes in bytes), and where it was written."""
+
+    value: Any
+    source: Source
+
+
+class SelectorKind(StrEnum):
+    """How a policy names queues; the order is the order of precedence."""
+
+    QUEUE = "queue"
+    MATCH = "match"
+    PATTERN = "pattern"
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Names queues. `search` is a compiled linear-time regular expression for PATTERN, else None."""
+
+    kind: SelectorKind
+    text: str
+    search: Callable[[str], object] | None = field(default=None, compare=False, repr=False)
+
+    def fits(self, queue: str) -> bool:
+        """Whether this selector names the queue."""
+        if self.kind is SelectorKind.QUEUE:
+            return queue == self.text
+        if self.kind is SelectorKind.MATCH:
+            return words_match(self.text.split("."), queue.split("."))
+        return self.search is not None and bool(self.search(queue))
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Sort key within one priority: smaller comes first."""
+        if self.kind is SelectorKind.QUEUE:
+            return (0, 0, 0)
+        if self.kind is SelectorKind.PATTERN:
+            return (2, 0, 0)
+        words = self.text.split(".")
+        literal = sum(word not in {"*", "#"} for word in words)
+        return (1, -literal, words.count("#"))
+
+
+def words_match(pattern: Sequence[str], words: Sequence[str]) -> bool:
+    """AMQP topic matching: `*` is one word, `#` any number. O(len(pattern) × len(words)), so no input is a bomb."""
+    reachable = {0}
+    for word in pattern:
+        if word == "#":
+            reachable = set(range(min(reachable, default=len(words) + 1), len(words) + 1))
+        else:
+            reachable = {at + 1 for at in reachable if at < len(words) and word in {"*", words[at]}}
+    return len(words) in reachable
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """One `{match, replace}` of dead-letter-routing-key-rewrite; `substitute(key)` is None where it does not match."""
+
+    match: str
+    replace: str
+    substitute: Callable[[str], str | None] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One policy of a file. `vhost` None means every served vhost; `on` maps a reason to its overlay."""
+
+    name: str
+    selector: Selector
+    source: Source
+    vhost: str | None = None
+    apply_to: str = "queues"
+    priority: int = 0
+    inherit: bool = True
+    labels: Mapping[str, str] = field(default_factory=dict)
+    definition: Mapping[str, Setting] = field(default_factory=dict)
+    on: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
+
+
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "max-delivery-attempts": 10,
+    "retry-on": ("rejected", "delivery_limit", "application"),
+    "redelivery-delay": 0,
+    "redelivery-delay-multiplier": 1.0,
+    "redelivery-collision-avoidance-factor": 0.0,
+    "dead-letter-queue-prefix": "DLQ.",
+    "dead-letter-queue-suffix": "",
+    "dead-letter-queue-type": "quorum",
+    "dead-letter-headers": (),
+    "max-redrives": 3,
+    "discard": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """What is in force for one (vhost, queue, reason): every key has a value, and `settings` says who set it."""
+
+    policy: str
+    names: tuple[str, ...]
+    settings: Mapping[str, Setting]
+    labels: Mapping[str, str]
+    named_exactly: bool
+    dead_letter_exchange: str | None
+    routing_key: Template | None
+    rewrites: tuple[Rewrite, ...]
+    max_attempts: int
+    retry_on: frozenset[str]
+    delay_ms: int
+    multiplier: float
+    cap_ms: int
+    jitter: float
+    auto_create: bool
+    dlq_prefix: str
+    dlq_suffix: str
+    dlq_type: str
+    aliases: tuple[str, ...]
+    max_redrives: int
+    discard: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySet:
+    """All policies of a revision, in order of precedence after construction by `ordered`."""
+
+    policies: tuple[Policy, ...]
+    revision: str = "000000000000"
+
+    def resolve(self, *, vhost: str, queue: str, reason: str, own: bool = False) -> Effective | None:
+        """The effective keys, or None where no policy selects the queue.
+
+        `own` marks the router's own queues and auto-created DLQs: only a policy with `queue:` selects those.
+        """
+        chain = self.chain(vhost=vhost, queue=queue, own=own)
+        return _effective(chain, reason) if chain else None
+
+    def chain(self, *, vhost: str, queue: str, own: bool = False) -> tuple[Policy, ...]:
+        """The policies that contribute, highest precedence first; `inherit: false` ends it."""
+        out: list[Policy] = []
+        for policy in self.policies:
+            if policy.vhost not in {None, vhost} or (own and policy.selector.kind is not SelectorKind.QUEUE):
+                continue
+            if policy.selector.fits(queue):
+                out.append(policy)
+                if not policy.inherit:
+                    break
+        return tuple(out)
+
+
+def ordered(policies: Sequence[Policy], revision: str = "000000000000") -> PolicySet:
+    """A PolicySet in order of precedence; the sort is stable, so the order of files decides ties."""
+    return PolicySet(tuple(sorted(policies, key=lambda policy: (-policy.priority, *policy.selector.rank))), revision)
+
+
+def overlay_keys(reason: str) -> tuple[str, ...]:
+    """The `on:` keys that apply to a reason, most specific first (`application:NAME` before `application`)."""
+    head, colon, _ = reason.partition(":")
+    return (reason, head) if colon else (reason,)
+
+
+def _merged(chain: Sequence[Policy], reason: str) -> dict[str, Setting]:
+    """Overlays beat every base key; within each layer the first in the chain wins."""
+    merged: dict[str, Setting] = {}
+    layers = [[policy.on.get(key, {}) for policy in chain] for key in overlay_keys(reason)]
+    layers.append([policy.definition for policy in chain])
+    for layer in layers:
+        for definition in layer:
+            for key, setting in definition.items():
+                merged.setdefault(key, setting)
+    return merged
+
+
+def _effective(chain: tuple[Policy, ...], reason: str) -> Effective:
+    settings = _merged(chain, reason)
+
+    def get(key: str) -> Any:
+        return settings[key].value if key in settings else DEFAULTS.get(key)
+
+    delay = get("redelivery-delay")
+    cap = get("max-redelivery-delay")
+    exchange = get("dead-letter-exchange")
+    auto = get("auto-create-dead-letter-resources")
+    labels: dict[str, str] = {}
+    for policy in reversed(chain):
+        labels.update(policy.labels)
+    return Effective(
+        policy=chain[0].name,
+        names=tuple(policy.name for policy in chain),
+        settings=settings,
+        labels=labels,
+        named_exactly=any(policy.selector.kind is SelectorKind.QUEUE for policy in chain),
+        dead_letter_exchange=exchange,
+        routing_key=get("dead-letter-routing-key"),
+        rewrites=tuple(get("dead-letter-routing-key-rewrite") or ()),
+        max_attempts=get("max-delivery-attempts"),
+        retry_on=frozenset(get("retry-on")),
+        delay_ms=delay,
+        multiplier=float(get("redelivery-delay-multiplier")),
+        cap_ms=10 * delay if cap is None else cap,
+        jitter=float(get("redelivery-collision-avoidance-factor")),
+        auto_create=exchange is None if auto is None else auto,
+        dlq_prefix=get("dead-letter-queue-prefix"),
+        dlq_suffix=get("dead-letter-queue-suffix"),
+        dlq_type=get("dead-letter-queue-type"),
+        aliases=tuple(get("dead-letter-headers")),
+        max_redrives=get("max-redrives"),
+        discard=bool(get("discard")),
+    )

@@ -1,0 +1,112 @@
+"""The publication: exactly what is to be sent for a decision, still as values.
+
+Towards a failed queue the letter looks as at its first delivery (key, CC, type, priority, delivery mode); at rest it
+keeps what we took off in its record. Source: ARCHITECTURE ("Delay", "Record"), rabbitmq.md §1.6.
+"""
+
+from dataclasses import replace
+from enum import StrEnum
+
+from dlx_router.core.decision import DeadLetter, Decision, Hold, Park, Retry, original_keys
+from dlx_router.core.letter import Letter, Props
+from dlx_router.core.record import AT_REST_BYTES, TOWARDS_CONSUMERS_BYTES, Record
+from dlx_router.core.value import value
+from dlx_router.core.words import Action, State
+
+
+class Way(StrEnum):
+    """Which kind of target a publication has; it tells what must exist first."""
+
+    RETURN = "return"
+    RUNG = "rung"
+    TARGET = "target"
+    PARKING = "parking"
+
+
+@value(frozen=True, slots=True)
+class Content:
+    """What the record is bound to, and the properties as they came."""
+
+    crc32: int
+    size: int
+    props: Props
+
+
+@value(frozen=True, slots=True)
+class Publication:
+    """One copy to send. `cc` None keeps the CC header as it came; else it is set to exactly these (none: removed)."""
+
+    way: Way
+    exchange: str
+    routing_key: str
+    record: Record
+    record_bytes: int
+    cc: tuple[str, ...] | None = None
+    bcc: str | None = None
+    rung_ms: int = 0
+    aliases: tuple[str, ...] = ()
+    needs_queue: str | None = None
+    delivery_mode: int | None = 2
+    priority: int | None = None
+
+
+STATES = {Action.RETRY: State.RETRYING, Action.DEAD_LETTER: State.DEAD, Action.PARK: State.PARKED, Action.HOLD: State.HELD}
+
+
+def record_of(letter: Letter, decision: Decision, content: Content, *, policy: str, revision: str) -> Record:
+    """What we shall remember of the letter after this decision."""
+    tries = decision.tries if isinstance(decision, Hold) else 0
+    target = decision.target or None if isinstance(decision, Hold | Park) else None
+    due = decision.due_ms if isinstance(decision, Retry | Hold) else None
+    return Record(
+        id=letter.id, state=STATES[decision.action], vhost=letter.vhost, failed_queue=letter.failed_queue,
+        attempts=decision.attempts, redrives=letter.redrives, tries=tries,
+        reason=letter.reason, policy=policy, revision=revision,
+        first_death_ms=letter.first_death_ms, last_death_ms=letter.last_death_ms,
+        deaths=letter.history, crc32=content.crc32, size=content.size, first=letter.first,
+        cause=decision.cause, due_ms=due, props=content.props, error=letter.error,
+        parent=letter.parent, shadowed=letter.shadowed, target=target,
+    )
+
+
+def to_return(record: Record, exchange: str, key: str) -> Publication:
+    """The copy that goes back to exactly the failed queue, by `exchange` and the binding `key`.
+
+    A BCC does it, so that the consumer sees the routing key and CC of the first delivery; the broker strips it. Where
+    the letter's own keys could be taken for a binding key, or nothing is bound, the default exchange leads there.
+    """
+    keys = record.deaths[0].routing_keys if record.deaths else ()
+    first = keys[0] if keys else record.failed_queue
+    mode, priority = record.props.delivery_mode, record.props.priority
+    plain = not key or any(name.startswith("to:") for name in keys)
+    return Publication(
+        Way.RETURN, "" if plain else exchange, record.failed_queue if plain else first, record,
+        TOWARDS_CONSUMERS_BYTES, cc=() if plain else keys[1:], bcc=None if plain else key,
+        delivery_mode=mode, priority=priority,
+    )
+
+
+def to_rung(record: Record, exchange: str, rung_ms: int) -> Publication:
+    """The copy that waits; without a priority, which would disturb the order of expiry (4.0 – 4.2)."""
+    key = record.deaths[0].routing_keys[0] if record.deaths and record.deaths[0].routing_keys else ""
+    return Publication(
+        Way.RUNG, exchange, key, record, AT_REST_BYTES, rung_ms=rung_ms,
+    )
+
+
+def to_target(decision: DeadLetter, letter: Letter, record: Record, aliases: tuple[str, ...]) -> Publication:
+    """The final copy. The policy's key replaces the CC keys too; original keys route as the broker would."""
+    original = original_keys(letter)
+    final = replace(record, cc=original[1:]) if len(original) > 1 and decision.keys != original else record
+    untold = decision.keys == original and not (letter.history and letter.history[0].routing_keys)  # only CC knows
+    return Publication(
+        Way.TARGET, decision.exchange, decision.keys[0], final, AT_REST_BYTES, cc=None if untold else decision.keys[1:],
+        aliases=aliases if letter.history else (), needs_queue=decision.queue, priority=record.props.priority,
+    )
+
+
+def to_parking(decision: Park, letter: Letter, record: Record, queue: str) -> Publication:
+    """The copy for the parking queue, by the default exchange; its CC keys must not route again."""
+    original = original_keys(letter)
+    kept = replace(record, cc=original[1:]) if len(original) > 1 else record
+    return Publication(Way.PARKING, "", queue, kept, AT_REST_BYTES, cc=(), priority=record.props.priority)

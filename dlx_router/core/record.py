@@ -1,0 +1,224 @@
+"""The record: the header `dlx-router`, our own memory on the letter.
+
+One longstr of compact JSON, because it survives streams and AMQP 1.0; signed, because release and rungs obey it; bound
+to its content, because consumers copy headers onto new messages. Laid out in INTERFACES ("Headers").
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from hashlib import blake2b
+from hmac import compare_digest
+from json.encoder import encode_basestring_ascii
+from typing import Any, Final
+
+from dlx_router.core.letter import Death, First, History, Props
+from dlx_router.core.value import value
+
+VERSION: Final = 1
+HEADER: Final = "dlx-router"
+ID_HEADER: Final = "dlx-router-id"
+TOWARDS_CONSUMERS_BYTES: Final = 1024
+AT_REST_BYTES: Final = 8192
+_MAC: Final = b',"mac":"'
+_MAC_BYTES: Final = 41
+_SHARED_DEATHS: Final = 8  # longer histories are one letter's own and too large to be kept
+_string = encode_basestring_ascii
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
+
+
+class RecordError(ValueError):
+    """The bytes are no record of ours: not JSON, another shape, another version, or another signature."""
+
+
+@value(frozen=True, slots=True)
+class Record:
+    """What we know about a letter. Times in epoch milliseconds; `deaths` most recent first."""
+
+    id: str
+    state: str
+    vhost: str
+    failed_queue: str
+    attempts: int
+    redrives: int
+    tries: int
+    reason: str
+    policy: str
+    revision: str
+    first_death_ms: int
+    last_death_ms: int
+    deaths: History
+    crc32: int
+    size: int
+    first: First | None = None
+    cause: str | None = None
+    due_ms: int | None = None
+    props: Props = Props()
+    cc: tuple[str, ...] | None = None
+    error: Mapping[str, Any] | None = None
+    redrive_id: str | None = None
+    parent: str | None = None
+    shadowed: Mapping[str, str] | None = None
+    target: str | None = None
+    cut: bool = False
+
+    def is_about(self, *, crc32: int, size: int, message_id: str | None) -> bool:
+        """Whether the record belongs to this content; a consumer may have copied the header onto another message."""
+        return self.crc32 == crc32 and self.size == size and self.props.message_id == message_id
+
+
+def encode(record: Record, key: bytes, limit: int) -> bytes:
+    """The header's bytes, signed, at most `limit` long: the error goes first, then the oldest deaths but the first.
+
+    Where that is not enough, what the message tells as well goes too. Only names that are long by themselves pass it.
+    """
+    text = _document(record, record.deaths, record.error, cut=record.cut)
+    if len(text) + _MAC_BYTES > limit:
+        text = _cut(record, limit - _MAC_BYTES)
+    return sign(text.encode(), key)
+
+
+def sign(document: bytes, key: bytes) -> bytes:
+    """The document with its `mac` as the last member."""
+    head = document[:-1]
+    return b'%s,"mac":"%s"}' % (head, blake2b(head, digest_size=16, key=key).hexdigest().encode())
+
+
+def decode(data: bytes, key: bytes) -> Record:
+    """The record, or RecordError where the signature or the shape is not ours. Accepts v ± 1."""
+    head, found, tail = data.rpartition(_MAC)
+    expected = blake2b(head, digest_size=16, key=key).hexdigest().encode() + b'"}'
+    if not found or not compare_digest(tail, expected):
+        raise RecordError("the signature is not ours")
+    try:
+        return _record(json.loads(head + b"}"))
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise RecordError(f"signed, but not readable: {error!r}") from error
+
+
+def _cut(record: Record, limit: int) -> str:
+    deaths = list(record.deaths)
+    excess = len(_document(record, record.deaths, None, cut=True)) - limit
+    while excess > 0 and len(deaths) > 1:
+        gone = deaths.pop(_oldest_but_first(deaths, record.first))
+        excess -= len(_encode(_entry(gone))) + 1
+    if excess > 0:
+        return _lean(record, deaths, limit)
+    return _document(record, tuple(deaths), None, cut=True)
+
+
+def _lean(record: Record, deaths: list[Death], limit: int) -> str:
+    """One step poorer at a time: x-death and x-first-death-* tell the same, and the keys can be learnt again."""
+    poorer = replace(record, shadowed=None, cc=None)
+    text = _document(poorer, tuple(deaths), None, cut=True)
+    for keys in (None, 1, 0):
+        if len(text) <= limit:
+            break
+        kept = tuple(death._replace(routing_keys=death.routing_keys[:keys]) for death in deaths)
+        text = _document(replace(poorer, first=None), kept, None, cut=True)
+    return text
+
+
+def _oldest_but_first(deaths: list[Death], first: First | None) -> int:
+    """The newest stays whatever happens, the place of the first failure as long as anything else can go."""
+    for at in range(len(deaths) - 1, 0, -1):
+        if first is None or (deaths[at].queue, deaths[at].reason) != (first.queue, first.reason):
+            return at
+    return len(deaths) - 1
+
+
+def _document(record: Record, deaths: History, error: Mapping[str, Any] | None, *, cut: bool) -> str:
+    """The document without its mac. Written in fragments, because letters of one queue share most of them."""
+    due = "" if record.due_ms is None else f'"due_ms":{record.due_ms},'
+    rest = _rest(record, error, cut=cut) if error or cut or record.redrive_id or record.shadowed else ""
+    parent = "" if record.parent is None else f'"parent":{_string(record.parent)},'
+    return (
+        f'{{"v":{VERSION},"id":{_string(record.id)},'
+        + _standing(
+            record.state, record.vhost, record.failed_queue, record.first, record.attempts, record.redrives,
+            record.tries, record.reason, record.cause, record.policy, record.revision, record.target,
+        )
+        + f'{due}"first_death_ms":{record.first_death_ms},"last_death_ms":{record.last_death_ms},'
+        + (_deaths if len(deaths) <= _SHARED_DEATHS else _deaths.__wrapped__)(deaths)
+        + _properties(record.props, record.cc)
+        + f'{parent}{rest}"digest":{{"crc32":{record.crc32},"size":{record.size}}}}}'
+    )
+
+
+@lru_cache(maxsize=4096)
+def _standing(  # noqa: PLR0913 - the fields that letters of one queue share
+    state: str, vhost: str, failed_queue: str, first: First | None, attempts: int, redrives: int, tries: int,
+    reason: str, cause: str | None, policy: str, revision: str, target: str | None,
+) -> str:
+    document: dict[str, Any] = {"state": state, "vhost": vhost, "failed_queue": failed_queue}
+    if first is not None:
+        document["first"] = first._asdict()
+    document |= {"attempts": attempts, "redrives": redrives, "tries": tries, "reason": reason}
+    if cause is not None:
+        document["cause"] = cause
+    document |= {"policy": policy, "revision": revision}
+    if target is not None:
+        document["target"] = target
+    return _members(document)
+
+
+@lru_cache(maxsize=4096)
+def _deaths(deaths: History) -> str:
+    return _members({"deaths": [_entry(death) for death in deaths]})
+
+
+@lru_cache(maxsize=256)
+def _mode(props: tuple[str | None, str | None, int | None, int | None], cc: tuple[str, ...] | None) -> str:
+    found = dict(zip(("user_id", "expiration", "priority", "delivery_mode"), props, strict=True)) | {"cc": cc}
+    return _members({name: value for name, value in found.items() if value is not None})
+
+
+def _properties(props: Props, cc: tuple[str, ...] | None) -> str:
+    shared = _mode((props.user_id, props.expiration, props.priority, props.delivery_mode), cc)
+    if props.message_id is not None:
+        shared += f'"message_id":{_string(props.message_id)},'
+    return f'"props":{{{shared[:-1]}}},' if shared else ""
+
+
+def _rest(record: Record, error: Mapping[str, Any] | None, *, cut: bool) -> str:
+    found = {"error": error, "redrive_id": record.redrive_id, "shadowed": record.shadowed, "cut": cut}
+    return _members({name: value for name, value in found.items() if value})
+
+
+def _members(document: dict[str, Any]) -> str:
+    """The members with a comma behind each, to be put together in one object."""
+    return _encode(document)[1:-1] + "," if document else ""
+
+
+def _entry(death: Death) -> tuple[Any, ...]:
+    entry = (death.queue, death.reason, death.times, death.time_s, death.exchange, death.routing_keys)
+    return entry if death.original_expiration is None else (*entry, death.original_expiration)
+
+
+def _record(document: dict[str, Any]) -> Record:
+    if abs(document["v"] - VERSION) > 1:
+        raise RecordError(f"version {document['v']} is not readable by version {VERSION}")
+    first, props, digest = document.get("first"), document.get("props", {}), document["digest"]
+    cc = props.pop("cc", None)
+    return Record(
+        id=document["id"], state=document["state"], vhost=document["vhost"], failed_queue=document["failed_queue"],
+        attempts=document["attempts"], redrives=document["redrives"], tries=document["tries"],
+        reason=document["reason"], policy=document["policy"], revision=document["revision"],
+        first_death_ms=document["first_death_ms"], last_death_ms=document["last_death_ms"],
+        deaths=tuple(_death(entry) for entry in document["deaths"]),
+        crc32=digest["crc32"], size=digest["size"],
+        first=None if first is None else First(
+            first["queue"], first["exchange"], tuple(first["routing_keys"]), first.get("reason", "")
+        ),
+        cause=document.get("cause"), due_ms=document.get("due_ms"),
+        props=Props(**{name: props.get(name) for name in Props._fields}),
+        cc=None if cc is None else tuple(cc),
+        error=document.get("error"), redrive_id=document.get("redrive_id"), parent=document.get("parent"),
+        shadowed=document.get("shadowed"), target=document.get("target"), cut=document.get("cut", False),
+    )
+
+
+def _death(entry: list[Any]) -> Death:
+    queue, reason, count, time_s, exchange, keys, *expiration = entry
+    return Death(queue, reason, count, time_s, exchange, tuple(keys), expiration[0] if expiration else None)

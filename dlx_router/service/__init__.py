@@ -1,0 +1,1 @@
+"""The router: consume → decide → publish → settle."""

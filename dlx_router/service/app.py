@@ -1,0 +1,119 @@
+"""Wiring, start, drain, stop. The only place that knows every class of the router."""
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.management import Management
+from dlx_router.config.policies import LoadedPolicies
+from dlx_router.config.settings import Settings
+from dlx_router.core.names import Names
+from dlx_router.service.desk import Rules
+from dlx_router.service.guard import Guard
+from dlx_router.service.keys import KeyKeeper, from_file
+from dlx_router.service.session import Limits
+from dlx_router.service.vhost import Addresses, Attendant
+from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.telemetry.readiness import Readiness
+
+INTERRUPTED = 130
+
+
+class App:
+    """One router process: an attendant a vhost, metrics and readiness."""
+
+    def __init__(self, settings: Settings, loaded: LoadedPolicies) -> None:
+        self.metrics = Metrics()
+        self.readiness = Readiness()
+        self._settings = settings
+        self._loaded = loaded
+        self._names = Names(settings.prefix)
+        self._management = Management(settings.management_credentials()) if settings.has_management() else None
+        self._attendants: list[Attendant] = []
+        self._signals = 0
+        self._code = 0
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        """Attend until a signal; 0 after a drained SIGTERM, 130 after SIGINT, 1 where the deadline passed."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, number)
+        vhosts = await self._vhosts()
+        self._attendants = [self._attendant(vhost) for vhost in vhosts]
+        self.metrics.revision = self._loaded.policies.revision
+        self.readiness.clear("start")
+        self.metrics.in_flight = lambda: {one.vhost: one.in_flight for one in self._attendants}
+        log.info("router.started", vhosts=list(vhosts), policies=len(self._loaded.policies.policies),
+                 revision=self._loaded.policies.revision)
+        tasks = [asyncio.create_task(one.run()) for one in self._attendants]
+        stop = asyncio.create_task(self._stop.wait())
+        await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
+        left = await self._drain(tasks)
+        stop.cancel()
+        log.info("router.stopped", in_flight=left, fate="what was not settled is still in its queue")
+        return self._code if not left or self._code else 1
+
+    async def _drain(self, tasks: list[asyncio.Task[None]]) -> int:
+        for one in self._attendants:
+            self.readiness.set(f"link {one.vhost}", "draining")
+        left = sum(await asyncio.gather(*(one.stop() for one in self._attendants)))
+        await asyncio.wait(tasks, timeout=5.0)
+        for task in tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+            task.cancel()
+        return left
+
+    def _signalled(self, number: int) -> None:
+        self._signals += 1
+        self._code = INTERRUPTED if number == signal.SIGINT else self._code
+        if self._signals > 1:
+            log.warning("router.forced", fate="letters in flight stay in their queues and may be delivered twice")
+            raise SystemExit(self._code or 1)
+        self.readiness.set("draining", "draining after a signal")
+        self._stop.set()
+
+    async def _vhosts(self) -> Sequence[str]:
+        said = self._settings.vhost_list()
+        if said != ["*"]:
+            return said
+        if self._management is None:
+            raise SystemExit("DLX_ROUTER_VHOSTS=* needs DLX_ROUTER_MANAGEMENT_URL; name the vhosts or give the URL")
+        return await self._management.vhosts()
+
+    def _attendant(self, vhost: str) -> Attendant:
+        settings = self._settings
+        path = Path(settings.provenance_key_file) if settings.provenance_key_file else None
+        if path is not None:
+            from_file(path)  # a bad file is an error at start, not at the first connect
+        self.metrics.serve(vhost, [self._names.inbox, self._names.release])
+        self.readiness.set(f"link {vhost}", f"vhost {vhost!r}: connecting")
+        return Attendant(
+            vhost=vhost, addresses=addresses(settings), names=self._names,
+            rules=Rules(self._loaded.policies, self._names, settings.unroutable_grace_ms),
+            limits=Limits(
+                prefetch=settings.prefetch, in_flight_bytes=settings.in_flight_bytes,
+                confirm_timeout_s=settings.confirm_timeout_ms / 1000, heartbeat_s=settings.heartbeat,
+                drain_s=settings.drain_seconds, max_dead_letter_queues=settings.max_dead_letter_queues,
+            ),
+            keys=KeyKeeper(path, self.readiness), guard=Guard(self._management, self._names, self.readiness),
+            metrics=self.metrics, readiness=self.readiness,
+            sources=tuple(one.queue for one in self._loaded.attachments if one.vhost in {None, vhost}),
+            declare=settings.declare == "auto",
+        )
+
+
+def addresses(settings: Settings) -> Addresses:
+    """Reads the broker's address anew at each connect, so that a renewed secret file is used."""
+
+    def read(vhost: str) -> tuple[Sequence[Host], Login, Tls | None]:
+        found = settings.broker_address()
+        tls = Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name) if found.tls else None
+        hosts = [Host(name, port) for name, port in found.hosts]
+        return hosts, Login(found.user, found.password.get_secret_value(), vhost), tls
+
+    return read

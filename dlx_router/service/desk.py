@@ -1,0 +1,171 @@
+"""The desk: a delivery → a job that knows its decision and its copy. Reads the clock and throws the dice, nothing else."""
+
+import random
+import time
+from dataclasses import dataclass
+
+from dlx_router.broker.consumer import Consumer
+from dlx_router.core import publication
+from dlx_router.core.decision import (
+    DeadLetter,
+    Decision,
+    Discard,
+    Hold,
+    Park,
+    Release,
+    Retry,
+    attempts_of,
+    decide,
+    hold,
+    release,
+)
+from dlx_router.core.letter import Arrival, Letter
+from dlx_router.core.names import Names
+from dlx_router.core.policy import Effective, PolicySet
+from dlx_router.core.publication import Publication
+from dlx_router.core.record import Record
+from dlx_router.core.words import Action, Cause
+from dlx_router.service import intake
+from dlx_router.service.job import Job, Resource
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.wire import frames
+
+MAX_CACHED = 10_000
+
+
+def now_ms() -> int:
+    """The wall clock in ms since the epoch; waits survive restarts, so a monotonic clock would not do."""
+    return int(time.time() * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is in force: one revision of policies and the settings that decisions depend on."""
+
+    policies: PolicySet
+    names: Names
+    grace_ms: int
+
+
+class Desk:
+    """Judges deliveries of one vhost."""
+
+    def __init__(self, rules: Rules, vhost: str, metrics: Metrics) -> None:
+        self._rules = rules
+        self._vhost = vhost
+        self._metrics = metrics
+        self._resolved: dict[tuple[str, str], Effective | None] = {}
+
+    def judge(self, delivery: frames.Delivery, consumer: Consumer, place: intake.Place, started_s: float) -> Job:
+        """The job of a delivery. Never raises: what cannot be read becomes a job for quarantine."""
+        job = Job(consumer, delivery, started_s)
+        try:
+            job.letter, job.envelope = intake.read(delivery, place)
+        except intake.Malformed as error:
+            job.raw, job.cause = True, f"{Cause.MALFORMED}: {error}"
+            return job
+        if place.arrival is Arrival.RELEASE and self._released(job, job.letter, job.envelope.record):
+            return job
+        self._decide(job, job.letter)
+        return job
+
+    def _released(self, job: Job, letter: Letter, record: Record | None) -> bool:
+        """Send a letter from release on its way; False where it was held and is to be judged anew."""
+        now = now_ms()
+        step = release(letter, now)
+        if step is Release.JUDGE or record is None:
+            return False
+        job.action = Action.RELEASE
+        job.policy = self.resolve(letter)
+        self._waiting_copy(job, record, record.due_ms or 0, now)
+        if step is Release.RETURN:
+            self._metrics.release_lateness.observe((now - (record.due_ms or now)) / 1000)
+        return True
+
+    def _decide(self, job: Job, letter: Letter) -> None:
+        policy = job.policy = self.resolve(letter)
+        self.apply(job, decide(letter, policy, now_ms(), random.uniform(-1.0, 1.0)))  # noqa: S311 - jitter, no secret
+        name = policy.policy if policy is not None else ""
+        self._metrics.decisions[name, job.action.value, letter.reason] += 1
+
+    def resolve(self, letter: Letter) -> Effective | None:
+        """The effective policy of a letter; resolved once for each (queue, reason) of a revision."""
+        key = (letter.failed_queue, letter.reason)
+        try:
+            return self._resolved[key]
+        except KeyError:
+            if len(self._resolved) >= MAX_CACHED:
+                self._resolved.clear()
+            own = self._rules.names.is_own(letter.failed_queue)
+            found = self._rules.policies.resolve(
+                vhost=self._vhost, queue=letter.failed_queue, reason=letter.reason, own=own
+            )
+            self._resolved[key] = found
+            return found
+
+    def apply(self, job: Job, decision: Decision) -> None:
+        """Give the job this decision and the copy that carries it out."""
+        letter, envelope = job.letter, job.envelope
+        assert letter is not None and envelope is not None  # noqa: S101, PT018 - raw jobs are never judged
+        job.decision, job.action, job.nacks = decision, decision.action, 0
+        job.cause = decision.cause.value if decision.cause else ""
+        if isinstance(decision, Discard):
+            job.copy, job.resource = None, None
+            return
+        policy = job.policy
+        record = publication.record_of(
+            letter, decision, envelope.content, policy=policy.policy if policy else "",
+            revision=self._rules.policies.revision,
+        )
+        match decision:
+            case Retry() | Hold():
+                self._waiting_copy(job, record, decision.due_ms, now_ms())
+            case DeadLetter():
+                self._place(job, publication.to_target(decision, letter, record, policy.aliases if policy else ()))
+            case Park():
+                self._place(job, publication.to_parking(decision, letter, record, self._rules.names.parking))
+
+    def refused(self, job: Job, cause: Cause) -> None:
+        """The copy's target refused it: on to the ladder, or into parking when the grace is over."""
+        assert job.letter is not None and job.copy is not None  # noqa: S101, PT018 - discards are not published
+        attempts = attempts_of(job.letter, job.policy) if job.policy else job.letter.base_attempts
+        copy = job.copy
+        target = copy.record.failed_queue if copy.way is publication.Way.RETURN else copy.exchange or copy.routing_key
+        self.apply(job, hold(job.letter, cause, attempts, now_ms(), grace_ms=self._rules.grace_ms, target=target))
+
+    def park(self, job: Job, cause: Cause) -> None:
+        """Straight to parking."""
+        assert job.letter is not None  # noqa: S101 - raw jobs are never judged
+        self.apply(job, Park(cause, job.letter.base_attempts))
+
+    def _waiting_copy(self, job: Job, record: Record, due_ms: int, now: int) -> None:
+        names = self._rules.names
+        rung = names.rung_for(due_ms - now)
+        if rung is not None:
+            self._place(job, publication.to_rung(record, names.delay(rung), rung))
+        else:
+            self._place(job, self.return_copy(record, names.return_key(record.failed_queue)))
+
+    def return_copy(self, record: Record, key: str) -> Publication:
+        """The copy back to the failed queue; an empty key means by the default exchange."""
+        return publication.to_return(record, self._rules.names.return_, key)
+
+    @staticmethod
+    def _place(job: Job, copy: Publication) -> None:
+        job.copy = copy
+        job.resource = resource_of(copy, job.policy)
+
+
+def resource_of(copy: Publication, policy: Effective | None) -> Resource | None:
+    """What must exist in the broker before the copy can be sent; None for what always does."""
+    match copy.way:
+        case publication.Way.RUNG:
+            return ("rung", str(copy.rung_ms))
+        case publication.Way.RETURN if copy.bcc is not None:
+            return ("return", copy.record.failed_queue)
+        case publication.Way.TARGET if copy.needs_queue is not None and policy is not None:
+            return ("dlq", copy.needs_queue, copy.exchange, copy.record.failed_queue, policy.dlq_type)
+        case publication.Way.TARGET if copy.exchange:
+            return ("exchange", copy.exchange)
+        case _:
+            return None

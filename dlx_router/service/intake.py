@@ -1,0 +1,172 @@
+"""Intake: the bytes of a delivery → a letter, or Malformed.
+
+The header table is walked once; x-death and record are decoded, everything else stays bytes.
+"""
+
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+from dlx_router.core import arrival, record
+from dlx_router.core.letter import Arrival, Death, First, History, Letter, Props, letter_id
+from dlx_router.core.names import Names
+from dlx_router.core.publication import Content
+from dlx_router.core.record import Record, RecordError
+from dlx_router.wire import frames, properties, table
+
+# Written by the broker at each delivery; a stale copy would be taken for the broker's own word at the next queue.
+DELIVERY_HEADERS: Final = frozenset({b"x-delivery-count", b"x-acquired-count", b"x-stream-offset"})
+_X_DEATH: Final = b"x-death"
+_RECORD: Final = record.HEADER.encode()
+_FIRST: Final = (b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason")
+PROPERTIES_AT: Final = 12  # of the content header: class, weight and body size come before
+
+
+class Malformed(ValueError):
+    """The message cannot be read as a letter; it goes to quarantine as it came."""
+
+
+class Envelope(NamedTuple):
+    """A delivery taken apart: the raw pieces from which copies are made."""
+
+    delivery: frames.Delivery
+    props: properties.Properties
+    found: dict[bytes, tuple[int, int, int]]
+    content: Content
+    broker_deaths: History
+    foreign_record: bool
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where deliveries of one consumer come from."""
+
+    vhost: str
+    source: str
+    arrival: Arrival
+    names: Names
+    key: bytes
+
+
+def text(data: bytes) -> str:
+    """AMQP strings are bytes; ours are text, and what is not UTF-8 survives the round trip."""
+    return data.decode(errors="surrogateescape")
+
+
+def read(delivery: frames.Delivery, place: Place) -> tuple[Letter, Envelope]:
+    """The letter and its envelope. Raises Malformed, never anything else, and loses nothing: the delivery stays."""
+    try:
+        props = properties.parse(delivery.header, PROPERTIES_AT)
+        found = table.entries(props.headers)
+        deaths = _deaths_of(props.headers, found)
+    except (table.TableError, frames.WireError) as error:
+        raise Malformed(str(error)) from error
+    own, foreign = _record_of(props.headers, found, place)
+    content, belongs = _content(delivery.body, props, own)
+    exchange = text(delivery.exchange)
+    facts = arrival.Facts(
+        vhost=place.vhost, source=place.source, arrival=place.arrival, exchange=exchange,
+        routing_key=text(delivery.routing_key), deaths=deaths, record=own, belongs=belongs,
+        native=place.arrival is Arrival.INBOX and (exchange == place.names.inbox or _retried(deaths, place.names)),
+        first=_first_of(props.headers, found) if own is None else None, now_ms=int(time.time() * 1000),
+    )
+
+    def new_id(failed_queue: str) -> str:
+        return _identity(delivery, props, found, place.vhost, failed_queue)
+
+    letter = arrival.read(facts, place.names.is_own, new_id)
+    return letter, Envelope(delivery, props, found, content, deaths, foreign, own)
+
+
+def _retried(deaths: History, names: Names) -> bool:
+    """Whether a death tells of our own return exchange: it happened after our last publication."""
+    return any(names.is_own(death.exchange) and not names.is_own(death.queue) for death in deaths)
+
+
+def _deaths_of(headers: bytes, found: dict[bytes, tuple[int, int, int]]) -> History:
+    at = found.get(_X_DEATH)
+    return () if at is None else _deaths(headers[at[1] : at[2]])
+
+
+@lru_cache(maxsize=4096)  # letters that died in the same second share the bytes
+def _deaths(value: bytes) -> History:
+    if value[:1] != b"A":
+        raise Malformed("x-death is not an array")
+    return tuple(_death(entry) for entry in table.deaths(value))
+
+
+def _death(entry: dict[str, tuple[str, Any]]) -> Death:
+    try:
+        queue, reason = _string(entry["queue"]), _string(entry["reason"])
+        tag, times = entry.get("count", ("l", 1))
+        stamp, keys = entry.get("time", ("T", 0))[1], entry.get("routing-keys", ("A", []))[1]
+        expiration = entry.get("original-expiration")
+        if tag not in "lLIisubB" or not isinstance(times, int) or not isinstance(stamp, int):
+            raise Malformed(f"x-death: count of {queue!r} is not an integer")
+        return Death(
+            queue, reason, max(times, 1), stamp, _string(entry.get("exchange", ("S", b""))),
+            tuple(_string(key) for key in keys), None if expiration is None else _string(expiration),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise Malformed(f"x-death has an entry of another shape: {error!r}") from error
+
+
+def _string(tagged: tuple[str, Any]) -> str:
+    if tagged[0] not in "Sx" or not isinstance(tagged[1], bytes | str):
+        raise Malformed("x-death has a field that should be a string and is not")
+    return tagged[1] if isinstance(tagged[1], str) else text(tagged[1])
+
+
+def _record_of(
+    headers: bytes, found: dict[bytes, tuple[int, int, int]], place: Place
+) -> tuple[Record | None, bool]:
+    """Our record, and whether a foreign one stands in its place. In release only a signed one is obeyed."""
+    at = found.get(_RECORD)
+    if at is not None and headers[at[1] : at[1] + 1] == b"S":
+        try:
+            return record.decode(headers[at[1] + 5 : at[2]], place.key), False
+        except RecordError as error:
+            if place.arrival is Arrival.RELEASE:
+                raise Malformed(f"the record in {place.source} is not ours: {error}") from error
+    if place.arrival is Arrival.RELEASE:
+        raise Malformed(f"no record in {place.source}: nothing says where this letter belongs")
+    return None, at is not None
+
+
+def _content(body: bytes, props: properties.Properties, own: Record | None) -> tuple[Content, bool]:
+    checksum, message_id = crc32(body), None if props.message_id is None else text(props.message_id)
+    belongs = own is not None and own.is_about(crc32=checksum, size=len(body), message_id=message_id)
+    said = Props(
+        message_id, None if props.user_id is None else text(props.user_id),
+        None if props.expiration is None else text(props.expiration), props.priority, props.delivery_mode,
+    )
+    return Content(checksum, len(body), own.props if own is not None and belongs else said), belongs
+
+
+def _first_of(headers: bytes, found: dict[bytes, tuple[int, int, int]]) -> First | None:
+    try:
+        queue, exchange, reason = found[_FIRST[0]], found[_FIRST[1]], found[_FIRST[2]]
+    except KeyError:
+        return None
+    return _first(headers[queue[1] : queue[2]], headers[exchange[1] : exchange[2]], headers[reason[1] : reason[2]])
+
+
+@lru_cache(maxsize=4096)
+def _first(queue: bytes, exchange: bytes, reason: bytes) -> First | None:
+    if queue[:1] + exchange[:1] + reason[:1] != b"SSS":
+        return None
+    return First(text(queue[5:]), text(exchange[5:]), (), text(reason[5:]))
+
+
+def _identity(
+    delivery: frames.Delivery, props: properties.Properties, found: dict[bytes, tuple[int, int, int]],
+    vhost: str, failed_queue: str,
+) -> str:
+    stale = DELIVERY_HEADERS & found.keys()
+    headers = table.splice(props.headers, found, stale, b"") if stale else props.headers
+    return letter_id(
+        vhost, failed_queue, delivery.exchange, delivery.routing_key, props.bare(), headers, delivery.body
+    )

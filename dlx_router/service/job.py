@@ -1,0 +1,39 @@
+"""A job: one delivery on its way through decide → publish → settle."""
+
+from dlx_router.broker.consumer import Consumer
+from dlx_router.core.decision import Decision
+from dlx_router.core.letter import Letter
+from dlx_router.core.policy import Effective
+from dlx_router.core.publication import Publication
+from dlx_router.core.words import Action
+from dlx_router.service.intake import Envelope
+from dlx_router.wire import frames
+
+Resource = tuple[str, ...]
+
+
+class Job:
+    """Mutable on purpose: one letter, its current copy, and how often that was refused.
+
+    `letter` is None for what cannot be read: then `raw` headers go to quarantine as they came.
+    """
+
+    __slots__ = (
+        "action", "cause", "consumer", "copy", "decision", "delivery", "envelope", "letter", "nacks", "policy",
+        "raw", "resource", "started_s",
+    )
+
+    def __init__(self, consumer: Consumer, delivery: frames.Delivery, started_s: float) -> None:
+        self.consumer = consumer
+        self.delivery = delivery
+        self.started_s = started_s
+        self.letter: Letter | None = None
+        self.envelope: Envelope | None = None
+        self.policy: Effective | None = None
+        self.decision: Decision | None = None
+        self.copy: Publication | None = None
+        self.resource: Resource | None = None
+        self.action = Action.QUARANTINE
+        self.cause = ""
+        self.raw = False
+        self.nacks = 0

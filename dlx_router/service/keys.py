@@ -1,0 +1,64 @@
+"""Where the key comes from that signs records: a file that replicas share, or the state queue of a single router."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import blake2b
+from pathlib import Path
+
+from dlx_router.broker.state import StateQueue
+from dlx_router.broker.topology import Topology
+from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.readiness import Readiness
+
+MIN_KEY_BYTES = 16
+
+
+class KeyError_(Exception):  # noqa: N801, N818 - KeyError is Python's own
+    """The key file cannot be used; says which and why, never its content."""
+
+
+def from_file(path: Path) -> bytes:
+    """The 32 bytes that sign, derived from the file's content whatever its length; at least 16 bytes are asked for."""
+    try:
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise KeyError_(f"PROVENANCE_KEY_FILE {path}: {error.strerror}") from error
+    if len(secret) < MIN_KEY_BYTES:
+        raise KeyError_(f"PROVENANCE_KEY_FILE {path}: {len(secret)} bytes; at least {MIN_KEY_BYTES} are needed")
+    return blake2b(secret, digest_size=32, person=b"dlx-router").digest()
+
+
+class KeyKeeper:
+    """Gives the key to sessions."""
+
+    def __init__(self, path: Path | None, readiness: Readiness) -> None:
+        self._path = path
+        self._readiness = readiness
+
+    @asynccontextmanager
+    async def key(self, topology: Topology, stopping: asyncio.Event) -> AsyncIterator[bytes | None]:
+        """The key, for as long as we may use it; None when told to stop while waiting as a standby."""
+        if self._path is not None:
+            yield from_file(self._path)
+            return
+        reason = f"standby {topology.vhost}"
+        async with StateQueue(topology) as state:
+            self._readiness.set(
+                reason, f"vhost {topology.vhost!r}: another router holds the state queue, and without "
+                "PROVENANCE_KEY_FILE only one may consume; standing by",
+            )
+            active = asyncio.ensure_future(state.wait_active())
+            stop = asyncio.ensure_future(stopping.wait())
+            try:
+                await asyncio.wait({active, stop}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                stop.cancel()
+            if not active.done():
+                active.cancel()
+                yield None
+                return
+            active.result()
+            self._readiness.clear(reason)
+            log.info("state.active", vhost=topology.vhost)
+            yield state.key

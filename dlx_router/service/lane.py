@@ -1,0 +1,245 @@
+"""A lane: deliveries of some consumers → jobs → one publishing channel → acks.
+
+Rules for whoever edits this file:
+1. A source is settled in `_finish` and nowhere else, and `_finish` is called after a confirm without return.
+2. Every job ends in exactly one of `_finish` and `_gone` (its consumer was lost; the broker still has the letter).
+3. What cannot be carried out ends in `trouble`: the session gives everything back and starts anew. Never a drop.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.link import ChannelClosed, Link
+from dlx_router.broker.publisher import NACKED, RETURNED, Publisher
+from dlx_router.core.publication import Way
+from dlx_router.core.words import Action, Cause
+from dlx_router.service.desk import Desk
+from dlx_router.service.intake import Place
+from dlx_router.service.job import Job
+from dlx_router.service.probe import Probe
+from dlx_router.service.provision import PLAIN, Provision, Refusal
+from dlx_router.service.render import Stationery
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.wire import frames
+
+NACK_PAUSE_S: Final = 0.2
+
+
+class Owner(Protocol):
+    """What a lane asks of its session."""
+
+    vhost: str
+    metrics: Metrics
+    desk: Desk
+    provision: Provision
+    stationery: Stationery
+    publish_link: Link
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run in the session's task group."""
+
+    def trouble(self, why: str) -> None:
+        """Give everything back and start anew."""
+
+    def weigh(self, size: int) -> None:
+        """Count bytes in flight; the consuming socket pauses over the limit."""
+
+
+class Lane:
+    """One publishing channel and the consumers whose letters go through it."""
+
+    def __init__(self, owner: Owner, name: str, probe: Probe) -> None:
+        self._owner = owner
+        self._name = name
+        self._probe = probe
+        self._places: dict[Consumer, Place] = {}
+        self._backlog: list[Job] = []
+        self._publisher: Publisher[Job] = self._new_publisher()
+        self._moved_s = time.monotonic()
+        self.jobs = 0
+
+    def _new_publisher(self) -> Publisher[Job]:
+        return Publisher(self._owner.publish_link, on_answer=self._answered, on_doubt=self._in_doubt)
+
+    async def open(self) -> None:
+        """Open the publishing channel."""
+        await self._publisher.open()
+
+    def attend(self, consumer: Consumer, place: Place) -> None:
+        """Deliveries of this consumer come from that place."""
+        self._places[consumer] = place
+
+    # -- in -----------------------------------------------------------------------------------------------------
+
+    def take(self, delivery: frames.Delivery, consumer: Consumer) -> None:
+        """A delivery arrives: decided at once, published with the current read's writes."""
+        owner, place = self._owner, self._places[consumer]
+        owner.metrics.deliveries[owner.vhost, place.source] += 1
+        owner.weigh(len(delivery.body) + len(delivery.header))
+        self.jobs += 1
+        self._submit(owner.desk.judge(delivery, consumer, place, time.monotonic()))
+
+    def _submit(self, job: Job) -> None:
+        """Towards the target: what it needs is there, or is seen to first."""
+        if job.action is Action.DISCARD:
+            self._finish(job)
+            return
+        if job.action is Action.RELEASE or job.action is Action.RETRY or job.action is Action.HOLD:
+            wait = self._timer_s(job)
+            if wait > 0:
+                asyncio.get_running_loop().call_later(wait, self._provide, job)
+                return
+        self._provide(job)
+
+    @staticmethod
+    def _timer_s(job: Job) -> float:
+        """Remainders below the lowest rung are waited for here: never early, and no rung is worth 60 ms."""
+        copy = job.copy
+        if copy is None or copy.way is not Way.RETURN or copy.record.due_ms is None:
+            return 0.0
+        return copy.record.due_ms / 1000 - time.time()
+
+    def _provide(self, job: Job) -> None:
+        resource = job.resource
+        if resource is None:
+            self._send(job)
+            return
+        resolved = self._owner.provision.known.get(resource)
+        if resolved is None:
+            self._owner.provision.later(resource, job, self._provided)
+        else:
+            self._provided(job, resolved)
+
+    def _provided(self, job: Job, resolved: str | Refusal) -> None:
+        if isinstance(resolved, Refusal):
+            self._refused(job, resolved.cause)
+            return
+        copy = job.copy
+        if copy is not None and copy.needs_queue is not None and resolved != copy.needs_queue:
+            job.copy = replace(copy, needs_queue=resolved, routing_key=resolved)
+        elif copy is not None and copy.way is Way.RETURN and resolved == PLAIN:
+            job.copy, job.resource = self._owner.desk.return_copy(copy.record, PLAIN), None
+        self._send(job)
+
+    # -- out ----------------------------------------------------------------------------------------------------
+
+    def _send(self, job: Job) -> None:
+        publisher = self._publisher
+        if not publisher.is_open:
+            self._backlog.append(job)
+            return
+        if not len(publisher):
+            self._moved_s = time.monotonic()
+        if job.raw:
+            self._owner.spawn(self._alone([job]))
+            return
+        try:
+            exchange, key, section = self._owner.stationery.write(job, publisher.stamp())
+            publisher.publish(job, exchange=exchange, routing_key=key, section=section, body=job.delivery.body)
+        except frames.FrameTooLarge:
+            self._quarantine(job, Cause.TOO_LARGE)
+
+    def _quarantine(self, job: Job, cause: str) -> None:
+        """As it came and alone on its channel: what cannot be stamped must not be confused with a neighbour."""
+        job.raw, job.action, job.cause = True, Action.QUARANTINE, cause
+        job.copy = job.resource = None
+        self._send(job)
+
+    # -- answers ------------------------------------------------------------------------------------------------
+
+    def _answered(self, job: Job, why: str) -> None:
+        self._moved_s = time.monotonic()
+        if not why:
+            self._owner.metrics.confirm_seconds.observe(self._moved_s - job.started_s)
+            self._finish(job)
+            return
+        self._owner.metrics.publish_refused[why] += 1
+        if why == NACKED and job.nacks == 0:
+            job.nacks = 1
+            asyncio.get_running_loop().call_later(NACK_PAUSE_S, self._send, job)
+            return
+        if why == RETURNED:
+            self._owner.provision.forget(job.resource)
+        self._refused(job, Cause.TARGET_REFUSED if why == NACKED else Cause.UNROUTABLE)
+
+    def _refused(self, job: Job, cause: Cause) -> None:
+        """A target that is full, gone or forbidden; our own queues must never be."""
+        copy = job.copy
+        if copy is None or copy.way in {Way.RUNG, Way.PARKING}:
+            where = "quarantine" if copy is None else copy.exchange or copy.routing_key
+            self._owner.trouble(f"own queue {where} refused a letter ({cause}); given back, tried again")
+            return
+        self._owner.desk.refused(job, cause)
+        self._submit(job)
+
+    def _finish(self, job: Job) -> None:
+        owner = self._owner
+        if job.consumer.settle(job.delivery.tag):
+            owner.metrics.settled[owner.vhost, job.action.value] += 1
+            owner.metrics.route_seconds.observe(time.monotonic() - job.started_s)
+            owner.stationery.tell(job)
+        self._gone(job)
+
+    def _gone(self, job: Job) -> None:
+        self.jobs -= 1
+        self._owner.weigh(-len(job.delivery.body) - len(job.delivery.header))
+
+    # -- doubt --------------------------------------------------------------------------------------------------
+
+    def check(self, timeout_s: float) -> None:
+        """Called each second: a confirm that does not come closes the channel."""
+        if self._owner.publish_link.blocked:
+            self._moved_s = time.monotonic()
+        elif self._publisher.is_open and len(self._publisher) and time.monotonic() - self._moved_s > timeout_s:
+            self._owner.metrics.publish_refused["timeout"] += 1
+            self._owner.spawn(self._publisher.close())
+
+    def _in_doubt(self, jobs: list[Job], error: Exception) -> None:
+        """The channel is gone: repeat what is in doubt one by one, so that only the culprit pays."""
+        if not self._owner.publish_link.is_open:
+            return  # the session ends, and the broker still has every letter
+        self._owner.metrics.publish_refused["closed"] += 1
+        self._owner.spawn(self._recover(jobs, error))
+
+    async def _recover(self, jobs: list[Job], error: Exception) -> None:
+        await self._alone(jobs)
+        self._publisher = self._new_publisher()
+        await self._publisher.open()
+        self._moved_s = time.monotonic()
+        backlog, self._backlog = self._backlog, []
+        for job in backlog:
+            self._provide(job)  # what it needs may be what was just missed
+
+    async def _alone(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            if job.consumer.is_open:
+                await self._one(job)
+            else:
+                self._gone(job)
+
+    async def _one(self, job: Job) -> None:
+        answer = await self._probe.publish(job)
+        if answer == "":
+            self._finish(job)
+        elif isinstance(answer, ChannelClosed):
+            self._culprit(job, answer)
+        else:
+            self._answered(job, answer)
+
+    def _culprit(self, job: Job, error: ChannelClosed) -> None:
+        if error.code == 406 and "larger than" in error.text and job.consumer.reject(job.delivery.tag, requeue=False):
+            # The broker moves it to quarantine by the queue's own DLX, without a size check.
+            self._owner.metrics.settled[self._owner.vhost, Action.QUARANTINE.value] += 1
+            self._gone(job)
+        elif job.raw:
+            self._owner.trouble(f"quarantine refused a letter: {error}; given back, tried again")
+        elif error.code in {404, 403}:
+            self._owner.provision.forget(job.resource)
+            self._refused(job, Cause.MISSING_EXCHANGE if error.code == 404 else Cause.FORBIDDEN)
+        else:
+            self._quarantine(job, f"{Cause.MALFORMED}: {error}")
+

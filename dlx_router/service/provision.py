@@ -1,0 +1,121 @@
+"""Provision: what a copy needs in the broker exists before the copy is sent, checked once and remembered.
+
+Publishing to a missing exchange closes the channel with hundreds of neighbours in doubt; a passive check costs one
+round trip at first use. Absence is remembered for 5 s, so that a missing target costs its letters no check each.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from dlx_router.broker.topology import Forbidden, QueueExclusive, QueueMissing, Topology, TopologyError
+from dlx_router.core.decision import short_name
+from dlx_router.core.names import Names
+from dlx_router.core.words import Cause
+from dlx_router.service.job import Job, Resource
+
+ABSENT_S: Final = 5.0
+WITHIN_S: Final = 15.0
+# Resolved to this where the default exchange leads to the queue: exclusive queues cannot be bound by others.
+PLAIN: Final = ""
+
+
+class Refusal(Exception):  # noqa: N818 - not an error of ours: the broker has no such target
+    """The resource is not to be had; `cause` says why in the journal's words."""
+
+    def __init__(self, cause: Cause, text: str) -> None:
+        super().__init__(text)
+        self.cause = cause
+
+
+class Provision:
+    """Known resources of one vhost, and the jobs that wait for others."""
+
+    def __init__(self, topology: Topology, names: Names, max_queues: int, spawn: Callable[..., object]) -> None:
+        self.known: dict[Resource, str] = {}
+        self._absent: dict[Resource, tuple[float, Refusal]] = {}
+        self._waiting: dict[Resource, list[tuple[Job, Callable[[Job, str | Refusal], None]]]] = {}
+        self._topology = topology
+        self._names = names
+        self._max_queues = max_queues
+        self._spawn = spawn
+        self._created: set[str] = set()
+
+    def later(self, resource: Resource, job: Job, then: Callable[[Job, str | Refusal], None]) -> None:
+        """Call `then(job, resolved)` once the resource is there, or `then(job, Refusal)` where it cannot be."""
+        absent = self._absent.get(resource)
+        if absent is not None and absent[0] > time.monotonic():
+            then(job, absent[1])
+            return
+        waiting = self._waiting.get(resource)
+        if waiting is not None:
+            waiting.append((job, then))
+            return
+        self._waiting[resource] = [(job, then)]
+        self._spawn(self._ensure(resource))
+
+    def forget(self, resource: Resource | None) -> None:
+        """A copy came back: look again before the next."""
+        if resource is not None:
+            self.known.pop(resource, None)
+
+    async def _ensure(self, resource: Resource) -> None:
+        outcome: str | Refusal
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                outcome = await self._make(resource)
+            self.known[resource] = outcome
+        except Refusal as refusal:
+            outcome = refusal
+        except Forbidden as error:
+            outcome = Refusal(Cause.FORBIDDEN, str(error))
+        except (TopologyError, TimeoutError, OSError) as error:
+            outcome = Refusal(Cause.UNROUTABLE, str(error) or "no answer from the broker")
+        if isinstance(outcome, Refusal):
+            self._absent[resource] = (time.monotonic() + ABSENT_S, outcome)
+        for job, then in self._waiting.pop(resource, []):
+            then(job, outcome)
+
+    async def _make(self, resource: Resource) -> str:
+        match resource:
+            case ("rung", ms):
+                await self._topology.ensure_rung(int(ms))
+                return ms
+            case ("return", queue):
+                return await self._bind(queue)
+            case ("exchange", name):
+                if not await self._topology.exchange_exists(name):
+                    raise Refusal(Cause.MISSING_EXCHANGE, f"exchange {name!r} does not exist")
+                return name
+            case ("dlq", name, exchange, failed_queue, kind):
+                return await self._dead_letter_queue(name, exchange, failed_queue, kind)
+        raise AssertionError(resource)
+
+    async def _bind(self, queue: str) -> str:
+        try:
+            await self._topology.ensure_return_binding(queue)
+        except QueueMissing as error:
+            raise Refusal(Cause.UNROUTABLE, str(error)) from error
+        except QueueExclusive:
+            return PLAIN
+        return self._names.return_key(queue)
+
+    async def _dead_letter_queue(self, name: str, exchange: str, failed_queue: str, kind: str) -> str:
+        if not await self._lasting(failed_queue):
+            name = short_name(name.replace(failed_queue, "transient"))
+        if name not in self._created and not await self._topology.queue_exists(name):
+            if len(self._created) >= self._max_queues:
+                raise Refusal(Cause.UNROUTABLE, f"{name!r} not created: MAX_DEAD_LETTER_QUEUES={self._max_queues}")
+        await self._topology.ensure_dead_letter_queue(name, kind, exchange or None)
+        self._created.add(name)
+        return name
+
+    async def _lasting(self, queue: str) -> bool:
+        """Only a queue that exists, and not for one connection only, gets a dead-letter queue of its own."""
+        if queue.startswith("amq."):
+            return False
+        try:
+            return await self._topology.queue_exists(queue)
+        except QueueExclusive:
+            return False

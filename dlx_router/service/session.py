@@ -1,0 +1,249 @@
+"""A session: two connections to one vhost, from connect until something ends it.
+
+Two connections, because after an alarm the broker reads nothing more from a connection that publishes, acks included,
+and because bytes in flight can only be bounded by not reading the consuming socket. When a session ends, the broker
+still has every letter that was not acked; nothing of it is kept here.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.link import Link, LinkError, open_link
+from dlx_router.broker.topology import Topology
+from dlx_router.core.letter import Arrival
+from dlx_router.core.names import Names
+from dlx_router.service.desk import Desk
+from dlx_router.service.intake import Place
+from dlx_router.service.lane import Lane
+from dlx_router.service.probe import Probe
+from dlx_router.service.provision import Provision
+from dlx_router.service.render import Stationery
+from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.telemetry.readiness import Readiness
+
+RELEASE_PREFETCH: Final = 500
+RESUBSCRIBE_S: Final = 2.0
+LAST_DEATHS_SINCE: Final = (3, 13)
+
+
+class Trouble(Exception):  # noqa: N818 - ends a session, is no bug
+    """The session cannot carry out its work; everything is given back and it starts anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much at once, and how long to wait; seconds and bytes."""
+
+    prefetch: int
+    in_flight_bytes: int
+    confirm_timeout_s: float
+    heartbeat_s: int
+    drain_s: float
+    max_dead_letter_queues: int
+
+
+class Session:
+    """One run over one pair of connections. `run` returns after a drain, or raises what ended it."""
+
+    def __init__(  # noqa: PLR0913 - the wiring of a session, made in one place
+        self, *, host: Host, login: Login, tls: Tls | None, names: Names, key: bytes, desk: Desk, limits: Limits,
+        topology: Topology, metrics: Metrics, readiness: Readiness, sources: tuple[str, ...],
+    ) -> None:
+        self.vhost = login.vhost
+        self.metrics = metrics
+        self.desk = desk
+        self._host, self._login, self._tls = host, login, tls
+        self._names, self._key, self._limits = names, key, limits
+        self._topology, self._readiness, self._sources = topology, readiness, sources
+        self._bytes = 0
+        self._consumers: dict[str, Consumer] = {}
+        self._lanes: list[Lane] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self._draining = False
+        self.publish_link: Link
+        self._consume_link: Link
+        self.provision = Provision(topology, names, limits.max_dead_letter_queues, self.spawn)
+        self.stationery: Stationery
+
+    @property
+    def in_flight(self) -> int:
+        """Deliveries that are here and not settled."""
+        return sum(len(consumer) for consumer in self._consumers.values())
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Connect, attend, until drained. Raises LinkError or Trouble."""
+        try:
+            await self._connect()
+            await self._attend()
+            error = await self._ended
+            if error is not None:
+                raise error
+        finally:
+            await self._shut()
+
+    async def _connect(self) -> None:
+        self._consume_link = await self._link("consume")
+        self.publish_link = await self._link("publish")
+        version = tuple(int(part) for part in str(self.publish_link.server.get("version", "0")).split(".")[:2])
+        self.stationery = Stationery(
+            user=self._login.user, last_deaths=version >= LAST_DEATHS_SINCE, key=self._key,
+            quarantine=self._names.quarantine,
+        )
+        self._consume_link.on_batch = self._consumed
+        self.publish_link.on_batch = self._published
+        self.publish_link.on_blocked = self._blocked
+        for link in (self._consume_link, self.publish_link):
+            link.closed.add_done_callback(self._link_lost)
+
+    async def _link(self, role: str) -> Link:
+        return await open_link(
+            self._host, self._login, tls=self._tls, heartbeat=self._limits.heartbeat_s,
+            name=f"dlx-router {role} {self.vhost}",
+        )
+
+    async def _attend(self) -> None:
+        probe = Probe(self.publish_link, self.stationery, self._limits.confirm_timeout_s)
+        inbox, release = Lane(self, "letters", probe), Lane(self, "release", probe)
+        self._lanes = [inbox, release]
+        await inbox.open()
+        await release.open()
+        self.spawn(self._watch())
+        await self._consume(release, self._names.release, Arrival.RELEASE, RELEASE_PREFETCH)
+        await self._consume(inbox, self._names.inbox, Arrival.INBOX, self._limits.prefetch)
+        for source in self._sources:
+            self._readiness.set(f"source {self.vhost}/{source}", f"queue {source!r} in vhost {self.vhost!r}: subscribing")
+            self.spawn(self._subscribe(inbox, source))
+        self._readiness.clear(f"link {self.vhost}")
+
+    async def _consume(self, lane: Lane, queue: str, arrival: Arrival, prefetch: int) -> None:
+        consumer = Consumer(self._consume_link, queue, prefetch, sink=lane.take, on_lost=self._consumer_lost(lane))
+        lane.attend(consumer, Place(self.vhost, queue, arrival, self._names, self._key))
+        await consumer.start()
+        self._consumers[queue] = consumer
+
+    async def _subscribe(self, lane: Lane, source: str) -> None:
+        """Attend a queue that is not ours; while it is not there, readiness says so and we look again."""
+        reason = f"source {self.vhost}/{source}"
+        while not self._draining:
+            try:
+                await self._consume(lane, source, Arrival.INBOX, self._limits.prefetch)
+            except (TimeoutError, Exception) as error:
+                if not self._consume_link.is_open:
+                    raise
+                self._readiness.set(reason, f"queue {source!r} in vhost {self.vhost!r} cannot be consumed: {error}")
+                await asyncio.sleep(RESUBSCRIBE_S)
+                continue
+            self._readiness.clear(reason)
+            return
+
+    def _consumer_lost(self, lane: Lane) -> Any:
+        def lost(consumer: Consumer, error: Exception, unsettled: int) -> None:
+            self.metrics.given_back[self.vhost, "connection"] += unsettled
+            if self._consumers.get(consumer.queue) is not consumer:
+                return  # it never began, and who began it knows
+            del self._consumers[consumer.queue]
+            if self._draining or not self._consume_link.is_open:
+                return
+            log.warning(
+                "consumer.lost", queue=consumer.queue, error=str(error),
+                fate=f"{unsettled} letters went back to the queue; consuming again",
+            )
+            if consumer.queue in self._sources:
+                self.spawn(self._subscribe(lane, consumer.queue))
+            else:
+                self.trouble(f"consumer of {consumer.queue} lost: {error}")
+
+        return lost
+
+    async def drain(self) -> int:
+        """Stop consuming, finish what is here within the deadline, end; → how many letters were not finished."""
+        self._draining = True
+        for consumer in [*self._consumers.values()]:
+            consumer.cancel()
+        deadline = asyncio.get_running_loop().time() + self._limits.drain_s
+        while self.in_flight and asyncio.get_running_loop().time() < deadline and not self._ended.done():
+            await asyncio.sleep(0.02)
+        left = self.in_flight
+        self._end(None)
+        return left
+
+    async def _shut(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for consumer in [*self._consumers.values()]:
+            consumer.flush()
+        for link in (getattr(self, "_consume_link", None), getattr(self, "publish_link", None)):
+            if link is not None:
+                await link.close()
+
+    # -- what lanes ask -----------------------------------------------------------------------------------------
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run in the background; an error ends the session, because a letter may depend on it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._end(error if isinstance(error, Exception) else Trouble(repr(error)))
+
+    def trouble(self, why: str) -> None:
+        """Give everything back and start anew."""
+        self._end(Trouble(why))
+
+    def weigh(self, size: int) -> None:
+        """Bytes in flight; over the limit the consuming socket rests."""
+        self._bytes += size
+        if size > 0:
+            if self._bytes > self._limits.in_flight_bytes:
+                self._consume_link.pause(paused=True)
+        elif self._bytes <= self._limits.in_flight_bytes // 2 and not self.publish_link.blocked:
+            self._consume_link.pause(paused=False)
+
+    def _end(self, error: Exception | None) -> None:
+        if not self._ended.done():
+            self._ended.set_result(error)
+
+    # -- events of the links ------------------------------------------------------------------------------------
+
+    def _consumed(self) -> None:
+        self.publish_link.flush()
+
+    def _published(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.flush()
+        self._consume_link.flush()
+
+    def _blocked(self, blocked: bool, reason: str) -> None:  # noqa: FBT001 - the link's callback
+        key = f"alarm {self.vhost}"
+        if blocked:
+            self._readiness.set(key, f"the broker blocks publishers in vhost {self.vhost!r}: {reason}")
+            log.warning("broker.blocked", vhost=self.vhost, reason=reason, fate="consuming pauses; nothing is lost")
+            self._consume_link.pause(paused=True)
+        else:
+            self._readiness.clear(key)
+            log.info("broker.unblocked", vhost=self.vhost, fate="consuming goes on")
+            self._consume_link.pause(paused=False)
+
+    def _link_lost(self, closed: asyncio.Future[Exception]) -> None:
+        error = closed.result()
+        self._end(error if isinstance(error, LinkError) else Trouble(str(error)))
+
+    async def _watch(self) -> None:
+        """Once a second: confirms that do not come; acks of letters that were settled outside a read."""
+        while True:
+            await asyncio.sleep(1.0)
+            for lane in self._lanes:
+                lane.check(self._limits.confirm_timeout_s)
+            self._published()

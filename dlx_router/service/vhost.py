@@ -1,0 +1,114 @@
+"""One vhost, attended for as long as the router runs: sessions, one after the other, with back-off between them."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.link import ChannelClosed, LinkError
+from dlx_router.broker.topology import Topology, TopologyError
+from dlx_router.core.names import Names
+from dlx_router.service.desk import Desk, Rules
+from dlx_router.service.guard import Guard
+from dlx_router.service.keys import KeyKeeper
+from dlx_router.service.session import Limits, Session, Trouble
+from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.telemetry.readiness import Readiness
+
+FIRST_PAUSE_S: Final = 0.25
+LONGEST_PAUSE_S: Final = 15.0
+STEADY_S: Final = 30.0
+# vhost → the hosts in order, the login, and TLS where it is used; asked at each connect, so that secrets are read anew.
+Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
+
+
+class Attendant:
+    """Keeps a session alive in one vhost."""
+
+    def __init__(  # noqa: PLR0913 - the wiring of a vhost, made in one place
+        self, *, vhost: str, addresses: Addresses, names: Names, rules: Rules, limits: Limits, keys: KeyKeeper,
+        guard: Guard, metrics: Metrics, readiness: Readiness, sources: tuple[str, ...], declare: bool,
+    ) -> None:
+        self.vhost = vhost
+        self._addresses, self._names, self._limits = addresses, names, limits
+        self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
+        self._sources, self._declare = sources, declare
+        self._desk = Desk(rules, vhost, metrics)
+        self._session: Session | None = None
+        self._stopping = asyncio.Event()
+        self._failures = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Deliveries that are here and not settled."""
+        return self._session.in_flight if self._session is not None else 0
+
+    async def run(self) -> None:
+        """Attend until `stop`; never gives up, because the letters are still there."""
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            try:
+                await self._once()
+            except (LinkError, ChannelClosed, Trouble, TopologyError, OSError, TimeoutError) as error:
+                self._failed(error, started)
+                await self._pause()
+
+    async def stop(self) -> int:
+        """Drain and end; → how many letters were not finished, and stay in their queues."""
+        self._stopping.set()
+        return await self._session.drain() if self._session is not None else 0
+
+    async def _once(self) -> None:
+        hosts, login, tls = self._addresses(self.vhost)
+        host = hosts[self._failures % len(hosts)]
+        topology = Topology(host, login, tls, self._names, declare=self._declare)
+        try:
+            await topology.connect()
+            await topology.ensure_core()
+            async with self._keys.key(topology, self._stopping) as key:
+                if key is None:
+                    return
+                await self._guard.check(self.vhost)
+                self._session = Session(
+                    host=host, login=login, tls=tls, names=self._names, key=key, desk=self._desk,
+                    limits=self._limits, topology=topology, metrics=self._metrics, readiness=self._readiness,
+                    sources=self._sources,
+                )
+                self._metrics.broker_connected[self.vhost] = 1
+                async with asyncio.TaskGroup() as group:
+                    watching = group.create_task(self._guard.watch(self.vhost, self._session.trouble))
+                    await self._session.run()
+                    watching.cancel()
+        except* (LinkError, ChannelClosed, Trouble, TopologyError, OSError, TimeoutError) as errors:
+            raise _leaf(errors) from None
+        finally:
+            self._session = None
+            self._metrics.broker_connected[self.vhost] = 0
+            await topology.close()
+
+    def _failed(self, error: Exception, started: float) -> None:
+        self._failures = 1 if time.monotonic() - started > STEADY_S else self._failures + 1
+        self._readiness.set(f"link {self.vhost}", f"vhost {self.vhost!r}: {error}")
+        if self._failures in {1, 5} or self._failures % 50 == 0:
+            log.warning(
+                "session.ended", vhost=self.vhost, error=str(error), failures=self._failures,
+                fate="unsettled letters are still in their queues; connecting again",
+            )
+
+    async def _pause(self) -> None:
+        longest = min(FIRST_PAUSE_S * 2 ** min(self._failures, 10), LONGEST_PAUSE_S)
+        try:
+            async with asyncio.timeout(longest * random.uniform(0.5, 1.0)):  # noqa: S311 - jitter, no secret
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
+
+
+def _leaf(group: BaseExceptionGroup[BaseException]) -> Exception:
+    inner = group.exceptions[0]
+    while isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    return inner if isinstance(inner, Exception) else Trouble(repr(inner))

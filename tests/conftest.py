@@ -1,0 +1,101 @@
+"""Fixtures: `broker` (a real RabbitMQ of each version asked for), `vhost` (one test's), `amqp` and `start_router`.
+
+DLX_ROUTER_TEST_BROKERS=3.10,4.0,4.3 runs every test that needs a broker on each; without it on the one that is easiest
+to have (tools/brokers.py says which). A broker that cannot be had skips its tests, and fails them in CI or when it was
+named; one that does not start fails them always.
+"""
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import brokers
+from tests.support.client import Client
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+NAMED: Final = [name.strip() for name in os.environ.get("DLX_ROUTER_TEST_BROKERS", "").split(",") if name.strip()]
+MUST: Final = bool(NAMED) or os.environ.get("CI") == "true"
+ROUTERS: Final = pytest.StashKey[list[Router]]()
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session", params=NAMED or [brokers.ANY])
+def broker(request: pytest.FixtureRequest) -> Iterator[brokers.Broker]:
+    """A broker shared by the whole run. Do not stop it: see `own_broker`."""
+    with ExitStack() as stack:
+        try:
+            one = stack.enter_context(brokers.started(request.param))
+        except brokers.BrokerMissingError as error:
+            pytest.fail(str(error)) if MUST else pytest.skip(str(error))
+        yield one
+
+
+@pytest.fixture
+def own_broker(broker: brokers.Broker) -> Iterator[brokers.Node]:
+    """A private node of the same program for a test that stops, kills or fills it (some 4 s)."""
+    if not isinstance(broker, brokers.Node):
+        pytest.skip("a broker that was given cannot be started twice")
+    node = brokers.Node(broker.program)
+    yield node
+    node.close()
+
+
+@pytest.fixture
+def vhost(broker: brokers.Broker, request: pytest.FixtureRequest) -> Iterator[Vhost]:
+    """A fresh vhost, removed after the test."""
+    plain = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:40].strip("-")
+    one = Vhost.make(broker, f"t{next(_numbers)}-{os.getpid()}-{plain}")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def amqp(vhost: Vhost) -> Iterator[Client]:
+    """A plain client in the test's vhost."""
+    with Client(vhost.amqp_url) as client:
+        yield client
+
+
+@pytest.fixture
+def start_router(vhost: Vhost, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Router]]:
+    """start_router(policies, *args, wait=True, **env) → a ready router on the test's vhost.
+
+    `policies`: file name → YAML, or YAML of one file, or a folder. `env`: settings without the prefix, PREFIX="x" say.
+    """
+    routers: list[Router] = request.node.stash.setdefault(ROUTERS, [])
+
+    def start(policies: Mapping[str, str] | str | Path, *args: str, wait: bool = True, **env: str) -> Router:
+        folder = policies if isinstance(policies, Path) else _written(policies, tmp_path / f"policies-{len(routers)}")
+        urls = {"amqp_url": vhost.amqp_url, "management_url": vhost.management_url}
+        router = Router(**urls, policies=folder, log=tmp_path / f"router-{len(routers)}.log", env=env)
+        routers.append(router)
+        return router.start(*args, wait=wait)
+
+    yield start
+    for router in routers:
+        router.close()
+
+
+def _written(policies: Mapping[str, str] | str, folder: Path) -> Path:
+    folder.mkdir()
+    for name, text in ({"policies.yaml": policies} if isinstance(policies, str) else policies).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows what its routers printed."""
+    report = yield
+    if report.failed:
+        for router in item.stash.get(ROUTERS, []):
+            report.sections.append((f"router {router.port}", router.output[-8000:]))
+    return report

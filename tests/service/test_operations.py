@@ -1,0 +1,413 @@
+"""What operators do to a router and its broker: start, stop, restart, alarms, wrong settings, replicas, TLS."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+from signal import SIGINT, SIGTERM
+from typing import Final
+
+import pytest
+
+import brokers
+from tests.conftest import ROUTERS
+from tests.support.bulk import INBOX, PARKING, bodies, dying_queue, frozen, law_holds, pour, take_many
+from tests.support.certificates import Authority, Pair
+from tests.support.client import Client
+from tests.support.eventually import consistently, eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+Start = Callable[..., Router]
+
+POLICY: Final = """
+version: 1
+policies:
+  - name: plain
+    match: "work.#"
+    definition: {dead-letter-exchange: target, max-delivery-attempts: 2, redelivery-delay: 1s}
+"""
+KEY: Final = "a key of at least sixteen bytes"
+
+_numbers = count(1)
+
+
+@pytest.fixture(autouse=True)
+def _the_law_of_the_metrics(start_router: Start, request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each scene: deliveries = settled + given back + in flight."""
+    yield
+    for router in request.node.stash[ROUTERS]:
+        if router.running:
+            eventually(partial(law_holds, router), within=5)
+
+
+@pytest.fixture(scope="module")
+def private_node(broker: brokers.Broker) -> Iterator[brokers.Node]:
+    """One node for all scenes here that disturb their broker; each leaves it well."""
+    if not isinstance(broker, brokers.Node):
+        pytest.skip("a broker that was given cannot be started twice")
+    node = brokers.Node(broker.program)
+    yield node
+    node.close()
+
+
+@pytest.fixture
+def private(private_node: brokers.Node) -> Iterator[Vhost]:
+    """A vhost on a node that may be stopped, killed and filled."""
+    one = Vhost.make(private_node, f"private-{next(_numbers)}")
+    yield one
+    one.close()
+
+
+def _on(vhost: Vhost) -> dict[str, str]:
+    return {"AMQP_URL": vhost.amqp_url, "MANAGEMENT_URL": vhost.management_url}
+
+
+def _scene(client: Client) -> None:
+    client.bind(client.queue("arrived"), client.exchange("target", "fanout"))
+    client.exchange(INBOX, "fanout")
+    dying_queue(client, "work.a")
+
+
+# -- start, stop ------------------------------------------------------------------------------------------------------
+
+
+def test_sigterm_finishes_what_is_in_flight_and_ends_with_0(amqp: Client, start_router: Start) -> None:
+    _scene(amqp)
+    router = start_router(POLICY)
+    with frozen(router):
+        pour(amqp, "work.a", [str(number) for number in range(3000)])
+        router.signal(SIGTERM)
+    assert router.stop() == 0
+    arrived = {letter.body for letter in take_many(amqp, "arrived", amqp.depth("arrived"))}
+    left = {letter.body for letter in take_many(amqp, INBOX, amqp.depth(INBOX))}
+    assert len(arrived) + len(left) == 3000, "a drain leaves no copies"
+    assert len(arrived | left) == 3000
+
+
+def test_sigint_ends_with_130(start_router: Start) -> None:
+    router = start_router(POLICY)
+    router.signal(SIGINT)
+    eventually(lambda: not router.running)
+    assert router.exit_code == 130
+
+
+def test_a_second_signal_forces_the_end_and_loses_nothing(private: Vhost, start_router: Start) -> None:
+    with Client(private.amqp_url) as amqp, _memory_alarm(private) as alarm:
+        _scene(amqp)
+        router = start_router(POLICY, **_on(private), DRAIN_SECONDS="60")
+        with frozen(router):
+            pour(amqp, "work.a", [str(number) for number in range(100)])
+            alarm()
+        eventually(lambda: router.metric("in_flight") > 0)
+        router.signal(SIGTERM)
+        assert consistently(lambda: router.running)
+        router.signal(SIGTERM)
+        eventually(lambda: not router.running, within=5)
+        assert router.exit_code not in {0, 130}
+    with Client(private.amqp_url) as amqp:
+        router.start()
+        assert {letter.body for letter in take_many(amqp, "arrived", 100)} == {
+            str(number).encode() for number in range(100)
+        }
+
+
+def test_a_router_that_waits_for_its_broker_can_be_stopped(start_router: Start) -> None:
+    router = start_router(POLICY, wait=False, AMQP_URL=f"amqp://guest:guest@127.0.0.1:{brokers.free_port()}/%2F")
+    eventually(lambda: router.ask("/readyz")[0] == 503)
+    assert router.stop(within=5) == 0
+
+
+# -- the broker -------------------------------------------------------------------------------------------------------
+
+
+class _memory_alarm:  # noqa: N801 - reads as a sentence
+    """Over as soon as the block ends."""
+
+    def __init__(self, vhost: Vhost) -> None:
+        assert isinstance(vhost.broker, brokers.Node)
+        self._node = vhost.broker
+
+    def __enter__(self) -> Callable[[], object]:
+        return lambda: self._node.rabbitmqctl("set_vm_memory_high_watermark", "0.0")
+
+    def __exit__(self, *_: object) -> None:
+        self._node.rabbitmqctl("set_vm_memory_high_watermark", "absolute", "1GB")
+
+
+class _disk_alarm(_memory_alarm):  # noqa: N801 - reads as a sentence
+    """Over as soon as the block ends."""
+
+    def __enter__(self) -> Callable[[], object]:
+        return lambda: self._node.rabbitmqctl("set_disk_free_limit", "9000TB")
+
+    def __exit__(self, *_: object) -> None:
+        self._node.rabbitmqctl("set_disk_free_limit", "64MB")
+
+
+@pytest.mark.parametrize("kind", [_memory_alarm, _disk_alarm], ids=["memory", "disk"])
+def test_an_alarm_pauses_the_router_and_costs_nothing(
+    private: Vhost, start_router: Start, kind: type[_memory_alarm]
+) -> None:
+    with Client(private.amqp_url) as amqp:
+        _scene(amqp)
+        router = start_router(POLICY, **_on(private), HEARTBEAT="2", CONFIRM_TIMEOUT="1s")
+        with kind(private) as alarm:
+            with frozen(router):
+                pour(amqp, "work.a", [str(number) for number in range(1000)])
+                alarm()
+            eventually(lambda: router.ask("/readyz")[0] == 503)
+            eventually(lambda: "block" in router.ask("/readyz")[1])
+            settled = eventually(lambda: router.metric("settled_total") == router.metric("settled_total") and "yes")
+            assert settled
+            assert consistently(lambda: router.running and router.ask("/readyz")[0] == 503, for_s=3)
+        router.await_ready()
+        assert {letter.body for letter in take_many(amqp, "arrived", 1000)} == {
+            str(one).encode() for one in range(1000)
+        }
+        eventually(lambda: router.metric("in_flight") == 0)
+        assert amqp.depth("arrived") == 0, "no copies: nothing was taken for lost while the broker was blocked"
+        assert router.metric("publish_refused_total") == 0
+
+
+@pytest.mark.parametrize("ends", ["stop", "kill"])
+def test_a_broker_that_restarts_finds_its_router_again_and_nothing_is_lost(
+    private: Vhost, start_router: Start, ends: str
+) -> None:
+    assert isinstance(private.broker, brokers.Node)
+    with Client(private.amqp_url) as amqp:
+        amqp.bind(amqp.queue("arrived", "quorum"), amqp.exchange("target", "fanout"))
+        router = start_router(POLICY, **_on(private))
+        amqp.queue("work.a", "quorum", dead_letter_exchange=INBOX)
+        for number in range(50):  # these wait in a rung
+            amqp.publish(f"waits-{number}", key="work.a")
+            amqp.fail("work.a")
+        dying_queue(amqp, "work.b")
+        eventually(lambda: router.metric("settled_total", action="retry") == 50)
+        with frozen(router):
+            for number in range(500):
+                amqp.publish(f"inbox-{number}", key=INBOX, headers=_death("work.b"))
+    getattr(private.broker, ends)()
+    eventually(lambda: router.ask("/readyz")[0] == 503)
+    assert router.running
+    private.broker.start()
+    router.await_ready(within=40)
+    with Client(private.amqp_url) as amqp:
+        back = take_many(amqp, "work.a", 50, within=30)
+        assert {letter.body.decode() for letter in back} == {f"waits-{number}" for number in range(50)}
+        eventually(lambda: amqp.depth(INBOX) == 0 and router.metric("in_flight") == 0, within=20)
+        arrived = take_many(amqp, "arrived", amqp.depth("arrived"))
+        assert {letter.body.decode() for letter in arrived} == {f"inbox-{number}" for number in range(500)}
+
+
+def _death(queue: str) -> dict[str, object]:
+    keys = {"queue": queue, "exchange": "", "routing-keys": [queue], "reason": "expired"}
+    return {"x-death": [{**keys, "count": 1}]}
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_password_is_said_and_waited_for_and_never_printed(vhost: Vhost, start_router: Start) -> None:
+    router = start_router(POLICY, wait=False, AMQP_URL=vhost.amqp_url.replace("guest:guest", "guest:wr0ngPass"))
+    eventually(lambda: router.ask("/readyz")[0] == 503)
+    eventually(lambda: "ACCESS_REFUSED" in router.ask("/readyz")[1])
+    assert consistently(lambda: router.running)
+    assert "wr0ngPass" not in router.output + router.ask("/readyz")[1] + router.ask("/metrics")[1]
+    assert router.metric("broker_connected", vhost=vhost.name) == 0
+
+
+def test_an_unknown_host_is_said_and_waited_for(start_router: Start) -> None:
+    router = start_router(POLICY, wait=False, AMQP_URL="amqp://guest:Pr1vate@no-such-host.invalid:5672/%2F")
+    eventually(lambda: "no-such-host.invalid" in router.ask("/readyz")[1])
+    assert consistently(lambda: router.running)
+    assert router.ask("/livez")[0] == 200
+    assert "Pr1vate" not in router.output + router.ask("/readyz")[1]
+
+
+def test_of_several_hosts_one_that_answers_is_found(vhost: Vhost, start_router: Start) -> None:
+    at = vhost.amqp_url.index("@") + 1
+    router = start_router(
+        POLICY, AMQP_URL=f"{vhost.amqp_url[:at]}127.0.0.1:{brokers.free_port()},{vhost.amqp_url[at:]}"
+    )
+    assert router.metric("broker_connected", vhost=vhost.name) == 1
+
+
+def test_a_catch_all_policy_on_own_queues_is_named_and_nothing_is_consumed(
+    amqp: Client, vhost: Vhost, start_router: Start
+) -> None:
+    _scene(amqp)
+    vhost.policy("short", ".*", {"max-length": 5})
+    router = start_router(POLICY, wait=False)
+    eventually(lambda: "short" in router.ask("/readyz")[1])
+    status, text = router.ask("/readyz")
+    assert status == 503
+    assert INBOX in text
+    amqp.publish("waits", key=INBOX, headers=_death("work.a"))
+    assert consistently(lambda: amqp.depth(INBOX) == 1)
+    vhost.api.delete(f"policies/{vhost.quoted}/short").raise_for_status()
+    router.await_ready(within=30)
+    assert amqp.take("arrived").body == b"waits"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+def test_a_catch_all_policy_that_comes_later_stops_the_router_within_a_minute(
+    amqp: Client, vhost: Vhost, start_router: Start
+) -> None:
+    router = start_router(POLICY)
+    vhost.policy("short", ".*", {"max-length": 5})
+    eventually(lambda: router.ask("/readyz")[0] == 503, within=70, every=0.5)
+    assert "short" in router.ask("/readyz")[1]
+    pour(amqp, INBOX, ["waits"], _death("work.a"))
+    assert consistently(lambda: amqp.depth(INBOX) == 1)
+    assert amqp.depth(PARKING) == 0
+
+
+def test_without_the_management_api_readiness_says_that_policies_are_not_verified(start_router: Start) -> None:
+    router = start_router(POLICY, MANAGEMENT_URL="")
+    assert "not verified" in router.ask("/readyz")[1]
+
+
+# -- replicas ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_standby_without_a_key_file_is_not_ready_says_so_and_takes_over(amqp: Client, start_router: Start) -> None:
+    _scene(amqp)
+    first = start_router(POLICY)
+    second = start_router(POLICY, wait=False)
+    eventually(lambda: "PROVENANCE_KEY_FILE" in second.ask("/readyz")[1])
+    assert second.ask("/readyz")[0] == 503
+    pour(amqp, "work.a", [str(number) for number in range(50)])
+    assert len(take_many(amqp, "arrived", 50)) == 50
+    assert second.metric("deliveries_total") == 0
+    first.kill()
+    second.await_ready()
+    pour(amqp, "work.a", ["taken over"])
+    assert amqp.take("arrived").body == b"taken over"
+
+
+def test_replicas_with_a_key_file_share_the_letters(amqp: Client, start_router: Start, tmp_path: Path) -> None:
+    _scene(amqp)
+    key = tmp_path / "key"
+    key.write_text(KEY, encoding="utf-8")
+    one, two = (start_router(POLICY, PROVENANCE_KEY_FILE=str(key), PREFETCH="10") for _ in range(2))
+    with frozen(one), frozen(two):
+        pour(amqp, "work.a", [str(number) for number in range(200)])
+    assert len({letter.body for letter in take_many(amqp, "arrived", 200)}) == 200
+    assert one.metric("deliveries_total") > 0
+    assert two.metric("deliveries_total") > 0
+    amqp.queue("work.b", dead_letter_exchange=INBOX)
+    pour(amqp, "work.b", ["waits"])
+    amqp.fail("work.b")
+    assert amqp.take("work.b").deaths[0]["count"] == 1  # whichever replica releases it reads the other's record
+    assert KEY not in one.output + two.output
+
+
+def test_a_waiting_letter_is_known_to_the_router_of_tomorrow(amqp: Client, start_router: Start) -> None:
+    router = start_router(POLICY)
+    amqp.queue("work.b", dead_letter_exchange=INBOX)
+    amqp.publish("waits", key="work.b")
+    amqp.fail("work.b")
+    eventually(lambda: router.metric("settled_total", action="retry") == 1)
+    assert router.stop() == 0
+    router.start()
+    letter = amqp.take("work.b")
+    assert (letter.body, letter.deaths[0]["count"]) == (b"waits", 1)
+
+
+# -- TLS --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ca"), "the right authority")
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("other"), "another authority")
+
+
+@pytest.fixture(scope="module")
+def tls_node(broker: brokers.Broker, authority: Authority) -> Iterator[brokers.Node]:
+    """A TLS listener that asks clients for certificates, and accepts those who show none."""
+    if not isinstance(broker, brokers.Node):
+        pytest.skip("a broker that was given cannot be started twice")
+    server = authority.issue("localhost")
+    ask = {"ssl_options.verify": "verify_peer", "ssl_options.fail_if_no_peer_cert": "false"}
+    node = brokers.Node(broker.program, tls=(authority.certificate, server.certificate, server.key), config=ask)
+    yield node
+    node.close()
+
+
+@pytest.fixture(scope="module")
+def mutual_node(broker: brokers.Broker, authority: Authority) -> Iterator[brokers.Node]:
+    """A TLS listener that turns away clients without a certificate of its authority."""
+    if not isinstance(broker, brokers.Node):
+        pytest.skip("a broker that was given cannot be started twice")
+    server = authority.issue("localhost")
+    ask = {"ssl_options.verify": "verify_peer", "ssl_options.fail_if_no_peer_cert": "true"}
+    node = brokers.Node(broker.program, tls=(authority.certificate, server.certificate, server.key), config=ask)
+    yield node
+    node.close()
+
+
+def _by_tls(node: brokers.Node, authority: Authority, client: Pair | None = None) -> dict[str, str]:
+    shown = {"TLS_CERT": str(client.certificate), "TLS_KEY": str(client.key)} if client else {}
+    return {
+        "AMQP_URL": node.amqps_url,
+        "MANAGEMENT_URL": node.management_url,
+        "TLS_CA": str(authority.certificate),
+        **shown,
+    }
+
+
+def _refused(router: Router, *words: str) -> None:
+    eventually(lambda: router.ask("/readyz")[0] == 503)
+    eventually(lambda: any(word in router.ask("/readyz")[1].lower() for word in words))
+    assert consistently(lambda: router.running and router.ask("/readyz")[0] == 503)
+
+
+def test_tls_with_the_right_authority_carries_letters(
+    tls_node: brokers.Node, authority: Authority, start_router: Start
+) -> None:
+    start_router(POLICY, **_by_tls(tls_node, authority))
+    _carries(tls_node)
+
+
+def test_tls_with_a_wrong_authority_is_refused_and_said(
+    tls_node: brokers.Node, stranger: Authority, start_router: Start
+) -> None:
+    _refused(start_router(POLICY, wait=False, **_by_tls(tls_node, stranger)), "certificate verify failed")
+
+
+def test_tls_with_a_wrong_host_name_is_refused_unless_it_is_named(
+    tls_node: brokers.Node, authority: Authority, start_router: Start
+) -> None:
+    by_number = _by_tls(tls_node, authority) | {"AMQP_URL": tls_node.amqps_url.replace("localhost", "127.0.0.1")}
+    _refused(start_router(POLICY, wait=False, **by_number), "mismatch", "not valid for")
+    start_router(POLICY, **by_number, TLS_SERVER_NAME="localhost")
+
+
+def test_mutual_tls_lets_in_who_shows_the_right_certificate(
+    mutual_node: brokers.Node, authority: Authority, start_router: Start
+) -> None:
+    start_router(POLICY, **_by_tls(mutual_node, authority, authority.issue("router")))
+    _carries(mutual_node)
+
+
+def test_mutual_tls_turns_away_others_and_readiness_says_so(
+    mutual_node: brokers.Node, authority: Authority, stranger: Authority, start_router: Start
+) -> None:
+    words = ("certificate", "alert", "ssl", "tls")
+    _refused(start_router(POLICY, wait=False, **_by_tls(mutual_node, authority)), *words)
+    _refused(start_router(POLICY, wait=False, **_by_tls(mutual_node, authority, stranger.issue("router"))), *words)
+
+
+def _carries(node: brokers.Node) -> None:
+    with Client(node.amqp_url) as amqp:
+        _scene(amqp)
+        sent = [str(number) for number in range(200)]
+        pour(amqp, "work.a", [*sent, "x" * (1 << 20)])
+        assert bodies(take_many(amqp, "arrived", 201))[:200] == sorted(sent)

@@ -1,0 +1,138 @@
+"""The router as people run it: `python -m dlx_router run` in a process of its own, asked over HTTP."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from brokers import free_port
+from tests.support.eventually import eventually
+
+_ROOT: Final = Path(__file__).parents[2]
+
+
+class RouterEndedError(Exception):
+    """The router ended before it was ready; the text is what it printed."""
+
+
+class Router:
+    """One router process. `log` holds all that it printed, over restarts too."""
+
+    def __init__(
+        self,
+        *,
+        amqp_url: str,
+        policies: Path,
+        log: Path,
+        management_url: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """`env`: without the prefix DLX_ROUTER_; it wins over what is set here. Not started yet."""
+        self.port = free_port()
+        self.policies = policies
+        self.log = log
+        own = {"AMQP_URL": amqp_url, "POLICIES": str(policies), "HTTP_PORT": str(self.port)}
+        own |= {"MANAGEMENT_URL": management_url} if management_url else {}
+        self.settings = own | dict(env or {})
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10, trust_env=False)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *args: str, wait: bool = True, within: float = 20) -> "Router":
+        """`python -m dlx_router run ARGS`; when this returns it is ready. `wait=False`: it was only started."""
+        argv = [sys.executable, "-m", "dlx_router", "run", "--policies", str(self.policies), *args]
+        others = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
+        named = {f"DLX_ROUTER_{key}": value for key, value in self.settings.items()}
+        env = {**others, **named, "PYTHONUNBUFFERED": "1"}
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(argv, env=env, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        if wait:
+            self.await_ready(within)
+        return self
+
+    def await_ready(self, within: float = 20) -> None:
+        """/readyz says 200; RouterEndedError at once if the process is gone."""
+
+        def ready() -> bool:
+            if not self.running:
+                message = f"exit {self.exit_code}:\n{self.output}"
+                raise RouterEndedError(message)
+            status, text = self.ask("/readyz")
+            assert status == 200, f"/readyz: {status} {text}\n{self.output[-2000:]}"
+            return True
+
+        eventually(ready, within, every=0.05)
+
+    def ask(self, path: str) -> tuple[int, str]:
+        """Status and text of a GET; (0, why) if nobody answers."""
+        try:
+            answer = self._http.get(path)
+        except httpx.TransportError as error:
+            return 0, repr(error)
+        return answer.status_code, answer.text
+
+    def metrics(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        """Every sample of /metrics: (name, labels) → value."""
+        _, text = self.ask("/metrics")
+        families = text_string_to_metric_families(text)
+        return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Sum of the samples called `dlx_router_NAME` that carry these labels; 0 if there is none."""
+        wanted = labels.items()
+        return sum(
+            value for (key, has), value in self.metrics().items() if key == f"dlx_router_{name}" and wanted <= has
+        )
+
+    @property
+    def running(self) -> bool:
+        """The process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the last process; None while it runs."""
+        return self._process.poll() if self._process else None
+
+    @property
+    def pid(self) -> int:
+        """Of the last process."""
+        assert self._process
+        return self._process.pid
+
+    @property
+    def output(self) -> str:
+        """All that it printed."""
+        return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, SIGHUP or SIGSTOP say."""
+        assert self._process
+        self._process.send_signal(number)
+
+    def stop(self, within: float = 30) -> int:
+        """SIGTERM; its exit code once it is gone. Killed, and TimeoutExpired raised, if it stays longer."""
+        assert self._process
+        if self.running:
+            self._process.terminate()
+        try:
+            return self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """SIGKILL, and gone when this returns."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+
+    def close(self) -> None:
+        """Killed, connections closed; safe to repeat."""
+        self.kill()
+        self._http.close()
