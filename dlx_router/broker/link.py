@@ -23,7 +23,7 @@ class LinkError(Exception):
     """The connection is gone or could not be made; says where, why and what the broker said."""
 
 
-class ChannelClosed(Exception):  # noqa: N818 - the name says the event, as AMQP does
+class ChannelClosed(Exception):
     """The broker closed the channel; `code` as in AMQP (404, 403, 406, …)."""
 
     def __init__(self, code: int, text: str) -> None:

@@ -1,20 +1,57 @@
-"""The management API: what AMQP cannot tell, above all which policies touch our own queues."""
+"""The management API: what AMQP cannot tell, above all which policies touch our own queues.
 
-from collections.abc import Mapping
+A policy that costs letters is never overlooked because the broker had not counted yet: where its word is missing, we
+compute it; where both differ, the broker is asked again until its word must be fresh, and then believed.
+"""
+
+import asyncio
+import contextlib
+import re
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 
+from dlx_router.broker.address import Tls
+from dlx_router.broker.policies import Policy, effective, harmful
 from dlx_router.core.names import Names
 
+__all__ = ["Management", "ManagementError", "Problem", "QueuePolicies", "harmful"]
+
 TIMEOUT_S: Final = 10.0
-HARMFUL: Final = ("message-ttl", "max-length", "max-length-bytes", "overflow", "expires", "delivery-limit")
+FRESH_S: Final = 12.0  # the broker counts every 5 s, and a change may just have missed one
+EVERY_S: Final = 1.0
+PAGE: Final = 500
+NOT_FOUND: Final = 404
+_COLUMNS: Final = "name,policy,operator_policy,effective_policy_definition"
+_SAYS: Final = {
+    401: "user or password is wrong",
+    403: "the user may not see this; give it the tag monitoring, or management and access to the vhost",
+    NOT_FOUND: "no such vhost or path; look at MANAGEMENT_URL and VHOSTS",
+}
 
 
 class ManagementError(Exception):
-    """The API did not answer as it should; the text names host and path, never credentials."""
+    """The API did not answer as it should; says where, what, and what now, never credentials."""
+
+
+class NotThereError(ManagementError):
+    """404: no such vhost, queue or path."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePolicies:
+    """What the broker says about one queue. `effective_policy_definition` None: it has not counted yet.
+
+    The definition comes from policies only: the queue's arguments are not in it.
+    """
+
+    policy: str | None
+    operator_policy: str | None
+    effective_policy_definition: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,54 +71,121 @@ class Problem:
         )
 
 
-def harmful(definition: Mapping[str, Any]) -> tuple[str, ...]:
-    """The keys of an effective policy definition that would shorten, expire or redirect one of our queues."""
-    return tuple(sorted(key for key in definition if key in HARMFUL or key.startswith("dead-letter-")))
-
-
 class Management:
-    """Asks the API; `url` with credentials."""
+    """Asks the API. `url` holds the credentials; a callable is asked anew each time, so that secrets can change."""
 
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._where = f"{parts.scheme}://{parts.hostname}:{parts.port or 15672}"
-        self._client = httpx.AsyncClient(
-            base_url=f"{self._where}{parts.path.rstrip('/')}/api/", timeout=TIMEOUT_S, trust_env=False,
-            auth=(parts.username or "guest", parts.password or "guest"),
-        )
+    def __init__(self, url: str | Callable[[], str], tls: Tls | None = None) -> None:
+        self._url = url if callable(url) else lambda: url
+        self._tls = tls
+        self._client: httpx.AsyncClient | None = None
 
     def __repr__(self) -> str:
-        return f"Management({self._where})"
+        return f"Management({_place(self._url())[0]})"
+
+    async def close(self) -> None:
+        """Close the connections; safe to repeat."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
 
     async def vhosts(self) -> list[str]:
-        """The names of all vhosts that the user may see."""
-        return [vhost["name"] for vhost in await self._get("vhosts")]
+        """The names of all vhosts that the user may see, sorted."""
+        return sorted(vhost["name"] for vhost in await self._get("vhosts?columns=name"))
+
+    async def queue_policies(self, vhost: str, names: Iterable[str]) -> dict[str, QueuePolicies]:
+        """What the broker says of these queues; those that do not exist are left out."""
+        found = {}
+        for name in names:
+            path = f"queues/{quote(vhost, safe='')}/{quote(name, safe='')}?columns={_COLUMNS}"
+            with contextlib.suppress(NotThereError):
+                found[name] = _queue_policies(await self._get(path))
+        return found
 
     async def check_own_queues(self, vhost: str, names: Names) -> list[Problem]:
-        """The policies that must not stand, for every queue of ours that exists."""
-        columns = "name,policy,operator_policy,effective_policy_definition"
-        queues = await self._get(f"queues/{quote(vhost, safe='')}?disable_stats=true&enable_queue_totals=true&columns={columns}")
-        found = [queue for queue in queues if names.is_own(queue["name"])]
-        return [problem for queue in found if (problem := _problem(vhost, queue)) is not None]
+        """Every policy that must not stand, for every queue of ours that exists."""
+        deadline = asyncio.get_running_loop().time() + FRESH_S
+        while True:
+            said, computed = await self._both(vhost, names)
+            agreed = all(bool(said[queue]) == bool(computed[queue]) for queue in said if said[queue] is not None)
+            if agreed or asyncio.get_running_loop().time() > deadline:
+                return [problem for queue in said for problem in (_first(said[queue], computed[queue]))]
+            await asyncio.sleep(EVERY_S)
+
+    async def _both(self, vhost: str, names: Names) -> tuple[dict[str, list[Problem] | None], dict[str, list[Problem]]]:
+        """The problems as the broker says (None: it does not yet), and as we compute."""
+        prefix = "^" + re.escape(f"{names.prefix}.")
+        said = {name: found async for name, found in self._queues(vhost, prefix) if names.is_own(name)}
+        kinds = [await self._policies(kind, vhost) for kind in ("policies", "operator-policies")]
+        computed = {queue: [one for kind in kinds for one in _computed(vhost, queue, kind)] for queue in said}
+        return {queue: _told(vhost, queue, found) for queue, found in said.items()}, computed
+
+    async def _policies(self, kind: str, vhost: str) -> list[Policy]:
+        return [
+            Policy(one["name"], one["pattern"], one.get("apply-to", "all"), one.get("priority", 0), one["definition"])
+            for one in await self._get(f"{kind}/{quote(vhost, safe='')}")
+        ]
+
+    async def _queues(self, vhost: str, pattern: str) -> AsyncIterator[tuple[str, QueuePolicies]]:
+        page, pages = 0, 1
+        while page < pages:
+            page += 1
+            query = f"page={page}&page_size={PAGE}&use_regex=true&name={quote(pattern, safe='')}&columns={_COLUMNS}"
+            answer = await self._get(f"queues/{quote(vhost, safe='')}?{query}")
+            pages = answer["page_count"]
+            for one in answer["items"]:
+                yield one["name"], _queue_policies(one)
 
     async def _get(self, path: str) -> Any:
+        where, credentials = _place(self._url())
         try:
-            answer = await self._client.get(path)
+            answer = await self._connected().get(f"{where}/api/{path}", auth=credentials)
             answer.raise_for_status()
             return answer.json()
         except httpx.HTTPStatusError as error:
-            raise ManagementError(f"{self._where}/api/{path}: {error.response.status_code}") from None
-        except (httpx.HTTPError, ValueError) as error:
-            raise ManagementError(f"{self._where}: {type(error).__name__}") from None
+            status = error.response.status_code
+            kind = NotThereError if status == NOT_FOUND else ManagementError
+            raise kind(f"{where}/api/{path}: {status}, {_SAYS.get(status, 'look at its log')}") from None
+        except (httpx.HTTPError, ValueError, OSError) as error:
+            text = f"{type(error).__name__} {error}".strip()
+            raise ManagementError(f"{where}: {text}; is the management plugin there?") from None
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.aclose()
+    def _connected(self) -> httpx.AsyncClient:
+        if self._client is None:
+            verify: bool | ssl.SSLContext = True if self._tls is None else self._tls.context()
+            self._client = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=verify)
+        return self._client
 
 
-def _problem(vhost: str, queue: Mapping[str, Any]) -> Problem | None:
-    keys = harmful(queue.get("effective_policy_definition") or {})
-    if not keys:
+def _place(url: str) -> tuple[str, tuple[str, str]]:
+    """Where without, and the credentials."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        raise ManagementError("MANAGEMENT_URL cannot be read; write https://user:password@host:15671") from None
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    where = f"{parts.scheme}://{host}{port}{parts.path.rstrip('/').removesuffix('/api')}"
+    return where, (unquote(parts.username or "guest"), unquote(parts.password or "guest"))
+
+
+def _queue_policies(one: Mapping[str, Any]) -> QueuePolicies:
+    found = one.get("effective_policy_definition")
+    definition = None if found is None else dict(found or {})  # an empty one may come as []
+    return QueuePolicies(one.get("policy") or None, one.get("operator_policy") or None, definition)
+
+
+def _told(vhost: str, queue: str, found: QueuePolicies) -> list[Problem] | None:
+    if found.effective_policy_definition is None:
         return None
-    named = [str(queue[kind]) for kind in ("policy", "operator_policy") if queue.get(kind)]
-    return Problem(vhost, queue["name"], " + ".join(named) or "?", keys)
+    keys = harmful(found.effective_policy_definition)
+    named = " + ".join(name for name in (found.policy, found.operator_policy) if name) or "?"
+    return [Problem(vhost, queue, named, keys)] if keys else []
+
+
+def _computed(vhost: str, queue: str, policies: Iterable[Policy]) -> list[Problem]:
+    found = effective(queue, policies)
+    return [Problem(vhost, queue, one.name, keys) for one in found if (keys := harmful(one.definition))]
+
+
+def _first(said: list[Problem] | None, computed: list[Problem]) -> list[Problem]:
+    return computed if said is None else said

@@ -37,7 +37,8 @@ Job = TypeVar("Job", bound=Any)
 
 class Publisher(Generic[Job]):
     """Publishes with `mandatory` and confirms. Each job is answered once: by `on_answer(job, why)` with why "" when it
-    was confirmed and routed, "returned" or "nacked"; or by `on_doubt(jobs, error)` when the channel closed."""
+    was confirmed and routed, "returned" or "nacked"; or by `on_doubt(jobs, error)` when the channel closed.
+    """
 
     def __init__(
         self, link: Link, *, on_answer: Callable[[Job, str], None], on_doubt: Callable[[list[Job], Exception], None]

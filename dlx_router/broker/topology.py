@@ -1,232 +1,175 @@
-"""Topology: what the router owns in the broker, declared through aio-pika on a connection of its own.
+"""Topology: what the router owns in the broker is there before it is used.
 
-Speed does not matter here. Every look is passive and on a throw-away channel, because a 404 closes the channel; what
-exists is never declared again with other arguments.
+Every look is passive; what exists is never declared again, so that other arguments than ours stay as they are. With
+DECLARE=never nothing is declared or bound: what is missing is named, ready to be declared by hand. Names may be any
+UTF-8 of 255 bytes, as in RabbitMQ (pamqp alone refuses most of it).
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeVar
-from urllib.parse import quote
+from collections.abc import Iterable
+from typing import Any, Final
 
-import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection
-from aiormq.exceptions import (
-    AMQPError,
-    ChannelAccessRefused,
-    ChannelClosed,
-    ChannelLockedResource,
-    ChannelNotFoundEntity,
-)
-from yarl import URL
+from pamqp import commands
 
 from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.control import (
+    Control,
+    Forbidden,
+    Lost,
+    NotFound,
+    QueueExclusive,
+    QueueMissing,
+    TopologyError,
+)
+from dlx_router.broker.definitions import (
+    Binding,
+    Definition,
+    Exchange,
+    Queue,
+    core,
+    dead_letter_queue,
+    release,
+    rung,
+)
 from dlx_router.core.names import Names
+from dlx_router.wire.frames import lenient
 
-# −1 deletes at the first return on 3.10, and a queue made without a limit cannot be redeclared with one later.
-NO_LIMIT: Final = 2_147_483_647
-TIMEOUT_S: Final = 15.0
-QUORUM: Final[Mapping[str, Any]] = {
-    "x-queue-type": "quorum", "x-delivery-limit": NO_LIMIT, "x-overflow": "reject-publish",
-}
-Found = TypeVar("Found")
+__all__ = [
+    "Forbidden",
+    "Lost",
+    "NotFound",
+    "QueueExclusive",
+    "QueueMissing",
+    "Topology",
+    "TopologyError",
+    "TopologyMissing",
+]
 
-
-class TopologyError(Exception):
-    """The broker did not let us look or declare; says where, what, and what now."""
-
-
-class Forbidden(TopologyError):
-    """403: the user lacks a right."""
-
-
-class QueueMissing(TopologyError):
-    """404: no such queue."""
-
-
-class QueueExclusive(TopologyError):
-    """405: the queue belongs to one connection."""
+_QueueDeclare: Final = lenient(commands.Queue.Declare)
+_QueueBind: Final = lenient(commands.Queue.Bind)
+_ExchangeDeclare: Final = lenient(commands.Exchange.Declare)
 
 
 class TopologyMissing(TopologyError):
-    """DECLARE=never, and something is not there."""
+    """DECLARE=never, and something is not there; `definitions` say what, readable."""
+
+    def __init__(self, where: str, missing: Iterable[Definition]) -> None:
+        self.definitions = tuple(str(one) for one in missing)
+        lines = "".join(f"\n  {line}" for line in self.definitions)
+        super().__init__(f"{where} lacks what the router needs, and DECLARE=never. Declare by hand:{lines}")
 
 
 class Topology:
-    """Looks and declares in one vhost."""
+    """Looks and declares in one vhost. All methods raise TopologyError where the broker does not let them."""
 
     def __init__(self, host: Host, login: Login, tls: Tls | None, names: Names, *, declare: bool = True) -> None:
         self.vhost = login.vhost
         self.names = names
-        self._host, self._login, self._tls, self._declare = host, login, tls, declare
-        self._connection: AbstractConnection | None = None
-        self._lock = asyncio.Lock()
+        self._address = (host, login, tls)
+        self._control = Control(host, login, tls, "control")
+        self._declare = declare
+
+    def another(self, role: str) -> Control:
+        """A connection of its own to the same place: one that publishes is not read while the broker has an alarm."""
+        return Control(*self._address, role)
 
     async def connect(self) -> AbstractConnection:
-        """The connection, opened anew where it is gone. Raises TopologyError."""
-        async with self._lock:
-            if self._connection is None or self._connection.is_closed:
-                self._connection = await self._open()
-            return self._connection
+        """Connect now, to learn early; every method connects by itself."""
+        return await self._control.connect()
 
     async def close(self) -> None:
         """Close; safe to repeat."""
-        connection, self._connection = self._connection, None
-        if connection is not None and not connection.is_closed:
-            await connection.close()
-
-    async def _open(self) -> AbstractConnection:
-        url = URL.build(
-            scheme="amqps" if self._tls else "amqp", host=self._host.name, port=self._host.port,
-            user=self._login.user, password=self._login.password, path="/",
-        ).with_path("/" + quote(self._login.vhost, safe=""), encoded=True)
-        options: dict[str, Any] = {"client_properties": {"connection_name": f"dlx-router control {self.vhost}"}}
-        if self._tls is not None:
-            options["ssl_context"] = self._tls.context()
-            if self._tls.server_name:
-                url = url.update_query({"server_hostname": self._tls.server_name})
-        try:
-            connection: AbstractConnection = await aio_pika.connect(url, timeout=TIMEOUT_S, **options)
-            return connection
-        except (OSError, AMQPError, TimeoutError) as error:
-            where = f"{self._host.name}:{self._host.port}"
-            raise TopologyError(f"control connection to {where}, vhost {self.vhost!r}: {str(error) or 'no answer'}") from None
-
-    async def on_channel(self, work: Callable[[AbstractChannel], Awaitable[Found]], what: str) -> Found:
-        """Do the work on a channel of its own; the broker's refusals become TopologyErrors about `what`."""
-        connection = await self.connect()
-        try:
-            async with asyncio.timeout(TIMEOUT_S):
-                channel = await connection.channel(publisher_confirms=False)
-                try:
-                    return await work(channel)
-                finally:
-                    if not channel.is_closed:
-                        await channel.close()
-        except ChannelNotFoundEntity as error:
-            raise QueueMissing(f"{what}: {error}") from None
-        except ChannelLockedResource as error:
-            raise QueueExclusive(f"{what}: {error}") from None
-        except ChannelAccessRefused as error:
-            raise Forbidden(f"{what}: {error}") from None
-        except (ChannelClosed, AMQPError, OSError, TimeoutError, RuntimeError) as error:
-            raise TopologyError(f"{what}: {str(error) or 'no answer from the broker'}") from None
+        await self._control.close()
 
     # -- looking ------------------------------------------------------------------------------------------------
 
     async def exchange_exists(self, name: str) -> bool:
-        """Whether the exchange exists; it may be internal."""
+        """Whether the exchange exists; it may be internal. The default exchange always does."""
+        if not name:
+            return True
         try:
-            await self.on_channel(
-                lambda channel: channel.declare_exchange(name, passive=True), f"exchange {name!r}"
-            )
-        except QueueMissing:
+            await self._say(f"exchange {name!r}", _ExchangeDeclare(exchange=name, passive=True))
+        except NotFound:
             return False
         return True
 
     async def queue_exists(self, name: str) -> bool:
-        """Whether the queue exists. Raises QueueExclusive where it belongs to one connection."""
+        """Whether the queue exists, even if its node is down (TopologyError). QueueExclusive: it is for one only."""
         try:
-            await self.on_channel(lambda channel: channel.declare_queue(name, passive=True), f"queue {name!r}")
-        except QueueMissing:
+            await self._say(f"queue {name!r}", _QueueDeclare(queue=name, passive=True))
+        except NotFound:
             return False
         return True
 
-    # -- ours ---------------------------------------------------------------------------------------------------
+    # -- declaring ----------------------------------------------------------------------------------------------
 
     async def ensure_core(self) -> None:
-        """Everything that must be there before the first letter; release and its binding before any rung."""
-        names = self.names
-        rescued = {
-            **QUORUM, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": names.quarantine,
-            "x-dead-letter-strategy": "at-least-once",
-        }
-        missing = [
-            *await self._queue(names.quarantine, QUORUM), *await self._queue(names.parking, rescued),
-            *await self._caught(names.release, rescued), *await self._caught(names.inbox, rescued),
-            *await self._exchange(names.return_, "direct"),
-            *await self._queue(names.state, {**QUORUM, "x-single-active-consumer": True}),
-        ]
-        if missing:
-            listed = "\n  ".join(missing)
-            raise TopologyMissing(f"DECLARE=never, and vhost {self.vhost!r} lacks:\n  {listed}")
+        """All that must be there before the first letter is. TopologyMissing with DECLARE=never."""
+        await self._ensure(core(self.names))
 
     async def ensure_rung(self, rung_ms: int) -> None:
-        """A queue on which a letter waits `rung_ms`, then goes to release; confirmed, hence at-least-once."""
-        arguments = {
-            **QUORUM, "x-message-ttl": rung_ms, "x-dead-letter-exchange": self.names.release,
-            "x-dead-letter-strategy": "at-least-once",
-        }
-        name = self.names.delay(rung_ms)
-        missing = await self._caught(name, arguments)
-        if missing:
-            raise TopologyMissing(f"DECLARE=never, and vhost {self.vhost!r} lacks: {'; '.join(missing)}")
+        """Letters can wait `rung_ms`, and what follows the wait stands first."""
+        await self._ensure((*release(self.names), *rung(self.names, rung_ms)))
 
-    async def ensure_return_binding(self, queue: str) -> None:
-        """The failed queue gets letters by its own key of the return exchange. QueueMissing, QueueExclusive, Forbidden."""
+    async def ensure_return_binding(self, queue: str) -> bool:
+        """The queue gets what the return exchange is given under its key; False with DECLARE=never: not looked at.
 
-        async def bind(channel: AbstractChannel) -> None:
-            found = await channel.declare_queue(queue, passive=True)
-            await found.bind(self.names.return_, self.names.return_key(queue))
-
-        await self.on_channel(bind, f"binding queue {queue!r} to {self.names.return_}")
+        AMQP cannot look at bindings; without one the return comes back as unroutable. Raises QueueMissing,
+        QueueExclusive, Forbidden.
+        """
+        there = _QueueDeclare(queue=queue, passive=True)
+        key = self.names.return_key(queue)
+        bound = _QueueBind(queue=queue, exchange=self.names.return_, routing_key=key)
+        what = f"binding queue {queue!r} to exchange {self.names.return_!r}"
+        await self._say(what, there, *([bound] if self._declare else []))
+        return self._declare
 
     async def ensure_dead_letter_queue(self, name: str, kind: str, exchange: str | None) -> None:
-        """The DLQ, and with an exchange given that exchange and the DLQ's binding by its own name."""
-        arguments = dict(QUORUM) if kind == "quorum" else {"x-overflow": "reject-publish"}
-        missing = await self._queue(name, arguments)
-        if exchange is not None:
-            missing += await self._exchange(exchange, "direct")
+        """The queue is there; with an exchange given, that one too (direct, if it was absent), and the binding."""
+        await self._ensure(dead_letter_queue(name, kind, exchange or None))
+
+    async def _ensure(self, definitions: Iterable[Definition]) -> None:
+        """Each in its order; those that are missing and may not be declared are named together."""
+        missing: list[Definition] = []
+        for one in definitions:
+            if isinstance(one, Binding):
+                await self._bind(one, missing)
+            elif not await self._exists(one):
+                await (self._make(one) if self._declare else _note(missing, one))
         if missing:
-            raise TopologyMissing(f"DECLARE=never, and vhost {self.vhost!r} lacks: {'; '.join(missing)}")
-        if exchange is not None:
-            await self._bound(name, exchange, name)
+            raise TopologyMissing(f"vhost {self.vhost!r}", missing)
 
-    async def _caught(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
-        """A fanout exchange and the queue of the same name behind it."""
-        missing = await self._queue(name, arguments) + await self._exchange(name, "fanout")
-        if not missing:
-            await self._bound(name, name, "")
-        return missing
+    async def _exists(self, one: Exchange | Queue) -> bool:
+        return await (self.exchange_exists(one.name) if isinstance(one, Exchange) else self.queue_exists(one.name))
 
-    async def _queue(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
-        if await self.queue_exists(name):
-            return []
-        if not self._declare:
-            return [f"durable queue {name} {dict(arguments)}"]
-        what = f"declaring queue {name!r}"
+    async def _make(self, one: Exchange | Queue) -> None:
         try:
-            await self.on_channel(
-                lambda channel: channel.declare_queue(name, durable=True, arguments=dict(arguments)), what
-            )
+            await self._say(f"declaring {one}", _declaration(one))
         except TopologyError:
-            if not await self.queue_exists(name):  # somebody else may have been faster, with other arguments
+            if not await self._exists(one):  # somebody else was faster, with other arguments
                 raise
-        return []
 
-    async def _exchange(self, name: str, kind: str) -> list[str]:
-        if await self.exchange_exists(name):
-            return []
-        if not self._declare:
-            return [f"durable {kind} exchange {name}"]
-        await self.on_channel(
-            lambda channel: channel.declare_exchange(name, aio_pika.ExchangeType(kind), durable=True),
-            f"declaring exchange {name!r}",
-        )
-        return []
+    async def _bind(self, one: Binding, missing: list[Definition]) -> None:
+        if self._declare:
+            bind = _QueueBind(queue=one.queue, exchange=one.exchange, routing_key=one.key)
+            await self._say(f"binding queue {one.queue!r} to exchange {one.exchange!r}", bind)
+        elif any(not isinstance(other, Binding) and other.name in {one.queue, one.exchange} for other in missing):
+            missing.append(one)  # where both ends are there, nobody can look
 
-    async def _bound(self, queue: str, exchange: str, key: str) -> None:
-        if not self._declare:
-            return  # bindings cannot be looked at by AMQP; who declares by hand binds by hand
+    async def _say(self, what: str, *methods: Any) -> None:
+        async def work(channel: AbstractChannel) -> None:
+            underlay: Any = await channel.get_underlay_channel()  # its interface hides `rpc`
+            for method in methods:
+                await underlay.rpc(method)
 
-        async def bind(channel: AbstractChannel) -> None:
-            found = await channel.get_queue(queue, ensure=False)
-            await found.bind(exchange, key)
-
-        await self.on_channel(bind, f"binding queue {queue!r} to exchange {exchange!r}")
+        await self._control.run(work, what)
 
 
-__all__ = [
-    "Forbidden", "QueueExclusive", "QueueMissing", "Topology", "TopologyError",
-    "TopologyMissing",
-]
+async def _note(missing: list[Definition], one: Definition) -> None:
+    missing.append(one)
+
+
+def _declaration(one: Exchange | Queue) -> Any:
+    if isinstance(one, Exchange):
+        return _ExchangeDeclare(exchange=one.name, exchange_type=one.kind, durable=True)
+    return _QueueDeclare(queue=one.name, durable=True, arguments=dict(one.arguments))

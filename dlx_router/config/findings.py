@@ -1,4 +1,4 @@
-"""Findings: what is wrong with a file, where, and what to do now. Codes are stable; people suppress and search by them."""
+"""Findings: what is wrong with a file, where, and what to do now. Codes are stable: people search by them."""
 
 import difflib
 import re

@@ -11,7 +11,7 @@ from dlx_router.config import values
 from dlx_router.config.findings import nearest, shown
 from dlx_router.config.regex import RegexError, substitute
 from dlx_router.config.tree import Node, Pairs, Scalar
-from dlx_router.config.values import Parser, Rejected, rejected, unexpected
+from dlx_router.config.values import Parser, rejected, unexpected
 from dlx_router.core import template
 from dlx_router.core.policy import DEFAULTS, Rewrite, Selector, SelectorKind
 from dlx_router.core.words import APPLICATION, BROKER_REASONS
@@ -109,13 +109,13 @@ DEFINITION: Final[Mapping[str, Key]] = {
         Key(
             "dead-letter-routing-key",
             routing_key,
-            "Routing key of the final copy; {queue} {exchange} {routing_key} {reason} {attempts} {vhost} {header:NAME}.",
+            "Routing key of the final copy: {queue} {exchange} {routing_key} {reason} {attempts} {vhost} {header:X}.",
             "all original keys, as the broker",
         ),
         Key(
             "dead-letter-routing-key-rewrite",
             values.list_of(rewrite, "a list of {match: REGEX, replace: TEXT}"),
-            "Rewrites the original key, first match wins, where no dead-letter-routing-key is given.",
+            "Replaces what matches in the original key, first rule that matches, without a dead-letter-routing-key.",
             "no rewrite",
         ),
         Key(
@@ -138,7 +138,7 @@ DEFINITION: Final[Mapping[str, Key]] = {
         Key(
             "redelivery-collision-avoidance-factor",
             values.number(0, 1, "a number in 0..1, such as 0.15"),
-            "Jitter: each wait differs by up to this part of itself, so that a crowd does not come back at one instant.",
+            "Jitter: each wait differs by up to this part of itself, so that no crowd comes back at one instant.",
         ),
         Key(
             "auto-create-dead-letter-resources",
@@ -194,14 +194,15 @@ FOREIGN: Final[Mapping[str, str]] = {
 }
 
 
+def known_reason(text: str) -> bool:
+    """Whether a letter can have this reason: one of the five, or application:NAME."""
+    head, colon, name = text.partition(":")
+    return text in REASONS or (head == APPLICATION and bool(colon and name))
+
+
 def overlay_reason(key: Scalar) -> str:
     """A key of `on:`: a reason, or `application:NAME`."""
-    head, colon, name = key.text.partition(":")
-    if key.text in REASONS or (head == APPLICATION and colon and name):
+    if known_reason(key.text):
         return key.text
-    hint = nearest(key.text, REASONS)
-    raise Rejected(
-        values.Problem(
-            key.line, f"unknown reason {shown(key.text)}{hint or ';'} known: {', '.join(REASONS)}, application:NAME"
-        )
-    )
+    known = f"known: {', '.join(REASONS)}, application:NAME"
+    raise rejected(key, f"unknown reason {shown(key.text)}{nearest(key.text, REASONS) or ';'} {known}")

@@ -42,7 +42,7 @@ def findings_of(policies: PolicySet) -> list[Finding]:
 
 
 def not_served(places: Sequence[tuple[str, str | None, Source]], vhosts: Sequence[str]) -> list[Finding]:
-    """Errors for what names a vhost that the router does not serve; a place is (what, its vhost, where it is written)."""
+    """Errors for what names a vhost that the router does not serve; a place is (what, vhost, where written)."""
     message = "{} is for vhost {}, which is not served ({}); add it to DLX_ROUTER_VHOSTS or take it out"
     served = ", ".join(vhosts)
     return [
@@ -168,7 +168,7 @@ def _disagreements(first: Policy, second: Policy) -> Iterator[Finding]:
 
 def _tie(key: str, winner: Source, loser: Policy, where: Source) -> Finding:
     message = (
-        f"{key} of policy {shown(loser.name)} ties with policy {shown(winner.policy)} ({winner}), which wins only by the "
-        f"order of the files; give one of them a higher priority"
+        f"{key} of policy {shown(loser.name)} ties with policy {shown(winner.policy)} ({winner}), which wins only by "
+        f"the order of the files; give one of them a higher priority"
     )
     return Finding(where.file, where.line, AMBIGUOUS, Severity.WARNING, message)

@@ -41,7 +41,7 @@ def without_effect(policy: Effective) -> Iterator[tuple[str, str]]:
             yield (
                 key,
                 (
-                    f"has no effect while the dead-letter queue is auto-created, because letters reach it by its own name; "
+                    f"has no effect while the dead-letter queue is auto-created, because letters reach it by its name; "
                     f"write {EXCHANGE}:, or auto-create-dead-letter-resources: false"
                 ),
             )

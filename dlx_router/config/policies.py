@@ -96,6 +96,6 @@ def _repeated(policies: Sequence[Policy]) -> list[Finding]:
     for policy in policies:
         known = first.setdefault(policy.name, policy)
         if known is not policy:
-            message = f"policy {shown(policy.name)} is there already ({known.source}); names are unique: give this one another"
+            message = f"policy {shown(policy.name)} is there already ({known.source}); give this one another name"
             found.append(Finding(policy.source.file, policy.source.line, DUPLICATE_NAME, Severity.ERROR, message))
     return found

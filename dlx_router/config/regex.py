@@ -1,6 +1,6 @@
 """Regular expressions of policies: RE2, so that no pattern and no queue name takes more than linear time.
 
-Names arrive from the wire and need not be UTF-8 (core keeps such bytes as surrogates), so everything is matched as bytes.
+Names arrive from the wire and need not be UTF-8 (core keeps such bytes as surrogates), so all is matched as bytes.
 """
 
 import re
@@ -47,17 +47,20 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Substitute:
-    r"""Every match replaced; None where there is none. `parts` are texts and the numbers of groups (`\0` is the match)."""
+    r"""The first match replaced, None where there is none. `parts` are texts and numbers of groups (`\0`: the match).
+
+    Not every match: `.*` would match once more, empty, at the end.
+    """
 
     expression: Any
     parts: tuple[bytes | int, ...]
 
     def __call__(self, text: str) -> str | None:
-        done, times = self.expression.subn(self._replaced, _bytes(text))
-        return done.decode(errors="surrogateescape") if times else None
-
-    def _replaced(self, found: Any) -> bytes:
-        return b"".join(part if isinstance(part, bytes) else found.group(part) or b"" for part in self.parts)
+        data = _bytes(text)
+        if (found := self.expression.search(data)) is None:
+            return None
+        new = b"".join(part if isinstance(part, bytes) else found.group(part) or b"" for part in self.parts)
+        return (data[: found.start()] + new + data[found.end() :]).decode(errors="surrogateescape")
 
 
 def substitute(match: str, replace: str) -> Substitute:

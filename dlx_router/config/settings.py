@@ -162,7 +162,7 @@ class Settings(BaseSettings):
     )
     provenance_key_file: OptionalPath = Field(
         None,
-        description="File of the key that signs records; the same for all replicas. Without it one is kept in the broker.",
+        description="File of the key that signs records; the same for all replicas. Else one is kept in the broker.",
     )
     unroutable_grace_ms: DurationMs = Field(
         30_000, description="How long a letter without a route is tried before it is parked."
@@ -222,7 +222,7 @@ class Settings(BaseSettings):
         return ["*"] if "*" in named else list(named) or [self.broker_address().vhost]
 
     def warnings(self) -> tuple[str, ...]:
-        """What is set but has no effect: reserved variables, unknown ones (with the nearest known), TLS without amqps."""
+        """What is set but has no effect: reserved variables, unknown ones, TLS without amqps."""
         said = [f"{variable(name)} is set, but {RESERVED}" for name in _reserved() if name in self.model_fields_set]
         if any((self.tls_ca, self.tls_cert, self.tls_server_name)) and not self.broker_address().tls:
             said.append(f"{PREFIX}TLS_* is set, but the broker's URL begins with amqp://; write amqps:// for TLS")

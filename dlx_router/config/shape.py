@@ -20,7 +20,7 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The keys of one kind of mapping. `hints` tell what to do with words that belong elsewhere or have another name here."""
+    """The keys of one kind of mapping. `hints` are for words that belong elsewhere or have another name here."""
 
     what: str
     parsers: Mapping[str, Parser]

@@ -78,7 +78,10 @@ def described(node: Node) -> str:
 
 
 def parse(data: bytes, report: Report) -> Node | None:
-    """The tree of the only document, or None where the report says why there is none. Never raises."""
+    """The tree of the only document, or None where the report says why there is none; no document is an empty word.
+
+    Never raises.
+    """
     if len(data) > MAX_BYTES:
         report.error(REFUSED_YAML, 1, f"the file has {len(data)} bytes; a policy file may have {MAX_BYTES}: split it")
         return None
@@ -104,7 +107,7 @@ def _parse(text: str, report: Report) -> Node | None:
     except (ValueError, OverflowError) as error:  # PyYAML lets those of chr() and int() through
         report.error(SYNTAX, 1, f"not YAML: {error}")
         return None
-    return None if builder.refused else builder.root
+    return None if builder.refused else builder.root or Scalar("", plain=True, line=1)
 
 
 def _explained(error: yaml.YAMLError) -> tuple[int, str]:

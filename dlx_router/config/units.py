@@ -13,19 +13,19 @@ _NUMBER: Final = re.compile(r"(-?)([0-9]{1,18}(?:\.[0-9]{1,9})?) ?([A-Za-z]+)", 
 
 
 def duration_ms(written: str | int) -> int:
-    """Milliseconds, 0 to 10 years. A whole number is milliseconds; text needs a unit. Raises ValueError that explains."""
+    """Milliseconds, 0 to 10 years. A number is milliseconds; text needs a unit. Raises ValueError that explains."""
     form = 'write milliseconds or "250ms", "5s", "10m", "1h", "7d"'
     value = _scaled(written, _DURATIONS_MS, form, "whole milliseconds")
     if value > MAX_DURATION_MS:
-        raise ValueError("longer than 10 years; write a shorter duration")
+        raise ValueError("it is longer than 10 years; write a shorter duration")
     return value
 
 
 def size_bytes(written: str | int) -> int:
-    """Bytes, 0 to 1024 TiB. A whole number is bytes; text needs a unit. Raises ValueError that explains."""
+    """Bytes, 0 to 1024 TiB. A number is bytes; text needs a unit. Raises ValueError that explains."""
     value = _scaled(written, _SIZES_BYTES, 'write bytes or "64KiB", "10MiB", "1GiB"', "whole bytes")
     if value > MAX_SIZE_BYTES:
-        raise ValueError("larger than 1024 TiB; write a smaller size")
+        raise ValueError("it is larger than 1024 TiB; write a smaller size")
     return value
 
 
@@ -37,9 +37,9 @@ def _scaled(written: str | int, units: dict[str, int], form: str, whole: str) ->
     else:
         raise ValueError(form)
     if number < 0:
-        raise ValueError("negative; write 0 or more")
+        raise ValueError("it is negative; write 0 or more")
     if number != int(number):
-        raise ValueError(f"not {whole}; write a smaller unit")
+        raise ValueError(f"it is not {whole}; write a smaller unit")
     return int(number)
 
 

@@ -130,20 +130,39 @@ def _oldest_but_first(deaths: list[Death], first: First | None) -> int:
 
 def _document(record: Record, deaths: History, error: Mapping[str, Any] | None, *, cut: bool) -> str:
     """The document without its mac. Written in fragments, because letters of one queue share most of them."""
-    due = "" if record.due_ms is None else f'"due_ms":{record.due_ms},'
     rest = _rest(record, error, cut=cut) if error or cut or record.redrive_id or record.shadowed else ""
     parent = "" if record.parent is None else f'"parent":{_string(record.parent)},'
-    return (
-        f'{{"v":{VERSION},"id":{_string(record.id)},'
-        + _standing(
-            record.state, record.vhost, record.failed_queue, record.first, record.attempts, record.redrives,
-            record.tries, record.reason, record.cause, record.policy, record.revision, record.target,
-        )
-        + f'{due}"first_death_ms":{record.first_death_ms},"last_death_ms":{record.last_death_ms},'
-        + (_deaths if len(deaths) <= _SHARED_DEATHS else _deaths.__wrapped__)(deaths)
-        + _properties(record.props, record.cc)
-        + f'{parent}{rest}"digest":{{"crc32":{record.crc32},"size":{record.size}}}}}'
+    return assembled(
+        record.id, standing(record), told(deaths), due_ms=record.due_ms, first_ms=record.first_death_ms,
+        last_ms=record.last_death_ms, props=record.props, cc=record.cc, rest=parent + rest, crc32=record.crc32,
+        size=record.size,
     )
+
+
+def assembled(  # noqa: PLR0913 - the document's parts, written in one place for both ways
+    letter_id: str, standing_part: str, deaths_part: str, *, due_ms: int | None, first_ms: int, last_ms: int,
+    props: Props, crc32: int, size: int, cc: tuple[str, ...] | None = None, rest: str = "",
+) -> str:
+    """The document without its mac, from the fragments that letters share and what is a letter's own."""
+    due = "" if due_ms is None else f'"due_ms":{due_ms},'
+    return (
+        f'{{"v":{VERSION},"id":{_string(letter_id)},{standing_part}{due}"first_death_ms":{first_ms},'
+        f'"last_death_ms":{last_ms},{deaths_part}{_properties(props, cc)}{rest}'
+        f'"digest":{{"crc32":{crc32},"size":{size}}}}}'
+    )
+
+
+def standing(record: Record) -> str:
+    """The fragment that letters of one queue, decision and policy share."""
+    return _standing(
+        record.state, record.vhost, record.failed_queue, record.first, record.attempts, record.redrives,
+        record.tries, record.reason, record.cause, record.policy, record.revision, record.target,
+    )
+
+
+def told(deaths: History) -> str:
+    """The fragment of the deaths."""
+    return (_deaths if len(deaths) <= _SHARED_DEATHS else _deaths.__wrapped__)(deaths)
 
 
 @lru_cache(maxsize=4096)

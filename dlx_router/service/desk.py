@@ -25,8 +25,9 @@ from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.publication import Publication
 from dlx_router.core.record import Record
 from dlx_router.core.words import Action, Cause
-from dlx_router.service import intake
+from dlx_router.service import intake, standing
 from dlx_router.service.job import Job, Resource
+from dlx_router.service.standing import StandingOrders
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.wire import frames
 
@@ -55,19 +56,36 @@ class Desk:
         self._vhost = vhost
         self._metrics = metrics
         self._resolved: dict[tuple[str, str], Effective | None] = {}
+        self._orders = StandingOrders()
+        self.user = b""
 
     def judge(self, delivery: frames.Delivery, consumer: Consumer, place: intake.Place, started_s: float) -> Job:
         """The job of a delivery. Never raises: what cannot be read becomes a job for quarantine."""
         job = Job(consumer, delivery, started_s)
+        order = self._orders.find(job, place)
+        if order is not None:
+            job.section = standing.write(job, order, place, place.key, self.user)
+            if job.section is not None:
+                job.order, job.action, job.resource = order, order.action, order.resource
+                self._metrics.decisions[order.decided] += 1
+                return job
+        self.read(job, place)
+        if job.key is not None and not job.raw:
+            self._orders.learn(job)
+        return job
+
+    def read(self, job: Job, place: intake.Place) -> None:
+        """The long way: the whole letter, its decision and its copy."""
+        job.order = job.section = None
+        delivery = job.delivery
         try:
             job.letter, job.envelope = intake.read(delivery, place)
         except intake.Malformed as error:
             job.raw, job.cause = True, f"{Cause.MALFORMED}: {error}"
-            return job
+            return
         if place.arrival is Arrival.RELEASE and self._released(job, job.letter, job.envelope.record):
-            return job
+            return
         self._decide(job, job.letter)
-        return job
 
     def _released(self, job: Job, letter: Letter, record: Record | None) -> bool:
         """Send a letter from release on its way; False where it was held and is to be judged anew."""

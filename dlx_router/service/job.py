@@ -1,5 +1,8 @@
 """A job: one delivery on its way through decide → publish → settle."""
 
+from collections.abc import Callable
+from typing import Any
+
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core.decision import Decision
 from dlx_router.core.letter import Letter
@@ -20,7 +23,7 @@ class Job:
 
     __slots__ = (
         "action", "cause", "consumer", "copy", "decision", "delivery", "envelope", "letter", "nacks", "policy",
-        "raw", "resource", "started_s",
+        "key", "order", "props", "raw", "resource", "section", "started_s",
     )
 
     def __init__(self, consumer: Consumer, delivery: frames.Delivery, started_s: float) -> None:
@@ -37,3 +40,7 @@ class Job:
         self.cause = ""
         self.raw = False
         self.nacks = 0
+        self.order: Any = None
+        self.section: Callable[[bytes], bytes] | None = None
+        self.key: tuple[Any, ...] | None = None
+        self.props: Any = None

@@ -88,6 +88,9 @@ class Lane:
         if job.action is Action.DISCARD:
             self._finish(job)
             return
+        if job.order is not None:
+            self._provide(job)
+            return
         if job.action is Action.RELEASE or job.action is Action.RETRY or job.action is Action.HOLD:
             wait = self._timer_s(job)
             if wait > 0:
@@ -118,6 +121,9 @@ class Lane:
         if isinstance(resolved, Refusal):
             self._refused(job, resolved.cause)
             return
+        order = job.order
+        if order is not None and order.resource[0] == "dlq" and resolved != order.resource[1]:
+            self._long_way(job)
         copy = job.copy
         if copy is not None and copy.needs_queue is not None and resolved != copy.needs_queue:
             job.copy = replace(copy, needs_queue=resolved, routing_key=resolved)
@@ -138,15 +144,23 @@ class Lane:
             self._owner.spawn(self._alone([job]))
             return
         try:
-            exchange, key, section = self._owner.stationery.write(job, publisher.stamp())
+            stamp, order = publisher.stamp(), job.order
+            if order is not None and job.section is not None:
+                exchange, key, section = order.exchange, order.routing_key, job.section(stamp)
+            else:
+                exchange, key, section = self._owner.stationery.write(job, stamp)
             publisher.publish(job, exchange=exchange, routing_key=key, section=section, body=job.delivery.body)
         except frames.FrameTooLarge:
             self._quarantine(job, Cause.TOO_LARGE)
 
+    def _long_way(self, job: Job) -> None:
+        """Something about this letter is not as its order said: judge it in full."""
+        self._owner.desk.read(job, self._places[job.consumer])
+
     def _quarantine(self, job: Job, cause: str) -> None:
         """As it came and alone on its channel: what cannot be stamped must not be confused with a neighbour."""
         job.raw, job.action, job.cause = True, Action.QUARANTINE, cause
-        job.copy = job.resource = None
+        job.copy = job.resource = job.order = job.section = None
         self._send(job)
 
     # -- answers ------------------------------------------------------------------------------------------------
@@ -168,6 +182,8 @@ class Lane:
 
     def _refused(self, job: Job, cause: Cause) -> None:
         """A target that is full, gone or forbidden; our own queues must never be."""
+        if job.order is not None:
+            self._long_way(job)
         copy = job.copy
         if copy is None or copy.way in {Way.RUNG, Way.PARKING}:
             where = "quarantine" if copy is None else copy.exchange or copy.routing_key
@@ -222,6 +238,8 @@ class Lane:
                 self._gone(job)
 
     async def _one(self, job: Job) -> None:
+        if job.order is not None:
+            self._long_way(job)
         answer = await self._probe.publish(job)
         if answer == "":
             self._finish(job)

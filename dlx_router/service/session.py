@@ -97,6 +97,7 @@ class Session:
             user=self._login.user, last_deaths=version >= LAST_DEATHS_SINCE, key=self._key,
             quarantine=self._names.quarantine,
         )
+        self.desk.user = self._login.user.encode()
         self._consume_link.on_batch = self._consumed
         self.publish_link.on_batch = self._published
         self.publish_link.on_blocked = self._blocked

@@ -1,39 +1,77 @@
-"""Structured logs that state the fate of letters. Normal work logs nothing; credentials never appear."""
+"""Structured logs that state the fate of letters. Normal work logs nothing; credentials never appear.
 
+Lines of libraries take the same way: whatever leaves is cleaned, exceptions included. A line about letters says what
+becomes of them: `log.warning("session.ended", vhost=…, fate="unsettled letters are still in their queues")`.
+"""
+
+import logging
 import re
 import sys
-from collections.abc import MutableMapping
-from typing import Any, Final
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final, TextIO
 
 import structlog
+from structlog.typing import Processor
 
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]*@")
-log = structlog.get_logger("dlx_router")
+LOGGER: Final = "dlx_router"
+HIDDEN: Final = "***"
+# They report to us by exceptions, which we log; their own lines would say all twice, or each request.
+_QUIET: Final = ("aio_pika", "aiormq", "httpx", "httpcore", "uvicorn", "asyncio")
+_MAX_KEYS: Final = 1000
+# From the scheme up to the last @ before the URL must end: a password may hold what it should not, "/" or "@".
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^\s\"'<>]*@")
+_SECRET: Final = re.compile(r"password|passwd|secret|token|credential|authorization|^key$", re.IGNORECASE)
+
+log = structlog.get_logger(LOGGER)
 
 
-def configure(form: str = "auto", level: str = "info") -> None:
+def configure(form: str = "auto", level: str = "info", stream: TextIO | None = None) -> None:
     """Log to stderr as `json` or `text`; `auto` is text on a terminal. Call once, before the first line."""
-    as_text = form == "text" or (form == "auto" and sys.stderr.isatty())
-    last: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if as_text else structlog.processors.JSONRenderer()
+    out = stream or sys.stderr
+    terminal = out.isatty()
+    shared: list[Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level, structlog.processors.TimeStamper(fmt="iso", utc=True), _redact, last,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level.upper()),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
     )
+    text = form == "text" or (form == "auto" and terminal)
+    json = structlog.processors.JSONRenderer(ensure_ascii=False)
+    last = structlog.dev.ConsoleRenderer(colors=terminal) if text else json
+    steps: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _clean, last]
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=steps, foreign_pre_chain=shared))
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def redacted(text: str) -> str:
     """The text without the credentials of any URL in it."""
-    return _CREDENTIALS.sub("***@", text)
+    return _CREDENTIALS.sub(f"{HIDDEN}@", text)
 
 
-def _redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    for key, value in event.items():
-        if isinstance(value, str):
-            event[key] = redacted(value)
-    return event
+def _clean(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The last step before rendering: nothing secret is in any value, however deep."""
+    return {key: _cleaned(key, value) for key, value in event.items()}
+
+
+def _cleaned(key: str, value: object) -> object:
+    if _SECRET.search(key):
+        return HIDDEN
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case Mapping():
+            return {str(name): _cleaned(str(name), inner) for name, inner in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_cleaned("", inner) for inner in value]
+    text = redacted(str(value))
+    return text.encode(errors="backslashreplace").decode()
 
 
 class Once:
@@ -42,16 +80,17 @@ class Once:
     def __init__(self) -> None:
         self._said: dict[str, str] = {}
 
-    def warn(self, key: str, event: str, **fields: Any) -> None:
+    def warn(self, key: str, event: str, **fields: object) -> None:
         """Log unless the same was said about this key last."""
-        what = f"{event}{fields.get('cause', '')}{fields.get('error', '')}"
-        if self._said.get(key) != what:
-            if len(self._said) > 1000:
-                self._said.clear()
-            self._said[key] = what
-            log.warning(event, **fields)
+        what = f"{event} {fields.get('cause', '')} {fields.get('error', '')}"
+        if self._said.get(key) == what:
+            return
+        if len(self._said) >= _MAX_KEYS and key not in self._said:
+            self._said.pop(next(iter(self._said)))  # the oldest may be said again
+        self._said[key] = what
+        log.warning(event, **fields)
 
-    def healed(self, key: str, event: str, **fields: Any) -> None:
+    def healed(self, key: str, event: str, **fields: object) -> None:
         """Log that it is over, where something was said."""
         if self._said.pop(key, None) is not None:
             log.info(event, **fields)

@@ -1,76 +1,57 @@
-"""Every metric once. Counters of the hot path are plain ints, read at scrape time.
+"""Every metric once. What the path of a letter counts is a plain int in a dictionary, read only when somebody asks.
 
-The law, at every scrape: deliveries_total = settled_total + given_back_total + in_flight.
+The law, at every scrape and for each vhost: deliveries_total = settled_total + given_back_total + in_flight.
+Names and labels: INTERFACES ("Metrics").
 """
 
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import Collector
 
-from dlx_router import __version__
 from dlx_router.core.words import Action
+from dlx_router.telemetry.exposition import Exposition
+from dlx_router.telemetry.histogram import Histogram
 
-PREFIX: Final = "dlx_router_"
-OTHER: Final = "__other__"
-MAX_QUEUES: Final = 200
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REFUSALS: Final = ("returned", "nacked", "timeout", "closed")
 GIVEN_BACK: Final = ("connection", "drain")
-BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-Metric = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+RELOADS: Final = ("success", "failure")
 
 
-class Histogram:
-    """Seconds in fixed buckets; a list and a bisection, because it runs for every letter."""
+class Metrics:
+    """What the router counts: `counts[key] += 1`, keys being label values in the order of INTERFACES.
 
-    __slots__ = ("_counts", "total")
-
-    def __init__(self) -> None:
-        self._counts = [0] * (len(BUCKETS) + 1)
-        self.total = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """Count one."""
-        self._counts[bisect_left(BUCKETS, seconds)] += 1
-        self.total += seconds
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative counts, as Prometheus wants them."""
-        out, running = [], 0
-        for bound, count in zip((*map(str, BUCKETS), "+Inf"), self._counts, strict=True):
-            running += count
-            out.append((bound, float(running)))
-        return out
-
-
-class Metrics(Collector):
-    """What the router counts. Keys of the dictionaries are label values in the order of INTERFACES."""
+    What others know better is a callable that is asked at each scrape. `Histogram`s are observed.
+    """
 
     def __init__(self) -> None:
-        self.deliveries: defaultdict[tuple[str, str], int] = defaultdict(int)
-        self.settled: defaultdict[tuple[str, str], int] = defaultdict(int)
-        self.given_back: defaultdict[tuple[str, str], int] = defaultdict(int)
-        self.decisions: defaultdict[tuple[str, str, str], int] = defaultdict(int)
-        self.publish_refused: defaultdict[str, int] = defaultdict(int, dict.fromkeys(REFUSALS, 0))
-        self.in_flight: Callable[[], dict[str, int]] = dict
-        self.waiting: Callable[[], dict[str, int]] = dict
-        self.broker_connected: dict[str, int] = {}
+        # counters
+        self.deliveries: defaultdict[tuple[str, str], int] = defaultdict(int)  # vhost, source
+        self.settled: defaultdict[tuple[str, str], int] = defaultdict(int)  # vhost, action
+        self.given_back: defaultdict[tuple[str, str], int] = defaultdict(int)  # vhost, cause
+        self.decisions: defaultdict[tuple[str, str, str], int] = defaultdict(int)  # policy, action, reason
+        self.publish_refused: defaultdict[str, int] = defaultdict(int, dict.fromkeys(REFUSALS, 0))  # cause
+        self.reloads: defaultdict[str, int] = defaultdict(int, dict.fromkeys(RELOADS, 0))  # result
+        self.missing_headers = 0
+        self.shadowed_headers = 0
+        # gauges
+        self.broker_connected: dict[str, int] = {}  # vhost
+        self.revision = ""
+        self.in_flight: Callable[[], dict[str, int]] = dict  # vhost
+        self.waiting: Callable[[], dict[str, int]] = dict  # rung
+        self.oldest_letter_timestamp_seconds: Callable[[], dict[str, float]] = dict  # queue
+        # histograms
         self.route_seconds = Histogram()
         self.confirm_seconds = Histogram()
         self.release_lateness = Histogram()
-        self.revision = ""
-        self.missing_headers = 0
-        self.shadowed_headers = 0
         self._registry = CollectorRegistry()
-        self._registry.register(self)
+        self._registry.register(Exposition(self))
         ProcessCollector(registry=self._registry)
 
     def serve(self, vhost: str, sources: Iterable[str]) -> None:
-        """Create the series of a vhost at zero."""
+        """Create the series of a vhost at zero: a rate is only seen from the second value on."""
         for source in sources:
             self.deliveries[vhost, source] += 0
         for action in Action:
@@ -80,56 +61,5 @@ class Metrics(Collector):
         self.broker_connected.setdefault(vhost, 0)
 
     def text(self) -> bytes:
-        """The exposition, text format 0.0.4."""
+        """The exposition, as CONTENT_TYPE says."""
         return generate_latest(self._registry)
-
-    def collect(self) -> Iterator[Metric]:
-        """All series; called at each scrape."""
-        yield _counter("deliveries", "Deliveries taken from a source.", ("vhost", "source"), _capped(self.deliveries))
-        yield _counter("settled", "Deliveries acked, by what was done.", ("vhost", "action"), self.settled)
-        yield _counter("given_back", "Deliveries that went back unsettled.", ("vhost", "cause"), self.given_back)
-        in_flight = {(vhost,): count for vhost, count in self.in_flight().items()}
-        yield _gauge("in_flight", "Deliveries here and not settled.", ("vhost",), in_flight)
-        yield _counter("decisions", "Decisions.", ("policy", "action", "reason"), self.decisions)
-        refused = {(cause,): count for cause, count in self.publish_refused.items()}
-        yield _counter("publish_refused", "Publishes the broker did not take.", ("cause",), refused)
-        connected = {(vhost,): value for vhost, value in self.broker_connected.items()}
-        yield _gauge("broker_connected", "1 while a session is up.", ("vhost",), connected)
-        waiting = {(rung,): count for rung, count in self.waiting().items()}
-        yield _gauge("waiting", "Letters in a rung.", ("rung",), waiting)
-        yield _gauge("policy_info", "The revision in force.", ("revision",), {(self.revision,): 1})
-        yield _gauge("build_info", "The version.", ("version",), {(__version__,): 1})
-        missing = {(): self.missing_headers}
-        yield _counter("template_missing_headers", "Headers that a routing key asked for in vain.", (), missing)
-        yield _counter("aliases_shadowed", "Producers' headers replaced by aliases.", (), {(): self.shadowed_headers})
-        yield _histogram("route_seconds", "From delivery to ack.", self.route_seconds)
-        yield _histogram("confirm_seconds", "From delivery to confirm.", self.confirm_seconds)
-        yield _histogram("release_lateness_seconds", "How late a wait ended.", self.release_lateness)
-
-
-def _counter(name: str, text: str, labels: tuple[str, ...], values: Mapping[Any, int]) -> CounterMetricFamily:
-    family = CounterMetricFamily(PREFIX + name, text, labels=labels)
-    for key, value in [*values.items()]:
-        family.add_metric(key, value)
-    return family
-
-
-def _gauge(name: str, text: str, labels: tuple[str, ...], values: Mapping[Any, int]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(PREFIX + name, text, labels=labels)
-    for key, value in [*values.items()]:
-        family.add_metric(key, value)
-    return family
-
-
-def _histogram(name: str, text: str, histogram: Histogram) -> HistogramMetricFamily:
-    family = HistogramMetricFamily(PREFIX + name, text)
-    family.add_metric((), buckets=histogram.buckets(), sum_value=histogram.total)
-    return family
-
-
-def _capped(values: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-    out: dict[tuple[str, str], int] = {}
-    for (vhost, queue), count in [*values.items()]:
-        key = (vhost, queue if len(out) < MAX_QUEUES else OTHER)
-        out[key] = out.get(key, 0) + count
-    return out

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from typing import Any
-from unicodedata import normalize
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -109,7 +108,7 @@ def rewrite(match: str, replace: str) -> Rewrite:
 
 # What an AMQP string may be once decoded: any bytes at all, up to 255 of them.
 amqp_text = st.binary(max_size=24).map(lambda raw: raw.decode(errors="surrogateescape")) | st.sampled_from(
-    ["", "work", "to:work", "dlx-router.inbox", 'quo"te', "back\\slash", ',"mac":"', normalize("NFD", "é"), "😀", "\x00", "q" * 255]
+    ["", "work", "to:work", "dlx-router.inbox", 'quo"te', "back\\slash", ',"mac":"', "e\u0301", "😀", "\x00", "q" * 255]
 )
 queues = st.sampled_from(["work", "other", "third", "é", "\udcff"]) | amqp_text
 reasons = st.sampled_from(["rejected", "expired", "maxlen", "delivery_limit", "application:card declined"])

@@ -1,0 +1,176 @@
+"""Control: aio-pika connections for what is not on the path of letters, and the broker's refusals as our errors.
+
+Every piece of work has a channel of its own, because a refusal closes the channel, and a deadline, because an answer
+may never come. A connection that was lost meanwhile is opened again once, unseen. No error text holds a credential.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, TypeVar
+
+from aio_pika import Connection
+from aio_pika.abc import AbstractChannel, AbstractConnection
+from aiormq.exceptions import (
+    AMQPError,
+    ChannelAccessRefused,
+    ChannelClosed,
+    ChannelLockedResource,
+    ChannelNotFoundEntity,
+)
+from yarl import URL
+
+from dlx_router.broker.address import Host, Login, Tls
+
+TIMEOUT_S: Final = 10.0
+CLOSE_S: Final = 2.0
+HEARTBEAT_S: Final = 10
+_BROKEN: Final = (AMQPError, OSError, TimeoutError, RuntimeError, TypeError, ValueError)
+Found = TypeVar("Found")
+
+
+class TopologyError(Exception):
+    """The broker did not let us look or declare; says where, what, and what now."""
+
+
+class Forbidden(TopologyError):
+    """403: the user lacks a right."""
+
+
+class NotFound(TopologyError):
+    """404: there is no such thing."""
+
+
+class QueueMissing(NotFound):
+    """404: there is no such queue."""
+
+
+class QueueExclusive(TopologyError):
+    """405: the queue belongs to one connection."""
+
+
+class Lost(TopologyError):
+    """The connection is gone, or could not be made."""
+
+
+_AGAIN: Final = "it is tried again"
+_DECLARE: Final = "declare it, or take its name out of the policy"
+# The first that fits. A queue whose node is down is a 404 too, but exists.
+_REFUSALS: Final[tuple[tuple[type[Exception], str, type[TopologyError], str], ...]] = (
+    (ChannelAccessRefused, "", Forbidden, "grant the router's user this right in the vhost"),
+    (ChannelLockedResource, "", QueueExclusive, "only the connection that declared it may use it"),
+    (ChannelNotFoundEntity, "NOT_FOUND - no queue ", QueueMissing, _DECLARE),
+    (ChannelNotFoundEntity, "NOT_FOUND - no ", NotFound, _DECLARE),
+    (ChannelClosed, "", TopologyError, _AGAIN),
+    (TimeoutError, "", TopologyError, _AGAIN),
+    (AMQPError, "", Lost, _AGAIN),
+    (OSError, "", Lost, _AGAIN),
+    (RuntimeError, "", Lost, _AGAIN),
+)
+
+
+class Control:
+    """One connection to one vhost, opened on demand and again after a loss."""
+
+    def __init__(self, host: Host, login: Login, tls: Tls | None, role: str) -> None:
+        self._host, self._login, self._tls, self._role = host, login, tls, role
+        self._connection: AbstractConnection | None = None
+        self._opening = asyncio.Lock()
+
+    @property
+    def where(self) -> str:
+        """The vhost and the node, for people."""
+        return f"vhost {self._login.vhost!r} on {self._host.name}:{self._host.port}"
+
+    async def connect(self) -> AbstractConnection:
+        """The connection, opened anew where it is gone. Raises Lost."""
+        async with self._opening:
+            if self._connection is None or self._connection.is_closed:
+                self._connection = await self._open()
+            return self._connection
+
+    async def close(self) -> None:
+        """Close; safe to repeat and on a connection that is gone."""
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.is_closed:
+            with contextlib.suppress(*_BROKEN):
+                async with asyncio.timeout(CLOSE_S):
+                    await connection.close()
+
+    async def run(self, work: Callable[[AbstractChannel], Awaitable[Found]], what: str) -> Found:
+        """The result of work that may be done twice, on a channel of its own. Raises TopologyError about `what`."""
+        reused = self._connection is not None
+        try:
+            return await self._attempt(work, what)
+        except Lost:
+            if not reused:
+                raise
+            await self.close()
+            return await self._attempt(work, what)
+
+    async def _attempt(self, work: Callable[[AbstractChannel], Awaitable[Found]], what: str) -> Found:
+        connection = await self.connect()
+        async with self.translated(what), asyncio.timeout(TIMEOUT_S):
+            channel = connection.channel(publisher_confirms=False)
+            await channel.initialize()
+            try:
+                return await work(channel)
+            finally:
+                await _end(channel)
+
+    @contextlib.asynccontextmanager
+    async def translated(self, what: str) -> AsyncIterator[None]:
+        """The broker's refusals and losses inside the block become TopologyErrors about `what`."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # aiormq cancels what waits on a connection that it loses: nobody asked us to stop
+            raise Lost(f"{what}: the connection to {self.where} was lost; it is opened again") from None
+        except _BROKEN as error:
+            raise _refusal(f"{what} ({self.where})", error) from None
+
+    async def _open(self) -> AbstractConnection:
+        connection = Connection(self._url(), ssl_context=None if self._tls is None else self._tls.context())
+        connection.kwargs["client_properties"] = {"connection_name": f"dlx-router {self._role} {self._login.vhost}"}
+        if self._tls is not None and self._tls.server_name:
+            connection.kwargs["server_hostname"] = self._tls.server_name
+        async with self.translated(f"{self._role} connection"):
+            await connection.connect(timeout=TIMEOUT_S)
+        return connection
+
+    def _url(self) -> URL:
+        return URL.build(
+            scheme="amqps" if self._tls else "amqp",
+            host=self._host.name,
+            port=self._host.port,
+            user=self._login.user,
+            password=self._login.password,
+            path=f"/{self._login.vhost}",
+            query={"heartbeat": HEARTBEAT_S},
+        )
+
+
+async def _end(channel: AbstractChannel) -> None:
+    """Close a channel whose work is over; what goes wrong here is no fault of that work."""
+    if not channel.is_closed:
+        with contextlib.suppress(*_BROKEN):
+            await channel.close()
+
+
+def _refusal(what: str, error: Exception) -> TopologyError:
+    for kind, start, made, advice in _REFUSALS:
+        if isinstance(error, kind) and str(error).startswith(start):
+            return made(f"{what}: {_said(error)}; {advice}")
+    return TopologyError(f"{what}: {_said(error)}; no such name can exist in the broker")
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {TIMEOUT_S:.0f} s"
+    if isinstance(error, socket.gaierror):
+        return f"the name of the host is not known ({error.strerror})"
+    return str(error) or type(error).__name__

@@ -1,0 +1,108 @@
+"""What the router owns in the broker, as values: which exchanges, queues and bindings, and with which arguments.
+
+Every quorum queue has a delivery limit that no letter reaches: −1 deletes at the first return on RabbitMQ 3.10, and a
+queue made without a limit cannot be given one by a later declaration. Every one refuses publishes instead of dropping
+letters. Source: ARCHITECTURE ("What the router owns in the broker").
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dlx_router.core.names import Names
+
+NO_LIMIT: Final = 2_147_483_647
+Arguments = Mapping[str, str | int | bool]
+_QUORUM: Final[Arguments] = {
+    "x-queue-type": "quorum",
+    "x-delivery-limit": NO_LIMIT,
+    "x-overflow": "reject-publish",
+}
+_CLASSIC: Final[Arguments] = {"x-queue-type": "classic", "x-overflow": "reject-publish"}
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A durable exchange."""
+
+    name: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"exchange {self.name}: {self.kind}, durable"
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A durable queue."""
+
+    name: str
+    arguments: Arguments
+
+    def __str__(self) -> str:
+        return f"queue {self.name}: durable, arguments {json.dumps(dict(self.arguments), ensure_ascii=False)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A binding of a queue to an exchange."""
+
+    queue: str
+    exchange: str
+    key: str = ""
+
+    def __str__(self) -> str:
+        return f"binding of queue {self.queue} to exchange {self.exchange}, routing key {self.key!r}"
+
+
+Definition = Exchange | Queue | Binding
+
+
+def core(names: Names) -> tuple[Definition, ...]:
+    """All that is there before the first letter, in the order of declaration: a place to fall to before what falls."""
+    single = {**_QUORUM, "x-single-active-consumer": True}
+    return (
+        Queue(names.quarantine, _QUORUM),
+        Queue(names.parking, _rescued(names)),
+        *release(names),
+        *_caught(names.inbox, _rescued(names)),
+        Exchange(names.return_, "direct"),
+        Queue(names.state, single),
+    )
+
+
+def release(names: Names) -> tuple[Definition, ...]:
+    """Where waits end. It stands before any rung: an expiry without a route stalls its rung for 180 s."""
+    return _caught(names.release, _rescued(names))
+
+
+def rung(names: Names, rung_ms: int) -> tuple[Definition, ...]:
+    """Where a letter waits `rung_ms`; at-least-once needs reject-publish too, else it is silently at-most-once."""
+    arguments = {
+        **_QUORUM,
+        "x-message-ttl": rung_ms,
+        "x-dead-letter-exchange": names.release,
+        "x-dead-letter-strategy": "at-least-once",
+    }
+    return _caught(names.delay(rung_ms), arguments)
+
+
+def dead_letter_queue(name: str, kind: str, exchange: str | None) -> tuple[Definition, ...]:
+    """A final resting place, `quorum` or `classic`; with an exchange given, bound to it by its own name."""
+    queue = Queue(name, _QUORUM if kind == "quorum" else _CLASSIC)
+    return (queue,) if exchange is None else (queue, Exchange(exchange, "direct"), Binding(name, exchange, name))
+
+
+def _caught(name: str, arguments: Arguments) -> tuple[Definition, ...]:
+    return Queue(name, arguments), Exchange(name, "fanout"), Binding(name, name)
+
+
+def _rescued(names: Names) -> Arguments:
+    """A letter that has to leave falls into quarantine, confirmed."""
+    return {
+        **_QUORUM,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": names.quarantine,
+        "x-dead-letter-strategy": "at-least-once",
+    }

@@ -1,0 +1,55 @@
+"""Printing: tables for people on a terminal, aligned plain columns for pipes, findings as lines or JSON."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from dlx_router.config.findings import Finding, PolicyErrors, Severity
+
+OK: Final = 0
+FINDINGS: Final = 1
+WRONG_USE: Final = 2
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table; nothing of the cells is taken for markup."""
+    if sys.stdout.isatty():
+        _rich(columns, rows)
+        return
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    for row in (columns, *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _rich(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich import box  # noqa: PLC0415 - only a terminal needs it
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    shown = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        shown.add_row(*map(Text, row))
+    Console().print(shown)
+
+
+def as_json(findings: Sequence[Finding]) -> str:
+    """The findings as one JSON object."""
+    rows = [
+        {"code": one.code, "severity": one.severity.value, "file": one.file, "line": one.line, "message": one.message}
+        for one in findings
+    ]
+    return json.dumps({"findings": rows, **counts(findings)}, indent=2)
+
+
+def counts(findings: Sequence[Finding]) -> dict[str, int]:
+    """How many errors and warnings there are."""
+    errors = sum(one.severity is Severity.ERROR for one in findings)
+    return {"errors": errors, "warnings": len(findings) - errors}
+
+
+def refuse(errors: PolicyErrors) -> int:
+    """Print what is wrong to stderr; the exit code."""
+    print(errors, file=sys.stderr)
+    return WRONG_USE if errors.unreadable else FINDINGS

@@ -1,0 +1,59 @@
+"""`dlx-router run`: every setting is an option. The options are made from Settings, so that none can be missing."""
+
+import inspect
+import sys
+from typing import Annotated
+
+import typer
+
+from dlx_router.cli import output
+from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
+from dlx_router.config.settings import Settings, SettingsError, default_text, option, variable
+
+
+def _run(**given: str | None) -> None:
+    """Run the router until a signal. Options win over the environment; secrets belong into files or the environment.
+
+    Exit: 0 after SIGTERM and a clean drain, 130 after SIGINT, 1 for findings in the policies, 2 for wrong settings.
+    """
+    try:
+        settings = Settings.load({name: value for name, value in given.items() if value is not None})
+        warnings = settings.warnings()
+        loaded = load_policies(settings.policies)
+        loaded.require_served(settings.vhost_list())
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(output.WRONG_USE) from None
+    except PolicyErrors as error:
+        raise typer.Exit(output.refuse(error)) from None
+    for warning in (*warnings, *loaded.warnings):
+        print(warning, file=sys.stderr)
+    raise typer.Exit(_daemon(settings, loaded))
+
+
+def _daemon(settings: Settings, loaded: LoadedPolicies) -> int:
+    from dlx_router.admin.daemon import run  # noqa: PLC0415 - asyncio, HTTP and metrics only when all is well
+
+    return run(settings, loaded)
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    default = default_text(name)
+    ending = f"; default: {default}]" if default else "]"
+    said = f"{Settings.model_fields[name].description} [{variable(name)}{ending}"
+    metavar = name.removesuffix("_ms").rpartition("_")[2].upper()
+    annotation = Annotated[str | None, typer.Option(option(name), help=said, metavar=metavar)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+_parameters = [_parameter(name) for name in Settings.model_fields]
+_run.__signature__ = inspect.Signature(_parameters)  # type: ignore[attr-defined]  # typer reads it, mypy knows no such thing
+_run.__annotations__ = {one.name: one.annotation for one in _parameters}
+
+_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+_app.command(name="run")(_run)
+
+
+def app(arguments: list[str]) -> None:
+    """Parse the arguments after `run` and run; always ends by SystemExit."""
+    _app(arguments, prog_name="dlx-router run")

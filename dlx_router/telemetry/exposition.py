@@ -1,0 +1,125 @@
+"""How the metrics look to Prometheus: names, help texts, labels, and the caps that keep labels few."""
+
+import platform
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from dlx_router import __version__
+from dlx_router.core.words import APPLICATION
+from dlx_router.telemetry.histogram import Histogram
+
+if TYPE_CHECKING:
+    from dlx_router.telemetry.metrics import Metrics
+
+PREFIX: Final = "dlx_router_"
+OTHER: Final = "__other__"
+MAX_QUEUES: Final = 200
+Metric = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+Key = TypeVar("Key", bound=tuple[str, ...])
+Values = Mapping[tuple[str, ...], float]
+
+
+class Exposition(Collector):
+    """Reads the counters at each scrape; every label value is text, whatever bytes a name is made of."""
+
+    def __init__(self, metrics: "Metrics") -> None:
+        self._metrics = metrics
+
+    def describe(self) -> list[Metric]:
+        """Nothing is asked at registration: the callables may not be ready."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """All series."""
+        yield from self._letters()
+        yield from self._publishing()
+        yield from self._surroundings()
+
+    def _letters(self) -> Iterator[Metric]:
+        of = self._metrics
+        yield _counter("deliveries", "Deliveries taken from a source.", ("vhost", "source"), _capped(of.deliveries))
+        yield _counter("settled", "Deliveries acked, by what was done.", ("vhost", "action"), of.settled)
+        yield _counter("given_back", "Deliveries that went back unsettled.", ("vhost", "cause"), of.given_back)
+        yield _gauge("in_flight", "Deliveries here and not settled.", ("vhost",), _single(of.in_flight()))
+        yield _counter("decisions", "Decisions.", ("policy", "action", "reason"), _folded(of.decisions))
+        yield _gauge("waiting", "Letters in a rung.", ("rung",), _single(of.waiting()))
+        oldest = _oldest(of.oldest_letter_timestamp_seconds())
+        yield _gauge("oldest_letter_timestamp_seconds", "When the oldest letter came.", ("queue",), oldest)
+        yield _histogram("route_seconds", "From delivery to ack.", of.route_seconds)
+        yield _histogram("release_lateness_seconds", "How late a wait ended.", of.release_lateness)
+
+    def _publishing(self) -> Iterator[Metric]:
+        of = self._metrics
+        yield _counter("publish_refused", "Publishes that were not taken.", ("cause",), _single(of.publish_refused))
+        yield _histogram("confirm_seconds", "From delivery to confirm.", of.confirm_seconds)
+        missing: Values = {(): of.missing_headers}
+        yield _counter("template_missing_headers", "Headers that a routing key asked for in vain.", (), missing)
+        shadowed: Values = {(): of.shadowed_headers}
+        yield _counter("aliases_shadowed", "Producers' headers replaced by aliases.", (), shadowed)
+
+    def _surroundings(self) -> Iterator[Metric]:
+        of = self._metrics
+        yield _gauge("broker_connected", "1 while a session is up.", ("vhost",), _single(of.broker_connected))
+        revision = {(of.revision,): 1} if of.revision else {}
+        yield _gauge("policy_info", "The revision of the policies in force.", ("revision",), revision)
+        yield _counter("reloads", "Policies read again.", ("result",), _single(of.reloads))
+        build = {(__version__, platform.python_version()): 1}
+        yield _gauge("build_info", "What runs here.", ("version", "python"), build)
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...], values: Mapping[Key, float]) -> Metric:
+    return _filled(CounterMetricFamily(PREFIX + name, text, labels=labels), values)
+
+
+def _gauge(name: str, text: str, labels: tuple[str, ...], values: Mapping[Key, float]) -> Metric:
+    return _filled(GaugeMetricFamily(PREFIX + name, text, labels=labels), values)
+
+
+def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
+    family = HistogramMetricFamily(PREFIX + name, text)
+    family.add_metric((), buckets=histogram.buckets(), sum_value=histogram.total)
+    return family
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Mapping[Key, float]) -> Metric:
+    for key, value in values.items():
+        family.add_metric([_text(part) for part in key], value)
+    return family
+
+
+def _text(label: str) -> str:
+    """A queue's name need not be text; one that is not may not cost all metrics."""
+    return label.encode(errors="backslashreplace").decode()
+
+
+def _single(values: Mapping[str, float]) -> Values:
+    return {(key,): value for key, value in values.items()}
+
+
+def _capped(values: Mapping[tuple[str, str], int]) -> Values:
+    """The first queues keep their names for ever, so that no counter falls; the rest are one per vhost."""
+    out: dict[tuple[str, ...], float] = {}
+    for at, ((vhost, queue), count) in enumerate(values.items()):
+        key = (vhost, queue if at < MAX_QUEUES else OTHER)
+        out[key] = out.get(key, 0) + count
+    return out
+
+
+def _folded(values: Mapping[tuple[str, str, str], int]) -> Values:
+    """`application:NAME` is written by applications, so there may be any number: one reason for all."""
+    out: dict[tuple[str, ...], float] = {}
+    for (policy, action, reason), count in values.items():
+        key = (policy, action, APPLICATION if reason.startswith(f"{APPLICATION}:") else reason)
+        out[key] = out.get(key, 0) + count
+    return out
+
+
+def _oldest(values: Mapping[str, float]) -> Values:
+    """The queues with the oldest letters keep their names."""
+    out: dict[tuple[str, ...], float] = {}
+    for at, (queue, seconds) in enumerate(sorted(values.items(), key=lambda item: (item[1], item[0]))):
+        out.setdefault((queue if at < MAX_QUEUES else OTHER,), seconds)
+    return out

@@ -1,0 +1,201 @@
+"""Every way to write a policy wrongly, and what is said about it: code, line, and the words that help."""
+
+from pathlib import Path
+
+import pytest
+
+from dlx_router.config.policies import PolicyErrors, load_policies
+
+HEAD = "version: 1\npolicies:\n  - name: a\n    match: '#'\n    definition:\n"  # what follows begins in line 6
+
+IN_A_DEFINITION = [
+    ("max-delivery-atempts: 3", "DLX005", 6, 'did you mean "max-delivery-attempts"?'),
+    ("max_delivery_attempts: 3", "DLX005", 6, 'did you mean "max-delivery-attempts"?'),
+    ("maxDeliveryAttempts: 3", "DLX005", 6, 'did you mean "max-delivery-attempts"?'),
+    ("x-dead-letter-exchange: dlx", "DLX005", 6, 'did you mean "dead-letter-exchange"?'),
+    ("dead-letter-address: dlx", "DLX005", 6, 'here it is "dead-letter-exchange"'),
+    ("maxReceiveCount: 3", "DLX005", 6, 'here it is "max-delivery-attempts"'),
+    ("priority: 3", "DLX005", 6, 'beside "definition:"'),
+    ("max-delivery-attempts: 0", "DLX007", 6, "Artemis"),
+    ("max-delivery-attempts: 0.0", "DLX007", 6, "Artemis"),
+    ("max-delivery-attempts: -2", "DLX007", 6, "-1 for no limit"),
+    ("max-delivery-attempts: five", "DLX007", 6, 'found "five"'),
+    ("max-delivery-attempts: true", "DLX007", 6, "1 or more"),
+    ("max-delivery-attempts: 1.5", "DLX007", 6, "found 1.5"),
+    ("max-delivery-attempts: '3'", "DLX007", 6, 'found "3"'),
+    ("max-delivery-attempts:", "DLX007", 6, "found nothing"),
+    ("max-delivery-attempts: [3]", "DLX007", 6, "found a list"),
+    ("max-delivery-attempts: {a: 3}", "DLX007", 6, "found a mapping"),
+    ("redelivery-delay: 5 apples", "DLX007", 6, '"5s"'),
+    ("redelivery-delay: -5s", "DLX007", 6, "negative"),
+    ("redelivery-delay: -5", "DLX007", 6, "negative"),
+    ("redelivery-delay: 1.5ms", "DLX007", 6, "whole milliseconds"),
+    ("redelivery-delay: 1.5", "DLX007", 6, "a duration"),
+    ("redelivery-delay: 4000d", "DLX007", 6, "10 years"),
+    ("redelivery-delay: 5S", "DLX007", 6, '"5s"'),
+    ("redelivery-delay: yes", "DLX007", 6, '"yes"'),
+    ("redelivery-delay-multiplier: 0", "DLX007", 6, "above 0"),
+    ("redelivery-delay-multiplier: .inf", "DLX007", 6, "above 0"),
+    ("redelivery-delay-multiplier: 1e400", "DLX007", 6, "above 0"),
+    ("redelivery-collision-avoidance-factor: 1.1", "DLX007", 6, "0..1"),
+    ("redelivery-collision-avoidance-factor: .nan", "DLX007", 6, "0..1"),
+    ("auto-create-dead-letter-resources: yes", "DLX007", 6, "true or false"),
+    ("discard: 1", "DLX007", 6, "true or false"),
+    ("discard: True", "DLX007", 6, "true or false"),
+    ("dead-letter-queue-type: stream", "DLX007", 6, "drop the record"),
+    ("dead-letter-queue-type: qorum", "DLX007", 6, 'did you mean "quorum"?'),
+    ("dead-letter-exchange: 12", "DLX007", 6, 'in quotes: "12"'),
+    (f"dead-letter-exchange: {'x' * 256}", "DLX007", 6, "at most 255"),
+    ("dead-letter-headers: [emq, artemis, emq]", "DLX007", 6, "twice"),
+    ("dead-letter-headers: emq", "DLX007", 6, "a list"),
+    ("dead-letter-headers: [sqs]", "DLX007", 6, "emq or artemis"),
+    ("retry-on: [rejected, timeout]", "DLX007", 6, '"timeout"'),
+    ("retry-on: ['application:oops']", "DLX007", 6, "{retry-on: []}"),
+    ("retry-on: rejected", "DLX007", 6, "a list of reasons"),
+    ("max-redrives: 0", "DLX007", 6, "-1 for no limit"),
+    ("dead-letter-exchange: x\n      dead-letter-routing-key: '{quue}'", "DLX007", 7, "unknown field {quue}"),
+    ("dead-letter-exchange: x\n      dead-letter-routing-key: 'a{queue'", "DLX007", 7, "never closed"),
+    ("dead-letter-routing-key-rewrite: [{match: '(', replace: x}]", "DLX007", 6, "RE2"),
+    ("dead-letter-routing-key-rewrite: [{match: '(a)', replace: '\\2'}]", "DLX007", 6, "group \\2"),
+    ("dead-letter-routing-key-rewrite: [{match: 'a', replace: '\\n'}]", "DLX007", 6, "\\n"),
+    ("dead-letter-routing-key-rewrite: [{match: 'a'}]", "DLX007", 6, "match and replace"),
+    ("dead-letter-routing-key-rewrite: [a]", "DLX007", 6, "{match: REGEX, replace: TEXT}"),
+    ("allow-queues: ['orders*']", "DLX007", 6, "between dots"),
+    ("on: rejected", "DLX007", 6, "a mapping of reasons"),
+    ("on: [rejected]", "DLX007", 6, "a mapping of reasons"),
+    ("on: {rejeted: {}}", "DLX007", 6, 'did you mean "rejected"?'),
+    ("on: {'application:': {}}", "DLX007", 6, "application:NAME"),
+    ("on:\n        rejected:\n          redelivery-delay: x", "DLX007", 8, "redelivery-delay"),
+    ("on:\n        rejected:\n          on: {}", "DLX005", 8, "no further reasons"),
+    ("on:\n        rejected:", "DLX007", 7, "a mapping"),
+    ("redelivery-delay: 1s\n      redelivery-delay: 2s", "DLX004", 7, "first in line 6"),
+    ("redelivery-delay: &x 1s", "DLX003", 6, "anchor &x"),
+    ("redelivery-delay: *x", "DLX003", 6, "alias *x"),
+    ("redelivery-delay: !!int '5'", "DLX003", 6, "tag"),
+    ("redelivery-delay: !!python/object/apply:os.system [ls]", "DLX003", 6, "tag"),
+    ("<<: {redelivery-delay: 1s}", "DLX003", 6, "merge key"),
+    ("? [a, b]\n      : 1", "DLX003", 6, "a key is a word"),
+    ("redelivery-delay: [1s", "DLX002", 7, "not YAML"),
+    ("\tredelivery-delay: 1s", "DLX002", 6, "not YAML"),
+    ("dead-letter-exchange: ''", "DLX105", 6, "work queue"),
+    ("dead-letter-exchange: ''\n      dead-letter-routing-key: '{queue}'", "DLX105", 7, "the work queue itself"),
+    ("dead-letter-exchange: ''\n      dead-letter-routing-key: '{header:to}'", "DLX114", 7, "allow-queues"),
+    ("dead-letter-queue-prefix: ''", "DLX112", 6, "both empty"),
+    ("on:\n        expired:\n          dead-letter-queue-prefix: ''", "DLX112", 8, "both empty"),
+    *((f"{key}: 1", "DLX008", 6, "not supported by this version yet") for key in (
+        "outage", "ordering", "never-retry", "retry-only", "message-ttl", "max-length", "dead-letter-queue-ttl", "journal",
+        "alert", "overflow", "delivery-limit", "expires", "redelivery-max-elapsed", "trust-timestamp", "allow-chain",
+        "requeue-is-death", "max-length-bytes", "dead-letter-queue-max-length", "dead-letter-queue-max-length-bytes",
+        "auto-delete-dead-letter-queue-after",
+    )),
+]  # fmt: skip
+
+WHOLE_FILES = [
+    ("", "DLX010", 1, "version: 1"),
+    ("# only a comment\n", "DLX010", 1, "version: 1"),
+    ("policies: []", "DLX010", 1, "version: 1"),
+    ("version: 2", "DLX010", 1, "reads version: 1"),
+    ("version: '1'", "DLX010", 1, "reads version: 1"),
+    ("version: true", "DLX010", 1, "reads version: 1"),
+    ("version: 1.0", "DLX010", 1, "reads version: 1"),
+    ("just words", "DLX007", 1, "a policy file (a mapping)"),
+    ("- a\n- b", "DLX007", 1, "found a list"),
+    ("version: 1\npolices: []", "DLX005", 2, 'did you mean "policies"?'),
+    ("version: 1\npolicies: {}", "DLX007", 2, "a dash"),
+    ("version: 1\npolicies:\n", "DLX007", 2, "found nothing"),
+    ("version: 1\npolicies:\n- words", "DLX007", 3, "a policy (a mapping)"),
+    ("version: 1\npolicies:\n- match: a", "DLX006", 3, "without a name"),
+    ("version: 1\npolicies:\n- name: ''\n  match: a", "DLX007", 3, "must not be empty"),
+    ('version: 1\npolicies:\n- name: "a\\nb"\n  match: a', "DLX007", 3, "cannot be printed"),
+    ("version: 1\npolicies:\n- name: a", "DLX006", 3, "exactly one of queue:, match: or pattern:"),
+    ("version: 1\npolicies:\n- name: a\n  match: a\n  queue: b", "DLX006", 3, "queue and match"),
+    ("version: 1\npolicies:\n- {name: a, match: orders*}", "DLX007", 3, "orders.#"),
+    ("version: 1\npolicies:\n- {name: a, pattern: '(a'}", "DLX007", 3, "missing )"),
+    ("version: 1\npolicies:\n- {name: a, pattern: '(a)\\1'}", "DLX007", 3, "invalid escape"),
+    ("version: 1\npolicies:\n- {name: a, queue: ''}", "DLX007", 3, "must not be empty"),
+    ("version: 1\npolicies:\n- {name: a, queue: 1}", "DLX007", 3, "in quotes"),
+    ("version: 1\npolicies:\n- {name: a, queue: a, priority: high}", "DLX007", 3, "a whole number"),
+    ("version: 1\npolicies:\n- {name: a, queue: a, inherit: no}", "DLX007", 3, "true or false"),
+    ("version: 1\npolicies:\n- {name: a, queue: a, labels: {team: 1}}", "DLX007", 3, "in quotes"),
+    ("version: 1\npolicies:\n- {name: a, queue: a, labels: x}", "DLX007", 3, "a mapping of names"),
+    ("version: 1\npolicies:\n- {name: a, queue: a, apply-to: quorum_queues}", "DLX008", 3, "not supported"),
+    ("version: 1\npolicies:\n- {name: a, queue: a, apply-to: exchanges}", "DLX007", 3, "expected queues"),
+    ("version: 1\npolicies:\n- {name: a, queue: a, max-redrives: 1}", "DLX005", 3, 'under "definition:"'),
+    ("version: 1\npolicies:\n- {name: a, queue: a, definition: x}", "DLX007", 3, "a definition (a mapping)"),
+    ("version: 1\npolicies:\n- {name: a, queue: a}\n- {name: a, queue: b}", "DLX009", 4, "p.yaml:3"),
+    ("version: 1\nattachments:\n- mode: inbox", "DLX006", 3, "without a queue"),
+    ("version: 1\nattachments:\n- {queue: a, mode: relay}", "DLX008", 3, '"relay" is known'),
+    ("version: 1\nattachments:\n- {queue: a, mode: guard}", "DLX008", 3, '"guard" is known'),
+    ("version: 1\nattachments:\n- {queue: a, mode: inbx}", "DLX007", 3, 'did you mean "inbox"?'),
+    ("version: 1\nattachments:\n- {match: a}", "DLX008", 3, '"match" is known'),
+    ("version: 1\nattachments:\n- {queue: a, forward-to: {}}", "DLX008", 3, '"forward-to" is known'),
+    ("version: 1\nattachments: a", "DLX007", 2, "expected a list"),
+    ("version: 1\n---\nversion: 1", "DLX003", 2, "second document"),
+    ("version: 1\npolicies: " + "[" * 30 + "]" * 30, "DLX003", 2, "nested deeper"),
+    ("version: 1\n" + "#" * (1 << 20), "DLX003", 1, "split it"),
+    ("version: 1\n\x07", "DLX002", 1, "not YAML"),
+    ("%YAML " + "9" * 5000 + ".1\n---\nversion: 1", "DLX002", 1, "not YAML"),
+    ('version: "\\UFFFFFFFF"', "DLX002", 1, "not YAML"),
+]
+
+
+def findings(folder: Path, text: str | bytes) -> list[tuple[str, int, str]]:
+    """What is wrong with a file that is alone in a folder."""
+    (folder / "p.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(PolicyErrors) as raised:
+        load_policies(folder)
+    return [(one.code, one.line, one.message) for one in raised.value.findings]
+
+
+@pytest.mark.parametrize(("text", "code", "line", "words"), IN_A_DEFINITION)
+def test_a_definition_that_is_wrong_is_refused_with_code_line_and_help(
+    text: str, code: str, line: int, words: str, tmp_path: Path
+) -> None:
+    found = findings(tmp_path, HEAD + "      " + text)
+    assert [(one[0], one[1]) for one in found] == [(code, line)], found
+    assert words in found[0][2]
+
+
+@pytest.mark.parametrize(("text", "code", "line", "words"), WHOLE_FILES)
+def test_a_file_that_is_wrong_is_refused_with_code_line_and_help(
+    text: str, code: str, line: int, words: str, tmp_path: Path
+) -> None:
+    found = findings(tmp_path, text)
+    assert [(one[0], one[1]) for one in found] == [(code, line)], found
+    assert words in found[0][2]
+
+
+def test_bytes_that_are_not_utf_8_are_named_with_their_line(tmp_path: Path) -> None:
+    assert findings(tmp_path, b"version: 1\n# \xff")[0][:2] == ("DLX002", 2)
+
+
+def test_all_errors_of_all_files_are_shown_at_once_in_order(tmp_path: Path) -> None:
+    (tmp_path / "b.yml").write_text(HEAD + "      discard: maybe\n      max-redrives: none\n")
+    (tmp_path / "a.yaml").write_text("version: 1\npolicies:\n- name: x\n- {queue: y, nmae: y}\n")
+    with pytest.raises(PolicyErrors) as raised:
+        load_policies(tmp_path)
+    where = [(Path(one.file).name, one.line, one.code) for one in raised.value.findings]
+    assert where == [
+        ("a.yaml", 3, "DLX006"), ("a.yaml", 4, "DLX005"), ("a.yaml", 4, "DLX006"), ("b.yml", 6, "DLX007"), ("b.yml", 7, "DLX007"),
+    ]  # fmt: skip
+    assert "a.yaml:3: error DLX006: " in str(raised.value)
+
+
+def test_every_bad_item_of_a_list_is_told(tmp_path: Path) -> None:
+    found = findings(tmp_path, HEAD + "      retry-on:\n        - timeout\n        - rejected\n        - later\n")
+    assert [(code, line) for code, line, _ in found] == [("DLX007", 7), ("DLX007", 9)]
+
+
+@pytest.mark.parametrize("path", ["missing", "file/below", "nul\0byte"])
+def test_a_path_that_cannot_be_read_is_unreadable(path: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PolicyErrors) as raised:
+        load_policies(tmp_path / path)
+    assert raised.value.unreadable
+
+
+def test_a_folder_without_policy_files_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "orders.test.yaml").write_text("version: 1")
+    (tmp_path / "notes.txt").write_text("version: 1")
+    with pytest.raises(PolicyErrors, match="no policy file"):
+        load_policies(tmp_path)

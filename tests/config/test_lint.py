@@ -1,0 +1,106 @@
+"""Findings about policies that are right one by one: what they mean together."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.config.lint import covers, words_meet
+from dlx_router.config.policies import PolicyErrors, load_policies
+from dlx_router.core.policy import Policy, Selector, SelectorKind, Source, words_match
+
+# (what it is about, policies one a line from line 3, findings as (code, line, words))
+SETS = [
+    ("one policy", "- {name: a, match: '#'}", []),
+    ("a cap below the base", "- {name: a, match: '#', definition: {redelivery-delay: 5s, max-redelivery-delay: 1s}}",
+     [("DLX113", 3, "every wait is 1s")]),
+    ("the cap of another policy is below the base",
+     "- {name: a, match: '#', definition: {max-redelivery-delay: 1s}}\n- {name: b, match: b, definition: {redelivery-delay: 5s}}",
+     [("DLX113", 3, "below redelivery-delay 5s")]),
+    ("a multiplier without a delay", "- {name: a, match: '#', definition: {redelivery-delay-multiplier: 2}}",
+     [("DLX103", 3, "tried again at once")]),
+    ("a multiplier whose delay others write",
+     "- {name: a, match: '#', definition: {redelivery-delay-multiplier: 2}}\n- {name: b, match: b, definition: {redelivery-delay: 5}}", []),
+    ("a key beside the auto-created queue", "- {name: a, match: '#', definition: {dead-letter-routing-key: x}}",
+     [("DLX103", 3, "auto-created")]),
+    ("a key whose exchange another policy writes",
+     "- {name: a, match: '#', definition: {dead-letter-exchange: x}}\n- {name: b, match: b, definition: {dead-letter-routing-key: x}}", []),
+    ("a rewrite beside a key",
+     "- {name: a, match: '#', definition: {dead-letter-exchange: x, dead-letter-routing-key: y, "
+     "dead-letter-routing-key-rewrite: [{match: a, replace: b}]}}", [("DLX103", 3, "keep one of them")]),
+    ("the default exchange whose key another policy writes",
+     "- {name: a, match: '#', definition: {dead-letter-routing-key: x}}\n- {name: b, match: b.#, definition: {dead-letter-exchange: ''}}",
+     []),
+    ("the default exchange whose key only some queues have",
+     "- {name: a, match: b.c, definition: {dead-letter-routing-key: x}}\n- {name: b, match: b.#, definition: {dead-letter-exchange: ''}}",
+     [("DLX105", 4, "write dead-letter-routing-key")]),
+    ("the default exchange for one reason only", "- {name: a, match: '#', definition: {on: {expired: {dead-letter-exchange: ''}}}}",
+     [("DLX105", 3, "work queue")]),
+    ("the default exchange with an auto-created queue",
+     "- {name: a, match: '#', definition: {dead-letter-exchange: '', auto-create-dead-letter-resources: true}}", []),
+    ("the default exchange and letters that are dropped",
+     "- {name: a, match: '#', definition: {dead-letter-exchange: '', discard: true}}", []),
+    ("a header on a named exchange",
+     "- {name: a, match: '#', definition: {dead-letter-exchange: x, dead-letter-routing-key: '{header:to}'}}", []),
+    ("a queue without a name of its own", "- {name: a, match: '#', definition: {dead-letter-queue-prefix: ''}}",
+     [("DLX112", 3, "the work queue itself")]),
+    ("empty names that nothing uses",
+     "- {name: a, match: '#', definition: {dead-letter-exchange: x, dead-letter-queue-prefix: ''}}", []),
+    ("two policies for one queue that disagree",
+     "- {name: a, queue: q, definition: {max-redrives: 1}}\n- {name: b, queue: q, definition: {max-redrives: 2}}",
+     [("DLX101", 4, 'max-redrives of policy "b" ties with policy "a"')]),
+    ("two policies for one queue that agree",
+     "- {name: a, queue: q, definition: {max-redrives: 1}}\n- {name: b, queue: q, definition: {max-redrives: 1, discard: false}}", []),
+    ("a tie that a priority resolves",
+     "- {name: a, queue: q, definition: {max-redrives: 1}}\n- {name: b, queue: q, priority: 1, definition: {max-redrives: 2}}", []),
+    ("a tie in different vhosts",
+     "- {name: a, vhost: x, queue: q, definition: {max-redrives: 1}}\n- {name: b, vhost: y, queue: q, definition: {max-redrives: 2}}", []),
+    ("words that may meet",
+     "- {name: a, match: a.*, definition: {max-redrives: 1}}\n- {name: b, match: '*.b', definition: {max-redrives: 2}}",
+     [("DLX101", 4, "higher priority")]),
+    ("words that cannot meet",
+     "- {name: a, match: a.*, definition: {max-redrives: 1}}\n- {name: b, match: b.*, definition: {max-redrives: 2}}", []),
+    ("overlays that disagree",
+     "- {name: a, queue: q, definition: {on: {expired: {discard: true}}}}\n"
+     "- {name: b, queue: q, definition: {on: {expired: {discard: false}}}}", [("DLX101", 4, "discard")]),
+    ("one of a tie that cuts the chain", "- {name: a, queue: q}\n- {name: b, queue: q, inherit: false}", [("DLX101", 4, "inherit")]),
+    ("equal patterns",
+     "- {name: a, pattern: q, definition: {max-redrives: 1}}\n- {name: b, pattern: q, definition: {max-redrives: 2}}",
+     [("DLX101", 4, "max-redrives")]),
+    ("a policy behind one that cuts the chain", "- {name: a, match: a.#, inherit: false}\n- {name: b, match: 'a.*.#', priority: -1}",
+     [("DLX102", 4, '"a"')]),
+    ("a policy that is only partly behind the cut", "- {name: a, match: a.b, inherit: false}\n- {name: b, match: a.#}", []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("policies", "expected"), [row[1:] for row in SETS], ids=[row[0] for row in SETS])
+def test_lint_says_what_policies_mean_together(
+    policies: str, expected: list[tuple[str, int, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "p.yaml").write_text(f"version: 1\npolicies:\n{policies}\n")
+    try:
+        found = load_policies(tmp_path).warnings
+    except PolicyErrors as error:
+        found = error.findings
+    assert [(one.code, one.line) for one in found] == [(code, line) for code, line, _ in expected], found
+    assert all(words in one.message for one, (_, _, words) in zip(found, expected, strict=True))
+
+
+PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=5).map(".".join)
+QUEUES = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5).map(".".join)
+
+
+@given(PATTERNS, PATTERNS, QUEUES)
+def test_patterns_that_share_a_queue_are_said_to_meet(one: str, other: str, queue: str) -> None:
+    words = queue.split(".")
+    if words_match(one.split("."), words) and words_match(other.split("."), words):
+        assert words_meet(one.split("."), other.split("."))
+    assert words_meet(one.split("."), other.split(".")) == words_meet(other.split("."), one.split("."))
+
+
+@given(PATTERNS, PATTERNS, QUEUES)
+def test_a_pattern_that_covers_another_fits_all_its_queues(wide: str, narrow: str, queue: str) -> None:
+    policies = [Policy(text, Selector(SelectorKind.MATCH, text), Source(text, "p", 1)) for text in (wide, narrow)]
+    if covers(*policies) and policies[1].selector.fits(queue):
+        assert policies[0].selector.fits(queue)

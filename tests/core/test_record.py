@@ -1,0 +1,276 @@
+"""The record: every letter of it comes back, only what we signed is obeyed, and it never grows over its limit."""
+
+import json
+import time
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.core.letter import Death, First, Props
+from dlx_router.core.record import AT_REST_BYTES, TOWARDS_CONSUMERS_BYTES, Record, RecordError, decode, encode, sign
+from tests.core.core_samples import KEY, amqp_text, death, firsts, histories, law, reasons, record
+
+ENORMOUS = 1 << 30
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6) | amqp_text,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4) | st.just("mac"), inner, max_size=2),
+    max_leaves=4,
+)
+naturals = st.integers(0, 2**63)
+records = st.builds(
+    Record, id=st.text("0123456789abcdef", min_size=32, max_size=32), state=st.sampled_from(["retrying", "dead", "parked", "held"]),
+    vhost=amqp_text, failed_queue=amqp_text, attempts=naturals, redrives=naturals, tries=naturals, reason=reasons,
+    policy=st.text(max_size=8), revision=st.just("0123456789ab"), first_death_ms=naturals, last_death_ms=naturals,
+    deaths=histories, crc32=naturals, size=naturals, first=st.none() | firsts, cause=st.none() | st.just("loop"),
+    due_ms=st.none() | naturals,
+    props=st.builds(
+        Props, st.none() | amqp_text, st.none() | amqp_text, st.none() | amqp_text, st.none() | st.integers(0, 255),
+        st.none() | st.integers(0, 255),
+    ),
+    cc=st.none() | st.lists(amqp_text, max_size=2).map(tuple),
+    error=st.none() | st.dictionaries(st.sampled_from(["type", "message", "frame"]), json_values, min_size=1, max_size=3),
+    redrive_id=st.none() | st.just("t-1"), parent=st.none() | st.just("cd" * 16),
+    shadowed=st.none() | st.dictionaries(st.text(max_size=4), amqp_text, min_size=1, max_size=2),
+    target=st.none() | amqp_text, cut=st.booleans(),
+)
+
+
+def document(**members: Any) -> dict[str, Any]:
+    """The JSON of a record as it leaves us, with these members put in place of ours."""
+    plain: dict[str, Any] = json.loads(encode(record(), KEY, ENORMOUS))
+    del plain["mac"]
+    return plain | members
+
+
+def signed(value: Any) -> bytes:
+    return sign(json.dumps(value, separators=(",", ":")).encode(), KEY)
+
+
+def test_the_record_is_laid_out_as_frozen() -> None:
+    full = record(
+        cause="loop", due_ms=5, cc=("c",), error={"type": "E"}, redrive_id="r", parent="p", shadowed={"a": "b"}, target="t",
+        props=Props("m", "u", "60000", 5, 2), deaths=(death(original_expiration="10"),), cut=True,
+    )
+    assert json.loads(encode(full, KEY, ENORMOUS)) == {
+        "v": 1, "id": "ab" * 16, "state": "retrying", "vhost": "/", "failed_queue": "work",
+        "first": {"queue": "work", "exchange": "shop", "routing_keys": ["order.created"], "reason": "rejected"},
+        "attempts": 1, "redrives": 0, "tries": 0, "reason": "rejected", "cause": "loop", "policy": "all",
+        "revision": "0123456789ab", "target": "t", "due_ms": 5, "first_death_ms": 1_700_000_000_000,
+        "last_death_ms": 1_700_000_000_000,
+        "deaths": [["work", "rejected", 1, 1_700_000_000, "shop", ["order.created"], "10"]],
+        "props": {"message_id": "m", "user_id": "u", "cc": ["c"], "expiration": "60000", "priority": 5, "delivery_mode": 2},
+        "error": {"type": "E"}, "redrive_id": "r", "parent": "p", "shadowed": {"a": "b"}, "cut": True,
+        "digest": {"crc32": 7, "size": 3}, "mac": json.loads(encode(full, KEY, ENORMOUS))["mac"],
+    }
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    bare = record(first=None, props=Props(), deaths=())
+    assert set(json.loads(encode(bare, KEY, ENORMOUS))) == {
+        "v", "id", "state", "vhost", "failed_queue", "attempts", "redrives", "tries", "reason", "policy", "revision",
+        "first_death_ms", "last_death_ms", "deaths", "digest", "mac",
+    }
+    assert decode(encode(bare, KEY, ENORMOUS), KEY) == bare
+
+
+@law
+@given(records)
+def test_every_record_comes_back_as_it_went_compact_and_in_ascii(one: Record) -> None:
+    data = encode(one, KEY, ENORMOUS)
+    assert decode(data, KEY) == one
+    assert data.isascii()
+    assert data == json.dumps(json.loads(data), separators=(",", ":")).encode()
+
+
+@law
+@given(records, st.data())
+def test_whatever_is_changed_breaks_the_signature(one: Record, data: st.DataObject) -> None:
+    signed_bytes = bytearray(encode(one, KEY, ENORMOUS))
+    at = data.draw(st.integers(0, len(signed_bytes) - 1))
+    signed_bytes[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(RecordError):
+        decode(bytes(signed_bytes), KEY)
+
+
+@pytest.mark.parametrize("tamper", [
+    pytest.param(lambda data: b"", id="empty"),
+    pytest.param(lambda data: data[:-1], id="shortened"),
+    pytest.param(lambda data: data + b" ", id="lengthened"),
+    pytest.param(lambda data: data.replace(b'"attempts":1', b'"attempts":0'), id="attempts set back"),
+    pytest.param(lambda data: data[:-3] + data[-3:].upper() if data[-3:].upper() != data[-3:] else b"x", id="mac in capitals"),
+    pytest.param(lambda data: data[: data.rindex(b',"mac"')] + b"}", id="mac taken off"),
+    pytest.param(lambda data: data[: data.rindex(b',"mac"')] + b',"mac":""}', id="empty mac"),
+    pytest.param(lambda data: data[:-1] + b',"attempts":0}', id="a member behind the mac"),
+    pytest.param(lambda data: data[:-1] + b',"mac":"00"}', id="a second mac"),
+    pytest.param(lambda data: "é".encode() + data, id="bytes that are no ascii"),
+    pytest.param(lambda data: data[:-3] + b"\xff\xff}", id="a mac that is no text"),
+])
+def test_a_tampered_record_is_refused(tamper: Any) -> None:
+    with pytest.raises(RecordError, match="signature"):
+        decode(tamper(encode(record(), KEY, ENORMOUS)), KEY)
+
+
+def test_another_routers_key_is_refused() -> None:
+    with pytest.raises(RecordError, match="signature"):
+        decode(encode(record(), b"o" * 32, ENORMOUS), KEY)
+
+
+@law
+@given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
+def test_garbage_is_refused_and_nothing_else(data: bytes) -> None:
+    with pytest.raises(RecordError):
+        decode(data, KEY)
+
+
+@law
+@given(st.recursive(st.none() | st.integers() | st.text(max_size=4), lambda inner: st.lists(inner, max_size=3), max_leaves=4),
+       st.sampled_from(["v", "first", "props", "digest", "deaths", "id", None]))
+def test_signed_nonsense_is_refused_or_read_but_never_crashes(value: Any, member: str | None) -> None:
+    data = signed({"x": value} if member is None else document(**{member: value}))
+    try:
+        decode(data, KEY)
+    except RecordError as error:
+        assert "signed, but not readable" in str(error) or "version" in str(error)
+
+
+@pytest.mark.parametrize("value", [[], 5, "text", None, {}, {"v": "1"}, {"v": None}, document(props="text"), document(props=[1]),
+                                   document(deaths=[[]]), document(deaths=5), document(first="x")])
+def test_a_signed_document_of_another_shape_is_refused(value: Any) -> None:
+    data = signed(value) if isinstance(value, dict) and value else sign(json.dumps(value).encode(), KEY)
+    with pytest.raises(RecordError):
+        decode(data, KEY)
+
+
+@pytest.mark.parametrize(("version", "readable"), [(-1, False), (0, True), (1, True), (2, True), (3, False)])
+def test_the_neighbouring_versions_are_read(version: int, readable: bool) -> None:
+    data = signed(document(v=version, something_new={"from": "a later version"}))
+    if readable:
+        assert decode(data, KEY) == record()
+    else:
+        with pytest.raises(RecordError, match=f"version {version}"):
+            decode(data, KEY)
+
+
+def test_an_older_first_origin_has_no_reason() -> None:
+    older = decode(signed(document(first={"queue": "q", "exchange": "x", "routing_keys": ["k"]})), KEY)
+    assert older.first == First("q", "x", ("k",), "")
+
+
+@pytest.mark.parametrize(("other", "about"), [
+    ({}, True), ({"crc32": 8}, False), ({"size": 4}, False), ({"message_id": "m-2"}, False), ({"message_id": None}, False),
+])
+def test_a_record_belongs_to_its_content_only(other: dict[str, Any], about: bool) -> None:
+    assert record().is_about(**({"crc32": 7, "size": 3, "message_id": "m-1"} | other)) is about
+
+
+# Limits
+
+
+def long_one(count: int, **more: Any) -> Record:
+    oldest = death("first", "expired", time_s=1)
+    deaths = (*(death(f"queue-{n}", time_s=1000 - n) for n in range(count)), oldest)
+    return record(deaths=deaths, failed_queue="queue-0", first=First("first", "shop", ("k",), "expired"), **more)
+
+
+@pytest.mark.parametrize("limit", [TOWARDS_CONSUMERS_BYTES, AT_REST_BYTES])
+def test_over_its_size_the_error_goes_first(limit: int) -> None:
+    large = record(error={"type": "E", "message": "x" * limit})
+    assert decode(encode(large, KEY, limit), KEY) == replace(large, error=None, cut=True)
+
+
+def test_within_its_size_nothing_goes() -> None:
+    one = record(error={"type": "E", "message": "boom"})
+    assert decode(encode(one, KEY, TOWARDS_CONSUMERS_BYTES), KEY) == one
+
+
+def test_exactly_at_its_size_nothing_goes_and_a_byte_over_something_does() -> None:
+    one = record(error={"type": "E"})
+    size = len(encode(one, KEY, ENORMOUS))
+    assert not decode(encode(one, KEY, size), KEY).cut
+    assert decode(encode(one, KEY, size - 1), KEY).cut
+
+
+@pytest.mark.parametrize("limit", [TOWARDS_CONSUMERS_BYTES, AT_REST_BYTES])
+def test_then_the_oldest_deaths_go_but_the_newest_and_the_first_stay(limit: int) -> None:
+    one = long_one(300)
+    data = encode(one, KEY, limit)
+    kept = decode(data, KEY)
+    assert limit - 120 < len(data) <= limit
+    assert kept.cut
+    assert kept.deaths == (*one.deaths[: len(kept.deaths) - 1], one.deaths[-1])
+    assert kept.first == one.first
+
+
+@pytest.mark.parametrize("first", [None, First("queue-0", "shop", ("k",), "rejected")])
+def test_without_a_first_death_of_its_own_the_oldest_goes_too(first: First | None) -> None:
+    kept = decode(encode(replace(long_one(300), first=first), KEY, TOWARDS_CONSUMERS_BYTES), KEY)
+    assert kept.deaths == long_one(300).deaths[: len(kept.deaths)]
+
+
+def test_of_two_deaths_the_newest_stays() -> None:
+    two = record(deaths=(death("b"), death()), first=First("work", "x" * 100, ("k" * 200,), "rejected"))
+    kept = decode(encode(two, KEY, 700), KEY)
+    assert [one.queue for one in kept.deaths] == ["b"]
+
+
+def test_then_goes_what_the_message_tells_as_well() -> None:
+    name = "q" * 250  # as on the default exchange: queue and key are one, and stand in six places
+    one = record(
+        failed_queue=name, deaths=(death(name, routing_keys=(name, "cc")),), first=First(name, "", (name,), "rejected"),
+        shadowed={"sourceQueueName": "theirs"}, cc=("cc",),
+    )
+    data = encode(one, KEY, TOWARDS_CONSUMERS_BYTES)
+    kept = decode(data, KEY)
+    assert len(data) <= TOWARDS_CONSUMERS_BYTES
+    assert (kept.cut, kept.first, kept.shadowed, kept.cc) == (True, None, None, None)
+    assert kept.deaths == (death(name, routing_keys=()),)
+    assert replace(kept, cut=False, first=one.first, shadowed=one.shadowed, cc=one.cc, deaths=one.deaths) == one
+
+
+def test_of_many_keys_the_first_stays_as_long_as_it_can() -> None:
+    keys = tuple(f"key-{n}" * 8 for n in range(40))
+    kept = decode(encode(record(deaths=(death(routing_keys=keys),), first=None), KEY, TOWARDS_CONSUMERS_BYTES), KEY)
+    assert kept.deaths[0].routing_keys == keys[:1]
+
+
+names = st.text("abcdefghij.-", min_size=1, max_size=100)
+
+
+@law
+@given(
+    st.lists(st.builds(Death, names, reasons, st.integers(1, 10**6), st.integers(0, 2**32), names, st.lists(names, max_size=9).map(tuple)),
+             min_size=1, max_size=12, unique_by=lambda one: one.key),
+    names, st.none() | st.builds(First, names, names, st.lists(names, max_size=3).map(tuple), reasons),
+    st.none() | st.dictionaries(st.just("message"), st.text(max_size=500), min_size=1),
+    st.dictionaries(names, names, max_size=9), st.sampled_from([TOWARDS_CONSUMERS_BYTES, AT_REST_BYTES]),
+)
+def test_whatever_is_in_it_the_record_keeps_its_limit_and_its_newest_death(
+    deaths: list[Death], message_id: str, first: First | None, error: dict[str, str] | None, shadowed: dict[str, str], limit: int
+) -> None:
+    one = record(
+        deaths=tuple(deaths), failed_queue=deaths[0].queue, first=first, error=error, shadowed=shadowed or None,
+        cc=deaths[-1].routing_keys, props=Props(message_id=message_id), due_ms=1_700_000_000_000,
+    )
+    data = encode(one, KEY, limit)
+    kept = decode(data, KEY)
+    assert len(data) <= limit
+    assert kept.deaths[0][:5] == deaths[0][:5]
+    assert kept.is_about(crc32=7, size=3, message_id=message_id)
+    assert kept == one or kept.cut
+
+
+def test_a_history_of_a_thousand_queues_is_cut_in_no_time() -> None:
+    started = time.perf_counter()
+    encode(long_one(1000), KEY, TOWARDS_CONSUMERS_BYTES)
+    assert time.perf_counter() - started < 0.2
+
+
+def test_every_field_of_the_record_is_kept_by_the_round_trip_of_a_full_one() -> None:
+    full = record(
+        cause="loop", due_ms=5, cc=("c",), error={"type": "E"}, redrive_id="r", parent="p", shadowed={"a": "b"}, target="t", cut=True
+    )
+    assert all(getattr(full, field.name) not in {None, False} or field.name == "x" for field in fields(full) if field.name in {"cut", "target"})
+    assert decode(encode(full, KEY, ENORMOUS), KEY) == full
