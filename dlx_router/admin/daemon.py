@@ -1,14 +1,17 @@
 """The daemon: the router and its admin endpoint in one event loop."""
 
 import asyncio
-import contextlib
 import gc
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
-from dlx_router.admin.server import AdminServer
+from dlx_router.admin.server import AdminError, AdminServer
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings
 from dlx_router.service.app import App
 from dlx_router.telemetry import logs
+
+REFUSED: Final = 2
 
 
 def run(settings: Settings, loaded: LoadedPolicies) -> int:
@@ -16,14 +19,23 @@ def run(settings: Settings, loaded: LoadedPolicies) -> int:
     logs.configure(settings.log_format, settings.log_level)
     _spare_the_collector()
     try:
+        return _loop()(_serve(settings, loaded))
+    except AdminError as error:
+        logs.log.error("admin.refused", error=str(error), fate="nothing was consumed")
+        return REFUSED
+
+
+def _loop() -> Callable[[Coroutine[Any, Any, int]], int]:
+    try:
         import uvloop  # noqa: PLC0415 - optional: not there on every platform
     except ImportError:
-        return asyncio.run(_serve(settings, loaded))
-    return uvloop.run(_serve(settings, loaded))
+        return asyncio.run
+    run: Callable[[Coroutine[Any, Any, int]], int] = uvloop.run
+    return run
 
 
 def _spare_the_collector() -> None:
-    """Letters come and go without cycles; the default thresholds look for some 60 times a second, for a fifth of the time."""
+    """Letters come and go without cycles; at the default thresholds looking for some takes a fifth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
@@ -32,10 +44,8 @@ def _spare_the_collector() -> None:
 async def _serve(settings: Settings, loaded: LoadedPolicies) -> int:
     app = App(settings, loaded)
     server = AdminServer(settings.http_host, settings.http_port, app.metrics, app.readiness)
-    serving = asyncio.create_task(server.serve())
+    await server.start()
     try:
         return await app.run()
     finally:
-        server.stop()
-        with contextlib.suppress(asyncio.CancelledError, TimeoutError):
-            await asyncio.wait_for(serving, 2.0)
+        await server.stop()

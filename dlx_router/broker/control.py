@@ -170,7 +170,7 @@ def _refusal(what: str, error: Exception) -> TopologyError:
 
 def _said(error: Exception) -> str:
     if isinstance(error, TimeoutError):
-        return f"no answer within {TIMEOUT_S:.0f} s"
+        return "no answer in time"
     if isinstance(error, socket.gaierror):
         return f"the name of the host is not known ({error.strerror})"
     return str(error) or type(error).__name__

@@ -69,7 +69,7 @@ class StateQueue:
         except BaseException:
             await self._control.close()
             raise
-        self._spawn(self._greet())
+        self._spawn(self._greet)
         return self
 
     async def __aexit__(
@@ -96,7 +96,7 @@ class StateQueue:
             await self._unless_lost(self._publish(_new_key(self._instance)))
             await self._unless_lost(self._keyed.wait())
         self.active = not self._lost.done()
-        self._spawn(self._renew())
+        self._spawn(self._renew)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -193,14 +193,14 @@ class StateQueue:
 
     # -- ending -------------------------------------------------------------------------------------------------
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = asyncio.create_task(self._watched(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _watched(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _watched(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await work
+            await work()
         except TopologyError as error:
             self._lose(str(error))
 

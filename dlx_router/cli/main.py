@@ -30,12 +30,12 @@ class Format(StrEnum):
     JSON = "json"
 
 
-def main() -> None:
-    """Run the command line; always ends by SystemExit."""
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line, by default that of the process; always ends by SystemExit."""
     for stream in (sys.stdout, sys.stderr):
         if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
             reconfigure(errors="backslashreplace")  # a queue's name may be of any bytes, a terminal of any encoding
-    app()
+    app(arguments, prog_name="dlx-router")
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the flag

@@ -28,7 +28,9 @@ def _rich(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    shown = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for at, column in enumerate(columns):
+        shown.add_column(column, no_wrap=at == 0, overflow="fold")  # wrapped, never cut: names are what people look for
     for row in rows:
         shown.add_row(*map(Text, row))
     Console().print(shown)

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -26,14 +27,19 @@ def _run(**given: str | None) -> None:
         raise typer.Exit(output.WRONG_USE) from None
     except PolicyErrors as error:
         raise typer.Exit(output.refuse(error)) from None
-    for warning in (*warnings, *loaded.warnings):
-        print(warning, file=sys.stderr)
-    raise typer.Exit(_daemon(settings, loaded))
+    raise typer.Exit(_start(settings, loaded, warnings))
 
 
-def _daemon(settings: Settings, loaded: LoadedPolicies) -> int:
+def _start(settings: Settings, loaded: LoadedPolicies, warnings: Sequence[str]) -> int:
+    """Run the daemon; what is odd but no error is logged, since nobody may be reading along."""
     from dlx_router.admin.daemon import run  # noqa: PLC0415 - asyncio, HTTP and metrics only when all is well
+    from dlx_router.telemetry import logs  # noqa: PLC0415
 
+    logs.configure(settings.log_format, settings.log_level)
+    for warning in warnings:
+        logs.log.warning("settings.warning", problem=warning)
+    for one in loaded.warnings:
+        logs.log.warning("policies.warning", code=one.code, file=one.file, line=one.line, problem=one.message)
     return run(settings, loaded)
 
 

@@ -1,6 +1,6 @@
 """One policy file: its tree → policies and attachments, with every error in the report."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,8 @@ from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Sour
 
 SUPPORTED_VERSION: Final = 1
 MAX_PRIORITY: Final = 2**31 - 1
+
+_Definition = dict[str, Setting]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ def _policy(node: Node, report: Report) -> Policy | None:
         report.error(MISSING_KEY, node.line, "a policy without a name; write name: and a word that no other policy has")
     selector = _selector(found, written, node.line, report)
     name: str = found["name"].value if "name" in found else ""
-    definition, on = _definition(found.get("definition"), _settings(name, report), report)
+    definition, on = _definition(found.get("definition"), name, report)
     if selector is None or not name:
         return None
     given = {
@@ -138,31 +140,22 @@ def _selector(found: Mapping[str, Field], written: set[str], line: int, report: 
     return found[chosen[0]].value if chosen[0] in found else None
 
 
-def _settings(policy: str, report: Report) -> Callable[[Node, Shape], dict[str, Setting]]:
-    def settings(node: Node, shape: Shape) -> dict[str, Setting]:
-        found = shape.read(node, report) or {}
-        return {key: Setting(one.value, Source(policy, report.file, one.line)) for key, one in found.items()}
-
-    return settings
+def _settings(node: Node, shape: Shape, policy: str, report: Report) -> dict[str, Setting]:
+    found = shape.read(node, report) or {}
+    return {key: Setting(one.value, Source(policy, report.file, one.line)) for key, one in found.items()}
 
 
-def _definition(
-    found: Field | None, settings: Callable[[Node, Shape], dict[str, Setting]], report: Report
-) -> tuple[dict[str, Setting], dict[str, dict[str, Setting]]]:
+def _definition(found: Field | None, policy: str, report: Report) -> tuple[_Definition, dict[str, _Definition]]:
     """The base and the overlays of a definition; without one the policy only names queues, and defaults hold."""
-    if found is None:
-        return {}, {}
-    base = settings(found.value, BASE)
-    overlays = base.pop("on", None)
-    if overlays is None:
+    base = _settings(found.value, BASE, policy, report) if found is not None else {}
+    overlays: Node = base.pop("on").value if "on" in base else Pairs((), 0)
+    if not isinstance(overlays, Pairs):
+        rejected(unexpected(overlays, "a mapping of reasons to keys"), report, "on")
         return base, {}
-    if not isinstance(overlays.value, Pairs):
-        rejected(Rejected(*unexpected(overlays.value, "a mapping of reasons to keys").problems), report, "on")
-        return base, {}
-    on: dict[str, dict[str, Setting]] = {}
-    for key, value in overlays.value.pairs:
+    on: dict[str, _Definition] = {}
+    for key, value in overlays.pairs:
         try:
-            on[overlay_reason(key)] = settings(value, OVERLAY)
+            on[overlay_reason(key)] = _settings(value, OVERLAY, policy, report)
         except Rejected as error:
             rejected(error, report, "on")
     return base, on

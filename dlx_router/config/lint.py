@@ -104,7 +104,15 @@ def covers(wide: Policy, narrow: Policy) -> bool:
         return False
     if narrow.selector.kind is SelectorKind.PATTERN:
         return wide.selector.kind is SelectorKind.MATCH and wide.selector.text == "#"
+    if _begin_apart(wide.selector, narrow.selector):
+        return False
     return all(map(wide.selector.fits, _witnesses(narrow.selector)))
+
+
+def _begin_apart(one: Selector, other: Selector) -> bool:
+    """Whether the first words alone tell that no queue fits both; cheap, because every pair of policies is asked."""
+    words = one.text.partition(".")[0], other.text.partition(".")[0]
+    return words[0] != words[1] and one.kind is not SelectorKind.PATTERN and not {"*", "#"}.intersection(words)
 
 
 def _witnesses(selector: Selector) -> list[str]:
@@ -134,6 +142,7 @@ def _may_meet(first: Policy, second: Policy) -> bool:
         return False
     return first.selector == second.selector or (
         first.selector.kind is SelectorKind.MATCH
+        and not _begin_apart(first.selector, second.selector)
         and words_meet(first.selector.text.split("."), second.selector.text.split("."))
     )
 

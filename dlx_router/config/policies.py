@@ -41,53 +41,63 @@ def load_policies(folder: Path) -> LoadedPolicies:
 
     The revision is 12 hex digits over names and contents of the files, so that equal folders are equal anywhere.
     """
-    names = _files(folder)
+    files = _files(folder)
     findings: list[Finding] = []
     policies: list[Policy] = []
     attachments: list[Attachment] = []
     digest = blake2b(digest_size=6)
-    for name in names:
-        data = _data(name)
-        digest.update(b"%d %d " % (len(name.name.encode(errors="surrogateescape")), len(data)))
-        digest.update(name.name.encode(errors="surrogateescape") + data)
-        report = Report(str(name))
-        found, attached = document.read(tree.parse(data, report), report)
-        policies += found
-        attachments += attached
+    for file in files:
+        report = Report(str(file))
+        if (data := _data(file, report)) is not None:
+            _digest(digest, file, data)
+            found, attached = document.read(tree.parse(data, report), report)
+            policies += found
+            attachments += attached
         findings += report.findings
-    findings += _repeated(policies)
     loaded = ordered(policies, digest.hexdigest())
-    findings += lint.findings_of(loaded)
+    findings += [*_repeated(policies), *lint.findings_of(loaded)]
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise PolicyErrors(findings)
-    return LoadedPolicies(loaded, tuple(attachments), tuple(sorted(findings)), tuple(map(str, names)))
+    return LoadedPolicies(loaded, tuple(attachments), tuple(sorted(findings)), tuple(map(str, files)))
 
 
 def _files(folder: Path) -> list[Path]:
+    """The policy files in order of their names; a link that leads nowhere is one too, so that it is not overlooked."""
+    report = Report(str(folder))
     try:
         if folder.is_file():
             return [folder]
-        entries = sorted(folder.iterdir())
+        files = sorted(one for one in folder.iterdir() if _is_policy(one.name) and (one.is_file() or one.is_symlink()))
     except (OSError, ValueError) as error:
-        raise _unreadable(folder, error) from None
-    names = [one for one in entries if one.suffix in SUFFIXES and not one.name.endswith(TEST_SUFFIX) and one.is_file()]
-    if not names:
-        message = "no policy file (*.yaml, *.yml) in this folder; name the folder that holds them"
-        raise PolicyErrors([Finding(str(folder), 1, UNREADABLE, Severity.ERROR, message)])
-    return names
+        report.error(UNREADABLE, 1, _why(error))
+        raise PolicyErrors(report.findings) from None
+    if not files:
+        report.error(UNREADABLE, 1, "no policy file (*.yaml, *.yml) in this folder; name the folder that holds them")
+        raise PolicyErrors(report.findings)
+    return files
 
 
-def _data(file: Path) -> bytes:
+def _is_policy(name: str) -> bool:
+    return name.endswith(SUFFIXES) and not name.endswith(TEST_SUFFIX) and not name.startswith(".")
+
+
+def _data(file: Path, report: Report) -> bytes | None:
     try:
         with file.open("rb") as opened:
             return opened.read(tree.MAX_BYTES + 1)
     except OSError as error:
-        raise _unreadable(file, error) from None
+        report.error(UNREADABLE, 1, _why(error))
+        return None
 
 
-def _unreadable(path: Path, error: OSError | ValueError) -> PolicyErrors:
-    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return PolicyErrors([Finding(str(path), 1, UNREADABLE, Severity.ERROR, f"cannot be read: {why}")])
+def _why(error: OSError | ValueError) -> str:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return f"cannot be read: {reason}; name a path that can"
+
+
+def _digest(digest: blake2b, file: Path, data: bytes) -> None:
+    name = file.name.encode(errors="surrogateescape")
+    digest.update(b"%d %d %b%b" % (len(name), len(data), name, data))
 
 
 def _repeated(policies: Sequence[Policy]) -> list[Finding]:

@@ -195,6 +195,8 @@ class Settings(BaseSettings):
     def _fit_together(self) -> Self:
         if self.tls_key and not self.tls_cert:
             raise ValueError(f"{variable('tls_key')} needs {variable('tls_cert')}; write the certificate's file too")
+        if "*" in self._named_vhosts() and not self.has_management():
+            raise ValueError(f"{variable('vhosts')}=* needs {variable('management_url')}; write it, or name the vhosts")
         if self.journal == "required":
             raise ValueError(f"{variable('journal')}=required: this version keeps no journal; take the variable out")
         for name in ("amqp_url", "management_url", "api_token"):
@@ -216,10 +218,12 @@ class Settings(BaseSettings):
 
     def vhost_list(self) -> list[str]:
         """The vhosts to serve, each once; ["*"] means all."""
-        if self.vhosts is None:
-            return [self.broker_address().vhost]
-        named = dict.fromkeys(name.strip() for name in self.vhosts.split(",") if name.strip())
-        return ["*"] if "*" in named else list(named) or [self.broker_address().vhost]
+        named = self._named_vhosts()
+        return ["*"] if "*" in named else named or [self.broker_address().vhost]
+
+    def _named_vhosts(self) -> list[str]:
+        names = (self.vhosts or "").split(",")
+        return list(dict.fromkeys(name.strip() for name in names if name.strip()))
 
     def warnings(self) -> tuple[str, ...]:
         """What is set but has no effect: reserved variables, unknown ones, TLS without amqps."""

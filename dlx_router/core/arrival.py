@@ -6,6 +6,7 @@ Source: ARCHITECTURE ("Life of a letter", 1).
 
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import takewhile
 
 from dlx_router.core.history import Merged, continues, fold, merge, same_deaths, without_own
 from dlx_router.core.letter import Arrival, Death, First, History, Letter
@@ -29,6 +30,7 @@ class Facts:
     native: bool  # came by a death into an exchange of ours, not by a publish
     first: First | None  # x-first-death-* of the delivery
     now_ms: int
+    header: Callable[[str], str | None] = lambda _name: None  # a scalar header as text
 
 
 def read(facts: Facts, is_own: Callable[[str], bool], new_id: Callable[[str], str]) -> Letter:
@@ -74,7 +76,7 @@ def _new(
         exchange=facts.exchange, routing_key=facts.routing_key, history=deaths, first=first,
         failed_queue=failed, reason=deaths[0].reason if deaths else UNKNOWN, fresh=fresh, base_attempts=0,
         redrives=0, tries=0, first_death_ms=min(map(_time, deaths)) * 1000 if deaths else facts.now_ms,
-        last_death_ms=facts.now_ms, parent=None if copied is None else copied.id,
+        last_death_ms=facts.now_ms, parent=None if copied is None else copied.id, header=facts.header,
     )
 
 
@@ -128,17 +130,11 @@ def _known(facts: Facts, merged: Merged, record: Record, is_own: Callable[[str],
         tries=record.tries if not fresh else 0, state=record.state, cause=record.cause, due_ms=record.due_ms or 0,
         first_death_ms=record.first_death_ms, last_death_ms=facts.now_ms if fresh else record.last_death_ms,
         parent=record.parent, error=record.error, shadowed=dict(record.shadowed) if record.shadowed else None,
-        known_before=back, rejected_since=back and _rejected_since(fresh, record.deaths, failed),
+        known_before=back, rejected_since=back and _rejected_since(fresh, record.deaths, failed), header=facts.header,
     )
 
 
 def _rejected_since(fresh: History, before: History, failed: str) -> bool:
     """Whether anything was `rejected` since that queue's earlier death; RabbitMQ calls a cycle without one a loop."""
-    if any(death.reason == "rejected" for death in fresh):
-        return True
-    for death in before:
-        if death.queue == failed:
-            return False
-        if death.reason == "rejected":
-            return True
-    return False
+    since = takewhile(lambda death: death.queue != failed, before)
+    return any(death.reason == "rejected" for death in (*fresh, *since))

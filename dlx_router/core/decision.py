@@ -140,7 +140,15 @@ def _dead_letter(letter: Letter, policy: Effective, attempts: int) -> Decision:
         return Park(Cause.ROUTING_KEY_TOO_LONG, attempts, exchange)
     if letter.source == queue or (exchange == "" and letter.source in keys):
         return Park(Cause.LOOP, attempts, letter.source)
+    if exchange == "" and queue is None and not _allowed(policy, keys[0]):
+        return Park(Cause.FORBIDDEN, attempts, keys[0])
     return DeadLetter(exchange, keys, attempts, cause, queue, missing)
+
+
+def _allowed(policy: Effective, queue: str) -> bool:
+    """A template may let the message name the queue, but only among those that the policy allows."""
+    setting = policy.settings.get("allow-queues")
+    return setting is None or any(selector.fits(queue) for selector in setting.value)
 
 
 def final_keys(letter: Letter, policy: Effective, attempts: int) -> tuple[tuple[str, ...], int]:

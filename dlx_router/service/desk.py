@@ -139,6 +139,7 @@ class Desk:
             case Retry() | Hold():
                 self._waiting_copy(job, record, decision.due_ms, now_ms())
             case DeadLetter():
+                self._metrics.missing_headers += decision.missing_headers
                 self._place(job, publication.to_target(decision, letter, record, policy.aliases if policy else ()))
             case Park():
                 self._place(job, publication.to_parking(decision, letter, record, self._rules.names.parking))

@@ -72,6 +72,7 @@ def read(delivery: frames.Delivery, place: Place) -> tuple[Letter, Envelope]:
         routing_key=text(delivery.routing_key), deaths=deaths, record=own, belongs=belongs,
         native=place.arrival is Arrival.INBOX and (exchange == place.names.inbox or _retried(deaths, place.names)),
         first=_first_of(props.headers, found) if own is None else None, now_ms=int(time.time() * 1000),
+        header=lambda name: _header(props.headers, found, name),
     )
 
     def new_id(failed_queue: str) -> str:
@@ -79,6 +80,17 @@ def read(delivery: frames.Delivery, place: Place) -> tuple[Letter, Envelope]:
 
     letter = arrival.read(facts, place.names.is_own, new_id)
     return letter, Envelope(delivery, props, found, content, deaths, foreign, own)
+
+
+def _header(headers: bytes, found: dict[bytes, tuple[int, int, int]], name: str) -> str | None:
+    """A header as text for a template; None where it is missing or has a structure."""
+    at = found.get(name.encode())
+    if at is None or headers[at[1] : at[1] + 1] in (b"A", b"F", b"V", b"x"):
+        return None
+    value = table.decode_value(headers, at[1])
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return text(value) if isinstance(value, bytes) else str(value)
 
 
 def _retried(deaths: History, names: Names) -> bool:

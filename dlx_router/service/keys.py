@@ -1,7 +1,7 @@
 """Where the key comes from that signs records: a file that replicas share, or the state queue of a single router."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -14,7 +14,7 @@ from dlx_router.telemetry.readiness import Readiness
 MIN_KEY_BYTES = 16
 
 
-class KeyError_(Exception):  # noqa: N801, N818 - KeyError is Python's own
+class KeyFileError(Exception):
     """The key file cannot be used; says which and why, never its content."""
 
 
@@ -23,9 +23,9 @@ def from_file(path: Path) -> bytes:
     try:
         secret = path.read_bytes().strip()
     except OSError as error:
-        raise KeyError_(f"PROVENANCE_KEY_FILE {path}: {error.strerror}") from error
+        raise KeyFileError(f"PROVENANCE_KEY_FILE {path}: {error.strerror}") from error
     if len(secret) < MIN_KEY_BYTES:
-        raise KeyError_(f"PROVENANCE_KEY_FILE {path}: {len(secret)} bytes; at least {MIN_KEY_BYTES} are needed")
+        raise KeyFileError(f"PROVENANCE_KEY_FILE {path}: {len(secret)} bytes; at least {MIN_KEY_BYTES} are needed")
     return blake2b(secret, digest_size=32, person=b"dlx-router").digest()
 
 
@@ -37,13 +37,15 @@ class KeyKeeper:
         self._readiness = readiness
 
     @asynccontextmanager
-    async def key(self, topology: Topology, stopping: asyncio.Event) -> AsyncIterator[bytes | None]:
-        """The key, for as long as we may use it; None when told to stop while waiting as a standby."""
+    async def key(
+        self, topology: Topology, stopping: asyncio.Event, on_lost: Callable[[str], None]
+    ) -> AsyncIterator[bytes | None]:
+        """The key, until `on_lost(why)` is called; None when told to stop while waiting as a standby."""
         if self._path is not None:
             yield from_file(self._path)
             return
         reason = f"standby {topology.vhost}"
-        async with StateQueue(topology) as state:
+        async with StateQueue(topology, on_lost=lambda why: on_lost(str(why))) as state:
             self._readiness.set(
                 reason, f"vhost {topology.vhost!r}: another router holds the state queue, and without "
                 "PROVENANCE_KEY_FILE only one may consume; standing by",

@@ -122,6 +122,7 @@ class Session:
         for source in self._sources:
             self._readiness.set(f"source {self.vhost}/{source}", f"queue {source!r} in vhost {self.vhost!r}: subscribing")
             self.spawn(self._subscribe(inbox, source))
+        self.metrics.broker_connected[self.vhost] = 1
         self._readiness.clear(f"link {self.vhost}")
 
     async def _consume(self, lane: Lane, queue: str, arrival: Arrival, prefetch: int) -> None:

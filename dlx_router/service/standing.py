@@ -110,7 +110,8 @@ def _compiled(job: Job) -> Order | None:
 
 def write(job: Job, order: Order, place: Place, key: bytes, user: bytes) -> Callable[[bytes], bytes] | None:
     """Stamp → property section, as the long way would write it; None where the record might not fit its limit."""
-    delivery, props = job.delivery, job.props
+    delivery = job.delivery
+    props: properties.Properties = job.props
     letter_id = intake.identity(delivery, props, place.vhost, order.failed_queue)
     content = intake.content_of(delivery.body, props)
     now = int(time.time() * 1000)
@@ -128,7 +129,8 @@ def write(job: Job, order: Order, place: Place, key: bytes, user: bytes) -> Call
     priority = content.props.priority if order.keeps_priority else None
 
     def section(stamp: bytes) -> bytes:
-        return props.replaced(headers=added + stamp, delivery_mode=2, priority=priority, expiration=None, user_id=keep)
+        headers = added + stamp
+        return props.replaced(headers=headers, delivery_mode=2, priority=priority, expiration=None, user_id=keep)
 
     return section
 

@@ -9,10 +9,11 @@ from typing import Final
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.link import ChannelClosed, LinkError
 from dlx_router.broker.topology import Topology, TopologyError
+from dlx_router.config.settings import SettingsError
 from dlx_router.core.names import Names
 from dlx_router.service.desk import Desk, Rules
 from dlx_router.service.guard import Guard
-from dlx_router.service.keys import KeyKeeper
+from dlx_router.service.keys import KeyFileError, KeyKeeper
 from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
@@ -21,6 +22,7 @@ from dlx_router.telemetry.readiness import Readiness
 FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 15.0
 STEADY_S: Final = 30.0
+RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsError, KeyFileError, OSError, TimeoutError)
 # vhost → the hosts in order, the login, and TLS where it is used; asked at each connect, so that secrets are read anew.
 Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
 
@@ -52,7 +54,7 @@ class Attendant:
             started = time.monotonic()
             try:
                 await self._once()
-            except (LinkError, ChannelClosed, Trouble, TopologyError, OSError, TimeoutError) as error:
+            except RETRIED as error:
                 self._failed(error, started)
                 await self._pause()
 
@@ -68,7 +70,7 @@ class Attendant:
         try:
             await topology.connect()
             await topology.ensure_core()
-            async with self._keys.key(topology, self._stopping) as key:
+            async with self._keys.key(topology, self._stopping, self._key_lost) as key:
                 if key is None:
                     return
                 await self._guard.check(self.vhost)
@@ -77,17 +79,20 @@ class Attendant:
                     limits=self._limits, topology=topology, metrics=self._metrics, readiness=self._readiness,
                     sources=self._sources,
                 )
-                self._metrics.broker_connected[self.vhost] = 1
                 async with asyncio.TaskGroup() as group:
                     watching = group.create_task(self._guard.watch(self.vhost, self._session.trouble))
                     await self._session.run()
                     watching.cancel()
-        except* (LinkError, ChannelClosed, Trouble, TopologyError, OSError, TimeoutError) as errors:
+        except* RETRIED as errors:
             raise _leaf(errors) from None
         finally:
             self._session = None
             self._metrics.broker_connected[self.vhost] = 0
             await topology.close()
+
+    def _key_lost(self, why: str) -> None:
+        if self._session is not None:
+            self._session.trouble(f"the state queue is lost: {why}")
 
     def _failed(self, error: Exception, started: float) -> None:
         self._failures = 1 if time.monotonic() - started > STEADY_S else self._failures + 1

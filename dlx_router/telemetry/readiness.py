@@ -1,4 +1,6 @@
-"""Readiness: every part that cannot work says why; the router is ready when nobody objects."""
+"""Readiness: every part that cannot work says why, without credentials; the router is ready when nobody objects."""
+
+from dlx_router.telemetry.logs import redacted
 
 
 class Readiness:
@@ -10,7 +12,7 @@ class Readiness:
 
     def set(self, key: str, text: str) -> None:
         """Object to being ready."""
-        self._reasons[key] = text
+        self._reasons[key] = redacted(text)
 
     def clear(self, key: str) -> None:
         """Take the objection back."""
@@ -18,7 +20,7 @@ class Readiness:
 
     def note(self, key: str, text: str) -> None:
         """Something to know that is no objection."""
-        self._notes[key] = text
+        self._notes[key] = redacted(text)
 
     def drop_note(self, key: str) -> None:
         """Take the note back."""

@@ -1,4 +1,5 @@
 """Every way to write a policy wrongly, and what is said about it: code, line, and the words that help."""
+# ruff: noqa: E501 - a row of a table is read as one line
 
 from pathlib import Path
 
@@ -181,6 +182,13 @@ def test_all_errors_of_all_files_are_shown_at_once_in_order(tmp_path: Path) -> N
     assert "a.yaml:3: error DLX006: " in str(raised.value)
 
 
+def test_every_bad_overlay_is_told(tmp_path: Path) -> None:
+    found = findings(
+        tmp_path, HEAD + "      on:\n        boredom: {}\n        expired: {discard: x}\n        age: {}\n"
+    )
+    assert [(code, line) for code, line, _ in found] == [("DLX007", 7), ("DLX007", 8), ("DLX007", 9)]
+
+
 def test_every_bad_item_of_a_list_is_told(tmp_path: Path) -> None:
     found = findings(tmp_path, HEAD + "      retry-on:\n        - timeout\n        - rejected\n        - later\n")
     assert [(code, line) for code, line, _ in found] == [("DLX007", 7), ("DLX007", 9)]
@@ -199,3 +207,10 @@ def test_a_folder_without_policy_files_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("version: 1")
     with pytest.raises(PolicyErrors, match="no policy file"):
         load_policies(tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_told_beside_the_errors_of_others(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").symlink_to(tmp_path / "nowhere")
+    (tmp_path / ".b.yaml").write_text("hidden")
+    (tmp_path / "folder.yaml").mkdir()
+    assert [one[0] for one in findings(tmp_path, "version: 2")] == ["DLX001", "DLX010"]

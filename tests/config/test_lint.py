@@ -1,4 +1,5 @@
 """Findings about policies that are right one by one: what they mean together."""
+# ruff: noqa: E501 - a row of a table is read as one line
 
 from pathlib import Path
 
@@ -27,8 +28,7 @@ SETS = [
     ("a key whose exchange another policy writes",
      "- {name: a, match: '#', definition: {dead-letter-exchange: x}}\n- {name: b, match: b, definition: {dead-letter-routing-key: x}}", []),
     ("a rewrite beside a key",
-     "- {name: a, match: '#', definition: {dead-letter-exchange: x, dead-letter-routing-key: y, "
-     "dead-letter-routing-key-rewrite: [{match: a, replace: b}]}}", [("DLX103", 3, "keep one of them")]),
+     "- {name: a, match: '#', definition: {dead-letter-exchange: x, dead-letter-routing-key: y, dead-letter-routing-key-rewrite: [{match: a, replace: b}]}}", [("DLX103", 3, "keep one of them")]),
     ("the default exchange whose key another policy writes",
      "- {name: a, match: '#', definition: {dead-letter-routing-key: x}}\n- {name: b, match: b.#, definition: {dead-letter-exchange: ''}}",
      []),
@@ -62,8 +62,7 @@ SETS = [
     ("words that cannot meet",
      "- {name: a, match: a.*, definition: {max-redrives: 1}}\n- {name: b, match: b.*, definition: {max-redrives: 2}}", []),
     ("overlays that disagree",
-     "- {name: a, queue: q, definition: {on: {expired: {discard: true}}}}\n"
-     "- {name: b, queue: q, definition: {on: {expired: {discard: false}}}}", [("DLX101", 4, "discard")]),
+     "- {name: a, queue: q, definition: {on: {expired: {discard: true}}}}\n- {name: b, queue: q, definition: {on: {expired: {discard: false}}}}", [("DLX101", 4, "discard")]),
     ("one of a tie that cuts the chain", "- {name: a, queue: q}\n- {name: b, queue: q, inherit: false}", [("DLX101", 4, "inherit")]),
     ("equal patterns",
      "- {name: a, pattern: q, definition: {max-redrives: 1}}\n- {name: b, pattern: q, definition: {max-redrives: 2}}",

@@ -1,6 +1,6 @@
 """Tiny models of how brokers write x-death, and of a letter's way between them and the router.
 
-Source: rabbit_dead_letter.erl v3.10.8 (`group_by_queue_and_reason` reverses the tail) and mc.erl v4.0.9 (`record_death`).
+Source: rabbit_dead_letter.erl v3.10.8 (`group_by_queue_and_reason` reverses the tail); mc.erl v4.0.9 (`record_death`).
 """
 
 from dataclasses import dataclass, field, replace
@@ -78,8 +78,14 @@ class World:
         shown = self.message.x_death
         own = any(death.exchange.startswith("dlx-router.") for death in shown)
         return arrived(
-            shown, self.record, belongs=self.record is not None, arrival=arrival, exchange=self.message.exchange,
-            routing_key=self.message.keys[0], native=self.message.exchange == INBOX or own, now_ms=self.clock_s * 1000,
+            shown,
+            self.record,
+            belongs=self.record is not None,
+            arrival=arrival,
+            exchange=self.message.exchange,
+            routing_key=self.message.keys[0],
+            native=self.message.exchange == INBOX or own,
+            now_ms=self.clock_s * 1000,
         )
 
     def publish(self, letter: Letter, decision: Decision, exchange: str = RETURN) -> None:

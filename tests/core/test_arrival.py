@@ -1,4 +1,5 @@
 """Arrival: from what the broker shows and what we remember to a letter: attempts, redrives, loops, first origin."""
+# ruff: noqa: FBT001 - tables and laws pass flags
 
 from collections.abc import Callable
 
@@ -34,37 +35,47 @@ def attempts(deaths: History, remembered: Record | None = None, **fields: object
     return attempts_of(arrived(deaths, remembered, **fields), EVERYTHING)
 
 
-@pytest.mark.parametrize(("deaths", "remembered", "expected"), [
-    pytest.param((death(),), None, 1, id="fresh letter"),
-    pytest.param((death(times=4),), None, 4, id="without a record at the broker's count"),
-    pytest.param((death(reason="expired"),), None, 0, id="a reason that is not in retry-on"),
-    pytest.param((death(reason="expired"), death(times=2)), None, 2, id="only the reasons in retry-on"),
-    pytest.param((death(reason="delivery_limit"),), None, 1, id="delivery_limit counts one"),
-    pytest.param((death(), death("other", times=3)), None, 1, id="only the failed queue"),
-    pytest.param((TWICE,), record(), 2, id="after a retry, 3.10"),
-    pytest.param((AGAIN,), record(), 2, id="after a retry, 4.x"),
-    pytest.param((death(),), record(), 2, id="after a retry, 4.x, the same second"),
-    pytest.param((TWICE,), record(state="dead", attempts=10), 1, id="redriven, 3.10"),
-    pytest.param((AGAIN,), record(state="dead", attempts=10), 1, id="redriven, 4.x"),
-    pytest.param((AGAIN,), record(state="parked", attempts=3), 1, id="redriven from parking"),
-    pytest.param((death("next", time_s=5), death()), record(attempts=7), 1, id="dead elsewhere, 3.10"),
-    pytest.param((death("next"),), record(attempts=7), 1, id="dead elsewhere, 4.x"),
-    pytest.param((AGAIN,), record(failed_queue="next", deaths=(death("next"), death())), 1, id="back after elsewhere"),
-    pytest.param((death(reason="delivery_limit"), death()), record(), 2, id="delivery_limit after a retry, 3.10"),
-    pytest.param((death(reason="expired"), death()), record(attempts=1), 1, id="expired after a retry uses no attempt"),
-])
+@pytest.mark.parametrize(
+    ("deaths", "remembered", "expected"),
+    [
+        pytest.param((death(),), None, 1, id="fresh letter"),
+        pytest.param((death(times=4),), None, 4, id="without a record at the broker's count"),
+        pytest.param((death(reason="expired"),), None, 0, id="a reason that is not in retry-on"),
+        pytest.param((death(reason="expired"), death(times=2)), None, 2, id="only the reasons in retry-on"),
+        pytest.param((death(reason="delivery_limit"),), None, 1, id="delivery_limit counts one"),
+        pytest.param((death(), death("other", times=3)), None, 1, id="only the failed queue"),
+        pytest.param((TWICE,), record(), 2, id="after a retry, 3.10"),
+        pytest.param((AGAIN,), record(), 2, id="after a retry, 4.x"),
+        pytest.param((death(),), record(), 2, id="after a retry, 4.x, the same second"),
+        pytest.param((TWICE,), record(state="dead", attempts=10), 1, id="redriven, 3.10"),
+        pytest.param((AGAIN,), record(state="dead", attempts=10), 1, id="redriven, 4.x"),
+        pytest.param((AGAIN,), record(state="parked", attempts=3), 1, id="redriven from parking"),
+        pytest.param((death("next", time_s=5), death()), record(attempts=7), 1, id="dead elsewhere, 3.10"),
+        pytest.param((death("next"),), record(attempts=7), 1, id="dead elsewhere, 4.x"),
+        pytest.param(
+            (AGAIN,), record(failed_queue="next", deaths=(death("next"), death())), 1, id="back after elsewhere"
+        ),
+        pytest.param((death(reason="delivery_limit"), death()), record(), 2, id="delivery_limit after a retry, 3.10"),
+        pytest.param(
+            (death(reason="expired"), death()), record(attempts=1), 1, id="expired after a retry uses no attempt"
+        ),
+    ],
+)
 def test_attempts_are_failures_since_the_letter_last_came_other_than_by_our_retry(
     deaths: History, remembered: Record | None, expected: int
 ) -> None:
     assert attempts(deaths, remembered) == expected
 
 
-@pytest.mark.parametrize(("deaths", "expected"), [
-    pytest.param((death(times=4),), 1, id="3.10 continues the copied x-death"),
-    pytest.param((AGAIN,), 1, id="4.x begins anew"),
-    pytest.param((death("next"), death(times=3)), 1, id="dead at another queue, 3.10"),
-    pytest.param((death(times=5),), 2, id="twice since"),
-])
+@pytest.mark.parametrize(
+    ("deaths", "expected"),
+    [
+        pytest.param((death(times=4),), 1, id="3.10 continues the copied x-death"),
+        pytest.param((AGAIN,), 1, id="4.x begins anew"),
+        pytest.param((death("next"), death(times=3)), 1, id="dead at another queue, 3.10"),
+        pytest.param((death(times=5),), 2, id="twice since"),
+    ],
+)
 def test_a_copied_record_lends_its_count_to_nobody(deaths: History, expected: int) -> None:
     letter = arrived(deaths, record(deaths=(death(times=3),), attempts=3), belongs=False)
     assert attempts_of(letter, EVERYTHING) == expected
@@ -107,27 +118,36 @@ DEAD = record(state="dead", attempts=1, cause="attempts_spent")
 EXPIRED = death(reason="expired", time_s=NOW // 1000 + 9)
 
 
-@pytest.mark.parametrize(("deaths", "remembered", "cause"), [
-    pytest.param((death(), death("b")), record(deaths=(death(), death("b"))), "loop", id="back without a new death"),
-    pytest.param((), record(), "loop", id="back with nothing but the record"),
-    pytest.param((), record(state="parked"), "loop", id="parked, published to the inbox by hand"),
-    pytest.param((AGAIN,), DEAD, "attempts_spent", id="redriven by hand, rejected"),
-    pytest.param((EXPIRED,), DEAD, "cycle", id="expired again without a rejection since"),
-    pytest.param((EXPIRED, death("b", "expired")), DEAD, "cycle", id="a cycle of expiry through another queue"),
-    pytest.param((EXPIRED, death("b")), DEAD, "never_retry", id="rejected elsewhere since: no cycle"),
-    pytest.param(
-        (EXPIRED,), record(state="dead", failed_queue="b", deaths=(death("b"), death())), "never_retry",
-        id="rejected since that queue's earlier death",
-    ),
-    pytest.param(
-        (EXPIRED,), record(state="dead", failed_queue="b", deaths=(death("b", "expired"), death("work", "expired"))), "cycle",
-        id="two queues that expire into each other",
-    ),
-    pytest.param((AGAIN,), record(state="dead", redrives=1), "redrive_exhausted", id="redriven twice of two"),
-    pytest.param((AGAIN,), record(state="dead", redrives=9), "redrive_exhausted", id="redriven too often"),
-    pytest.param((death("chain"), ), DEAD, "attempts_spent", id="a chain: dead where it never was"),
-    pytest.param((death("chain", "expired"),), DEAD, "never_retry", id="a chain by expiry"),
-])
+@pytest.mark.parametrize(
+    ("deaths", "remembered", "cause"),
+    [
+        pytest.param(
+            (death(), death("b")), record(deaths=(death(), death("b"))), "loop", id="back without a new death"
+        ),
+        pytest.param((), record(), "loop", id="back with nothing but the record"),
+        pytest.param((), record(state="parked"), "loop", id="parked, published to the inbox by hand"),
+        pytest.param((AGAIN,), DEAD, "attempts_spent", id="redriven by hand, rejected"),
+        pytest.param((EXPIRED,), DEAD, "cycle", id="expired again without a rejection since"),
+        pytest.param((EXPIRED, death("b", "expired")), DEAD, "cycle", id="a cycle of expiry through another queue"),
+        pytest.param((EXPIRED, death("b")), DEAD, "never_retry", id="rejected elsewhere since: no cycle"),
+        pytest.param(
+            (EXPIRED,),
+            record(state="dead", failed_queue="b", deaths=(death("b"), death())),
+            "never_retry",
+            id="rejected since that queue's earlier death",
+        ),
+        pytest.param(
+            (EXPIRED,),
+            record(state="dead", failed_queue="b", deaths=(death("b", "expired"), death("work", "expired"))),
+            "cycle",
+            id="two queues that expire into each other",
+        ),
+        pytest.param((AGAIN,), record(state="dead", redrives=1), "redrive_exhausted", id="redriven twice of two"),
+        pytest.param((AGAIN,), record(state="dead", redrives=9), "redrive_exhausted", id="redriven too often"),
+        pytest.param((death("chain"),), DEAD, "attempts_spent", id="a chain: dead where it never was"),
+        pytest.param((death("chain", "expired"),), DEAD, "never_retry", id="a chain by expiry"),
+    ],
+)
 def test_what_comes_back_is_told_apart(deaths: History, remembered: Record, cause: str) -> None:
     assert judged(deaths, remembered).cause == cause
 
@@ -146,7 +166,10 @@ def test_redrives_without_limit_are_never_exhausted() -> None:
 
 
 def test_a_first_death_is_no_exhausted_redrive_even_where_none_is_allowed() -> None:
-    assert decide(arrived((death(),)), effective(max_delivery_attempts=1, max_redrives=0), NOW, 0.0).cause == "attempts_spent"
+    assert (
+        decide(arrived((death(),)), effective(max_delivery_attempts=1, max_redrives=0), NOW, 0.0).cause
+        == "attempts_spent"
+    )
 
 
 def test_a_letter_that_never_died_is_of_unknown_origin_and_nothing_is_invented() -> None:
@@ -163,8 +186,15 @@ def test_a_letter_that_waits_in_our_queues_only_is_of_unknown_origin() -> None:
 
 
 def test_what_the_record_knows_is_carried() -> None:
-    kept = record(tries=3, state="held", cause="target_refused", due_ms=NOW + 5, parent="cd" * 16,
-                  error={"type": "E"}, shadowed={"a": "b"})
+    kept = record(
+        tries=3,
+        state="held",
+        cause="target_refused",
+        due_ms=NOW + 5,
+        parent="cd" * 16,
+        error={"type": "E"},
+        shadowed={"a": "b"},
+    )
     letter = arrived((), kept, arrival=Arrival.RELEASE)
     assert (letter.tries, letter.state, letter.cause, letter.due_ms) == (3, "held", "target_refused", NOW + 5)
     assert (letter.parent, letter.error, letter.shadowed) == ("cd" * 16, {"type": "E"}, {"a": "b"})
@@ -193,14 +223,28 @@ def test_the_newest_exchange_of_the_queue_is_the_one_by_which_it_came() -> None:
 SAID = First("work", "shop", (), "rejected")
 
 
-@pytest.mark.parametrize(("deaths", "said", "first"), [
-    pytest.param((death(),), SAID, ("work", "shop", "rejected"), id="as the broker says"),
-    pytest.param((death("b", time_s=9), death()), SAID, ("work", "shop", "rejected"), id="though another time is earlier"),
-    pytest.param((death("b", time_s=9), death(time_s=5)), None, ("work", "shop", "rejected"), id="else the earliest"),
-    pytest.param((death("b", time_s=5), death(time_s=5)), None, ("work", "shop", "rejected"), id="among equals the oldest"),
-    pytest.param((death("b"),), SAID, ("b", "shop", "rejected"), id="not about a death that nobody knows"),
-    pytest.param((death(),), SAID._replace(exchange="dlx-router.return"), ("work", "shop", "rejected"), id="never an own exchange"),
-])
+@pytest.mark.parametrize(
+    ("deaths", "said", "first"),
+    [
+        pytest.param((death(),), SAID, ("work", "shop", "rejected"), id="as the broker says"),
+        pytest.param(
+            (death("b", time_s=9), death()), SAID, ("work", "shop", "rejected"), id="though another time is earlier"
+        ),
+        pytest.param(
+            (death("b", time_s=9), death(time_s=5)), None, ("work", "shop", "rejected"), id="else the earliest"
+        ),
+        pytest.param(
+            (death("b", time_s=5), death(time_s=5)), None, ("work", "shop", "rejected"), id="among equals the oldest"
+        ),
+        pytest.param((death("b"),), SAID, ("b", "shop", "rejected"), id="not about a death that nobody knows"),
+        pytest.param(
+            (death(),),
+            SAID._replace(exchange="dlx-router.return"),
+            ("work", "shop", "rejected"),
+            id="never an own exchange",
+        ),
+    ],
+)
 def test_the_first_origin(deaths: History, said: First | None, first: tuple[str, str, str]) -> None:
     found = arrived(deaths, first=said).first
     assert found is not None
@@ -221,21 +265,44 @@ def test_the_first_death_is_timed_by_the_broker() -> None:
 
 clean = histories.map(lambda all_: tuple(one._replace(exchange="x") for one in all_ if not is_own(one.queue)))
 remembered_states = st.builds(  # we never write our own names
-    record, state=st.sampled_from(["retrying", "dead", "parked", "held"]), deaths=clean, attempts=st.integers(0, 99),
-    failed_queue=st.sampled_from(["work", "other", "é"]), redrives=st.integers(0, 9), cut=st.booleans(),
+    record,
+    state=st.sampled_from(["retrying", "dead", "parked", "held"]),
+    deaths=clean,
+    attempts=st.integers(0, 99),
+    failed_queue=st.sampled_from(["work", "other", "é"]),
+    redrives=st.integers(0, 9),
+    cut=st.booleans(),
     first=st.none() | firsts,
 )
 
 
 @law
 @given(
-    histories, st.none() | remembered_states, st.booleans(), st.booleans(), st.sampled_from(Arrival), st.none() | firsts, amqp_text,
+    histories,
+    st.none() | remembered_states,
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(Arrival),
+    st.none() | firsts,
+    amqp_text,
 )
-def test_reading_is_total_and_keeps_the_count_of_everything_it_knew(
-    shown: History, remembered: Record | None, belongs: bool, native: bool, arrival: Arrival, said: First | None, source: str
+def test_reading_is_total_and_keeps_the_count_of_everything_it_knew(  # noqa: PLR0917 - a law over all that a delivery may say
+    shown: History,
+    remembered: Record | None,
+    belongs: bool,
+    native: bool,
+    arrival: Arrival,
+    said: First | None,
+    source: str,
 ) -> None:
     letter = arrived(
-        shown, remembered, belongs=belongs and remembered is not None, native=native, arrival=arrival, first=said, source=source
+        shown,
+        remembered,
+        belongs=belongs and remembered is not None,
+        native=native,
+        arrival=arrival,
+        first=said,
+        source=source,
     )
     keys = [one.key for one in letter.history]
     assert len(keys) == len(set(keys))
@@ -260,7 +327,15 @@ def test_an_id_is_asked_for_only_for_a_new_letter() -> None:
 
 # The id
 
-PARTS: tuple[str, str, bytes, bytes, bytes, bytes, bytes] = ("/", "work", b"shop", b"key", b"props", b"headers", b"body")
+PARTS: tuple[str, str, bytes, bytes, bytes, bytes, bytes] = (
+    "/",
+    "work",
+    b"shop",
+    b"key",
+    b"props",
+    b"headers",
+    b"body",
+)
 
 
 def test_the_id_is_32_hex_digits_and_the_same_after_a_crash() -> None:
@@ -275,11 +350,14 @@ def test_every_part_makes_another_id(at: int) -> None:
     assert letter_id(*other) != letter_id(*PARTS)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("move", [
-    lambda p: (*p[:2], p[2] + p[3][:1], p[3][1:], *p[4:]),
-    lambda p: (*p[:4], b"prop", b"sheaders", p[6]),
-    lambda p: ("/w", "ork", *p[2:]),
-])
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda p: (*p[:2], p[2] + p[3][:1], p[3][1:], *p[4:]),
+        lambda p: (*p[:4], b"prop", b"sheaders", p[6]),
+        lambda p: ("/w", "ork", *p[2:]),
+    ],
+)
 def test_no_bytes_may_move_from_one_part_to_the_next(move: Callable[[tuple[object, ...]], tuple[object, ...]]) -> None:
     assert letter_id(*move(PARTS)) != letter_id(*PARTS)  # type: ignore[arg-type]
 

@@ -1,4 +1,5 @@
 """The merge law: after n deaths at a queue its count is n and the newest is first, on every version and every mix."""
+# ruff: noqa: FBT001 - tables and laws pass flags
 
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ from dlx_router.core.letter import Arrival, Death, History
 from dlx_router.core.record import decode, encode
 from dlx_router.core.words import Cause
 from tests.core.core_brokers import INBOX, RETURN, Version, World
-from tests.core.core_samples import KEY, arrived, death, histories, is_own, law, record
+from tests.core.core_samples import KEY, arrived, death, hard_law, histories, is_own, law, record
 
 a, b, c = death("a", time_s=10), death("b", time_s=20), death("c", time_s=30)
 
@@ -21,24 +22,37 @@ def times(one: Death, count: int) -> Death:
     return one._replace(times=count)
 
 
-@pytest.mark.parametrize(("broker", "known", "native", "merged", "fresh"), [
-    pytest.param((), (), True, (), (), id="nothing at all"),
-    pytest.param((a,), (), True, (a,), (a,), id="no record: the broker's word"),
-    pytest.param((), (a,), True, (a,), (), id="4.x after a wait: the record's word"),
-    pytest.param((a,), (a,), False, (a,), (), id="equal, published: no death"),
-    pytest.param((a,), (a,), True, (times(a, 2),), (a,), id="equal, single, native: one more"),
-    pytest.param((b, a), (b, a), True, (b, a), (), id="equal, several: no death though native"),
-    pytest.param((a, b), (b, a), False, (b, a), (), id="equal in another order: the record's order"),
-    pytest.param((times(a, 2),), (a,), True, (times(a, 2),), (a,), id="3.10 counts on"),
-    pytest.param((b, a), (a,), True, (b, a), (b,), id="3.10 prepends"),
-    pytest.param((c, a, b), (b, a), True, (c, b, a), (c,), id="3.10 reverses the tail"),
-    pytest.param((times(a, 3), b), (b, a), True, (times(a, 3), b), (times(a, 2),), id="3.10 twice at a known place"),
-    pytest.param((a._replace(time_s=40),), (times(a, 2),), True, (times(a, 3),), (a._replace(time_s=40),), id="4.x anew"),
-    pytest.param((a,), (times(a, 2),), True, (times(a, 3),), (a,), id="4.x anew in the second of the first death"),
-    pytest.param((b,), (a,), True, (b, a), (b,), id="4.x anew elsewhere"),
-    pytest.param((c, b._replace(time_s=40)), (b, a), True, (c, times(b, 2), a), (c, b._replace(time_s=40)),
-                 id="4.x anew, two deaths"),
-])
+@pytest.mark.parametrize(
+    ("broker", "known", "native", "merged", "fresh"),
+    [
+        pytest.param((), (), True, (), (), id="nothing at all"),
+        pytest.param((a,), (), True, (a,), (a,), id="no record: the broker's word"),
+        pytest.param((), (a,), True, (a,), (), id="4.x after a wait: the record's word"),
+        pytest.param((a,), (a,), False, (a,), (), id="equal, published: no death"),
+        pytest.param((a,), (a,), True, (times(a, 2),), (a,), id="equal, single, native: one more"),
+        pytest.param((b, a), (b, a), True, (b, a), (), id="equal, several: no death though native"),
+        pytest.param((a, b), (b, a), False, (b, a), (), id="equal in another order: the record's order"),
+        pytest.param((times(a, 2),), (a,), True, (times(a, 2),), (a,), id="3.10 counts on"),
+        pytest.param((b, a), (a,), True, (b, a), (b,), id="3.10 prepends"),
+        pytest.param((c, a, b), (b, a), True, (c, b, a), (c,), id="3.10 reverses the tail"),
+        pytest.param(
+            (times(a, 3), b), (b, a), True, (times(a, 3), b), (times(a, 2),), id="3.10 twice at a known place"
+        ),
+        pytest.param(
+            (a._replace(time_s=40),), (times(a, 2),), True, (times(a, 3),), (a._replace(time_s=40),), id="4.x anew"
+        ),
+        pytest.param((a,), (times(a, 2),), True, (times(a, 3),), (a,), id="4.x anew in the second of the first death"),
+        pytest.param((b,), (a,), True, (b, a), (b,), id="4.x anew elsewhere"),
+        pytest.param(
+            (c, b._replace(time_s=40)),
+            (b, a),
+            True,
+            (c, times(b, 2), a),
+            (c, b._replace(time_s=40)),
+            id="4.x anew, two deaths",
+        ),
+    ],
+)
 def test_the_broker_and_the_record_together_tell_every_death_once(
     broker: History, known: History, native: bool, merged: History, fresh: History
 ) -> None:
@@ -102,10 +116,14 @@ def stretches(versions: tuple[Version, ...], most: int) -> st.SearchStrategy[lis
     one = st.tuples(st.sampled_from(QUEUES), st.sampled_from(REASONS), st.integers(1, 3))
     return st.lists(
         st.builds(
-            Stretch, st.sampled_from(versions), st.integers(0, 2), st.booleans(),
+            Stretch,
+            st.sampled_from(versions),
+            st.integers(0, 2),
+            st.booleans(),
             st.lists(one, min_size=1, max_size=most).map(tuple),
         ),
-        min_size=1, max_size=6,
+        min_size=1,
+        max_size=6,
     )
 
 
@@ -133,25 +151,27 @@ def live(life: list[Stretch], *, exact_order: bool) -> None:
         world.publish(letter, Retry(0, 0, 1))
 
 
-@law
+@hard_law
 @given(stretches(("3.10", "4"), most=1))
 def test_after_n_deaths_the_count_is_n_and_the_newest_is_first_on_any_mix_of_versions(life: list[Stretch]) -> None:
     live(life, exact_order=True)
 
 
-@law
+@hard_law
 @given(stretches(("4",), most=3))
 def test_a_4_x_broker_may_go_on_natively_between_two_visits(life: list[Stretch]) -> None:
     live(life, exact_order=True)
 
 
-@law
+@hard_law
 @given(stretches(("3.10", "4"), most=3))
 def test_when_3_10_goes_on_natively_the_counts_and_the_newest_are_right_whatever_the_tail(life: list[Stretch]) -> None:
     live(life, exact_order=False)
 
 
-@pytest.mark.parametrize("versions", [("3.10",) * 5, ("4",) * 5, ("3.10", "4", "3.10", "4", "4"), ("4", "3.10", "3.10", "4", "3.10")])
+@pytest.mark.parametrize(
+    "versions", [("3.10",) * 5, ("4",) * 5, ("3.10", "4", "3.10", "4", "4"), ("4", "3.10", "3.10", "4", "3.10")]
+)
 def test_five_rejections_within_one_second_are_five(versions: tuple[Version, ...]) -> None:
     world = World()
     for count, version in enumerate(versions, 1):

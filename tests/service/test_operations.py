@@ -139,7 +139,7 @@ class _disk_alarm(_memory_alarm):  # noqa: N801 - reads as a sentence
     """Over as soon as the block ends."""
 
     def __enter__(self) -> Callable[[], object]:
-        return lambda: self._node.rabbitmqctl("set_disk_free_limit", "9000TB")
+        return lambda: self._node.rabbitmqctl("set_disk_free_limit", "9000GB")
 
     def __exit__(self, *_: object) -> None:
         self._node.rabbitmqctl("set_disk_free_limit", "64MB")

@@ -1,0 +1,128 @@
+"""What probes and Prometheus get, and that nobody can hold the port."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+import brokers
+from dlx_router.admin import server as admin
+from dlx_router.admin.server import AdminError, AdminServer
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.telemetry.readiness import Readiness
+
+
+@pytest.fixture
+def readiness() -> Readiness:
+    one = Readiness()
+    one.clear("start")
+    return one
+
+
+@pytest.fixture
+async def server(readiness: Readiness) -> AsyncIterator[AdminServer]:
+    one = AdminServer("127.0.0.1", 0, Metrics(), readiness)
+    await one.start()
+    yield one
+    await one.stop()
+
+
+@pytest.fixture
+async def http(server: AdminServer) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as client:
+        yield client
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    """The other side hung up without a word."""
+    try:
+        return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
+async def closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+async def test_alive_is_alive_even_when_not_ready(http: httpx.AsyncClient, readiness: Readiness) -> None:
+    readiness.set("link", "no broker")
+    assert (await http.get("/livez")).status_code == 200
+
+
+async def test_ready_says_so(http: httpx.AsyncClient, readiness: Readiness) -> None:
+    readiness.note("api", "own queues: policies not verified")
+    answer = await http.get("/readyz")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+    assert answer.json() == {"ready": True, "reasons": [], "notes": ["own queues: policies not verified"]}
+
+
+async def test_not_ready_says_why(http: httpx.AsyncClient, readiness: Readiness) -> None:
+    readiness.set("link", "vhost '/': no broker")
+    readiness.set("own", "a policy is harmful")
+    answer = await http.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["reasons"] == ["vhost '/': no broker", "a policy is harmful"]
+
+
+async def test_metrics_are_in_prometheus_text_format(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert "# TYPE dlx_router_decisions_total counter" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
+async def test_head_is_get_without_the_body(http: httpx.AsyncClient, path: str) -> None:
+    answer = await http.head(path)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert int(answer.headers["content-length"]) > 0
+
+
+async def test_other_methods_and_paths_are_refused(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/")).status_code == 404
+    assert (await http.post("/nowhere", content=b"x" * 100_000)).status_code == 404
+    refused = await http.post("/readyz", json={})
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+
+
+async def test_a_request_that_never_ends_is_cut(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "DEADLINE_S", 0.2)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+    await writer.drain()
+    async with asyncio.timeout(5):
+        assert await ended(reader)
+    await closed(writer)
+
+
+async def test_a_head_without_end_is_refused(server: AdminServer) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"GET /livez HTTP/1.1\r\nX: " + b"y" * 50_000)
+    async with asyncio.timeout(5):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+    await closed(writer)
+
+
+async def test_many_ask_at_once(http: httpx.AsyncClient) -> None:
+    answers = await asyncio.gather(*(http.get("/readyz") for _ in range(50)))
+    assert {answer.status_code for answer in answers} == {200}
+
+
+async def test_a_port_that_is_taken_is_an_error_that_says_what_to_do(server: AdminServer) -> None:
+    second = AdminServer("127.0.0.1", server.port, Metrics(), Readiness())
+    with pytest.raises(AdminError, match=rf"127\.0\.0\.1:{server.port}.*in use.*DLX_ROUTER_HTTP_PORT"):
+        await second.start()
+    await second.stop()
+
+
+async def test_nobody_answers_after_stop_and_stop_can_be_repeated() -> None:
+    one = AdminServer("127.0.0.1", brokers.free_port(), Metrics(), Readiness())
+    await one.start()
+    await one.stop()
+    await one.stop()
+    with pytest.raises(OSError):
+        await asyncio.open_connection("127.0.0.1", one.port)

@@ -1,0 +1,226 @@
+"""What the router owns is there before it is used, and nothing that exists is changed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+import brokers
+from dlx_router.broker.address import Host, Login
+from dlx_router.broker.topology import (
+    Forbidden,
+    QueueExclusive,
+    QueueMissing,
+    Topology,
+    TopologyError,
+    TopologyMissing,
+)
+from dlx_router.core.names import Names, return_key
+from tests.broker.scene import NAMES, arguments, bindings, topology, user
+from tests.support.client import Client
+from tests.support.eventually import eventually
+from tests.support.vhost import Vhost
+
+RESCUED = {
+    "x-queue-type": "quorum",
+    "x-delivery-limit": 2147483647,
+    "x-overflow": "reject-publish",
+    "x-dead-letter-exchange": "",
+    "x-dead-letter-routing-key": "dlx-router.quarantine",
+    "x-dead-letter-strategy": "at-least-once",
+}
+PLAIN = {key: value for key, value in RESCUED.items() if "dead-letter" not in key}
+ODD_NAMES = ["größe 1", "a*b?c=d%2F&e", "orders!$", "x" * 255, "ü" * 127, "'\"<>"]
+
+
+@pytest.fixture
+async def here(vhost: Vhost) -> AsyncIterator[Topology]:
+    one = topology(vhost)
+    yield one
+    await one.close()
+
+
+@pytest.fixture
+async def never(vhost: Vhost) -> AsyncIterator[Topology]:
+    one = topology(vhost, declare=False)
+    yield one
+    await one.close()
+
+
+async def test_the_core_is_declared_with_arguments_that_lose_nothing(here: Topology, vhost: Vhost) -> None:
+    await here.ensure_core()
+    for queue in (NAMES.inbox, NAMES.release, NAMES.parking):
+        assert arguments(vhost, queue) == RESCUED
+    assert arguments(vhost, NAMES.quarantine) == PLAIN
+    assert arguments(vhost, NAMES.state) == PLAIN | {"x-single-active-consumer": True}
+    assert vhost.queues() == sorted([NAMES.inbox, NAMES.release, NAMES.parking, NAMES.quarantine, NAMES.state])
+
+
+async def test_what_is_published_to_inbox_and_release_lies_in_their_queues(here: Topology, amqp: Client) -> None:
+    await here.ensure_core()
+    for name in (NAMES.inbox, NAMES.release):
+        amqp.publish("a letter", key="any.key", exchange=name)
+        assert amqp.take(name).routing_key == "any.key"
+
+
+async def test_a_queue_that_exists_keeps_its_arguments(here: Topology, vhost: Vhost, amqp: Client) -> None:
+    amqp.queue(NAMES.inbox, "quorum", max_length=7)
+    await here.ensure_core()
+    await here.ensure_core()
+    assert arguments(vhost, NAMES.inbox) == {"x-queue-type": "quorum", "x-max-length": 7}
+    assert bindings(vhost, NAMES.inbox) == {(NAMES.inbox, "")}
+
+
+async def test_two_routers_that_start_together_declare_once(vhost: Vhost) -> None:
+    both = [topology(vhost) for _ in range(4)]
+    await asyncio.gather(*(one.ensure_core() for one in both))
+    await asyncio.gather(*(one.close() for one in both))
+
+
+async def test_a_letter_in_a_rung_comes_out_at_release_when_its_time_is_over(
+    here: Topology, vhost: Vhost, amqp: Client
+) -> None:
+    await here.ensure_rung(100)
+    expected = PLAIN | {
+        "x-message-ttl": 100,
+        "x-dead-letter-exchange": NAMES.release,
+        "x-dead-letter-strategy": "at-least-once",
+    }
+    assert arguments(vhost, NAMES.delay(100)) == expected
+    amqp.publish("waits", key="first.key", exchange=NAMES.delay(100))
+    message = amqp.take(NAMES.release)
+    assert (message.body, message.routing_key) == (b"waits", "first.key")
+
+
+@pytest.mark.parametrize("queue", ODD_NAMES)
+async def test_the_way_back_leads_to_exactly_the_queue_whatever_its_name(
+    here: Topology, amqp: Client, queue: str
+) -> None:
+    await here.ensure_core()
+    amqp.queue(queue)
+    amqp.queue("other")
+    assert await here.ensure_return_binding(queue) is True
+    assert await here.ensure_return_binding("other") is True
+    amqp.publish("back", key="first.key", exchange=NAMES.return_, headers={"BCC": [return_key(queue)]})
+    assert amqp.take(queue).routing_key == "first.key"
+    assert amqp.depth("other") == 0
+
+
+async def test_a_missing_queue_gets_no_way_back(here: Topology) -> None:
+    await here.ensure_core()
+    with pytest.raises(QueueMissing, match=r"'gone'.*no queue.*declare it"):
+        await here.ensure_return_binding("gone")
+    assert not await here.queue_exists("gone")
+
+
+async def test_a_queue_of_one_connection_only_is_said_to_be_so(here: Topology, amqp: Client) -> None:
+    await here.ensure_core()
+    amqp.channel.queue_declare("mine", exclusive=True)
+    with pytest.raises(QueueExclusive):
+        await here.ensure_return_binding("mine")
+    with pytest.raises(QueueExclusive):
+        await here.queue_exists("mine")
+
+
+async def test_a_name_that_amqp_cannot_carry_is_an_error_of_ours(here: Topology) -> None:
+    for name in ("x" * 256, "\udcff"):
+        with pytest.raises(TopologyError, match="no such name"):
+            await here.queue_exists(name)
+
+
+async def test_exchanges_are_looked_at_without_a_trace(here: Topology, amqp: Client) -> None:
+    amqp.exchange("some exchange", "headers")
+    assert await here.exchange_exists("some exchange")
+    assert await here.exchange_exists("")
+    assert not await here.exchange_exists("gone")
+    assert not await here.exchange_exists("gone")
+
+
+@pytest.mark.parametrize(("kind", "type_"), [("quorum", "quorum"), ("classic", "classic")])
+async def test_a_dead_letter_queue_refuses_rather_than_drops(
+    here: Topology, vhost: Vhost, kind: str, type_: str
+) -> None:
+    await here.ensure_dead_letter_queue("DLQ.orders", kind, None)
+    found = arguments(vhost, "DLQ.orders")
+    assert (found["x-queue-type"], found["x-overflow"]) == (type_, "reject-publish")
+    assert ("x-delivery-limit" in found) == (kind == "quorum")
+
+
+async def test_a_missing_dead_letter_exchange_is_declared_direct_and_the_queue_bound_by_its_name(
+    here: Topology, vhost: Vhost, amqp: Client
+) -> None:
+    await here.ensure_dead_letter_queue("DLQ.größe", "quorum", "tote Briefe")
+    amqp.publish("dead", key="DLQ.größe", exchange="tote Briefe")
+    assert amqp.take("DLQ.größe").body == b"dead"
+    assert bindings(vhost, "DLQ.größe") == {("tote Briefe", "DLQ.größe")}
+
+
+async def test_an_existing_dead_letter_exchange_and_queue_are_used_as_they_are(
+    here: Topology, vhost: Vhost, amqp: Client
+) -> None:
+    amqp.exchange("dlx", "topic")
+    amqp.queue("DLQ.a", max_length=3)
+    await here.ensure_dead_letter_queue("DLQ.a", "quorum", "dlx")
+    assert arguments(vhost, "DLQ.a")["x-max-length"] == 3
+    assert vhost.get(f"exchanges/{vhost.quoted}/dlx")["type"] == "topic"
+    assert bindings(vhost, "DLQ.a") == {("dlx", "DLQ.a")}
+
+
+async def test_declare_never_names_all_that_is_missing_and_declares_nothing(never: Topology, vhost: Vhost) -> None:
+    with pytest.raises(TopologyMissing) as caught:
+        await never.ensure_core()
+    said = caught.value.definitions
+    assert "exchange dlx-router.inbox: fanout, durable" in said
+    assert "binding of queue dlx-router.release to exchange dlx-router.release, routing key ''" in said
+    assert any(line.startswith('queue dlx-router.state: durable, arguments {"x-queue-type": "quorum"') for line in said)
+    assert all(line in str(caught.value) for line in said)
+    assert vhost.queues() == []
+
+
+async def test_declare_never_is_content_with_what_others_declared(never: Topology, here: Topology) -> None:
+    await here.ensure_core()
+    await here.ensure_rung(5000)
+    await never.ensure_core()
+    await never.ensure_rung(5000)
+    with pytest.raises(TopologyMissing, match=r"dlx-router\.delay\.6000.*x-message-ttl"):
+        await never.ensure_rung(6000)
+    with pytest.raises(TopologyMissing, match=r"queue DLQ\.a: durable"):
+        await never.ensure_dead_letter_queue("DLQ.a", "quorum", None)
+    assert await never.ensure_return_binding(NAMES.parking) is False
+
+
+async def test_a_missing_right_is_named(vhost: Vhost) -> None:
+    name, password = user(vhost, "reader", read=".*")
+    here = topology(vhost, user=name, password=password)
+    try:
+        with pytest.raises(Forbidden, match=r"dlx-router\.quarantine.*grant the router's user"):
+            await here.ensure_core()
+    finally:
+        await here.close()
+
+
+async def test_a_wrong_password_is_an_error_without_the_password(vhost: Vhost) -> None:
+    here = topology(vhost, user="guest", password="hunter2")
+    with pytest.raises(TopologyError) as caught:
+        await here.connect()
+    assert "hunter2" not in f"{caught.value!r} {caught.value}"
+    assert vhost.name in str(caught.value)
+
+
+async def test_a_broker_that_is_not_there_is_an_error_that_says_where() -> None:
+    here = Topology(Host("127.0.0.1", brokers.free_port()), Login("u", "hunter2", "v"), None, Names())
+    with pytest.raises(TopologyError, match=r"vhost 'v' on 127\.0\.0\.1:\d+.*tried again"):
+        await here.ensure_core()
+
+
+async def test_after_a_lost_connection_the_next_look_connects_again(here: Topology, vhost: Vhost) -> None:
+    await here.ensure_core()
+
+    def cut() -> bool:
+        open_now = [one for one in vhost.get(f"vhosts/{vhost.quoted}/connections") if "name" in one]
+        for one in open_now:
+            vhost.api.delete(f"connections/{one['name'].replace(' ', '%20').replace('>', '%3E')}").raise_for_status()
+        return bool(open_now)
+
+    await asyncio.to_thread(eventually, cut, 20)  # the management plugin lists connections after a while
+    assert await here.queue_exists(NAMES.inbox)

@@ -1,0 +1,153 @@
+"""No policy that costs letters on our own queues is overlooked, however young queue and policy are."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+import brokers
+from dlx_router.broker.management import Management, ManagementError, harmful
+from dlx_router.broker.policies import Policy, effective
+from tests.broker.scene import NAMES, topology, user
+from tests.support.client import Client
+from tests.support.eventually import eventually
+from tests.support.vhost import Vhost
+
+
+@pytest.fixture
+async def management(vhost: Vhost) -> AsyncIterator[Management]:
+    one = Management(vhost.management_url)
+    yield one
+    await one.close()
+
+
+@pytest.fixture
+async def core(vhost: Vhost) -> None:
+    one = topology(vhost)
+    await one.ensure_core()
+    await one.close()
+
+
+def operator_policy(vhost: Vhost, name: str, pattern: str, definition: dict[str, int]) -> None:
+    body = {"pattern": pattern, "definition": definition, "priority": 0, "apply-to": "queues"}
+    vhost.put(f"operator-policies/{vhost.quoted}/{name}", body)
+
+
+@pytest.mark.usefixtures("core")
+async def test_own_queues_without_policies_are_safe(management: Management, vhost: Vhost) -> None:
+    assert await management.check_own_queues(vhost.name, NAMES) == []
+
+
+@pytest.mark.usefixtures("core")
+async def test_a_catch_all_policy_is_found_on_every_own_queue_at_once(management: Management, vhost: Vhost) -> None:
+    vhost.policy("everything", ".*", {"max-length": 5})
+    problems = await management.check_own_queues(vhost.name, NAMES)
+    own = {NAMES.inbox, NAMES.release, NAMES.parking, NAMES.quarantine, NAMES.state}
+    assert {(one.queue, one.policy, one.keys) for one in problems} == {
+        (queue, "everything", ("max-length",)) for queue in own
+    }
+    assert "policy 'everything' sets max-length on" in str(problems[0])
+
+
+@pytest.mark.usefixtures("core")
+async def test_an_operator_policy_is_found_at_once(management: Management, vhost: Vhost) -> None:
+    operator_policy(vhost, "limits", "parking$", {"message-ttl": 60000, "max-length": 9})
+    problems = await management.check_own_queues(vhost.name, NAMES)
+    assert [(one.queue, one.policy, one.keys) for one in problems] == [
+        (NAMES.parking, "limits", ("max-length", "message-ttl"))
+    ]
+
+
+@pytest.mark.usefixtures("core")
+@pytest.mark.timeout(90)
+async def test_what_the_broker_says_and_what_we_compute_agree_once_it_has_counted(
+    management: Management, vhost: Vhost
+) -> None:
+    vhost.policy("everything", ".*", {"max-length": 5})
+    operator_policy(vhost, "limits", "inbox", {"message-ttl": 60000})
+    vhost.policy("lazy", ".*", {"queue-mode": "lazy", "expires": 1000}, priority=9)  # not for quorum queues
+
+    def counted() -> bool:
+        path = f"queues/{vhost.quoted}/{NAMES.inbox}?columns=name,operator_policy"
+        return bool(vhost.get(path).get("operator_policy"))
+
+    before = await management.check_own_queues(vhost.name, NAMES)
+    await asyncio.to_thread(eventually, counted, 30)
+    after = await management.check_own_queues(vhost.name, NAMES)
+    for problems in (before, after):
+        assert {key for one in problems if one.queue == NAMES.inbox for key in one.keys} == {
+            "max-length",
+            "message-ttl",
+        }
+    said = await management.queue_policies(vhost.name, [NAMES.inbox, "gone"])
+    assert list(said) == [NAMES.inbox]
+    assert said[NAMES.inbox].effective_policy_definition == {"max-length": 5, "message-ttl": 60000}
+    assert (said[NAMES.inbox].policy, said[NAMES.inbox].operator_policy) == ("everything", "limits")
+
+    vhost.policy("shadow", r"^dlx-router\.", {"queue-leader-locator": "balanced"}, priority=99)
+    vhost.api.delete(f"operator-policies/{vhost.quoted}/limits").raise_for_status()
+    assert await management.check_own_queues(vhost.name, NAMES) == []  # though the counts are old
+
+
+@pytest.mark.usefixtures("core")
+async def test_a_policy_for_other_queues_is_none_of_our_business(
+    management: Management, vhost: Vhost, amqp: Client
+) -> None:
+    amqp.queue("dlx-routers-own-copy")
+    vhost.policy("others", "^dlx-routers", {"max-length": 5})
+    assert await management.check_own_queues(vhost.name, NAMES) == []
+
+
+@pytest.mark.usefixtures("core")
+async def test_a_user_who_may_only_monitor_sees_enough(vhost: Vhost) -> None:
+    name, password = user(vhost, "watcher", tags="monitoring")
+    vhost.policy("everything", ".*", {"max-length": 5})
+    parts = urlsplit(vhost.management_url)
+    one = Management(f"http://{name}:{quote(password, safe='')}@{parts.hostname}:{parts.port}")
+    assert len(await one.check_own_queues(vhost.name, NAMES)) == 5
+    assert vhost.name in await one.vhosts()
+    await one.close()
+
+
+async def test_wrong_credentials_are_an_error_without_them(vhost: Vhost) -> None:
+    parts = urlsplit(vhost.management_url)
+    one = Management(lambda: f"http://guest:hunter2@{parts.hostname}:{parts.port}")
+    with pytest.raises(ManagementError, match="401, user or password is wrong") as caught:
+        await one.check_own_queues(vhost.name, NAMES)
+    assert "hunter2" not in f"{caught.value!r} {one!r}"
+    await one.close()
+
+
+async def test_an_api_that_is_not_there_is_an_error_that_says_where() -> None:
+    port = brokers.free_port()
+    one = Management(f"http://u:hunter2@127.0.0.1:{port}")
+    with pytest.raises(ManagementError, match=rf"127\.0\.0\.1:{port}.*management plugin") as caught:
+        await one.vhosts()
+    assert "hunter2" not in str(caught.value)
+    await one.close()
+
+
+async def test_an_unreadable_url_is_not_repeated() -> None:
+    one = Management("http://u:hunter2@host:port@x")
+    with pytest.raises(ManagementError) as caught:
+        await one.vhosts()
+    assert "hunter2" not in str(caught.value)
+
+
+def test_keys_that_shorten_expire_or_redirect_are_harmful() -> None:
+    assert harmful({"max-length-bytes": 1, "dead-letter-exchange": "x", "queue-leader-locator": "balanced"}) == (
+        "dead-letter-exchange",
+        "max-length-bytes",
+    )
+    assert harmful({}) == ()
+
+
+def test_of_policies_with_one_priority_all_count_because_the_broker_may_choose_any() -> None:
+    low = Policy("low", ".*", "all", 0, {"expires": 1})
+    tie = [Policy(name, "^own", "queues", 5, {"max-length": 1}) for name in ("a", "b")]
+    skipped = Policy("ha", ".*", "all", 9, {"ha-mode": "all"})
+    streams = Policy("streams", ".*", "streams", 9, {"max-length-bytes": 1})
+    assert effective("own.inbox", [low, *tie, skipped, streams]) == tuple(tie)
+    assert effective("other", [low, *tie]) == (low,)
+    assert effective("own", [Policy("odd", "(?<n>own)\\K", "all", 1, {})])[0].name == "odd"

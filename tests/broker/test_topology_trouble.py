@@ -1,0 +1,73 @@
+"""The control plane on a broker with TLS, and on one with an alarm."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import brokers
+from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.state import StateQueue
+from dlx_router.broker.topology import Topology, TopologyError
+from tests.broker.scene import NAMES
+from tests.support.certificates import Authority
+from tests.support.eventually import eventually
+
+
+def place(url: str) -> tuple[Host, Login]:
+    parts = urlsplit(url)
+    return Host(parts.hostname or "", parts.port or 0), Login(parts.username or "", parts.password or "", "/")
+
+
+def newest(state: StateQueue) -> int:
+    """The delivery tag of the last copy that came back."""
+    return max(message.delivery_tag or 0 for message in [*state._held.values()])
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> tuple[Path, Path, Path]:
+    authority = Authority(tmp_path, "the tests")
+    pair = authority.issue("rabbit.example")
+    return authority.certificate, pair.certificate, pair.key
+
+
+@pytest.fixture
+def secured(broker: brokers.Broker, tls: tuple[Path, Path, Path]) -> Iterator[brokers.Node]:
+    if not isinstance(broker, brokers.Node):
+        pytest.skip("a broker that was given cannot be started twice")
+    node = brokers.Node(broker.program, tls=tls)
+    yield node
+    node.close()
+
+
+async def test_with_tls_the_name_in_the_certificate_counts(secured: brokers.Node, tls: tuple[Path, Path, Path]) -> None:
+    host, login = place(secured.amqps_url)
+    right = Topology(host, login, Tls(ca=str(tls[0]), server_name="rabbit.example"), NAMES)
+    await right.ensure_core()
+    assert await right.queue_exists(NAMES.inbox)
+    await right.close()
+    for wrong in (Tls(ca=str(tls[0])), Tls(ca=str(tls[0]), server_name="other.example"), Tls()):
+        other = Topology(host, login, wrong, NAMES)
+        with pytest.raises(TopologyError, match=r"(?i)certificate"):
+            await other.connect()
+
+
+@pytest.mark.timeout(90)
+async def test_an_alarm_of_the_broker_stops_neither_looking_nor_being_active(own_broker: brokers.Node) -> None:
+    lost: list[TopologyError] = []
+    here = Topology(*place(own_broker.amqp_url), None, NAMES)
+    await here.ensure_core()
+    async with StateQueue(here, renew_s=0.2, on_lost=lost.append) as state:
+        await state.wait_active()
+        await asyncio.to_thread(own_broker.rabbitmqctl, "set_vm_memory_high_watermark", "0.000001")
+        before = newest(state)
+        for _ in range(3):
+            await asyncio.sleep(1)  # renewals that nobody reads
+            assert await here.queue_exists(NAMES.inbox)
+        assert (state.active, lost) == (True, [])
+        await asyncio.to_thread(own_broker.rabbitmqctl, "set_vm_memory_high_watermark", "0.9")
+        await asyncio.to_thread(eventually, lambda: newest(state) > before + 3, 30)
+        assert (state.active, lost) == (True, [])
+    await here.close()

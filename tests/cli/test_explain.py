@@ -1,0 +1,101 @@
+"""`policy explain`: every key and who set it, the schedule of waits, and the end of a letter."""
+# ruff: noqa: E501 - a row of a table is read as one line
+
+from pathlib import Path
+
+import pytest
+
+from dlx_router.cli import explain
+from dlx_router.config.keys import DEFINITION
+from dlx_router.config.policies import load_policies
+from dlx_router.core.policy import DEFAULTS, Effective
+
+POLICIES = Path(__file__).parents[2] / "policies"
+
+
+def effective(definition: str, folder: Path) -> Effective:
+    text = f"version: 1\npolicies: [{{name: a, match: '#', definition: {definition}}}]\n"
+    (folder / "p.yaml").write_text(text)
+    found = load_policies(folder).policies.resolve(vhost="/", queue="q", reason="rejected")
+    assert found is not None
+    return found
+
+
+def test_explain_shows_keys_sources_waits_and_targets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain.run("orders.new", POLICIES, "/", None) == 0
+    out = capsys.readouterr().out
+    lines = {tuple(line.split()) for line in out.splitlines()}
+    assert ("max-delivery-attempts", "5", f"{POLICIES}/orders.yaml:12", "(orders)") in lines
+    assert ("max-redrives", "3", "default") in lines
+    assert ("4", "40s", "34s", "…", "46s") in lines
+    assert ("rejected", "4", "times", "default", "exchange,", "key", "orders.failed") in lines
+    assert ("expired", "no", "queue", "DLQ.orders.new", "(quorum,", "created", "when", "needed)") in lines
+    assert ("application:invalid", "no", "default", "exchange,", "key", "orders.failed") in lines
+
+
+def test_explain_of_one_reason_shows_what_holds_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain.run("orders.new", POLICIES, "/", "application:invalid") == 0
+    out = capsys.readouterr().out
+    lines = {tuple(line.split()) for line in out.splitlines()}
+    assert ("retry-on", "[]", f"{POLICIES}/orders.yaml:22", "(orders)") in lines
+    assert "Waits" not in out
+
+
+TARGETS = [
+    ("dead-letter-exchange: dlx", "exchange dlx, original keys"),
+    ("{dead-letter-exchange: dlx, dead-letter-routing-key: 'dead.{queue}.{reason}.{attempts}.{header:x}.{routing_key}'}",
+     "exchange dlx, key dead.q.rejected.10.<header:x>.<routing_key>"),
+    ("{dead-letter-exchange: dlx, dead-letter-routing-key-rewrite: [{match: a, replace: b}]}", "rewritten where a rewrite matches"),
+    ("{dead-letter-exchange: dlx, auto-create-dead-letter-resources: true}", "queue DLQ.q (quorum, created when needed) by exchange dlx"),
+    ("{dead-letter-queue-type: classic}", "queue DLQ.q (classic, created when needed)"),
+    ("{max-delivery-attempts: -1}", "none: tried again without limit"),
+    ("{discard: true}", "dropped (discard: true)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("definition", "words"), TARGETS)
+def test_explain_says_where_a_letter_ends(
+    definition: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = definition if definition.startswith("{") else f"{{{definition}}}"
+    (tmp_path / "p.yaml").write_text(f"version: 1\npolicies: [{{name: a, match: '#', definition: {body}}}]\n")
+    assert explain.run("q", tmp_path, "/", "rejected") == 0
+    assert words in capsys.readouterr().out
+
+
+def test_explain_of_a_queue_without_policy_says_that_its_letters_are_parked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.yaml").write_text("version: 1\npolicies: [{name: a, match: a}]\n")
+    assert explain.run("b", tmp_path, "/", None) == 0
+    assert "parked (no_policy)" in capsys.readouterr().out
+
+
+SCHEDULES = [
+    ("{redelivery-delay: 5000, redelivery-delay-multiplier: 2, max-redelivery-delay: 15000, max-delivery-attempts: 4}",
+     [(1, 1, 5000, 5000, 5000), (2, 2, 10_000, 10_000, 10_000), (3, 3, 15_000, 15_000, 15_000)]),
+    ("{redelivery-delay: 1000, max-redelivery-delay: 15000, redelivery-collision-avoidance-factor: 0.5, max-delivery-attempts: 4}",
+     [(1, 3, 1000, 500, 1500)]),
+    ("{redelivery-delay: 1s, redelivery-delay-multiplier: 10, max-delivery-attempts: -1}",
+     [(1, 1, 1000, 1000, 1000), (2, 0, 10_000, 10_000, 10_000)]),
+    ("{max-delivery-attempts: 1}", []),
+    ("{max-delivery-attempts: 3}", [(1, 2, 0, 0, 0)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("definition", "expected"), SCHEDULES)
+def test_a_schedule_has_the_numbers_of_artemis(definition: str, expected: list[explain.Wait], tmp_path: Path) -> None:
+    assert explain.schedule(effective(definition, tmp_path)) == expected
+
+
+def test_every_default_is_the_one_that_is_in_force(tmp_path: Path) -> None:
+    rows = {name: (value, by) for name, value, by in explain.key_rows(effective("{}", tmp_path))}
+    assert list(rows) == list(DEFINITION)
+    assert all(by == "default" for _, by in rows.values())
+    assert rows["max-delivery-attempts"][0] == str(DEFAULTS["max-delivery-attempts"])
+    assert all(key in DEFINITION for key in DEFAULTS)
+
+
+def test_a_header_may_name_only_the_allowed_queues(tmp_path: Path) -> None:
+    keys = "dead-letter-exchange: '', dead-letter-routing-key: 'work{header:to}', allow-queues: ['failed.#']"
+    assert explain.target(effective(f"{{{keys}}}", tmp_path), "q", "/", "rejected") == "parking (forbidden)"

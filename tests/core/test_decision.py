@@ -1,0 +1,459 @@
+"""Decisions: tables of every way a letter can go, then laws: always an answer, always a reason, never early."""
+# ruff: noqa: FBT001 - tables and laws pass flags
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.core.backoff import ladder_elapsed_ms
+from dlx_router.core.decision import (
+    DeadLetter,
+    Decision,
+    Discard,
+    Hold,
+    Park,
+    Release,
+    Retry,
+    dead_letter_queue,
+    decide,
+    explain,
+    final_keys,
+    hold,
+    release,
+    short_name,
+    transient_queue,
+)
+from dlx_router.core.letter import Arrival, Letter
+from dlx_router.core.policy import Effective
+from dlx_router.core.template import parse
+from dlx_router.core.words import Action, Cause, State
+from tests.core.core_samples import (
+    NOW,
+    amqp_text,
+    death,
+    effective,
+    histories,
+    law,
+    letter,
+    policy,
+    policy_set,
+    queues,
+    reasons,
+    rewrite,
+)
+
+LONG = "q" * 255
+SPENT: dict[str, Any] = {"max_delivery_attempts": 1}
+
+
+def decided(one: Letter | None = None, draw: float = 0.0, **definition: Any) -> Decision:
+    one = one or letter()
+    return decide(one, effective(one.reason, **definition), NOW, draw)
+
+
+# To try again
+
+
+def test_a_first_failure_is_tried_again_after_its_wait() -> None:
+    assert decided(redelivery_delay=5000) == Retry(wait_ms=5000, due_ms=NOW + 5000, attempts=1)
+
+
+def test_the_draw_moves_the_wait() -> None:
+    keys: dict[str, Any] = {"redelivery_delay": 1000, "redelivery_collision_avoidance_factor": 0.5}
+    assert [decided(draw=draw, **keys) for draw in (-0.25, 0.75, -0.05)] == [
+        Retry(875, NOW + 875, 1),
+        Retry(1375, NOW + 1375, 1),
+        Retry(975, NOW + 975, 1),
+    ]
+
+
+def test_the_wait_grows_with_the_failures_before() -> None:
+    keys: dict[str, Any] = {
+        "redelivery_delay": 5000,
+        "redelivery_delay_multiplier": 2.0,
+        "max_redelivery_delay": 15_000,
+    }
+    waits = [decided(letter(base_attempts=before), **keys) for before in range(4)]
+    assert [one.wait_ms for one in waits if isinstance(one, Retry)] == [5000, 10_000, 15_000, 15_000]
+
+
+@pytest.mark.parametrize(
+    ("limit", "failed", "again"),
+    [(1, 1, False), (5, 4, True), (5, 5, False), (10, 9, True), (10, 10, False), (-1, 10**9, True), (0, 1, False)],
+)
+def test_n_attempts_are_n_deliveries_and_dead_instead_of_the_next(limit: int, failed: int, again: bool) -> None:
+    decision = decided(letter(base_attempts=failed - 1), max_delivery_attempts=limit)
+    assert isinstance(decision, Retry) is again
+    assert decision.attempts == failed
+
+
+@pytest.mark.parametrize(
+    ("reason", "again"),
+    [
+        ("rejected", True),
+        ("delivery_limit", True),
+        ("application", True),
+        ("application:card declined", True),
+        ("expired", False),
+        ("maxlen", False),
+        ("unheard_of", False),
+    ],
+)
+def test_only_reasons_in_retry_on_are_tried_again(reason: str, again: bool) -> None:
+    decision = decided(letter(history=(death(reason=reason),)))
+    assert isinstance(decision, Retry) is again
+    assert decision.attempts == int(again)
+    assert again or decision.cause is Cause.NEVER_RETRY
+
+
+def test_a_held_letter_is_sent_back_at_once_and_uses_no_attempt() -> None:
+    held = letter(state="held", cause="target_refused", arrival=Arrival.RELEASE, fresh=(), base_attempts=3, tries=4)
+    assert decided(held, redelivery_delay=5000) == Retry(0, NOW, 3)
+
+
+# Where it goes for good
+
+
+@pytest.mark.parametrize(
+    ("definition", "exchange", "keys", "queue"),
+    [
+        pytest.param({}, "", ("DLQ.work",), "DLQ.work", id="nothing said: a queue of its own"),
+        pytest.param(
+            {"dead_letter_queue_prefix": "", "dead_letter_queue_suffix": ".DLQ"},
+            "",
+            ("work.DLQ",),
+            "work.DLQ",
+            id="other names",
+        ),
+        pytest.param(
+            {"auto_create_dead_letter_resources": False},
+            "",
+            ("DLQ.work",),
+            None,
+            id="a queue that somebody else declares",
+        ),
+        pytest.param({"dead_letter_exchange": "dlx"}, "dlx", ("order.created", "cc"), None, id="all original keys"),
+        pytest.param(
+            {"dead_letter_exchange": "DLA", "auto_create_dead_letter_resources": True},
+            "DLA",
+            ("DLQ.work",),
+            "DLQ.work",
+            id="artemis: an address and a queue for each",
+        ),
+        pytest.param(
+            {"dead_letter_exchange": "dlx", "dead_letter_routing_key": "dead.{queue}.{reason}.{attempts}"},
+            "dlx",
+            ("dead.work.rejected.1",),
+            None,
+            id="a template",
+        ),
+        pytest.param(
+            {"dead_letter_exchange": "", "dead_letter_routing_key": "graveyard"},
+            "",
+            ("graveyard",),
+            None,
+            id="one common queue",
+        ),
+        pytest.param(
+            {
+                "dead_letter_exchange": "dlx",
+                "dead_letter_routing_key_rewrite": (rewrite("x", "y"), rewrite("order", "dead")),
+            },
+            "dlx",
+            ("dead.created",),
+            None,
+            id="the first rewrite that matches",
+        ),
+        pytest.param(
+            {"dead_letter_exchange": "dlx", "dead_letter_routing_key_rewrite": (rewrite("x", "y"),)},
+            "dlx",
+            ("order.created", "cc"),
+            None,
+            id="no rewrite matches",
+        ),
+    ],
+)
+def test_a_spent_letter_goes_to_its_target(
+    definition: dict[str, Any], exchange: str, keys: tuple[str, ...], queue: str | None
+) -> None:
+    one = letter(history=(death(routing_keys=("order.created", "cc")),))
+    assert decided(one, **SPENT, **definition) == DeadLetter(exchange, keys, 1, Cause.ATTEMPTS_SPENT, queue)
+
+
+def test_headers_of_the_letter_may_stand_in_the_key_and_missing_ones_are_counted() -> None:
+    one = letter(header={"tenant": "acme"}.get)
+    decision = decided(
+        one, **SPENT, dead_letter_exchange="dlx", dead_letter_routing_key="{header:tenant}.{header:none}.{exchange}"
+    )
+    assert decision == DeadLetter("dlx", ("acme..shop",), 1, Cause.ATTEMPTS_SPENT, None, missing_headers=1)
+
+
+@pytest.mark.parametrize("history", [(), (death(routing_keys=()),)])
+def test_without_a_history_the_delivery_tells_the_keys(history: Any) -> None:
+    values = "{exchange} {routing_key}"
+    policy = effective(exact=True, dead_letter_exchange="dlx", dead_letter_routing_key=values)
+    keys, _ = final_keys(letter(history=history, exchange="e", routing_key="r"), policy, 0)
+    assert keys == (("shop r",) if history else ("e r",))
+
+
+def test_of_a_key_that_is_too_long_nobody_gets_a_part() -> None:
+    keys: dict[str, Any] = {**SPENT, "dead_letter_exchange": "dlx"}
+    assert decided(**keys, dead_letter_routing_key="k" * 255).action is Action.DEAD_LETTER
+    assert decided(**keys, dead_letter_routing_key="k" * 256) == Park(Cause.ROUTING_KEY_TOO_LONG, 1, "dlx")
+    assert decided(**keys, dead_letter_routing_key="é" * 128) == Park(Cause.ROUTING_KEY_TOO_LONG, 1, "dlx")
+    odd = letter(header=lambda _name: "\udcff" * 255)
+    assert decided(odd, **keys, dead_letter_routing_key="{header:x}").action is Action.DEAD_LETTER
+
+
+@pytest.mark.parametrize(
+    ("source", "definition", "loop"),
+    [
+        pytest.param("DLQ.work", {}, True, id="its own dead-letter queue"),
+        pytest.param(
+            "DLQ.work",
+            {"dead_letter_exchange": "DLA", "auto_create_dead_letter_resources": True},
+            True,
+            id="by a named exchange",
+        ),
+        pytest.param("DLQ.other", {}, False, id="another dead-letter queue"),
+        pytest.param("grave", {"dead_letter_exchange": "", "dead_letter_routing_key": "grave"}, True, id="written out"),
+        pytest.param("cc", {"dead_letter_exchange": ""}, True, id="one of the CC keys"),
+        pytest.param("order.created", {"dead_letter_exchange": "dlx"}, False, id="an exchange may lead anywhere"),
+    ],
+)
+def test_a_letter_whose_target_is_where_it_was_taken_is_a_loop(
+    source: str, definition: dict[str, Any], loop: bool
+) -> None:
+    one = letter(source=source, history=(death(routing_keys=("order.created", "cc")),))
+    decision = decided(one, **SPENT, **definition)
+    assert (decision == Park(Cause.LOOP, 1, source)) is loop
+    assert loop or isinstance(decision, DeadLetter)
+
+
+def test_only_discard_drops_and_it_says_so() -> None:
+    assert decided(discard=True) == Discard(1)
+    assert decided(letter(state="retrying", fresh=()), discard=True) == Park(Cause.LOOP, 0)
+
+
+def test_no_policy_parks() -> None:
+    assert decide(letter(base_attempts=2), None, NOW, 0.0) == Park(Cause.NO_POLICY, 2)
+
+
+# Unknown origin
+
+NOWHERE = letter(history=(), source="work", failed_queue="work")
+
+
+def test_a_letter_of_unknown_origin_is_parked() -> None:
+    assert decide(NOWHERE, None, NOW, 0.0) == Park(Cause.UNKNOWN_ORIGIN)
+    assert decide(NOWHERE, effective("unknown"), NOW, 0.0) == Park(Cause.UNKNOWN_ORIGIN)
+
+
+def test_unless_a_policy_names_its_queue_then_it_goes_to_the_target_and_is_never_retried() -> None:
+    for more in ({}, {"retry_on": ("unknown", "rejected")}):
+        named = effective("unknown", exact=True, dead_letter_exchange="dlx", max_delivery_attempts=-1, **more)
+        assert decide(NOWHERE, named, NOW, 0.0) == DeadLetter("dlx", ("order.created",), 0, Cause.NEVER_RETRY)
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"), [("q" * 255, 255), ("é" * 127, 255), ("", 255), ("\udcff" * 255, 255), ("abc", 240)]
+)
+def test_a_name_that_fits_is_kept(name: str, limit: int) -> None:
+    assert short_name(name, limit) == name
+
+
+@law
+@given(
+    st.binary(min_size=230, max_size=300).map(lambda raw: raw.decode(errors="surrogateescape")), st.integers(40, 255)
+)
+def test_a_long_name_is_shortened_to_its_limit_and_stays_the_same_name(name: str, limit: int) -> None:
+    short = short_name(name, limit)
+    assert len(short.encode(errors="surrogateescape")) <= limit
+    assert short == short_name(name, limit)
+    assert short != short_name(name + "x" * 255, limit)
+
+
+def test_two_long_names_that_begin_alike_stay_apart() -> None:
+    assert short_name(LONG + "a") != short_name(LONG + "b")
+    assert short_name(LONG + "a").startswith("q" * 238 + "-")
+
+
+def test_dead_letter_queues_are_named_after_the_failed_queue() -> None:
+    assert dead_letter_queue(effective(), "stocks") == "DLQ.stocks"
+    assert len(dead_letter_queue(effective(), LONG)) == 255
+    assert transient_queue(effective(dead_letter_queue_suffix=".x")) == "DLQ.transient.x"
+
+
+# Waiting
+
+
+@pytest.mark.parametrize(
+    ("state", "due_ms", "step"),
+    [
+        ("retrying", NOW + 1, Release.WAIT),
+        ("retrying", NOW, Release.RETURN),
+        ("retrying", NOW - 9, Release.RETURN),
+        ("held", NOW + 1, Release.WAIT),
+        ("held", NOW, Release.JUDGE),
+        ("retrying", 0, Release.RETURN),
+    ],
+)
+def test_a_letter_is_released_when_it_is_due_and_never_early(state: str, due_ms: int, step: Release) -> None:
+    assert release(letter(state=state, due_ms=due_ms), NOW) is step
+
+
+def held(tries: int, cause: Cause, state: str = "held") -> Letter:
+    return letter(state=state, cause=cause.value, tries=tries)
+
+
+def test_a_refused_letter_climbs_the_ladder_for_ever() -> None:
+    one, waits = letter(), []
+    for _ in range(12):
+        decision = hold(one, Cause.TARGET_REFUSED, 3, NOW, grace_ms=30_000, target="full")
+        assert isinstance(decision, Hold)
+        assert (decision.attempts, decision.target) == (3, "full")
+        waits.append((decision.due_ms - NOW) // 1000)
+        one = held(decision.tries, Cause.TARGET_REFUSED)
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+
+
+@pytest.mark.parametrize("cause", [Cause.UNROUTABLE, Cause.MISSING_EXCHANGE, Cause.FORBIDDEN])
+def test_without_a_way_it_is_parked_when_the_grace_is_over(cause: Cause) -> None:
+    one, tries = letter(), 0
+    while isinstance(decision := hold(one, cause, 3, NOW, grace_ms=30_000, target="gone"), Hold):
+        one, tries = held(decision.tries, cause), decision.tries
+    assert decision == Park(cause, 3, "gone")
+    assert ladder_elapsed_ms(tries) >= 30_000 > ladder_elapsed_ms(tries - 1)
+
+
+def test_without_grace_it_is_parked_at_once() -> None:
+    assert hold(letter(), Cause.UNROUTABLE, 0, NOW, grace_ms=0, target="x") == Park(Cause.UNROUTABLE, 0, "x")
+
+
+def test_an_outage_is_no_missing_way_and_outlasts_the_grace() -> None:
+    assert isinstance(hold(held(99, Cause.OUTAGE), Cause.OUTAGE, 0, NOW, grace_ms=0, target="q"), Hold)
+
+
+@pytest.mark.parametrize(
+    "one", [held(5, Cause.TARGET_REFUSED), held(5, Cause.UNROUTABLE, state="retrying"), letter(tries=5)]
+)
+def test_another_trouble_begins_at_the_lowest_rung(one: Letter) -> None:
+    assert hold(one, Cause.UNROUTABLE, 0, NOW, grace_ms=9, target="x") == Hold(Cause.UNROUTABLE, NOW + 1000, 1, 0, "x")
+
+
+# Explained
+
+
+@pytest.mark.parametrize(
+    ("decision", "policy", "sentence"),
+    [
+        (
+            Retry(5000, NOW, 2),
+            effective(),
+            "rejected at work: attempt 2 of 10 failed; tried again in 5000 ms (policy all)",
+        ),
+        (
+            Retry(0, NOW, 2),
+            effective(max_delivery_attempts=-1),
+            "rejected at work: attempt 2 without limit failed; tried again in 0 ms (policy all)",
+        ),
+        (
+            DeadLetter("dlx", ("k",), 3, Cause.ATTEMPTS_SPENT),
+            effective(),
+            "rejected at work: attempts_spent after 3 attempts; to exchange 'dlx' with key 'k' (policy all)",
+        ),
+        (Park(Cause.NO_POLICY), None, "rejected at work: parked, no_policy (no policy)"),
+        (Park(Cause.LOOP, 1, "work"), effective(), "rejected at work: parked, loop at 'work' (policy all)"),
+        (
+            Hold(Cause.TARGET_REFUSED, NOW, 3, 1, "q"),
+            effective(),
+            "rejected at work: target_refused at 'q'; held, try 3 (policy all)",
+        ),
+        (Discard(1), effective(), "rejected at work: discarded, as the policy says (policy all)"),
+    ],
+)
+def test_a_decision_is_one_sentence(decision: Decision, policy: Effective | None, sentence: str) -> None:
+    assert explain(decision, letter(), policy) == sentence
+
+
+# Laws
+
+letters = st.builds(
+    letter,
+    history=histories,
+    fresh=histories,
+    reason=reasons | st.just("unknown"),
+    failed_queue=queues,
+    source=queues,
+    routing_key=amqp_text,
+    exchange=amqp_text,
+    arrival=st.sampled_from(Arrival),
+    base_attempts=st.integers(0, 10**9),
+    redrives=st.integers(0, 9),
+    tries=st.integers(0, 10**6),
+    state=st.none() | st.sampled_from([str(one) for one in State]),
+    cause=st.none() | st.sampled_from([str(one) for one in Cause]),
+    due_ms=st.integers(0, 2 * NOW),
+    known_before=st.booleans(),
+    rejected_since=st.booleans(),
+    header=st.sampled_from([lambda _name: None, lambda _name: "\udcff" * 200]),
+)
+definitions = st.fixed_dictionaries(
+    {},
+    optional={
+        "dead-letter-exchange": amqp_text,
+        "dead-letter-routing-key": st.sampled_from(["{header:x}{queue}", "{exchange}", LONG]).map(parse),
+        "dead-letter-routing-key-rewrite": st.just((rewrite("o", "x" * 99),)),
+        "max-delivery-attempts": st.integers(-1, 1000),
+        "retry-on": st.lists(reasons, max_size=3).map(tuple),
+        "redelivery-delay": st.integers(0, 10**12),
+        "redelivery-delay-multiplier": st.floats(0, 1e9),
+        "max-redelivery-delay": st.integers(0, 10**12),
+        "redelivery-collision-avoidance-factor": st.floats(0, 1),
+        "auto-create-dead-letter-resources": st.booleans(),
+        "dead-letter-queue-prefix": amqp_text,
+        "max-redrives": st.integers(-1, 3),
+        "discard": st.booleans(),
+    },
+)
+effectives = st.builds(
+    lambda definition, reason: policy_set(policy(definition=definition)).resolve(vhost="/", queue="q", reason=reason),
+    definitions,
+    reasons,
+)
+
+
+@law
+@given(letters, st.none() | effectives, st.floats(-1, 1), st.integers(0, 2 * NOW))
+def test_every_letter_gets_a_decision_an_explanation_and_the_same_one_twice(
+    one: Letter, policy: Effective | None, draw: float, now_ms: int
+) -> None:
+    decision = decide(one, policy, now_ms, draw)
+    said = explain(decision, one, policy)
+    assert decide(one, policy, now_ms, draw) == decision
+    assert decision.cause is None or decision.cause.value in said
+    assert one.reason in said
+    assert one.failed_queue in said
+    assert decision.attempts >= 0
+    assert isinstance(decision, Discard) <= (policy is not None and policy.discard)
+    if isinstance(decision, Retry) and policy is not None:
+        assert now_ms <= decision.due_ms == now_ms + decision.wait_ms <= now_ms + policy.cap_ms
+        assert one.reason != "unknown" or one.history
+    if isinstance(decision, DeadLetter):
+        assert len(decision.keys) > 0
+        assert len(decision.keys[0].encode(errors="surrogateescape")) <= 255
+
+
+@law
+@given(letters, st.integers(0, 2 * NOW), st.sampled_from(Cause), st.integers(0, 10**9))
+def test_waiting_is_total_and_never_early(one: Letter, now_ms: int, cause: Cause, grace_ms: int) -> None:
+    assert (release(one, now_ms) is Release.WAIT) is (now_ms < one.due_ms)
+    decision = hold(one, cause, 1, now_ms, grace_ms=grace_ms, target="t")
+    assert decision.cause is cause
+    assert not isinstance(decision, Hold) or 1000 <= decision.due_ms - now_ms <= 300_000
+    assert cause.value in explain(decision, one, None)

@@ -1,0 +1,288 @@
+"""Policies: who is asked first, what is inherited, what a reason overlays; and topic words against a naive oracle."""
+# ruff: noqa: FBT001 - tables and laws pass flags
+
+import time
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.core.policy import DEFAULTS, Policy, PolicySet, Selector, SelectorKind, overlay_keys, words_match
+from dlx_router.core.template import parse
+from tests.core.core_samples import effective, law, policy, policy_set, source
+
+EXACT, PATTERN = SelectorKind.QUEUE, SelectorKind.PATTERN
+
+
+def limit(policies: PolicySet, queue: str, reason: str = "rejected", vhost: str = "/") -> int | None:
+    found = policies.resolve(vhost=vhost, queue=queue, reason=reason)
+    return None if found is None else found.max_attempts
+
+
+# Topic words
+
+
+@pytest.mark.parametrize(
+    ("pattern", "queue", "fits"),
+    [
+        ("orders", "orders", True),
+        ("orders", "orders.eu", False),
+        ("orders", "Orders", False),
+        ("orders.*", "orders.eu", True),
+        ("orders.*", "orders", False),
+        ("orders.*", "orders.eu.new", False),
+        ("orders.#", "orders", True),
+        ("orders.#", "orders.eu.new", True),
+        ("#", "", True),
+        ("#", "anything.at.all", True),
+        ("*", "", True),
+        ("*", "a.b", False),
+        ("#.failed", "failed", True),
+        ("#.failed", "a.b.failed", True),
+        ("#.failed", "a.failed.b", False),
+        ("*.failed.#", "failed", False),
+        ("*.failed.#", "a.failed", True),
+        ("a.#.b.#.c", "a.x.b.c", True),
+        ("a.#.b.#.c", "a.b.x.y.c", True),
+        ("a.#.b.#.c", "a.c", False),
+        ("a.#.*", "a", False),
+        ("a.#.*", "a.b.c", True),
+        ("#.#", "", True),
+        ("a..b", "a..b", True),
+        ("a.*.b", "a..b", True),
+        ("ord*", "orders", False),
+        ("a.#", "b.a", False),
+    ],
+)
+def test_words_match_as_a_topic_exchange_does(pattern: str, queue: str, fits: bool) -> None:
+    assert Selector(SelectorKind.MATCH, pattern).fits(queue) is fits
+
+
+def naive(pattern: Sequence[str], words: Sequence[str]) -> bool:
+    @cache
+    def fits(at: int, word: int) -> bool:
+        if at == len(pattern):
+            return word == len(words)
+        if pattern[at] == "#":
+            return fits(at + 1, word) or (word < len(words) and fits(at, word + 1))
+        return word < len(words) and pattern[at] in {"*", words[word]} and fits(at + 1, word + 1)
+
+    return fits(0, 0)
+
+
+@law
+@given(
+    st.lists(st.sampled_from(["a", "b", "*", "#"]), max_size=7), st.lists(st.sampled_from(["a", "b", "*"]), max_size=7)
+)
+def test_words_match_as_the_naive_recursion_says(pattern: list[str], words: list[str]) -> None:
+    assert words_match(pattern, words) is naive(pattern, words)
+
+
+def test_no_pattern_is_a_bomb() -> None:
+    started = time.perf_counter()
+    assert not words_match(["#", "a"] * 127 + ["b"], ["a"] * 127)
+    assert time.perf_counter() - started < 0.2
+
+
+def test_a_queue_is_named_exactly_and_a_pattern_is_searched() -> None:
+    assert Selector(EXACT, "a.#").fits("a.#")
+    assert not Selector(EXACT, "a.#").fits("a.b")
+    assert Selector(PATTERN, "x", lambda queue: queue.endswith("x") or None).fits("ax")
+    assert not Selector(PATTERN, "x", lambda _queue: None).fits("ax")
+    assert not Selector(PATTERN, "x").fits("x")
+
+
+# Precedence
+
+
+PRECEDENCE = [  # highest first
+    policy("urgent", match="#", priority=1),
+    policy("exact", match="orders.eu", kind=EXACT),
+    policy("two literals", match="orders.eu"),
+    policy("literal and star", match="orders.*"),
+    policy("literal and hash", match="orders.#"),
+    policy("star", match="*.*"),
+    policy("hash", match="#"),
+    policy("pattern", match="^o", kind=PATTERN, search=lambda queue: queue.startswith("o")),
+    policy("last resort", match="orders.eu", kind=EXACT, priority=-1),
+]
+
+
+@law
+@given(st.permutations(PRECEDENCE))
+def test_the_order_of_precedence_does_not_depend_on_the_order_of_the_files(shuffled: list[Policy]) -> None:
+    assert list(policy_set(*shuffled).chain(vhost="/", queue="orders.eu")) == PRECEDENCE
+
+
+def test_what_is_still_equal_is_taken_in_the_order_of_the_files() -> None:
+    one, other = policy("one", match="a.*"), policy("other", match="*.a")
+    assert [each.name for each in policy_set(other, one).chain(vhost="/", queue="a.a")] == ["other", "one"]
+    assert [each.name for each in policy_set(one, other).chain(vhost="/", queue="a.a")] == ["one", "other"]
+
+
+def test_keys_are_merged_one_by_one_and_each_says_who_set_it() -> None:
+    found = policy_set(
+        policy(
+            "low",
+            definition={"max-delivery-attempts": 3, "redelivery-delay": 100},
+            labels={"team": "low", "owner": "low"},
+        ),
+        policy("high", match="orders", definition={"max-delivery-attempts": 5}, labels={"team": "high"}),
+    ).resolve(vhost="/", queue="orders", reason="rejected")
+    assert found is not None
+    assert (found.policy, found.names, found.max_attempts, found.delay_ms) == ("high", ("high", "low"), 5, 100)
+    assert found.labels == {"team": "high", "owner": "low"}
+    assert {key: str(setting.source) for key, setting in found.settings.items()} == {
+        "max-delivery-attempts": "orders.yaml:1",
+        "redelivery-delay": "orders.yaml:2",
+    }
+    assert {key: setting.source.policy for key, setting in found.settings.items()} == {
+        "max-delivery-attempts": "high",
+        "redelivery-delay": "low",
+    }
+
+
+def test_a_global_limit_of_three_and_a_hot_queue_without_one() -> None:
+    policies = policy_set(
+        policy("global", match="#", definition={"max-delivery-attempts": 3}),
+        policy("hot", match="hot", kind=EXACT, definition={"max-delivery-attempts": -1}),
+    )
+    assert (limit(policies, "hot"), limit(policies, "cold")) == (-1, 3)
+
+
+def test_without_inheritance_nothing_below_contributes() -> None:
+    policies = policy_set(
+        policy("top", match="orders", priority=2, definition={"redelivery-delay": 1}),
+        policy("wall", match="orders", priority=1, inherit=False),
+        policy("below", definition={"max-delivery-attempts": 3}),
+    )
+    found = policies.resolve(vhost="/", queue="orders", reason="rejected")
+    assert found is not None
+    assert (found.names, found.delay_ms, found.max_attempts) == (("top", "wall"), 1, 10)
+    assert limit(policies, "other") == 3
+
+
+def test_a_vhost_is_an_exact_condition() -> None:
+    policies = policy_set(
+        policy("here", vhost="/"), policy("there", vhost="b", definition={"max-delivery-attempts": 3})
+    )
+    assert (limit(policies, "q"), limit(policies, "q", vhost="b"), limit(policies, "q", vhost="c")) == (10, 3, None)
+
+
+def test_own_queues_are_selected_by_name_only() -> None:
+    policies = policy_set(policy("all"), policy("named", match="dlx-router.parking", kind=EXACT))
+    assert [each.name for each in policies.chain(vhost="/", queue="dlx-router.parking", own=True)] == ["named"]
+    assert policies.resolve(vhost="/", queue="dlx-router.inbox", reason="rejected", own=True) is None
+
+
+def test_no_policy_is_no_answer() -> None:
+    assert policy_set().resolve(vhost="/", queue="q", reason="rejected") is None
+
+
+@pytest.mark.parametrize(("match", "exact"), [("orders", True), ("other", False)])
+def test_a_policy_that_names_the_queue_is_known_as_such_wherever_it_stands(match: str, exact: bool) -> None:
+    policies = policy_set(policy("all", priority=9), policy("named", match=match, kind=EXACT))
+    found = policies.resolve(vhost="/", queue="orders", reason="rejected")
+    assert found is not None
+    assert found.named_exactly is exact
+
+
+# What a reason overlays
+
+
+@pytest.mark.parametrize(
+    ("reason", "layers"),
+    [
+        ("rejected", ("rejected",)),
+        ("application:card declined", ("application:card declined", "application")),
+        ("application:a:b", ("application:a:b", "application")),
+        ("application", ("application",)),
+        ("unknown", ("unknown",)),
+    ],
+)
+def test_an_application_reason_has_a_name_and_a_kind(reason: str, layers: tuple[str, ...]) -> None:
+    assert overlay_keys(reason) == layers
+
+
+OVERLAID = policy_set(
+    policy(
+        "low",
+        on={
+            "expired": {"max-delivery-attempts": 2},
+            "application": {"max-delivery-attempts": 4, "max-redrives": 40},
+            "application:fraud": {"max-delivery-attempts": 5, "redelivery-delay": 50},
+            "maxlen": {"discard": True},
+        },
+    ),
+    policy(
+        "high", priority=1, definition={"max-delivery-attempts": 1}, on={"application": {"max-delivery-attempts": 6}}
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "attempts"),
+    [
+        pytest.param("rejected", 1, id="no overlay: the base"),
+        pytest.param("expired", 2, id="an overlay beats even the base of a higher policy"),
+        pytest.param("application:card", 6, id="among overlays the higher policy wins"),
+        pytest.param("application:fraud", 5, id="the overlay of a name beats that of all applications"),
+    ],
+)
+def test_overlays_lie_over_the_merged_base(reason: str, attempts: int) -> None:
+    assert limit(OVERLAID, "q", reason) == attempts
+
+
+def test_layers_fill_each_other_up() -> None:
+    found = OVERLAID.resolve(vhost="/", queue="q", reason="application:fraud")
+    assert found is not None
+    assert (found.delay_ms, found.max_redrives, found.discard) == (50, 40, False)
+    dropped = OVERLAID.resolve(vhost="/", queue="q", reason="maxlen")
+    assert dropped is not None
+    assert dropped.discard
+
+
+# Every key has a value
+
+
+def test_the_defaults_are_those_of_the_policy_page() -> None:
+    found = effective()
+    assert (found.dead_letter_exchange, found.routing_key, found.rewrites, found.aliases) == (None, None, (), ())
+    assert (found.max_attempts, found.max_redrives, found.discard) == (10, 3, False)
+    assert (found.delay_ms, found.multiplier, found.cap_ms, found.jitter) == (0, 1.0, 0, 0.0)
+    assert (found.dlq_prefix, found.dlq_suffix, found.dlq_type, found.auto_create) == ("DLQ.", "", "quorum", True)
+    assert found.retry_on == {"rejected", "delivery_limit", "application"}
+    assert found.settings == {}
+
+
+@pytest.mark.parametrize(
+    ("definition", "created"),
+    [
+        ({}, True),
+        ({"dead_letter_exchange": "dlx"}, False),
+        ({"dead_letter_exchange": "dlx", "auto_create_dead_letter_resources": True}, True),
+        ({"auto_create_dead_letter_resources": False}, False),
+        ({"dead_letter_exchange": ""}, False),
+    ],
+)
+def test_dead_letter_queues_are_created_where_no_exchange_is_named(definition: dict[str, Any], created: bool) -> None:
+    assert effective(**definition).auto_create is created
+
+
+@law
+@given(st.dictionaries(st.sampled_from(sorted({*DEFAULTS} - {"retry-on", "dead-letter-headers"})), st.integers(0, 9)))
+def test_a_key_that_is_written_is_in_force(definition: dict[str, int]) -> None:
+    found = policy_set(policy(definition=definition)).resolve(vhost="/", queue="q", reason="rejected")
+    assert found is not None
+    assert {key: setting.value for key, setting in found.settings.items()} == definition
+    assert found.max_attempts == definition.get("max-delivery-attempts", 10)
+    assert found.max_redrives == definition.get("max-redrives", 3)
+    assert found.multiplier == definition.get("redelivery-delay-multiplier", 1)
+
+
+def test_a_value_says_where_it_stands() -> None:
+    assert str(source(line=7)) == "orders.yaml:7"
+    assert effective(dead_letter_routing_key="{queue}").routing_key == parse("{queue}")

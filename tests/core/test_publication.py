@@ -1,0 +1,195 @@
+"""Publications: where each copy goes, what its consumer sees, and what is remembered."""
+
+from typing import Any
+
+import pytest
+
+from dlx_router.core.decision import DeadLetter, Decision, Hold, Park, Retry
+from dlx_router.core.letter import Props
+from dlx_router.core.publication import Content, Publication, Way, record_of, to_parking, to_return, to_rung, to_target
+from dlx_router.core.words import Cause
+from tests.core.core_samples import CONTENT, NOW, death, letter, record
+
+KEYS = ("order.created", "cc.one", "cc.two")
+WITH_CC = record(deaths=(death(routing_keys=KEYS),))
+FINAL = DeadLetter("dlx", ("dead.work",), 3, Cause.ATTEMPTS_SPENT, "DLQ.work")
+
+
+@pytest.mark.parametrize(
+    ("decision", "expected"),
+    [
+        (
+            Retry(5, NOW + 5, 2),
+            {"state": "retrying", "attempts": 2, "due_ms": NOW + 5, "cause": None, "target": None, "tries": 0},
+        ),
+        (
+            FINAL,
+            {"state": "dead", "attempts": 3, "due_ms": None, "cause": "attempts_spent", "target": None, "tries": 0},
+        ),
+        (
+            Park(Cause.LOOP, 1, "q"),
+            {"state": "parked", "attempts": 1, "due_ms": None, "cause": "loop", "target": "q", "tries": 0},
+        ),
+        (
+            Park(Cause.NO_POLICY),
+            {"state": "parked", "attempts": 0, "due_ms": None, "cause": "no_policy", "target": None, "tries": 0},
+        ),
+        (
+            Hold(Cause.UNROUTABLE, NOW, 4, 1, "q"),
+            {"state": "held", "attempts": 1, "due_ms": NOW, "cause": "unroutable", "target": "q", "tries": 4},
+        ),
+    ],
+)
+def test_the_record_remembers_the_decision(decision: Decision, expected: dict[str, Any]) -> None:
+    kept = record_of(letter(), decision, CONTENT, policy="orders", revision="0123456789ab")
+    assert {name: getattr(kept, name) for name in expected} == expected
+    assert (kept.policy, kept.revision, kept.crc32, kept.size, kept.props) == (
+        "orders",
+        "0123456789ab",
+        7,
+        3,
+        CONTENT.props,
+    )
+
+
+def test_the_record_remembers_the_letter() -> None:
+    one = letter(
+        redrives=2,
+        first_death_ms=1,
+        last_death_ms=2,
+        parent="p",
+        error={"type": "E"},
+        shadowed={"a": "b"},
+        vhost="eu",
+    )
+    kept = record_of(one, Retry(0, NOW, 1), CONTENT, policy="", revision="")
+    names = (
+        "id",
+        "vhost",
+        "failed_queue",
+        "reason",
+        "redrives",
+        "first_death_ms",
+        "last_death_ms",
+        "first",
+        "parent",
+        "error",
+        "shadowed",
+    )
+    assert [getattr(kept, name) for name in names] == [getattr(one, name) for name in names]
+    assert kept.deaths == one.history
+
+
+# Back to the failed queue
+
+
+def test_the_way_back_looks_like_the_first_delivery() -> None:
+    assert to_return(WITH_CC, "dlx-router.return", "to:work") == Publication(
+        Way.RETURN,
+        "dlx-router.return",
+        "order.created",
+        WITH_CC,
+        1024,
+        cc=("cc.one", "cc.two"),
+        bcc="to:work",
+        delivery_mode=1,
+        priority=5,
+    )
+
+
+@pytest.mark.parametrize("keys", [("to:other",), ("order.created", "to:other"), ("to:work", "cc"), ("to:",)])
+def test_a_letter_whose_own_keys_look_like_ours_goes_by_the_default_exchange(keys: tuple[str, ...]) -> None:
+    plain = to_return(record(deaths=(death(routing_keys=keys),)), "dlx-router.return", "to:work")
+    assert (plain.exchange, plain.routing_key, plain.cc, plain.bcc) == ("", "work", (), None)
+    assert (plain.delivery_mode, plain.priority, plain.record_bytes) == (1, 5, 1024)
+
+
+def test_where_nothing_is_bound_it_goes_by_the_default_exchange_too() -> None:
+    plain = to_return(WITH_CC, "dlx-router.return", "")
+    assert (plain.exchange, plain.routing_key, plain.cc, plain.bcc) == ("", "work", (), None)
+
+
+@pytest.mark.parametrize("deaths", [(), (death(routing_keys=()),)])
+def test_without_keys_the_queue_is_the_key(deaths: Any) -> None:
+    back = to_return(record(deaths=deaths), "dlx-router.return", "to:work")
+    assert (back.exchange, back.routing_key, back.cc, back.bcc) == ("dlx-router.return", "work", (), "to:work")
+
+
+def test_a_mode_and_a_priority_that_were_never_set_are_not_set_now() -> None:
+    back = to_return(record(props=Props()), "dlx-router.return", "to:work")
+    assert (back.delivery_mode, back.priority) == (None, None)
+
+
+# To wait
+
+
+@pytest.mark.parametrize(
+    ("deaths", "key"), [((death(routing_keys=KEYS),), "order.created"), ((), ""), ((death(routing_keys=()),), "")]
+)
+def test_a_waiting_copy_is_persistent_and_has_no_priority(deaths: Any, key: str) -> None:
+    kept = record(deaths=deaths)
+    assert to_rung(kept, "dlx-router.delay.5000", 5000) == Publication(
+        Way.RUNG,
+        "dlx-router.delay.5000",
+        key,
+        kept,
+        8192,
+        rung_ms=5000,
+        delivery_mode=2,
+        priority=None,
+    )
+
+
+# For good
+
+
+def test_the_policys_key_replaces_the_cc_keys_which_are_remembered() -> None:
+    one = letter(history=(death(routing_keys=KEYS),))
+    copy = to_target(FINAL, one, WITH_CC, ("emq",))
+    assert (copy.way, copy.exchange, copy.routing_key, copy.cc, copy.bcc) == (Way.TARGET, "dlx", "dead.work", (), None)
+    assert (copy.record.cc, copy.record_bytes) == (("cc.one", "cc.two"), 8192)
+    assert (copy.aliases, copy.needs_queue, copy.delivery_mode, copy.priority) == (("emq",), "DLQ.work", 2, 5)
+
+
+def test_the_original_keys_route_as_the_broker_would() -> None:
+    one = letter(history=(death(routing_keys=KEYS),))
+    copy = to_target(DeadLetter("dlx", KEYS, 3, Cause.ATTEMPTS_SPENT), one, WITH_CC, ())
+    assert (copy.routing_key, copy.cc, copy.record, copy.needs_queue) == (
+        "order.created",
+        ("cc.one", "cc.two"),
+        WITH_CC,
+        None,
+    )
+
+
+def test_a_letter_without_cc_keys_remembers_none() -> None:
+    assert to_target(FINAL, letter(), record(), ()).record.cc is None
+
+
+def test_a_letter_that_never_died_has_no_aliases_and_keeps_its_cc_as_it_came() -> None:
+    one = letter(history=())
+    copy = to_target(
+        DeadLetter("dlx", ("order.created",), 0, Cause.NEVER_RETRY), one, record(deaths=()), ("emq", "artemis")
+    )
+    assert (copy.aliases, copy.routing_key, copy.cc) == ((), "order.created", None)
+    assert to_target(FINAL, one, record(deaths=()), ()).cc == ()
+
+
+def test_a_parked_copy_stays_where_it_is_put() -> None:
+    one = letter(history=(death(routing_keys=KEYS),))
+    copy = to_parking(Park(Cause.LOOP), one, WITH_CC, "dlx-router.parking")
+    assert (copy.way, copy.exchange, copy.routing_key, copy.cc, copy.bcc) == (
+        Way.PARKING,
+        "",
+        "dlx-router.parking",
+        (),
+        None,
+    )
+    assert (copy.record.cc, copy.record_bytes, copy.delivery_mode, copy.priority) == (("cc.one", "cc.two"), 8192, 2, 5)
+    assert to_parking(Park(Cause.LOOP), letter(), record(), "p").record.cc is None
+
+
+def test_every_copy_at_rest_is_persistent() -> None:
+    content = Content(1, 1, Props(delivery_mode=None))
+    kept = record_of(letter(), FINAL, content, policy="", revision="")
+    assert {to_target(FINAL, letter(), kept, ()).delivery_mode, to_rung(kept, "x", 1).delivery_mode} == {2}

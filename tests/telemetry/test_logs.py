@@ -1,0 +1,135 @@
+"""Logs: one line each, in the form asked for, without credentials, and each thing once."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from dlx_router.telemetry.logs import Once, configure, log, redacted
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    before = (list(root.handlers), root.level)
+    yield
+    root.handlers[:], level = before
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def lines(out: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+@pytest.fixture
+def out() -> io.StringIO:
+    stream = io.StringIO()
+    configure("json", "info", stream)
+    return stream
+
+
+def test_a_line_is_one_json_object_with_time_level_event_and_fate(out: io.StringIO) -> None:
+    log.warning("session.ended", vhost="/", fate="unsettled letters are still in their queues")
+    (line,) = lines(out)
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "event": "session.ended",
+        "level": "warning",
+        "vhost": "/",
+        "fate": "unsettled letters are still in their queues",
+    }
+
+
+def test_the_level_is_kept(out: io.StringIO) -> None:
+    log.debug("unheard")
+    configure("json", "debug", out)
+    log.debug("heard")
+    assert [line["event"] for line in lines(out)] == ["heard"]
+
+
+def test_auto_is_text_on_a_terminal_and_json_elsewhere() -> None:
+    terminal, file = Terminal(), io.StringIO()
+    configure("auto", "info", terminal)
+    log.info("seen", vhost="/")
+    configure("auto", "info", file)
+    log.info("stored")
+    assert "seen" in terminal.getvalue()
+    assert "{" not in terminal.getvalue()
+    assert lines(file)[0]["event"] == "stored"
+
+
+def test_text_can_be_asked_for_anywhere() -> None:
+    file = io.StringIO()
+    configure("text", "info", file)
+    log.info("stored", queue="q")
+    assert "queue=q" in file.getvalue()
+    assert "\x1b" not in file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("amqp://u:p@host/v", "amqp://***@host/v"),
+        ("amqps://user:p/w@x@host:5671 refused", "amqps://***@host:5671 refused"),
+        (
+            "url='http://u:p@h' and 'amqp://h2/a' to me@example.com",
+            "url='http://***@h' and 'amqp://h2/a' to me@example.com",
+        ),
+        ("nothing to hide @ all", "nothing to hide @ all"),
+    ],
+)
+def test_credentials_are_taken_out_of_urls(text: str, expected: str) -> None:
+    assert redacted(text) == expected
+
+
+def test_no_credential_leaves_by_any_way(out: io.StringIO) -> None:
+    url = "amqp://user:hunter2@host/v"
+    log.info(url, at=url, deep={"a": [url, (url,)]}, other=ValueError(url), password="hunter2", api_token="hunter2")
+    logging.getLogger("some.library").warning("cannot reach %s", url)
+    log.error("failed", exc_info=OSError(url))
+    assert len(lines(out)) == 3
+    assert "hunter2" not in out.getvalue()
+    assert "OSError" in lines(out)[2]["exception"]
+
+
+def test_a_routing_key_is_no_secret_and_bytes_that_are_no_text_break_nothing(out: io.StringIO) -> None:
+    log.info("routed", routing_key="a.b", queue="q\udcff", count=3, none=None)
+    line = lines(out)[0]
+    assert (line["routing_key"], line["queue"], line["count"], line["none"]) == ("a.b", "q\\udcff", 3, None)
+
+
+def test_a_thing_is_said_when_it_changes_and_when_it_is_over(out: io.StringIO) -> None:
+    once = Once()
+    for _ in range(3):
+        once.warn("queue q", "target.refused", cause="nacked", fate="held")
+    once.warn("queue q", "target.refused", cause="returned", fate="held")
+    once.warn("queue r", "target.refused", cause="nacked", fate="held")
+    once.healed("queue q", "target.healed")
+    once.healed("queue q", "target.healed")
+    once.warn("queue q", "target.refused", cause="returned", fate="held")
+    assert [line["event"].removeprefix("target.") for line in lines(out)] == [
+        "refused",
+        "refused",
+        "refused",
+        "healed",
+        "refused",
+    ]
+
+
+def test_what_was_said_about_very_many_things_is_forgotten_one_by_one(out: io.StringIO) -> None:
+    once = Once()
+    for number in range(1001):
+        once.warn(f"queue {number}", "refused")
+    once.warn("queue 1000", "refused")
+    once.warn("queue 0", "refused")
+    assert len(lines(out)) == 1002
