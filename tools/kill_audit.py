@@ -56,6 +56,7 @@ CONSUMED: Final = "the consumer"
 PLACES: Final = {"expired": DEAD, "broken": BROKEN_DEAD, "flaky": CONSUMED}
 NO_LETTERS: Final = {"dlx-router.state", "dlx-router.journal"}
 SHARES: Final = {"expired": 6, "broken": 2, "flaky": 2}
+SLICE: Final = 500
 LOOK_S: Final = 0.01
 PATIENCE_S: Final = 120.0
 
@@ -168,7 +169,7 @@ class Scene:
         self.channel.queue_bind(DEAD, DEAD)
 
     def publish(self, letters: int) -> dict[str, list[str]]:
-        """Publish the bodies, each of them once; → those of each way."""
+        """Publish the bodies, each of them once; → those of each way. Each has died, and is in the inbox, afterwards."""
         bodies: dict[str, list[str]] = {way: [] for way in PLACES}
         ways = [way for way, share in SHARES.items() for _ in range(share)]
         properties = pika.BasicProperties(delivery_mode=2, headers={"tenant": "audit", "number": 7})
@@ -176,6 +177,8 @@ class Scene:
             way = ways[number % len(ways)]
             bodies[way].append(f"{way}-{number}")
             self.channel.basic_publish("", f"audit.{way}", bodies[way][-1], properties)
+            if number % SLICE == SLICE - 1 or number == letters - 1:  # else the ways would not be mixed in the inbox
+                patiently(lambda sent=number + 1: self.depth(INBOX) >= sent, "the letters do not reach the inbox")
         return bodies
 
     def depth(self, queue: str) -> int:
@@ -245,9 +248,11 @@ class Scene:
 
     def empty(self, queue: str) -> Iterator[tuple[str, str]]:
         """All that lies in a queue: (body, letter id)."""
+        if not self.depth(queue):
+            return
         channel = self._link.channel()
         channel.basic_qos(prefetch_count=1000)
-        for method, properties, body in channel.consume(queue, inactivity_timeout=1.0):
+        for method, properties, body in channel.consume(queue, inactivity_timeout=0.5):
             if method is None:
                 break
             yield body.decode(), (properties.headers or {}).get("dlx-router-id", "")
@@ -372,19 +377,22 @@ def _fill(scene: Scene, router: Process, plan: Plan, say: Callable[[str], object
     window = scene.window()
     router.stop()
     scene.declare()
-    bodies = scene.publish(plan.letters)
     scene.start_consumers()
-    patiently(
-        lambda: scene.depth(INBOX) >= plan.letters, lambda: f"only {scene.depth(INBOX)} letters reached the inbox"
-    )
+    bodies = scene.publish(plan.letters)
     say(f"{plan.letters} letters are in the inbox; the router may have {window} in flight")
     return bodies, window
 
 
 def _kill(scene: Scene, router: Process, plan: Plan, depth: int) -> tuple[int, int]:
-    """Start the router, kill it when the inbox has shrunk to `depth`; → what then was in the inbox, and in rungs."""
+    """Start the router, kill it when the inbox has shrunk to `depth` and enough waits; → letters in the inbox, in rungs."""
     router.start()
-    patiently(lambda: scene.depth(INBOX) <= depth, f"the inbox never shrank to {depth}", every=LOOK_S)
+
+    def now() -> bool:
+        return scene.depth(INBOX) <= depth and scene.waiting() >= plan.least_waiting
+
+    patiently(
+        now, lambda: f"{scene.depth(INBOX)} in the inbox, {scene.waiting()} in rungs, never {depth}", every=LOOK_S
+    )
     router.kill()
     inbox, waiting = scene.depth(INBOX), scene.waiting()
     if inbox < plan.least_inbox or waiting < plan.least_waiting:

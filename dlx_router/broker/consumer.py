@@ -11,11 +11,16 @@ from dlx_router.wire import frames
 
 
 class Consumer:
-    """Consumes one queue. `sink(delivery, self)` is called for each delivery; `on_lost(self, error, unsettled)` once."""
+    """Consumes one queue. Each delivery goes to `sink(delivery, self)`; the end to `on_lost(self, error, unsettled)`."""
 
     def __init__(
-        self, link: Link, queue: str, prefetch: int, *,
-        sink: Callable[[Any, "Consumer"], None], on_lost: Callable[["Consumer", Exception, int], None],
+        self,
+        link: Link,
+        queue: str,
+        prefetch: int,
+        *,
+        sink: Callable[[Any, "Consumer"], None],
+        on_lost: Callable[["Consumer", Exception, int], None],
     ) -> None:
         self.queue = queue
         self._link = link
@@ -38,10 +43,12 @@ class Consumer:
         """Open a channel and consume. Global QoS is denied from 4.3 on, so the prefetch is per consumer."""
         self._channel = await self._link.open_channel(self)
         await self._link.rpc(self._channel, commands.Basic.Qos(0, self._prefetch, False))  # noqa: FBT003 - AMQP order
-        await self._link.rpc(self._channel, frames.lenient(commands.Basic.Consume)(queue=self.queue, consumer_tag=self._tag))
+        await self._link.rpc(
+            self._channel, frames.lenient(commands.Basic.Consume)(queue=self.queue, consumer_tag=self._tag)
+        )
 
     def cancel(self) -> None:
-        """No more deliveries soon; those here can still be settled. No answer is waited for: the socket may be paused."""
+        """No more deliveries soon; those here can still be settled. Waits for no answer: the socket may be paused."""
         if self._channel and self._link.is_open:
             self._link.send(frames.method(self._channel, commands.Basic.Cancel(self._tag, nowait=True)))
 

@@ -5,6 +5,7 @@ the channel closes, nothing is published on it again; what was unanswered is han
 """
 
 import asyncio
+import contextlib
 import struct
 from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -36,8 +37,10 @@ Job = TypeVar("Job", bound=Any)
 
 
 class Publisher(Generic[Job]):
-    """Publishes with `mandatory` and confirms. Each job is answered once: by `on_answer(job, why)` with why "" when it
-    was confirmed and routed, "returned" or "nacked"; or by `on_doubt(jobs, error)` when the channel closed.
+    """Publishes with `mandatory` and confirms; each job is answered once.
+
+    By `on_answer(job, why)`, why "" when it was confirmed and routed, "returned" or "nacked"; or by
+    `on_doubt(jobs, error)` when the channel closed.
     """
 
     def __init__(
@@ -65,9 +68,13 @@ class Publisher(Generic[Job]):
         self._channel = channel
 
     def publish(self, job: Job, *, exchange: bytes, routing_key: bytes, section: bytes, body: bytes) -> None:
-        """Send now (with the current read's writes); the answer comes later. `section` is stamped already."""
+        """Send now (with the current read's writes); the answer comes later. `section` is stamped already.
+
+        Raises FrameTooLarge, and then nothing was sent and no number is taken.
+        """
+        data = frames.publish(self._channel, exchange, routing_key, section, body, self._link.frame_max)
         self._confirms.publish(job)
-        self._link.send(frames.publish(self._channel, exchange, routing_key, section, body, self._link.frame_max))
+        self._link.send(data)
 
     def stamp(self) -> bytes:
         """The header entry that carries the number of the next publish."""
@@ -94,10 +101,8 @@ class Publisher(Generic[Job]):
         """Close the channel by our own will; what was unanswered is in doubt."""
         channel, self._channel = self._channel, 0
         if channel:
-            try:
+            with contextlib.suppress(LinkError, TimeoutError):
                 await self._link.close_channel(channel)
-            except (LinkError, TimeoutError):
-                pass
             self.on_closed(TimeoutError("closed by us"))
 
 

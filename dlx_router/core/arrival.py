@@ -40,7 +40,10 @@ def read(facts: Facts, is_own: Callable[[str], bool], new_id: Callable[[str], st
         return _new(facts, record, new_id, is_own)
     deaths = fold(without_own(facts.deaths, is_own)) if facts.deaths else ()
     merged = merge(
-        deaths, record.deaths, cut=record.cut, restarted=_restarted(deaths, record, is_own),
+        deaths,
+        record.deaths,
+        cut=record.cut,
+        restarted=_restarted(deaths, record, is_own),
         native=facts.native and facts.arrival is Arrival.INBOX,  # the end of a wait is no death of the letter
     )
     return _known(facts, _homely(merged, record, is_own), record, is_own)
@@ -64,19 +67,30 @@ def _homely(merged: Merged, record: Record, is_own: Callable[[str], bool]) -> Me
     return Merged(history, merged.fresh)
 
 
-def _new(
-    facts: Facts, copied: Record | None, new_id: Callable[[str], str], is_own: Callable[[str], bool]
-) -> Letter:
+def _new(facts: Facts, copied: Record | None, new_id: Callable[[str], str], is_own: Callable[[str], bool]) -> Letter:
     fresh, deaths, first = _origin(facts.deaths, facts.first, is_own)
     if copied is not None:
         fresh = _beyond(copied, fresh, native=facts.native)
     failed = deaths[0].queue if deaths else facts.source
     return Letter(
-        id=new_id(failed), vhost=facts.vhost, source=facts.source, arrival=facts.arrival,
-        exchange=facts.exchange, routing_key=facts.routing_key, history=deaths, first=first,
-        failed_queue=failed, reason=deaths[0].reason if deaths else UNKNOWN, fresh=fresh, base_attempts=0,
-        redrives=0, tries=0, first_death_ms=min(map(_time, deaths)) * 1000 if deaths else facts.now_ms,
-        last_death_ms=facts.now_ms, parent=None if copied is None else copied.id, header=facts.header,
+        id=new_id(failed),
+        vhost=facts.vhost,
+        source=facts.source,
+        arrival=facts.arrival,
+        exchange=facts.exchange,
+        routing_key=facts.routing_key,
+        history=deaths,
+        first=first,
+        failed_queue=failed,
+        reason=deaths[0].reason if deaths else UNKNOWN,
+        fresh=fresh,
+        base_attempts=0,
+        redrives=0,
+        tries=0,
+        first_death_ms=min(map(_time, deaths)) * 1000 if deaths else facts.now_ms,
+        last_death_ms=facts.now_ms,
+        parent=None if copied is None else copied.id,
+        header=facts.header,
     )
 
 
@@ -88,9 +102,7 @@ def _beyond(copied: Record, deaths: History, *, native: bool) -> History:
 
 
 @lru_cache(maxsize=4096)  # letters that died at one place in one second share it
-def _origin(
-    said: History, first: First | None, is_own: Callable[[str], bool]
-) -> tuple[History, History, First | None]:
+def _origin(said: History, first: First | None, is_own: Callable[[str], bool]) -> tuple[History, History, First | None]:
     """The broker's deaths, the same as they may leave us, and the first failure."""
     deaths = fold(without_own(said, is_own))
     clean = deaths
@@ -122,15 +134,31 @@ def _known(facts: Facts, merged: Merged, record: Record, is_own: Callable[[str],
     back = bool(fresh) and settled and any(death.queue == failed for death in record.deaths)
     same_stay = failed == record.failed_queue and not (settled and fresh)
     return Letter(
-        id=record.id, vhost=facts.vhost, source=facts.source, arrival=facts.arrival,
-        exchange=facts.exchange, routing_key=facts.routing_key, history=history,
-        first=record.first or _first(None, history, is_own), failed_queue=failed, reason=history[0].reason if fresh else record.reason, fresh=fresh,
+        id=record.id,
+        vhost=facts.vhost,
+        source=facts.source,
+        arrival=facts.arrival,
+        exchange=facts.exchange,
+        routing_key=facts.routing_key,
+        history=history,
+        first=record.first or _first(None, history, is_own),
+        failed_queue=failed,
+        reason=history[0].reason if fresh else record.reason,
+        fresh=fresh,
         base_attempts=record.attempts if same_stay else 0,
         redrives=record.redrives + (back and fresh[0].reason == "rejected"),
-        tries=record.tries if not fresh else 0, state=record.state, cause=record.cause, due_ms=record.due_ms or 0,
-        first_death_ms=record.first_death_ms, last_death_ms=facts.now_ms if fresh else record.last_death_ms,
-        parent=record.parent, error=record.error, shadowed=dict(record.shadowed) if record.shadowed else None,
-        known_before=back, rejected_since=back and _rejected_since(fresh, record.deaths, failed), header=facts.header,
+        tries=record.tries if not fresh else 0,
+        state=record.state,
+        cause=record.cause,
+        due_ms=record.due_ms or 0,
+        first_death_ms=record.first_death_ms,
+        last_death_ms=facts.now_ms if fresh else record.last_death_ms,
+        parent=record.parent,
+        error=record.error,
+        shadowed=dict(record.shadowed) if record.shadowed else None,
+        known_before=back,
+        rejected_since=back and _rejected_since(fresh, record.deaths, failed),
+        header=facts.header,
     )
 
 

@@ -152,7 +152,7 @@ def _allowed(policy: Effective, queue: str) -> bool:
 
 
 def final_keys(letter: Letter, policy: Effective, attempts: int) -> tuple[tuple[str, ...], int]:
-    """The keys of the final copy, and how many headers a template missed: DLQ name, template, rewrite, or as they came."""
+    """The keys of the final copy (DLQ name, template, rewrite, or as they came), and how many headers were missing."""
     original = original_keys(letter)
     if policy.auto_create or (policy.dead_letter_exchange is None and policy.routing_key is None):
         return (dead_letter_queue(policy, letter.failed_queue),), 0
@@ -167,7 +167,9 @@ def final_keys(letter: Letter, policy: Effective, attempts: int) -> tuple[tuple[
 
 def original_keys(letter: Letter) -> tuple[str, ...]:
     """Routing key and CC keys with which the letter once entered its failed queue."""
-    return letter.history[0].routing_keys if letter.history and letter.history[0].routing_keys else (letter.routing_key,)
+    return (
+        letter.history[0].routing_keys if letter.history and letter.history[0].routing_keys else (letter.routing_key,)
+    )
 
 
 def original_exchange(letter: Letter) -> str:
@@ -177,8 +179,12 @@ def original_exchange(letter: Letter) -> str:
 
 def _values(letter: Letter, keys: tuple[str, ...], attempts: int) -> dict[str, str]:
     return {
-        "queue": letter.failed_queue, "exchange": original_exchange(letter), "routing_key": keys[0],
-        "reason": letter.reason, "attempts": str(attempts), "vhost": letter.vhost,
+        "queue": letter.failed_queue,
+        "exchange": original_exchange(letter),
+        "routing_key": keys[0],
+        "reason": letter.reason,
+        "attempts": str(attempts),
+        "vhost": letter.vhost,
     }
 
 

@@ -36,7 +36,7 @@ def fold(deaths: Iterable[Death]) -> History:
     return tuple(seen.values())
 
 
-def merge(
+def merge(  # noqa: PLR0911 - the cases of the law, one a line
     broker: History, record: History, *, native: bool, restarted: bool = False, cut: bool = False
 ) -> Merged:
     """The history of a letter from the broker's x-death and our record, both without own queues.

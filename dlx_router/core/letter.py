@@ -23,7 +23,7 @@ class Arrival(StrEnum):
 
 
 class Death(NamedTuple):
-    """One entry of x-death: `times` (the wire calls it count) deaths of (queue, reason); `time_s` is that of the first (epoch seconds)."""
+    """One entry of x-death: `times` (on the wire: count) deaths of (queue, reason), the first at `time_s` (epoch)."""
 
     queue: str
     reason: str
@@ -92,7 +92,7 @@ class Letter:
     rejected_since: bool = False  # … and something was rejected since that queue's earlier death
 
 
-def letter_id(  # noqa: PLR0913 - the eight inputs are the identity that INTERFACES lists
+def letter_id(  # noqa: PLR0913, PLR0917 - the seven inputs are the identity that INTERFACES lists
     vhost: str, failed_queue: str, exchange: bytes, routing_key: bytes, properties: bytes, headers: bytes, body: bytes
 ) -> str:
     """blake2b-128 in hex over what a letter is; equal for a redelivery after a crash. Source: INTERFACES ("Letter id").
@@ -100,5 +100,12 @@ def letter_id(  # noqa: PLR0913 - the eight inputs are the identity that INTERFA
     Each part is prefixed with its length, so that no two lists of parts share a digest by concatenation.
     """
     where = vhost.encode(errors="surrogateescape"), failed_queue.encode(errors="surrogateescape")
-    parts = (*where, exchange, routing_key, properties, headers, body if len(body) <= ID_BODY_BYTES else body[:ID_BODY_BYTES])
+    parts = (
+        *where,
+        exchange,
+        routing_key,
+        properties,
+        headers,
+        body if len(body) <= ID_BODY_BYTES else body[:ID_BODY_BYTES],
+    )
     return blake2b(b"".join((_lengths(*map(len, parts[:6]), len(body)), *parts)), digest_size=16).hexdigest()

@@ -200,7 +200,7 @@ def _merged(chain: Sequence[Policy], reason: str) -> dict[str, Setting]:
 def _effective(chain: tuple[Policy, ...], reason: str) -> Effective:
     settings = _merged(chain, reason)
 
-    def get(key: str) -> Any:
+    def get(key: str) -> Any:  # noqa: ANN401 - a key has the type that its parser gave it
         return settings[key].value if key in settings else DEFAULTS.get(key)
 
     delay = get("redelivery-delay")

@@ -50,7 +50,12 @@ class Publication:
     priority: int | None = None
 
 
-STATES = {Action.RETRY: State.RETRYING, Action.DEAD_LETTER: State.DEAD, Action.PARK: State.PARKED, Action.HOLD: State.HELD}
+STATES = {
+    Action.RETRY: State.RETRYING,
+    Action.DEAD_LETTER: State.DEAD,
+    Action.PARK: State.PARKED,
+    Action.HOLD: State.HELD,
+}
 
 
 def record_of(letter: Letter, decision: Decision, content: Content, *, policy: str, revision: str) -> Record:
@@ -59,13 +64,29 @@ def record_of(letter: Letter, decision: Decision, content: Content, *, policy: s
     target = decision.target or None if isinstance(decision, Hold | Park) else None
     due = decision.due_ms if isinstance(decision, Retry | Hold) else None
     return Record(
-        id=letter.id, state=STATES[decision.action], vhost=letter.vhost, failed_queue=letter.failed_queue,
-        attempts=decision.attempts, redrives=letter.redrives, tries=tries,
-        reason=letter.reason, policy=policy, revision=revision,
-        first_death_ms=letter.first_death_ms, last_death_ms=letter.last_death_ms,
-        deaths=letter.history, crc32=content.crc32, size=content.size, first=letter.first,
-        cause=decision.cause, due_ms=due, props=content.props, error=letter.error,
-        parent=letter.parent, shadowed=letter.shadowed, target=target,
+        id=letter.id,
+        state=STATES[decision.action],
+        vhost=letter.vhost,
+        failed_queue=letter.failed_queue,
+        attempts=decision.attempts,
+        redrives=letter.redrives,
+        tries=tries,
+        reason=letter.reason,
+        policy=policy,
+        revision=revision,
+        first_death_ms=letter.first_death_ms,
+        last_death_ms=letter.last_death_ms,
+        deaths=letter.history,
+        crc32=content.crc32,
+        size=content.size,
+        first=letter.first,
+        cause=decision.cause,
+        due_ms=due,
+        props=content.props,
+        error=letter.error,
+        parent=letter.parent,
+        shadowed=letter.shadowed,
+        target=target,
     )
 
 
@@ -80,9 +101,15 @@ def to_return(record: Record, exchange: str, key: str) -> Publication:
     mode, priority = record.props.delivery_mode, record.props.priority
     plain = not key or any(name.startswith("to:") for name in keys)
     return Publication(
-        Way.RETURN, "" if plain else exchange, record.failed_queue if plain else first, record,
-        TOWARDS_CONSUMERS_BYTES, cc=() if plain else keys[1:], bcc=None if plain else key,
-        delivery_mode=mode, priority=priority,
+        Way.RETURN,
+        "" if plain else exchange,
+        record.failed_queue if plain else first,
+        record,
+        TOWARDS_CONSUMERS_BYTES,
+        cc=() if plain else keys[1:],
+        bcc=None if plain else key,
+        delivery_mode=mode,
+        priority=priority,
     )
 
 
@@ -90,7 +117,12 @@ def to_rung(record: Record, exchange: str, rung_ms: int) -> Publication:
     """The copy that waits; without a priority, which would disturb the order of expiry (4.0 – 4.2)."""
     key = record.deaths[0].routing_keys[0] if record.deaths and record.deaths[0].routing_keys else ""
     return Publication(
-        Way.RUNG, exchange, key, record, AT_REST_BYTES, rung_ms=rung_ms,
+        Way.RUNG,
+        exchange,
+        key,
+        record,
+        AT_REST_BYTES,
+        rung_ms=rung_ms,
     )
 
 
@@ -100,12 +132,19 @@ def to_target(decision: DeadLetter, letter: Letter, record: Record, aliases: tup
     final = replace(record, cc=original[1:]) if len(original) > 1 and decision.keys != original else record
     untold = decision.keys == original and not (letter.history and letter.history[0].routing_keys)  # only CC knows
     return Publication(
-        Way.TARGET, decision.exchange, decision.keys[0], final, AT_REST_BYTES, cc=None if untold else decision.keys[1:],
-        aliases=aliases if letter.history else (), needs_queue=decision.queue, priority=record.props.priority,
+        Way.TARGET,
+        decision.exchange,
+        decision.keys[0],
+        final,
+        AT_REST_BYTES,
+        cc=None if untold else decision.keys[1:],
+        aliases=aliases if letter.history else (),
+        needs_queue=decision.queue,
+        priority=record.props.priority,
     )
 
 
-def to_parking(decision: Park, letter: Letter, record: Record, queue: str) -> Publication:
+def to_parking(letter: Letter, record: Record, queue: str) -> Publication:
     """The copy for the parking queue, by the default exchange; its CC keys must not route again."""
     original = original_keys(letter)
     kept = replace(record, cc=original[1:]) if len(original) > 1 else record

@@ -133,15 +133,33 @@ def _document(record: Record, deaths: History, error: Mapping[str, Any] | None, 
     rest = _rest(record, error, cut=cut) if error or cut or record.redrive_id or record.shadowed else ""
     parent = "" if record.parent is None else f'"parent":{_string(record.parent)},'
     return assembled(
-        record.id, standing(record), told(deaths), due_ms=record.due_ms, first_ms=record.first_death_ms,
-        last_ms=record.last_death_ms, props=record.props, cc=record.cc, rest=parent + rest, crc32=record.crc32,
+        record.id,
+        standing(record),
+        told(deaths),
+        due_ms=record.due_ms,
+        first_ms=record.first_death_ms,
+        last_ms=record.last_death_ms,
+        props=record.props,
+        cc=record.cc,
+        rest=parent + rest,
+        crc32=record.crc32,
         size=record.size,
     )
 
 
 def assembled(  # noqa: PLR0913 - the document's parts, written in one place for both ways
-    letter_id: str, standing_part: str, deaths_part: str, *, due_ms: int | None, first_ms: int, last_ms: int,
-    props: Props, crc32: int, size: int, cc: tuple[str, ...] | None = None, rest: str = "",
+    letter_id: str,
+    standing_part: str,
+    deaths_part: str,
+    *,
+    due_ms: int | None,
+    first_ms: int,
+    last_ms: int,
+    props: Props,
+    crc32: int,
+    size: int,
+    cc: tuple[str, ...] | None = None,
+    rest: str = "",
 ) -> str:
     """The document without its mac, from the fragments that letters share and what is a letter's own."""
     due = "" if due_ms is None else f'"due_ms":{due_ms},'
@@ -155,8 +173,18 @@ def assembled(  # noqa: PLR0913 - the document's parts, written in one place for
 def standing(record: Record) -> str:
     """The fragment that letters of one queue, decision and policy share."""
     return _standing(
-        record.state, record.vhost, record.failed_queue, record.first, record.attempts, record.redrives,
-        record.tries, record.reason, record.cause, record.policy, record.revision, record.target,
+        record.state,
+        record.vhost,
+        record.failed_queue,
+        record.first,
+        record.attempts,
+        record.redrives,
+        record.tries,
+        record.reason,
+        record.cause,
+        record.policy,
+        record.revision,
+        record.target,
     )
 
 
@@ -166,9 +194,19 @@ def told(deaths: History) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _standing(  # noqa: PLR0913 - the fields that letters of one queue share
-    state: str, vhost: str, failed_queue: str, first: First | None, attempts: int, redrives: int, tries: int,
-    reason: str, cause: str | None, policy: str, revision: str, target: str | None,
+def _standing(  # noqa: PLR0913, PLR0917 - the fields that letters of one queue share
+    state: str,
+    vhost: str,
+    failed_queue: str,
+    first: First | None,
+    attempts: int,
+    redrives: int,
+    tries: int,
+    reason: str,
+    cause: str | None,
+    policy: str,
+    revision: str,
+    target: str | None,
 ) -> str:
     document: dict[str, Any] = {"state": state, "vhost": vhost, "failed_queue": failed_queue}
     if first is not None:
@@ -221,20 +259,34 @@ def _record(document: dict[str, Any]) -> Record:
     first, props, digest = document.get("first"), document.get("props", {}), document["digest"]
     cc = props.pop("cc", None)
     return Record(
-        id=document["id"], state=document["state"], vhost=document["vhost"], failed_queue=document["failed_queue"],
-        attempts=document["attempts"], redrives=document["redrives"], tries=document["tries"],
-        reason=document["reason"], policy=document["policy"], revision=document["revision"],
-        first_death_ms=document["first_death_ms"], last_death_ms=document["last_death_ms"],
+        id=document["id"],
+        state=document["state"],
+        vhost=document["vhost"],
+        failed_queue=document["failed_queue"],
+        attempts=document["attempts"],
+        redrives=document["redrives"],
+        tries=document["tries"],
+        reason=document["reason"],
+        policy=document["policy"],
+        revision=document["revision"],
+        first_death_ms=document["first_death_ms"],
+        last_death_ms=document["last_death_ms"],
         deaths=tuple(_death(entry) for entry in document["deaths"]),
-        crc32=digest["crc32"], size=digest["size"],
-        first=None if first is None else First(
-            first["queue"], first["exchange"], tuple(first["routing_keys"]), first.get("reason", "")
-        ),
-        cause=document.get("cause"), due_ms=document.get("due_ms"),
+        crc32=digest["crc32"],
+        size=digest["size"],
+        first=None
+        if first is None
+        else First(first["queue"], first["exchange"], tuple(first["routing_keys"]), first.get("reason", "")),
+        cause=document.get("cause"),
+        due_ms=document.get("due_ms"),
         props=Props(**{name: props.get(name) for name in Props._fields}),
         cc=None if cc is None else tuple(cc),
-        error=document.get("error"), redrive_id=document.get("redrive_id"), parent=document.get("parent"),
-        shadowed=document.get("shadowed"), target=document.get("target"), cut=document.get("cut", False),
+        error=document.get("error"),
+        redrive_id=document.get("redrive_id"),
+        parent=document.get("parent"),
+        shadowed=document.get("shadowed"),
+        target=document.get("target"),
+        cut=document.get("cut", False),
     )
 
 

@@ -93,7 +93,7 @@ class Acks:
         self._done.discard(tag)
 
     def flush(self) -> list[tuple[int, bool]]:
-        """(tag, multiple) acks for all that is settled: one for the longest settled beginning, one each for the rest."""
+        """(tag, multiple) for all that is settled: one ack for the longest settled beginning, one each for the rest."""
         done = self._done
         if not done:
             return []

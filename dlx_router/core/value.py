@@ -16,5 +16,5 @@ else:
 
     def value(*, frozen: bool, slots: bool) -> Callable[[type], Any]:
         """A dataclass with slots that is frozen as far as the type checker is concerned."""
-        assert frozen  # noqa: S101 - it is what the type checker reads
+        assert frozen
         return dataclass(slots=slots)

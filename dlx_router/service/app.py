@@ -47,8 +47,12 @@ class App:
         self.metrics.revision = self._loaded.policies.revision
         self.readiness.clear("start")
         self.metrics.in_flight = lambda: {one.vhost: one.in_flight for one in self._attendants}
-        log.info("router.started", vhosts=list(vhosts), policies=len(self._loaded.policies.policies),
-                 revision=self._loaded.policies.revision)
+        log.info(
+            "router.started",
+            vhosts=list(vhosts),
+            policies=len(self._loaded.policies.policies),
+            revision=self._loaded.policies.revision,
+        )
         tasks = [asyncio.create_task(one.run()) for one in self._attendants]
         stop = asyncio.create_task(self._stop.wait())
         await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
@@ -93,15 +97,22 @@ class App:
         self.metrics.serve(vhost, [self._names.inbox, self._names.release])
         self.readiness.set(f"link {vhost}", f"vhost {vhost!r}: connecting")
         return Attendant(
-            vhost=vhost, addresses=addresses(settings), names=self._names,
+            vhost=vhost,
+            addresses=addresses(settings),
+            names=self._names,
             rules=Rules(self._loaded.policies, self._names, settings.unroutable_grace_ms),
             limits=Limits(
-                prefetch=settings.prefetch, in_flight_bytes=settings.in_flight_bytes,
-                confirm_timeout_s=settings.confirm_timeout_ms / 1000, heartbeat_s=settings.heartbeat,
-                drain_s=settings.drain_seconds, max_dead_letter_queues=settings.max_dead_letter_queues,
+                prefetch=settings.prefetch,
+                in_flight_bytes=settings.in_flight_bytes,
+                confirm_timeout_s=settings.confirm_timeout_ms / 1000,
+                heartbeat_s=settings.heartbeat,
+                drain_s=settings.drain_seconds,
+                max_dead_letter_queues=settings.max_dead_letter_queues,
             ),
-            keys=KeyKeeper(path, self.readiness), guard=Guard(self._management, self._names, self.readiness),
-            metrics=self.metrics, readiness=self.readiness,
+            keys=KeyKeeper(path, self.readiness),
+            guard=Guard(self._management, self._names, self.readiness),
+            metrics=self.metrics,
+            readiness=self.readiness,
             sources=tuple(one.queue for one in self._loaded.attachments if one.vhost in {None, vhost}),
             declare=settings.declare == "auto",
         )

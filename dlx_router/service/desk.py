@@ -1,4 +1,4 @@
-"""The desk: a delivery → a job that knows its decision and its copy. Reads the clock and throws the dice, nothing else."""
+"""The desk: a delivery → a job that knows its decision and its copy. Reads the clock and throws the dice, no more."""
 
 import random
 import time
@@ -124,7 +124,7 @@ class Desk:
     def apply(self, job: Job, decision: Decision) -> None:
         """Give the job this decision and the copy that carries it out."""
         letter, envelope = job.letter, job.envelope
-        assert letter is not None and envelope is not None  # noqa: S101, PT018 - raw jobs are never judged
+        assert letter is not None and envelope is not None  # noqa: PT018 - raw jobs are never judged
         job.decision, job.action, job.nacks = decision, decision.action, 0
         job.cause = decision.cause.value if decision.cause else ""
         if isinstance(decision, Discard):
@@ -132,7 +132,10 @@ class Desk:
             return
         policy = job.policy
         record = publication.record_of(
-            letter, decision, envelope.content, policy=policy.policy if policy else "",
+            letter,
+            decision,
+            envelope.content,
+            policy=policy.policy if policy else "",
             revision=self._rules.policies.revision,
         )
         match decision:
@@ -142,11 +145,11 @@ class Desk:
                 self._metrics.missing_headers += decision.missing_headers
                 self._place(job, publication.to_target(decision, letter, record, policy.aliases if policy else ()))
             case Park():
-                self._place(job, publication.to_parking(decision, letter, record, self._rules.names.parking))
+                self._place(job, publication.to_parking(letter, record, self._rules.names.parking))
 
     def refused(self, job: Job, cause: Cause) -> None:
         """The copy's target refused it: on to the ladder, or into parking when the grace is over."""
-        assert job.letter is not None and job.copy is not None  # noqa: S101, PT018 - discards are not published
+        assert job.letter is not None and job.copy is not None  # noqa: PT018 - discards are not published
         attempts = attempts_of(job.letter, job.policy) if job.policy else job.letter.base_attempts
         copy = job.copy
         target = copy.record.failed_queue if copy.way is publication.Way.RETURN else copy.exchange or copy.routing_key
@@ -154,7 +157,7 @@ class Desk:
 
     def park(self, job: Job, cause: Cause) -> None:
         """Straight to parking."""
-        assert job.letter is not None  # noqa: S101 - raw jobs are never judged
+        assert job.letter is not None
         self.apply(job, Park(cause, job.letter.base_attempts))
 
     def _waiting_copy(self, job: Job, record: Record, due_ms: int, now: int) -> None:

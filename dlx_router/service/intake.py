@@ -68,10 +68,17 @@ def read(delivery: frames.Delivery, place: Place) -> tuple[Letter, Envelope]:
     content, belongs = _content(delivery.body, props, own)
     exchange = text(delivery.exchange)
     facts = arrival.Facts(
-        vhost=place.vhost, source=place.source, arrival=place.arrival, exchange=exchange,
-        routing_key=text(delivery.routing_key), deaths=deaths, record=own, belongs=belongs,
+        vhost=place.vhost,
+        source=place.source,
+        arrival=place.arrival,
+        exchange=exchange,
+        routing_key=text(delivery.routing_key),
+        deaths=deaths,
+        record=own,
+        belongs=belongs,
         native=place.arrival is Arrival.INBOX and (exchange == place.names.inbox or _retried(deaths, place.names)),
-        first=_first_of(props.headers, found) if own is None else None, now_ms=int(time.time() * 1000),
+        first=_first_of(props.headers, found) if own is None else None,
+        now_ms=int(time.time() * 1000),
         header=lambda name: _header(props.headers, found, name),
     )
 
@@ -119,8 +126,13 @@ def _death(entry: dict[str, tuple[str, Any]]) -> Death:
         if tag not in "lLIisubB" or not isinstance(times, int) or not isinstance(stamp, int):
             raise Malformed(f"x-death: count of {queue!r} is not an integer")
         return Death(
-            queue, reason, max(times, 1), stamp, _string(entry.get("exchange", ("S", b""))),
-            tuple(_string(key) for key in keys), None if expiration is None else _string(expiration),
+            queue,
+            reason,
+            max(times, 1),
+            stamp,
+            _string(entry.get("exchange", ("S", b""))),
+            tuple(_string(key) for key in keys),
+            None if expiration is None else _string(expiration),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Malformed(f"x-death has an entry of another shape: {error!r}") from error
@@ -132,9 +144,7 @@ def _string(tagged: tuple[str, Any]) -> str:
     return tagged[1] if isinstance(tagged[1], str) else text(tagged[1])
 
 
-def _record_of(
-    headers: bytes, found: dict[bytes, tuple[int, int, int]], place: Place
-) -> tuple[Record | None, bool]:
+def _record_of(headers: bytes, found: dict[bytes, tuple[int, int, int]], place: Place) -> tuple[Record | None, bool]:
     """Our record, and whether a foreign one stands in its place. In release only a signed one is obeyed."""
     at = found.get(_RECORD)
     if at is not None and headers[at[1] : at[1] + 1] == b"S":
@@ -152,8 +162,11 @@ def _content(body: bytes, props: properties.Properties, own: Record | None) -> t
     checksum, message_id = crc32(body), None if props.message_id is None else text(props.message_id)
     belongs = own is not None and own.is_about(crc32=checksum, size=len(body), message_id=message_id)
     said = Props(
-        message_id, None if props.user_id is None else text(props.user_id),
-        None if props.expiration is None else text(props.expiration), props.priority, props.delivery_mode,
+        message_id,
+        None if props.user_id is None else text(props.user_id),
+        None if props.expiration is None else text(props.expiration),
+        props.priority,
+        props.delivery_mode,
     )
     return Content(checksum, len(body), own.props if own is not None and belongs else said), belongs
 
@@ -179,8 +192,11 @@ def _first(queue: bytes, exchange: bytes, reason: bytes) -> First | None:
 
 
 def _identity(
-    delivery: frames.Delivery, props: properties.Properties, found: dict[bytes, tuple[int, int, int]],
-    vhost: str, failed_queue: str,
+    delivery: frames.Delivery,
+    props: properties.Properties,
+    found: dict[bytes, tuple[int, int, int]],
+    vhost: str,
+    failed_queue: str,
 ) -> str:
     stale = DELIVERY_HEADERS & found.keys()
     headers = table.splice(props.headers, found, stale, b"") if stale else props.headers
@@ -192,6 +208,11 @@ def identity(
 ) -> str:
     """The letter id; `headers` where the broker's delivery headers had to be taken out first."""
     return letter_id(
-        vhost, failed_queue, delivery.exchange, delivery.routing_key, props.bare(),
-        props.headers if headers is None else headers, delivery.body,
+        vhost,
+        failed_queue,
+        delivery.exchange,
+        delivery.routing_key,
+        props.bare(),
+        props.headers if headers is None else headers,
+        delivery.body,
     )

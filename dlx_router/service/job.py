@@ -22,8 +22,23 @@ class Job:
     """
 
     __slots__ = (
-        "action", "cause", "consumer", "copy", "decision", "delivery", "envelope", "letter", "nacks", "policy",
-        "key", "order", "props", "raw", "resource", "section", "started_s",
+        "action",
+        "cause",
+        "consumer",
+        "copy",
+        "decision",
+        "delivery",
+        "envelope",
+        "key",
+        "letter",
+        "nacks",
+        "order",
+        "policy",
+        "props",
+        "raw",
+        "resource",
+        "section",
+        "started_s",
     )
 
     def __init__(self, consumer: Consumer, delivery: frames.Delivery, started_s: float) -> None:

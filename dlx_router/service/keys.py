@@ -47,7 +47,8 @@ class KeyKeeper:
         reason = f"standby {topology.vhost}"
         async with StateQueue(topology, on_lost=lambda why: on_lost(str(why))) as state:
             self._readiness.set(
-                reason, f"vhost {topology.vhost!r}: another router holds the state queue, and without "
+                reason,
+                f"vhost {topology.vhost!r}: another router holds the state queue, and without "
                 "PROVENANCE_KEY_FILE only one may consume; standing by",
             )
             active = asyncio.ensure_future(state.wait_active())

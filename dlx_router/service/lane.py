@@ -27,6 +27,9 @@ from dlx_router.telemetry.metrics import Metrics
 from dlx_router.wire import frames
 
 NACK_PAUSE_S: Final = 0.2
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+PRECONDITION_FAILED: Final = 406
 
 
 class Owner(Protocol):
@@ -214,14 +217,14 @@ class Lane:
             self._owner.metrics.publish_refused["timeout"] += 1
             self._owner.spawn(self._publisher.close())
 
-    def _in_doubt(self, jobs: list[Job], error: Exception) -> None:
+    def _in_doubt(self, jobs: list[Job], _error: Exception) -> None:
         """The channel is gone: repeat what is in doubt one by one, so that only the culprit pays."""
         if not self._owner.publish_link.is_open:
             return  # the session ends, and the broker still has every letter
         self._owner.metrics.publish_refused["closed"] += 1
-        self._owner.spawn(self._recover(jobs, error))
+        self._owner.spawn(self._recover(jobs))
 
-    async def _recover(self, jobs: list[Job], error: Exception) -> None:
+    async def _recover(self, jobs: list[Job]) -> None:
         await self._alone(jobs)
         self._publisher = self._new_publisher()
         await self._publisher.open()
@@ -240,7 +243,11 @@ class Lane:
     async def _one(self, job: Job) -> None:
         if job.order is not None:
             self._long_way(job)
-        answer = await self._probe.publish(job)
+        try:
+            answer = await self._probe.publish(job)
+        except frames.FrameTooLarge as error:
+            self._move_natively(job, str(error))
+            return
         if answer == "":
             self._finish(job)
         elif isinstance(answer, ChannelClosed):
@@ -248,16 +255,25 @@ class Lane:
         else:
             self._answered(job, answer)
 
+    def _move_natively(self, job: Job, why: str) -> None:
+        """Too large to be published by anybody: the broker moves it to quarantine by the queue's own DLX, unchecked."""
+        place = self._places[job.consumer]
+        if not place.names.is_own(place.source):  # a foreign queue may have no DLX: rejecting would drop the letter
+            self._owner.trouble(f"a letter of queue {place.source!r} can neither be kept nor published: {why}")
+            return
+        if job.consumer.reject(job.delivery.tag, requeue=False):
+            job.action, job.cause = Action.QUARANTINE, Cause.TOO_LARGE
+            self._owner.metrics.settled[self._owner.vhost, job.action.value] += 1
+            self._owner.stationery.tell(job)
+        self._gone(job)
+
     def _culprit(self, job: Job, error: ChannelClosed) -> None:
-        if error.code == 406 and "larger than" in error.text and job.consumer.reject(job.delivery.tag, requeue=False):
-            # The broker moves it to quarantine by the queue's own DLX, without a size check.
-            self._owner.metrics.settled[self._owner.vhost, Action.QUARANTINE.value] += 1
-            self._gone(job)
+        if error.code == PRECONDITION_FAILED and "larger than" in error.text:
+            self._move_natively(job, str(error))
         elif job.raw:
             self._owner.trouble(f"quarantine refused a letter: {error}; given back, tried again")
-        elif error.code in {404, 403}:
+        elif error.code in {NOT_FOUND, FORBIDDEN}:
             self._owner.provision.forget(job.resource)
-            self._refused(job, Cause.MISSING_EXCHANGE if error.code == 404 else Cause.FORBIDDEN)
+            self._refused(job, Cause.MISSING_EXCHANGE if error.code == NOT_FOUND else Cause.FORBIDDEN)
         else:
             self._quarantine(job, f"{Cause.MALFORMED}: {error}")
-

@@ -20,13 +20,14 @@ class Probe:
         self._publisher: Publisher[Job] | None = None
 
     async def publish(self, job: Job) -> str | ChannelClosed:
-        """ "" when confirmed and routed, "returned", "nacked", "timeout", or the ChannelClosed it caused.
+        """Nothing ("") when confirmed and routed; "returned", "nacked", "timeout", or the ChannelClosed it caused.
 
         Raises LinkError when the link is gone.
         """
         async with self._lock:
             publisher = await self._ready()
-            answer = self._answer = asyncio.get_running_loop().create_future()
+            answer: asyncio.Future[str | ChannelClosed] = asyncio.get_running_loop().create_future()
+            self._answer = answer
             exchange, key, section = self._stationery.write(job, publisher.stamp())
             publisher.publish(job, exchange=exchange, routing_key=key, section=section, body=job.delivery.body)
             try:

@@ -21,7 +21,7 @@ WITHIN_S: Final = 15.0
 PLAIN: Final = ""
 
 
-class Refusal(Exception):  # noqa: N818 - not an error of ours: the broker has no such target
+class Refusal(Exception):
     """The resource is not to be had; `cause` says why in the journal's words."""
 
     def __init__(self, cause: Cause, text: str) -> None:
@@ -104,9 +104,9 @@ class Provision:
     async def _dead_letter_queue(self, name: str, exchange: str, failed_queue: str, kind: str) -> str:
         if not await self._lasting(failed_queue):
             name = short_name(name.replace(failed_queue, "transient"))
-        if name not in self._created and not await self._topology.queue_exists(name):
-            if len(self._created) >= self._max_queues:
-                raise Refusal(Cause.UNROUTABLE, f"{name!r} not created: MAX_DEAD_LETTER_QUEUES={self._max_queues}")
+        full = name not in self._created and len(self._created) >= self._max_queues
+        if full and not await self._topology.queue_exists(name):
+            raise Refusal(Cause.UNROUTABLE, f"{name!r} not created: MAX_DEAD_LETTER_QUEUES={self._max_queues}")
         await self._topology.ensure_dead_letter_queue(name, kind, exchange or None)
         self._created.add(name)
         return name

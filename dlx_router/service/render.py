@@ -42,7 +42,7 @@ class Stationery:
         self._once = Once()
 
     def write(self, job: Job, stamp: bytes) -> tuple[bytes, bytes, bytes]:
-        """(exchange, routing key, property section) of the job's copy; `stamp` is the header with its publish number."""
+        """(exchange, routing key, property section) of the job's copy; `stamp` is the header with its number."""
         copy, letter, envelope = job.copy, job.letter, job.envelope
         if job.raw or copy is None or letter is None or envelope is None:
             return b"", self._quarantine, self._as_it_came(job, stamp)
@@ -50,7 +50,10 @@ class Stationery:
         if copy.way is Way.RETURN and len(headers) > CONSUMER_HEADER_BYTES and len(letter.history) > NEWEST:
             headers = self.headers(copy, letter, envelope, newest=NEWEST)
         section = envelope.props.replaced(
-            headers=headers + stamp, delivery_mode=copy.delivery_mode, priority=copy.priority, expiration=None,
+            headers=headers + stamp,
+            delivery_mode=copy.delivery_mode,
+            priority=copy.priority,
+            expiration=None,
             user_id=self._user_id(envelope.props),
         )
         return encoded(copy.exchange), encoded(copy.routing_key), section
@@ -60,8 +63,12 @@ class Stationery:
         if job.action is Action.QUARANTINE or job.action is Action.PARK or job.action is Action.HOLD:
             place = job.letter.failed_queue if job.letter is not None else job.consumer.queue
             self._once.warn(
-                f"{job.action} {place}", f"letter.{job.action}", queue=place, cause=job.cause,
-                letter=job.letter.id if job.letter is not None else "", fate=_FATES[job.action],
+                f"{job.action} {place}",
+                f"letter.{job.action}",
+                queue=place,
+                cause=job.cause,
+                letter=job.letter.id if job.letter is not None else "",
+                fate=_FATES[job.action],
                 target=job.copy.record.target if job.copy is not None else None,
             )
 
@@ -82,7 +89,10 @@ class Stationery:
             if len(kept) + len(extra) + 4096 > QUARANTINE_HEADER_BYTES:
                 stamp, extra = b"", b""
         return props.replaced(
-            headers=kept + extra + stamp, delivery_mode=2, priority=props.priority, expiration=None,
+            headers=kept + extra + stamp,
+            delivery_mode=2,
+            priority=props.priority,
+            expiration=None,
             user_id=self._user_id(props),
         )
 
@@ -130,8 +140,10 @@ def _x_death(history: History) -> bytes:
 
 def _entry(death: Death) -> bytes:
     fields = [
-        table.long_(b"count", death.times), table.longstr(b"reason", encoded(death.reason)),
-        table.longstr(b"queue", encoded(death.queue)), table.timestamp(b"time", death.time_s),
+        table.long_(b"count", death.times),
+        table.longstr(b"reason", encoded(death.reason)),
+        table.longstr(b"queue", encoded(death.queue)),
+        table.timestamp(b"time", death.time_s),
         table.longstr(b"exchange", encoded(death.exchange)),
         table.array_of_longstr(b"routing-keys", tuple(encoded(key) for key in death.routing_keys)),
     ]

@@ -6,7 +6,7 @@ still has every letter that was not acked; nothing of it is kept here.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ RESUBSCRIBE_S: Final = 2.0
 LAST_DEATHS_SINCE: Final = (3, 13)
 
 
-class Trouble(Exception):  # noqa: N818 - ends a session, is no bug
+class Trouble(Exception):
     """The session cannot carry out its work; everything is given back and it starts anew."""
 
 
@@ -51,8 +51,19 @@ class Session:
     """One run over one pair of connections. `run` returns after a drain, or raises what ended it."""
 
     def __init__(  # noqa: PLR0913 - the wiring of a session, made in one place
-        self, *, host: Host, login: Login, tls: Tls | None, names: Names, key: bytes, desk: Desk, limits: Limits,
-        topology: Topology, metrics: Metrics, readiness: Readiness, sources: tuple[str, ...],
+        self,
+        *,
+        host: Host,
+        login: Login,
+        tls: Tls | None,
+        names: Names,
+        key: bytes,
+        desk: Desk,
+        limits: Limits,
+        topology: Topology,
+        metrics: Metrics,
+        readiness: Readiness,
+        sources: tuple[str, ...],
     ) -> None:
         self.vhost = login.vhost
         self.metrics = metrics
@@ -94,7 +105,9 @@ class Session:
         self.publish_link = await self._link("publish")
         version = tuple(int(part) for part in str(self.publish_link.server.get("version", "0")).split(".")[:2])
         self.stationery = Stationery(
-            user=self._login.user, last_deaths=version >= LAST_DEATHS_SINCE, key=self._key,
+            user=self._login.user,
+            last_deaths=version >= LAST_DEATHS_SINCE,
+            key=self._key,
             quarantine=self._names.quarantine,
         )
         self.desk.user = self._login.user.encode()
@@ -106,7 +119,10 @@ class Session:
 
     async def _link(self, role: str) -> Link:
         return await open_link(
-            self._host, self._login, tls=self._tls, heartbeat=self._limits.heartbeat_s,
+            self._host,
+            self._login,
+            tls=self._tls,
+            heartbeat=self._limits.heartbeat_s,
             name=f"dlx-router {role} {self.vhost}",
         )
 
@@ -120,7 +136,9 @@ class Session:
         await self._consume(release, self._names.release, Arrival.RELEASE, RELEASE_PREFETCH)
         await self._consume(inbox, self._names.inbox, Arrival.INBOX, self._limits.prefetch)
         for source in self._sources:
-            self._readiness.set(f"source {self.vhost}/{source}", f"queue {source!r} in vhost {self.vhost!r}: subscribing")
+            self._readiness.set(
+                f"source {self.vhost}/{source}", f"queue {source!r} in vhost {self.vhost!r}: subscribing"
+            )
             self.spawn(self._subscribe(inbox, source))
         self.metrics.broker_connected[self.vhost] = 1
         self._readiness.clear(f"link {self.vhost}")
@@ -146,7 +164,7 @@ class Session:
             self._readiness.clear(reason)
             return
 
-    def _consumer_lost(self, lane: Lane) -> Any:
+    def _consumer_lost(self, lane: Lane) -> Callable[[Consumer, Exception, int], None]:
         def lost(consumer: Consumer, error: Exception, unsettled: int) -> None:
             self.metrics.given_back[self.vhost, "connection"] += unsettled
             if self._consumers.get(consumer.queue) is not consumer:
@@ -155,7 +173,9 @@ class Session:
             if self._draining or not self._consume_link.is_open:
                 return
             log.warning(
-                "consumer.lost", queue=consumer.queue, error=str(error),
+                "consumer.lost",
+                queue=consumer.queue,
+                error=str(error),
                 fate=f"{unsettled} letters went back to the queue; consuming again",
             )
             if consumer.queue in self._sources:
@@ -171,7 +191,7 @@ class Session:
         for consumer in [*self._consumers.values()]:
             consumer.cancel()
         deadline = asyncio.get_running_loop().time() + self._limits.drain_s
-        while self.in_flight and asyncio.get_running_loop().time() < deadline and not self._ended.done():
+        while self.in_flight and asyncio.get_running_loop().time() < deadline and not self._ended.done():  # noqa: ASYNC110 - what settles is the hot path, and has no time for events
             await asyncio.sleep(0.02)
         left = self.in_flight
         self._end(None)

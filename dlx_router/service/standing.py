@@ -21,7 +21,9 @@ from dlx_router.service.job import Job, Resource
 from dlx_router.wire import frames, properties, table
 
 MAX_ORDERS: Final = 4096
-_SPECIAL: Final = frozenset({b"dlx-router", b"dlx-router-id", b"dlx-router-pub", b"CC", b"BCC"}) | intake.DELIVERY_HEADERS
+_SPECIAL: Final = (
+    frozenset({b"dlx-router", b"dlx-router-id", b"dlx-router-pub", b"CC", b"BCC"}) | intake.DELIVERY_HEADERS
+)
 _EDGE: Final = 96  # bytes that the variable part of a record may grow by before the long way has to look at its limit
 Key = tuple[Any, ...]
 
@@ -79,8 +81,13 @@ def _key(delivery: frames.Delivery, headers: bytes, found: dict[bytes, table.Spa
     except KeyError:
         return None
     return (
-        headers[deaths[1] : deaths[2]], delivery.routing_key, delivery.exchange, source,
-        headers[queue[1] : queue[2]], headers[exchange[1] : exchange[2]], headers[reason[1] : reason[2]],
+        headers[deaths[1] : deaths[2]],
+        delivery.routing_key,
+        delivery.exchange,
+        source,
+        headers[queue[1] : queue[2]],
+        headers[exchange[1] : exchange[2]],
+        headers[reason[1] : reason[2]],
     )
 
 
@@ -101,10 +108,18 @@ def _compiled(job: Job) -> Order | None:
             return None
     record = copy.record
     return Order(
-        letter.failed_queue, job.action, (policy.policy, job.action.value, letter.reason), job.resource,
-        copy.exchange.encode(errors="surrogateescape"), copy.routing_key.encode(errors="surrogateescape"),
-        records.standing(record), records.told(record.deaths), record.first_death_ms, wait,
-        copy.way is Way.TARGET, copy.record_bytes - _EDGE,
+        letter.failed_queue,
+        job.action,
+        (policy.policy, job.action.value, letter.reason),
+        job.resource,
+        copy.exchange.encode(errors="surrogateescape"),
+        copy.routing_key.encode(errors="surrogateescape"),
+        records.standing(record),
+        records.told(record.deaths),
+        record.first_death_ms,
+        wait,
+        copy.way is Way.TARGET,
+        copy.record_bytes - _EDGE,
     )
 
 
@@ -117,14 +132,26 @@ def write(job: Job, order: Order, place: Place, key: bytes, user: bytes) -> Call
     now = int(time.time() * 1000)
     due = None if order.wait_ms is None else now + order.wait_ms
     text = records.assembled(
-        letter_id, order.standing, order.deaths, due_ms=due, first_ms=order.first_ms, last_ms=now,
-        props=content.props, crc32=content.crc32, size=content.size,
+        letter_id,
+        order.standing,
+        order.deaths,
+        due_ms=due,
+        first_ms=order.first_ms,
+        last_ms=now,
+        props=content.props,
+        crc32=content.crc32,
+        size=content.size,
     )
     if len(text) > order.longest:
         return None
-    added = b"".join((
-        props.headers, _ID, letter_id.encode(), table.longstr(b"dlx-router", records.sign(text.encode(), key)),
-    ))
+    added = b"".join(
+        (
+            props.headers,
+            _ID,
+            letter_id.encode(),
+            table.longstr(b"dlx-router", records.sign(text.encode(), key)),
+        )
+    )
     keep = props.user_id if props.user_id == user else None
     priority = content.props.priority if order.keeps_priority else None
 

@@ -31,8 +31,19 @@ class Attendant:
     """Keeps a session alive in one vhost."""
 
     def __init__(  # noqa: PLR0913 - the wiring of a vhost, made in one place
-        self, *, vhost: str, addresses: Addresses, names: Names, rules: Rules, limits: Limits, keys: KeyKeeper,
-        guard: Guard, metrics: Metrics, readiness: Readiness, sources: tuple[str, ...], declare: bool,
+        self,
+        *,
+        vhost: str,
+        addresses: Addresses,
+        names: Names,
+        rules: Rules,
+        limits: Limits,
+        keys: KeyKeeper,
+        guard: Guard,
+        metrics: Metrics,
+        readiness: Readiness,
+        sources: tuple[str, ...],
+        declare: bool,
     ) -> None:
         self.vhost = vhost
         self._addresses, self._names, self._limits = addresses, names, limits
@@ -75,8 +86,16 @@ class Attendant:
                     return
                 await self._guard.check(self.vhost)
                 self._session = Session(
-                    host=host, login=login, tls=tls, names=self._names, key=key, desk=self._desk,
-                    limits=self._limits, topology=topology, metrics=self._metrics, readiness=self._readiness,
+                    host=host,
+                    login=login,
+                    tls=tls,
+                    names=self._names,
+                    key=key,
+                    desk=self._desk,
+                    limits=self._limits,
+                    topology=topology,
+                    metrics=self._metrics,
+                    readiness=self._readiness,
                     sources=self._sources,
                 )
                 async with asyncio.TaskGroup() as group:
@@ -99,7 +118,10 @@ class Attendant:
         self._readiness.set(f"link {self.vhost}", f"vhost {self.vhost!r}: {error}")
         if self._failures in {1, 5} or self._failures % 50 == 0:
             log.warning(
-                "session.ended", vhost=self.vhost, error=str(error), failures=self._failures,
+                "session.ended",
+                vhost=self.vhost,
+                error=str(error),
+                failures=self._failures,
                 fate="unsettled letters are still in their queues; connecting again",
             )
 

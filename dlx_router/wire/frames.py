@@ -16,8 +16,24 @@ from dlx_router.wire.events import Cancelled, Confirm, Delivery, Event, Got, Hea
 from dlx_router.wire.parser import Parser
 
 __all__ = [
-    "HEARTBEAT", "Cancelled", "Confirm", "Delivery", "Event", "FrameTooLarge", "Got", "Heartbeat", "Method", "Parser",
-    "Returned", "WireError", "ack", "lenient", "method", "nack", "publish", "reject",
+    "HEARTBEAT",
+    "Cancelled",
+    "Confirm",
+    "Delivery",
+    "Event",
+    "FrameTooLarge",
+    "Got",
+    "Heartbeat",
+    "Method",
+    "Parser",
+    "Returned",
+    "WireError",
+    "ack",
+    "lenient",
+    "method",
+    "nack",
+    "publish",
+    "reject",
 ]
 
 HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
@@ -90,7 +106,7 @@ def reject(channel: int, tag: int, requeue: bool) -> bytes:  # noqa: FBT001 - AM
     return _pack_settle(1, channel, 13, _REJECT, tag, requeue, 0xCE)
 
 
-def method(channel: int, command: Any) -> bytes:  # noqa: ANN401 - pamqp's objects have no public base
+def method(channel: int, command: Any) -> bytes:
     """Any other method, from pamqp's object."""
     return frame.marshal(command, channel)
 

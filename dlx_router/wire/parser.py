@@ -7,7 +7,7 @@ Rules for whoever edits this:
 3. Each byte is copied a bounded number of times, however small or large the reads.
 Source: AMQP 0-9-1 §4.2.3 (frames), §4.2.6 (content), §4.2.7 (heartbeats), §2.2.4 (version negotiation).
 """
-# ruff: noqa: PLR2004, ANN401, TRY301 - sizes of AMQP's fixed parts, named where they are read; pamqp's objects have no base
+# ruff: noqa: PLR2004, TRY301 - sizes of AMQP's fixed parts, named where they are read; pamqp's objects have no base
 
 from collections.abc import Callable
 from struct import Struct
@@ -30,13 +30,21 @@ _DELIVER, _ACK, _NACK = 0x003C_003C, 0x003C_0050, 0x003C_0078
 _RETURN, _GET_OK, _CANCEL = 0x003C_0032, 0x003C_0047, 0x003C_001E
 _CONNECTION_CLOSE, _CHANNEL_CLOSE, _CHANNEL_CLOSE_OK = 0x000A_0032, 0x0014_0028, 0x0014_0029
 _CLOSES: Final[dict[int, Callable[..., Any]]] = {
-    _CONNECTION_CLOSE: commands.Connection.Close, _CHANNEL_CLOSE: commands.Channel.Close,
+    _CONNECTION_CLOSE: commands.Connection.Close,
+    _CHANNEL_CLOSE: commands.Channel.Close,
 }
 _ANY_SIZE: Final = 1 << 32
 
 # pamqp lets through what datetime, Decimal and a hostile depth of tables raise: all mean that it cannot be read.
 _UNREADABLE: Final = (
-    PAMQPException, ValueError, TypeError, LookupError, ArithmeticError, OSError, RecursionError, StructError,
+    PAMQPException,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    OSError,
+    RecursionError,
+    StructError,
 )
 
 _frame_at: Final = Struct(">BHI").unpack_from  # type, channel, size
@@ -178,12 +186,29 @@ class Parser:
                     rim, kind, number, size = _body_at(data, stop)
                     last = body + size
                     if (
-                        size == total and last < end and rim == _END and data[last] == _END and kind == _BODY
-                        and number == channel and size <= limit
+                        size == total
+                        and last < end
+                        and rim == _END
+                        and data[last] == _END
+                        and kind == _BODY
+                        and number == channel
+                        and size <= limit
                     ):
-                        events.append(_new(Delivery, (
-                            channel, consumer, tag, again, exchange, routing_key, data[at + 7 : stop], data[body:last],
-                        )))
+                        events.append(
+                            _new(
+                                Delivery,
+                                (
+                                    channel,
+                                    consumer,
+                                    tag,
+                                    again,
+                                    exchange,
+                                    routing_key,
+                                    data[at + 7 : stop],
+                                    data[body:last],
+                                ),
+                            )
+                        )
                         at = last + 1
                         continue
             contents[channel] = _Content(Delivery, (channel, consumer, tag, again, exchange, routing_key))

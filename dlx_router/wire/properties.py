@@ -27,8 +27,15 @@ _EXPIRATION, _TIMESTAMP, _USER_ID = 0x0100, 0x0040, 0x0010
 _LATE: Final = 0x07FC  # what follows priority
 _RESERVED: Final = 0x0003  # a continuation of the flags, and a bit without a meaning: RabbitMQ refuses both
 _LATE_NAMES: Final = (
-    (0x0400, "correlation_id"), (0x0200, "reply_to"), (0x0100, "expiration"), (0x0080, "message_id"),
-    (0x0040, "timestamp"), (0x0020, "type"), (0x0010, "user_id"), (0x0008, "app_id"), (0x0004, "cluster_id"),
+    (0x0400, "correlation_id"),
+    (0x0200, "reply_to"),
+    (0x0100, "expiration"),
+    (0x0080, "message_id"),
+    (0x0040, "timestamp"),
+    (0x0020, "type"),
+    (0x0010, "user_id"),
+    (0x0008, "app_id"),
+    (0x0004, "cluster_id"),
 )
 _OCTETS: Final = tuple(bytes((number,)) for number in range(256))
 
@@ -47,8 +54,23 @@ class Properties:
     """
 
     __slots__ = (
-        "_head", "_late", "app_id", "cluster_id", "content_encoding", "content_type", "correlation_id", "delivery_mode",
-        "expiration", "flags", "headers", "message_id", "priority", "reply_to", "timestamp", "type", "user_id",
+        "_head",
+        "_late",
+        "app_id",
+        "cluster_id",
+        "content_encoding",
+        "content_type",
+        "correlation_id",
+        "delivery_mode",
+        "expiration",
+        "flags",
+        "headers",
+        "message_id",
+        "priority",
+        "reply_to",
+        "timestamp",
+        "type",
+        "user_id",
     )
     flags: int
     content_type: bytes | None
@@ -228,10 +250,20 @@ def build(  # noqa: PLR0913 - AMQP has fourteen properties
         if value is not None:
             flags |= bit
             head += _short_string(value)
-    flags, late = _encoded_late(flags, {
-        "correlation_id": correlation_id, "reply_to": reply_to, "expiration": expiration, "message_id": message_id,
-        "timestamp": timestamp, "type": type, "user_id": user_id, "app_id": app_id, "cluster_id": cluster_id,
-    })
+    flags, late = _encoded_late(
+        flags,
+        {
+            "correlation_id": correlation_id,
+            "reply_to": reply_to,
+            "expiration": expiration,
+            "message_id": message_id,
+            "timestamp": timestamp,
+            "type": type,
+            "user_id": user_id,
+            "app_id": app_id,
+            "cluster_id": cluster_id,
+        },
+    )
     plain = Properties()
     plain.flags, plain._head, plain._late = flags, head, late
     return plain.replaced(headers=headers, delivery_mode=delivery_mode, priority=priority)

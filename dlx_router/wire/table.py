@@ -4,7 +4,7 @@ Decoding keeps the AMQP type beside the value, because Python's types are too fe
 as `I` breaks Java consumers. A table is here always its payload, without the four bytes of its length.
 Source: AMQP 0-9-1 §4.2.5.5 with RabbitMQ's errata (https://www.rabbitmq.com/amqp-0-9-1-errata, section 3).
 """
-# ruff: noqa: PLR2004, ANN401 - 255 is AMQP's longest name; a value is of any type, its tag says which
+# ruff: noqa: PLR2004 - 255 is AMQP's longest name; a value is of any type, its tag says which
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Decimal
@@ -21,8 +21,20 @@ PUB_PREFIX: Final = b"\x0edlx-router-publ"  # an entry but for its value, a sign
 LONG_TAG: Final = ord("l")
 
 _FORMATS: Final = {  # of the types with a fixed size; D is scale and unscaled value, V is nothing
-    "t": ">B", "b": ">b", "B": ">B", "s": ">h", "u": ">H", "I": ">i", "i": ">I", "l": ">q", "L": ">q",
-    "f": ">f", "d": ">d", "D": ">BI", "T": ">Q", "V": ">",
+    "t": ">B",
+    "b": ">b",
+    "B": ">B",
+    "s": ">h",
+    "u": ">H",
+    "I": ">i",
+    "i": ">I",
+    "l": ">q",
+    "L": ">q",
+    "f": ">f",
+    "d": ">d",
+    "D": ">BI",
+    "T": ">Q",
+    "V": ">",
 }
 _STRUCTS: Final = {ord(tag): Struct(form) for tag, form in _FORMATS.items()}
 _COUNTED: Final = b"SAFx"  # the types that begin with their length
@@ -240,9 +252,12 @@ def field_table(name: bytes, table: bytes) -> bytes:
 
 def encode(fields: Sequence[Field]) -> bytes:
     """The table that `decode` gave these fields for; struct.error or ValueError where a value does not fit its type."""
-    return b"".join([
-        _entry(name.encode(errors="surrogateescape"), tag.encode(), _encoded(tag, value)) for name, tag, value in fields
-    ])
+    return b"".join(
+        [
+            _entry(name.encode(errors="surrogateescape"), tag.encode(), _encoded(tag, value))
+            for name, tag, value in fields
+        ]
+    )
 
 
 def _entry(name: bytes, tag: bytes, value: bytes) -> bytes:

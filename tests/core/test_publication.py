@@ -177,7 +177,7 @@ def test_a_letter_that_never_died_has_no_aliases_and_keeps_its_cc_as_it_came() -
 
 def test_a_parked_copy_stays_where_it_is_put() -> None:
     one = letter(history=(death(routing_keys=KEYS),))
-    copy = to_parking(Park(Cause.LOOP), one, WITH_CC, "dlx-router.parking")
+    copy = to_parking(one, WITH_CC, "dlx-router.parking")
     assert (copy.way, copy.exchange, copy.routing_key, copy.cc, copy.bcc) == (
         Way.PARKING,
         "",
@@ -186,7 +186,7 @@ def test_a_parked_copy_stays_where_it_is_put() -> None:
         None,
     )
     assert (copy.record.cc, copy.record_bytes, copy.delivery_mode, copy.priority) == (("cc.one", "cc.two"), 8192, 2, 5)
-    assert to_parking(Park(Cause.LOOP), letter(), record(), "p").record.cc is None
+    assert to_parking(letter(), record(), "p").record.cc is None
 
 
 def test_every_copy_at_rest_is_persistent() -> None:

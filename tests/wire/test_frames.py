@@ -26,9 +26,17 @@ def unmarshalled(sent: bytes) -> list[tuple[int, Any]]:
 
 def test_a_small_publication_is_three_frames_byte_for_byte() -> None:
     assert frames.publish(1, b"ex", b"key", b"\x10\x00\x02", b"body", 131_072) == (
-        b"\x01\x00\x01\x00\x00\x00\x0e" b"\x00\x3c\x00\x28\x00\x00\x02ex\x03key\x01" b"\xce"
-        b"\x02\x00\x01\x00\x00\x00\x0f" b"\x00\x3c\x00\x00" b"\x00\x00\x00\x00\x00\x00\x00\x04" b"\x10\x00\x02" b"\xce"
-        b"\x03\x00\x01\x00\x00\x00\x04" b"body" b"\xce"
+        b"\x01\x00\x01\x00\x00\x00\x0e"
+        b"\x00\x3c\x00\x28\x00\x00\x02ex\x03key\x01"
+        b"\xce"
+        b"\x02\x00\x01\x00\x00\x00\x0f"
+        b"\x00\x3c\x00\x00"
+        b"\x00\x00\x00\x00\x00\x00\x00\x04"
+        b"\x10\x00\x02"
+        b"\xce"
+        b"\x03\x00\x01\x00\x00\x00\x04"
+        b"body"
+        b"\xce"
     )
 
 
@@ -42,8 +50,12 @@ def test_an_empty_body_has_no_body_frame() -> None:
 
 @law
 @given(
-    st.sampled_from([0, 4096, 8192, 131_072]), st.integers(0, 30_000) | st.integers(120_000, 140_000),
-    st.integers(1, 65535), st.booleans(), _names, _names,
+    st.sampled_from([0, 4096, 8192, 131_072]),
+    st.integers(0, 30_000) | st.integers(120_000, 140_000),
+    st.integers(1, 65535),
+    st.booleans(),
+    _names,
+    _names,
 )
 def test_a_body_is_cut_into_frames_that_fit_and_joined_again(
     frame_max: int, size: int, channel: int, mandatory: bool, exchange: str, key: str
@@ -86,17 +98,20 @@ def test_names_of_255_bytes_are_sent() -> None:
     assert (method.exchange, method.routing_key) == ("e" * 255, "k" * 255)
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [
-    (frames.ack(7, 2**63 - 1, True), commands.Basic.Ack(2**63 - 1, True)),
-    (frames.ack(7, 1, False), commands.Basic.Ack(1, False)),
-    (frames.nack(7, 5, False, False), commands.Basic.Nack(5, False, False)),
-    (frames.nack(7, 5, True, False), commands.Basic.Nack(5, True, False)),
-    (frames.nack(7, 5, False, True), commands.Basic.Nack(5, False, True)),
-    (frames.nack(7, 5, True, True), commands.Basic.Nack(5, True, True)),
-    (frames.reject(7, 5, True), commands.Basic.Reject(5, True)),
-    (frames.reject(7, 5, False), commands.Basic.Reject(5, False)),
-    (frames.method(7, commands.Channel.Open()), commands.Channel.Open()),
-])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (frames.ack(7, 2**63 - 1, True), commands.Basic.Ack(2**63 - 1, True)),
+        (frames.ack(7, 1, False), commands.Basic.Ack(1, False)),
+        (frames.nack(7, 5, False, False), commands.Basic.Nack(5, False, False)),
+        (frames.nack(7, 5, True, False), commands.Basic.Nack(5, True, False)),
+        (frames.nack(7, 5, False, True), commands.Basic.Nack(5, False, True)),
+        (frames.nack(7, 5, True, True), commands.Basic.Nack(5, True, True)),
+        (frames.reject(7, 5, True), commands.Basic.Reject(5, True)),
+        (frames.reject(7, 5, False), commands.Basic.Reject(5, False)),
+        (frames.method(7, commands.Channel.Open()), commands.Channel.Open()),
+    ],
+)
 def test_settlements_are_the_bytes_that_pamqp_writes(ours: bytes, theirs: Any) -> None:
     assert ours == frame.marshal(theirs, 7)
 

@@ -17,7 +17,7 @@ from tests.wire.wire_samples import cut, law, raw_frame, streams
 # Damage can turn a method into basic.recover-async, of which pamqp warns.
 pytestmark = pytest.mark.filterwarnings("ignore:This command is deprecated:DeprecationWarning")
 
-DELIVER = raw_frame(1, 1, b"\x00\x3c\x00\x3c" b"\x04ctag" + struct.pack(">Q", 7) + b"\x01" b"\x02ex" b"\x03key")
+DELIVER = raw_frame(1, 1, b"\x00\x3c\x00\x3c\x04ctag" + struct.pack(">Q", 7) + b"\x01\x02ex\x03key")
 HEAD = b"\x00\x3c\x00\x00" + struct.pack(">Q", 4) + b"\x10\x00\x02"
 HEADER, BODY = raw_frame(2, 1, HEAD), raw_frame(3, 1, b"body")
 CLOSE = frame.marshal(commands.Channel.Close(404, "NOT_FOUND", 60, 40), 1)
@@ -91,7 +91,9 @@ def test_a_body_that_does_not_come_yet_makes_no_event() -> None:
 def test_a_delivery_goes_on_while_other_channels_speak() -> None:
     ack = frames.ack(2, 9, True)
     assert Parser().feed(DELIVER + ack + HEADER + BEAT + BODY) == [
-        Confirm(2, 9, True, True), Heartbeat(), Delivery(1, b"ctag", 7, True, b"ex", b"key", HEAD, b"body"),
+        Confirm(2, 9, True, True),
+        Heartbeat(),
+        Delivery(1, b"ctag", 7, True, b"ex", b"key", HEAD, b"body"),
     ]
 
 
@@ -105,25 +107,38 @@ def test_a_get_ok_brings_its_content_and_how_many_are_left() -> None:
     assert Parser().feed(method + HEADER + BODY) == [Got(1, 7, True, b"ex", b"key", 3, HEAD, b"body")]
 
 
-@pytest.mark.parametrize(("sent", "event"), [
-    (commands.Basic.Ack(5, False), Confirm(1, 5, False, True)),
-    (commands.Basic.Ack(5, True), Confirm(1, 5, True, True)),
-    (commands.Basic.Nack(5, True), Confirm(1, 5, True, False)),
-    (commands.Basic.Nack(5, False, True), Confirm(1, 5, False, False)),
-    (commands.Basic.Cancel("ctag", True), Cancelled(1, b"ctag")),
-])
+@pytest.mark.parametrize(
+    ("sent", "event"),
+    [
+        (commands.Basic.Ack(5, False), Confirm(1, 5, False, True)),
+        (commands.Basic.Ack(5, True), Confirm(1, 5, True, True)),
+        (commands.Basic.Nack(5, True), Confirm(1, 5, True, False)),
+        (commands.Basic.Nack(5, False, True), Confirm(1, 5, False, False)),
+        (commands.Basic.Cancel("ctag", True), Cancelled(1, b"ctag")),
+    ],
+)
 def test_confirms_and_cancels_are_events(sent: Any, event: Any) -> None:
     (read,) = Parser().feed(frame.marshal(sent, 1))
     assert read == event
     assert type(read) is type(event)
 
 
-@pytest.mark.parametrize("command", [
-    commands.Connection.Tune(2047, 131_072, 60), commands.Connection.Blocked("low"), commands.Channel.OpenOk(),
-    commands.Queue.DeclareOk("q", 1, 2), commands.Basic.ConsumeOk("ctag"), commands.Basic.CancelOk("ctag"),
-    commands.Connection.Start(0, 9, {"product": "RabbitMQ", "capabilities": {"basic.nack": True}}, "PLAIN", "en_US"),
-    commands.Connection.Close(320, "CONNECTION_FORCED", 0, 0), commands.Channel.Close(404, "é", 60, 40),
-])
+@pytest.mark.parametrize(
+    "command",
+    [
+        commands.Connection.Tune(2047, 131_072, 60),
+        commands.Connection.Blocked("low"),
+        commands.Channel.OpenOk(),
+        commands.Queue.DeclareOk("q", 1, 2),
+        commands.Basic.ConsumeOk("ctag"),
+        commands.Basic.CancelOk("ctag"),
+        commands.Connection.Start(
+            0, 9, {"product": "RabbitMQ", "capabilities": {"basic.nack": True}}, "PLAIN", "en_US"
+        ),
+        commands.Connection.Close(320, "CONNECTION_FORCED", 0, 0),
+        commands.Channel.Close(404, "é", 60, 40),
+    ],
+)
 def test_every_other_method_comes_as_pamqps_object(command: Any) -> None:
     (event,) = Parser().feed(frame.marshal(command, 0))
     assert isinstance(event, Method)
@@ -131,11 +146,15 @@ def test_every_other_method_comes_as_pamqps_object(command: Any) -> None:
     assert dict(event.command) == dict(command)
 
 
-@pytest.mark.parametrize(("method", "kind"), [
-    (b"\x00\x0a\x00\x32", commands.Connection.Close), (b"\x00\x14\x00\x28", commands.Channel.Close),
-])
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        (b"\x00\x0a\x00\x32", commands.Connection.Close),
+        (b"\x00\x14\x00\x28", commands.Channel.Close),
+    ],
+)
 def test_a_close_whose_text_the_broker_cut_in_the_middle_of_a_character_is_still_read(method: bytes, kind: Any) -> None:
-    (event,) = Parser().feed(raw_frame(1, 1, method + b"\x01\x94" b"\x03no\xc3" b"\x00\x3c\x00\x28"))
+    (event,) = Parser().feed(raw_frame(1, 1, method + b"\x01\x94\x03no\xc3\x00\x3c\x00\x28"))
     assert isinstance(event, Method)
     assert type(event.command) is kind
     assert dict(event.command) == {"reply_code": 404, "reply_text": "no\ufffd", "class_id": 60, "method_id": 40}
@@ -248,8 +267,10 @@ def test_events_are_the_same_whole_byte_by_byte_and_in_random_chunks(
     stream, expected = made
     events, error = outcome([stream])
     assert error is None
-    assert events == [("Basic.GetEmpty", (events[at][1][0], {"cluster_id": ""})) if event == "empty" else _plain(event)
-                      for at, event in enumerate(expected)]
+    assert events == [
+        ("Basic.GetEmpty", (events[at][1][0], {"cluster_id": ""})) if event == "empty" else _plain(event)
+        for at, event in enumerate(expected)
+    ]
     assert outcome(one_by_one(stream)) == (events, None)
     assert outcome(cut(stream, edges)) == (events, None)
 
@@ -265,11 +286,21 @@ def test_a_damaged_stream_gives_the_same_events_and_error_however_it_is_cut(
 
 
 @law
-@given(st.binary(max_size=200) | st.lists(st.builds(
-    raw_frame, st.sampled_from([1, 1, 2, 3, 8]), st.integers(0, 2), st.builds(
-        bytes.__add__, st.sampled_from([b"", *(struct.pack(">I", index) for index in commands.INDEX_MAPPING)]),
-        st.binary(max_size=30),
-    ),
-), max_size=4).map(b"".join))
+@given(
+    st.binary(max_size=200)
+    | st.lists(
+        st.builds(
+            raw_frame,
+            st.sampled_from([1, 1, 2, 3, 8]),
+            st.integers(0, 2),
+            st.builds(
+                bytes.__add__,
+                st.sampled_from([b"", *(struct.pack(">I", index) for index in commands.INDEX_MAPPING)]),
+                st.binary(max_size=30),
+            ),
+        ),
+        max_size=4,
+    ).map(b"".join)
+)
 def test_garbage_gives_only_wire_errors(stream: bytes) -> None:
     assert outcome([stream]) == outcome(one_by_one(stream))

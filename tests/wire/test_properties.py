@@ -18,22 +18,50 @@ from tests.wire.wire_samples import law, pamqp_tables
 HEADERS = table.longstr(b"k", b"v")
 ALL = (
     b"\xff\xfc"
-    b"\x0atext/plain" b"\x04gzip" b"\x00\x00\x00\x08\x01kS\x00\x00\x00\x01v" b"\x02" b"\x09"
-    b"\x03cor" b"\x05reply" b"\x0560000" b"\x03mid" b"\x00\x00\x00\x00\x65\x53\xf1\x00" b"\x04type" b"\x05guest"
-    b"\x03app" b"\x00"
+    b"\x0atext/plain"
+    b"\x04gzip"
+    b"\x00\x00\x00\x08\x01kS\x00\x00\x00\x01v"
+    b"\x02"
+    b"\x09"
+    b"\x03cor"
+    b"\x05reply"
+    b"\x0560000"
+    b"\x03mid"
+    b"\x00\x00\x00\x00\x65\x53\xf1\x00"
+    b"\x04type"
+    b"\x05guest"
+    b"\x03app"
+    b"\x00"
 )
 VALUES: dict[str, Any] = {
-    "content_type": b"text/plain", "content_encoding": b"gzip", "headers": HEADERS, "delivery_mode": 2, "priority": 9,
-    "correlation_id": b"cor", "reply_to": b"reply", "expiration": b"60000", "message_id": b"mid",
-    "timestamp": 1_700_000_000, "type": b"type", "user_id": b"guest", "app_id": b"app", "cluster_id": b"",
+    "content_type": b"text/plain",
+    "content_encoding": b"gzip",
+    "headers": HEADERS,
+    "delivery_mode": 2,
+    "priority": 9,
+    "correlation_id": b"cor",
+    "reply_to": b"reply",
+    "expiration": b"60000",
+    "message_id": b"mid",
+    "timestamp": 1_700_000_000,
+    "type": b"type",
+    "user_id": b"guest",
+    "app_id": b"app",
+    "cluster_id": b"",
 }
 
 short = st.binary(max_size=12) | st.just(b"s" * 255)
 octet = st.integers(0, 255)
-sections = st.fixed_dictionaries({}, optional={
-    **dict.fromkeys(VALUES, short), "headers": pamqp_tables.filter(bool), "delivery_mode": octet, "priority": octet,
-    "timestamp": st.integers(0, 2**64 - 1),
-})
+sections = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(VALUES, short),
+        "headers": pamqp_tables.filter(bool),
+        "delivery_mode": octet,
+        "priority": octet,
+        "timestamp": st.integers(0, 2**64 - 1),
+    },
+)
 
 
 def test_all_fourteen_properties_are_read() -> None:
@@ -66,7 +94,11 @@ def test_properties_of_pamqp_are_read() -> None:
     payload = header.ContentHeader(0, 5, made).marshal()
     read = properties.parse(payload, properties.PROPERTIES_AT)
     assert (read.content_type, read.headers, read.delivery_mode, read.message_id, read.user_id) == (
-        b"a/b", HEADERS, 2, b"mid", b"guest",
+        b"a/b",
+        HEADERS,
+        2,
+        b"mid",
+        b"guest",
     )
 
 
@@ -98,10 +130,19 @@ def test_a_section_read_and_written_is_the_same_bytes(values: dict[str, Any]) ->
 
 
 @law
-@given(sections, st.fixed_dictionaries({}, optional={
-    "headers": pamqp_tables, "delivery_mode": st.none() | octet, "priority": st.none() | octet,
-    "expiration": st.none() | short, "user_id": st.none() | short,
-}))
+@given(
+    sections,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "headers": pamqp_tables,
+            "delivery_mode": st.none() | octet,
+            "priority": st.none() | octet,
+            "expiration": st.none() | short,
+            "user_id": st.none() | short,
+        },
+    ),
+)
 def test_a_change_touches_only_what_it_names(values: dict[str, Any], changes: dict[str, Any]) -> None:
     read = properties.parse(properties.build(**values), 0)
     assert read.replaced(**changes) == properties.build(**{**values, **changes})

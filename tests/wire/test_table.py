@@ -57,43 +57,65 @@ def test_every_entry_that_is_cut_short_is_refused(tag: str, golden: bytes, value
             table.decode(golden[:length])
 
 
-@pytest.mark.parametrize(("entry", "golden"), [
-    (table.longstr(b"q", "é"), b"\x01qS\x00\x00\x00\x02\xc3\xa9"),
-    (table.longstr(b"q", b"\xff"), b"\x01qS\x00\x00\x00\x01\xff"),
-    (table.long_(b"count", -1), b"\x05countl" + b"\xff" * 8),
-    (table.timestamp(b"time", 1_700_000_000), b"\x04timeT\x00\x00\x00\x00\x65\x53\xf1\x00"),
-    (table.boolean(b"on", True), b"\x02ont\x01"),
-    (table.boolean(b"on", False), b"\x02ont\x00"),
-    (table.array_of_longstr(b"CC", ["a", b"bc"]), b"\x02CCA\x00\x00\x00\x0dS\x00\x00\x00\x01aS\x00\x00\x00\x02bc"),
-    (table.array_of_longstr(b"CC", []), b"\x02CCA\x00\x00\x00\x00"),
-    (table.field_array(b"a", [b"", b"\x01kV"]), b"\x01aA\x00\x00\x00\x0dF\x00\x00\x00\x00F\x00\x00\x00\x03\x01kV"),
-    (table.field_table(b"f", b"\x01kV"), b"\x01fF\x00\x00\x00\x03\x01kV"),
-    (table.PUB_PREFIX + struct.pack(">q", 7), table.long_(table.PUB, 7)),
-])
+@pytest.mark.parametrize(
+    ("entry", "golden"),
+    [
+        (table.longstr(b"q", "é"), b"\x01qS\x00\x00\x00\x02\xc3\xa9"),
+        (table.longstr(b"q", b"\xff"), b"\x01qS\x00\x00\x00\x01\xff"),
+        (table.long_(b"count", -1), b"\x05countl" + b"\xff" * 8),
+        (table.timestamp(b"time", 1_700_000_000), b"\x04timeT\x00\x00\x00\x00\x65\x53\xf1\x00"),
+        (table.boolean(b"on", True), b"\x02ont\x01"),
+        (table.boolean(b"on", False), b"\x02ont\x00"),
+        (table.array_of_longstr(b"CC", ["a", b"bc"]), b"\x02CCA\x00\x00\x00\x0dS\x00\x00\x00\x01aS\x00\x00\x00\x02bc"),
+        (table.array_of_longstr(b"CC", []), b"\x02CCA\x00\x00\x00\x00"),
+        (table.field_array(b"a", [b"", b"\x01kV"]), b"\x01aA\x00\x00\x00\x0dF\x00\x00\x00\x00F\x00\x00\x00\x03\x01kV"),
+        (table.field_table(b"f", b"\x01kV"), b"\x01fF\x00\x00\x00\x03\x01kV"),
+        (table.PUB_PREFIX + struct.pack(">q", 7), table.long_(table.PUB, 7)),
+    ],
+)
 def test_encoders_write_whole_entries(entry: bytes, golden: bytes) -> None:
     assert entry == golden
 
 
 def test_our_x_death_is_byte_for_byte_what_rabbitmq_4_writes() -> None:
-    entry = b"".join([
-        table.long_(b"count", 1), table.longstr(b"reason", "rejected"), table.longstr(b"queue", "orders"),
-        table.timestamp(b"time", 1_700_000_000), table.longstr(b"exchange", "shop"),
-        table.array_of_longstr(b"routing-keys", ["order.created"]),
-    ])
+    entry = b"".join(
+        [
+            table.long_(b"count", 1),
+            table.longstr(b"reason", "rejected"),
+            table.longstr(b"queue", "orders"),
+            table.timestamp(b"time", 1_700_000_000),
+            table.longstr(b"exchange", "shop"),
+            table.array_of_longstr(b"routing-keys", ["order.created"]),
+        ]
+    )
     assert table.field_array(b"x-death", [entry]) == b"\x07x-death" + BROKER_X_DEATH
 
 
 def test_deaths_keep_the_type_of_every_field() -> None:
-    assert table.deaths(BROKER_X_DEATH) == [{
-        "count": ("l", 1), "reason": ("S", b"rejected"), "queue": ("S", b"orders"), "time": ("T", 1_700_000_000),
-        "exchange": ("S", b"shop"), "routing-keys": ("A", [("S", b"order.created")]),
-    }]
+    assert table.deaths(BROKER_X_DEATH) == [
+        {
+            "count": ("l", 1),
+            "reason": ("S", b"rejected"),
+            "queue": ("S", b"orders"),
+            "time": ("T", 1_700_000_000),
+            "exchange": ("S", b"shop"),
+            "routing-keys": ("A", [("S", b"order.created")]),
+        }
+    ]
 
 
-@pytest.mark.parametrize("value", [
-    b"", b"S\x00\x00\x00\x01a", b"A\x00\x00\x00\x02t\x01", BROKER_X_DEATH[:-1], BROKER_X_DEATH + b"\x00", b"A\x00",
-    b"A\x00\x00\x00\x06F\x00\x00\x00\x09\x00",
-])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"S\x00\x00\x00\x01a",
+        b"A\x00\x00\x00\x02t\x01",
+        BROKER_X_DEATH[:-1],
+        BROKER_X_DEATH + b"\x00",
+        b"A\x00",
+        b"A\x00\x00\x00\x06F\x00\x00\x00\x09\x00",
+    ],
+)
 def test_an_x_death_that_is_no_array_of_tables_is_refused(value: bytes) -> None:
     with pytest.raises(TableError):
         table.deaths(value)
@@ -120,17 +142,31 @@ def test_splice_ignores_names_that_are_not_there_and_appends_behind() -> None:
     assert table.splice(b"", {}, {b"gone"}, ours) == ours
 
 
-@pytest.mark.parametrize("bad", [
-    b"\x01kz", b"\x01k\x00", b"\x05k", b"\x01kS\xff\xff\xff\xff", b"\x01kF\x00\x00\x00\x02\x09", b"\x01", b"\x01k",
-])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"\x01kz",
+        b"\x01k\x00",
+        b"\x05k",
+        b"\x01kS\xff\xff\xff\xff",
+        b"\x01kF\x00\x00\x00\x02\x09",
+        b"\x01",
+        b"\x01k",
+    ],
+)
 def test_a_table_that_is_not_one_is_refused(bad: bytes) -> None:
     with pytest.raises(TableError):
         table.entries(bad)
 
 
-@pytest.mark.parametrize("bad", [
-    b"\x01kF\x00\x00\x00\x03\x01kz", b"\x01kA\x00\x00\x00\x02S\x00\x01kV", b"\x01kF\x00\x00\x00\x02\x09k\x01kV",
-])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"\x01kF\x00\x00\x00\x03\x01kz",
+        b"\x01kA\x00\x00\x00\x02S\x00\x01kV",
+        b"\x01kF\x00\x00\x00\x02\x09k\x01kV",
+    ],
+)
 def test_decoding_is_strict_inside_nested_values_that_entries_steps_over(bad: bytes) -> None:
     assert list(table.entries(bad)) == [b"k"]
     with pytest.raises(TableError):
@@ -193,9 +229,7 @@ def test_what_is_not_removed_survives_in_order(listed: list[Any], data: st.DataO
 def test_a_table_made_by_pamqp_survives_byte_for_byte(raw: bytes) -> None:
     assert b"".join(_pieces(raw)) == raw
     assert table.splice(raw, table.entries(raw), frozenset(), b"") == raw
-    assert [name for name, _, _ in table.decode(raw)] == [
-        name.decode() for name in table.entries(raw)
-    ]
+    assert [name for name, _, _ in table.decode(raw)] == [name.decode() for name in table.entries(raw)]
 
 
 @law

@@ -40,10 +40,14 @@ def _scalars() -> Iterator[st.SearchStrategy[tuple[str, Any]]]:
     yield st.tuples(st.just("f"), st.floats(width=32, allow_nan=False))
     yield st.tuples(st.just("d"), st.floats(allow_nan=False))
     yield st.tuples(st.just("V"), st.none())
-    yield st.tuples(st.just("D"), st.builds(
-        lambda scale, number: Decimal((0, tuple(map(int, str(number))), -scale)),
-        st.integers(0, 255), st.integers(0, 2**32 - 1),
-    ))
+    yield st.tuples(
+        st.just("D"),
+        st.builds(
+            lambda scale, number: Decimal((0, tuple(map(int, str(number))), -scale)),
+            st.integers(0, 255),
+            st.integers(0, 2**32 - 1),
+        ),
+    )
     yield st.tuples(st.sampled_from("Sx"), st.binary(max_size=12))
 
 
@@ -60,13 +64,19 @@ def _nested(values: st.SearchStrategy[tuple[str, Any]]) -> st.SearchStrategy[tup
 values = st.recursive(st.one_of(*_scalars()), _nested, max_leaves=4)
 fields = st.lists(st.builds(lambda name, value: (name, *value), names, values), max_size=8)
 
+
 def _by_pamqp(table: Any) -> bytes:
     return bytes(encode.field_table(table)[4:])
 
 
 _pythonic = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(width=32, allow_nan=False)
-    | st.text(max_size=20) | st.binary(max_size=20).map(bytearray) | st.decimals(0, 1000, places=2)
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(width=32, allow_nan=False)
+    | st.text(max_size=20)
+    | st.binary(max_size=20).map(bytearray)
+    | st.decimals(0, 1000, places=2)
     | st.integers(0, 2**32 - 1).map(lambda seconds: datetime.fromtimestamp(seconds, UTC)),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
     max_leaves=4,
