@@ -57,6 +57,7 @@ PLACES: Final = {"expired": DEAD, "broken": BROKEN_DEAD, "flaky": CONSUMED}
 NO_LETTERS: Final = {"dlx-router.state", "dlx-router.journal"}
 SHARES: Final = {"expired": 6, "broken": 2, "flaky": 2}
 SLICE: Final = 500
+RESTING: Final = 8  # looks, a quarter of a second apart
 LOOK_S: Final = 0.01
 PATIENCE_S: Final = 120.0
 
@@ -96,19 +97,19 @@ class Plan:
 
 @dataclass(frozen=True)
 class Kill:
-    """What was where when the router was killed. `window`: the most that it could have in flight."""
+    """What was where when the router was killed."""
 
     inbox: int
     waiting: int
-    window: int
 
 
 @dataclass
 class Report:
-    """What the auditor saw. `violations` is empty where every law held."""
+    """What the auditor saw. `window`: the most that a router can have in flight. `violations`: the laws that broke."""
 
     plan: Plan
     version: str
+    window: int = 0
     kills: list[Kill] = field(default_factory=list)
     rows: list[tuple[str, str, int, int, int]] = field(default_factory=list)  # way, place, letters, found, copies
     violations: list[str] = field(default_factory=list)
@@ -116,14 +117,9 @@ class Report:
 
     def __str__(self) -> str:
         head = f"{self.plan.letters} letters, {len(self.kills)} kills, seed {self.plan.seed}, RabbitMQ {self.version}"
-        lines = [
-            f"{head}, {self.seconds:.0f} s",
-            "",
-            f"{'kill':>4}  {'in the inbox':>12}  {'in rungs':>8}  {'window':>6}",
-        ]
-        lines += [
-            f"{at:>4}  {one.inbox:>12}  {one.waiting:>8}  {one.window:>6}" for at, one in enumerate(self.kills, 1)
-        ]
+        lines = [f"{head}, {self.seconds:.0f} s; at most {self.window} in flight", ""]
+        lines += [f"{'kill':>4}  {'in the inbox':>12}  {'in rungs':>8}"]
+        lines += [f"{at:>4}  {one.inbox:>12}  {one.waiting:>8}" for at, one in enumerate(self.kills, 1)]
         lines += ["", f"{'way':8}  {'place':16}  {'letters':>7}  {'found':>7}  {'lost':>5}  {'extra copies':>12}"]
         for way, place, letters, found, copies in self.rows:
             lines.append(f"{way:8}  {place:16}  {letters:>7}  {found:>7}  {letters - found:>5}  {copies - found:>12}")
@@ -199,11 +195,11 @@ class Scene:
         """Letters in all rungs."""
         return sum(self.depth(queue) for queue in self.queues() if ".delay." in queue)
 
-    def on_the_way(self) -> bool:
-        """Letters lie in, or are being carried from, a queue that is no letter's last place; as the statistics say."""
-        found = self.api(f"queues/{self._vhost}?columns=name,messages")
-        last = {DEAD, BROKEN_DEAD, *NO_LETTERS}
-        return any(queue.get("messages", 1) for queue in found if queue["name"] not in last)
+    def places(self) -> tuple[int, int, int]:
+        """How many copies lie in their last places, and how many in queues that are none: two counts and the rest."""
+        last = self.depth(DEAD) + self.depth(BROKEN_DEAD)
+        way = sum(self.depth(queue) for queue in self.queues() if queue not in {DEAD, BROKEN_DEAD, *NO_LETTERS})
+        return last, len(self.consumed), way
 
     def window(self) -> int:
         """What all consumers of the router's queues together may hold unacknowledged; waits for the statistics."""
@@ -346,12 +342,12 @@ def audit(amqp_url: str, management_url: str, plan: Plan, say: Callable[[str], o
         started = time.monotonic()
         try:
             report = Report(plan, scene.version)
-            bodies, window = _fill(scene, router, plan, say)
+            bodies = _fill(scene, router, plan, say)
             for depth in plan.depths():
-                inbox, waiting = _kill(scene, router, plan, depth)
-                report.kills.append(Kill(inbox, waiting, window))
-                say(f"killed with {inbox} in the inbox and {waiting} in rungs")
+                report.kills.append(_kill(scene, router, plan, depth))
+                say(f"killed with {report.kills[-1].inbox} in the inbox and {report.kills[-1].waiting} in rungs")
             router.start()
+            report.window = scene.window()
             _settle(scene, plan, say)
             if (code := router.stop()) != 0:
                 report.violations.append(f"the router did not drain: exit {code}")
@@ -372,15 +368,14 @@ def _scene(amqp_url: str, management_url: str) -> Iterator[Scene]:
 
 
 def _fill(scene: Scene, router: Process, plan: Plan, say: Callable[[str], object]) -> tuple[dict[str, list[str]], int]:
-    """Every body has died once and lies in the inbox, and no router runs. → the bodies of each way, and the window."""
+    """Every body has died once and lies in the inbox, and no router runs. → the bodies of each way."""
     router.start()  # declares what it owns
-    window = scene.window()
     router.stop()
     scene.declare()
     scene.start_consumers()
     bodies = scene.publish(plan.letters)
-    say(f"{plan.letters} letters are in the inbox; the router may have {window} in flight")
-    return bodies, window
+    say(f"{plan.letters} letters are in the inbox")
+    return bodies
 
 
 def _kill(scene: Scene, router: Process, plan: Plan, depth: int) -> tuple[int, int]:
@@ -397,21 +392,21 @@ def _kill(scene: Scene, router: Process, plan: Plan, depth: int) -> tuple[int, i
     inbox, waiting = scene.depth(INBOX), scene.waiting()
     if inbox < plan.least_inbox or waiting < plan.least_waiting:
         raise AuditError(f"killed at a wrong moment: {inbox} in the inbox, {waiting} in rungs; try --wait or --letters")
-    return inbox, waiting
+    return Kill(inbox, waiting)
 
 
 def _settle(scene: Scene, plan: Plan, say: Callable[[str], object]) -> None:
-    """Wait until nothing moves any more: all bodies may be in their places, and nothing is on its way."""
+    """Wait until nothing moves any more: all bodies may be in their places, and nothing has been on its way for a while."""
+    seen: list[tuple[int, int, int]] = []
 
     def at_rest() -> bool:
         scene.check()
-        there = scene.depth(DEAD) + scene.depth(BROKEN_DEAD) + len(scene.consumed)
-        return there >= plan.letters and not scene.on_the_way()
+        seen.append(scene.places())
+        last, consumed, way = seen[-1]
+        return last + consumed >= plan.letters and not way and len(seen) > RESTING and len({*seen[-RESTING:]}) == 1
 
     try:
-        patiently(at_rest, "", within=PATIENCE_S + plan.letters / 500, every=1.0)
-        time.sleep(2)  # the broker's statistics are a second old
-        patiently(at_rest, "", every=1.0)
+        patiently(at_rest, "", within=PATIENCE_S + plan.letters / 500, every=0.25)
     except AuditError:
         say("something never came to rest; judged as it is")
 
@@ -457,7 +452,7 @@ def _ids(found: Copies) -> Iterator[str]:
 def _copies(found: Copies, report: Report) -> Iterator[str]:
     """More copies than one only of what could be in flight when the router was killed."""
     extra = sum(map(len, found.values())) - len(found)
-    if extra > (allowed := sum(kill.window for kill in report.kills)):
+    if extra > (allowed := report.window * len(report.kills)):
         yield f"{extra} extra copies, and no more than {allowed} could be in flight at the kills"
 
 

@@ -11,7 +11,7 @@ from dlx_router.wire import frames
 
 
 class Consumer:
-    """Consumes one queue. Each delivery goes to `sink(delivery, self)`; the end to `on_lost(self, error, unsettled)`."""
+    """Consumes one queue: deliveries go to `sink(delivery, self)`, the end to `on_lost(self, error, unsettled)`."""
 
     def __init__(
         self,

@@ -66,7 +66,7 @@ def same_deaths(broker: History, record: History, *, cut: bool = False) -> bool:
         return True
     if len(said) < len(known):
         return len(said) >= NEWEST and said < known
-    return cut and known < said and _facts(broker[:1]) < known
+    return cut and known < said and _facts(broker[:1]) <= known
 
 
 def continues(broker: History, record: History) -> bool:
@@ -100,7 +100,7 @@ def _single(deaths: History) -> bool:
 def _repeated(broker: History, record: History) -> Merged:
     # Restarted by a 4.x broker within the same second as the first death: equal to the eye, one death more in truth.
     again = record[0]._replace(times=record[0].times + 1)
-    return Merged((again, *record[1:]), broker)
+    return Merged((again,), broker)
 
 
 def _continued(broker: History, record: History, *, cut: bool) -> Merged:

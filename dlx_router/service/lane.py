@@ -27,6 +27,8 @@ from dlx_router.telemetry.metrics import Metrics
 from dlx_router.wire import frames
 
 NACK_PAUSE_S: Final = 0.2
+FULL_S: Final = 2.0
+MAX_FULL: Final = 1000
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 PRECONDITION_FAILED: Final = 406
@@ -63,6 +65,7 @@ class Lane:
         self._backlog: list[Job] = []
         self._publisher: Publisher[Job] = self._new_publisher()
         self._moved_s = time.monotonic()
+        self._full: dict[tuple[object, ...], float] = {}
         self.jobs = 0
 
     def _new_publisher(self) -> Publisher[Job]:
@@ -175,13 +178,17 @@ class Lane:
             self._finish(job)
             return
         self._owner.metrics.publish_refused[why] += 1
-        if why == NACKED and job.nacks == 0:
+        if why == NACKED and job.nacks == 0 and not self._known_full(job):
             job.nacks = 1
             asyncio.get_running_loop().call_later(NACK_PAUSE_S, self._send, job)
             return
         if why == RETURNED:
             self._owner.provision.forget(job.resource)
         self._refused(job, Cause.TARGET_REFUSED if why == NACKED else Cause.UNROUTABLE)
+
+    def _known_full(self, job: Job) -> bool:
+        """A target that refused a letter twice just now is not asked twice by the next."""
+        return self._full.get(_target(job), 0.0) > self._moved_s
 
     def _refused(self, job: Job, cause: Cause) -> None:
         """A target that is full, gone or forbidden; our own queues must never be."""
@@ -192,6 +199,10 @@ class Lane:
             where = "quarantine" if copy is None else copy.exchange or copy.routing_key
             self._owner.trouble(f"own queue {where} refused a letter ({cause}); given back, tried again")
             return
+        if cause is Cause.TARGET_REFUSED:
+            if len(self._full) > MAX_FULL:
+                self._full.clear()
+            self._full[_target(job)] = time.monotonic() + FULL_S
         self._owner.desk.refused(job, cause)
         self._submit(job)
 
@@ -277,3 +288,11 @@ class Lane:
             self._refused(job, Cause.MISSING_EXCHANGE if error.code == NOT_FOUND else Cause.FORBIDDEN)
         else:
             self._quarantine(job, f"{Cause.MALFORMED}: {error}")
+
+
+def _target(job: Job) -> tuple[object, ...]:
+    if job.order is not None:
+        return job.order.exchange.decode(errors="surrogateescape"), job.order.routing_key.decode(
+            errors="surrogateescape"
+        )
+    return (job.copy.exchange, job.copy.routing_key) if job.copy is not None else ()

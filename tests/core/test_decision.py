@@ -26,7 +26,7 @@ from dlx_router.core.decision import (
     transient_queue,
 )
 from dlx_router.core.letter import Arrival, Letter
-from dlx_router.core.policy import Effective
+from dlx_router.core.policy import Effective, Selector, SelectorKind
 from dlx_router.core.template import parse
 from dlx_router.core.words import Action, Cause, State
 from tests.core.core_samples import (
@@ -230,6 +230,26 @@ def test_a_letter_whose_target_is_where_it_was_taken_is_a_loop(
     decision = decided(one, **SPENT, **definition)
     assert (decision == Park(Cause.LOOP, 1, source)) is loop
     assert loop or isinstance(decision, DeadLetter)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "key", "allowed"),
+    [("", "dead.eu", True), ("", "work", False), ("", "dead", True), ("dlx", "work", True)],
+)
+def test_a_queue_that_a_message_may_name_is_one_of_those_allowed(exchange: str, key: str, allowed: bool) -> None:
+    decision = decided(
+        letter(header=lambda _name: key),
+        **SPENT,
+        dead_letter_exchange=exchange,
+        dead_letter_routing_key="{header:to}",
+        allow_queues=(Selector(SelectorKind.MATCH, "dead.#"), Selector(SelectorKind.QUEUE, "grave")),
+    )
+    expected = DeadLetter(exchange, (key,), 1, Cause.ATTEMPTS_SPENT) if allowed else Park(Cause.FORBIDDEN, 1, key)
+    assert decision == expected
+
+
+def test_a_dead_letter_queue_of_its_own_needs_no_leave() -> None:
+    assert decided(**SPENT, allow_queues=(Selector(SelectorKind.QUEUE, "grave"),)).action is Action.DEAD_LETTER
 
 
 def test_only_discard_drops_and_it_says_so() -> None:

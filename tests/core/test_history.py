@@ -233,6 +233,23 @@ def test_a_cut_record_does_not_take_what_it_forgot_for_new_deaths() -> None:
     assert set(letter.history[1:]) == set(full[1:])
 
 
+@pytest.mark.parametrize(
+    ("broker", "known", "merged", "fresh"),
+    [
+        pytest.param((a, b, c), (a,), (a, b, c), (), id="only the newest was kept: the broker tells the rest"),
+        pytest.param((a, b, c), (a, c), (a, b, c), (), id="the newest and the first were kept"),
+        pytest.param((a, c), (c, a), (c, a), (), id="nothing was lost after all: the record's order"),
+        pytest.param((b, a), (a,), (b, a), (b,), id="an unknown newest is a new death"),
+        pytest.param((times(a, 2), b), (a,), (times(a, 2), b), (a,), id="the newest again"),
+        pytest.param((b, times(a, 2)), (a,), (b, times(a, 2)), (b, a), id="two new deaths"),
+    ],
+)
+def test_the_broker_fills_up_what_a_record_lost(
+    broker: History, known: History, merged: History, fresh: History
+) -> None:
+    assert merge(broker, known, native=False, cut=True) == (merged, fresh)
+
+
 def test_a_death_elsewhere_after_a_cut_record_is_one_new_death() -> None:
     full = long_history(30)
     cut = decode(encode(record(deaths=full, failed_queue="queue-0"), KEY, 1024), KEY)
@@ -262,6 +279,11 @@ def test_keys_that_a_cut_record_lost_are_learnt_again_from_the_broker() -> None:
     assert arrived(shown, lost).history == (death(times=2, routing_keys=("k", "cc.one", "cc.two")),)
     anew = (death(time_s=99, exchange=RETURN, routing_keys=("k", "cc.one")),)
     assert arrived(anew, lost).history == (death(times=2, routing_keys=("k", "cc.one")),)
+
+
+def test_keys_that_a_whole_record_has_are_kept_though_the_last_death_had_more() -> None:
+    again = death(time_s=99, routing_keys=("k", "cc.one"))
+    assert arrived((again,), record(deaths=(death(routing_keys=("k",)),))).history[0].routing_keys == ("k",)
 
 
 def test_release_reads_the_history_as_the_record_has_it() -> None:

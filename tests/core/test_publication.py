@@ -162,6 +162,12 @@ def test_the_original_keys_route_as_the_broker_would() -> None:
     )
 
 
+def test_a_single_cc_key_is_remembered_too() -> None:
+    one = letter(history=(death(routing_keys=("order.created", "cc.one")),))
+    assert to_target(FINAL, one, record(), ()).record.cc == ("cc.one",)
+    assert to_parking(one, record(), "p").record.cc == ("cc.one",)
+
+
 def test_a_letter_without_cc_keys_remembers_none() -> None:
     assert to_target(FINAL, letter(), record(), ()).record.cc is None
 

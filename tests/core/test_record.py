@@ -335,6 +335,19 @@ def test_then_goes_what_the_message_tells_as_well() -> None:
     assert replace(kept, cut=False, first=one.first, shadowed=one.shadowed, cc=one.cc, deaths=one.deaths) == one
 
 
+def test_what_was_shadowed_goes_before_the_first_origin() -> None:
+    one = record(shadowed={"sourceQueueName": "x" * 900}, cc=("cc",))
+    assert decode(encode(one, KEY, TOWARDS_CONSUMERS_BYTES), KEY) == replace(one, shadowed=None, cc=None, cut=True)
+
+
+def test_nothing_more_goes_than_has_to() -> None:
+    two = record(deaths=(death("b"), death("c"), death()), error={"type": "E"})
+    without_error = replace(two, error=None, cut=True)
+    size = len(encode(without_error, KEY, ENORMOUS))
+    assert decode(encode(two, KEY, size), KEY) == without_error
+    assert decode(encode(two, KEY, size - 1), KEY) == replace(without_error, deaths=(death("b"), death()))
+
+
 def test_of_many_keys_the_first_stays_as_long_as_it_can() -> None:
     keys = tuple(f"key-{n}" * 8 for n in range(40))
     kept = decode(encode(record(deaths=(death(routing_keys=keys),), first=None), KEY, TOWARDS_CONSUMERS_BYTES), KEY)

@@ -113,7 +113,8 @@ class Client:
         return Message(body, headers, properties, *where, self.channel, method.delivery_tag)
 
     def await_message(self, queue: str, within: float = 10) -> Message:
-        """The next message, unacknowledged, as soon as there is one."""
+        """The next message, unacknowledged, as soon as there is one; the queue too may yet have to appear."""
+        eventually(lambda: self.exists(queue), within)
         return eventually(lambda: self.get(queue), within)  # type: ignore[return-value]  # eventually gives no None
 
     def take(self, queue: str, within: float = 10) -> Message:

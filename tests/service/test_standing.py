@@ -1,0 +1,108 @@
+"""The law of standing orders: the short way writes what the long way would have written, byte for byte."""
+
+import struct
+import time
+from typing import Any, Final, cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dlx_router.broker.consumer import Consumer
+from dlx_router.core.letter import Arrival
+from dlx_router.core.names import Names
+from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Source, ordered
+from dlx_router.service.desk import Desk, Rules
+from dlx_router.service.intake import Place
+from dlx_router.service.job import Job
+from dlx_router.service.render import Stationery
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.wire import frames, properties, table
+
+KEY: Final = b"k" * 32
+SOURCE: Final = Source("orders", "orders.yaml", 1)
+NAMES: Final = Names("dlx-router")
+PLACE: Final = Place("/", NAMES.inbox, Arrival.INBOX, NAMES, KEY)
+NOBODY: Final = cast("Consumer", None)
+STAMP: Final = table.PUB_PREFIX + struct.pack(">q", 7)
+DEFINITIONS: Final[tuple[dict[str, Any], ...]] = (
+    {"dead-letter-exchange": "dlx", "max-delivery-attempts": 1},
+    {"max-delivery-attempts": 1},
+    {"max-delivery-attempts": 5, "redelivery-delay": 5000},
+    {"max-delivery-attempts": 5, "redelivery-delay": 5000, "redelivery-collision-avoidance-factor": 0.5},
+    {"dead-letter-exchange": "dlx", "max-delivery-attempts": 1, "dead-letter-headers": ("emq",)},
+)
+
+
+@pytest.fixture(autouse=True)
+def _a_clock_that_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_795_240_000.5)
+
+
+def _desk(definition: dict[str, Any]) -> Desk:
+    settings_ = {key: Setting(value, SOURCE) for key, value in definition.items()}
+    policy = Policy("orders", Selector(SelectorKind.MATCH, "#"), SOURCE, definition=settings_)
+    return Desk(Rules(ordered([policy], "abcdef012345"), NAMES, 30_000), "/", Metrics())
+
+
+def _delivery(tag: int, reason: str, extra: bytes, body: bytes, **given_properties: Any) -> frames.Delivery:
+    death = table.long_(b"count", 1) + table.longstr(b"reason", reason) + table.longstr(b"queue", "orders")
+    death += table.timestamp(b"time", 1_795_239_999) + table.longstr(b"exchange", "")
+    death += table.array_of_longstr(b"routing-keys", ["orders"])
+    headers = table.field_array(b"x-death", [death]) + extra
+    for name, value in (("queue", "orders"), ("reason", reason), ("exchange", "")):
+        headers += table.longstr(f"x-first-death-{name}".encode(), value)
+    section = properties.build(headers=headers, **given_properties)
+    header = struct.pack(">HHQ", 60, 0, len(body)) + section
+    return frames.Delivery(1, b"c", tag, False, b"dlx-router.inbox", b"orders", header, body)
+
+
+def _written(job: Job, stationery: Stationery) -> tuple[bytes, bytes, bytes]:
+    if job.order is None or job.section is None:
+        return stationery.write(job, STAMP)
+    return job.order.exchange, job.order.routing_key, job.section(STAMP)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@given(
+    definition=st.sampled_from(DEFINITIONS[:3]),
+    reason=st.sampled_from(["rejected", "delivery_limit"]),
+    body=st.binary(max_size=200),
+    extra=st.lists(
+        st.tuples(st.text("abc", min_size=1, max_size=3), st.text(max_size=5)), max_size=3, unique_by=lambda e: e[0]
+    ),
+    said=st.fixed_dictionaries(
+        {},
+        optional={
+            "message_id": st.binary(max_size=9),
+            "priority": st.integers(0, 255),
+            "delivery_mode": st.sampled_from([1, 2]),
+            "user_id": st.sampled_from([b"guest", b"shop"]),
+            "expiration": st.just(b"1000"),
+            "content_type": st.just(b"application/json"),
+            "app_id": st.just(b"shop"),
+        },
+    ),
+)
+def test_the_short_way_writes_what_the_long_way_writes(
+    definition: dict[str, Any], reason: str, body: bytes, extra: list[tuple[str, str]], said: dict[str, Any]
+) -> None:
+    stationery = Stationery(user="guest", last_deaths=True, key=KEY, quarantine=NAMES.quarantine)
+    entries = b"".join(table.longstr(name.encode(), value) for name, value in extra)
+    desk, other = _desk(definition), _desk(definition)
+    desk.user = b"guest"
+    desk.judge(_delivery(1, reason, b"", b"the first teaches"), NOBODY, PLACE, 0.0)
+    delivery = _delivery(2, reason, entries, body, **said)
+    short = desk.judge(delivery, NOBODY, PLACE, 0.0)
+    long = other.judge(delivery, NOBODY, PLACE, 0.0)
+    assert short.order is not None
+    assert long.order is None
+    assert _written(short, stationery) == _written(long, stationery)
+    assert (short.action, short.resource) == (long.action, long.resource)
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS[3:])
+def test_chance_and_aliases_go_the_long_way(definition: dict[str, Any]) -> None:
+    desk = _desk(definition)
+    for tag in (1, 2):
+        assert desk.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0).order is None
