@@ -28,6 +28,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -54,6 +55,7 @@ DEAD: Final = "audit.dead"
 BROKEN_DEAD: Final = "DLQ.audit.broken"
 CONSUMED: Final = "the consumer"
 PLACES: Final = {"expired": DEAD, "broken": BROKEN_DEAD, "flaky": CONSUMED}
+ATTENDED: Final = {INBOX, "dlx-router.release"}
 NO_LETTERS: Final = {"dlx-router.state", "dlx-router.journal"}
 SHARES: Final = {"expired": 6, "broken": 2, "flaky": 2}
 SLICE: Final = 500
@@ -165,7 +167,7 @@ class Scene:
         self.channel.queue_bind(DEAD, DEAD)
 
     def publish(self, letters: int) -> dict[str, list[str]]:
-        """Publish the bodies, each of them once; → those of each way. Each has died, and is in the inbox, afterwards."""
+        """Publish the bodies, each of them once; → those of each way. Afterwards each has died and is in the inbox."""
         bodies: dict[str, list[str]] = {way: [] for way in PLACES}
         ways = [way for way, share in SHARES.items() for _ in range(share)]
         properties = pika.BasicProperties(delivery_mode=2, headers={"tenant": "audit", "number": 7})
@@ -174,8 +176,11 @@ class Scene:
             bodies[way].append(f"{way}-{number}")
             self.channel.basic_publish("", f"audit.{way}", bodies[way][-1], properties)
             if number % SLICE == SLICE - 1 or number == letters - 1:  # else the ways would not be mixed in the inbox
-                patiently(lambda sent=number + 1: self.depth(INBOX) >= sent, "the letters do not reach the inbox")
+                patiently(partial(self._arrived, number + 1), "the letters do not reach the inbox")
         return bodies
+
+    def _arrived(self, letters: int) -> bool:
+        return self.depth(INBOX) >= letters
 
     def depth(self, queue: str) -> int:
         """Ready messages now; 0 where there is no such queue."""
@@ -202,11 +207,11 @@ class Scene:
         return last, len(self.consumed), way
 
     def window(self) -> int:
-        """What all consumers of the router's queues together may hold unacknowledged; waits for the statistics."""
+        """What the router's consumers together may hold unacknowledged; waits for the statistics."""
 
         def look() -> int:
-            found = self.api(f"consumers/{self._vhost}")
-            return sum(one["prefetch_count"] for one in found if one["queue"]["name"].startswith("dlx-router."))
+            found = {one["queue"]["name"]: one["prefetch_count"] for one in self.api(f"consumers/{self._vhost}")}
+            return sum(found[queue] for queue in ATTENDED) if found.keys() >= ATTENDED else 0
 
         return int(patiently(look, "the router's consumers are not in the management API", within=15))
 
@@ -367,7 +372,7 @@ def _scene(amqp_url: str, management_url: str) -> Iterator[Scene]:
         scene.close()
 
 
-def _fill(scene: Scene, router: Process, plan: Plan, say: Callable[[str], object]) -> tuple[dict[str, list[str]], int]:
+def _fill(scene: Scene, router: Process, plan: Plan, say: Callable[[str], object]) -> dict[str, list[str]]:
     """Every body has died once and lies in the inbox, and no router runs. → the bodies of each way."""
     router.start()  # declares what it owns
     router.stop()
@@ -378,8 +383,8 @@ def _fill(scene: Scene, router: Process, plan: Plan, say: Callable[[str], object
     return bodies
 
 
-def _kill(scene: Scene, router: Process, plan: Plan, depth: int) -> tuple[int, int]:
-    """Start the router, kill it when the inbox has shrunk to `depth` and enough waits; → letters in the inbox, in rungs."""
+def _kill(scene: Scene, router: Process, plan: Plan, depth: int) -> Kill:
+    """Start the router, kill it when the inbox has shrunk to `depth` and enough letters wait in rungs."""
     router.start()
 
     def now() -> bool:
@@ -396,7 +401,7 @@ def _kill(scene: Scene, router: Process, plan: Plan, depth: int) -> tuple[int, i
 
 
 def _settle(scene: Scene, plan: Plan, say: Callable[[str], object]) -> None:
-    """Wait until nothing moves any more: all bodies may be in their places, and nothing has been on its way for a while."""
+    """Wait until all bodies may be in their places, and nothing has moved for a while."""
     seen: list[tuple[int, int, int]] = []
 
     def at_rest() -> bool:

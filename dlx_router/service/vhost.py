@@ -20,7 +20,7 @@ from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 
 FIRST_PAUSE_S: Final = 0.25
-LONGEST_PAUSE_S: Final = 15.0
+LONGEST_PAUSE_S: Final = 5.0
 STEADY_S: Final = 30.0
 RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsError, KeyFileError, OSError, TimeoutError)
 # vhost → the hosts in order, the login, and TLS where it is used; asked at each connect, so that secrets are read anew.

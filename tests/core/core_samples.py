@@ -24,12 +24,12 @@ from dlx_router.core.record import Record
 from dlx_router.core.template import parse
 
 law = settings(
-    max_examples=15,
+    max_examples=12,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-hard_law = settings(law, max_examples=60)  # what the whole project stands on
+hard_law = settings(law, max_examples=40)  # what the whole project stands on
 KEY = b"k" * 32
 NOW = 1_700_000_000_000
 CONTENT = Content(crc32=7, size=3, props=Props(message_id="m-1", priority=5, delivery_mode=1))

@@ -113,6 +113,13 @@ def test_a_held_letter_is_sent_back_at_once_and_uses_no_attempt() -> None:
     assert decided(held, redelivery_delay=5000) == Retry(0, NOW, 3)
 
 
+def test_only_a_held_letter_without_a_new_death_is_spared_its_wait() -> None:
+    again = letter(state="held", arrival=Arrival.RELEASE)
+    copied = letter(fresh=())
+    assert decided(again, redelivery_delay=5000) == Retry(5000, NOW + 5000, 1)
+    assert decided(copied, redelivery_delay=5000) == Retry(5000, NOW + 5000, 0)
+
+
 # Where it goes for good
 
 

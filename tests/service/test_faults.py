@@ -17,6 +17,7 @@ from tests.support.bulk import (
     QUARANTINE,
     bodies,
     dying_queue,
+    every_body,
     frozen,
     law_holds,
     pour,
@@ -107,7 +108,7 @@ def test_a_missing_exchange_among_a_thousand_in_flight_costs_its_neighbours_noth
             pour(amqp, "other.a", [str(start + 99)])
         amqp.channel.exchange_delete("second")
     astray = {str(number) for number in range(99, 1000, 100)}
-    arrived = _every_body(amqp, "arrived", 990)
+    arrived = every_body(amqp, "arrived", 990)
     assert arrived == {str(number) for number in range(1000)} - astray
     parked = take_many(amqp, PARKING, 10)
     assert set(bodies(parked)) == astray
@@ -142,7 +143,7 @@ def test_a_target_without_write_right_parks_its_letters_as_forbidden(
             pour(amqp, "other.a", ["forbidden-1", "forbidden-2", "forbidden-3"])
             for number in range(100, 200):
                 pour(amqp, "one.a", [f"free-{number}"])
-        assert _every_body(amqp, "arrived", 200) == {f"free-{number}" for number in range(200)}
+        assert every_body(amqp, "arrived", 200) == {f"free-{number}" for number in range(200)}
         parked = take_many(amqp, PARKING, 3)
         assert bodies(parked) == ["forbidden-1", "forbidden-2", "forbidden-3"]
         assert {(record(letter)["cause"], record(letter)["target"]) for letter in parked} == {("forbidden", "second")}
@@ -181,7 +182,7 @@ def test_letters_of_a_full_target_wait_and_arrive_once_there_is_room(amqp: Clien
     take_many(amqp, "arrived", 100, within=5)
     eventually(lambda: router.metric("settled_total", action="hold") >= 80)
     assert consistently(lambda: amqp.depth(PARKING) == 0)
-    seen = _every_body(amqp, "full", 100, within=40)
+    seen = every_body(amqp, "full", 100, within=40)
     assert seen == {f"full-{number}" for number in range(100)}
 
 
@@ -204,7 +205,7 @@ def test_a_target_full_with_5000_letters_leaves_the_others_four_fifths_of_their_
     assert beside >= 0.8 * without
     amqp.channel.queue_bind(amqp.queue("room"), "first")
     amqp.channel.queue_unbind("full", "first")
-    there = _every_body(amqp, "full", amqp.depth("full")) | _every_body(amqp, "room", 4900, within=180)
+    there = every_body(amqp, "full", amqp.depth("full")) | every_body(amqp, "room", 4900, within=180)
     assert there == {f"full-{number}" for number in range(5000)}
 
 
@@ -350,17 +351,3 @@ def test_letters_survive_a_router_killed_twice_in_the_middle_of_its_work(vhost: 
     report = audit(vhost.amqp_url, vhost.management_url, Plan(letters=5000, kills=2, seed=7, wait_ms=1500))
     assert report.violations == [], str(report)
     assert len(report.kills) == 2
-
-
-def _every_body(amqp: Client, queue: str, count: int, within: float = 20) -> set[str]:
-    """Different bodies until there are `count`; copies are allowed, for a channel that was closed leaves doubt."""
-    seen: set[str] = set()
-
-    def enough() -> bool:
-        while (message := amqp.get(queue)) is not None:
-            seen.add(message.ack().body.decode())
-        assert len(seen) >= count, f"{len(seen)} of {count} in {queue}"
-        return True
-
-    eventually(enough, within)
-    return seen

@@ -11,7 +11,7 @@ import pytest
 
 import brokers
 from tests.conftest import ROUTERS
-from tests.support.bulk import INBOX, PARKING, bodies, dying_queue, frozen, law_holds, pour, take_many
+from tests.support.bulk import INBOX, PARKING, bodies, dying_queue, every_body, frozen, law_holds, pour, take_many
 from tests.support.certificates import Authority, Pair
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
@@ -107,9 +107,7 @@ def test_a_second_signal_forces_the_end_and_loses_nothing(private: Vhost, start_
         assert router.exit_code not in {0, 130}
     with Client(private.amqp_url) as amqp:
         router.start()
-        assert {letter.body for letter in take_many(amqp, "arrived", 100)} == {
-            str(number).encode() for number in range(100)
-        }
+        assert every_body(amqp, "arrived", 100) == {str(number) for number in range(100)}
 
 
 def test_a_router_that_waits_for_its_broker_can_be_stopped(start_router: Start) -> None:

@@ -57,6 +57,20 @@ def take_many(client: Client, queue: str, count: int, within: float = 20) -> lis
     return taken
 
 
+def every_body(client: Client, queue: str, count: int, within: float = 20) -> set[str]:
+    """Different bodies until there are `count`; copies are allowed, for a channel that was closed leaves doubt."""
+    seen: set[str] = set()
+
+    def enough() -> bool:
+        while (message := client.get(queue)) is not None:
+            seen.add(message.ack().body.decode())
+        assert len(seen) >= count, f"{len(seen)} of {count} in {queue}"
+        return True
+
+    eventually(enough, within)
+    return seen
+
+
 def bodies(messages: Iterable[Message]) -> list[str]:
     """What they say, sorted."""
     return sorted(message.body.decode() for message in messages)

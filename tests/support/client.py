@@ -46,6 +46,11 @@ class Message:
         self.channel.basic_nack(self.tag, requeue=True)
         return self
 
+    def put_back(self) -> Self:
+        """Given back as failed (basic.reject): counts towards a delivery limit on every version."""
+        self.channel.basic_reject(self.tag, requeue=True)
+        return self
+
     @property
     def deaths(self) -> list[dict[str, Any]]:
         """Header x-death, newest first; empty where there is none."""

@@ -42,6 +42,21 @@ class RawMessage:
         return rest[4 : 4 + size]
 
 
+_SIZES: Final = {**dict.fromkeys("tbB", 1), "s": 2, "u": 2, **dict.fromkeys("Iif", 4), "D": 5, "V": 0}
+
+
+def fields(table: bytes) -> dict[str, bytes]:
+    """Name → type and value as on the wire, of a table without its length."""
+    found, at = {}, 0
+    while at < len(table):
+        value = at + 1 + table[at]
+        tag = chr(table[value])
+        counted = 4 + struct.unpack_from(">I", table, value + 1)[0] if tag in "SxAF" else _SIZES.get(tag, 8)
+        found[table[at + 1 : value].decode()] = table[value : value + 1 + counted]
+        at = value + 1 + counted
+    return found
+
+
 class RawClient:
     """One channel in confirm mode; every wait is at most 10 s."""
 
@@ -84,9 +99,16 @@ class RawClient:
         self._socket.sendall(b"".join(parts))
         self._expect(commands.Basic.Ack)
 
-    def get(self, queue: str) -> RawMessage | None:
+    def fail(self, queue: str) -> RawMessage | None:
+        """The next message, rejected; None if the queue is empty now."""
+        message = self.get(queue, no_ack=False)
+        if message is not None:
+            self._say(commands.Basic.Reject(message.method.delivery_tag, requeue=False))
+        return message
+
+    def get(self, queue: str, *, no_ack: bool = True) -> RawMessage | None:
         """The next message, acknowledged; None if the queue is empty now."""
-        self._say(commands.Basic.Get(queue=queue, no_ack=True))
+        self._say(commands.Basic.Get(queue=queue, no_ack=no_ack))
         _, _, payload = self._read()
         method = _method(payload)
         if not isinstance(method, commands.Basic.GetOk):
