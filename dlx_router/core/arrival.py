@@ -43,16 +43,16 @@ def read(facts: Facts, is_own: Callable[[str], bool], new_id: Callable[[str], st
         deaths,
         record.deaths,
         cut=record.cut,
-        restarted=_restarted(deaths, record, is_own),
+        restarted=_restarted(deaths, record),
         native=facts.native and facts.arrival is Arrival.INBOX,  # the end of a wait is no death of the letter
     )
     return _known(facts, _homely(merged, record, is_own), record, is_own)
 
 
-def _restarted(deaths: History, record: Record, is_own: Callable[[str], bool]) -> bool:
-    """Whether the broker began anew: an entry that we know, yet by an exchange of ours, which we never write."""
-    own = {death.key for death in deaths if is_own(death.exchange)}
-    return bool(own) and any(death.key in own for death in record.deaths)
+def _restarted(deaths: History, record: Record) -> bool:
+    """Whether the broker began anew: it tells an entry that we know, yet by another exchange than we wrote there."""
+    known = {death.key: death.exchange for death in record.deaths}
+    return any(known.get(death.key, death.exchange) != death.exchange for death in deaths)
 
 
 def _homely(merged: Merged, record: Record, is_own: Callable[[str], bool]) -> Merged:

@@ -27,7 +27,7 @@ from dlx_router.telemetry.metrics import Metrics
 from dlx_router.wire import frames
 
 NACK_PAUSE_S: Final = 0.2
-FULL_S: Final = 2.0
+FULL_S: Final = 5.0
 MAX_FULL: Final = 1000
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
@@ -146,6 +146,9 @@ class Lane:
             return
         if not len(publisher):
             self._moved_s = time.monotonic()
+        if self._full and self._known_full(job):
+            self._hold(job, Cause.TARGET_REFUSED)
+            return
         if job.raw:
             self._owner.spawn(self._alone([job]))
             return
@@ -187,8 +190,8 @@ class Lane:
         self._refused(job, Cause.TARGET_REFUSED if why == NACKED else Cause.UNROUTABLE)
 
     def _known_full(self, job: Job) -> bool:
-        """A target that refused a letter twice just now is not asked twice by the next."""
-        return self._full.get(_target(job), 0.0) > self._moved_s
+        """A target that refused a letter twice just now is not asked by the next: those wait, and others keep their rate."""
+        return self._full.get(_target(job), 0.0) > time.monotonic()
 
     def _refused(self, job: Job, cause: Cause) -> None:
         """A target that is full, gone or forbidden; our own queues must never be."""
@@ -203,6 +206,11 @@ class Lane:
             if len(self._full) > MAX_FULL:
                 self._full.clear()
             self._full[_target(job)] = time.monotonic() + FULL_S
+        self._hold(job, cause)
+
+    def _hold(self, job: Job, cause: Cause) -> None:
+        if job.order is not None:
+            self._long_way(job)
         self._owner.desk.refused(job, cause)
         self._submit(job)
 

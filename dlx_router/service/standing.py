@@ -97,7 +97,12 @@ def _compiled(job: Job) -> Order | None:
         return None
     if envelope.record is not None or envelope.foreign_record or letter.history != envelope.broker_deaths:
         return None
-    if copy.cc or copy.aliases or (policy.routing_key is not None and policy.routing_key.uses_headers):
+    if (
+        copy.cc
+        or copy.record.cc
+        or copy.aliases
+        or (policy.routing_key is not None and policy.routing_key.uses_headers)
+    ):
         return None
     match decision, copy.way:
         case DeadLetter(), Way.TARGET:

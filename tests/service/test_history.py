@@ -1,4 +1,4 @@
-"""What a letter tells of its past: x-death, record, identity; the same on every version, whatever the broker forgets."""
+"""What a letter tells of its past: x-death, record, identity; the same on all versions, whatever the broker forgets."""
 
 import json
 import struct
@@ -187,6 +187,7 @@ def test_the_record_is_compact_json_in_a_long_string_and_the_publish_number_a_lo
     queue = scene.work("once.compact")
     scene.amqp.publish("hello", key=queue)
     scene.amqp.fail(queue)
+    eventually(lambda: scene.amqp.exists(f"DLQ.{queue}"))
     with RawClient(scene.vhost.amqp_url) as raw:
         table = fields(_raw(raw, f"DLQ.{queue}").headers)
     text = table["dlx-router"][5:]

@@ -1,0 +1,416 @@
+"""Tried again: how often, when, and what the consumer sees; on every version alike."""
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pika
+import pytest
+
+from tests.support.bulk import INBOX, PARKING, record
+from tests.support.client import Client, Message
+from tests.support.eventually import consistently, eventually
+from tests.support.scene import Scene, deaths
+
+POLICIES: Final = """
+version: 1
+policies:
+  - name: one
+    match: "one.#"
+    definition: {max-delivery-attempts: 1}
+  - name: two
+    match: "two.#"
+    definition: {max-delivery-attempts: 2}
+  - name: three
+    match: "three.#"
+    definition: {max-delivery-attempts: 3}
+  - name: endless
+    match: "endless.#"
+    definition: {max-delivery-attempts: -1}
+  - name: default
+    match: "default.#"
+    definition: {}
+  - name: any-reason
+    match: "any.#"
+    definition:
+      max-delivery-attempts: 3
+      redelivery-delay: 200ms
+      retry-on: [rejected, expired, maxlen, delivery_limit]
+  - name: waits
+    match: "waits.#"
+    definition:
+      max-delivery-attempts: 5
+      redelivery-delay: 200ms
+      redelivery-delay-multiplier: 2.0
+      max-redelivery-delay: 600ms
+  - name: jitter
+    match: "jitter.#"
+    definition: {max-delivery-attempts: 2, redelivery-delay: 400ms, redelivery-collision-avoidance-factor: 0.5}
+  - name: looks
+    match: "looks.#"
+    definition: {max-delivery-attempts: 4, redelivery-delay: 100ms}
+  - name: by-reason
+    match: "overlaid.#"
+    definition:
+      max-delivery-attempts: 2
+      on:
+        rejected: {max-delivery-attempts: 3}
+        delivery_limit: {max-delivery-attempts: 1}
+        expired: {retry-on: [expired]}
+"""
+
+
+def _deliveries(scene: Scene, queue: str) -> int:
+    """How often a letter that is always rejected is delivered before it lies in its dead-letter queue."""
+    scene.amqp.publish("hello", key=queue)
+    count = 0
+    while not (scene.amqp.exists(f"DLQ.{queue}") and scene.amqp.depth(f"DLQ.{queue}")):
+        message = scene.amqp.get(queue)
+        if message is not None:
+            message.reject()
+            count += 1
+    return count
+
+
+# -- how often --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("policy", "attempts"), [("one", 1), ("two", 2), ("three", 3), ("default", 10)])
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_n_attempts_are_exactly_n_deliveries(scene: Scene, kind: str, policy: str, attempts: int) -> None:
+    queue = scene.work(f"{policy}.{kind}", kind)
+    assert _deliveries(scene, queue) == attempts
+    letter = scene.amqp.take(f"DLQ.{queue}")
+    assert (record(letter)["attempts"], record(letter)["cause"]) == (attempts, "attempts_spent")
+    assert consistently(lambda: scene.amqp.depth(queue) == 0, 0.2)
+
+
+def test_minus_one_never_gives_up(scene: Scene) -> None:
+    queue = scene.work("endless.a")
+    scene.amqp.publish("hello", key=queue)
+    for count in range(25):
+        assert deaths(scene.amqp.fail(queue)) == ([(queue, "rejected", count)] if count else [])
+    scene.amqp.take(queue)
+    assert not scene.amqp.exists(f"DLQ.{queue}")
+
+
+def test_without_a_delay_a_letter_comes_back_at_once(scene: Scene) -> None:
+    queue = scene.work("three.at-once")
+    scene.amqp.publish("hello", key=queue)
+    scene.amqp.fail(queue)
+    scene.amqp.take(queue, within=2)
+
+
+def test_a_letter_that_succeeds_at_last_leaves_nothing_behind(scene: Scene) -> None:
+    queue = scene.work("three.succeeds")
+    scene.amqp.publish("hello", key=queue)
+    scene.amqp.fail(queue)
+    scene.amqp.take(queue)
+    assert consistently(lambda: scene.amqp.depth(queue) == 0 and not scene.amqp.exists(f"DLQ.{queue}"), 0.2)
+
+
+def test_a_new_message_of_the_same_bytes_starts_at_its_first_attempt(scene: Scene) -> None:
+    queue = scene.work("two.twins")
+    assert [_deliveries(scene, queue), scene.amqp.take(f"DLQ.{queue}") and 0, _deliveries(scene, queue)] == [2, 0, 2]
+
+
+@pytest.mark.parametrize(("how", "attempts"), [(Message.reject, 3), (Message.put_back, 1)], ids=["rejected", "limit"])
+def test_attempts_are_overlaid_by_reason(scene: Scene, how: Any, attempts: int) -> None:
+    queue = scene.work(f"overlaid.{attempts}", "quorum", delivery_limit=0)
+    scene.amqp.publish("hello", key=queue)
+    for _ in range(attempts):
+        how(scene.amqp.await_message(queue))
+    letter = scene.amqp.take(f"DLQ.{queue}")
+    assert (record(letter)["attempts"], letter.deaths[0]["count"]) == (attempts, attempts)
+
+
+def test_only_reasons_in_retry_on_are_tried_again(scene: Scene) -> None:
+    queue = scene.work("three.expires")
+    scene.amqp.publish("hello", key=queue, expiration="1")
+    letter = scene.amqp.take(f"DLQ.{queue}")
+    assert (record(letter)["reason"], record(letter)["cause"]) == ("expired", "never_retry")
+    assert (deaths(letter), record(letter)["attempts"]) == ([(queue, "expired", 1)], 0)
+
+
+def test_a_reason_is_made_retryable_by_its_overlay(scene: Scene) -> None:
+    queue = scene.work("overlaid.expires")
+    scene.amqp.publish("hello", key=queue, expiration="1")
+    assert deaths(scene.amqp.take(queue)) == [(queue, "expired", 1)]
+
+
+# -- delivery limits --------------------------------------------------------------------------------------------------
+
+
+def test_a_death_by_delivery_limit_counts_one_attempt(scene: Scene) -> None:
+    queue = scene.work("two.limited", "quorum", delivery_limit=2)
+    scene.amqp.publish("hello", key=queue)
+    for count in (0, 1):
+        for _ in range(3):
+            message = scene.amqp.await_message(queue)
+            assert deaths(message) == ([(queue, "delivery_limit", count)] if count else [])
+            message.put_back()
+    letter = scene.amqp.take(f"DLQ.{queue}")
+    assert (deaths(letter), record(letter)["attempts"]) == ([(queue, "delivery_limit", 2)], 2)
+    assert scene.amqp.depth(queue) == 0
+
+
+def test_own_queues_have_no_delivery_limit_that_could_be_reached(scene: Scene) -> None:
+    queue = scene.work("looks.limits")
+    scene.amqp.publish("hello", key=queue)
+    scene.amqp.fail(queue)
+    scene.amqp.take(queue)
+    _deliveries(scene, scene.work("one.limits"))
+    found = {
+        one["name"]: one["arguments"].get("x-delivery-limit")
+        for one in scene.vhost.get(f"queues/{scene.vhost.quoted}?disable_stats=true&enable_queue_totals=true")
+        if one["name"].startswith(("dlx-router.", "DLQ.")) and one["arguments"].get("x-queue-type") == "quorum"
+    }
+    assert {INBOX, PARKING, "dlx-router.release", "dlx-router.delay.100", "DLQ.one.limits"} <= set(found)
+    assert set(found.values()) == {2147483647}
+
+
+def test_a_letter_in_a_dead_letter_queue_may_be_put_back_as_often_as_one_likes(scene: Scene) -> None:
+    # 4.x deletes after 20 returns where nobody says otherwise
+    queue = scene.work("one.looked-at", "quorum")
+    _deliveries(scene, queue)
+    for _ in range(30):
+        scene.amqp.await_message(f"DLQ.{queue}").put_back()
+    scene.amqp.take(f"DLQ.{queue}")
+
+
+# -- 3.10 drops silently what would go back to a queue where it expired -----------------------------------------------
+
+
+def _expire(client: Client, queue: str) -> None:
+    client.publish("hello", key=queue, expiration="1")
+
+
+def _overflow(client: Client, queue: str) -> None:
+    client.publish("hello", key=queue)
+    client.publish("next", key=queue)
+    assert client.take(queue).body == b"next"
+
+
+def _reach_the_limit(client: Client, queue: str) -> None:
+    client.publish("hello", key=queue)
+    client.await_message(queue).put_back()
+
+
+@pytest.mark.parametrize(
+    ("reason", "die", "kind", "arguments"),
+    [
+        ("expired", _expire, "classic", {}),
+        ("expired", _expire, "quorum", {}),
+        ("maxlen", _overflow, "classic", {"max_length": 1}),
+        ("maxlen", _overflow, "quorum", {"max_length": 1}),
+        ("delivery_limit", _reach_the_limit, "quorum", {"delivery_limit": 0}),
+    ],
+)
+def test_what_died_without_a_rejection_reaches_its_queue_again_after_a_wait(
+    scene: Scene, reason: str, die: Any, kind: str, arguments: dict[str, Any]
+) -> None:
+    queue = scene.work(f"any.{reason}.{kind}", kind, **arguments)
+    die(scene.amqp, queue)
+    again = scene.amqp.await_message(queue, within=3)
+    assert (again.body, deaths(again)) == (b"hello", [(queue, reason, 1)])
+    again.reject()
+    last = scene.amqp.await_message(queue, within=3)
+    assert deaths(last) == [(queue, "rejected", 1), (queue, reason, 1)]
+    last.ack()
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_letter_that_always_expires_comes_back_until_its_attempts_are_spent(scene: Scene, kind: str) -> None:
+    queue = scene.work(f"any.ttl.{kind}", kind, message_ttl=1)
+    scene.amqp.publish("hello", key=queue)
+    letter = scene.amqp.take(f"DLQ.{queue}")
+    assert (deaths(letter), record(letter)["attempts"]) == ([(queue, "expired", 3)], 3)
+
+
+# -- when -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_waits_double_up_to_their_cap_and_are_never_early(scene: Scene, kind: str) -> None:
+    queue, waits = scene.work(f"waits.{kind}", kind), []
+    scene.amqp.publish("hello", key=queue)
+    message = scene.amqp.await_message(queue)
+    for _ in range(4):
+        failed = time.time()
+        message.reject()
+        message = scene.amqp.await_message(queue)
+        waits.append(time.time() - failed)
+        assert time.time() * 1000 >= record(message)["due_ms"]
+    message.ack()
+    for wait, said in zip(waits, (0.2, 0.4, 0.6, 0.6), strict=True):
+        assert said - 0.002 <= wait < said + 1, f"{waits}: the clocks are in milliseconds"
+
+
+def test_jitter_varies_waits_within_its_bounds(scene: Scene) -> None:
+    queue, count = scene.work("jitter.a"), 12
+    for number in range(count):
+        scene.amqp.publish(str(number), key=queue)
+    failed = {message.body: time.time() for message in [scene.amqp.fail(queue) for _ in range(count)]}
+    again = [scene.amqp.await_message(queue) for _ in range(count)]
+    assert {message.body for message in again} == set(failed)
+    waits = [record(message)["due_ms"] / 1000 - failed[message.body] for message in again]
+    assert all(0.2 - 0.05 <= wait <= 0.6 + 1 for wait in waits)
+    assert max(waits) - min(waits) > 0.02
+    for message in again:
+        message.ack()
+
+
+def test_letters_with_short_waits_do_not_stand_behind_those_with_long(scene: Scene) -> None:
+    slow, quick = scene.work("waits.slow"), scene.work("looks.quick")
+    scene.amqp.publish("slow", key=slow)
+    scene.amqp.fail(slow)
+    scene.amqp.fail(slow)
+    scene.amqp.fail(slow)  # waits 600 ms
+    scene.amqp.publish("quick", key=quick)
+    scene.amqp.fail(quick)  # waits 100 ms
+    scene.amqp.take(quick)
+    assert scene.amqp.depth(slow) == 0
+    scene.amqp.take(slow)
+
+
+# -- what the consumer sees -------------------------------------------------------------------------------------------
+
+SAID: Final[dict[str, Any]] = {
+    "content_type": "application/json",
+    "content_encoding": "identity",
+    "correlation_id": "c-1",
+    "reply_to": "answers",
+    "message_id": "m-1",
+    "timestamp": 1_700_000_000,
+    "type": "order.created",
+    "user_id": "guest",
+    "app_id": "shop",
+}
+
+
+def _seen(message: Message) -> dict[str, Any]:
+    properties = {name: value for name, value in vars(message.properties).items() if value is not None}
+    ours = {name for name in message.headers if name.startswith(("x-", "dlx-router"))}
+    headers = {name: value for name, value in message.headers.items() if name not in ours}
+    return {**properties, "headers": headers, "routing key": message.routing_key, "body": message.body}
+
+
+@pytest.mark.parametrize("policy", ["looks", "three"], ids=["with-waits", "without-waits"])
+@pytest.mark.parametrize("mode", [1, 2, None], ids=["transient", "persistent", "no-delivery-mode"])
+def test_on_every_retry_the_consumer_sees_the_first_delivery(scene: Scene, policy: str, mode: int | None) -> None:
+    queue = scene.work(f"{policy}.mode-{mode}", max_priority=9)
+    scene.amqp.bind(queue, scene.amqp.exchange("shop", "topic"), f"order.created.{policy}.{mode}")
+    bystander = scene.amqp.queue(f"bystander.{policy}.{mode}")
+    scene.amqp.bind(bystander, "shop", bystander)
+    said = {**SAID, "priority": 7, "delivery_mode": mode}
+    headers = {
+        "CC": [bystander],
+        "tenant": "a",
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    }
+    scene.amqp.publish(b"\x00\xff", key=f"order.created.{policy}.{mode}", exchange="shop", headers=headers, **said)
+    first = _seen(scene.amqp.fail(queue))
+    assert first["routing key"] == f"order.created.{policy}.{mode}"
+    assert first["headers"] == headers
+    assert {name: first.get(name) for name in said} == said
+    for _ in range(2):
+        assert _seen(scene.amqp.fail(queue)) == first
+    assert scene.amqp.depth(bystander) == 1, "its CC copy came from the publisher, and none from a retry"
+
+
+def test_at_rest_a_transient_letter_is_persistent_and_its_mode_is_remembered(scene: Scene) -> None:
+    queue = scene.work("two.transient")
+    scene.amqp.publish("hello", key=queue, delivery_mode=1)
+    scene.amqp.fail(queue)
+    assert scene.amqp.fail(queue).properties.delivery_mode == 1
+    letter = scene.amqp.take(f"DLQ.{queue}")
+    assert (letter.properties.delivery_mode, record(letter)["props"]["delivery_mode"]) == (2, 1)
+
+
+def test_the_way_back_is_never_seen(scene: Scene) -> None:
+    queue = scene.work("looks.bcc")
+    scene.amqp.publish("hello", key=queue, headers={"BCC": [scene.amqp.queue("bystander.bcc")]})
+    for message in [scene.amqp.fail(queue) for _ in range(4)]:
+        assert "BCC" not in message.headers
+    assert scene.amqp.depth("bystander.bcc") == 1
+    assert "BCC" not in scene.amqp.take(f"DLQ.{queue}").headers
+
+
+def test_a_retry_reaches_only_the_queue_that_failed(scene: Scene) -> None:
+    scene.amqp.exchange("news", "fanout")
+    queue, other = scene.work("three.subscriber-a"), scene.work("three.subscriber-b")
+    scene.amqp.bind(queue, "news")
+    scene.amqp.bind(other, "news")
+    scene.amqp.publish("hello", key="three.subscriber-b", exchange="news")
+    scene.amqp.fail(queue)
+    scene.amqp.take(queue)
+    assert scene.amqp.depth(other) == 1
+
+
+def test_a_routing_key_that_looks_like_a_way_back_leads_nobody_astray(scene: Scene) -> None:
+    queue, other = scene.work("three.astray"), scene.work("three.other")
+    for name in (queue, other):
+        scene.amqp.publish("known", key=name)
+        scene.amqp.fail(name)
+        scene.amqp.take(name)  # both are bound for their way back now
+    scene.amqp.bind(queue, scene.amqp.exchange("astray", "fanout"))
+    scene.amqp.publish("hello", key=f"to:{other}", exchange="astray")
+    scene.amqp.fail(queue)
+    assert scene.amqp.take(queue).body == b"hello"
+    assert scene.amqp.depth(other) == 0
+
+
+@pytest.mark.parametrize("length", [240, 255])
+def test_a_queue_with_a_long_name_gets_its_letters_back(scene: Scene, length: int) -> None:
+    queue = scene.work("two." + "n" * (length - 4))
+    scene.amqp.publish("hello", key=queue)
+    scene.amqp.fail(queue)
+    assert scene.amqp.fail(queue).routing_key == queue
+
+
+def test_an_exclusive_queue_gets_its_letters_back(scene: Scene) -> None:
+    scene.amqp.channel.queue_declare("two.exclusive", exclusive=True, arguments={"x-dead-letter-exchange": INBOX})
+    scene.amqp.publish("hello", key="two.exclusive")
+    scene.amqp.fail("two.exclusive")
+    assert deaths(scene.amqp.take("two.exclusive")) == [("two.exclusive", "rejected", 1)]
+
+
+# -- user-id ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other_user(scene: Scene) -> Iterator[str]:
+    """The URL of a publisher who is not the router's user; gone afterwards."""
+    scene.vhost.put("users/somebody", {"password": "s3cret", "tags": ""})
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    scene.vhost.put(f"permissions/{scene.vhost.quoted}/somebody", everything)
+    place = pika.URLParameters(scene.vhost.amqp_url)
+    yield f"amqp://somebody:s3cret@{place.host}:{place.port}/{scene.vhost.quoted}"
+    scene.vhost.api.delete("users/somebody").raise_for_status()
+
+
+def test_a_foreign_user_id_is_taken_off_and_remembered_and_its_neighbours_go_on(scene: Scene, other_user: str) -> None:
+    queue = scene.work("looks.user")
+    with Client(other_user) as publisher:
+        publisher.publish("foreign", key=queue, user_id="somebody")
+    scene.amqp.publish("own", key=queue, user_id="guest")
+    assert [scene.amqp.fail(queue).properties.user_id for _ in range(2)] == ["somebody", "guest"]
+    for _ in range(3):
+        again = {message.body: message for message in (scene.amqp.fail(queue), scene.amqp.fail(queue))}
+        assert (again[b"foreign"].properties.user_id, again[b"own"].properties.user_id) == (None, "guest")
+    last = {message.body: message for message in (scene.amqp.take(f"DLQ.{queue}"), scene.amqp.take(f"DLQ.{queue}"))}
+    assert (last[b"foreign"].properties.user_id, record(last[b"foreign"])["props"]["user_id"]) == (None, "somebody")
+    assert last[b"own"].properties.user_id == "guest"
+    assert scene.router.metric("publish_refused_total", cause="closed") == 0
+
+
+def test_many_letters_come_back_each_to_its_queue(scene: Scene) -> None:
+    queues = [scene.work(f"looks.many.{number}", ["classic", "quorum"][number % 2]) for number in range(8)]
+    for queue in queues:
+        for number in range(5):
+            scene.amqp.publish(f"{queue} {number}", key=queue)
+    for queue in queues * 5:
+        scene.amqp.fail(queue)
+    for queue in queues:
+        assert sorted(scene.amqp.take(queue).body.decode() for _ in range(5)) == [f"{queue} {n}" for n in range(5)]
+    assert eventually(lambda: scene.router.metric("in_flight") == 0)
