@@ -7,12 +7,15 @@ Source: ARCHITECTURE ("Life of a letter", 1).
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import takewhile
+from typing import Final
 
 from dlx_router.core.history import Merged, continues, fold, merge, same_deaths, without_own
 from dlx_router.core.letter import Arrival, Death, First, History, Letter
 from dlx_router.core.record import Record
 from dlx_router.core.value import value
 from dlx_router.core.words import UNKNOWN, State
+
+SHARED_DEATHS: Final = 8  # longer histories are rare, and not worth the memory of the cache
 
 
 @value(frozen=True, slots=True)
@@ -68,7 +71,8 @@ def _homely(merged: Merged, record: Record, is_own: Callable[[str], bool]) -> Me
 
 
 def _new(facts: Facts, copied: Record | None, new_id: Callable[[str], str], is_own: Callable[[str], bool]) -> Letter:
-    fresh, deaths, first = _origin(facts.deaths, facts.first, is_own)
+    shared = len(facts.deaths) <= SHARED_DEATHS
+    fresh, deaths, first = (_origin if shared else _origin.__wrapped__)(facts.deaths, facts.first, is_own)
     if copied is not None:
         fresh = _beyond(copied, fresh, native=facts.native)
     failed = deaths[0].queue if deaths else facts.source

@@ -24,6 +24,10 @@ _FIRST: Final = (b"x-first-death-queue", b"x-first-death-exchange", b"x-first-de
 PROPERTIES_AT: Final = 12  # of the content header: class, weight and body size come before
 
 
+# Longer histories are not kept in the cache: 4,096 of them, made by somebody who wants to, would be hundreds of MB.
+SHARED_BYTES: Final = 2048
+
+
 class Malformed(ValueError):
     """The message cannot be read as a letter; it goes to quarantine as it came."""
 
@@ -107,7 +111,10 @@ def _retried(deaths: History, names: Names) -> bool:
 
 def _deaths_of(headers: bytes, found: dict[bytes, tuple[int, int, int]]) -> History:
     at = found.get(_X_DEATH)
-    return () if at is None else _deaths(headers[at[1] : at[2]])
+    if at is None:
+        return ()
+    value = headers[at[1] : at[2]]
+    return _deaths(value) if len(value) <= SHARED_BYTES else _deaths.__wrapped__(value)
 
 
 @lru_cache(maxsize=4096)  # letters that died in the same second share the bytes

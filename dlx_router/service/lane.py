@@ -190,7 +190,7 @@ class Lane:
         self._refused(job, Cause.TARGET_REFUSED if why == NACKED else Cause.UNROUTABLE)
 
     def _known_full(self, job: Job) -> bool:
-        """A target that refused a letter twice just now is not asked by the next: those wait, and others keep their rate."""
+        """A target that refused a letter twice just now is not asked again at once: others keep their rate."""
         return self._full.get(_target(job), 0.0) > time.monotonic()
 
     def _refused(self, job: Job, cause: Cause) -> None:
