@@ -111,7 +111,9 @@ def test_a_letter_that_succeeds_at_last_leaves_nothing_behind(scene: Scene) -> N
 
 def test_a_new_message_of_the_same_bytes_starts_at_its_first_attempt(scene: Scene) -> None:
     queue = scene.work("two.twins")
-    assert [_deliveries(scene, queue), scene.amqp.take(f"DLQ.{queue}") and 0, _deliveries(scene, queue)] == [2, 0, 2]
+    assert _deliveries(scene, queue) == 2
+    scene.amqp.take(f"DLQ.{queue}")
+    assert _deliveries(scene, queue) == 2
 
 
 @pytest.mark.parametrize(("how", "attempts"), [(Message.reject, 3), (Message.put_back, 1)], ids=["rejected", "limit"])

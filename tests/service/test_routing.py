@@ -1,0 +1,541 @@
+"""Where letters go when they are not tried again: dead-letter targets, parking, and who else must not get a copy."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pytest
+
+import brokers
+from tests.support.bulk import INBOX, PARKING, QUARANTINE, frozen, record
+from tests.support.client import Client, Message
+from tests.support.eventually import consistently, eventually
+from tests.support.router import Router
+from tests.support.scene import Scene, deaths
+from tests.support.vhost import Vhost
+
+Start = Callable[..., Router]
+
+ATTACHED: Final = ("attached.dlq", "attached.unnamed", "attached.itself")
+TYPES: Final = ("direct", "topic", "fanout", "headers")
+POLICIES: Final = f"""
+version: 1
+attachments:
+  - queue: attached.dlq
+  - queue: attached.unnamed
+  - queue: attached.itself
+policies:
+{"".join(f'''
+  - name: by-{kind}
+    match: "by-{kind}.#"
+    definition: {{max-delivery-attempts: 1, dead-letter-exchange: dlx.{kind}}}
+''' for kind in (*TYPES, "alternate"))}
+  - name: plain
+    match: "plain.#"
+    definition: {{max-delivery-attempts: 1}}
+  - name: classic
+    match: "classic.#"
+    definition: {{max-delivery-attempts: 1, dead-letter-queue-type: classic}}
+  - name: named
+    match: "named.#"
+    definition: {{max-delivery-attempts: 1, dead-letter-queue-prefix: "failed.", dead-letter-queue-suffix: ".end"}}
+  - name: made
+    match: "made.#"
+    definition: {{max-delivery-attempts: 1, dead-letter-exchange: made, auto-create-dead-letter-resources: true}}
+  - name: made-topic
+    match: "made-topic.#"
+    definition: {{max-delivery-attempts: 1, dead-letter-exchange: known, auto-create-dead-letter-resources: true}}
+  - name: template
+    match: "template.#"
+    definition:
+      max-delivery-attempts: 1
+      dead-letter-exchange: templates
+      dead-letter-routing-key: "{{queue}}/{{exchange}}/{{routing_key}}/{{reason}}/{{attempts}}/{{header:tenant}}/{{{{x}}}}"
+  - name: long
+    match: "long.#"
+    definition: {{max-delivery-attempts: 1, dead-letter-exchange: templates, dead-letter-routing-key: "{{header:long}}"}}
+  - name: rewrite
+    match: "rewrite.#"
+    definition:
+      max-delivery-attempts: 1
+      dead-letter-exchange: templates
+      dead-letter-routing-key-rewrite:
+        - {{match: '^order\\.(\\w+)\\.created$', replace: 'dead.\\1'}}
+        - {{match: '^order\\.', replace: 'other.'}}
+  - name: reasons
+    match: "reasons.#"
+    definition:
+      max-delivery-attempts: 1
+      dead-letter-exchange: ""
+      dead-letter-routing-key: end.rejected
+      on:
+        expired: {{dead-letter-routing-key: end.expired}}
+        maxlen: {{dead-letter-routing-key: end.maxlen}}
+        delivery_limit: {{auto-create-dead-letter-resources: true, dead-letter-queue-prefix: "LIMIT."}}
+  - name: discarding
+    match: "discarding.#"
+    definition: {{max-delivery-attempts: 1, on: {{rejected: {{discard: true}}}}}}
+  - name: back
+    match: "back.#"
+    definition: {{max-delivery-attempts: 1, dead-letter-exchange: back}}
+  - name: turning
+    match: "turning.#"
+    definition: {{dead-letter-exchange: turning}}
+  - name: attached
+    queue: attached.dlq
+    definition: {{dead-letter-exchange: "", dead-letter-routing-key: collected}}
+  - name: itself
+    queue: attached.itself
+    definition: {{dead-letter-exchange: "", dead-letter-routing-key: attached.itself}}
+  - name: redriven
+    match: "redriven.#"
+    definition: {{max-delivery-attempts: 2, max-redrives: 2}}
+  - name: aliases
+    match: "aliases.#"
+    definition: {{max-delivery-attempts: 2, dead-letter-headers: [emq, artemis]}}
+  - name: generated
+    match: "#"
+    priority: -1
+    apply-to: queues
+    inherit: false
+    definition: {{max-delivery-attempts: 1}}
+"""
+
+
+def _fail(scene: Scene, queue: str, **properties: Any) -> None:
+    scene.amqp.publish("hello", key=queue, **properties)
+    scene.amqp.fail(queue)
+
+
+# -- exchanges of every type ------------------------------------------------------------------------------------------
+
+
+def _target(client: Client, kind: str, queues: tuple[str, ...], keys: tuple[str, ...]) -> None:
+    """Exchange dlx.KIND, and queues of which each gets one of the keys (fanout: all; headers: tenant a)."""
+    name = f"dlx.{kind}"
+    if kind == "alternate":
+        client.exchange("dlx.fallback", "fanout")
+        client.channel.exchange_declare(name, "direct", durable=True, arguments={"alternate-exchange": "dlx.fallback"})
+        name = "dlx.fallback"
+    else:
+        client.exchange(name, kind)
+    matching = {"x-match": "all", "tenant": "a"} if kind == "headers" else None
+    for queue, key in zip(queues, keys, strict=True):
+        client.channel.queue_bind(client.queue(queue), name, key, arguments=matching)
+
+
+@pytest.mark.parametrize("kind", [*TYPES, "alternate"])
+def test_a_dead_letter_exchange_of_any_type_routes_by_the_original_key(scene: Scene, kind: str) -> None:
+    queue, end = scene.work(f"by-{kind}.a"), f"end.{kind}"
+    _target(scene.amqp, kind, (end,), ({"topic": "order.#"}.get(kind, "order.created"),))
+    scene.amqp.bind(queue, scene.amqp.exchange(f"shop.{kind}"), "order.created")
+    scene.amqp.publish("hello", key="order.created", exchange=f"shop.{kind}", headers={"tenant": "a"})
+    scene.amqp.fail(queue)
+    letter = scene.amqp.take(end)
+    assert (letter.routing_key, deaths(letter)) == ("order.created", [(queue, "rejected", 1)])
+    assert letter.exchange == f"dlx.{kind}"
+    assert (scene.amqp.depth(end), scene.amqp.depth(PARKING)) == (0, 0)
+
+
+def test_all_original_keys_route_as_the_broker_would(scene: Scene) -> None:
+    queue = scene.work("by-direct.cc")
+    _target(scene.amqp, "direct", ("cc.first", "cc.second", "cc.third"), ("k1", "k2", "k3"))
+    scene.amqp.bind(queue, scene.amqp.exchange("cc"), "k1")
+    scene.amqp.publish("hello", key="k1", exchange="cc", headers={"CC": ["k2"], "BCC": ["k3"]})
+    scene.amqp.fail(queue)
+    for end in ("cc.first", "cc.second"):
+        letter = scene.amqp.take(end)
+        assert (letter.routing_key, letter.headers["CC"]) == ("k1", ["k2"])
+        assert "BCC" not in letter.headers
+    assert scene.amqp.depth("cc.third") == 0, "a BCC is not seen by any client"
+
+
+@pytest.mark.parametrize("policy", ["template", "plain", "made", "discarding", "nobody"])
+def test_cc_keys_get_no_copy_where_the_final_key_is_the_policys(scene: Scene, policy: str) -> None:
+    queue, bystander = scene.work(f"{policy}.cc"), scene.amqp.queue(f"bystander.{policy}")
+    scene.amqp.queue("end.template.cc")
+    scene.amqp.bind("end.template.cc", scene.amqp.exchange("templates", "topic"), "template.cc/#")
+    scene.amqp.bind(bystander, "templates", bystander)
+    scene.amqp.bind(bystander, scene.amqp.exchange("made"), bystander)
+    before = scene.settled("discard")
+    _fail(scene, queue, headers={"CC": [bystander]})
+    assert scene.amqp.take(bystander).headers["CC"] == [bystander], "the publisher's own copy"
+    if policy == "discarding":
+        eventually(lambda: scene.settled("discard") == before + 1)
+    else:
+        letter = scene.amqp.take({"template": "end.template.cc"}.get(policy, f"DLQ.{queue}"))
+        assert "CC" not in letter.headers
+        assert record(letter)["props"]["cc"] == [bystander]
+        assert letter.deaths[0]["routing-keys"] == [queue, bystander]
+    assert scene.amqp.depth(bystander) == 0
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "tenant"),
+    [({"tenant": "a"}, "a"), ({"tenant": 7}, "7"), ({"tenant": True}, "true"), ({"tenant": ["a"]}, ""), ({}, "")],
+    ids=["text", "number", "boolean", "structure", "missing"],
+)
+def test_a_template_makes_the_key(scene: Scene, headers: dict[str, Any], tenant: str) -> None:
+    queue = scene.work("template.a")
+    scene.amqp.bind(scene.amqp.queue("end.template"), scene.amqp.exchange("templates", "topic"), "template.a/#")
+    scene.amqp.bind(queue, scene.amqp.exchange("shop"), "new")
+    key = f"template.a/shop/new/rejected/1/{tenant}/{{x}}"
+    scene.amqp.bind("end.template", "templates", key)
+    scene.amqp.publish("hello", key="new", exchange="shop", headers=headers)
+    scene.amqp.fail(queue)
+    assert scene.amqp.take("end.template").routing_key == key
+
+
+@pytest.mark.parametrize(
+    ("key", "final"),
+    [
+        ("order.eu.created", "dead.eu"),
+        ("order.gone", "other.gone"),
+        ("invoice.new", "invoice.new"),
+    ],
+)
+def test_the_first_rewrite_that_matches_changes_the_key(scene: Scene, key: str, final: str) -> None:
+    queue, end = scene.work(f"rewrite.{final}"), scene.amqp.queue(f"end.rewrite.{final}")
+    scene.amqp.bind(queue, scene.amqp.exchange("shop"), key)
+    scene.amqp.bind(end, scene.amqp.exchange("templates", "topic"), final)
+    scene.amqp.publish("hello", key=key, exchange="shop")
+    scene.amqp.fail(queue)
+    assert scene.amqp.take(end).routing_key == final
+
+
+def test_a_key_over_255_bytes_parks_its_letter(scene: Scene) -> None:
+    scene.amqp.exchange("templates", "topic")
+    _fail(scene, scene.work("long.a"), headers={"long": "ü" * 128})
+    assert record(scene.parked())["cause"] == "routing_key_too_long"
+
+
+def _expire(client: Client, queue: str) -> None:
+    client.publish("hello", key=queue, expiration="1")
+
+
+def _overflow(client: Client, queue: str) -> None:
+    client.publish("hello", key=queue)
+    client.publish("next", key=queue)
+
+
+def _reject(client: Client, queue: str) -> None:
+    client.publish("hello", key=queue)
+    client.fail(queue)
+
+
+def _reach_the_limit(client: Client, queue: str) -> None:
+    client.publish("hello", key=queue)
+    client.await_message(queue).put_back()
+
+
+@pytest.mark.parametrize(
+    ("reason", "die", "end"),
+    [
+        ("rejected", _reject, "end.rejected"),
+        ("expired", _expire, "end.expired"),
+        ("maxlen", _overflow, "end.maxlen"),
+        ("delivery_limit", _reach_the_limit, "LIMIT.reasons.delivery_limit"),
+    ],
+)
+def test_each_reason_has_its_own_target(scene: Scene, reason: str, die: Callable[..., None], end: str) -> None:
+    for one in ("end.rejected", "end.expired", "end.maxlen"):
+        scene.amqp.queue(one)
+    queue = scene.work(f"reasons.{reason}", "quorum", delivery_limit=0, max_length=1)
+    die(scene.amqp, queue)
+    letter = scene.amqp.take(end)
+    assert (deaths(letter), record(letter)["reason"]) == ([(queue, reason, 1)], reason)
+
+
+# -- dead-letter queues that the router makes -------------------------------------------------------------------------
+
+
+def _declared(vhost: Vhost, kind: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = vhost.get(f"{kind}/{vhost.quoted}/{name}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("queue", "name", "kind"),
+    [
+        ("plain.kinds", "DLQ.plain.kinds", "quorum"),
+        ("classic.kinds", "DLQ.classic.kinds", "classic"),
+        ("named.kinds", "failed.named.kinds.end", "quorum"),
+    ],
+)
+def test_a_dead_letter_queue_is_made_as_the_policy_says(scene: Scene, queue: str, name: str, kind: str) -> None:
+    _fail(scene, scene.work(queue))
+    assert scene.amqp.take(name).routing_key == name
+    made = _declared(scene.vhost, "queues", name)
+    assert (made["durable"], made["arguments"]["x-queue-type"]) == (True, kind)
+    assert made["arguments"].get("x-overflow") == ("reject-publish" if kind == "quorum" else made["arguments"].get("x-overflow"))
+
+
+def test_a_dead_letter_queue_that_exists_is_used_as_it_is(scene: Scene) -> None:
+    scene.amqp.queue("DLQ.plain.exists", "classic", max_length=5)
+    _fail(scene, scene.work("plain.exists"))
+    assert deaths(scene.amqp.take("DLQ.plain.exists")) == [("plain.exists", "rejected", 1)]
+
+
+def test_a_dead_letter_queue_that_is_deleted_is_made_again(scene: Scene) -> None:
+    queue = scene.work("plain.deleted")
+    for _ in range(2):
+        _fail(scene, queue)
+        scene.amqp.take(f"DLQ.{queue}")
+        scene.amqp.channel.queue_delete(f"DLQ.{queue}")
+
+
+def test_an_exchange_given_is_made_and_the_queue_bound_by_its_own_name(scene: Scene) -> None:
+    _fail(scene, scene.work("made.a"))
+    letter = scene.amqp.take("DLQ.made.a")
+    assert (letter.exchange, letter.routing_key) == ("made", "DLQ.made.a")
+    made = _declared(scene.vhost, "exchanges", "made")
+    assert (made["type"], made["durable"]) == ("direct", True)
+
+
+def test_an_exchange_given_that_exists_is_used_as_it_is(scene: Scene) -> None:
+    scene.amqp.bind(scene.amqp.queue("bystander.known"), scene.amqp.exchange("known", "topic"), "other")
+    _fail(scene, scene.work("made-topic.a"))
+    letter = scene.amqp.take("DLQ.made-topic.a")
+    assert (letter.exchange, letter.routing_key) == ("known", "DLQ.made-topic.a")
+    assert scene.amqp.depth("bystander.known") == 0
+
+
+@pytest.mark.parametrize("name", ["plain.exclusive", "Q", "n" * 255], ids=["plain", "short", "long"])
+def test_letters_of_exclusive_queues_share_the_transient_dead_letter_queue(scene: Scene, name: str) -> None:
+    scene.amqp.channel.queue_declare(name, exclusive=True, arguments={"x-dead-letter-exchange": INBOX})
+    _fail(scene, name)
+    assert record(scene.amqp.take("DLQ.transient"))["failed_queue"] == name
+
+
+def test_letters_of_generated_queues_share_the_transient_dead_letter_queue(scene: Scene) -> None:
+    arguments = {"x-dead-letter-exchange": INBOX}
+    name = str(scene.amqp.channel.queue_declare("", durable=True, arguments=arguments).method.queue)
+    assert name.startswith("amq.")
+    _fail(scene, name)
+    assert record(scene.amqp.take("DLQ.transient"))["failed_queue"] == name
+
+
+@pytest.mark.parametrize(("policy", "shared"), [("plain", "DLQ.transient"), ("named", "failed.transient.end")])
+def test_letters_of_vanished_queues_share_the_transient_dead_letter_queue(
+    scene: Scene, policy: str, shared: str
+) -> None:
+    queue = scene.work(f"{policy}.vanished")
+    with frozen(scene.router):
+        _fail(scene, queue)
+        eventually(lambda: scene.amqp.depth(INBOX) or scene.amqp.depth(queue) == 0)
+        scene.amqp.channel.queue_delete(queue)
+    assert record(scene.amqp.take(shared))["failed_queue"] == queue
+    assert not scene.amqp.exists(f"DLQ.{queue}")
+
+
+def test_beyond_the_greatest_number_of_dead_letter_queues_letters_are_parked(
+    amqp: Client, start_router: Start
+) -> None:
+    start_router(
+        'version: 1\npolicies: [{name: all, match: "#", definition: {max-delivery-attempts: 1}}]',
+        MAX_DEAD_LETTER_QUEUES="1",
+        UNROUTABLE_GRACE="1s",
+    )
+    for queue in ("one", "two", "one"):
+        amqp.queue(queue, dead_letter_exchange=INBOX)
+        amqp.publish("hello", key=queue)
+        amqp.fail(queue)
+    assert record(amqp.take(PARKING))["failed_queue"] == "two"
+    assert [record(amqp.take("DLQ.one"))["failed_queue"] for _ in range(2)] == ["one", "one"]
+    assert not amqp.exists("DLQ.two")
+
+
+# -- without a way ----------------------------------------------------------------------------------------------------
+
+
+def test_a_letter_that_no_policy_matches_is_parked(amqp: Client, start_router: Start) -> None:
+    router = start_router('version: 1\npolicies: [{name: other, match: "other", definition: {}}]')
+    amqp.queue("work", dead_letter_exchange=INBOX)
+    amqp.publish("hello", key="work", priority=3, headers={"tenant": "a"})
+    amqp.fail("work")
+    letter = amqp.take(PARKING)
+    said = record(letter)
+    assert (said["state"], said["cause"], said["failed_queue"]) == ("parked", "no_policy", "work")
+    assert (letter.body, letter.headers["tenant"], deaths(letter)) == (b"hello", "a", [("work", "rejected", 1)])
+    assert eventually(lambda: router.metric("settled_total", action="park") == 1)
+
+
+@pytest.mark.parametrize("queue", [INBOX, "attached.unnamed"])
+def test_a_message_of_unknown_origin_is_parked_and_nothing_is_invented(scene: Scene, queue: str) -> None:
+    scene.amqp.publish("hello", key=queue, headers={"tenant": "a"})
+    letter = scene.parked()
+    said = record(letter)
+    assert (said["cause"], said["reason"], said["deaths"], said["attempts"]) == ("unknown_origin", "unknown", [], 0)
+    assert not {name for name in letter.headers if name.startswith("x-")}
+    assert "first" not in said
+
+
+def test_an_attached_queue_that_a_policy_names_goes_to_its_target(scene: Scene) -> None:
+    scene.amqp.queue("collected")
+    scene.amqp.publish("hello", key="attached.dlq", headers={"tenant": "a"}, message_id="1")
+    letter = scene.amqp.take("collected")
+    assert (letter.body, letter.headers["tenant"], letter.properties.message_id) == (b"hello", "a", "1")
+    assert (record(letter)["reason"], record(letter)["failed_queue"]) == ("unknown", "attached.dlq")
+    assert not {name for name in letter.headers if name.startswith("x-")}
+
+
+def test_dead_letters_in_an_attached_queue_are_judged_by_where_they_died(scene: Scene) -> None:
+    queue = scene.amqp.queue("plain.native", dead_letter_exchange="", dead_letter_routing_key="attached.dlq")
+    _fail(scene, queue)
+    assert record(scene.amqp.take(f"DLQ.{queue}"))["failed_queue"] == queue
+
+
+def test_a_target_that_is_the_source_parks_its_letters_as_a_loop(scene: Scene) -> None:
+    scene.amqp.publish("hello", key="attached.itself")
+    assert record(scene.parked())["cause"] == "loop"
+
+
+def test_a_target_that_leads_back_to_the_inbox_parks_its_letters_as_a_loop(scene: Scene) -> None:
+    scene.amqp.bind(INBOX, scene.amqp.exchange("back", "fanout"))
+    _fail(scene, scene.work("back.a"))
+    letter = scene.parked()
+    assert (record(letter)["cause"], record(letter)["failed_queue"]) == ("loop", "back.a")
+    assert deaths(letter) == [("back.a", "rejected", 1)]
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_target_that_expires_back_without_a_rejection_parks_its_letters_as_a_cycle(scene: Scene, kind: str) -> None:
+    queue = scene.work(f"turning.{kind}", kind, message_ttl=1)
+    scene.amqp.bind(queue, scene.amqp.exchange("turning"), queue)
+    scene.amqp.publish("hello", key=queue)
+    letter = scene.parked()
+    assert (record(letter)["cause"], deaths(letter)) == ("cycle", [(queue, "expired", 2)])
+
+
+def test_discarding_drops_counts_and_touches_no_other_reason(scene: Scene) -> None:
+    queue, before = scene.work("discarding.a"), scene.settled("discard")
+    _fail(scene, queue)
+    eventually(lambda: scene.settled("discard") == before + 1)
+    scene.amqp.publish("kept", key=queue, expiration="1")
+    assert scene.amqp.take(f"DLQ.{queue}").body == b"kept"
+    assert (scene.amqp.depth(PARKING), scene.amqp.depth(QUARANTINE)) == (0, 0)
+
+
+# -- redrives by hand -------------------------------------------------------------------------------------------------
+
+
+def _redrive(client: Client, letter: Message, queue: str) -> None:
+    """As a person or a shovel does it: the copy as it is."""
+    properties = {name: value for name, value in vars(letter.properties).items() if name != "headers" and value}
+    client.publish(letter.body, key=queue, headers=letter.headers, **properties)
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_redrives_by_hand_start_anew_are_counted_and_end_in_parking(scene: Scene, kind: str) -> None:
+    queue = scene.work(f"redriven.{kind}", kind)
+    scene.amqp.publish("hello", key=queue, message_id="m-1")
+    for redrives in (0, 1):
+        scene.amqp.fail(queue)
+        assert record(scene.amqp.fail(queue))["state"] == "retrying"
+        letter = scene.amqp.take(f"DLQ.{queue}")
+        said = record(letter)
+        assert (said["redrives"], said["attempts"]) == (redrives, 2)
+        assert deaths(letter) == [(queue, "rejected", 2 * (redrives + 1))]
+        _redrive(scene.amqp, letter, queue)
+    scene.amqp.fail(queue)
+    scene.amqp.fail(queue)
+    parked = scene.parked()
+    assert (record(parked)["cause"], record(parked)["redrives"]) == ("redrive_exhausted", 2)
+    assert (deaths(parked), record(parked)["id"]) == ([(queue, "rejected", 6)], said["id"])
+
+
+def test_a_redrive_to_another_queue_is_judged_as_a_first_death_there(scene: Scene) -> None:
+    first, other = scene.work("redriven.first"), scene.work("redriven.other")
+    _fail(scene, first)
+    scene.amqp.fail(first)
+    _redrive(scene.amqp, scene.amqp.take(f"DLQ.{first}"), other)
+    scene.amqp.fail(other)
+    scene.amqp.fail(other)
+    letter = scene.amqp.take(f"DLQ.{other}")
+    assert (record(letter)["redrives"], record(letter)["attempts"]) == (0, 2)
+    assert deaths(letter) == [(other, "rejected", 2), (first, "rejected", 2)]
+
+
+# -- aliases ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_final_copy_carries_the_headers_of_other_systems(scene: Scene) -> None:
+    queue = scene.work("aliases.a")
+    scene.amqp.bind(queue, scene.amqp.exchange("shop"), queue)
+    scene.amqp.publish("hello", key=queue, exchange="shop", message_id="m-1")
+    scene.amqp.fail(queue)
+    again = scene.amqp.fail(queue)
+    letter = scene.amqp.take(f"DLQ.{queue}")
+    expected = {
+        "sourceQueueName": queue,
+        "originalMessageID": "m-1",
+        "originalReceiveCount": 2,
+        "DLQ.sourceQueue": queue,
+        "_AMQ_ORIG_ADDRESS": "shop",
+        "_AMQ_ORIG_QUEUE": queue,
+        "_AMQ_ORIG_MESSAGE_ID": "m-1",
+    }
+    assert {name: letter.headers.get(name) for name in expected} == expected
+    assert abs(letter.headers["deadTimestamp"] - record(letter)["last_death_ms"]) < 1000
+    assert not {*expected, "deadTimestamp"} & set(again.headers), "only the final copy"
+
+
+def test_without_a_message_id_its_aliases_are_absent_and_an_empty_exchange_is_the_queue(scene: Scene) -> None:
+    queue = scene.work("aliases.b")
+    _fail(scene, queue)
+    scene.amqp.fail(queue)
+    headers = scene.amqp.take(f"DLQ.{queue}").headers
+    assert headers["_AMQ_ORIG_ADDRESS"] == queue
+    assert not {"originalMessageID", "_AMQ_ORIG_MESSAGE_ID", "sourceTag"} & set(headers)
+
+
+def test_a_producers_own_value_under_an_alias_is_replaced_and_kept(scene: Scene) -> None:
+    queue = scene.work("aliases.c")
+    _fail(scene, queue, headers={"sourceQueueName": "mine"})
+    scene.amqp.fail(queue)
+    letter = scene.amqp.take(f"DLQ.{queue}")
+    assert letter.headers["sourceQueueName"] == queue
+    assert record(letter)["shadowed"] == {"sourceQueueName": "mine"}
+
+
+# -- several vhosts ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _two(broker: brokers.Broker, name: str) -> Iterator[tuple[Vhost, Vhost]]:
+    both = Vhost.make(broker, f"{name}-a"), Vhost.make(broker, f"{name} b/ü")
+    yield both
+    for one in both:
+        one.close()
+
+
+def test_one_router_serves_several_vhosts_and_each_has_its_own_policies(
+    broker: brokers.Broker, vhost: Vhost, start_router: Start
+) -> None:
+    with _two(broker, vhost.name) as (a, b), Client(a.amqp_url) as one, Client(b.amqp_url) as other:
+        router = start_router(
+            f"""
+            version: 1
+            policies:
+              - {{name: all, match: "#", definition: {{max-delivery-attempts: 1}}}}
+              - name: only-b
+                vhost: {b.name}
+                match: "#"
+                priority: 1
+                definition: {{dead-letter-queue-prefix: "B."}}
+            """,
+            VHOSTS=f"{a.name},{b.name}",
+        )
+        for client, end, place in ((one, "DLQ.work", a), (other, "B.work", b)):
+            client.queue("work", dead_letter_exchange=INBOX)
+            client.publish("hello", key="work")
+            client.fail("work")
+            assert record(client.take(end))["vhost"] == place.name
+            assert eventually(lambda place=place: router.metric("settled_total", vhost=place.name) == 1)
+            assert router.metric("broker_connected", vhost=place.name) == 1
+        assert consistently(lambda: not one.exists("B.work"), 0.1)
+        assert vhost.queues() == []
+        assert router.stop() == 0
