@@ -185,6 +185,8 @@ def test_a_broker_that_restarts_finds_its_router_again_and_nothing_is_lost(
         with frozen(router):
             for number in range(500):
                 amqp.publish(f"inbox-{number}", key=INBOX, headers=_death("work.b"))
+    if ends == "kill":  # RabbitMQ 3.10.8 never answers consumers of a quorum queue that was younger than some 5 s then
+        assert consistently(lambda: router.running, for_s=7)
     getattr(private.broker, ends)()
     eventually(lambda: router.ask("/readyz")[0] == 503)
     assert router.running
