@@ -4,14 +4,29 @@ Towards a failed queue the letter looks as at its first delivery (key, CC, type,
 keeps what we took off in its record. Source: ARCHITECTURE ("Delay", "Record"), rabbitmq.md §1.6.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
+from typing import Final
 
 from dlx_router.core.decision import DeadLetter, Decision, Hold, Park, Retry, original_keys
 from dlx_router.core.letter import Letter, Props
 from dlx_router.core.record import AT_REST_BYTES, TOWARDS_CONSUMERS_BYTES, Record
 from dlx_router.core.value import value
 from dlx_router.core.words import Action, State
+
+# The headers that each kind of aliases takes for itself. Source: POLICY, dead-letter-headers.
+ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
+    "emq": (
+        "sourceQueueName",
+        "sourceTag",
+        "deadTimestamp",
+        "originalMessageID",
+        "originalReceiveCount",
+        "DLQ.sourceQueue",
+    ),
+    "artemis": ("_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_MESSAGE_ID"),
+}
 
 
 class Way(StrEnum):
@@ -129,7 +144,9 @@ def to_rung(record: Record, exchange: str, rung_ms: int) -> Publication:
 def to_target(decision: DeadLetter, letter: Letter, record: Record, aliases: tuple[str, ...]) -> Publication:
     """The final copy. The policy's key replaces the CC keys too; original keys route as the broker would."""
     original = original_keys(letter)
-    final = replace(record, cc=original[1:]) if len(original) > 1 and decision.keys != original else record
+    kinds = aliases if letter.history else ()
+    cc = original[1:] if len(original) > 1 and decision.keys != original else record.cc
+    final = replace(record, cc=cc, shadowed=_shadowed(letter, kinds))
     untold = decision.keys == original and not (letter.history and letter.history[0].routing_keys)  # only CC knows
     return Publication(
         Way.TARGET,
@@ -138,10 +155,18 @@ def to_target(decision: DeadLetter, letter: Letter, record: Record, aliases: tup
         final,
         AT_REST_BYTES,
         cc=None if untold else decision.keys[1:],
-        aliases=aliases if letter.history else (),
+        aliases=kinds,
         needs_queue=decision.queue,
         priority=record.props.priority,
     )
+
+
+def _shadowed(letter: Letter, kinds: tuple[str, ...]) -> Mapping[str, str] | None:
+    """What the producer said under the names that aliases take; empty once they were written: theirs are ours now."""
+    if not kinds or letter.shadowed is not None:
+        return letter.shadowed
+    said = {name: letter.header(name) for kind in kinds for name in ALIASES[kind]}
+    return {name: text for name, text in said.items() if text is not None}
 
 
 def to_parking(letter: Letter, record: Record, queue: str) -> Publication:

@@ -110,13 +110,13 @@ def _cut(record: Record, limit: int) -> str:
 
 def _lean(record: Record, deaths: list[Death], limit: int) -> str:
     """One step poorer at a time: x-death and x-first-death-* tell the same, and the keys can be learnt again."""
-    poorer = replace(record, shadowed=None, cc=None)
+    poorer = replace(record, shadowed=None if record.shadowed is None else {}, cc=None)
     text = _document(poorer, tuple(deaths), None, cut=True)
     for keys in (None, 1, 0):
         if len(text) <= limit:
             break
         kept = tuple(death._replace(routing_keys=death.routing_keys[:keys]) for death in deaths)
-        text = _document(replace(poorer, first=None), kept, None, cut=True)
+        text = _document(replace(poorer, first=None, shadowed=None), kept, None, cut=True)
     return text
 
 
@@ -130,7 +130,7 @@ def _oldest_but_first(deaths: list[Death], first: First | None) -> int:
 
 def _document(record: Record, deaths: History, error: Mapping[str, Any] | None, *, cut: bool) -> str:
     """The document without its mac. Written in fragments, because letters of one queue share most of them."""
-    rest = _rest(record, error, cut=cut) if error or cut or record.redrive_id or record.shadowed else ""
+    rest = _rest(record, error, cut=cut) if error or cut or record.redrive_id or record.shadowed is not None else ""
     parent = "" if record.parent is None else f'"parent":{_string(record.parent)},'
     return assembled(
         record.id,
@@ -239,8 +239,8 @@ def _properties(props: Props, cc: tuple[str, ...] | None) -> str:
 
 
 def _rest(record: Record, error: Mapping[str, Any] | None, *, cut: bool) -> str:
-    found = {"error": error, "redrive_id": record.redrive_id, "shadowed": record.shadowed, "cut": cut}
-    return _members({name: value for name, value in found.items() if value})
+    found = {"error": error, "redrive_id": record.redrive_id, "shadowed": record.shadowed, "cut": cut or None}
+    return _members({name: value for name, value in found.items() if value is not None})
 
 
 def _members(document: dict[str, Any]) -> str:

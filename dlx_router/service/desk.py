@@ -18,6 +18,7 @@ from dlx_router.core.decision import (
     decide,
     hold,
     release,
+    transient_queue,
 )
 from dlx_router.core.letter import Arrival, Letter
 from dlx_router.core.names import Names
@@ -143,7 +144,10 @@ class Desk:
                 self._waiting_copy(job, record, decision.due_ms, now_ms())
             case DeadLetter():
                 self._metrics.missing_headers += decision.missing_headers
-                self._place(job, publication.to_target(decision, letter, record, policy.aliases if policy else ()))
+                copy = publication.to_target(decision, letter, record, policy.aliases if policy else ())
+                if letter.shadowed is None:
+                    self._metrics.shadowed_headers += len(copy.record.shadowed or ())
+                self._place(job, copy)
             case Park():
                 self._place(job, publication.to_parking(letter, record, self._rules.names.parking))
 
@@ -186,7 +190,8 @@ def resource_of(copy: Publication, policy: Effective | None) -> Resource | None:
         case publication.Way.RETURN if copy.bcc is not None:
             return ("return", copy.record.failed_queue)
         case publication.Way.TARGET if copy.needs_queue is not None and policy is not None:
-            return ("dlq", copy.needs_queue, copy.exchange, copy.record.failed_queue, policy.dlq_type)
+            others = transient_queue(policy)
+            return ("dlq", copy.needs_queue, copy.exchange, copy.record.failed_queue, policy.dlq_type, others)
         case publication.Way.TARGET if copy.exchange:
             return ("exchange", copy.exchange)
         case _:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Final
 
 from dlx_router.broker.topology import Forbidden, QueueExclusive, QueueMissing, Topology, TopologyError
-from dlx_router.core.decision import short_name
 from dlx_router.core.names import Names
 from dlx_router.core.words import Cause
 from dlx_router.service.job import Job, Resource
@@ -88,8 +87,9 @@ class Provision:
                 if not await self._topology.exchange_exists(name):
                     raise Refusal(Cause.MISSING_EXCHANGE, f"exchange {name!r} does not exist")
                 return name
-            case ("dlq", name, exchange, failed_queue, kind):
-                return await self._dead_letter_queue(name, exchange, failed_queue, kind)
+            case ("dlq", name, exchange, failed_queue, kind, shared):
+                lasting = await self._lasting(failed_queue)
+                return await self._dead_letter_queue(name if lasting else shared, exchange, kind)
         raise AssertionError(resource)
 
     async def _bind(self, queue: str) -> str:
@@ -101,14 +101,17 @@ class Provision:
             return PLAIN
         return self._names.return_key(queue)
 
-    async def _dead_letter_queue(self, name: str, exchange: str, failed_queue: str, kind: str) -> str:
-        if not await self._lasting(failed_queue):
-            name = short_name(name.replace(failed_queue, "transient"))
-        full = name not in self._created and len(self._created) >= self._max_queues
-        if full and not await self._topology.queue_exists(name):
+    async def _dead_letter_queue(self, name: str, exchange: str, kind: str) -> str:
+        known, full = name in self._created, len(self._created) >= self._max_queues
+        if not known and full and not await self._topology.queue_exists(name):
             raise Refusal(Cause.UNROUTABLE, f"{name!r} not created: MAX_DEAD_LETTER_QUEUES={self._max_queues}")
-        await self._topology.ensure_dead_letter_queue(name, kind, exchange or None)
-        self._created.add(name)
+        self._created.add(name)  # before it is there: others are asked for meanwhile
+        try:
+            await self._topology.ensure_dead_letter_queue(name, kind, exchange or None)
+        except BaseException:
+            if not known:
+                self._created.discard(name)
+            raise
         return name
 
     async def _lasting(self, queue: str) -> bool:

@@ -5,7 +5,7 @@ from typing import Final
 
 from dlx_router.core import record as records
 from dlx_router.core.letter import Death, History, Letter
-from dlx_router.core.publication import Publication, Way
+from dlx_router.core.publication import ALIASES, Publication, Way
 from dlx_router.core.words import Action
 from dlx_router.service.intake import DELIVERY_HEADERS, PROPERTIES_AT, Envelope
 from dlx_router.service.job import Job
@@ -114,9 +114,9 @@ class Stationery:
         if copy.bcc is not None:
             remove.add(b"BCC")
             added.append(table.array_of_longstr(b"BCC", (encoded(copy.bcc),)))
-        for name, entry in aliases(copy.aliases, letter, envelope, copy.record.attempts):
-            remove.add(name)
-            added.append(entry)
+        for kind in copy.aliases:
+            remove.update(name.encode() for name in ALIASES[kind])
+        added += aliases(copy.aliases, letter, envelope, copy.record.attempts)
         added.append(table.longstr(b"dlx-router-id", letter.id.encode()))
         added.append(table.longstr(b"dlx-router", records.encode(copy.record, self._key, copy.record_bytes)))
         return table.splice(envelope.props.headers, envelope.found, remove & envelope.found.keys(), b"".join(added))
@@ -171,26 +171,26 @@ def _three(prefix: bytes, queue: str, exchange: str, reason: str) -> bytes:
     )
 
 
-def aliases(kinds: tuple[str, ...], letter: Letter, envelope: Envelope, attempts: int) -> list[tuple[bytes, bytes]]:
-    """The headers of other systems on a final copy: (name, entry). Source: POLICY.md, dead-letter-headers."""
-    out: list[tuple[bytes, bytes]] = []
+def aliases(kinds: tuple[str, ...], letter: Letter, envelope: Envelope, attempts: int) -> list[bytes]:
+    """The headers of other systems on a final copy. Source: POLICY.md, dead-letter-headers."""
+    out: list[bytes] = []
     message_id = envelope.content.props.message_id
     queue = encoded(letter.failed_queue)
     if "emq" in kinds:
         out += [
-            (b"sourceQueueName", table.longstr(b"sourceQueueName", queue)),
-            (b"deadTimestamp", table.long_(b"deadTimestamp", letter.last_death_ms)),
-            (b"originalReceiveCount", table.long_(b"originalReceiveCount", attempts)),
-            (b"DLQ.sourceQueue", table.longstr(b"DLQ.sourceQueue", queue)),
+            table.longstr(b"sourceQueueName", queue),
+            table.long_(b"deadTimestamp", letter.last_death_ms),
+            table.long_(b"originalReceiveCount", attempts),
+            table.longstr(b"DLQ.sourceQueue", queue),
         ]
         if message_id is not None:
-            out.append((b"originalMessageID", table.longstr(b"originalMessageID", encoded(message_id))))
+            out.append(table.longstr(b"originalMessageID", encoded(message_id)))
     if "artemis" in kinds:
         address = letter.history[0].exchange if letter.history else ""
         out += [
-            (b"_AMQ_ORIG_ADDRESS", table.longstr(b"_AMQ_ORIG_ADDRESS", encoded(address or letter.failed_queue))),
-            (b"_AMQ_ORIG_QUEUE", table.longstr(b"_AMQ_ORIG_QUEUE", queue)),
+            table.longstr(b"_AMQ_ORIG_ADDRESS", encoded(address or letter.failed_queue)),
+            table.longstr(b"_AMQ_ORIG_QUEUE", queue),
         ]
         if message_id is not None:
-            out.append((b"_AMQ_ORIG_MESSAGE_ID", table.longstr(b"_AMQ_ORIG_MESSAGE_ID", encoded(message_id))))
+            out.append(table.longstr(b"_AMQ_ORIG_MESSAGE_ID", encoded(message_id)))
     return out

@@ -199,3 +199,30 @@ def test_every_copy_at_rest_is_persistent() -> None:
     content = Content(1, 1, Props(delivery_mode=None))
     kept = record_of(letter(), FINAL, content, policy="", revision="")
     assert {to_target(FINAL, letter(), kept, ()).delivery_mode, to_rung(kept, "x", 1).delivery_mode} == {2}
+
+
+# Aliases
+
+
+@pytest.mark.parametrize(
+    ("kinds", "before", "kept"),
+    [
+        ((), None, None),
+        (("artemis",), None, {}),
+        (("emq",), None, {"sourceTag": "theirs"}),
+        (("emq",), {}, {}),
+        (("emq",), {"sourceQueueName": "first"}, {"sourceQueueName": "first"}),
+        ((), {"sourceQueueName": "first"}, {"sourceQueueName": "first"}),
+    ],
+    ids=["none", "nothing-said", "said", "ours-by-now", "kept", "kept-without-aliases"],
+)
+def test_what_a_producer_said_under_an_alias_is_kept_once(
+    kinds: tuple[str, ...], before: dict[str, str] | None, kept: dict[str, str] | None
+) -> None:
+    one = letter(shadowed=before, header={"sourceTag": "theirs", "tenant": "a"}.get)
+    assert to_target(FINAL, one, record(), kinds).record.shadowed == kept
+
+
+def test_a_letter_without_a_history_gets_no_aliases() -> None:
+    copy = to_target(FINAL, letter(history=(), header={"sourceTag": "theirs"}.get), record(), ("emq",))
+    assert (copy.aliases, copy.record.shadowed) == ((), None)

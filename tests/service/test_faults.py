@@ -186,7 +186,7 @@ def test_letters_of_a_full_target_wait_and_arrive_once_there_is_room(amqp: Clien
     assert seen == {f"full-{number}" for number in range(100)}
 
 
-@pytest.mark.slow
+@pytest.mark.measure
 @pytest.mark.timeout(300)
 def test_a_target_full_with_5000_letters_leaves_the_others_four_fifths_of_their_rate(
     amqp: Client, start_router: Start
