@@ -203,6 +203,20 @@ def test_a_4_x_broker_that_began_anew_is_known_by_our_exchange_even_in_the_same_
     assert all(not is_own(one.exchange) for one in letter.history)
 
 
+@pytest.mark.parametrize("version", ["3.10", "4"])
+def test_rounds_by_a_native_hop_and_an_exchange_of_the_policy_count_each_death_even_in_the_same_second(
+    version: Version,
+) -> None:
+    world = World()
+    for count in range(1, 5):
+        world.native_death(version, "work", "rejected", "native.dlx")
+        world.native_death(version, "hop", "expired")
+        letter = world.read()
+        assert [(one.queue, one.times) for one in letter.history] == [("hop", count), ("work", count)]
+        assert letter.history == world.truth.history
+        world.publish(letter, DeadLetter("round", ("order.created",), 0, Cause.NEVER_RETRY), "round")
+
+
 def test_a_final_copy_that_dies_in_its_dead_letter_queue_keeps_its_history_on_4_x() -> None:
     world = World()
     world.native_death("4", "work", "rejected")
