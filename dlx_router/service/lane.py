@@ -125,7 +125,7 @@ class Lane:
 
     def _provided(self, job: Job, resolved: str | Refusal) -> None:
         if isinstance(resolved, Refusal):
-            self._refused(job, resolved.cause)
+            self._refused(job, resolved.cause, final=resolved.final)
             return
         order = job.order
         if order is not None and order.resource[0] == "dlq" and resolved != order.resource[1]:
@@ -193,14 +193,18 @@ class Lane:
         """A target that refused a letter twice just now is not asked again at once: others keep their rate."""
         return self._full.get(_target(job), 0.0) > time.monotonic()
 
-    def _refused(self, job: Job, cause: Cause) -> None:
-        """A target that is full, gone or forbidden; our own queues must never be."""
+    def _refused(self, job: Job, cause: Cause, *, final: bool = False) -> None:
+        """A target that is full, gone or forbidden; our own queues must never be. Parked at once where it is final."""
         if job.order is not None:
             self._long_way(job)
         copy = job.copy
         if copy is None or copy.way in {Way.RUNG, Way.PARKING}:
             where = "quarantine" if copy is None else copy.exchange or copy.routing_key
             self._owner.trouble(f"own queue {where} refused a letter ({cause}); given back, tried again")
+            return
+        if final:
+            self._owner.desk.park(job, cause)
+            self._submit(job)
             return
         if cause is Cause.TARGET_REFUSED:
             if len(self._full) > MAX_FULL:

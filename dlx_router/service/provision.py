@@ -21,11 +21,12 @@ PLAIN: Final = ""
 
 
 class Refusal(Exception):
-    """The resource is not to be had; `cause` says why in the journal's words."""
+    """The resource is not to be had; `cause` says why in the journal's words; `final` where no waiting helps."""
 
-    def __init__(self, cause: Cause, text: str) -> None:
+    def __init__(self, cause: Cause, text: str, *, final: bool = False) -> None:
         super().__init__(text)
         self.cause = cause
+        self.final = final
 
 
 class Provision:
@@ -104,7 +105,8 @@ class Provision:
     async def _dead_letter_queue(self, name: str, exchange: str, kind: str) -> str:
         known, full = name in self._created, len(self._created) >= self._max_queues
         if not known and full and not await self._topology.queue_exists(name):
-            raise Refusal(Cause.UNROUTABLE, f"{name!r} not created: MAX_DEAD_LETTER_QUEUES={self._max_queues}")
+            text = f"{name!r} not created: MAX_DEAD_LETTER_QUEUES={self._max_queues}"
+            raise Refusal(Cause.UNROUTABLE, text, final=True)
         self._created.add(name)  # before it is there: others are asked for meanwhile
         try:
             await self._topology.ensure_dead_letter_queue(name, kind, exchange or None)

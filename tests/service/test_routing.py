@@ -348,7 +348,7 @@ def test_beyond_the_greatest_number_of_dead_letter_queues_letters_are_parked(amq
     start_router(
         'version: 1\npolicies: [{name: all, match: "#", definition: {max-delivery-attempts: 1}}]',
         MAX_DEAD_LETTER_QUEUES="1",
-        UNROUTABLE_GRACE="1s",
+        UNROUTABLE_GRACE="60s",
     )
     for queue in ("one", "two", "one"):
         amqp.queue(queue, dead_letter_exchange=INBOX)
