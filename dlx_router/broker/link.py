@@ -6,6 +6,7 @@ owner pauses reading; the link itself never buffers letters. Source: AMQP 0-9-1 
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
@@ -82,7 +83,7 @@ class Link(asyncio.Protocol):
         self._start: asyncio.Future[Any] = loop.create_future()
         self._waiting: dict[int, asyncio.Future[Any]] = {0: self._start}
         self._channel_max = 2047
-        self._heard = self._spoke = loop.time()
+        self.heard_s = self._spoke = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._flushing = False
         self._paused = False
@@ -97,7 +98,7 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse the whole read, hand out its events, write once."""
-        self._heard = self._loop.time()
+        self.heard_s = time.monotonic()
         self._flushing = True
         try:
             handlers = self._handlers
@@ -126,7 +127,7 @@ class Link(asyncio.Protocol):
     def flush(self) -> None:
         """Write all that is queued, in one write."""
         if self._out and self._transport is not None:
-            self._spoke = self._loop.time()
+            self._spoke = time.monotonic()
             self._transport.write(b"".join(self._out))
         self._out.clear()
 
@@ -284,11 +285,11 @@ class Link(asyncio.Protocol):
         """Two missed heartbeats end the link (AMQP §4.2.7); while we choose not to read, silence is no sign."""
         if not self._heartbeat or not self.is_open:
             return
-        now = self._loop.time()
+        now = time.monotonic()
         if self._paused:
-            self._heard = now
-        if now - self._heard > 2 * self._heartbeat + 1:
-            self._fail(LinkError(f"{self._where()}: no sign of life for {now - self._heard:.0f} s"))
+            self.heard_s = now
+        if now - self.heard_s > 2 * self._heartbeat + 1:
+            self._fail(LinkError(f"{self._where()}: no sign of life for {now - self.heard_s:.0f} s"))
             return
         if now - self._spoke >= self._heartbeat / 2:
             self.send(frames.HEARTBEAT)

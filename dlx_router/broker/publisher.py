@@ -39,14 +39,20 @@ Job = TypeVar("Job", bound=Any)
 class Publisher(Generic[Job]):
     """Publishes with `mandatory` and confirms; each job is answered once.
 
-    By `on_answer(job, why)`, why "" when it was confirmed and routed, "returned" or "nacked"; or by
-    `on_doubt(jobs, error)` when the channel closed.
+    By `on_done(jobs)` when they were confirmed and routed, by `on_answer(job, why)`, why "returned" or "nacked" (or ""
+    as for `on_done`); or by `on_doubt(jobs, error)` when the channel closed.
     """
 
     def __init__(
-        self, link: Link, *, on_answer: Callable[[Job, str], None], on_doubt: Callable[[list[Job], Exception], None]
+        self,
+        link: Link,
+        *,
+        on_answer: Callable[[Job, str], None],
+        on_doubt: Callable[[list[Job], Exception], None],
+        on_done: Callable[[list[Job]], None] | None = None,
     ) -> None:
         self._link = link
+        self._on_done = on_done
         self._on_answer = on_answer
         self._on_doubt = on_doubt
         self._confirms: Confirms[Job] = Confirms()
@@ -59,7 +65,7 @@ class Publisher(Generic[Job]):
     @property
     def is_open(self) -> bool:
         """Whether jobs can be published."""
-        return self._channel > 0 and self._link.is_open
+        return self._channel > 0  # 0 again as soon as the channel or the link is gone
 
     async def open(self) -> None:
         """Open the channel in confirm mode."""
@@ -67,7 +73,7 @@ class Publisher(Generic[Job]):
         await self._link.rpc(channel, commands.Confirm.Select())
         self._channel = channel
 
-    def publish(self, job: Job, *, exchange: bytes, routing_key: bytes, section: bytes, body: bytes) -> None:
+    def publish(self, job: Job, exchange: bytes, routing_key: bytes, section: bytes, body: bytes) -> None:
         """Send now (with the current read's writes); the answer comes later. `section` is stamped already.
 
         Raises FrameTooLarge, and then nothing was sent and no number is taken.
@@ -83,6 +89,11 @@ class Publisher(Generic[Job]):
     def on_event(self, event: Any) -> None:
         """A confirm or a return."""
         if event.__class__ is frames.Confirm:
+            if event.ok and self._on_done is not None:
+                jobs = self._confirms.plain(event.tag, multiple=event.multiple)
+                if jobs is not None:
+                    self._on_done(jobs)
+                    return
             why = "" if event.ok else NACKED
             answer = self._on_answer
             for job, returned in self._confirms.answered(event.tag, multiple=event.multiple):

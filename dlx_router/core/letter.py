@@ -100,12 +100,17 @@ def letter_id(  # noqa: PLR0913, PLR0917 - the seven inputs are the identity tha
     Each part is prefixed with its length, so that no two lists of parts share a digest by concatenation.
     """
     where = vhost.encode(errors="surrogateescape"), failed_queue.encode(errors="surrogateescape")
-    parts = (
-        *where,
-        exchange,
-        routing_key,
-        properties,
-        headers,
-        body if len(body) <= ID_BODY_BYTES else body[:ID_BODY_BYTES],
-    )
-    return blake2b(b"".join((_lengths(*map(len, parts[:6]), len(body)), *parts)), digest_size=16).hexdigest()
+    return letter_id_of(*where, exchange, routing_key, properties, headers, body)
+
+
+def letter_id_of(  # noqa: PLR0913, PLR0917 - as letter_id
+    vhost: bytes, queue: bytes, exchange: bytes, key: bytes, properties: bytes, headers: bytes, body: bytes
+) -> str:
+    """As `letter_id`, of names that are bytes already."""
+    size = len(body)
+    start = _lengths(len(vhost), len(queue), len(exchange), len(key), len(properties), len(headers), size)
+    if size > ID_BODY_BYTES:
+        body = body[:ID_BODY_BYTES]
+    return blake2b(
+        b"".join((start, vhost, queue, exchange, key, properties, headers, body)), digest_size=16
+    ).hexdigest()

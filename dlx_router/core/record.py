@@ -139,8 +139,7 @@ def _document(record: Record, deaths: History, error: Mapping[str, Any] | None, 
         due_ms=record.due_ms,
         first_ms=record.first_death_ms,
         last_ms=record.last_death_ms,
-        props=record.props,
-        cc=record.cc,
+        props=_properties(record.props, record.cc),
         rest=parent + rest,
         crc32=record.crc32,
         size=record.size,
@@ -155,17 +154,16 @@ def assembled(  # noqa: PLR0913 - the document's parts, written in one place for
     due_ms: int | None,
     first_ms: int,
     last_ms: int,
-    props: Props,
+    props: str,
     crc32: int,
     size: int,
-    cc: tuple[str, ...] | None = None,
     rest: str = "",
 ) -> str:
     """The document without its mac, from the fragments that letters share and what is a letter's own."""
     due = "" if due_ms is None else f'"due_ms":{due_ms},'
     return (
         f'{{"v":{VERSION},"id":{_string(letter_id)},{standing_part}{due}"first_death_ms":{first_ms},'
-        f'"last_death_ms":{last_ms},{deaths_part}{_properties(props, cc)}{rest}'
+        f'"last_death_ms":{last_ms},{deaths_part}{props}{rest}'
         f'"digest":{{"crc32":{crc32},"size":{size}}}}}'
     )
 
@@ -233,9 +231,26 @@ def _mode(props: tuple[str | None, str | None, int | None, int | None], cc: tupl
 
 def _properties(props: Props, cc: tuple[str, ...] | None) -> str:
     shared = _mode((props.user_id, props.expiration, props.priority, props.delivery_mode), cc)
-    if props.message_id is not None:
-        shared += f'"message_id":{_string(props.message_id)},'
+    return _with_id(shared, props.message_id)
+
+
+def _with_id(shared: str, message_id: str | None) -> str:
+    if message_id is not None:
+        shared += f'"message_id":{_string(message_id)},'
     return f'"props":{{{shared[:-1]}}},' if shared else ""
+
+
+def properties_of(
+    message_id: str | None, user_id: bytes | None, expiration: bytes | None, priority: int | None, mode: int | None
+) -> str:
+    """The fragment of a letter's own properties, from its bytes."""
+    return _with_id(_raw_mode(user_id, expiration, priority, mode), message_id)
+
+
+@lru_cache(maxsize=256)
+def _raw_mode(user_id: bytes | None, expiration: bytes | None, priority: int | None, mode: int | None) -> str:
+    user, expires = (None if said is None else said.decode(errors="surrogateescape") for said in (user_id, expiration))
+    return _mode((user, expires, priority, mode), None)
 
 
 def _rest(record: Record, error: Mapping[str, Any] | None, *, cut: bool) -> str:

@@ -57,6 +57,16 @@ class Confirms(Generic[Job]):
             return [(pop(one), "") for one in numbers]
         return [(pop(one), back.pop(one, "")) for one in numbers]
 
+    def plain(self, number: int, *, multiple: bool) -> list[Job] | None:
+        """The jobs that an ack answers where none was returned; else None, and `answered` has to tell them apart."""
+        if self._returned:
+            return None
+        pending = self._pending
+        if not multiple:
+            return [pending.pop(number)] if number in pending else []
+        numbers = [one for one in pending if one <= number] if number else [*pending]
+        return [pending.pop(one) for one in numbers]
+
     def in_doubt(self) -> list[Job]:
         """Everything unanswered, in order; the channel is gone and the numbering starts anew."""
         jobs = list(self._pending.values())

@@ -64,12 +64,10 @@ class Desk:
         """The job of a delivery. Never raises: what cannot be read becomes a job for quarantine."""
         job = Job(consumer, delivery, started_s)
         order = self._orders.find(job, place)
-        if order is not None:
-            job.section = standing.write(job, order, place, place.key, self.user)
-            if job.section is not None:
-                job.order, job.action, job.resource = order, order.action, order.resource
-                self._metrics.decisions[order.decided] += 1
-                return job
+        if order is not None and standing.write(job, order, place.key):
+            job.order, job.action, job.resource = order, order.action, order.resource
+            self._metrics.decisions[order.decided] += 1
+            return job
         self.read(job, place)
         if job.key is not None and not job.raw:
             self._orders.learn(job)
@@ -77,7 +75,7 @@ class Desk:
 
     def read(self, job: Job, place: intake.Place) -> None:
         """The long way: the whole letter, its decision and its copy."""
-        job.order = job.section = None
+        job.order = None
         delivery = job.delivery
         try:
             job.letter, job.envelope = intake.read(delivery, place)

@@ -178,11 +178,6 @@ def _content(body: bytes, props: properties.Properties, own: Record | None) -> t
     return Content(checksum, len(body), own.props if own is not None and belongs else said), belongs
 
 
-def content_of(body: bytes, props: properties.Properties) -> Content:
-    """The content of a letter without a record."""
-    return _content(body, props, None)[0]
-
-
 def _first_of(headers: bytes, found: dict[bytes, tuple[int, int, int]]) -> First | None:
     try:
         queue, exchange, reason = found[_FIRST[0]], found[_FIRST[1]], found[_FIRST[2]]
@@ -207,19 +202,6 @@ def _identity(
 ) -> str:
     stale = DELIVERY_HEADERS & found.keys()
     headers = table.splice(props.headers, found, stale, b"") if stale else props.headers
-    return identity(delivery, props, vhost, failed_queue, headers)
-
-
-def identity(
-    delivery: frames.Delivery, props: properties.Properties, vhost: str, failed_queue: str, headers: bytes | None = None
-) -> str:
-    """The letter id; `headers` where the broker's delivery headers had to be taken out first."""
     return letter_id(
-        vhost,
-        failed_queue,
-        delivery.exchange,
-        delivery.routing_key,
-        props.bare(),
-        props.headers if headers is None else headers,
-        delivery.body,
+        vhost, failed_queue, delivery.exchange, delivery.routing_key, props.bare(), headers, delivery.body
     )

@@ -1,6 +1,5 @@
 """A job: one delivery on its way through decide → publish → settle."""
 
-from collections.abc import Callable
 from typing import Any
 
 from dlx_router.broker.consumer import Consumer
@@ -23,6 +22,7 @@ class Job:
 
     __slots__ = (
         "action",
+        "added",
         "cause",
         "consumer",
         "copy",
@@ -37,7 +37,6 @@ class Job:
         "props",
         "raw",
         "resource",
-        "section",
         "started_s",
     )
 
@@ -56,6 +55,6 @@ class Job:
         self.raw = False
         self.nacks = 0
         self.order: Any = None
-        self.section: Callable[[bytes], bytes] | None = None
+        self.added = b""  # by a standing order: the header table, but for the stamp
         self.key: tuple[Any, ...] | None = None
         self.props: Any = None

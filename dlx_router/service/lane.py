@@ -17,12 +17,14 @@ from dlx_router.broker.link import ChannelClosed, Link
 from dlx_router.broker.publisher import NACKED, RETURNED, Publisher
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action, Cause
+from dlx_router.service import standing
 from dlx_router.service.desk import Desk
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import PLAIN, Provision, Refusal
 from dlx_router.service.render import Stationery
+from dlx_router.service.standing import Order
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.wire import frames
 
@@ -43,6 +45,9 @@ class Owner(Protocol):
     provision: Provision
     stationery: Stationery
     publish_link: Link
+
+    def read_s(self) -> float:
+        """When the bytes that are being worked on were read, on the monotonic clock."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run in the session's task group."""
@@ -69,7 +74,9 @@ class Lane:
         self.jobs = 0
 
     def _new_publisher(self) -> Publisher[Job]:
-        return Publisher(self._owner.publish_link, on_answer=self._answered, on_doubt=self._in_doubt)
+        return Publisher(
+            self._owner.publish_link, on_answer=self._answered, on_done=self._confirmed, on_doubt=self._in_doubt
+        )
 
     async def open(self) -> None:
         """Open the publishing channel."""
@@ -87,7 +94,25 @@ class Lane:
         owner.metrics.deliveries[owner.vhost, place.source] += 1
         owner.weigh(len(delivery.body) + len(delivery.header))
         self.jobs += 1
-        self._submit(owner.desk.judge(delivery, consumer, place, time.monotonic()))
+        job = owner.desk.judge(delivery, consumer, place, owner.read_s())
+        order = job.order
+        if order is not None and not self._full and self._publisher.is_open:
+            resource = order.resource
+            if resource is None or owner.provision.known.get(resource) == resource[1]:
+                self._send_ordered(job, order)
+                return
+        self._submit(job)
+
+    def _send_ordered(self, job: Job, order: Order) -> None:
+        """The short way: everything is there, as its order says."""
+        publisher = self._publisher
+        if not len(publisher):
+            self._moved_s = time.monotonic()
+        try:
+            section = standing.section(job, publisher.stamp(), self._owner.desk.user)
+            publisher.publish(job, order.exchange, order.routing_key, section, job.delivery.body)
+        except frames.FrameTooLarge:
+            self._quarantine(job, Cause.TOO_LARGE)
 
     def _submit(self, job: Job) -> None:
         """Towards the target: what it needs is there, or is seen to first."""
@@ -152,13 +177,12 @@ class Lane:
         if job.raw:
             self._owner.spawn(self._alone([job]))
             return
+        if job.order is not None:
+            self._send_ordered(job, job.order)
+            return
         try:
-            stamp, order = publisher.stamp(), job.order
-            if order is not None and job.section is not None:
-                exchange, key, section = order.exchange, order.routing_key, job.section(stamp)
-            else:
-                exchange, key, section = self._owner.stationery.write(job, stamp)
-            publisher.publish(job, exchange=exchange, routing_key=key, section=section, body=job.delivery.body)
+            exchange, key, section = self._owner.stationery.write(job, publisher.stamp())
+            publisher.publish(job, exchange, key, section, job.delivery.body)
         except frames.FrameTooLarge:
             self._quarantine(job, Cause.TOO_LARGE)
 
@@ -169,10 +193,34 @@ class Lane:
     def _quarantine(self, job: Job, cause: str) -> None:
         """As it came and alone on its channel: what cannot be stamped must not be confused with a neighbour."""
         job.raw, job.action, job.cause = True, Action.QUARANTINE, cause
-        job.copy = job.resource = job.order = job.section = None
+        job.copy = job.resource = job.order = None
         self._send(job)
 
     # -- answers ------------------------------------------------------------------------------------------------
+
+    def _confirmed(self, jobs: list[Job]) -> None:
+        """What one confirm answers: counted in runs, because a confirm speaks for letters that came together."""
+        now = self._moved_s = time.monotonic()
+        weight = 0
+        runs: dict[tuple[float, str], int] = {}
+        for job in jobs:
+            delivery = job.delivery
+            weight += len(delivery.body) + len(delivery.header)
+            if job.consumer.settle(delivery.tag):
+                run = job.started_s, job.action._value_  # noqa: SLF001 - `value` is a property in Python, and slow
+                runs[run] = runs.get(run, 0) + 1
+                if job.order is None:
+                    self._owner.stationery.tell(job)
+        self.jobs -= len(jobs)
+        self._owner.weigh(-weight)
+        self._count(runs, now)
+
+    def _count(self, runs: dict[tuple[float, str], int], now: float) -> None:
+        metrics, vhost = self._owner.metrics, self._owner.vhost
+        for (started_s, action), n in runs.items():
+            metrics.settled[vhost, action] += n
+            metrics.confirm_seconds.observe(now - started_s, n)
+            metrics.route_seconds.observe(now - started_s, n)
 
     def _answered(self, job: Job, why: str) -> None:
         self._moved_s = time.monotonic()

@@ -7,12 +7,13 @@ a new letter, no chance, no header asked for, no alias. A law in tests/service h
 """
 
 import time
-from collections.abc import Callable
+from struct import Struct
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 from dlx_router.core import record as records
 from dlx_router.core.decision import DeadLetter, Retry
-from dlx_router.core.letter import Arrival, Props
+from dlx_router.core.letter import Arrival, letter_id_of
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action
 from dlx_router.service import intake
@@ -21,10 +22,15 @@ from dlx_router.service.job import Job, Resource
 from dlx_router.wire import frames, properties, table
 
 MAX_ORDERS: Final = 4096
+_OWNED: Final = frozenset({b"x-death", b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason"})
 _SPECIAL: Final = (
     frozenset({b"dlx-router", b"dlx-router-id", b"dlx-router-pub", b"CC", b"BCC"}) | intake.DELIVERY_HEADERS
 )
 _EDGE: Final = 96  # bytes that the variable part of a record may grow by before the long way has to look at its limit
+_SHAPES: Final = 4  # kept for letters of one key and length: queues of one exchange die in turn
+_ID: Final = table.longstr(b"dlx-router-id", b"0" * 32)[:-32]
+_RECORD: Final = table.longstr(b"dlx-router", b"")[:-4]
+_pack_long: Final = Struct(">I").pack
 Key = tuple[Any, ...]
 
 
@@ -32,6 +38,7 @@ class Order(NamedTuple):
     """All that such letters share. `wait_ms` None: dead-lettered; else retried after it, always by the same rung."""
 
     failed_queue: str
+    where: tuple[bytes, bytes]
     action: Action
     decided: tuple[str, str, str]
     resource: Resource | None
@@ -45,24 +52,62 @@ class Order(NamedTuple):
     longest: int
 
 
+class Shape(NamedTuple):
+    """What is equal in the header tables of such letters, as (from, to, bytes); the rest is values of their own.
+
+    Same length, same names, types and lengths, same deaths: a walk over such a table would find what it found before.
+    """
+
+    fixed: tuple[tuple[int, int, bytes], ...]
+    order: Order
+
+
 class StandingOrders:
     """The orders of one desk; thrown away with its policies."""
 
     def __init__(self) -> None:
         self._orders: dict[Key, Order] = {}
+        self._shapes: dict[Key, list[Shape]] = {}
 
     def find(self, job: Job, place: Place) -> Order | None:
         """The order for this delivery, or None: the long way. Fills in what both ways have read."""
         delivery = job.delivery
         try:
             props = job.props = properties.parse(delivery.header, intake.PROPERTIES_AT)
-            found = table.entries(props.headers)
-        except (table.TableError, frames.WireError):
+        except frames.WireError:
+            return None
+        headers = props.headers
+        key = (delivery.routing_key, delivery.exchange, place.source, len(headers))
+        shapes = self._shapes.get(key)
+        if shapes is not None:
+            for fixed, order in shapes:
+                for start, stop, said in fixed:
+                    if headers[start:stop] != said:
+                        break
+                else:
+                    return order
+        return self._walked(job, place, key)
+
+    def _walked(self, job: Job, place: Place, alike: Key) -> Order | None:
+        headers = job.props.headers
+        try:
+            found = table.entries(headers)
+        except table.TableError:
             return None
         if place.arrival is Arrival.RELEASE or not _SPECIAL.isdisjoint(found):
             return None
-        job.key = key = _key(delivery, props.headers, found, place.source)
-        return None if key is None else self._orders.get(key)
+        job.key = key = _key(job.delivery, headers, found, place.source)
+        order = None if key is None else self._orders.get(key)
+        if order is not None and found.__class__ is dict:
+            self._remember(alike, Shape(_fixed(headers, found), order))
+        return order
+
+    def _remember(self, alike: Key, shape: Shape) -> None:
+        if len(self._shapes) >= MAX_ORDERS:
+            self._shapes.clear()
+        shapes = self._shapes.setdefault(alike, [])
+        shapes.insert(0, shape)
+        del shapes[_SHAPES:]
 
     def learn(self, job: Job) -> None:
         """Keep an order for the like of this job, where there can be one."""
@@ -71,6 +116,17 @@ class StandingOrders:
         if len(self._orders) >= MAX_ORDERS:
             self._orders.clear()
         self._orders[job.key] = order
+
+
+def _fixed(headers: bytes, found: dict[bytes, table.Span]) -> tuple[tuple[int, int, bytes], ...]:
+    """Whole entries of ours, of all others name, type and length; neighbours put together."""
+    spans: list[tuple[int, int]] = []
+    for name, (start, value, stop) in found.items():
+        end = stop if name in _OWNED else value + 5 if headers[value] in b"SAFx" else value + 1
+        if spans and spans[-1][1] == start:
+            start = spans.pop()[0]
+        spans.append((start, end))
+    return tuple((start, end, headers[start:end]) for start, end in spans)
 
 
 def _key(delivery: frames.Delivery, headers: bytes, found: dict[bytes, table.Span], source: str) -> Key | None:
@@ -114,6 +170,7 @@ def _compiled(job: Job) -> Order | None:
     record = copy.record
     return Order(
         letter.failed_queue,
+        (letter.vhost.encode(errors="surrogateescape"), letter.failed_queue.encode(errors="surrogateescape")),
         job.action,
         (policy.policy, job.action.value, letter.reason),
         job.resource,
@@ -128,44 +185,52 @@ def _compiled(job: Job) -> Order | None:
     )
 
 
-def write(job: Job, order: Order, place: Place, key: bytes, user: bytes) -> Callable[[bytes], bytes] | None:
-    """Stamp → property section, as the long way would write it; None where the record might not fit its limit."""
-    delivery = job.delivery
-    props: properties.Properties = job.props
-    letter_id = intake.identity(delivery, props, place.vhost, order.failed_queue)
-    content = intake.content_of(delivery.body, props)
+def write(job: Job, order: Order, key: bytes) -> bool:
+    """Write the letter's own entries, as the long way would, into `job.added`.
+
+    False, and nothing written, where the record might not fit its limit.
+    """
+    delivery, props = job.delivery, job.props
+    body, headers = delivery.body, props.headers
+    vhost, failed_queue = order.where
+    letter_id = letter_id_of(vhost, failed_queue, delivery.exchange, delivery.routing_key, props.bare(), headers, body)
     now = int(time.time() * 1000)
-    due = None if order.wait_ms is None else now + order.wait_ms
     text = records.assembled(
         letter_id,
         order.standing,
         order.deaths,
-        due_ms=due,
+        due_ms=None if order.wait_ms is None else now + order.wait_ms,
         first_ms=order.first_ms,
         last_ms=now,
-        props=content.props,
-        crc32=content.crc32,
-        size=content.size,
+        props=_props_of(props),
+        crc32=crc32(body),
+        size=len(body),
     )
     if len(text) > order.longest:
-        return None
-    added = b"".join(
-        (
-            props.headers,
-            _ID,
-            letter_id.encode(),
-            table.longstr(b"dlx-router", records.sign(text.encode(), key)),
-        )
+        return False
+    said = records.sign(text.encode(), key)
+    job.added = b"".join((headers, _ID, letter_id.encode(), _RECORD, _pack_long(len(said)), said))
+    return True
+
+
+def _props_of(props: properties.Properties) -> str:
+    message_id = props.message_id
+    return records.properties_of(
+        None if message_id is None else message_id.decode(errors="surrogateescape"),
+        props.user_id,
+        props.expiration,
+        props.priority,
+        props.delivery_mode,
     )
-    keep = props.user_id if props.user_id == user else None
-    priority = content.props.priority if order.keeps_priority else None
-
-    def section(stamp: bytes) -> bytes:
-        headers = added + stamp
-        return props.replaced(headers=headers, delivery_mode=2, priority=priority, expiration=None, user_id=keep)
-
-    return section
 
 
-_ID: Final = table.longstr(b"dlx-router-id", b"0" * 32)[:-32]
-__all__ = ["Order", "Props", "StandingOrders", "write"]
+def section(job: Job, stamp: bytes, user: bytes) -> bytes:
+    """The property section of a job that `write` has written, stamped."""
+    props: properties.Properties = job.props
+    return props.replaced(
+        headers=job.added + stamp,
+        delivery_mode=2,
+        priority=props.priority if job.order.keeps_priority else None,
+        expiration=None,
+        user_id=props.user_id if props.user_id == user else None,
+    )

@@ -12,6 +12,7 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Source, ordered
+from dlx_router.service import standing
 from dlx_router.service.desk import Desk, Rules
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
@@ -45,6 +46,18 @@ def _desk(definition: dict[str, Any]) -> Desk:
     return Desk(Rules(ordered([policy], "abcdef012345"), NAMES, 30_000), "/", Metrics())
 
 
+class _LongWay:
+    """A desk that has learnt nothing, each time."""
+
+    def __init__(self, definition: dict[str, Any]) -> None:
+        self._definition = definition
+
+    def judge(self, *given: Any) -> Job:
+        job = _desk(self._definition).judge(*given)
+        assert job.order is None
+        return job
+
+
 def _delivery(tag: int, reason: str, extra: bytes, body: bytes, **given_properties: Any) -> frames.Delivery:
     death = table.long_(b"count", 1) + table.longstr(b"reason", reason) + table.longstr(b"queue", "orders")
     death += table.timestamp(b"time", 1_795_239_999) + table.longstr(b"exchange", "")
@@ -59,9 +72,9 @@ def _delivery(tag: int, reason: str, extra: bytes, body: bytes, **given_properti
 
 
 def _written(job: Job, stationery: Stationery) -> tuple[bytes, bytes, bytes]:
-    if job.order is None or job.section is None:
+    if job.order is None:
         return stationery.write(job, STAMP)
-    return job.order.exchange, job.order.routing_key, job.section(STAMP)
+    return job.order.exchange, job.order.routing_key, standing.section(job, STAMP, b"guest")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
@@ -90,16 +103,31 @@ def test_the_short_way_writes_what_the_long_way_writes(
 ) -> None:
     stationery = Stationery(user="guest", last_deaths=True, key=KEY, quarantine=NAMES.quarantine)
     entries = b"".join(table.longstr(name.encode(), value) for name, value in extra)
-    desk, other = _desk(definition), _desk(definition)
+    desk, other = _desk(definition), _LongWay(definition)
     desk.user = b"guest"
     desk.judge(_delivery(1, reason, b"", b"the first teaches"), NOBODY, PLACE, 0.0)
     delivery = _delivery(2, reason, entries, body, **said)
     short = desk.judge(delivery, NOBODY, PLACE, 0.0)
     long = other.judge(delivery, NOBODY, PLACE, 0.0)
     assert short.order is not None
-    assert long.order is None
     assert _written(short, stationery) == _written(long, stationery)
     assert (short.action, short.resource) == (long.action, long.resource)
+    twin = tuple((name, value[::-1]) for name, value in extra)  # the same shape, other values: found without a walk
+    delivery = _delivery(3, reason, b"".join(table.longstr(name.encode(), value) for name, value in twin), body, **said)
+    short, long = desk.judge(delivery, NOBODY, PLACE, 0.0), other.judge(delivery, NOBODY, PLACE, 0.0)
+    assert short.order is not None
+    assert short.key is None
+    assert _written(short, stationery) == _written(long, stationery)
+
+
+def test_a_letter_of_the_same_shape_with_another_death_is_not_taken_for_its_like() -> None:
+    desk = _desk(DEFINITIONS[0])
+    for tag in (1, 2, 3):
+        desk.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0)
+    job = desk.judge(_delivery(4, "rejecteD", b"", b"x"), NOBODY, PLACE, 0.0)
+    assert job.order is None
+    assert job.letter is not None
+    assert job.letter.reason != "rejected"
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS[3:])
