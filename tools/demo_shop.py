@@ -52,9 +52,9 @@ class Vhost:
     api: httpx.Client
 
     def queues(self) -> list[str]:
-        """Names of all queues."""
-        answer = self.api.get(f"queues/{self.name}", params={"columns": "name"}).raise_for_status()
-        return sorted(queue["name"] for queue in answer.json())
+        """Names of all queues with letters; the journal is a stream of events."""
+        answer = self.api.get(f"queues/{self.name}", params={"columns": "name,type"}).raise_for_status()
+        return sorted(queue["name"] for queue in answer.json() if queue.get("type") != "stream")
 
 
 @contextmanager

@@ -72,7 +72,10 @@ class Problem:
 
 
 class Management:
-    """Asks the API. `url` holds the credentials; a callable is asked anew each time, so that secrets can change."""
+    """Asks the API. `url` holds the credentials; a callable is asked anew each time, so that secrets can change.
+
+    `tls` is used where the URL begins with https; its files are read anew after any failure.
+    """
 
     def __init__(self, url: str | Callable[[], str], tls: Tls | None = None) -> None:
         self._url = url if callable(url) else lambda: url
@@ -80,7 +83,7 @@ class Management:
         self._client: httpx.AsyncClient | None = None
 
     def __repr__(self) -> str:
-        return f"Management({_place(self._url())[0]})"
+        return "Management()"  # its URL may be a file that cannot be read just now
 
     async def close(self) -> None:
         """Close the connections; safe to repeat."""
@@ -111,10 +114,21 @@ class Management:
                 return [problem for queue in said for problem in (_first(said[queue], computed[queue]))]
             await asyncio.sleep(EVERY_S)
 
+    async def head_timestamps(self, vhost: str, pattern: str) -> dict[str, float | None]:
+        """Every queue whose name the expression finds → the `timestamp` (epoch seconds) of its first message.
+
+        None where the broker does not tell: quorum queues, messages without that property, empty queues, and for some
+        seconds after a change.
+        """
+        columns = "name,head_message_timestamp"
+        return {one["name"]: _seconds(one) async for one in self._listed(vhost, pattern, columns)}
+
     async def _both(self, vhost: str, names: Names) -> tuple[dict[str, list[Problem] | None], dict[str, list[Problem]]]:
         """The problems as the broker says (None: it does not yet), and as we compute."""
         prefix = "^" + re.escape(f"{names.prefix}.")
-        said = {name: found async for name, found in self._queues(vhost, prefix) if names.is_own(name)}
+        found = [one async for one in self._listed(vhost, prefix, _COLUMNS) if names.is_own(one["name"])]
+        found = [one for one in found if one["name"] != names.journal]  # a stream keeps no letters, and has other policies
+        said = {one["name"]: _queue_policies(one) for one in found}
         kinds = [await self._policies(kind, vhost) for kind in ("policies", "operator-policies")]
         computed = {queue: [one for kind in kinds for one in _computed(vhost, queue, kind)] for queue in said}
         return {queue: _told(vhost, queue, found) for queue, found in said.items()}, computed
@@ -125,33 +139,44 @@ class Management:
             for one in await self._get(f"{kind}/{quote(vhost, safe='')}")
         ]
 
-    async def _queues(self, vhost: str, pattern: str) -> AsyncIterator[tuple[str, QueuePolicies]]:
+    async def _listed(self, vhost: str, pattern: str, columns: str) -> AsyncIterator[Mapping[str, Any]]:
+        """The queues whose name the expression finds, page by page."""
         page, pages = 0, 1
         while page < pages:
             page += 1
-            query = f"page={page}&page_size={PAGE}&use_regex=true&name={quote(pattern, safe='')}&columns={_COLUMNS}"
+            query = f"page={page}&page_size={PAGE}&use_regex=true&name={quote(pattern, safe='')}&columns={columns}"
             answer = await self._get(f"queues/{quote(vhost, safe='')}?{query}")
-            pages = answer["page_count"]
-            for one in answer["items"]:
-                yield one["name"], _queue_policies(one)
+            try:
+                pages, items = answer["page_count"], answer["items"]
+            except (KeyError, TypeError):
+                raise ManagementError("the answer is no list of queues; look at MANAGEMENT_URL") from None
+            for one in items:
+                yield one
 
     async def _get(self, path: str) -> Any:
         where, credentials = _place(self._url())
         try:
-            answer = await self._connected().get(f"{where}/api/{path}", auth=credentials)
+            client = self._connected(secure=where.startswith("https:"))
+            answer = await client.get(f"{where}/api/{path}", auth=credentials, extensions=self._named())
             answer.raise_for_status()
             return answer.json()
         except httpx.HTTPStatusError as error:
             status = error.response.status_code
             kind = NotThereError if status == NOT_FOUND else ManagementError
             raise kind(f"{where}/api/{path}: {status}, {_SAYS.get(status, 'look at its log')}") from None
-        except (httpx.HTTPError, ValueError, OSError) as error:
+        except (httpx.HTTPError, ValueError, OSError, RuntimeError) as error:  # the last: another's failure closed it
+            await self.close()
             text = f"{type(error).__name__} {error}".strip()
             raise ManagementError(f"{where}: {text}; is the management plugin there?") from None
 
-    def _connected(self) -> httpx.AsyncClient:
+    def _named(self) -> dict[str, Any]:
+        """The name that the certificate must have, where it is not that of the URL."""
+        name = None if self._tls is None else self._tls.server_name
+        return {} if name is None else {"sni_hostname": name}
+
+    def _connected(self, *, secure: bool) -> httpx.AsyncClient:
         if self._client is None:
-            verify: bool | ssl.SSLContext = True if self._tls is None else self._tls.context()
+            verify: bool | ssl.SSLContext = self._tls.context() if secure and self._tls is not None else True
             self._client = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=verify)
         return self._client
 
@@ -166,6 +191,11 @@ def _place(url: str) -> tuple[str, tuple[str, str]]:
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     where = f"{parts.scheme}://{host}{port}{parts.path.rstrip('/').removesuffix('/api')}"
     return where, (unquote(parts.username or "guest"), unquote(parts.password or "guest"))
+
+
+def _seconds(one: Mapping[str, Any]) -> float | None:
+    stamp = one.get("head_message_timestamp")
+    return float(stamp) if isinstance(stamp, int | float) else None  # untold is absent, null or ""
 
 
 def _queue_policies(one: Mapping[str, Any]) -> QueuePolicies:

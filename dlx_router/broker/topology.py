@@ -101,6 +101,18 @@ class Topology:
             return False
         return True
 
+    async def depths(self, queues: Iterable[str]) -> dict[str, int]:
+        """How many messages wait in each of these queues; what is not there, or cannot be looked at, is left out."""
+        names = [*queues]
+        try:
+            found = await self._say("looking at queues", *(_QueueDeclare(queue=name, passive=True) for name in names))
+        except Lost:
+            raise
+        except TopologyError:  # the first that is missing closes the channel; alone, none can hide the others
+            singly = [await self.depths([name]) for name in names] if len(names) > 1 else []
+            return {name: depth for one in singly for name, depth in one.items()}
+        return {name: answer.message_count for name, answer in zip(names, found, strict=True)}
+
     # -- declaring ----------------------------------------------------------------------------------------------
 
     async def ensure_core(self) -> None:
@@ -156,13 +168,12 @@ class Topology:
         elif any(not isinstance(other, Binding) and other.name in {one.queue, one.exchange} for other in missing):
             missing.append(one)  # where both ends are there, nobody can look
 
-    async def _say(self, what: str, *methods: Any) -> None:
-        async def work(channel: AbstractChannel) -> None:
+    async def _say(self, what: str, *methods: Any) -> list[Any]:
+        async def work(channel: AbstractChannel) -> list[Any]:
             underlay: Any = await channel.get_underlay_channel()  # its interface hides `rpc`
-            for method in methods:
-                await underlay.rpc(method)
+            return [await underlay.rpc(method) for method in methods]
 
-        await self._control.run(work, what)
+        return await self._control.run(work, what)
 
 
 async def _note(missing: list[Definition], one: Definition) -> None:

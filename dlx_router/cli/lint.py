@@ -1,13 +1,25 @@
 """`dlx-router policy lint`."""
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 from dlx_router.cli import output
+from dlx_router.config import reports
+from dlx_router.config.findings import Finding
 from dlx_router.config.policies import PolicyErrors, load_policies
 
+_REPORTS: Final[Mapping[str, Callable[[Sequence[Finding]], str]]] = {
+    "text": reports.as_text,
+    "json": reports.as_json,
+    "sarif": reports.as_sarif,
+    "github": reports.as_github,
+}
 
-def run(path: Path, *, as_json: bool) -> int:
+
+def run(path: Path, form: StrEnum) -> int:
     """Print every finding. 0 without any, 1 with some, warnings too; 2 where a path cannot be read."""
     try:
         loaded = load_policies(path)
@@ -17,12 +29,10 @@ def run(path: Path, *, as_json: bool) -> int:
         findings, unreadable = loaded.warnings, False
         policies, files = len(loaded.policies.policies), len(loaded.files)
         summary = f"{policies} policies in {files} files, revision {loaded.policies.revision}"
-    if as_json:
-        print(output.as_json(findings))
-    else:
-        for finding in findings:
-            print(finding)
-        numbers = output.counts(findings)
+    if text := _REPORTS[form](findings):
+        print(text)
+    if form == "text":
+        numbers = reports.counts(findings)
         said = ", ".join(filter(None, [f"{numbers['errors']} errors, {numbers['warnings']} warnings", summary]))
         print(said, file=sys.stderr)
     return output.WRONG_USE if unreadable else output.FINDINGS if findings else output.OK

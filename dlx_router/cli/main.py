@@ -24,10 +24,19 @@ _POLICIES = typer.Option("--policies", envvar="DLX_ROUTER_POLICIES", help="Folde
 
 
 class Format(StrEnum):
+    """How results are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Report(StrEnum):
     """How findings are printed."""
 
     TEXT = "text"
     JSON = "json"
+    SARIF = "sarif"
+    GITHUB = "github"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -61,12 +70,15 @@ def lint(
     path: Annotated[
         Path, typer.Argument(envvar="DLX_ROUTER_POLICIES", help="Folder of policy files, or one file.")
     ] = Path("policies"),
-    form: Annotated[Format, typer.Option("--format", help="text: a line each; json: for programs.")] = Format.TEXT,
+    form: Annotated[
+        Report,
+        typer.Option("--format", help="text: a line each; json, sarif: for programs; github: for its workflows."),
+    ] = Report.TEXT,
 ) -> None:
     """Check all policy files of a folder and show every finding at once; 1 where there is one."""
     from dlx_router.cli import lint as command  # noqa: PLC0415 - see the module
 
-    raise typer.Exit(command.run(path, as_json=form is Format.JSON))
+    raise typer.Exit(command.run(path, form))
 
 
 @policy.command()
@@ -83,6 +95,40 @@ def explain(
     from dlx_router.cli import explain as command  # noqa: PLC0415 - see the module
 
     raise typer.Exit(command.run(queue, policies, vhost, reason))
+
+
+@app.command()
+def permissions(
+    policies: Annotated[Path, _POLICIES] = Path("policies"),
+    user: Annotated[str | None, typer.Option(help="The router's user; without it that of AMQP_URL.")] = None,
+    form: Annotated[
+        Format, typer.Option("--format", help="text: for a shell and for people; json: a definitions file.")
+    ] = Format.TEXT,
+) -> None:
+    """Show the least rights that the router's user needs, as the settings and policies ask for them."""
+    from dlx_router.cli import permissions as command  # noqa: PLC0415 - see the module
+
+    raise typer.Exit(command.run({"policies": str(policies)}, user, as_json=form is Format.JSON))
+
+
+@policy.command("test")
+def judge(
+    path: Annotated[
+        Path, typer.Argument(envvar="DLX_ROUTER_POLICIES", help="Folder of policies and tests, or one file of tests.")
+    ] = Path("policies"),
+) -> None:
+    """Judge the letters of all *.test.yaml as the router would, and show each that is not as expected."""
+    from dlx_router.cli import policytest as command  # noqa: PLC0415 - see the module
+
+    raise typer.Exit(command.run(path))
+
+
+@policy.command()
+def schema() -> None:
+    """Print the JSON Schema of policy files, for editors."""
+    from dlx_router.config.schema import schema_text  # noqa: PLC0415 - see the module
+
+    print(schema_text())
 
 
 @app.command(

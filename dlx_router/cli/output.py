@@ -1,11 +1,10 @@
-"""Printing: tables for people on a terminal, aligned plain columns for pipes, findings as lines or JSON."""
+"""Printing: tables for people on a terminal, aligned plain columns for pipes."""
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from dlx_router.config.findings import Finding, PolicyErrors, Severity
+from dlx_router.config.findings import PolicyErrors
 
 OK: Final = 0
 FINDINGS: Final = 1
@@ -34,21 +33,6 @@ def _rich(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         shown.add_row(*map(Text, row))
     Console().print(shown)
-
-
-def as_json(findings: Sequence[Finding]) -> str:
-    """The findings as one JSON object."""
-    rows = [
-        {"code": one.code, "severity": one.severity.value, "file": one.file, "line": one.line, "message": one.message}
-        for one in findings
-    ]
-    return json.dumps({"findings": rows, **counts(findings)}, indent=2)
-
-
-def counts(findings: Sequence[Finding]) -> dict[str, int]:
-    """How many errors and warnings there are."""
-    errors = sum(one.severity is Severity.ERROR for one in findings)
-    return {"errors": errors, "warnings": len(findings) - errors}
 
 
 def refuse(errors: PolicyErrors) -> int:

@@ -10,7 +10,7 @@ from dlx_router.config.keys import DEFINITION, DEFINITION_LATER, FOREIGN, overla
 from dlx_router.config.regex import RegexError, Search, compiled
 from dlx_router.config.shape import Field, Shape, raw, rejected
 from dlx_router.config.tree import Items, Node, Pairs, Scalar, described
-from dlx_router.config.values import Rejected, unexpected
+from dlx_router.config.values import Rejected, takes, unexpected
 from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Source
 
 SUPPORTED_VERSION: Final = 1
@@ -29,6 +29,7 @@ class Attachment:
     source: Source
 
 
+@takes({"type": "string", "minLength": 1, "maxLength": 1000})
 def _pattern(node: Node) -> Selector:
     written = values.text(max_bytes=1000)(node)
     try:
@@ -37,27 +38,34 @@ def _pattern(node: Node) -> Selector:
         raise values.rejected(node, str(error)) from None
 
 
+@takes(word_pattern.schema)
 def _match(node: Node) -> Selector:
     return Selector(SelectorKind.MATCH, word_pattern(node))
 
 
+@takes(values.text().schema)
 def _queue(node: Node) -> Selector:
     return Selector(SelectorKind.QUEUE, values.text()(node))
 
 
 _SELECTORS: Final = tuple(kind.value for kind in SelectorKind)
 _NEEDS_MANAGEMENT: Final = frozenset({"match", "pattern"})
+_BY_NAME: Final = ", and name the queues of one type by queue:, match: or pattern:"
 _UNDER_DEFINITION: Final = dict.fromkeys((*DEFINITION, "on"), 'write it under "definition:"')
 _UNDER_POLICY: Final = ("name", "vhost", *_SELECTORS, "apply-to", "priority", "inherit", "labels")
 _FOREIGN: Final = {theirs: f'here it is "{ours}"' for theirs, ours in FOREIGN.items()}
 _MOVED: Final = dict.fromkeys(_UNDER_POLICY, 'write it beside "definition:", not in it') | _FOREIGN
 
-FILE: Final = Shape("a policy file", {"version": raw, "policies": raw, "attachments": raw})
+FILE: Final = Shape(
+    "a policy file",
+    {"version": raw, "policies": raw, "attachments": raw},
+    hints={"tests": "write tests into a file whose name ends in .test.yaml"},
+)
 POLICY: Final = Shape(
     "a policy",
     {
         "name": values.name, "vhost": values.text(), "queue": _queue, "match": _match, "pattern": _pattern,
-        "apply-to": values.one_of("queues", later=("classic_queues", "quorum_queues")),
+        "apply-to": values.one_of("queues", later=("classic_queues", "quorum_queues"), instead=_BY_NAME),
         "priority": values.integer(-MAX_PRIORITY, MAX_PRIORITY), "inherit": values.boolean,
         "labels": values.texts, "definition": raw,
     },
@@ -82,14 +90,15 @@ def read(node: Node | None, report: Report) -> tuple[list[Policy], list[Attachme
     if isinstance(node, Scalar) and node.value is None:
         node = Pairs((), node.line)
     found = FILE.read(node, report)
-    if found is None or not _version(found.get("version"), node.line, report):
+    if found is None or not version_known(found.get("version"), node.line, report):
         return [], []
-    policies = [_policy(one, report) for one in _items(found.get("policies"), "policies", report)]
-    attachments = [_attachment(one, report) for one in _items(found.get("attachments"), "attachments", report)]
+    policies = [_policy(one, report) for one in listed(found.get("policies"), "policies", report)]
+    attachments = [_attachment(one, report) for one in listed(found.get("attachments"), "attachments", report)]
     return [one for one in policies if one is not None], [one for one in attachments if one is not None]
 
 
-def _version(version: Field | None, line: int, report: Report) -> bool:
+def version_known(version: Field | None, line: int, report: Report) -> bool:
+    """Whether the file is written in the language that we read; else the report says so."""
     if version is None:
         report.error(VERSION, line, "version is missing; write version: 1 at the top")
         return False
@@ -100,7 +109,8 @@ def _version(version: Field | None, line: int, report: Report) -> bool:
     return False
 
 
-def _items(found: Field | None, key: str, report: Report) -> tuple[Node, ...]:
+def listed(found: Field | None, key: str, report: Report) -> tuple[Node, ...]:
+    """The items under a key of the file; none where the key is absent or, said in the report, no list."""
     if found is None:
         return ()
     if isinstance(found.value, Items):

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -21,10 +21,34 @@ AMBIGUOUS: Final = "DLX101"
 UNREACHABLE: Final = "DLX102"
 WITHOUT_EFFECT: Final = "DLX103"
 BACK_TO_WORK: Final = "DLX105"
+SPREADING_EXCHANGE: Final = "DLX106"
 NAMELESS_QUEUE: Final = "DLX112"
 CAP_BELOW_BASE: Final = "DLX113"
 OPEN_TARGET: Final = "DLX114"
 VHOST_NOT_SERVED: Final = "DLX115"
+
+# What each code is about, in the words of docs/lint.md, which has a section for each.
+TITLES: Final[Mapping[str, str]] = {
+    UNREADABLE: "a file or folder cannot be read",
+    SYNTAX: "not YAML",
+    REFUSED_YAML: "more YAML than a policy needs",
+    DUPLICATE_KEY: "a key is written twice",
+    UNKNOWN_KEY: "an unknown key",
+    MISSING_KEY: "something is missing",
+    BAD_VALUE: "a value that cannot be",
+    LATER: "not supported by this version yet",
+    DUPLICATE_NAME: "two policies of one name",
+    VERSION: "the version is missing or unknown",
+    AMBIGUOUS: "only the order of the files decides",
+    UNREACHABLE: "a policy that is never used",
+    WITHOUT_EFFECT: "a key without effect",
+    BACK_TO_WORK: "dead letters would return to the work queue",
+    SPREADING_EXCHANGE: "an exchange that spreads dead letters",
+    NAMELESS_QUEUE: "a dead-letter queue without a name of its own",
+    CAP_BELOW_BASE: "the longest wait is below the first",
+    OPEN_TARGET: "whoever publishes may name any queue",
+    VHOST_NOT_SERVED: "a vhost that is not served",
+}
 
 
 class Severity(StrEnum):

@@ -11,7 +11,7 @@ from dlx_router.config import values
 from dlx_router.config.findings import nearest, shown
 from dlx_router.config.regex import RegexError, substitute
 from dlx_router.config.tree import Node, Pairs, Scalar
-from dlx_router.config.values import Parser, rejected, unexpected
+from dlx_router.config.values import Parser, rejected, takes, unexpected
 from dlx_router.core import template
 from dlx_router.core.policy import DEFAULTS, Rewrite, Selector, SelectorKind
 from dlx_router.core.words import APPLICATION, BROKER_REASONS
@@ -35,6 +35,7 @@ class Key:
         return DEFAULTS.get(self.name)
 
 
+@takes({"type": "string", "maxLength": 1024})
 def routing_key(node: Node) -> template.Template:
     """A template of routing keys."""
     written = values.text(empty=True, max_bytes=1024)(node)
@@ -44,6 +45,14 @@ def routing_key(node: Node) -> template.Template:
         raise rejected(node, str(error)) from None
 
 
+@takes(
+    {
+        "type": "object",
+        "properties": {"match": {"type": "string"}, "replace": {"type": "string"}},
+        "required": ["match", "replace"],
+        "additionalProperties": False,
+    }
+)
 def rewrite(node: Node) -> Rewrite:
     """One `{match: REGEX, replace: TEXT}`."""
     parts = {key.text: value for key, value in node.pairs} if isinstance(node, Pairs) else {}
@@ -61,6 +70,10 @@ def rewrite(node: Node) -> Rewrite:
         raise rejected(parts["match"], str(error)) from None
 
 
+_WORD: Final = r"(\*|#|[^*#.]*)"
+
+
+@takes({"type": "string", "minLength": 1, "maxLength": values.MAX_NAME_BYTES, "pattern": rf"^{_WORD}(\.{_WORD})*$"})
 def word_pattern(node: Node) -> str:
     """Words between dots, `*` one word, `#` any number of words."""
     written: str = values.text()(node)
@@ -74,11 +87,13 @@ def word_pattern(node: Node) -> str:
     return written
 
 
+@takes(word_pattern.schema)
 def allowed_queue(node: Node) -> Selector:
     """A word pattern for the names of queues."""
     return Selector(SelectorKind.MATCH, word_pattern(node))
 
 
+@takes({"enum": [*REASONS]})
 def reason(node: Node) -> str:
     """A reason that retry-on may list."""
     if isinstance(node, Scalar) and node.text.startswith(f"{APPLICATION}:"):
@@ -88,6 +103,7 @@ def reason(node: Node) -> str:
     return str(values.one_of(*REASONS)(node))
 
 
+@takes({"enum": ["quorum", "classic"]})
 def dlq_type(node: Node) -> str:
     """The type of an auto-created dead-letter queue."""
     if isinstance(node, Scalar) and node.text == "stream":

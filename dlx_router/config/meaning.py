@@ -8,6 +8,7 @@ from dlx_router.config.findings import (
     CAP_BELOW_BASE,
     NAMELESS_QUEUE,
     OPEN_TARGET,
+    SPREADING_EXCHANGE,
     Finding,
     Severity,
 )
@@ -21,6 +22,8 @@ PREFIX: Final = "dead-letter-queue-prefix"
 SUFFIX: Final = "dead-letter-queue-suffix"
 CAP: Final = "max-redelivery-delay"
 DELAY: Final = "redelivery-delay"
+# The exchanges that every broker has whose bindings are not chosen by key; of others only a broker knows the type.
+_SPREADING: Final = {"amq.fanout": "fanout", "amq.headers": "headers", "amq.match": "headers"}
 _BACKOFF: Final = ("redelivery-delay-multiplier", CAP, "redelivery-collision-avoidance-factor")
 
 
@@ -73,6 +76,7 @@ def _target(policy: Effective) -> Iterator[Finding]:
                 f"{PREFIX} and {SUFFIX} are both empty: the dead-letter queue would be the work queue itself; "
                 f"write one of them",
             )
+        yield from _spread(policy)
         return
     if policy.dead_letter_exchange:
         return
@@ -98,6 +102,18 @@ def _target(policy: Effective) -> Iterator[Finding]:
             OPEN_TARGET,
             f"{KEY} takes a header on the default exchange, so whoever publishes may name any queue; "
             f'write allow-queues: ["failed.#"] with the queues that may be named',
+        )
+
+
+def _spread(policy: Effective) -> Iterator[Finding]:
+    kind = _SPREADING.get(policy.dead_letter_exchange or "")
+    if kind is not None:
+        yield _error(
+            policy,
+            EXCHANGE,
+            SPREADING_EXCHANGE,
+            f"{EXCHANGE} {policy.dead_letter_exchange} is a {kind} exchange: each dead-letter queue on it would get "
+            f"the letters of all; write a direct or topic exchange, or auto-create-dead-letter-resources: false",
         )
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from dlx_router.config import document, lint, tree
 from dlx_router.config.document import Attachment
 from dlx_router.config.findings import DUPLICATE_NAME, UNREADABLE, Finding, PolicyErrors, Report, Severity, shown
+from dlx_router.config.regex import search_all
 from dlx_router.core.policy import Policy, PolicySet, ordered
 
 __all__ = ["Attachment", "Finding", "LoadedPolicies", "PolicyErrors", "Severity", "load_policies"]
@@ -48,13 +49,13 @@ def load_policies(folder: Path) -> LoadedPolicies:
     digest = blake2b(digest_size=6)
     for file in files:
         report = Report(str(file))
-        if (data := _data(file, report)) is not None:
+        if (data := read_file(file, report)) is not None:
             _digest(digest, file, data)
             found, attached = document.read(tree.parse(data, report), report)
             policies += found
             attachments += attached
         findings += report.findings
-    loaded = ordered(policies, digest.hexdigest())
+    loaded = ordered(policies, digest.hexdigest(), search_all)
     findings += [*_repeated(policies), *lint.findings_of(loaded)]
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise PolicyErrors(findings)
@@ -69,7 +70,7 @@ def _files(folder: Path) -> list[Path]:
             return [folder]
         files = sorted(one for one in folder.iterdir() if _is_policy(one.name) and (one.is_file() or one.is_symlink()))
     except (OSError, ValueError) as error:
-        report.error(UNREADABLE, 1, _why(error))
+        report.error(UNREADABLE, 1, why_unreadable(error))
         raise PolicyErrors(report.findings) from None
     if not files:
         report.error(UNREADABLE, 1, "no policy file (*.yaml, *.yml) in this folder; name the folder that holds them")
@@ -81,16 +82,18 @@ def _is_policy(name: str) -> bool:
     return name.endswith(SUFFIXES) and not name.endswith(TEST_SUFFIX) and not name.startswith(".")
 
 
-def _data(file: Path, report: Report) -> bytes | None:
+def read_file(file: Path, report: Report) -> bytes | None:
+    """The content, a byte more than may be used at most; None where the report says why it cannot be read."""
     try:
         with file.open("rb") as opened:
             return opened.read(tree.MAX_BYTES + 1)
     except OSError as error:
-        report.error(UNREADABLE, 1, _why(error))
+        report.error(UNREADABLE, 1, why_unreadable(error))
         return None
 
 
-def _why(error: OSError | ValueError) -> str:
+def why_unreadable(error: OSError | ValueError) -> str:
+    """What to tell a person about a path."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return f"cannot be read: {reason}; name a path that can"
 

@@ -4,12 +4,16 @@ Names arrive from the wire and need not be UTF-8 (core keeps such bytes as surro
 """
 
 import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import re2
 
+from dlx_router.core.policy import Selector
+
 MAX_BYTES: Final = 1000
+SET_BYTES: Final = 64 << 20  # many expressions at once need more than the 8 MiB that one may have
 _REPLACEMENT: Final = re.compile(r"\\(.?)|([^\\]+)", re.DOTALL)
 
 
@@ -43,6 +47,18 @@ class Search:
 
     def __call__(self, text: str) -> bool:
         return self.expression.search(_bytes(text)) is not None
+
+
+def search_all(selectors: Sequence[Selector]) -> Callable[[str], Iterable[int]]:
+    """One search for many selectors: the positions of those whose expression is found in a name."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = SET_BYTES
+    together = re2.Set.SearchSet(options)
+    for selector in selectors:
+        together.Add(_bytes(selector.text))
+    together.Compile()
+    return (lambda queue: together.Match(_bytes(queue)) or ()) if selectors else (lambda _queue: ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,12 +147,12 @@ class Settings(BaseSettings):
     )
     heartbeat: int = Field(10, ge=1, le=600, description="Seconds between heartbeats of a connection.")
     tls_ca: OptionalPath = Field(
-        None, description="File of the authorities that the broker's certificate is checked by."
+        None, description="File of the authorities that the broker's certificates are checked by, AMQP and management."
     )
     tls_cert: OptionalPath = Field(None, description="File of the certificate that we show.")
     tls_key: OptionalPath = Field(None, description="File of its private key.")
     tls_server_name: str | None = Field(
-        None, description="Name in the broker's certificate. Without it the host of the URL."
+        None, description="Name in the broker's certificates. Without it the host of the URL."
     )
     log_format: Annotated[Literal["json", "text", "auto"], BeforeValidator(_lower)] = Field(
         "auto", description="json, text, or auto: text on a terminal."
@@ -170,7 +170,10 @@ class Settings(BaseSettings):
     max_dead_letter_queues: int = Field(
         1000, ge=0, le=100_000, description="At most so many auto-created dead-letter queues."
     )
-    journal: Literal["best-effort", "required", "off"] | None = Field(None, description=RESERVED)
+    journal: Literal["best-effort", "required", "off"] = Field(
+        "best-effort",
+        description="best-effort: letters wait at most 250 ms for their events. required: until they are written. off.",
+    )
     index_path: OptionalPath = Field(None, description=RESERVED)
     api_tokens_file: OptionalPath = Field(None, description=RESERVED)
     api_url: str | None = Field(None, description=RESERVED)
@@ -197,8 +200,6 @@ class Settings(BaseSettings):
             raise ValueError(f"{variable('tls_key')} needs {variable('tls_cert')}; write the certificate's file too")
         if "*" in self._named_vhosts() and not self.has_management():
             raise ValueError(f"{variable('vhosts')}=* needs {variable('management_url')}; write it, or name the vhosts")
-        if self.journal == "required":
-            raise ValueError(f"{variable('journal')}=required: this version keeps no journal; take the variable out")
         for name in ("amqp_url", "management_url", "api_token"):
             if {name, f"{name}_file"} <= self.model_fields_set and getattr(self, f"{name}_file"):
                 raise ValueError(f"{variable(name)} and {variable(name)}_FILE are both set; keep one of them")
@@ -228,9 +229,13 @@ class Settings(BaseSettings):
     def warnings(self) -> tuple[str, ...]:
         """What is set but has no effect: reserved variables, unknown ones, TLS without amqps."""
         said = [f"{variable(name)} is set, but {RESERVED}" for name in _reserved() if name in self.model_fields_set]
-        if any((self.tls_ca, self.tls_cert, self.tls_server_name)) and not self.broker_address().tls:
+        if any((self.tls_ca, self.tls_cert, self.tls_server_name)) and not self._has_tls():
             said.append(f"{PREFIX}TLS_* is set, but the broker's URL begins with amqp://; write amqps:// for TLS")
         return (*said, *unknown_variables(os.environ))
+
+    def _has_tls(self) -> bool:
+        secure = self.has_management() and self.management_credentials().startswith("https:")
+        return secure or self.broker_address().tls
 
     def _secret(self, name: str) -> str:
         file: str | None = getattr(self, f"{name}_file")

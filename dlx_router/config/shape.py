@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from dlx_router.config.findings import BAD_VALUE, LATER, UNKNOWN_KEY, Report, nearest, shown
 from dlx_router.config.tree import Node, Pairs, Scalar, described
-from dlx_router.config.values import NOT_YET, Parser, Rejected, alternatives
+from dlx_router.config.values import NOT_YET, Parser, Rejected, alternatives, takes
 
 MAX_LISTED = 8
 
@@ -60,6 +60,7 @@ def rejected(error: Rejected, report: Report, where: str) -> None:
         report.error(problem.code, problem.line, f"{where}: {problem.message}")
 
 
+@takes({})
 def raw(node: Node) -> Node:
     """A parser that leaves the node for later."""
     return node

@@ -1,16 +1,37 @@
-"""Parsers: a node → one value, or Rejected. They compose, and none of them knows where in a policy it is used."""
+"""Parsers: a node → one value, or Rejected. They compose, and none of them knows where in a policy it is used.
+
+Each says in JSON Schema what it takes, for editors. A schema may take what the parser refuses, never the reverse.
+"""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from dlx_router.config.findings import BAD_VALUE, LATER, nearest, shown
 from dlx_router.config.tree import Items, Node, Pairs, Scalar, described
-from dlx_router.config.units import duration_ms
+from dlx_router.config.units import MAX_DURATION_MS, duration_ms
 
-Parser = Callable[[Node], Any]
+Schema = Mapping[str, Any]
 MAX_NAME_BYTES: Final = 255  # a short string of AMQP: names of exchanges and queues, routing keys
+_LAST: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    """Node → value, or Rejected."""
+
+    read: Callable[[Node], Any]
+    schema: Schema
+
+    def __call__(self, node: Node) -> Any:
+        """The value of the node."""
+        return self.read(node)
+
+
+def takes(schema: Schema) -> Callable[[Callable[[Node], Any]], Parser]:
+    """Make a function a parser that takes what the schema says."""
+    return lambda read: Parser(read, schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +64,7 @@ def unexpected(node: Node, wanted: str) -> Rejected:
 def text(*, empty: bool = False, max_bytes: int = MAX_NAME_BYTES) -> Parser:
     """Text of at most so many bytes. Numbers and booleans are refused, since `1.10` and `1.1` would be one name."""
 
+    @takes({"type": "string", "minLength": 0 if empty else 1, "maxLength": max_bytes})
     def parse(node: Node) -> str:
         if not isinstance(node, Scalar) or node.value is None:
             raise unexpected(node, "text")
@@ -57,6 +79,7 @@ def text(*, empty: bool = False, max_bytes: int = MAX_NAME_BYTES) -> Parser:
     return parse
 
 
+@takes({"type": "string", "minLength": 1, "maxLength": 128})
 def name(node: Node) -> str:
     """A word for people, logs and metrics: printable, at most 128 bytes."""
     written: str = text(max_bytes=128)(node)
@@ -65,6 +88,7 @@ def name(node: Node) -> str:
     return written
 
 
+@takes({"type": "boolean"})
 def boolean(node: Node) -> bool:
     """`true` or `false`, nothing else."""
     if isinstance(node, Scalar) and isinstance(node.value, bool):
@@ -75,7 +99,9 @@ def boolean(node: Node) -> bool:
 def integer(low: int, high: int, *, also: int | None = None, wanted: str = "") -> Parser:
     """A whole number in low..high, or `also`."""
     wanted = wanted or f"a whole number in {low}..{high}"
+    within = {"type": "integer", "minimum": low, "maximum": high}
 
+    @takes(within if also is None else {"anyOf": [within, {"const": also}]})
     def parse(node: Node) -> int:
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, bool) or not isinstance(value, int) or not (low <= value <= high or value == also):
@@ -85,6 +111,7 @@ def integer(low: int, high: int, *, also: int | None = None, wanted: str = "") -
     return parse
 
 
+@takes({"anyOf": [{"type": "integer", "minimum": 1, "maximum": _LAST}, {"const": -1}]})
 def attempts(node: Node) -> int:
     """Deliveries, the first included; −1 is without limit. Zero is refused, since Artemis takes it as infinite."""
     if isinstance(node, Scalar) and node.value == 0 and not isinstance(node.value, bool):
@@ -93,12 +120,13 @@ def attempts(node: Node) -> int:
             "0 is no number of deliveries (Artemis silently takes it as infinite); write -1 for no limit, "
             "or 1 for a single delivery without retries",
         )
-    return int(integer(1, 2**31 - 1, also=-1, wanted="a number of deliveries: 1 or more, or -1 for no limit")(node))
+    return int(integer(1, _LAST, also=-1, wanted="a number of deliveries: 1 or more, or -1 for no limit")(node))
 
 
 def number(low: float, high: float, wanted: str, *, above: bool = False) -> Parser:
     """A finite number in low..high; `above` excludes `low` itself."""
 
+    @takes({"type": "number", "exclusiveMinimum" if above else "minimum": low, "maximum": high})
     def parse(node: Node) -> float:
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -110,6 +138,14 @@ def number(low: float, high: float, wanted: str, *, above: bool = False) -> Pars
     return parse
 
 
+@takes(
+    {
+        "anyOf": [
+            {"type": "integer", "minimum": 0, "maximum": MAX_DURATION_MS},
+            {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{1,9})? ?(ms|s|m|h|d)$"},
+        ]
+    }
+)
 def duration(node: Node) -> int:
     """Milliseconds, from a whole number of them or text with a unit."""
     value = node.value if isinstance(node, Scalar) else None
@@ -121,15 +157,16 @@ def duration(node: Node) -> int:
         raise rejected(node, f"{described(node)} is no duration: {error}") from None
 
 
-def one_of(*choices: str, later: Sequence[str] = ()) -> Parser:
-    """One of a few words; `later` are words of the language that this version does not know how to obey."""
+def one_of(*choices: str, later: Sequence[str] = (), instead: str = "") -> Parser:
+    """One of a few words; `later` are words of the language that this version does not obey, `instead` the way out."""
 
+    @takes({"enum": [str(one) for one in choices]})
     def parse(node: Node) -> str:
         value = node.text if isinstance(node, Scalar) else None
         if value in choices:
             return str(value)
         if value in later:
-            raise Rejected(Problem(node.line, f'"{value}" {NOT_YET}; write {alternatives(choices)}', LATER))
+            raise Rejected(Problem(node.line, f'"{value}" {NOT_YET}; write {alternatives(choices)}{instead}', LATER))
         hint = nearest(value, choices) if value else ""
         raise rejected(node, f"expected {alternatives(choices)}, found {described(node)}{hint}")
 
@@ -148,6 +185,7 @@ def alternatives(choices: Iterable[str]) -> str:
 def list_of(item: Parser, wanted: str, *, max_items: int = 100) -> Parser:
     """A list, each item by the same parser; the problems of all items are told."""
 
+    @takes({"type": "array", "items": item.schema, "maxItems": max_items})
     def parse(node: Node) -> tuple[Any, ...]:
         if not isinstance(node, Items):
             raise unexpected(node, wanted)
@@ -161,6 +199,7 @@ def list_of(item: Parser, wanted: str, *, max_items: int = 100) -> Parser:
 def distinct(items: Parser) -> Parser:
     """A list none of whose items comes twice."""
 
+    @takes({**items.schema, "uniqueItems": True})
     def parse(node: Node) -> tuple[Any, ...]:
         values: tuple[Any, ...] = items(node)
         for at, value in enumerate(values):
@@ -171,6 +210,7 @@ def distinct(items: Parser) -> Parser:
     return parse
 
 
+@takes({"type": "object", "additionalProperties": {"type": "string", "maxLength": 4096}})
 def texts(node: Node) -> dict[str, str]:
     """A mapping of words to texts."""
     if not isinstance(node, Pairs):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from dlx_router.core.selection import Find, Index
 from dlx_router.core.template import Template
 
 
@@ -146,12 +147,35 @@ class Effective:
     discard: bool
 
 
+# Makes one search of many selectors (kind PATTERN): a queue's name → positions of those that fit.
+SearchAll = Callable[[Sequence[Selector]], Find]
+
+
+def _one_by_one(selectors: Sequence[Selector]) -> Find:
+    return lambda queue: (at for at, one in enumerate(selectors) if one.fits(queue))
+
+
 @dataclass(frozen=True, slots=True)
 class PolicySet:
     """All policies of a revision, in order of precedence after construction by `ordered`."""
 
     policies: tuple[Policy, ...]
     revision: str = "000000000000"
+    search_all: SearchAll = field(default=_one_by_one, compare=False, repr=False)
+    _index: Index = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        numbered: dict[SelectorKind, list[tuple[int, str]]] = {kind: [] for kind in SelectorKind}
+        for at, policy in enumerate(self.policies):
+            numbered[policy.selector.kind].append((at, policy.selector.text))
+        places = [at for at, _ in numbered[SelectorKind.PATTERN]]
+        search = self.search_all([self.policies[at].selector for at in places])
+        index = Index(
+            numbered[SelectorKind.QUEUE],
+            numbered[SelectorKind.MATCH],
+            lambda queue: (places[at] for at in search(queue)),
+        )
+        object.__setattr__(self, "_index", index)
 
     def resolve(self, *, vhost: str, queue: str, reason: str, own: bool = False) -> Effective | None:
         """The effective keys, or None where no policy selects the queue.
@@ -164,19 +188,22 @@ class PolicySet:
     def chain(self, *, vhost: str, queue: str, own: bool = False) -> tuple[Policy, ...]:
         """The policies that contribute, highest precedence first; `inherit: false` ends it."""
         out: list[Policy] = []
-        for policy in self.policies:
+        for at in self._index.fitting(queue):
+            policy = self.policies[at]
             if policy.vhost not in {None, vhost} or (own and policy.selector.kind is not SelectorKind.QUEUE):
                 continue
-            if policy.selector.fits(queue):
-                out.append(policy)
-                if not policy.inherit:
-                    break
+            out.append(policy)
+            if not policy.inherit:
+                break
         return tuple(out)
 
 
-def ordered(policies: Sequence[Policy], revision: str = "000000000000") -> PolicySet:
+def ordered(
+    policies: Sequence[Policy], revision: str = "000000000000", search_all: SearchAll = _one_by_one
+) -> PolicySet:
     """A PolicySet in order of precedence; the sort is stable, so the order of files decides ties."""
-    return PolicySet(tuple(sorted(policies, key=lambda policy: (-policy.priority, *policy.selector.rank))), revision)
+    chain = sorted(policies, key=lambda policy: (-policy.priority, *policy.selector.rank))
+    return PolicySet(tuple(chain), revision, search_all)
 
 
 def overlay_keys(reason: str) -> tuple[str, ...]:

@@ -1,15 +1,21 @@
 """Wiring, start, drain, stop. The only place that knows every class of the router."""
 
 import asyncio
+import contextlib
+import secrets
 import signal
+import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from dlx_router.broker.address import Host, Login, Tls
-from dlx_router.broker.management import Management
+from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.policies import LoadedPolicies
-from dlx_router.config.settings import Settings
+from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.names import Names
+from dlx_router.operate.journal.mode import Mode
+from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Rules
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyKeeper, from_file
@@ -18,8 +24,10 @@ from dlx_router.service.vhost import Addresses, Attendant
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
+from dlx_router.telemetry.survey import Survey
 
-INTERRUPTED = 130
+INTERRUPTED: Final = 130
+ASK_AGAIN_S: Final = 2.0
 
 
 class App:
@@ -31,11 +39,13 @@ class App:
         self._settings = settings
         self._loaded = loaded
         self._names = Names(settings.prefix)
-        self._management = Management(settings.management_credentials()) if settings.has_management() else None
+        self._management = management(settings)
+        self._survey = Survey(self.metrics)
         self._attendants: list[Attendant] = []
         self._signals = 0
         self._code = 0
         self._stop = asyncio.Event()
+        self._router_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
 
     async def run(self) -> int:
         """Attend until a signal; 0 after a drained SIGTERM, 130 after SIGINT, 1 where the deadline passed."""
@@ -58,6 +68,8 @@ class App:
         await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
         left = await self._drain(tasks)
         stop.cancel()
+        if self._management is not None:
+            await self._management.close()
         log.info("router.stopped", in_flight=left, fate="what was not settled is still in its queue")
         return self._code if not left or self._code else 1
 
@@ -65,12 +77,16 @@ class App:
         for one in self._attendants:
             self.readiness.set(f"link {one.vhost}", "draining")
         left = sum(await asyncio.gather(*(one.stop() for one in self._attendants)))
-        await asyncio.wait(tasks, timeout=5.0)
+        if tasks:
+            await asyncio.wait(tasks, timeout=5.0)
         for task in tasks:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise error
             task.cancel()
         return left
+
+    def _journal_lost(self, events: int) -> None:
+        self.metrics.journal_gaps += events
 
     def _signalled(self, number: int) -> None:
         self._signals += 1
@@ -82,12 +98,20 @@ class App:
         self._stop.set()
 
     async def _vhosts(self) -> Sequence[str]:
+        """The vhosts to serve; all of them are asked for until the management API answers, or a signal comes."""
         said = self._settings.vhost_list()
         if said != ["*"]:
             return said
-        if self._management is None:
-            raise SystemExit("DLX_ROUTER_VHOSTS=* needs DLX_ROUTER_MANAGEMENT_URL; name the vhosts or give the URL")
-        return await self._management.vhosts()
+        assert self._management is not None  # settings refuse * without it
+        while not self._stop.is_set():
+            try:
+                return await self._management.vhosts()
+            except ManagementError as error:
+                self.readiness.set("start", f"which vhosts there are is not known: {error}")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ASK_AGAIN_S):
+                    await self._stop.wait()
+        return []
 
     def _attendant(self, vhost: str) -> Attendant:
         settings = self._settings
@@ -100,7 +124,7 @@ class App:
             vhost=vhost,
             addresses=addresses(settings),
             names=self._names,
-            rules=Rules(self._loaded.policies, self._names, settings.unroutable_grace_ms),
+            rules=Rules(self._loaded.policies, self._names, settings.unroutable_grace_ms, self._router_id),
             limits=Limits(
                 prefetch=settings.prefetch,
                 in_flight_bytes=settings.in_flight_bytes,
@@ -111,10 +135,21 @@ class App:
             ),
             keys=KeyKeeper(path, self.readiness),
             guard=Guard(self._management, self._names, self.readiness),
+            management=self._management,
+            survey=self._survey,
             metrics=self.metrics,
             readiness=self.readiness,
             sources=tuple(one.queue for one in self._loaded.attachments if one.vhost in {None, vhost}),
             declare=settings.declare == "auto",
+            journal=Journal(
+                mode=Mode(settings.journal),
+                name=self._names.journal,
+                vhost=vhost,
+                router_id=self._router_id,
+                readiness=self.readiness,
+                on_lost=self._journal_lost,
+                confirm_timeout_s=settings.confirm_timeout_ms / 1000,
+            ),
         )
 
 
@@ -123,8 +158,24 @@ def addresses(settings: Settings) -> Addresses:
 
     def read(vhost: str) -> tuple[Sequence[Host], Login, Tls | None]:
         found = settings.broker_address()
-        tls = Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name) if found.tls else None
+        tls = _tls(settings) if found.tls else None
         hosts = [Host(name, port) for name, port in found.hosts]
         return hosts, Login(found.user, found.password.get_secret_value(), vhost), tls
 
     return read
+
+
+def management(settings: Settings) -> Management | None:
+    """The client of the management API, where there is one; it reads its URL anew at each request."""
+
+    def read() -> str:
+        try:
+            return settings.management_credentials()
+        except SettingsError as error:  # a file may be gone for a moment while a secret is renewed
+            raise ManagementError(str(error)) from None
+
+    return Management(read, _tls(settings)) if settings.has_management() else None
+
+
+def _tls(settings: Settings) -> Tls:
+    return Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)

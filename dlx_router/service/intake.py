@@ -202,6 +202,4 @@ def _identity(
 ) -> str:
     stale = DELIVERY_HEADERS & found.keys()
     headers = table.splice(props.headers, found, stale, b"") if stale else props.headers
-    return letter_id(
-        vhost, failed_queue, delivery.exchange, delivery.routing_key, props.bare(), headers, delivery.body
-    )
+    return letter_id(vhost, failed_queue, delivery.exchange, delivery.routing_key, props.bare(), headers, delivery.body)

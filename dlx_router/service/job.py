@@ -8,6 +8,7 @@ from dlx_router.core.letter import Letter
 from dlx_router.core.policy import Effective
 from dlx_router.core.publication import Publication
 from dlx_router.core.words import Action
+from dlx_router.operate.journal.batch import Batch
 from dlx_router.service.intake import Envelope
 from dlx_router.wire import frames
 
@@ -23,11 +24,13 @@ class Job:
     __slots__ = (
         "action",
         "added",
+        "batches",
         "cause",
         "consumer",
         "copy",
         "decision",
         "delivery",
+        "draw",
         "envelope",
         "key",
         "letter",
@@ -54,6 +57,8 @@ class Job:
         self.cause = ""
         self.raw = False
         self.nacks = 0
+        self.batches: tuple[Batch, ...] = ()  # of the journal: the source is settled once these are
+        self.draw: float | None = None  # where the decision looked at it
         self.order: Any = None
         self.added = b""  # by a standing order: the header table, but for the stamp
         self.key: tuple[Any, ...] | None = None

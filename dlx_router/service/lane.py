@@ -17,6 +17,7 @@ from dlx_router.broker.link import ChannelClosed, Link
 from dlx_router.broker.publisher import NACKED, RETURNED, Publisher
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action, Cause
+from dlx_router.operate.journal.batch import Batch
 from dlx_router.service import standing
 from dlx_router.service.desk import Desk
 from dlx_router.service.intake import Place
@@ -117,7 +118,7 @@ class Lane:
     def _submit(self, job: Job) -> None:
         """Towards the target: what it needs is there, or is seen to first."""
         if job.action is Action.DISCARD:
-            self._finish(job)
+            self._carried_out(job)
             return
         if job.order is not None:
             self._provide(job)
@@ -194,6 +195,7 @@ class Lane:
         """As it came and alone on its channel: what cannot be stamped must not be confused with a neighbour."""
         job.raw, job.action, job.cause = True, Action.QUARANTINE, cause
         job.copy = job.resource = job.order = None
+        self._owner.desk.quarantined(job, self._places[job.consumer])
         self._send(job)
 
     # -- answers ------------------------------------------------------------------------------------------------
@@ -203,17 +205,33 @@ class Lane:
         now = self._moved_s = time.monotonic()
         weight = 0
         runs: dict[tuple[float, str], int] = {}
+        if any(job.batches and not job.batches[-1].settled for job in jobs):
+            jobs = self._told(jobs)
         for job in jobs:
             delivery = job.delivery
             weight += len(delivery.body) + len(delivery.header)
             if job.consumer.settle(delivery.tag):
-                run = job.started_s, job.action._value_  # noqa: SLF001 - `value` is a property in Python, and slow
+                run = job.started_s, job.action._value_
                 runs[run] = runs.get(run, 0) + 1
                 if job.order is None:
                     self._owner.stationery.tell(job)
         self.jobs -= len(jobs)
         self._owner.weigh(-weight)
         self._count(runs, now)
+
+    def _told(self, jobs: list[Job]) -> list[Job]:
+        """Those of which the journal has everything; the others come back with the batch that they wait for."""
+        told: list[Job] = []
+        waiting: dict[Batch, list[Job]] = {}
+        for job in jobs:
+            open_ = next((batch for batch in job.batches if not batch.settled), None)
+            if open_ is None:
+                told.append(job)
+            else:
+                waiting.setdefault(open_, []).append(job)
+        for batch, some in waiting.items():
+            batch.wait(self._confirmed, some)
+        return told
 
     def _count(self, runs: dict[tuple[float, str], int], now: float) -> None:
         metrics, vhost = self._owner.metrics, self._owner.vhost
@@ -226,7 +244,7 @@ class Lane:
         self._moved_s = time.monotonic()
         if not why:
             self._owner.metrics.confirm_seconds.observe(self._moved_s - job.started_s)
-            self._finish(job)
+            self._carried_out(job)
             return
         self._owner.metrics.publish_refused[why] += 1
         if why == NACKED and job.nacks == 0 and not self._known_full(job):
@@ -265,6 +283,14 @@ class Lane:
             self._long_way(job)
         self._owner.desk.refused(job, cause)
         self._submit(job)
+
+    def _carried_out(self, job: Job) -> None:
+        """The copy is where it should be: settled as soon as the journal lets go of all that was told of it."""
+        for batch in job.batches:
+            if not batch.settled:
+                batch.wait(self._carried_out, job)
+                return
+        self._finish(job)
 
     def _finish(self, job: Job) -> None:
         owner = self._owner
@@ -320,7 +346,7 @@ class Lane:
             self._move_natively(job, str(error))
             return
         if answer == "":
-            self._finish(job)
+            self._carried_out(job)
         elif isinstance(answer, ChannelClosed):
             self._culprit(job, answer)
         else:
@@ -332,8 +358,16 @@ class Lane:
         if not place.names.is_own(place.source):  # a foreign queue may have no DLX: rejecting would drop the letter
             self._owner.trouble(f"a letter of queue {place.source!r} can neither be kept nor published: {why}")
             return
+        job.action, job.cause = Action.QUARANTINE, Cause.TOO_LARGE
+        self._owner.desk.quarantined(job, place)
+        self._reject(job)
+
+    def _reject(self, job: Job) -> None:
+        for batch in job.batches:
+            if not batch.settled:
+                batch.wait(self._reject, job)
+                return
         if job.consumer.reject(job.delivery.tag, requeue=False):
-            job.action, job.cause = Action.QUARANTINE, Cause.TOO_LARGE
             self._owner.metrics.settled[self._owner.vhost, job.action.value] += 1
             self._owner.stationery.tell(job)
         self._gone(job)

@@ -29,7 +29,7 @@ class Probe:
             answer: asyncio.Future[str | ChannelClosed] = asyncio.get_running_loop().create_future()
             self._answer = answer
             exchange, key, section = self._stationery.write(job, publisher.stamp())
-            publisher.publish(job, exchange=exchange, routing_key=key, section=section, body=job.delivery.body)
+            publisher.publish(job, exchange, key, section, job.delivery.body)
             try:
                 async with asyncio.timeout(self._timeout_s):
                     return await answer

@@ -6,7 +6,7 @@ still has every letter that was not acked; nothing of it is kept here.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from dlx_router.broker.link import Link, LinkError, open_link
 from dlx_router.broker.topology import Topology
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
+from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Desk
 from dlx_router.service.intake import Place
 from dlx_router.service.lane import Lane
@@ -64,8 +65,11 @@ class Session:
         metrics: Metrics,
         readiness: Readiness,
         sources: tuple[str, ...],
+        journal: Journal,
+        ensure_journal: Callable[[], Awaitable[None]],
     ) -> None:
         self.vhost = login.vhost
+        self._journal, self._ensure_journal = journal, ensure_journal
         self.metrics = metrics
         self.desk = desk
         self._host, self._login, self._tls = host, login, tls
@@ -133,6 +137,7 @@ class Session:
         await inbox.open()
         await release.open()
         self.spawn(self._watch())
+        self.spawn(self._journal.attend(self.publish_link, self._ensure_journal, self._published))
         await self._consume(release, self._names.release, Arrival.RELEASE, RELEASE_PREFETCH)
         await self._consume(inbox, self._names.inbox, Arrival.INBOX, self._limits.prefetch)
         for source in self._sources:
@@ -194,6 +199,7 @@ class Session:
         while self.in_flight and asyncio.get_running_loop().time() < deadline and not self._ended.done():  # noqa: ASYNC110 - what settles is the hot path, and has no time for events
             await asyncio.sleep(0.02)
         left = self.in_flight
+        await self._journal.drain(max(1.0, deadline - asyncio.get_running_loop().time()))
         self._end(None)
         return left
 
@@ -208,6 +214,10 @@ class Session:
                 await link.close()
 
     # -- what lanes ask -----------------------------------------------------------------------------------------
+
+    def read_s(self) -> float:
+        """When the bytes that are being worked on were read, on the monotonic clock."""
+        return self._consume_link.heard_s
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run in the background; an error ends the session, because a letter may depend on it."""
@@ -240,9 +250,11 @@ class Session:
     # -- events of the links ------------------------------------------------------------------------------------
 
     def _consumed(self) -> None:
+        self._journal.flush()
         self.publish_link.flush()
 
     def _published(self) -> None:
+        self._journal.flush()
         for consumer in self._consumers.values():
             consumer.flush()
         self._consume_link.flush()

@@ -16,6 +16,10 @@ from dlx_router.core.decision import DeadLetter, Retry
 from dlx_router.core.letter import Arrival, letter_id_of
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action
+from dlx_router.operate.journal import privacy
+from dlx_router.operate.journal.events import KIND_OF, NO_BODY, Fragments
+from dlx_router.operate.journal.privacy import Rule
+from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import intake
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job, Resource
@@ -50,6 +54,8 @@ class Order(NamedTuple):
     wait_ms: int | None
     keeps_priority: bool
     longest: int
+    told: Fragments | None
+    rule: Rule
 
 
 class Shape(NamedTuple):
@@ -109,9 +115,9 @@ class StandingOrders:
         shapes.insert(0, shape)
         del shapes[_SHAPES:]
 
-    def learn(self, job: Job) -> None:
+    def learn(self, job: Job, told: Fragments | None, rule: Rule) -> None:
         """Keep an order for the like of this job, where there can be one."""
-        if job.key is None or (order := _compiled(job)) is None:
+        if job.key is None or (order := _compiled(job, told, rule)) is None:
             return
         if len(self._orders) >= MAX_ORDERS:
             self._orders.clear()
@@ -123,9 +129,8 @@ def _fixed(headers: bytes, found: dict[bytes, table.Span]) -> tuple[tuple[int, i
     spans: list[tuple[int, int]] = []
     for name, (start, value, stop) in found.items():
         end = stop if name in _OWNED else value + 5 if headers[value] in b"SAFx" else value + 1
-        if spans and spans[-1][1] == start:
-            start = spans.pop()[0]
-        spans.append((start, end))
+        begin = spans.pop()[0] if spans and spans[-1][1] == start else start
+        spans.append((begin, end))
     return tuple((start, end, headers[start:end]) for start, end in spans)
 
 
@@ -147,7 +152,7 @@ def _key(delivery: frames.Delivery, headers: bytes, found: dict[bytes, table.Spa
     )
 
 
-def _compiled(job: Job) -> Order | None:
+def _compiled(job: Job, told: Fragments | None, rule: Rule) -> Order | None:
     letter, envelope, copy, policy, decision = job.letter, job.envelope, job.copy, job.policy, job.decision
     if letter is None or envelope is None or copy is None or policy is None or letter.parent is not None:
         return None
@@ -182,10 +187,12 @@ def _compiled(job: Job) -> Order | None:
         wait,
         copy.way is Way.TARGET,
         copy.record_bytes - _EDGE,
+        told,
+        rule,
     )
 
 
-def write(job: Job, order: Order, key: bytes) -> bool:
+def write(job: Job, order: Order, key: bytes, journal: Journal) -> bool:
     """Write the letter's own entries, as the long way would, into `job.added`.
 
     False, and nothing written, where the record might not fit its limit.
@@ -195,21 +202,40 @@ def write(job: Job, order: Order, key: bytes) -> bool:
     vhost, failed_queue = order.where
     letter_id = letter_id_of(vhost, failed_queue, delivery.exchange, delivery.routing_key, props.bare(), headers, body)
     now = int(time.time() * 1000)
+    due_ms = None if order.wait_ms is None else now + order.wait_ms
+    checksum, size = crc32(body), len(body)
     text = records.assembled(
         letter_id,
         order.standing,
         order.deaths,
-        due_ms=None if order.wait_ms is None else now + order.wait_ms,
+        due_ms=due_ms,
         first_ms=order.first_ms,
         last_ms=now,
         props=_props_of(props),
-        crc32=crc32(body),
-        size=len(body),
+        crc32=checksum,
+        size=size,
     )
     if len(text) > order.longest:
         return False
     said = records.sign(text.encode(), key)
     job.added = b"".join((headers, _ID, letter_id.encode(), _RECORD, _pack_long(len(said)), said))
+    told = order.told
+    if told is not None:
+        extra = NO_BODY
+        if not order.rule.is_plain:
+            extra = privacy.disclosed(order.rule, KIND_OF[order.action], headers=headers, body=body)
+        line = told.line(
+            letter_id,
+            now,
+            first_ms=order.first_ms,
+            last_ms=now,
+            crc32=checksum,
+            size=size,
+            props=props,
+            due_ms=due_ms,
+            extra=extra,
+        )
+        job.batches = (journal.record(line),)
     return True
 
 

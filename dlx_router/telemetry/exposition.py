@@ -45,9 +45,10 @@ class Exposition(Collector):
         yield _counter("given_back", "Deliveries that went back unsettled.", ("vhost", "cause"), of.given_back)
         yield _gauge("in_flight", "Deliveries here and not settled.", ("vhost",), _single(of.in_flight()))
         yield _counter("decisions", "Decisions.", ("policy", "action", "reason"), _folded(of.decisions))
-        yield _gauge("waiting", "Letters in a rung.", ("rung",), _single(of.waiting()))
+        yield _gauge("waiting", "Letters in a rung, looked at every 10 s.", ("rung",), _single(of.waiting()))
         oldest = _oldest(of.oldest_letter_timestamp_seconds())
-        yield _gauge("oldest_letter_timestamp_seconds", "When the oldest letter came.", ("queue",), oldest)
+        told = "Timestamp of a queue's first letter, where the broker tells it."
+        yield _gauge("oldest_letter_timestamp_seconds", told, ("queue",), oldest)
         yield _histogram("route_seconds", "From delivery to ack.", of.route_seconds)
         yield _histogram("release_lateness_seconds", "How late a wait ended.", of.release_lateness)
 
@@ -57,6 +58,8 @@ class Exposition(Collector):
         yield _histogram("confirm_seconds", "From delivery to confirm.", of.confirm_seconds)
         missing: Values = {(): of.missing_headers}
         yield _counter("template_missing_headers", "Headers that a routing key asked for in vain.", (), missing)
+        gaps: Values = {(): of.journal_gaps}
+        yield _counter("journal_gaps", "Events that the journal lost.", (), gaps)
         shadowed: Values = {(): of.shadowed_headers}
         yield _counter("aliases_shadowed", "Producers' headers replaced by aliases.", (), shadowed)
 

@@ -36,6 +36,7 @@ class Metrics:
         self.reloads: defaultdict[str, int] = defaultdict(int, dict.fromkeys(RELOADS, 0))  # result
         self.missing_headers = 0
         self.shadowed_headers = 0
+        self.journal_gaps = 0
         # gauges
         self.broker_connected: dict[str, int] = {}  # vhost
         self.revision = ""

@@ -128,6 +128,19 @@ async def test_a_name_that_amqp_cannot_carry_is_an_error_of_ours(here: Topology)
             await here.queue_exists(name)
 
 
+async def test_depths_are_told_of_queues_that_can_be_looked_at(here: Topology, amqp: Client, vhost: Vhost) -> None:
+    amqp.queue("full", "quorum")
+    amqp.queue("empty")
+    for _ in range(3):
+        amqp.publish("x", key="full")
+    assert await here.depths(["full", "empty"]) == {"full": 3, "empty": 0}
+    amqp.channel.queue_declare("private", exclusive=True)
+    before = vhost.queues()
+    assert await here.depths(["missing", "full", "private", "empty", "gone"]) == {"full": 3, "empty": 0}
+    assert await here.depths([]) == {}
+    assert vhost.queues() == before
+
+
 async def test_exchanges_are_looked_at_without_a_trace(here: Topology, amqp: Client) -> None:
     amqp.exchange("some exchange", "headers")
     assert await here.exchange_exists("some exchange")

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -97,6 +99,51 @@ async def test_a_policy_for_other_queues_is_none_of_our_business(
     amqp.queue("dlx-routers-own-copy")
     vhost.policy("others", "^dlx-routers", {"max-length": 5})
     assert await management.check_own_queues(vhost.name, NAMES) == []
+
+
+async def test_the_timestamp_of_the_first_message_is_told_where_the_broker_has_it(
+    management: Management, vhost: Vhost, amqp: Client
+) -> None:
+    amqp.queue("DLQ.classic")
+    amqp.queue("DLQ.quorum", "quorum")
+    amqp.queue("DLQ.plain")
+    amqp.queue("other")
+    for stamp in (1_700_000_000, 1_700_000_060):
+        amqp.publish("x", key="DLQ.classic", timestamp=stamp)
+        amqp.publish("x", key="DLQ.quorum", timestamp=stamp)
+    amqp.publish("x", key="DLQ.plain")
+    expected = {"DLQ.classic": 1_700_000_000.0, "DLQ.quorum": None, "DLQ.plain": None}
+
+    async def told() -> bool:
+        return await management.head_timestamps(vhost.name, r"^DLQ\.") == expected
+
+    async with asyncio.timeout(20):
+        while not await told():  # noqa: ASYNC110 - the broker counts when it likes
+            await asyncio.sleep(0.2)
+
+
+class _Elsewhere(BaseHTTPRequestHandler):
+    """Answers with something else, as a proxy's page might."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"[]")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+async def test_an_answer_that_is_no_list_of_queues_is_an_error() -> None:
+    with HTTPServer(("127.0.0.1", 0), _Elsewhere) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        one = Management(f"http://u:hunter2@127.0.0.1:{server.server_port}")
+        with pytest.raises(ManagementError, match="no list of queues"):
+            await one.head_timestamps("/", ".")
+        await one.close()
+        server.shutdown()
+        thread.join()
 
 
 @pytest.mark.usefixtures("core")

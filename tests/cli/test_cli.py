@@ -90,6 +90,48 @@ def test_lint_prints_findings_and_ends_with_one_if_there_are_some(
     assert err in done.stderr
 
 
+@pytest.mark.parametrize("form", ["json", "sarif", "github", "text"])
+@pytest.mark.parametrize(("text", "code"), [(GOOD, 0), (BAD, 1), (TIED, 1)])
+def test_lint_ends_alike_in_every_format(
+    form: str, text: str, code: int, tmp_path: Path, dlx_router: Callable[..., Done]
+) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+    done = dlx_router("policy", "lint", str(tmp_path), "--format", form)
+    assert done.returncode == code
+    assert ("DLX" in done.stdout) == (code == 1 or form == "sarif")
+
+
+TEST = "version: 1\ntests: [{name: one, letter: {queue: q}, expect: {decision: %s}}]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "out", "err"),
+    [
+        (TEST % "retry", 0, "", "1 passed, 0 failed"),
+        (TEST % "park", 1, "FAILED: one", "0 passed, 1 failed"),
+        (TEST % "rerty", 1, "", "DLX007"),
+        (None, 2, "", "no tests"),
+    ],
+)
+def test_policy_test_shows_what_is_not_as_expected(
+    text: str | None, code: int, out: str, err: str, tmp_path: Path, dlx_router: Callable[..., Done]
+) -> None:
+    (tmp_path / "p.yaml").write_text(GOOD)
+    if text is not None:
+        (tmp_path / "p.test.yaml").write_text(text)
+    done = dlx_router("policy", "test", str(tmp_path))
+    assert done.returncode == code
+    assert out in done.stdout
+    assert bool(out) == bool(done.stdout)
+    assert err in done.stderr
+
+
+def test_policy_schema_prints_the_schema_that_is_shipped(dlx_router: Callable[..., Done]) -> None:
+    done = dlx_router("policy", "schema")
+    assert done.returncode == 0
+    assert done.stdout == (ROOT / "docs" / "policies.schema.json").read_text(encoding="utf-8")
+
+
 def test_lint_prints_json_for_programs(tmp_path: Path, dlx_router: Callable[..., Done]) -> None:
     (tmp_path / "p.yaml").write_text(BAD)
     done = dlx_router("policy", "lint", str(tmp_path), "--format", "json")

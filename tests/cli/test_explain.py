@@ -25,7 +25,7 @@ def test_explain_shows_keys_sources_waits_and_targets(capsys: pytest.CaptureFixt
     assert explain.run("orders.new", POLICIES, "/", None) == 0
     out = capsys.readouterr().out
     lines = {tuple(line.split()) for line in out.splitlines()}
-    assert ("max-delivery-attempts", "5", f"{POLICIES}/orders.yaml:12", "(orders)") in lines
+    assert ("max-delivery-attempts", "5", f"{POLICIES}/orders.yaml:13", "(orders)") in lines
     assert ("max-redrives", "3", "default") in lines
     assert ("4", "40s", "34s", "…", "46s") in lines
     assert ("rejected", "4", "times", "default", "exchange,", "key", "orders.failed") in lines
@@ -37,7 +37,7 @@ def test_explain_of_one_reason_shows_what_holds_for_it(capsys: pytest.CaptureFix
     assert explain.run("orders.new", POLICIES, "/", "application:invalid") == 0
     out = capsys.readouterr().out
     lines = {tuple(line.split()) for line in out.splitlines()}
-    assert ("retry-on", "[]", f"{POLICIES}/orders.yaml:22", "(orders)") in lines
+    assert ("retry-on", "[]", f"{POLICIES}/orders.yaml:23", "(orders)") in lines
     assert "Waits" not in out
 
 

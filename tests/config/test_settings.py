@@ -138,7 +138,6 @@ PROBLEMS = [
     ({"PREFIX": "amq.x"}, "not a prefix"),
     ({"LOG_FORMAT": "xml"}, "DLX_ROUTER_LOG_FORMAT"),
     ({"MANAGEMENT_URL": "ftp://u:hush@h"}, "DLX_ROUTER_MANAGEMENT_URL: not the URL of a management API"),
-    ({"JOURNAL": "required"}, "keeps no journal"),
     ({"VHOSTS": "a,*"}, "needs DLX_ROUTER_MANAGEMENT_URL"),
     ({"TLS_KEY": "k"}, "DLX_ROUTER_TLS_CERT"),
     ({"AMQP_URL_FILE": "/nowhere"}, "DLX_ROUTER_AMQP_URL_FILE: /nowhere cannot be read"),
@@ -190,7 +189,7 @@ def test_a_secret_file_is_read_anew_at_each_call(monkeypatch: pytest.MonkeyPatch
 WARNINGS = [
     ({"PREFECH": "1"}, "DLX_ROUTER_PREFECH is no setting; did you mean DLX_ROUTER_PREFETCH?"),
     ({"XYZZY": "1"}, "DLX_ROUTER_XYZZY is no setting; see dlx-router run --help"),
-    ({"JOURNAL": "off"}, "DLX_ROUTER_JOURNAL is set, but reserved: not in this version."),
+    ({"INDEX_PATH": "x"}, "DLX_ROUTER_INDEX_PATH is set, but reserved: not in this version."),
     ({"TLS_CA": "ca.pem"}, "amqps://"),
 ]
 

@@ -1,15 +1,24 @@
 """What operators do to a router and its broker: start, stop, restart, alarms, wrong settings, replicas, TLS."""
 
+import asyncio
+import re
+import ssl
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
 from signal import SIGINT, SIGTERM
+from threading import Thread
 from typing import Final
+from urllib.parse import urlsplit
 
 import pytest
 
 import brokers
+from dlx_router.config.policies import load_policies
+from dlx_router.core.names import Names
+from dlx_router.service.vhost import resting_places
 from tests.conftest import ROUTERS
 from tests.support.bulk import INBOX, PARKING, bodies, dying_queue, every_body, frozen, law_holds, pour, take_many
 from tests.support.certificates import Authority, Pair
@@ -275,6 +284,92 @@ def test_without_the_management_api_readiness_says_that_policies_are_not_verifie
     assert "not verified" in router.ask("/readyz")[1]
 
 
+def test_all_vhosts_are_waited_for_until_the_management_api_tells_them(start_router: Start) -> None:
+    port = brokers.free_port()
+    router = start_router(POLICY, wait=False, VHOSTS="*", MANAGEMENT_URL=f"http://u:Pr1vate@127.0.0.1:{port}")
+    eventually(lambda: f"127.0.0.1:{port}" in router.ask("/readyz")[1])
+    assert consistently(lambda: router.ask("/readyz")[0] == 503)
+    assert "Pr1vate" not in router.output + router.ask("/readyz")[1]
+    assert router.stop(within=5) == 0
+
+
+# -- what waits --------------------------------------------------------------------------------------------------------
+
+
+SLOW: Final = """
+version: 1
+policies:
+  - name: slow
+    match: "work.#"
+    definition: {redelivery-delay: 1m, dead-letter-queue-type: classic, on: {expired: {retry-on: []}}}
+"""
+
+
+def _told(router: Router, name: str, **labels: str) -> float | None:
+    """The sample of exactly these labels, or None where there is none."""
+    return router.metrics().get((f"dlx_router_{name}", frozenset(labels.items())))
+
+
+@pytest.mark.parametrize("management", [True, False], ids=["management", "amqp"])
+def test_letters_in_a_rung_are_counted_after_a_restart_too_and_not_once_the_vhost_is_left(
+    vhost: Vhost, start_router: Start, *, management: bool
+) -> None:
+    router = start_router(SLOW, **({} if management else {"MANAGEMENT_URL": ""}))
+    with Client(vhost.amqp_url) as amqp:
+        amqp.queue("work.b", dead_letter_exchange=INBOX)
+        for number in range(3):
+            amqp.publish(str(number), key="work.b")
+            amqp.fail("work.b")
+    eventually(lambda: _told(router, "waiting", rung="60000") == 3, within=25, every=0.2)
+    assert router.stop() == 0
+    router.start()
+    eventually(lambda: _told(router, "waiting", rung="60000") == 3, within=25, every=0.2)
+    assert _told(router, "waiting", rung="5000") is None, "what does not exist is absent, not zero"
+    vhost.api.delete(f"vhosts/{vhost.quoted}").raise_for_status()
+    eventually(lambda: _told(router, "waiting", rung="60000") is None)
+
+
+def test_the_oldest_letter_of_a_dead_letter_queue_is_told_where_the_broker_tells_it(
+    amqp: Client, start_router: Start
+) -> None:
+    router = start_router(SLOW)
+    dying_queue(amqp, "work.a")
+    for stamp in (1_700_000_000, 1_700_000_060):
+        amqp.publish("old", key="work.a", timestamp=stamp)
+    eventually(lambda: router.metric("settled_total", action="dead_letter") == 2)
+    within = 40  # the broker counts every 5 s, and we look every 10 s
+    oldest = partial(_told, router, "oldest_letter_timestamp_seconds", queue="DLQ.work.a")
+    eventually(lambda: oldest() == 1_700_000_000, within, every=0.2)
+    assert _told(router, "oldest_letter_timestamp_seconds", queue=PARKING) is None
+
+
+def test_only_own_and_dead_letter_queues_are_asked_for(tmp_path: Path) -> None:
+    suffix = "on: {expired: {dead-letter-queue-suffix: .dead+}}"
+    definition = f"{{dead-letter-exchange: x, dead-letter-queue-prefix: '', {suffix}}}"
+    text = f"version: 1\npolicies: [{{name: a, match: '#', definition: {definition}}}]"
+    (tmp_path / "p.yaml").write_text(text, encoding="utf-8")
+    pattern = resting_places(Names("my.router"), load_policies(tmp_path).policies)
+    for name in ("my.router.delay.1000", "DLQ.orders", "orders.dead+", "DLQ.orders.dead+"):
+        assert re.search(pattern, name)
+    for name in ("orders", "my-router.x", "orders.DLQ.", "orders.deadd", "orders.dead+.x"):
+        assert not re.search(pattern, name)
+
+
+def test_a_management_password_that_is_renewed_in_its_file_is_used(
+    amqp: Client, vhost: Vhost, start_router: Start, tmp_path: Path
+) -> None:
+    secret = tmp_path / "management-url"
+    secret.write_text(vhost.management_url.replace("guest:guest", "guest:0utdated"), encoding="utf-8")
+    router = start_router(SLOW, MANAGEMENT_URL="", MANAGEMENT_URL_FILE=str(secret))
+    assert "401" in router.ask("/readyz")[1]
+    dying_queue(amqp, "work.a")
+    amqp.publish("old", key="work.a", timestamp=1_700_000_000)
+    secret.write_text(vhost.management_url, encoding="utf-8")
+    told = partial(_told, router, "oldest_letter_timestamp_seconds", queue="DLQ.work.a")
+    eventually(lambda: told() == 1_700_000_000, within=40, every=0.2)
+    assert "0utdated" not in router.output
+
+
 # -- replicas ---------------------------------------------------------------------------------------------------------
 
 
@@ -394,6 +489,57 @@ def test_tls_with_a_wrong_host_name_is_refused_unless_it_is_named(
     by_number = _by_tls(tls_node, authority) | {"AMQP_URL": tls_node.amqps_url.replace("localhost", "127.0.0.1")}
     _refused(start_router(POLICY, wait=False, **by_number), "mismatch", "not valid for")
     start_router(POLICY, **by_number, TLS_SERVER_NAME="localhost")
+
+
+def test_the_management_api_by_tls_is_verified_by_the_same_authority(
+    vhost: Vhost, authority: Authority, stranger: Authority, start_router: Start
+) -> None:
+    with _behind_tls(authority.issue("localhost"), urlsplit(vhost.management_url).port or 0) as port:
+        api = f"https://guest:guest@localhost:{port}"
+        known = start_router(POLICY, MANAGEMENT_URL=api, TLS_CA=str(authority.certificate))
+        assert "not verified" not in known.ask("/readyz")[1]
+        assert known.stop() == 0
+        unknown = start_router(POLICY, MANAGEMENT_URL=api, TLS_CA=str(stranger.certificate))
+        assert "certificate verify failed" in unknown.ask("/readyz")[1].lower()
+        assert unknown.stop() == 0
+        by_number = api.replace("localhost:", "127.0.0.1:")
+        named = {"MANAGEMENT_URL": by_number, "TLS_SERVER_NAME": "localhost", "TLS_CA": str(authority.certificate)}
+        assert "not verified" not in start_router(POLICY, **named).ask("/readyz")[1]
+
+
+@contextmanager
+def _behind_tls(pair: Pair, port: int) -> Iterator[int]:
+    """The port of a TLS front of that plain port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate, pair.key)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            await asyncio.gather(_pipe(reader, inner_writer), _pipe(inner_reader, writer))
+        finally:
+            writer.transport.abort()
+            inner_writer.transport.abort()
+
+    with asyncio.Runner() as runner:
+        server = runner.run(asyncio.start_server(serve, "127.0.0.1", 0, ssl=context))
+        end = asyncio.Event()
+        thread = Thread(target=runner.run, args=(end.wait(),))
+        thread.start()
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            runner.get_loop().call_soon_threadsafe(end.set)
+            thread.join()
+            server.close()
+
+
+async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
 
 
 def test_mutual_tls_lets_in_who_shows_the_right_certificate(

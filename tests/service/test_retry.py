@@ -136,7 +136,7 @@ def test_only_reasons_in_retry_on_are_tried_again(scene: Scene) -> None:
 
 def test_a_reason_is_made_retryable_by_its_overlay(scene: Scene) -> None:
     queue = scene.work("overlaid.expires")
-    scene.amqp.publish("hello", key=queue, expiration="1")
+    _expire(scene.amqp, queue)
     assert deaths(scene.amqp.take(queue)) == [(queue, "expired", 1)]
 
 
@@ -185,6 +185,7 @@ def test_a_letter_in_a_dead_letter_queue_may_be_put_back_as_often_as_one_likes(s
 
 def _expire(client: Client, queue: str) -> None:
     client.publish("hello", key=queue, expiration="1")
+    eventually(lambda: client.depth(queue) == 0)  # else it might be taken alive
 
 
 def _overflow(client: Client, queue: str) -> None:

@@ -12,18 +12,22 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Source, ordered
+from dlx_router.operate.journal.mode import Mode
+from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import standing
 from dlx_router.service.desk import Desk, Rules
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.render import Stationery
 from dlx_router.telemetry.metrics import Metrics
+from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames, properties, table
 
 KEY: Final = b"k" * 32
 SOURCE: Final = Source("orders", "orders.yaml", 1)
 NAMES: Final = Names("dlx-router")
 PLACE: Final = Place("/", NAMES.inbox, Arrival.INBOX, NAMES, KEY)
+JOURNAL: Final = Journal(mode=Mode.OFF, name="j", vhost="/", router_id="r", readiness=Readiness())
 NOBODY: Final = cast("Consumer", None)
 STAMP: Final = table.PUB_PREFIX + struct.pack(">q", 7)
 DEFINITIONS: Final[tuple[dict[str, Any], ...]] = (
@@ -43,7 +47,7 @@ def _a_clock_that_stands(monkeypatch: pytest.MonkeyPatch) -> None:
 def _desk(definition: dict[str, Any]) -> Desk:
     settings_ = {key: Setting(value, SOURCE) for key, value in definition.items()}
     policy = Policy("orders", Selector(SelectorKind.MATCH, "#"), SOURCE, definition=settings_)
-    return Desk(Rules(ordered([policy], "abcdef012345"), NAMES, 30_000), "/", Metrics())
+    return Desk(Rules(ordered([policy], "abcdef012345"), NAMES, 30_000), "/", Metrics(), JOURNAL)
 
 
 class _LongWay:

@@ -1,0 +1,145 @@
+"""`dlx-router permissions`: the least rights of the router's user, ready to paste, and who else has such rights.
+
+Nothing is changed. No running router is needed, and no broker: only who else has rights is asked of the management
+API, where there is one.
+"""
+
+import asyncio
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from dlx_router.broker.address import Tls
+from dlx_router.broker.management import ManagementError
+from dlx_router.broker.rights import Rights
+from dlx_router.cli import output
+from dlx_router.config.permissions import DEFAULT_EXCHANGE, Grant, Right, Setup, needed
+from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
+from dlx_router.config.settings import Settings, SettingsError
+from dlx_router.core.names import Names
+from dlx_router.core.policy import SelectorKind
+
+MONITORING: Final = "monitoring"
+EVERY_QUEUE: Final = frozenset({"#", ".*", ""})
+
+
+def run(given: Mapping[str, str], user: str | None, *, as_json: bool) -> int:
+    """Print the recipe; 1 where the policies have errors, 2 where settings, files or a broker cannot be used."""
+    try:
+        settings = Settings.load(given)
+        loaded = load_policies(settings.policies)
+        vhosts = asyncio.run(_vhosts(settings))
+        loaded.require_served(vhosts)
+    except PolicyErrors as error:
+        return output.refuse(error)
+    except (SettingsError, ManagementError) as error:
+        print(error, file=sys.stderr)
+        return output.WRONG_USE
+    name = user or settings.broker_address().user
+    grants = grants_of(settings, loaded, vhosts)
+    if as_json:
+        print(json.dumps(definitions(grants, name), indent=2, ensure_ascii=False))
+        return output.OK
+    _print(grants, name, settings)
+    _wide(loaded)
+    asyncio.run(_strangers(settings, vhosts, name))
+    return output.OK
+
+
+def grants_of(settings: Settings, loaded: LoadedPolicies, vhosts: Sequence[str]) -> list[Grant]:
+    """What the router's user needs in each vhost."""
+    setup = Setup(
+        Names(settings.prefix),
+        declare=settings.declare == "auto",
+        key_file=settings.provenance_key_file is not None,
+        journal=settings.journal in {"best-effort", "required"},
+    )
+    sources = {vhost: [one.queue for one in loaded.attachments if one.vhost in {None, vhost}] for vhost in vhosts}
+    return [needed(loaded.policies, sources[vhost], setup, vhost) for vhost in vhosts]
+
+
+def definitions(grants: Sequence[Grant], user: str) -> dict[str, list[dict[str, str]]]:
+    """A definitions file; `rabbitmqctl import_definitions` reads it. The user has to be there."""
+    rights = (Right.CONFIGURE, Right.WRITE, Right.READ)
+    return {
+        "permissions": [
+            {"user": user, "vhost": grant.vhost, **{right.value: grant.regex(right) for right in rights}}
+            for grant in grants
+        ]
+    }
+
+
+def command(grant: Grant, user: str) -> str:
+    """The line for a shell."""
+    expressions = (grant.regex(right) for right in (Right.CONFIGURE, Right.WRITE, Right.READ))
+    return shlex.join(["rabbitmqctl", "set_permissions", "--vhost", grant.vhost, user, *expressions])
+
+
+def _print(grants: Sequence[Grant], user: str, settings: Settings) -> None:
+    print(f"# {shlex.join(['rabbitmqctl', 'add_user', user])}  # where the user is new; asks for the password")
+    for grant in grants:
+        print(command(grant, user))
+    if settings.has_management():
+        _management_user(grants, user, unquote(urlsplit(settings.management_credentials()).username or "guest"))
+    order = [*Right]
+    for grant in grants:
+        print(f"\nWhat for, in vhost {grant.vhost}:")
+        needs = sorted(grant.needs, key=lambda need: order.index(need.right))
+        output.table(("right", "names", "why"), [(need.right.value, need.names, need.why) for need in needs])
+    print(f"\n{DEFAULT_EXCHANGE} is the default exchange: by it a user reaches every queue of the vhost.")
+
+
+def _management_user(grants: Sequence[Grant], user: str, management: str) -> None:
+    """Only reads, so it may be another user, without any right on messages."""
+    print(shlex.join(["rabbitmqctl", "set_user_tags", management, MONITORING]))
+    for grant in grants if management != user else ():
+        nothing = ["^$"] * 3
+        print(shlex.join(["rabbitmqctl", "set_permissions", "--vhost", grant.vhost, management, *nothing]))
+
+
+def _wide(loaded: LoadedPolicies) -> None:
+    """Who selects every queue has the router bind every queue."""
+    for one in loaded.policies.policies:
+        if one.selector.kind is not SelectorKind.QUEUE and one.selector.text in EVERY_QUEUE:
+            print(
+                f"policy {one.name} ({one.source}) selects every queue, so the router needs write on every queue; "
+                "select fewer to grant less",
+                file=sys.stderr,
+            )
+
+
+async def _vhosts(settings: Settings) -> list[str]:
+    said = settings.vhost_list()
+    if said != ["*"]:
+        return said
+    rights = _rights(settings)
+    try:
+        return await rights.vhosts()
+    finally:
+        await rights.close()
+
+
+async def _strangers(settings: Settings, vhosts: Sequence[str], user: str) -> None:
+    """Say who else has rights that only the router needs. Others can read this, so it is no finding."""
+    if not settings.has_management():
+        print("Who else has such rights is not known: no MANAGEMENT_URL.", file=sys.stderr)
+        return
+    rights = _rights(settings)
+    try:
+        found = [one for vhost in vhosts for one in await rights.strangers(vhost, Names(settings.prefix), user)]
+    except ManagementError as error:
+        print(f"Who else has such rights is not known (it takes an administrator to ask): {error}", file=sys.stderr)
+        return
+    finally:
+        await rights.close()
+    print("\nNobody but the router needs these rights:" if found else "\nNobody else has rights that only it needs.")
+    for one in found:
+        print(f"- {one}")
+
+
+def _rights(settings: Settings) -> Rights:
+    tls = Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)
+    return Rights(settings.management_credentials(), tls)

@@ -1,0 +1,21 @@
+"""`dlx-router policy test`."""
+
+import sys
+from pathlib import Path
+
+from dlx_router.cli import output
+from dlx_router.config.policies import PolicyErrors
+from dlx_router.config.policytest import run_tests
+
+
+def run(path: Path) -> int:
+    """Print every test that failed, and why. 0 where all passed, 1 where one did not, 2 where there are none."""
+    try:
+        results = run_tests(path)
+    except PolicyErrors as error:
+        return output.refuse(error)
+    failed = [one for one in results if not one.passed]
+    for one in failed:
+        print(one)
+    print(f"{len(results) - len(failed)} passed, {len(failed)} failed", file=sys.stderr)
+    return output.FINDINGS if failed else output.OK

@@ -1,0 +1,1 @@
+"""What is told about letters and done with them later: the journal."""

@@ -1,0 +1,63 @@
+"""A batch: some lines of the journal that go to the stream as one message, and the letters that wait for it."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+MAX_EVENTS: Final = 100
+MAX_BYTES: Final = 262_144
+
+
+class Batch:
+    """`settled` says that letters may go on: the stream has the lines, or does not have to have them now."""
+
+    __slots__ = ("_lines", "_waiting", "body", "deadline_s", "events", "number", "settled", "size")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.settled = False
+        self.events = 0
+        self.size = 0
+        self.body = b""
+        self.deadline_s = 0.0
+        self._lines: list[bytes] = []
+        self._waiting: list[tuple[Callable[[Any], None], Any]] = []
+
+    def add(self, line: bytes) -> None:
+        """One line more, its end included."""
+        self._lines.append(line)
+        self.events += 1
+        self.size += len(line)
+
+    def takes(self, line: bytes) -> bool:
+        """Whether this line still fits; the first always does."""
+        return not self.events or (self.events < MAX_EVENTS and self.size + len(line) <= MAX_BYTES)
+
+    def close(self) -> None:
+        """No more lines."""
+        self.body = b"".join(self._lines)
+        self._lines.clear()
+
+    def wait(self, call: Callable[[Any], None], job: Any) -> None:  # noqa: ANN401 - the caller's own
+        """`call(job)` once the batch is settled; at once where it is."""
+        if self.settled:
+            call(job)
+        else:
+            self._waiting.append((call, job))
+
+    def settle(self) -> None:
+        """Let go of those who wait, in their order. Safe to repeat."""
+        self.settled = True
+        waiting, self._waiting = self._waiting, []
+        for call, job in waiting:
+            call(job)
+
+    def forget(self) -> None:
+        """Nobody waits any more: the session that they belonged to has ended."""
+        self._waiting.clear()
+
+
+def settled() -> Batch:
+    """The batch of those who write no journal: it keeps nobody waiting."""
+    batch = Batch(0)
+    batch.settled = True
+    return batch

@@ -1,0 +1,117 @@
+"""Every field of an event, once: what it means, its JSON type, and when it is there. docs/journal.md is made of it."""
+
+from typing import Final, NamedTuple
+
+VERSION: Final = 1
+MEDIA_TYPE: Final = b"application/x-ndjson"
+
+
+class Field(NamedTuple):
+    """One member of an event; `when` says when it is there, "" means always."""
+
+    name: str
+    type: str
+    meaning: str
+    when: str = ""
+
+
+KINDS: Final[dict[str, str]] = {
+    "retried": "the letter waits and is then tried again at its failed queue",
+    "dead_lettered": "the letter went to its final target",
+    "parked": "the letter had nowhere to go and lies in parking",
+    "quarantined": "the letter could not be read or published again and lies in quarantine as it came",
+    "forwarded": "a relay passed a living message on",
+    "discarded": "the policy says so; the only way to drop",
+    "held": "a target refused the letter, or its queue has an outage; it waits without using an attempt",
+    "released": "the wait is over, the letter goes back to its failed queue; hops between rungs are not told",
+    "redriven": "somebody sent the letter back",
+    "edited": "somebody changed the letter",
+    "retired": "the letter left a dead-letter queue by retention",
+    "audit": "somebody did something that concerns no single letter",
+    "gap": "events of one router are missing here",
+}
+FINAL_KINDS: Final = frozenset({"dead_lettered", "parked", "quarantined", "discarded", "retired"})
+
+FIELDS: Final = (
+    Field("v", "int", f"version of this table, {VERSION}; readers accept one more or less"),
+    Field("event_id", "string", "the same for a decision that is repeated after a crash; see below"),
+    Field("id", "string", "letter id; with `failed_queue` the key of a letter"),
+    Field("kind", "string", "what was decided; see above"),
+    Field("router_id", "string", "the router process"),
+    Field("vhost", "string", "vhost of the letter"),
+    Field("source", "string", "queue that the letter was taken from"),
+    Field("arrival", "string", "inbox: a death brought it; release: the end of a wait"),
+    Field("exchange", "string", "exchange of the delivery that was taken"),
+    Field("routing_key", "string", "routing key of that delivery"),
+    Field("failed_queue", "string", "queue of the newest death that is not the router's"),
+    Field("reason", "string", "why it failed: rejected, expired, maxlen, delivery_limit, application:NAME, unknown"),
+    Field("cause", "string", "why the letter did not take the plain way", "known"),
+    Field("detail", "string", "what the parser or the broker said, at most 500 characters", "known"),
+    Field("attempts", "int", "failed deliveries that count, this one included"),
+    Field("base_attempts", "int", "the same before the deaths in `fresh`"),
+    Field("redrives", "int", "how often the letter was sent back by hand or by a task"),
+    Field("tries", "int", "rungs for a refused target before this decision"),
+    Field("policy", "string", "name of the highest policy that contributed", "a policy matched"),
+    Field("revision", "string", "revision of all policies, 12 hex digits"),
+    Field("target", "object", "`exchange` and `routing_key` that the copy is published to", "it goes to no rung"),
+    Field("rung_ms", "int", "the rung that it waits in first", "it waits in a rung"),
+    Field("refused", "string", "exchange or queue that would not have it, or that does not exist", "known"),
+    Field("state", "string", "state that the letter's record said on arrival", "it had a record"),
+    Field("known_before", "bool", "it was dead, and died again at a queue in its record", "true"),
+    Field("rejected_since", "bool", "and something was rejected since that queue's earlier death", "true"),
+    Field("breaker", "string", "state of the failed queue's breaker", "the policy has one"),
+    Field("redrive_id", "string", "the redrive that brought or sends it", "there is one"),
+    Field("parent", "string", "id of the letter whose record was copied onto this message", "there is one"),
+    Field(
+        "deaths",
+        "array",
+        "x-death, newest first: `queue`, `reason`, `count`, `time_ms`, `exchange`, `routing_keys`, "
+        "`original_expiration` where there is one",
+    ),
+    Field(
+        "fresh",
+        "array",
+        "deaths since the router's last publication: `queue`, `reason`, `count`",
+        "they are not simply `deaths`",
+    ),
+    Field(
+        "first",
+        "object",
+        "where it failed first: `queue`, `exchange`, `routing_keys`, `reason`; null: not known",
+        "it is not the last of `deaths`",
+    ),
+    Field("ts_ms", "int", "when it was decided, by the router's clock; the `now` of the decision"),
+    Field("draw", "float", "the chance that the jitter was given, −1 to 1", "jitter is in force"),
+    Field("due_ms", "int", "when the wait ends", "it waits"),
+    Field("first_death_ms", "int", "time of the oldest death known"),
+    Field("last_death_ms", "int", "when the newest death came to the router"),
+    Field(
+        "props",
+        "object",
+        "AMQP properties that were set, strings as they came: message_id, correlation_id, content_type, "
+        "content_encoding, type, app_id, reply_to, user_id, expiration, priority, delivery_mode, timestamp_s",
+        "any is set",
+    ),
+    Field("digest", "object", "`crc32` and `size` (bytes) of the whole body"),
+    Field("headers", "object", "headers that the policy reads; each value is JSON, as text", "it reads any"),
+    Field("body_values", "object", "places of the body that the policy reads, as `headers`", "it reads any"),
+    Field("redacted", "array", "headers and JSON pointers whose values were taken out", "any was"),
+    Field("error", "object", "error of a declared death: type, message, frame", "it was declared"),
+    Field("body_mode", "string", "none, hash, head (the first part of the body) or inline (all of it)"),
+    Field("body_sha256", "string", "of the whole body, before redaction, hex", "body_mode is not none"),
+    Field("body", "string", "base64", "body_mode is head or inline"),
+    Field("events", "int", "how many events are missing", "gap"),
+    Field("from_ms", "int", "when the first of them was lost", "gap"),
+    Field("to_ms", "int", "when the last of them was lost", "gap"),
+)
+
+
+def table() -> str:
+    """The fields as the table of docs/journal.md."""
+    rows = [f"| `{name}` | {type_} | {meaning} | {when or 'always'} |" for name, type_, meaning, when in FIELDS]
+    return "\n".join(["| field | type | meaning | there when |", "|---|---|---|---|", *rows])
+
+
+def kinds() -> str:
+    """The kinds as the table of docs/journal.md."""
+    return "\n".join(["| kind | meaning |", "|---|---|", *(f"| `{kind}` | {text} |" for kind, text in KINDS.items())])

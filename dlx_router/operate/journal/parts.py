@@ -1,0 +1,98 @@
+"""Parts of an event, encoded: some members of the line each, a comma behind, cached where letters share them."""
+
+import json
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii
+from typing import Any, Final
+
+from dlx_router.core.letter import First, History
+from dlx_router.wire.properties import Properties
+
+string = encode_basestring_ascii
+encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
+
+
+@lru_cache(maxsize=4096)
+def deaths(history: History, fresh: History, first: First | None) -> str:
+    """The deaths; which of them are new, and which was the first, only where it is not the plain thing."""
+    told: dict[str, Any] = {}
+    told["deaths"] = [
+        {
+            "queue": one.queue,
+            "reason": one.reason,
+            "count": one.times,
+            "time_ms": one.time_s * 1000,
+            "exchange": one.exchange,
+            "routing_keys": one.routing_keys,
+        }
+        | ({} if one.original_expiration is None else {"original_expiration": one.original_expiration})
+        for one in history
+    ]
+    new = [{"queue": one.queue, "reason": one.reason, "count": one.times} for one in fresh]
+    if new != [{name: one[name] for name in ("queue", "reason", "count")} for one in told["deaths"]]:
+        told["fresh"] = new
+    if first != oldest(history):
+        told["first"] = None if first is None else first._asdict()
+    return members(told)
+
+
+def oldest(history: History) -> First | None:
+    """Where a letter failed first, as far as the order of its deaths tells it."""
+    if not history:
+        return None
+    last = history[-1]
+    return First(last.queue, last.exchange, last.routing_keys, last.reason)
+
+
+def members(told: dict[str, Any]) -> str:
+    """The members of an object, with a comma behind each; "" for none. Raises ValueError on a number JSON lacks."""
+    return f"{encode(told)[1:-1]}," if told else ""
+
+
+def properties(props: Properties) -> str:
+    """Member `props`, a comma behind it; "" where no property is set. What letters of one producer share is cached."""
+    rest = _properties(
+        props.content_type,
+        props.content_encoding,
+        props.type,
+        props.app_id,
+        props.reply_to,
+        props.user_id,
+        props.expiration,
+        props.priority,
+        props.delivery_mode,
+    )
+    own = ""
+    if props.message_id is not None:
+        own = f'"message_id":{string(props.message_id.decode(errors="surrogateescape"))},'
+    if props.correlation_id is not None:
+        own = f'{own}"correlation_id":{string(props.correlation_id.decode(errors="surrogateescape"))},'
+    if props.timestamp is not None:
+        own = f'{own}"timestamp_s":{props.timestamp},'
+    if rest:
+        return f'"props":{{{own}{rest}}},'
+    return f'"props":{{{own[:-1]}}},' if own else ""
+
+
+_NAMES: Final = (
+    "content_type",
+    "content_encoding",
+    "type",
+    "app_id",
+    "reply_to",
+    "user_id",
+    "expiration",
+    "priority",
+    "delivery_mode",
+)
+
+
+@lru_cache(maxsize=4096)
+def _properties(*values: bytes | int | None) -> str:
+    """The members without a comma behind."""
+    told = {
+        name: value.decode(errors="surrogateescape") if isinstance(value, bytes) else value
+        for name, value in zip(_NAMES, values, strict=True)
+        if value is not None
+    }
+    return members(told)[:-1]

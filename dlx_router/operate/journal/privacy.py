@@ -1,0 +1,212 @@
+"""What of a message may stand in the journal. Nothing of a body or header does unless a policy asks for it.
+
+A header or a place of the body that is named in `redact` never appears, whoever reads it; `redacted` says that it is
+missing. A body that should be redacted and is not JSON is left out whole.
+"""
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from hashlib import sha256
+from math import isfinite
+from typing import Any, Final, Literal
+
+from dlx_router.core.policy import Effective
+from dlx_router.operate.journal import parts as encoded
+from dlx_router.operate.journal.fields import FINAL_KINDS
+from dlx_router.wire import table
+
+HEAD_BYTES: Final = 1024
+INLINE_BYTES: Final = 65_536  # beyond it an event would fill a batch; the message itself lies in its queue
+PARSED_BYTES: Final = 1 << 20
+HIDDEN: Final = "***"
+Bodies = Literal["none", "hash", "head", "final", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Key `journal` of a policy, and what its templates and conditions read.
+
+    `events`: all, or final (only where a letter's way ends). `body`: none; hash; head (its first KiB); final (whole,
+    where the way ends, else hash); all (whole). `redact`: header names, and JSON pointers that begin with a slash.
+    """
+
+    events: Literal["all", "final"] = "all"
+    body: Bodies = "none"
+    redact: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()  # read by the policy
+    pointers: tuple[str, ...] = ()  # read by the policy
+
+    def wants(self, kind: str) -> bool:
+        """Whether an event of this kind is written."""
+        return self.events == "all" or kind in FINAL_KINDS
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether what is `disclosed` of every letter without an error is NO_BODY: nobody need ask."""
+        return self.body == "none" and not self.headers and not self.pointers
+
+    def hides(self, name: str) -> bool:
+        """Whether this header or pointer is redacted. Headers by name in any case: X-Token is x-token to people."""
+        return any(one == name or (one[:1] != "/" and one.casefold() == name.casefold()) for one in self.redact)
+
+
+PLAIN: Final = Rule()
+
+
+def rule_of(policy: Effective | None) -> Rule:
+    """What a policy asks for: its key `journal` (a mapping of events, body, redact), and the headers it reads."""
+    if policy is None:
+        return PLAIN
+    setting, template = policy.settings.get("journal"), policy.routing_key
+    parts = () if template is None else template.parts
+    headers = tuple(part[1] for part in parts if isinstance(part, tuple) and part[0] == "header")
+    return Rule(headers=headers, **({} if setting is None else setting.value))
+
+
+def disclosed(rule: Rule, kind: str, *, headers: bytes, body: bytes, error: Mapping[str, Any] | None = None) -> str:
+    """The members that only some policies ask for, for Fragments.line. Never raises: what cannot be read is absent.
+
+    `headers` is the payload of the header table.
+    """
+    hidden = {name for name in (*rule.headers, *rule.pointers) if rule.hides(name)}
+    told: dict[str, Any] = {}
+    if rule.headers:
+        told["headers"] = _headers(headers, [name for name in rule.headers if name not in hidden])
+    if rule.pointers:
+        told["body_values"], gone = _places(body, [place for place in rule.pointers if place not in hidden], rule)
+        hidden.update(gone)
+    shown, gone = _body(rule, kind, body)
+    hidden.update(gone)
+    if hidden:
+        told["redacted"] = sorted(hidden)
+    if error is not None and _parsed(json.dumps(error, default=str).encode()) is not _UNREADABLE:
+        told["error"] = dict(error)
+    return encoded.members(told | shown)[:-1]
+
+
+def _headers(headers: bytes, names: Iterable[str]) -> dict[str, str]:
+    told: dict[str, str] = {}
+    try:
+        found = table.entries(headers)
+        for name in names:
+            at = found.get(name.encode(errors="surrogateescape"))
+            if at is not None:
+                told[name] = _text(_plain(chr(headers[at[1]]), table.decode_value(headers, at[1])))
+    except table.TableError:
+        pass  # such a message is no letter: it goes to quarantine
+    return told
+
+
+def _plain(tag: str, value: Any) -> Any:  # noqa: ANN401 - a header is of any type
+    """A header's value as JSON has it. What a template sees as nothing is no scalar here either."""
+    match tag, value:
+        case "A", _:
+            return [_plain(kind, one) for kind, one in value]
+        case "F", _:
+            return {name: _plain(kind, one) for name, kind, one in value}
+        case "x", _:
+            return {"base64": base64.b64encode(value).decode()}
+        case _, bytes():
+            return value.decode(errors="surrogateescape")
+    exact = not isinstance(value, Decimal) and not (isinstance(value, float) and not isfinite(value))
+    return value if exact else str(value)  # JSON has neither infinities nor a second kind of fraction
+
+
+def _text(value: Any) -> str:  # noqa: ANN401
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+# -- the body ---------------------------------------------------------------------------------------------------------
+
+
+def _body(rule: Rule, kind: str, body: bytes) -> tuple[dict[str, Any], list[str]]:
+    """The members about the body, and what was taken out of it."""
+    mode = rule.body if rule.body != "final" else ("all" if kind in FINAL_KINDS else "hash")
+    if mode == "none":
+        return {"body_mode": "none"}, []
+    digest = sha256(body).hexdigest()
+    if mode == "hash":
+        return {"body_mode": "hash", "body_sha256": digest}, []
+    places = [one for one in rule.redact if one.startswith("/")]
+    shown, gone = _without(body, places) if places else (body, [])
+    if shown is None:
+        return {"body_mode": "none"}, places
+    length = INLINE_BYTES if mode == "all" else HEAD_BYTES
+    cut = "head" if len(shown) > length else "inline"
+    return {"body_mode": cut, "body_sha256": digest, "body": base64.b64encode(shown[:length]).decode()}, gone
+
+
+def _without(body: bytes, places: Iterable[str]) -> tuple[bytes | None, list[str]]:
+    """The body with these values hidden, and those that were there; None where nobody knows what it says."""
+    document = _parsed(body, unique=True)
+    if document is _UNREADABLE:
+        return None, []
+    gone: list[str] = []
+    for place in places:
+        *way, last = _steps(place)
+        parent = document
+        for step in way:
+            parent = _inside(parent, step)
+        if _inside(parent, last) is not _NOTHING:
+            parent[int(last) if isinstance(parent, list) else last] = HIDDEN
+            gone.append(place)
+    return (_text(document).encode(), gone) if gone else (body, [])
+
+
+def _places(body: bytes, places: Iterable[str], rule: Rule) -> tuple[dict[str, str], list[str]]:
+    """The values at these places without what is redacted inside them, and what that was."""
+    shown, gone = _without(body, [one for one in rule.redact if one.startswith("/")])
+    document = _parsed(shown) if shown is not None else _UNREADABLE
+    told = {}
+    for place in places:
+        value = document
+        for step in _steps(place):
+            value = _inside(value, step)
+        if value is not _NOTHING and value is not _UNREADABLE:
+            told[place] = _text(value)
+    return told, gone
+
+
+_UNREADABLE: Final = object()
+_NOTHING: Final = object()
+
+
+def _parsed(body: bytes, *, unique: bool = False) -> Any:  # noqa: ANN401
+    """The document, or _UNREADABLE. Deep nesting and numbers that JSON lacks are unreadable, not errors.
+
+    `unique` refuses objects that name a member twice: what is hidden in the second would still stand in the first.
+    """
+    if len(body) > PARSED_BYTES:
+        return _UNREADABLE
+    try:
+        document = json.loads(body, parse_constant=_refused, object_pairs_hook=_once if unique else None)
+        _text(document)  # a number beyond all floats would come back as Infinity
+    except (ValueError, RecursionError):
+        return _UNREADABLE
+    return document
+
+
+def _refused(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a member comes twice")
+    return found
+
+
+def _steps(pointer: str) -> list[str]:
+    """RFC 6901: "/a~1b/0" → ["a/b", "0"]."""
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+
+
+def _inside(value: Any, step: str) -> Any:  # noqa: ANN401
+    if isinstance(value, dict):
+        return value.get(step, _NOTHING)
+    if isinstance(value, list) and step.isascii() and step.isdigit() and int(step) < len(value):
+        return value[int(step)]
+    return _NOTHING

@@ -1,0 +1,80 @@
+"""Replay: an event → the letter as decide() saw it. The other direction of `events`, for backtests.
+
+`decide(letter_of(event), policy, event["ts_ms"], event.get("draw", 0.0))` says again what was decided.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from dlx_router.core.letter import Arrival, Death, First, Letter
+from dlx_router.operate.journal.parts import oldest
+
+
+def letter_of(event: Mapping[str, Any]) -> Letter:
+    """The letter of a letter's event. Raises KeyError on an event that tells of none, a gap say.
+
+    Headers that the journal was not asked for, or that are redacted, are missing here too.
+    """
+    deaths = tuple(_death(entry) for entry in event["deaths"])
+    told = {(death.queue, death.reason): death for death in deaths}
+    headers = event.get("headers", {})
+    return Letter(
+        id=event["id"],
+        vhost=event["vhost"],
+        source=event["source"],
+        arrival=Arrival(event["arrival"]),
+        exchange=event["exchange"],
+        routing_key=event["routing_key"],
+        history=deaths,
+        first=_first(event["first"]) if "first" in event else oldest(deaths),
+        failed_queue=event["failed_queue"],
+        reason=event["reason"],
+        fresh=tuple(_fresh(entry, told) for entry in event["fresh"]) if "fresh" in event else deaths,
+        base_attempts=event["base_attempts"],
+        redrives=event["redrives"],
+        tries=event["tries"],
+        state=event.get("state"),
+        first_death_ms=event["first_death_ms"],
+        last_death_ms=event["last_death_ms"],
+        parent=event.get("parent"),
+        error=event.get("error"),
+        known_before=event.get("known_before", False),
+        rejected_since=event.get("rejected_since", False),
+        header=lambda name: _header(headers, name),
+    )
+
+
+def _death(entry: Mapping[str, Any]) -> Death:
+    return Death(
+        entry["queue"],
+        entry["reason"],
+        entry["count"],
+        entry["time_ms"] // 1000,
+        entry["exchange"],
+        tuple(entry["routing_keys"]),
+        entry.get("original_expiration"),
+    )
+
+
+def _first(entry: Mapping[str, Any] | None) -> First | None:
+    if entry is None:
+        return None
+    return First(entry["queue"], entry["exchange"], tuple(entry["routing_keys"]), entry["reason"])
+
+
+def _fresh(entry: Mapping[str, Any], told: Mapping[tuple[str, str], Death]) -> Death:
+    """A new death is one of the history, but for its count."""
+    queue, reason, count = entry["queue"], entry["reason"], entry["count"]
+    known = told.get((queue, reason))
+    return Death(queue, reason, count, 0, "", ()) if known is None else known._replace(times=count)
+
+
+def _header(headers: Mapping[str, str], name: str) -> str | None:
+    """As a template sees it: a scalar as text, else None."""
+    value = json.loads(headers[name]) if name in headers else None
+    if value is None or isinstance(value, dict | list):
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

@@ -1,0 +1,61 @@
+"""docs/lint.md: each code has a section there, and each example is what its section says."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dlx_router.config import findings
+from dlx_router.config.findings import TITLES, UNREADABLE, Finding, Severity
+from dlx_router.config.policies import PolicyErrors, load_policies
+
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "lint.md").read_text(encoding="utf-8")
+SECTIONS: Final = {
+    found[1]: found[2] for found in re.finditer(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+}
+CODES: Final = sorted(
+    {value for value in vars(findings).values() if isinstance(value, str) and re.fullmatch("DLX[0-9]{3}", value)}
+)
+
+
+def _findings(folder: Path, text: str) -> tuple[Finding, ...]:
+    (folder / "p.yaml").write_text(text, encoding="utf-8")
+    try:
+        loaded = load_policies(folder)
+        loaded.require_served(["/"])
+    except PolicyErrors as error:
+        return error.findings
+    return loaded.warnings
+
+
+def _examples(code: str) -> list[str]:
+    return re.findall(r"^```yaml\n(.*?)^```$", SECTIONS[code], re.MULTILINE | re.DOTALL)
+
+
+def test_every_code_has_a_title_and_a_section_and_there_is_no_other() -> None:
+    assert list(SECTIONS) == CODES == sorted(TITLES)
+    assert re.findall(r"\[(DLX\d+)\]\(#dlx\d+\)", PAGE) == CODES
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_section_says_how_bad_it_is_what_it_means_and_the_way_out(code: str) -> None:
+    assert re.match(rf"\n(Error|Warning): \*\*{re.escape(TITLES[code])}[.*,:]", SECTIONS[code])
+    assert "\nWay out: " in SECTIONS[code]
+
+
+@pytest.mark.parametrize("code", sorted({*CODES} - {UNREADABLE}))
+def test_the_first_example_is_found_and_the_second_is_sound(code: str, tmp_path: Path) -> None:
+    wrong, right = _examples(code)
+    found = _findings(tmp_path, wrong)
+    assert {one.code for one in found} == {code}
+    said = "Error" if found[0].severity is Severity.ERROR else "Warning"
+    assert SECTIONS[code].startswith(f"\n{said}: ")
+    assert all(f" {code}: " in str(one) for one in found), "what is printed leads to the section"
+    assert _findings(tmp_path, right) == ()
+
+
+def test_a_folder_that_is_not_there_is_the_example_of_what_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(PolicyErrors) as raised:
+        load_policies(tmp_path / "nowhere")
+    assert [one.code for one in raised.value.findings] == [UNREADABLE]

@@ -1,0 +1,40 @@
+"""A reader of streams that shares no code with the router: plain pika over AMQP 0-9-1."""
+
+import json
+import time
+from typing import Any
+
+import pika
+
+NAME = "dlx-router.journal"
+
+
+def batches(url: str, name: str = NAME, *, within: float = 10, idle: float = 0.5) -> list[tuple[int, list[Any]]]:
+    """Every message of the stream as (offset, events), until nothing comes for `idle` seconds.
+
+    The connection is closed as it is: RabbitMQ 3.10 ends it when a stream's delivery is given back.
+    """
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    channel = connection.channel()
+    channel.basic_qos(prefetch_count=100)
+    found: list[tuple[int, list[Any]]] = []
+
+    def read(_channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        assert (properties.content_type, properties.headers["v"]) == ("application/x-ndjson", 1)
+        lines = body.decode().splitlines()
+        found.append((properties.headers["x-stream-offset"], [json.loads(line) for line in lines]))
+        channel.basic_ack(method.delivery_tag)
+
+    channel.basic_consume(name, read, arguments={"x-stream-offset": "first"})
+    deadline, seen, last = time.monotonic() + within, 0, time.monotonic()
+    while time.monotonic() < deadline and time.monotonic() - last < idle:
+        connection.process_data_events(time_limit=0.05)
+        if len(found) > seen:
+            seen, last = len(found), time.monotonic()
+    connection.close()
+    return found
+
+
+def events(url: str, name: str = NAME) -> list[Any]:
+    """Every event of the stream, in order."""
+    return [event for _, lines in batches(url, name) for event in lines]

@@ -1,0 +1,74 @@
+"""docs/journal.md says what the code does: its tables are the code's, and its example runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from dlx_router.broker.stream import DEFAULT
+from dlx_router.operate.journal import fields
+from dlx_router.operate.journal.batch import MAX_BYTES, MAX_EVENTS
+from dlx_router.operate.journal.events import gap
+from dlx_router.operate.journal.privacy import HEAD_BYTES, INLINE_BYTES, Rule, disclosed
+from dlx_router.operate.journal.writer import PATIENCE_S, SPOOL_BYTES, WINDOW
+from dlx_router.wire import table
+from tests.core.core_samples import death, letter
+from tests.journal.journal_samples import RULING, event, props
+from tests.support.client import Client
+from tests.support.vhost import Vhost
+
+PAGE: Final = (Path(__file__).parents[2] / "docs/journal.md").read_text(encoding="utf-8")
+
+
+def part(name: str) -> str:
+    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", PAGE, re.DOTALL)
+    assert found, f"docs/journal.md lacks <!-- {name} --> … <!-- end -->"
+    return found[1].strip()
+
+
+def test_the_tables_of_the_page_are_those_of_the_code() -> None:
+    assert part("fields") == fields.table()
+    assert part("kinds") == fields.kinds()
+
+
+def test_every_field_is_one_that_some_event_has_and_every_event_has_no_other() -> None:
+    rule = Rule(body="all", headers=("a",), pointers=("/a",), redact=("/b",))
+    own = disclosed(rule, "parked", headers=table.long_(b"a", 1), body=b'{"a":1,"b":2}', error={"type": "x"})
+    one = letter(
+        state="dead", known_before=True, rejected_since=True, parent="cd" * 16, fresh=(death(times=3),), first=None
+    )
+    ruling = RULING._replace(cause="loop", detail="text", rung_ms=100, refused="dlx", breaker="open", redrive_id="r")
+    full = event(one, ruling, extra=own, due_ms=1, draw=0.5, props=props(type=b"x"))
+    missing = {"events", "from_ms", "to_ms"}
+    assert {*full} | missing == {one.name for one in fields.FIELDS}
+    assert missing <= {*map(str, re.findall(r'"(\w+)":', gap("r", "/", events=1, from_ms=1, to_ms=2).decode()))}
+
+
+def test_the_figures_of_the_page_are_those_of_the_code() -> None:
+    figures = {
+        f"at most {MAX_EVENTS}",
+        f"{MAX_BYTES >> 10} KiB",
+        f"after {int(PATIENCE_S * 1000)} ms",
+        f"({SPOOL_BYTES >> 20} MiB)",
+        f"at most {WINDOW} unconfirmed",
+        f"first {HEAD_BYTES:,} bytes",
+        f"over {INLINE_BYTES >> 10} KiB",
+        f"`x-max-age` {DEFAULT.max_age}",
+        f"{DEFAULT.max_bytes // 10**9} GB",
+        f"segments of {DEFAULT.segment_bytes // 10**6} MB",
+    }
+    words = " ".join(PAGE.split())
+    assert {figure for figure in figures if figure not in words} == set()
+
+
+def test_the_example_of_the_page_reads_a_stream(amqp: Client, vhost: Vhost) -> None:
+    amqp.queue("dlx-router.journal", "stream")
+    amqp.publish(gap("router-a", "/", events=7, from_ms=1, to_ms=2), key="dlx-router.journal", headers={"v": 1})
+    code = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert code
+    program = f"url = {vhost.amqp_url!r}\n{code[1]}"
+    with subprocess.Popen([sys.executable, "-u", "-c", program], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout
+        assert running.stdout.readline() == "0 0 gap None None\n"
+        running.kill()

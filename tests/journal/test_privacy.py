@@ -1,0 +1,197 @@
+"""What of a message the journal may show: nothing unasked, nothing redacted, and never a broken line."""
+
+import base64
+import json
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.operate.journal.events import NO_BODY
+from dlx_router.operate.journal.fields import FIELDS, FINAL_KINDS, KINDS
+from dlx_router.operate.journal.privacy import HEAD_BYTES, INLINE_BYTES, PLAIN, Rule, disclosed, rule_of
+from dlx_router.operate.journal.replay import letter_of
+from dlx_router.wire import table
+from tests.core.core_samples import effective, law
+from tests.journal.journal_samples import event
+
+SECRET = "hunter2"
+CARD = {"card": {"number": SECRET, "brand": "visa"}, "lines": [{"sku": 1}, {"sku": 2}], "a/b": 3, "m~n": 4}
+BODY = json.dumps(CARD).encode()
+HEADERS = b"".join(
+    (
+        table.longstr(b"X-Token", SECRET),
+        table.longstr(b"tenant", "blue"),
+        table.long_(b"shard", 7),
+        table.boolean(b"vip", True),  # noqa: FBT003
+        table.array_of_longstr(b"path", ["a", "b"]),
+    )
+)
+
+
+def shown(rule: Rule, kind: str = "dead_lettered", headers: bytes = HEADERS, body: bytes = BODY) -> dict[str, Any]:
+    """The event's own members of that letter."""
+    told = event(extra=disclosed(rule, kind, headers=headers, body=body))
+    return {name: told[name] for name in MEMBERS if name in told}
+
+
+MEMBERS = ("headers", "body_values", "redacted", "error", "body_mode", "body_sha256", "body")
+DIGEST = sha256(BODY).hexdigest()
+
+
+def body_of(told: dict[str, Any]) -> bytes:
+    return base64.b64decode(told["body"])
+
+
+def test_without_a_policy_no_part_of_a_message_is_shown() -> None:
+    assert disclosed(PLAIN, "dead_lettered", headers=HEADERS, body=BODY) == NO_BODY
+    assert PLAIN.is_plain
+    assert all(PLAIN.wants(kind) for kind in KINDS)
+
+
+BODIES = [
+    ("none", "dead_lettered", {"body_mode": "none"}),
+    ("hash", "dead_lettered", {"body_mode": "hash", "body_sha256": DIGEST}),
+    ("final", "retried", {"body_mode": "hash", "body_sha256": DIGEST}),
+    ("final", "parked", {"body_mode": "inline", "body_sha256": DIGEST, "body": base64.b64encode(BODY).decode()}),
+    ("all", "retried", {"body_mode": "inline", "body_sha256": DIGEST, "body": base64.b64encode(BODY).decode()}),
+    ("head", "retried", {"body_mode": "inline", "body_sha256": DIGEST, "body": base64.b64encode(BODY).decode()}),
+]
+
+
+@pytest.mark.parametrize(("body", "kind", "expected"), BODIES)
+def test_a_policy_says_how_much_of_a_body_is_shown(body: Any, kind: str, expected: dict[str, str]) -> None:
+    assert shown(Rule(body=body), kind) == expected
+
+
+@pytest.mark.parametrize(("body", "length"), [("head", HEAD_BYTES), ("all", INLINE_BYTES), ("final", INLINE_BYTES)])
+def test_of_a_long_body_the_first_part_is_shown(body: Any, length: int) -> None:
+    long = bytes(range(256)) * 1024
+    told = shown(Rule(body=body), body=long)
+    assert (told["body_mode"], told["body_sha256"]) == ("head", sha256(long).hexdigest())
+    assert body_of(told) == long[:length]
+
+
+def test_only_final_events_where_a_policy_wants_no_others() -> None:
+    assert {kind for kind in KINDS if Rule(events="final").wants(kind)} == FINAL_KINDS
+
+
+# What a policy reads
+
+
+def test_headers_that_the_policy_reads_are_shown_with_their_types() -> None:
+    told = shown(Rule(headers=("tenant", "shard", "vip", "path", "absent")))
+    assert {name: json.loads(value) for name, value in told["headers"].items()} == {
+        "tenant": "blue",
+        "shard": 7,
+        "vip": True,
+        "path": ["a", "b"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("tenant", "blue"), ("shard", "7"), ("vip", "true"), ("path", None), ("absent", None)]
+)
+def test_a_backtest_sees_headers_as_a_template_does(name: str, expected: str | None) -> None:
+    told = event(extra=disclosed(Rule(headers=(name,)), "parked", headers=HEADERS, body=b""))
+    assert letter_of(told).header(name) == expected
+
+
+def test_places_of_the_body_that_the_policy_reads_are_shown_and_nothing_else() -> None:
+    places = ("/card/brand", "/lines/1/sku", "/a~1b", "/m~0n", "/absent", "/lines/9", "/lines/x")
+    told = shown(Rule(pointers=places))
+    assert told == {
+        "body_values": {"/card/brand": '"visa"', "/lines/1/sku": "2", "/a~1b": "3", "/m~0n": "4"},
+        "body_mode": "none",
+    }
+
+
+def test_a_policy_says_what_it_reads_and_what_may_be_shown() -> None:
+    assert rule_of(None) == rule_of(effective()) == PLAIN
+    read = effective(dead_letter_exchange="dlx", dead_letter_routing_key="{header:tenant}.{queue}.{header:shard}")
+    assert rule_of(read) == Rule(headers=("tenant", "shard"))
+    said = effective(journal={"events": "final", "body": "hash", "redact": ("/card",)})
+    assert rule_of(said) == Rule(events="final", body="hash", redact=("/card",))
+
+
+# What is redacted
+
+
+RULES = [
+    Rule(body="all", redact=("/card/number",)),
+    Rule(body="all", redact=("/card",)),
+    Rule(body="head", redact=("/card/number",)),
+    Rule(body="final", redact=("/card/number",)),
+    Rule(pointers=("/card/number",), redact=("/card/number",)),
+    Rule(pointers=("/card",), redact=("/card/number",)),
+    Rule(pointers=("/card/number",), redact=("/card",)),
+    Rule(headers=("X-Token",), redact=("x-token",)),
+    Rule(headers=("X-Token", "tenant"), redact=("X-Token",), body="hash"),
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_what_is_redacted_is_nowhere_in_a_line_and_the_line_says_so(rule: Rule) -> None:
+    told = shown(rule)
+    assert told["redacted"]
+    assert SECRET not in json.dumps(told)
+    assert SECRET.encode() not in body_of(told) if "body" in told else True
+
+
+def test_what_is_not_redacted_stays() -> None:
+    told = shown(Rule(body="all", redact=("/card/number", "/absent")))
+    assert json.loads(body_of(told)) == CARD | {"card": {"number": "***", "brand": "visa"}}
+    assert told["redacted"] == ["/card/number"]
+
+
+UNREADABLE = [
+    b"hunter2",
+    b"",
+    b"\xff\xfe",
+    b'{"card": {"number": "hunter2"}, "card": 5}',
+    b'{"card": NaN, "x": "hunter2"}',
+    b'{"card": 1e999, "x": "hunter2"}',
+    b"[" * 100_000 + b"]" * 100_000,
+    b'{"x": ' + b"9" * 5000 + b"}",
+    b'{"x": "' + b"y" * (2 << 20) + b'"}',
+]
+
+
+@pytest.mark.parametrize("body", UNREADABLE, ids=range(len(UNREADABLE)))
+def test_a_body_that_should_be_redacted_and_cannot_be_is_left_out(body: bytes) -> None:
+    told = shown(Rule(body="all", pointers=("/card",), redact=("/card/number",)), body=body)
+    assert told["body_mode"] == "none"
+    assert "body" not in told
+    assert SECRET not in json.dumps(told)
+
+
+ODD = [
+    ("d", float("nan")),
+    ("d", float("inf")),
+    ("x", b"\x00\xff"),
+    ("S", b'\xff"\n'),
+    ("T", 2**63),
+    ("V", None),
+    ("F", [("S", "S", b"inner")]),
+]
+
+
+@pytest.mark.parametrize(("tag", "value"), ODD)
+def test_a_header_of_any_type_breaks_no_line(tag: str, value: Any) -> None:
+    told = shown(Rule(headers=("odd",)), headers=table.encode([("odd", tag, value)]))
+    assert "odd" in told["headers"]
+
+
+@law
+@given(st.binary(max_size=200), st.binary(max_size=200), st.sampled_from(["none", "hash", "head", "final", "all"]))
+def test_no_bytes_break_a_line(headers: bytes, body: bytes, mode: Any) -> None:
+    rule = Rule(body=mode, headers=("a",), pointers=("/a",), redact=("/a/b",))
+    assert set(event(extra=disclosed(rule, "parked", headers=headers, body=body))) <= {one.name for one in FIELDS}
+
+
+def test_an_error_that_is_no_json_is_left_out() -> None:
+    good, bad = {"type": "CardDeclined"}, {"type": float("nan")}
+    assert json.loads(f"{{{disclosed(PLAIN, 'parked', headers=b'', body=b'', error=good)}}}")["error"] == good
+    assert "error" not in disclosed(PLAIN, "parked", headers=b"", body=b"", error=bad)

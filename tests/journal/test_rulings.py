@@ -1,0 +1,84 @@
+"""Rulings: every decision in the journal's words."""
+
+from typing import Any
+
+import pytest
+
+from dlx_router.core import publication
+from dlx_router.core.decision import DeadLetter, Decision, Discard, Hold, Park, Retry
+from dlx_router.core.publication import Publication
+from dlx_router.core.words import Cause
+from dlx_router.operate.journal.rulings import Clerk
+from tests.core.core_samples import CONTENT, NOW, letter
+from tests.journal.journal_samples import event
+
+CLERK = Clerk("router-a", "0123456789ab")
+
+
+def copy_of(decision: Decision) -> Publication:
+    """The copy that the desk makes."""
+    record = publication.record_of(letter(), decision, CONTENT, policy="all", revision="0123456789ab")
+    match decision:
+        case DeadLetter():
+            return publication.to_target(decision, letter(), record, ())
+        case Park():
+            return publication.to_parking(letter(), record, "dlx-router.parking")
+        case _:
+            return publication.to_rung(record, "dlx-router.delay.1000", 1000)
+
+
+WORDS: list[tuple[Decision, dict[str, Any]]] = [
+    (Retry(1000, NOW + 1000, 1), {"kind": "retried", "rung_ms": 1000}),
+    (
+        DeadLetter("dlx", ("dead.work",), 3, Cause.ATTEMPTS_SPENT),
+        {
+            "kind": "dead_lettered",
+            "cause": "attempts_spent",
+            "target": {"exchange": "dlx", "routing_key": "dead.work"},
+        },
+    ),
+    (
+        Park(Cause.NO_POLICY),
+        {"kind": "parked", "cause": "no_policy", "target": {"exchange": "", "routing_key": "dlx-router.parking"}},
+    ),
+    (
+        Hold(Cause.TARGET_REFUSED, NOW + 1000, 2, 3, "dlx"),
+        {"kind": "held", "cause": "target_refused", "refused": "dlx", "rung_ms": 1000},
+    ),
+]
+
+
+@pytest.mark.parametrize(("decision", "expected"), WORDS, ids=[one[1]["kind"] for one in WORDS])
+def test_a_decision_is_told_in_the_journals_words(decision: Decision, expected: dict[str, Any]) -> None:
+    told = event(ruling=CLERK.decided(decision, copy_of(decision), "all"))
+    names = ("kind", "cause", "target", "refused", "rung_ms")
+    assert {name: told[name] for name in names if name in told} == expected
+    assert (told["attempts"], told["policy"], told["revision"]) == (decision.attempts, "all", "0123456789ab")
+
+
+def test_a_discarded_letter_has_no_target() -> None:
+    told = event(ruling=CLERK.decided(Discard(2), None, "all"))
+    assert (told["kind"], told["attempts"], "target" in told) == ("discarded", 2, False)
+
+
+def test_a_released_letter_goes_home() -> None:
+    back = publication.to_return(
+        publication.record_of(letter(), Retry(0, NOW, 1), CONTENT, policy="all", revision="0123456789ab"),
+        "dlx-router.return",
+        "to:work",
+    )
+    told = event(letter(base_attempts=1), CLERK.released(letter(base_attempts=1), back, "all"))
+    assert (told["kind"], told["attempts"]) == ("released", 1)
+    assert told["target"]["exchange"] == "dlx-router.return"
+
+
+@pytest.mark.parametrize(
+    ("why", "cause", "detail"),
+    [
+        ("malformed: x-death is no array: at 7", "malformed", "x-death is no array: at 7"),
+        ("too_large", "too_large", None),
+    ],
+)
+def test_quarantine_says_the_cause_and_what_was_said(why: str, cause: str, detail: str | None) -> None:
+    told = event(ruling=CLERK.quarantined(letter(), why, "dlx-router.quarantine"))
+    assert (told["kind"], told["cause"], told.get("detail")) == ("quarantined", cause, detail)

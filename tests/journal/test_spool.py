@@ -1,0 +1,87 @@
+"""The spool: in order, bounded, and honest about what it could not keep."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.operate.journal.batch import MAX_BYTES, MAX_EVENTS, Batch
+from dlx_router.operate.journal.spool import Spool
+from tests.core.core_samples import law
+
+
+def batch(number: int, events: int = 1, size: int = 10) -> Batch:
+    one = Batch(number)
+    for _ in range(events):
+        one.add(b"x" * size)
+    one.close()
+    return one
+
+
+def drained(spool: Spool) -> list[int]:
+    return [spool.next().number for _ in range(len(spool))]
+
+
+def test_what_was_sent_in_vain_comes_before_what_was_not() -> None:
+    spool = Spool(None)
+    for number in (4, 5):
+        assert spool.keep(batch(number), 0)
+    spool.give_back([batch(3), batch(1)])
+    assert drained(spool) == [1, 3, 4, 5]
+    assert spool.size == 0
+
+
+def test_behind_a_loss_nothing_is_kept_so_that_the_gap_is_one() -> None:
+    spool = Spool(100)
+    assert spool.keep(batch(1, 5), 1000)
+    assert not spool.keep(batch(2, 6), 2000)
+    assert not spool.keep(batch(3, 1), 3000)
+    assert spool.gap is not None
+    assert (spool.gap.events, spool.gap.from_ms, spool.gap.to_ms) == (7, 2000, 3000)
+    assert drained(spool) == [1]
+
+
+@law
+@given(st.lists(st.integers(1, 50), max_size=40), st.integers(0, 2000))
+def test_every_event_is_kept_or_counted(sizes: list[int], limit: int) -> None:
+    spool = Spool(limit)
+    batches = [batch(number, events) for number, events in enumerate(sizes)]
+    kept = [one for one in batches if spool.keep(one, one.number)]
+    assert sum(one.size for one in kept) == spool.size <= limit
+    assert kept == batches[: len(kept)]
+    assert (spool.gap.events if spool.gap else 0) == sum(sizes) - sum(one.events for one in kept)
+
+
+@law
+@given(st.lists(st.integers(1, 2 * MAX_BYTES), min_size=1, max_size=5))
+def test_a_batch_takes_lines_up_to_its_limits_and_always_one(sizes: list[int]) -> None:
+    one = Batch(1)
+    for size in sizes:
+        if one.takes(b"x" * size):
+            one.add(b"x" * size)
+    assert one.events >= 1
+    assert one.events == 1 or one.size <= MAX_BYTES
+
+
+def test_a_batch_takes_a_hundred_lines() -> None:
+    one = batch(1, MAX_EVENTS)
+    assert not one.takes(b"x")
+
+
+def test_those_who_wait_are_let_go_once_and_in_order() -> None:
+    seen: list[int] = []
+    one = batch(1)
+    for number in range(3):
+        one.wait(seen.append, number)
+    assert seen == []
+    one.settle()
+    one.settle()
+    one.wait(seen.append, 3)
+    assert seen == [0, 1, 2, 3]
+
+
+def test_those_who_are_forgotten_hear_nothing() -> None:
+    seen: list[int] = []
+    one = batch(1)
+    one.wait(seen.append, 1)
+    one.forget()
+    one.settle()
+    assert seen == []

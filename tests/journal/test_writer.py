@@ -1,0 +1,331 @@
+"""The writer on a real broker: batches, what each mode promises, and a stream that is slow, gone or forbidden."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from urllib.parse import quote
+
+import pytest
+from pamqp import commands
+from structlog.testing import capture_logs
+
+import brokers
+from dlx_router.broker.address import Login
+from dlx_router.broker.link import Link
+from dlx_router.broker.stream import Retention, journal_stream
+from dlx_router.operate.journal.batch import MAX_BYTES
+from dlx_router.operate.journal.mode import Mode
+from dlx_router.wire import frames
+from tests.broker.scene import arguments, user
+from tests.journal import stream
+from tests.journal.conftest import NAMES, Desk, soon, stays
+from tests.support.vhost import Vhost
+
+MakeDesk = Callable[..., Desk]
+BOTH = pytest.mark.parametrize("mode", [Mode.BEST_EFFORT, Mode.REQUIRED])
+
+
+async def told(vhost: Vhost) -> list[int]:
+    """The letters in the stream, by their sizes; a gap is minus the number of its events."""
+    found = await asyncio.to_thread(stream.events, vhost.amqp_url)
+    return [event["digest"]["size"] if event["kind"] != "gap" else -event["events"] for event in found]
+
+
+async def working(desk: Desk) -> None:
+    """The stream is there and takes events."""
+    desk.tell_all(range(1))
+    desk.journal.flush()
+    await soon(lambda: desk.settled == [0] and not desk.readiness.reasons() and not desk.readiness.notes())
+    assert await desk.journal.drain(10) == 0
+    desk.settled.clear()
+
+
+def delete_stream(vhost: Vhost) -> None:
+    vhost.api.delete(f"queues/{vhost.quoted}/{quote(NAMES.journal, safe='')}").raise_for_status()
+
+
+def close_channel(link: Link) -> None:
+    """The broker is asked for what it refuses on the journal's channel: it closes that channel."""
+    link.send(frames.publish(1, b"no such exchange", b"", b"\x00\x00", b"", 0))
+
+
+@contextmanager
+def standing_still(broker: brokers.Broker, vhost: Vhost) -> Iterator[None]:
+    """The stream's writer process in the broker does nothing while the block lasts: nothing is confirmed."""
+    if not isinstance(broker, brokers.Node):
+        pytest.skip("a broker that was given cannot be looked into")
+    found = f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost.name}">>, queue, <<"{NAMES.journal}">>))'
+    broker.rabbitmqctl("eval", f"{found}, sys:suspend(amqqueue:get_pid(Q)).")
+    try:
+        yield
+    finally:
+        broker.rabbitmqctl("eval", f"{found}, sys:resume(amqqueue:get_pid(Q)).")
+
+
+# -- what is written --------------------------------------------------------------------------------------------------
+
+
+async def test_events_come_as_lines_of_few_messages(vhost: Vhost, desk: MakeDesk) -> None:
+    one = desk()
+    async with one.session():
+        await working(one)
+        one.tell_all(range(1, 251))
+        await soon(lambda: one.settled == [*range(1, 251)])
+    found = await asyncio.to_thread(stream.batches, vhost.amqp_url)
+    assert [len(events) for _, events in found] == [1, 100, 100, 50]
+    assert [event["digest"]["size"] for _, events in found for event in events] == [*range(251)]
+
+
+async def test_a_batch_is_never_larger_than_its_limit(vhost: Vhost, desk: MakeDesk) -> None:
+    one = desk()
+    large = b'{"kind":"audit","body":"%s"}\n' % (b"x" * 100_000)
+    async with one.session():
+        await working(one)
+        for _ in range(5):
+            one.journal.record(large)
+        huge = one.journal.record(b'{"body":"%s"}\n' % (b"x" * MAX_BYTES))
+        await soon(lambda: huge.settled)
+        assert await one.journal.drain(10) == 0
+    found = await asyncio.to_thread(stream.batches, vhost.amqp_url)
+    assert [len(events) for _, events in found] == [1, 2, 2, 1, 1]
+
+
+async def test_an_event_outside_of_a_read_needs_no_flush(vhost: Vhost, desk: MakeDesk) -> None:
+    one = desk()
+    async with one.session():
+        await working(one)
+        one.tell(7)
+        await soon(lambda: one.settled == [7])
+    assert await told(vhost) == [0, 7]
+
+
+async def test_the_stream_keeps_little_and_in_small_segments(vhost: Vhost, desk: MakeDesk) -> None:
+    one = desk()
+    one.retention = Retention("1h", 20_000_000, 1_000_000)
+    async with one.session():
+        await working(one)
+    assert arguments(vhost, NAMES.journal) == dict(journal_stream(NAMES, one.retention).arguments)
+    assert arguments(vhost, NAMES.journal)["x-queue-type"] == "stream"
+
+
+async def test_a_stream_that_exists_keeps_its_arguments(vhost: Vhost, desk: MakeDesk) -> None:
+    for retention in (Retention("1h"), Retention("2h")):
+        one = desk()
+        one.retention = retention
+        async with one.session():
+            await working(one)
+    assert arguments(vhost, NAMES.journal)["x-max-age"] == "1h"
+
+
+async def test_off_writes_nothing_and_keeps_nobody_waiting(vhost: Vhost, desk: MakeDesk) -> None:
+    one = desk(mode=Mode.OFF)
+    async with one.session():
+        assert one.tell(1).settled
+        await stays(lambda: one.settled == [1] and NAMES.journal not in vhost.queues(), 0.3)
+
+
+# -- trouble ----------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+async def test_a_channel_that_is_closed_loses_no_event(vhost: Vhost, desk: MakeDesk, mode: Mode) -> None:
+    one = desk(mode=mode)
+    async with one.session() as link:
+        await working(one)
+        for round_ in range(5):
+            one.tell_all(range(round_ * 100, round_ * 100 + 50))
+            close_channel(link)
+            one.tell_all(range(round_ * 100 + 50, round_ * 100 + 100))
+            await soon(lambda: len(one.settled) == (round_ + 1) * 100)  # noqa: B023 - called within the round
+            assert await one.journal.drain(10) == 0
+        assert one.losses == []
+    assert {*await told(vhost)} == {*range(500)}
+
+
+@BOTH
+async def test_a_stream_that_is_deleted_is_declared_anew(vhost: Vhost, desk: MakeDesk, mode: Mode) -> None:
+    one = desk(mode=mode)
+    async with one.session():
+        await working(one)
+        await asyncio.to_thread(delete_stream, vhost)
+        one.tell_all(range(100, 400))
+        await soon(lambda: sorted(one.settled) == [*range(100, 400)])
+        assert await one.journal.drain(10) == 0
+    assert {*await told(vhost)} == {*range(100, 400)}
+    assert one.losses == []
+
+
+async def test_in_best_effort_a_stream_that_cannot_be_stops_no_letter(vhost: Vhost, desk: MakeDesk) -> None:
+    one = desk()
+    one.declare = False
+    async with one.session():
+        await soon(one.readiness.notes)
+        one.tell_all(range(300))
+        assert one.settled == [*range(300)]
+        assert one.readiness.ready
+        one.declare = True
+        await soon(lambda: not one.readiness.notes())
+        assert await one.journal.drain(10) == 0
+    assert await told(vhost) == [*range(300)]
+
+
+async def test_in_required_letters_wait_for_the_stream(vhost: Vhost, desk: MakeDesk) -> None:
+    one = desk(mode=Mode.REQUIRED)
+    one.declare = False
+    async with one.session():
+        one.tell_all(range(300))
+        await soon(one.readiness.reasons)
+        await stays(lambda: not one.settled)
+        one.declare = True
+        await soon(lambda: sorted(one.settled) == [*range(300)])
+        assert one.readiness.ready
+    assert await told(vhost) == [*range(300)]
+
+
+async def test_a_full_spool_loses_the_newest_and_says_where(vhost: Vhost, desk: MakeDesk) -> None:
+    one = desk(spool_bytes=200_000)
+    one.declare = False
+    async with one.session():
+        await soon(one.readiness.notes)
+        one.tell_all(range(500))
+        assert one.settled == [*range(500)]
+        assert one.losses
+        one.declare = True
+        await soon(lambda: not one.readiness.notes())
+        one.tell_all(range(1000, 1003))
+        assert await one.journal.drain(10) == 0
+    kept = 500 - one.journal.lost
+    assert one.journal.lost == sum(one.losses) > 0
+    assert await told(vhost) == [*range(kept), -one.journal.lost, *range(1000, 1003)]
+
+
+async def test_in_best_effort_a_slow_stream_is_waited_for_a_quarter_of_a_second(vhost: Vhost, desk: MakeDesk) -> None:
+    one = desk()
+    async with one.session() as link:
+        await working(one)
+        link.pause(paused=True)  # its confirms do not arrive
+        began = time.monotonic()
+        one.tell_all(range(1, 11))
+        assert one.settled == []
+        await soon(lambda: len(one.settled) == 10)
+        assert 0.2 < time.monotonic() - began < 0.45
+        one.tell_all(range(11, 21))
+        assert len(one.settled) == 20  # nobody waits twice for a stream that does not answer
+        link.pause(paused=False)
+        assert await one.journal.drain(10) == 0
+        one.tell_all(range(21, 31))
+        assert len(one.settled) == 20  # it answers, so letters wait for it again
+        await soon(lambda: len(one.settled) == 30)
+    assert await told(vhost) == [*range(31)]
+
+
+async def test_in_required_a_slow_stream_is_waited_for(vhost: Vhost, desk: MakeDesk) -> None:
+    one = desk(mode=Mode.REQUIRED)
+    async with one.session() as link:
+        await working(one)
+        link.pause(paused=True)
+        one.tell_all(range(1, 11))
+        await stays(lambda: not one.settled)
+        link.pause(paused=False)
+        await soon(lambda: len(one.settled) == 10)
+    assert await told(vhost) == [*range(11)]
+
+
+async def test_more_than_the_window_waits_in_the_spool_and_keeps_its_order(vhost: Vhost, desk: MakeDesk) -> None:
+    one = desk()
+    async with one.session() as link:
+        await working(one)
+        link.pause(paused=True)
+        for number in range(1, 301):
+            one.tell_all(range(number, number + 1))
+        link.pause(paused=False)
+        assert await one.journal.drain(10) == 0
+    assert await told(vhost) == [*range(301)]
+
+
+async def test_events_in_memory_outlive_a_connection(vhost: Vhost, desk: MakeDesk) -> None:
+    one = desk()
+    async with one.session() as link:
+        await working(one)
+        link.pause(paused=True)
+        one.tell_all(range(1, 11))
+        link.abort()
+        await soon(lambda: not link.is_open)
+    assert one.settled == [*range(1, 11)]
+    async with one.session():
+        await soon(lambda: not one.readiness.notes())
+        assert await one.journal.drain(10) == 0
+    assert {*await told(vhost)} == {*range(11)}
+
+
+async def test_in_required_letters_of_a_lost_connection_are_told_when_they_come_again(
+    vhost: Vhost, desk: MakeDesk
+) -> None:
+    one = desk(mode=Mode.REQUIRED)
+    one.declare = False
+    async with one.session():
+        one.tell_all(range(1, 11))
+        await soon(one.readiness.reasons)
+    one.declare = True
+    async with one.session():
+        await working(one)
+        assert one.settled == []
+    assert await told(vhost) == [0]
+
+
+async def test_what_the_stream_did_not_take_before_the_end_is_counted(desk: MakeDesk) -> None:
+    one = desk()
+    one.declare = False
+    async with one.session():
+        one.tell_all(range(10))
+        assert await one.journal.drain(0.2) == 10
+    assert one.losses == [10]
+
+
+async def test_a_stream_that_stands_still_stops_no_letter_in_best_effort(
+    broker: brokers.Broker, vhost: Vhost, desk: MakeDesk
+) -> None:
+    one = desk()
+    async with one.session() as link:
+        await working(one)
+        with standing_still(broker, vhost):
+            for number in range(1, 501):  # more messages than the broker lets wait for one stream
+                one.tell_all(range(number, number + 1))
+            await soon(lambda: len(one.settled) == 500, within=0.5)
+            await link.rpc(0x7FF, commands.Channel.Open())  # the connection itself is not held up
+        assert await one.journal.drain(10) == 0
+    assert await told(vhost) == [*range(501)]
+    assert one.losses == []
+
+
+@BOTH
+async def test_a_confirm_that_does_not_come_ends_the_channel(
+    broker: brokers.Broker, vhost: Vhost, desk: MakeDesk, mode: Mode
+) -> None:
+    one = desk(mode=mode, confirm_timeout_s=0.5)
+    async with one.session():
+        await working(one)
+        with standing_still(broker, vhost):
+            one.tell_all(range(1, 11))
+            await soon(lambda: one.readiness.reasons() or one.readiness.notes())
+        await soon(lambda: len(one.settled) == 10)
+        assert await one.journal.drain(10) == 0
+    assert {*await told(vhost)} == {*range(11)}
+
+
+@BOTH
+async def test_a_user_who_may_not_declare_the_stream_is_told_once(vhost: Vhost, desk: MakeDesk, mode: Mode) -> None:
+    one = desk(mode=mode)
+    name, password = user(vhost, "poor", write=".*", read=".*")
+    one.login = Login(name, password, vhost.name)
+    with capture_logs() as lines:
+        async with one.session():
+            said = one.readiness.reasons if mode is Mode.REQUIRED else one.readiness.notes
+            await soon(said)
+            one.tell_all(range(3))
+            await stays(lambda: one.settled == ([] if mode is Mode.REQUIRED else [0, 1, 2]))
+            assert "ACCESS_REFUSED" in said()[0]
+            assert one.readiness.ready is (mode is Mode.BEST_EFFORT)
+    assert [entry["event"] for entry in lines] == ["journal.interrupted"]
+    assert password not in str(lines)

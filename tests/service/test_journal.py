@@ -1,0 +1,53 @@
+"""The journal beside the letters: every decision is an event, and no mode of it loses or holds a letter."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from tests.journal import stream
+from tests.support.bulk import INBOX, law_holds, rests, take_many
+from tests.support.client import Client
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+POLICIES: Final = """
+version: 1
+policies:
+  - name: all
+    match: "#"
+    definition: {max-delivery-attempts: 2, redelivery-delay: 300ms}
+  - name: drop
+    match: "drop.#"
+    definition: {discard: true}
+"""
+Start = Callable[..., Router]
+N: Final = 20
+DECIDED: Final = {"retried": N, "released": N, "dead_lettered": N, "discarded": 5, "parked": 1}
+
+
+@pytest.mark.parametrize("mode", ["best-effort", "required", "off"])
+def test_each_decision_is_one_event(vhost: Vhost, amqp: Client, start_router: Start, mode: str) -> None:
+    amqp.queue("work.a", dead_letter_exchange=INBOX)
+    amqp.queue("drop.a", dead_letter_exchange=INBOX)
+    router = start_router(POLICIES, JOURNAL=mode)
+    for number in range(N):
+        amqp.publish(f"letter {number}", key="work.a", message_id=f"m{number}")
+        amqp.fail("work.a")
+    for _ in range(N):
+        amqp.fail("work.a")
+    for number in range(5):
+        amqp.publish(f"letter {number}", key="drop.a")
+        amqp.fail("drop.a")
+    amqp.publish("of unknown origin", key="", exchange=INBOX)
+    take_many(amqp, "DLQ.work.a", N)
+    rests(router)
+    law_holds(router)
+    assert router.stop() == 0
+    if mode == "off":
+        assert not amqp.exists("dlx-router.journal")
+        return
+    events = stream.events(vhost.amqp_url)
+    assert Counter(event["kind"] for event in events) == DECIDED
+    assert len({event["event_id"] for event in events}) == len(events)
