@@ -127,7 +127,9 @@ class Management:
         """The problems as the broker says (None: it does not yet), and as we compute."""
         prefix = "^" + re.escape(f"{names.prefix}.")
         found = [one async for one in self._listed(vhost, prefix, _COLUMNS) if names.is_own(one["name"])]
-        found = [one for one in found if one["name"] != names.journal]  # a stream keeps no letters, and has other policies
+        found = [
+            one for one in found if one["name"] != names.journal
+        ]  # a stream keeps no letters, and has other policies
         said = {one["name"]: _queue_policies(one) for one in found}
         kinds = [await self._policies(kind, vhost) for kind in ("policies", "operator-policies")]
         computed = {queue: [one for kind in kinds for one in _computed(vhost, queue, kind)] for queue in said}

@@ -1,32 +1,28 @@
 """A lane: deliveries of some consumers → jobs → one publishing channel → acks.
 
 Rules for whoever edits this file:
-1. A source is settled in `_finish` and nowhere else, and `_finish` is called after a confirm without return.
-2. Every job ends in exactly one of `_finish` and `_gone` (its consumer was lost; the broker still has the letter).
+1. A source is settled in settling.py and nowhere else, and that is called after a confirm without return.
+2. Every job ends there, settled or `gone` (its consumer was lost; the broker still has the letter).
 3. What cannot be carried out ends in `trouble`: the session gives everything back and starts anew. Never a drop.
 """
 
 import asyncio
 import time
-from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Final
 
 from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.link import ChannelClosed, Link
+from dlx_router.broker.link import ChannelClosed
 from dlx_router.broker.publisher import NACKED, RETURNED, Publisher
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action, Cause
-from dlx_router.operate.journal.batch import Batch
 from dlx_router.service import standing
-from dlx_router.service.desk import Desk
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.probe import Probe
-from dlx_router.service.provision import PLAIN, Provision, Refusal
-from dlx_router.service.render import Stationery
+from dlx_router.service.provision import PLAIN, Refusal
+from dlx_router.service.settling import Owner, Settling
 from dlx_router.service.standing import Order
-from dlx_router.telemetry.metrics import Metrics
 from dlx_router.wire import frames
 
 NACK_PAUSE_S: Final = 0.2
@@ -35,29 +31,6 @@ MAX_FULL: Final = 1000
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 PRECONDITION_FAILED: Final = 406
-
-
-class Owner(Protocol):
-    """What a lane asks of its session."""
-
-    vhost: str
-    metrics: Metrics
-    desk: Desk
-    provision: Provision
-    stationery: Stationery
-    publish_link: Link
-
-    def read_s(self) -> float:
-        """When the bytes that are being worked on were read, on the monotonic clock."""
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run in the session's task group."""
-
-    def trouble(self, why: str) -> None:
-        """Give everything back and start anew."""
-
-    def weigh(self, size: int) -> None:
-        """Count bytes in flight; the consuming socket pauses over the limit."""
 
 
 class Lane:
@@ -72,7 +45,7 @@ class Lane:
         self._publisher: Publisher[Job] = self._new_publisher()
         self._moved_s = time.monotonic()
         self._full: dict[tuple[object, ...], float] = {}
-        self.jobs = 0
+        self._settling = Settling(owner)
 
     def _new_publisher(self) -> Publisher[Job]:
         return Publisher(
@@ -94,7 +67,6 @@ class Lane:
         owner, place = self._owner, self._places[consumer]
         owner.metrics.deliveries[owner.vhost, place.source] += 1
         owner.weigh(len(delivery.body) + len(delivery.header))
-        self.jobs += 1
         job = owner.desk.judge(delivery, consumer, place, owner.read_s())
         order = job.order
         if order is not None and not self._full and self._publisher.is_open:
@@ -118,7 +90,7 @@ class Lane:
     def _submit(self, job: Job) -> None:
         """Towards the target: what it needs is there, or is seen to first."""
         if job.action is Action.DISCARD:
-            self._carried_out(job)
+            self._settling.carried_out(job)
             return
         if job.order is not None:
             self._provide(job)
@@ -201,50 +173,13 @@ class Lane:
     # -- answers ------------------------------------------------------------------------------------------------
 
     def _confirmed(self, jobs: list[Job]) -> None:
-        """What one confirm answers: counted in runs, because a confirm speaks for letters that came together."""
-        now = self._moved_s = time.monotonic()
-        weight = 0
-        runs: dict[tuple[float, str], int] = {}
-        if any(job.batches and not job.batches[-1].settled for job in jobs):
-            jobs = self._told(jobs)
-        for job in jobs:
-            delivery = job.delivery
-            weight += len(delivery.body) + len(delivery.header)
-            if job.consumer.settle(delivery.tag):
-                run = job.started_s, job.action._value_
-                runs[run] = runs.get(run, 0) + 1
-                if job.order is None:
-                    self._owner.stationery.tell(job)
-        self.jobs -= len(jobs)
-        self._owner.weigh(-weight)
-        self._count(runs, now)
-
-    def _told(self, jobs: list[Job]) -> list[Job]:
-        """Those of which the journal has everything; the others come back with the batch that they wait for."""
-        told: list[Job] = []
-        waiting: dict[Batch, list[Job]] = {}
-        for job in jobs:
-            open_ = next((batch for batch in job.batches if not batch.settled), None)
-            if open_ is None:
-                told.append(job)
-            else:
-                waiting.setdefault(open_, []).append(job)
-        for batch, some in waiting.items():
-            batch.wait(self._confirmed, some)
-        return told
-
-    def _count(self, runs: dict[tuple[float, str], int], now: float) -> None:
-        metrics, vhost = self._owner.metrics, self._owner.vhost
-        for (started_s, action), n in runs.items():
-            metrics.settled[vhost, action] += n
-            metrics.confirm_seconds.observe(now - started_s, n)
-            metrics.route_seconds.observe(now - started_s, n)
+        self._moved_s = time.monotonic()
+        self._settling.confirmed(jobs)
 
     def _answered(self, job: Job, why: str) -> None:
         self._moved_s = time.monotonic()
         if not why:
-            self._owner.metrics.confirm_seconds.observe(self._moved_s - job.started_s)
-            self._carried_out(job)
+            self._settling.confirmed([job])
             return
         self._owner.metrics.publish_refused[why] += 1
         if why == NACKED and job.nacks == 0 and not self._known_full(job):
@@ -284,26 +219,6 @@ class Lane:
         self._owner.desk.refused(job, cause)
         self._submit(job)
 
-    def _carried_out(self, job: Job) -> None:
-        """The copy is where it should be: settled as soon as the journal lets go of all that was told of it."""
-        for batch in job.batches:
-            if not batch.settled:
-                batch.wait(self._carried_out, job)
-                return
-        self._finish(job)
-
-    def _finish(self, job: Job) -> None:
-        owner = self._owner
-        if job.consumer.settle(job.delivery.tag):
-            owner.metrics.settled[owner.vhost, job.action.value] += 1
-            owner.metrics.route_seconds.observe(time.monotonic() - job.started_s)
-            owner.stationery.tell(job)
-        self._gone(job)
-
-    def _gone(self, job: Job) -> None:
-        self.jobs -= 1
-        self._owner.weigh(-len(job.delivery.body) - len(job.delivery.header))
-
     # -- doubt --------------------------------------------------------------------------------------------------
 
     def check(self, timeout_s: float) -> None:
@@ -335,7 +250,7 @@ class Lane:
             if job.consumer.is_open:
                 await self._one(job)
             else:
-                self._gone(job)
+                self._settling.gone(job)
 
     async def _one(self, job: Job) -> None:
         if job.order is not None:
@@ -346,7 +261,7 @@ class Lane:
             self._move_natively(job, str(error))
             return
         if answer == "":
-            self._carried_out(job)
+            self._settling.carried_out(job)
         elif isinstance(answer, ChannelClosed):
             self._culprit(job, answer)
         else:
@@ -360,17 +275,7 @@ class Lane:
             return
         job.action, job.cause = Action.QUARANTINE, Cause.TOO_LARGE
         self._owner.desk.quarantined(job, place)
-        self._reject(job)
-
-    def _reject(self, job: Job) -> None:
-        for batch in job.batches:
-            if not batch.settled:
-                batch.wait(self._reject, job)
-                return
-        if job.consumer.reject(job.delivery.tag, requeue=False):
-            self._owner.metrics.settled[self._owner.vhost, job.action.value] += 1
-            self._owner.stationery.tell(job)
-        self._gone(job)
+        self._settling.reject(job)
 
     def _culprit(self, job: Job, error: ChannelClosed) -> None:
         if error.code == PRECONDITION_FAILED and "larger than" in error.text:

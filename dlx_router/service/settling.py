@@ -1,0 +1,95 @@
+"""Settling: the end of every job. A source is acked only when its copy is confirmed and the journal has its events.
+
+Rule for whoever edits this file: `Consumer.settle` and `Consumer.reject` are called here and nowhere else.
+"""
+
+import time
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from dlx_router.broker.link import Link
+from dlx_router.operate.journal.batch import Batch
+from dlx_router.service.desk import Desk
+from dlx_router.service.job import Job
+from dlx_router.service.provision import Provision
+from dlx_router.service.render import Stationery
+from dlx_router.telemetry.metrics import Metrics
+
+
+class Owner(Protocol):
+    """What a lane asks of its session."""
+
+    vhost: str
+    metrics: Metrics
+    desk: Desk
+    provision: Provision
+    stationery: Stationery
+    publish_link: Link
+
+    def read_s(self) -> float:
+        """When the bytes that are being worked on were read, on the monotonic clock."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run in the session's task group."""
+
+    def trouble(self, why: str) -> None:
+        """Give everything back and start anew."""
+
+    def weigh(self, size: int) -> None:
+        """Count bytes in flight; the consuming socket pauses over the limit."""
+
+
+class Settling:
+    """Settles the jobs of one lane, in runs, because a confirm speaks for letters that came together."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+
+    def confirmed(self, jobs: list[Job]) -> None:
+        """The copies of these jobs are where they should be."""
+        weight = 0
+        runs: dict[tuple[float, str], int] = {}
+        waiting: dict[Batch, list[Job]] = {}
+        for job in jobs:
+            for batch in job.batches:
+                if not batch.settled:
+                    waiting.setdefault(batch, []).append(job)
+                    break
+            else:
+                delivery = job.delivery
+                weight += len(delivery.body) + len(delivery.header)
+                if job.consumer.settle(delivery.tag):
+                    run = job.started_s, job.action._value_
+                    runs[run] = runs.get(run, 0) + 1
+                    if job.order is None:
+                        self._owner.stationery.tell(job)
+        self._owner.weigh(-weight)
+        self._count(runs)
+        for batch, some in waiting.items():
+            batch.wait(self.confirmed, some)
+
+    def carried_out(self, job: Job) -> None:
+        """As `confirmed`, of a job that needed no copy."""
+        self.confirmed([job])
+
+    def _count(self, runs: dict[tuple[float, str], int]) -> None:
+        metrics, vhost, now = self._owner.metrics, self._owner.vhost, time.monotonic()
+        for (started_s, action), n in runs.items():
+            metrics.settled[vhost, action] += n
+            metrics.confirm_seconds.observe(now - started_s, n)
+            metrics.route_seconds.observe(now - started_s, n)
+
+    def reject(self, job: Job) -> None:
+        """Let the broker move the letter by its queue's own DLX, once the journal has its event."""
+        for batch in job.batches:
+            if not batch.settled:
+                batch.wait(self.reject, job)
+                return
+        if job.consumer.reject(job.delivery.tag, requeue=False):
+            self._owner.metrics.settled[self._owner.vhost, job.action.value] += 1
+            self._owner.stationery.tell(job)
+        self.gone(job)
+
+    def gone(self, job: Job) -> None:
+        """The job is over: nothing of it is in memory any more."""
+        self._owner.weigh(-len(job.delivery.body) - len(job.delivery.header))
