@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Final, assert_never
 
 from dlx_router.core.backoff import ladder_elapsed_ms, ladder_ms, wait_ms
-from dlx_router.core.letter import Arrival, Letter
+from dlx_router.core.letter import Arrival, Death, Letter
 from dlx_router.core.policy import Effective
 from dlx_router.core.value import value
 from dlx_router.core.words import UNKNOWN, Action, Cause, State
@@ -142,7 +142,19 @@ def _dead_letter(letter: Letter, policy: Effective, attempts: int) -> Decision:
         return Park(Cause.LOOP, attempts, letter.source)
     if exchange == "" and queue is None and not _allowed(policy, keys[0]):
         return Park(Cause.FORBIDDEN, attempts, keys[0])
+    if exchange == "" and queue is None and _circles(letter, keys[0]):
+        return Park(Cause.CYCLE, attempts, keys[0])
     return DeadLetter(exchange, keys, attempts, cause, queue, missing)
+
+
+def _circles(letter: Letter, queue: str) -> bool:
+    """RabbitMQ's own rule, which a republish escapes: it died in its target, and nothing since was `rejected`."""
+    walked: list[Death] = []
+    for death in letter.history:
+        walked.append(death)
+        if death.queue == queue:
+            return all(one.reason != "rejected" for one in walked)
+    return False
 
 
 def _allowed(policy: Effective, queue: str) -> bool:

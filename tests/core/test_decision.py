@@ -484,3 +484,10 @@ def test_waiting_is_total_and_never_early(one: Letter, now_ms: int, cause: Cause
     assert decision.cause is cause
     assert not isinstance(decision, Hold) or 1000 <= decision.due_ms - now_ms <= 300_000
     assert cause.value in explain(decision, one, None)
+
+
+def test_what_would_push_itself_out_of_its_queue_again_is_parked_as_the_broker_would_drop_it() -> None:
+    back = {"dead_letter_exchange": "", "auto_create_dead_letter_queue": False}
+    one = letter(reason="maxlen", history=(death(queue="orders", reason="maxlen"),))
+    decision = decided(one, **SPENT, **back, dead_letter_routing_key=parse("orders"))
+    assert decision == Park(Cause.CYCLE, 0, "orders")

@@ -1,0 +1,62 @@
+"""Each scenario ends the same natively and through the router, but for what it declares; the page says so."""
+
+from collections import Counter
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from tests.conformance import page
+from tests.conformance.conftest import Run
+from tests.conformance.differences import judge
+from tests.conformance.scenario import VERSIONS, Scenario
+from tests.conformance.scenarios import SCENARIOS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]  # the first one plays them all
+
+
+def _row(one: Scenario) -> ParameterSet:
+    marks = [pytest.mark.xfail(strict=True, reason=one.bug)] if one.bug else []
+    return pytest.param(one, id=one.prefix, marks=marks)
+
+
+def check(run: Run, scenario: Scenario) -> None:
+    """AssertionError says in which world it went wrong, or what differs."""
+    native, routed = run.native[scenario.prefix], run.routed[scenario.prefix]
+    for world, played in (("native", native), ("routed", routed)):
+        if played.error is not None:
+            raise AssertionError(f"{world}: {played.error}") from played.error
+    judge(native.outcome, routed.outcome, scenario.differences(run.version))
+
+
+@pytest.mark.parametrize("scenario", [_row(one) for one in SCENARIOS])
+def test_both_worlds_end_the_same(run: Run, scenario: Scenario) -> None:
+    if scenario.prefix not in run.native:
+        pytest.skip("needs a broker whose settings may be changed")
+    check(run, scenario)
+
+
+def test_the_page_says_what_was_seen(run: Run) -> None:
+    if run.version not in VERSIONS:
+        pytest.skip(f"the page has no column for RabbitMQ {run.version}")
+    text = page.renewed(
+        run.version, {page.label(one): _seen(run, one) for one in SCENARIOS if one.prefix in run.native}
+    )
+    if page.WRITE:
+        page.PAGE.write_text(text, encoding="utf-8")
+    assert page.PAGE.read_text(encoding="utf-8") == text
+
+
+def _seen(run: Run, one: Scenario) -> str:
+    try:
+        check(run, one)
+    except AssertionError:
+        return f"**not equal**: {one.bug or 'see the test'}"
+    return page.cell(one, run.version)
+
+
+def test_names_of_scenarios_are_their_own() -> None:
+    for name in ("prefix", "number"):
+        twice = [
+            one for one, times in Counter((getattr(row, name), row.kind) for row in SCENARIOS).items() if times > 1
+        ]
+        assert not twice, f"two scenarios of one {name}"
