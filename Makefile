@@ -34,11 +34,12 @@ demo: $(READY)  ## a broker, a failing consumer and the router; SECONDS=20 ends 
 	$(BIN)/python tools/brokers.py fetch any
 	$(BIN)/python tools/demo.py $(demo_options)
 
-lint: $(READY)  ## ruff, mypy --strict, the import contracts
+lint: $(READY)  ## ruff, mypy --strict, the import contracts, bandit
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive dlx_router
 
 bench: $(READY)  ## measure against shovels and aio-pika; writes build/bench.json
 	$(BIN)/python tools/brokers.py fetch
@@ -65,3 +66,24 @@ $(READY): pyproject.toml constraints.txt dlx_router/__init__.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
+
+.PHONY: chaos mutants audit
+
+MINUTES ?= 30
+
+chaos: $(READY)  ## break everything around the router; MINUTES=n; writes docs/reliability.md
+	$(BIN)/python tools/brokers.py fetch 4.3
+	PYTHONPATH=. $(BIN)/python tools/chaos.py --minutes $(MINUTES) $(ARGS)
+
+mutants: $(READY)  ## spoil the router in small ways: a test must notice each
+	$(BIN)/python tools/brokers.py fetch any
+	$(BIN)/python tools/mutants.py $(ARGS)
+
+audit: $(READY)  ## kill the router in the middle of its work and audit every letter
+	$(BIN)/python tools/brokers.py fetch 4.3
+	$(BIN)/python tools/kill_audit.py $(ARGS)
+
+.PHONY: audit-deps
+
+audit-deps: $(READY)  ## known vulnerabilities of what constraints.txt installs (asks the network)
+	$(BIN)/python tools/audit_deps.py

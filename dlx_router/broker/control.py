@@ -26,7 +26,8 @@ from dlx_router.broker.address import Host, Login, Tls
 TIMEOUT_S: Final = 10.0
 CLOSE_S: Final = 2.0
 HEARTBEAT_S: Final = 10
-_BROKEN: Final = (AMQPError, OSError, TimeoutError, RuntimeError, TypeError, ValueError)
+# StopAsyncIteration is what aiormq raises where a connection ends before its first frame.
+_BROKEN: Final = (AMQPError, OSError, TimeoutError, RuntimeError, TypeError, ValueError, StopAsyncIteration)
 Found = TypeVar("Found")
 
 
@@ -67,6 +68,7 @@ _REFUSALS: Final[tuple[tuple[type[Exception], str, type[TopologyError], str], ..
     (AMQPError, "", Lost, _AGAIN),
     (OSError, "", Lost, _AGAIN),
     (RuntimeError, "", Lost, _AGAIN),
+    (StopAsyncIteration, "", Lost, _AGAIN),
 )
 
 

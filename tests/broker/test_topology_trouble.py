@@ -71,3 +71,18 @@ async def test_an_alarm_of_the_broker_stops_neither_looking_nor_being_active(own
         await asyncio.to_thread(eventually, lambda: newest(state) > before + 3, 30)
         assert (state.active, lost) == (True, [])
     await here.close()
+
+
+async def test_a_peer_that_hangs_up_before_its_first_word_is_a_loss_like_others() -> None:
+    """A load balancer without a broker behind it; the client library raises StopAsyncIteration then."""
+
+    async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        topology = Topology(Host("127.0.0.1", port), Login("guest", "guest", "/"), None, NAMES)
+        for _ in range(20):
+            with pytest.raises(TopologyError):
+                await topology.connect()
+        await topology.close()

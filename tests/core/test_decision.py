@@ -487,7 +487,7 @@ def test_waiting_is_total_and_never_early(one: Letter, now_ms: int, cause: Cause
 
 
 def test_what_would_push_itself_out_of_its_queue_again_is_parked_as_the_broker_would_drop_it() -> None:
-    back = {"dead_letter_exchange": "", "auto_create_dead_letter_queue": False}
+    back: dict[str, Any] = {"dead_letter_exchange": "", "auto_create_dead_letter_queue": False}
     one = letter(reason="maxlen", history=(death(queue="orders", reason="maxlen"),))
     decision = decided(one, **SPENT, **back, dead_letter_routing_key=parse("orders"))
     assert decision == Park(Cause.CYCLE, 0, "orders")

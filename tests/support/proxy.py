@@ -1,0 +1,207 @@
+"""A TCP proxy that misbehaves on demand, to stand between a client and its broker.
+
+with Proxy(broker_port) as proxy:           # listens on 127.0.0.1:proxy.port
+    proxy.cut()                             # every connection is reset
+    proxy.half_open("up")                   # what the client says is swallowed, for ever: no FIN, no reset
+    proxy.stall(); proxy.heal()             # nothing moves, then all of it arrives
+    proxy.slow(20_000)                      # bytes a second, each way
+    proxy.refuse()                          # nobody listens
+    proxy.heal()                            # as at first; connections that lost bytes stay dead, as in life
+"""
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeVar
+
+T = TypeVar("T")
+Direction = Literal["up", "down"]
+
+_HOST: Final = "127.0.0.1"
+_CHUNK: Final = 1 << 16
+_RESET: Final = struct.pack("ii", 1, 0)  # linger on, for no time: a close is then a reset, not a FIN
+_TICK_S: Final = 0.02  # a slow line moves its bytes in steps of this
+
+
+@dataclass(eq=False)
+class _Pair:
+    """One connection of a client and ours to the broker; `dark` are the directions whose bytes are swallowed."""
+
+    client: asyncio.StreamWriter
+    broker: asyncio.StreamWriter
+    dark: set[Direction] = field(default_factory=set)
+
+    def abort(self) -> None:
+        """Reset both sides."""
+        for side in (self.client, self.broker):
+            with contextlib.suppress(OSError):  # closed meanwhile
+                side.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            side.transport.abort()
+
+
+class Proxy:
+    """Forwards each connection to one loopback port, by a thread of its own. Verbs may be called from any thread."""
+
+    def __init__(self, target_port: int, *, port: int = 0) -> None:
+        """Listens when this returns. `port` 0: one that is free."""
+        self.port = port
+        self._target_port = target_port
+        self._loop = asyncio.new_event_loop()
+        self._server: asyncio.Server | None = None
+        self._pairs: set[_Pair] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._moving = asyncio.Event()
+        self._moving.set()
+        self._bytes_per_s = 0
+        self._dark: set[Direction] = set()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._thread.start()
+        self._run(self._listen())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def connections(self) -> int:
+        """How many are open now."""
+        return len(self._pairs)
+
+    def cut(self) -> int:
+        """Every connection is reset; new ones are let in. → how many there were."""
+        return self._run(self._cut())
+
+    def half_open(self, direction: Direction = "up") -> None:
+        """That direction is swallowed without a word, of connections there are and of those to come.
+
+        `heal` lets later connections live. Those of now stay dead: bytes of theirs are gone.
+        """
+        self._run(self._darken(direction))
+
+    def stall(self) -> None:
+        """Nothing moves, either way; all of it arrives after `heal`."""
+        self._run(self._stall())
+
+    def slow(self, bytes_per_s: int) -> None:
+        """Each direction of each connection moves so many bytes a second at most."""
+        self._bytes_per_s = bytes_per_s
+
+    def refuse(self) -> None:
+        """Connections are reset, new ones refused."""
+        self._run(self._refuse())
+
+    def heal(self) -> None:
+        """Listens, moves, as fast as it can."""
+        self._run(self._heal())
+
+    def close(self) -> None:
+        """Everything reset and gone; safe to repeat."""
+        if self._loop.is_closed():
+            return
+        self._run(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    # -- in the thread ------------------------------------------------------------------------------------------
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        done: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return done.result(10)
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._accept, _HOST, self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _cut(self) -> int:
+        pairs = list(self._pairs)
+        for pair in pairs:
+            pair.abort()
+        return len(pairs)
+
+    async def _darken(self, direction: Direction) -> None:
+        self._dark.add(direction)
+        for pair in self._pairs:
+            pair.dark.add(direction)
+
+    async def _stall(self) -> None:
+        self._moving.clear()
+
+    async def _refuse(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        await self._cut()
+
+    async def _heal(self) -> None:
+        self._dark.clear()
+        self._bytes_per_s = 0
+        self._moving.set()
+        if self._server is None:
+            await self._listen()
+
+    async def _end(self) -> None:
+        await self._refuse()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task
+        self._tasks.add(task)
+        try:
+            await self._serve(reader, writer)
+        except asyncio.CancelledError:
+            if self._server is not None:
+                raise  # not by our own end
+        finally:
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            answers, broker = await asyncio.open_connection(_HOST, self._target_port)
+        except OSError:
+            return  # the broker is away: the client sees a reset, as from any such proxy
+        pair = _Pair(writer, broker, set(self._dark))
+        self._pairs.add(pair)
+        try:
+            await asyncio.gather(self._pump(pair, "up", reader, broker), self._pump(pair, "down", answers, writer))
+        finally:
+            self._pairs.discard(pair)
+            pair.abort()
+
+    async def _pump(
+        self, pair: _Pair, way: Direction, source: asyncio.StreamReader, sink: asyncio.StreamWriter
+    ) -> None:
+        """Until the source ends: then so does the sink, unless this way is dark. A reset ends both."""
+        with contextlib.suppress(OSError):
+            while data := await source.read(_CHUNK):
+                await self._moving.wait()
+                if way in pair.dark:
+                    continue
+                await self._write(sink, data)
+            if way not in pair.dark and sink.can_write_eof():
+                sink.write_eof()
+            return
+        pair.abort()
+
+    async def _write(self, sink: asyncio.StreamWriter, data: bytes) -> None:
+        while data:
+            step = max(1, int(self._bytes_per_s * _TICK_S)) if self._bytes_per_s else len(data)
+            sink.write(data[:step])
+            await sink.drain()
+            data = data[step:]
+            if self._bytes_per_s:
+                await asyncio.sleep(_TICK_S)
