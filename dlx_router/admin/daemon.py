@@ -9,6 +9,7 @@ from dlx_router.admin.server import AdminError, AdminServer
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings
 from dlx_router.service.app import App
+from dlx_router.service.keys import KeyFileError
 from dlx_router.telemetry import logs
 
 REFUSED: Final = 2
@@ -22,6 +23,9 @@ def run(settings: Settings, loaded: LoadedPolicies) -> int:
         return _loop()(_serve(settings, loaded))
     except AdminError as error:
         logs.log.error("admin.refused", error=str(error), fate="nothing was consumed")
+        return REFUSED
+    except KeyFileError as error:
+        logs.log.error("key.refused", error=str(error), fate="nothing was consumed")
         return REFUSED
 
 

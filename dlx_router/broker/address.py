@@ -1,6 +1,8 @@
 """Where a broker is, and how to prove who we are. The password never appears in a repr."""
 
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
@@ -32,7 +34,18 @@ class Tls:
 
     def context(self) -> ssl.SSLContext:
         """A context that verifies the peer; built anew at each connect, so that renewed certificates are read."""
-        context = ssl.create_default_context(cafile=self.ca)
+        with _named(f"TLS_CA {self.ca}"):
+            context = ssl.create_default_context(cafile=self.ca)
         if self.cert:
-            context.load_cert_chain(self.cert, self.key)
+            with _named(f"TLS_CERT {self.cert}" + (f" with TLS_KEY {self.key}" if self.key else "")):
+                context.load_cert_chain(self.cert, self.key)
         return context
+
+
+@contextmanager
+def _named(files: str) -> Iterator[None]:
+    """Python does not say which file it could not use."""
+    try:
+        yield
+    except OSError as error:  # ssl.SSLError is one
+        raise OSError(f"{files}: {error.strerror or error}; name PEM files that fit together") from None

@@ -56,15 +56,22 @@ class Lost(TopologyError):
 
 
 _AGAIN: Final = "it is tried again"
+_VERIFY: Final = "look at TLS_CA, TLS_SERVER_NAME and the broker's certificate; it is tried again"
+_SHOWN: Final = "the broker refuses our certificate: look at TLS_CERT and TLS_KEY; it is tried again"
+_HUNG_UP: Final = "is this an AMQP port, and TLS (amqps://) as expected? it is tried again"
 _DECLARE: Final = "declare it, or take its name out of the policy"
 # The first that fits. A queue whose node is down is a 404 too, but exists.
 _REFUSALS: Final[tuple[tuple[type[Exception], str, type[TopologyError], str], ...]] = (
-    (ChannelAccessRefused, "", Forbidden, "grant the router's user this right in the vhost"),
+    (ChannelAccessRefused, "", Forbidden, "`dlx-router permissions` says which rights the router's user needs"),
     (ChannelLockedResource, "", QueueExclusive, "only the connection that declared it may use it"),
     (ChannelNotFoundEntity, "NOT_FOUND - no queue ", QueueMissing, _DECLARE),
     (ChannelNotFoundEntity, "NOT_FOUND - no ", NotFound, _DECLARE),
     (ChannelClosed, "", TopologyError, _AGAIN),
     (TimeoutError, "", TopologyError, _AGAIN),
+    (AMQPError, "[Errno 1] [SSL: CERTIFICATE_VERIFY_FAILED]", Lost, _VERIFY),
+    (AMQPError, "Server communication error: SSLError", Lost, _SHOWN),
+    (AMQPError, "Server connection unexpectedly closed", Lost, _HUNG_UP),
+    (AMQPError, "Server connection reset", Lost, _HUNG_UP),
     (AMQPError, "", Lost, _AGAIN),
     (OSError, "", Lost, _AGAIN),
     (RuntimeError, "", Lost, _AGAIN),

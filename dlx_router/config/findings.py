@@ -27,6 +27,9 @@ CAP_BELOW_BASE: Final = "DLX113"
 OPEN_TARGET: Final = "DLX114"
 VHOST_NOT_SERVED: Final = "DLX115"
 
+# From the scheme up to the last @ before the URL must end.
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^\s\"'<>]*@")
+
 # What each code is about, in the words of docs/lint.md, which has a section for each.
 TITLES: Final[Mapping[str, str]] = {
     UNREADABLE: "a file or folder cannot be read",
@@ -94,11 +97,11 @@ class Report:
 
     def error(self, code: str, line: int, message: str) -> None:
         """Note an error."""
-        self.findings.append(Finding(self.file, line, code, Severity.ERROR, message))
+        self.findings.append(Finding(self.file, line, code, Severity.ERROR, _redacted(message)))
 
     def warning(self, code: str, line: int, message: str) -> None:
         """Note a warning."""
-        self.findings.append(Finding(self.file, line, code, Severity.WARNING, message))
+        self.findings.append(Finding(self.file, line, code, Severity.WARNING, _redacted(message)))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -109,6 +112,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def shown(text: str, limit: int = 60) -> str:
-    """The text in quotes, cut and made printable: files come from anybody."""
+    """The text in quotes, cut and made printable, without the credentials of a URL: files come from anybody."""
+    text = _redacted(text)
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return '"' + "".join(char if char.isprintable() else "�" for char in cut) + '"'
+
+
+def _redacted(text: str) -> str:
+    """Without the credentials of any URL: somebody may have put one where it does not belong."""
+    return _CREDENTIALS.sub("***@", text)

@@ -70,6 +70,8 @@ def read(delivery: frames.Delivery, place: Place) -> tuple[Letter, Envelope]:
         raise Malformed(str(error)) from error
     own, foreign = _record_of(props.headers, found, place)
     content, belongs = _content(delivery.body, props, own)
+    if place.arrival is Arrival.RELEASE and not belongs:
+        raise Malformed(f"the record in {place.source} is about another letter")
     exchange = text(delivery.exchange)
     facts = arrival.Facts(
         vhost=place.vhost,

@@ -41,6 +41,7 @@ class Job:
         "raw",
         "resource",
         "started_s",
+        "why",
     )
 
     def __init__(self, consumer: Consumer, delivery: frames.Delivery, started_s: float) -> None:
@@ -55,6 +56,7 @@ class Job:
         self.resource: Resource | None = None
         self.action = Action.QUARANTINE
         self.cause = ""
+        self.why = ""  # the target refused it, in the broker's words
         self.raw = False
         self.nacks = 0
         self.batches: tuple[Batch, ...] = ()  # of the journal: the source is settled once these are

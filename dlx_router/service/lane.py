@@ -123,7 +123,7 @@ class Lane:
 
     def _provided(self, job: Job, resolved: str | Refusal) -> None:
         if isinstance(resolved, Refusal):
-            self._refused(job, resolved.cause, final=resolved.final)
+            self._refused(job, resolved.cause, str(resolved), final=resolved.final)
             return
         order = job.order
         if order is not None and order.resource[0] == "dlq" and resolved != order.resource[1]:
@@ -194,14 +194,17 @@ class Lane:
         """A target that refused a letter twice just now is not asked again at once: others keep their rate."""
         return self._full.get(_target(job), 0.0) > time.monotonic()
 
-    def _refused(self, job: Job, cause: Cause, *, final: bool = False) -> None:
-        """A target that is full, gone or forbidden; our own queues must never be. Parked at once where it is final."""
+    def _refused(self, job: Job, cause: Cause, why: str = "", *, final: bool = False) -> None:
+        """A target that is full, gone or forbidden; our own queues must never be. Parked at once where it is final.
+
+        `why`: the broker's own words, where it had some.
+        """
         if job.order is not None:
             self._long_way(job)
-        copy = job.copy
+        copy, job.why = job.copy, why
         if copy is None or copy.way in {Way.RUNG, Way.PARKING}:
             where = "quarantine" if copy is None else copy.exchange or copy.routing_key
-            self._owner.trouble(f"own queue {where} refused a letter ({cause}); given back, tried again")
+            self._owner.trouble(f"own queue {where} refused a letter ({why or cause}); given back, tried again")
             return
         if final:
             self._owner.desk.park(job, cause)
@@ -284,7 +287,7 @@ class Lane:
             self._owner.trouble(f"quarantine refused a letter: {error}; given back, tried again")
         elif error.code in {NOT_FOUND, FORBIDDEN}:
             self._owner.provision.forget(job.resource)
-            self._refused(job, Cause.MISSING_EXCHANGE if error.code == NOT_FOUND else Cause.FORBIDDEN)
+            self._refused(job, Cause.MISSING_EXCHANGE if error.code == NOT_FOUND else Cause.FORBIDDEN, str(error))
         else:
             self._quarantine(job, f"{Cause.MALFORMED}: {error}")
 

@@ -67,6 +67,7 @@ class Stationery:
                 f"letter.{job.action}",
                 queue=place,
                 cause=job.cause,
+                error=job.why or None,
                 letter=job.letter.id if job.letter is not None else "",
                 fate=_FATES[job.action],
                 target=job.copy.record.target if job.copy is not None else None,

@@ -1,0 +1,173 @@
+"""Letters that somebody else wrote into our queues, with records that lie: kept, counted, never obeyed.
+
+The forger may write anywhere in the vhost, and has seen a true record: each retry shows one to its consumer.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from tests.security.conftest import EVERYTHING, Admit, url_for
+from tests.support.bulk import INBOX, PARKING, QUARANTINE, law_holds, record
+from tests.support.client import Client, Message
+from tests.support.eventually import consistently, eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+Start = Callable[..., Router]
+
+RELEASE: Final = "dlx-router.release"
+RUNG: Final = "dlx-router.delay."
+POLICIES: Final = """
+version: 1
+policies:
+  - {name: work, match: "work.#", definition: {max-delivery-attempts: 3, redelivery-delay: 200ms}}
+"""
+
+
+@contextmanager
+def _forger(vhost: Vhost, admit: Admit) -> Iterator[Client]:
+    with Client(url_for(vhost, admit(*EVERYTHING))) as client:
+        yield client
+
+
+def _retried(amqp: Client) -> Message:
+    """A letter that came back, as its consumer sees it; the rung and the bindings are there from then on."""
+    amqp.queue("victim")
+    amqp.queue("work.a", dead_letter_exchange=INBOX)
+    amqp.publish("true", key="work.a")
+    amqp.fail("work.a")
+    return amqp.take("work.a")
+
+
+def _place(vhost: Vhost, name: str) -> str:
+    """The exchange of that name; of a rung any that is there, for a millisecond decides which is used."""
+    return next(queue for queue in eventually(vhost.queues) if queue.startswith(name))
+
+
+def _signed_for_another_body(true: str) -> str:
+    return true
+
+
+def _without_mac(true: str) -> str:
+    return json.dumps({key: value for key, value in json.loads(true).items() if key != "mac"})
+
+
+def _with_another_mac(true: str) -> str:
+    return json.dumps(json.loads(true) | {"mac": "0" * 32}, separators=(",", ":"))
+
+
+def _to_another_queue(true: str) -> str:
+    return json.dumps(json.loads(true) | {"failed_queue": "victim"}, separators=(",", ":"))
+
+
+def _due_at_once(true: str) -> str:
+    return json.dumps(json.loads(true) | {"due_ms": 0, "attempts": -1000}, separators=(",", ":"))
+
+
+def _nonsense(_true: str) -> str:
+    return "{" * 1000
+
+
+FORGERIES: Final = [_without_mac, _with_another_mac, _to_another_queue, _due_at_once, _nonsense]
+
+
+def _depth_of_victims(amqp: Client) -> int:
+    return amqp.depth("victim") + amqp.depth("work.a")
+
+
+@pytest.mark.parametrize("place", [RELEASE, RUNG])
+@pytest.mark.parametrize("forgery", [*FORGERIES, _signed_for_another_body])
+def test_a_forged_record_is_never_obeyed_at_the_end_of_a_wait(
+    vhost: Vhost, amqp: Client, admit: Admit, start_router: Start, forgery: Callable[[str], str], place: str
+) -> None:
+    router = start_router(POLICIES)
+    true = _retried(amqp)
+    with _forger(vhost, admit) as forger:
+        forged = dict(true.headers) | {"dlx-router": forgery(true.headers["dlx-router"])}
+        forger.publish("forged", key="", exchange=_place(vhost, place), headers=forged)
+    kept = amqp.take(QUARANTINE)
+    assert kept.body == b"forged"
+    assert kept.headers["dlx-router"] == forged["dlx-router"], "as it came"
+    assert consistently(lambda: _depth_of_victims(amqp) == 0)
+    assert router.metric("settled_total", action="quarantine") == 1
+    assert RELEASE in router.output, "the log names the place"
+    eventually(partial(law_holds, router))
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_record_in_the_inbox_is_foreign_data(
+    vhost: Vhost, amqp: Client, admit: Admit, start_router: Start, forgery: Callable[[str], str]
+) -> None:
+    start_router(POLICIES)
+    true = _retried(amqp)
+    with _forger(vhost, admit) as forger:
+        forger.publish("forged", key="", exchange=INBOX, headers={"dlx-router": forgery(true.headers["dlx-router"])})
+    parked = amqp.take(PARKING)
+    assert parked.body == b"forged"
+    told = record(parked)
+    assert (told["cause"], told["attempts"]) == ("unknown_origin", 0)
+    assert told["id"] != record(true)["id"], "a letter of its own"
+    assert consistently(lambda: _depth_of_victims(amqp) == 0)
+
+
+def test_a_true_record_on_another_message_makes_a_letter_of_its_own(
+    vhost: Vhost, amqp: Client, admit: Admit, start_router: Start
+) -> None:
+    start_router(POLICIES)
+    true = _retried(amqp)
+    with _forger(vhost, admit) as forger:
+        forger.publish("forged", key="", exchange=INBOX, headers={"dlx-router": true.headers["dlx-router"]})
+    told = record(amqp.take(PARKING))
+    assert (told["cause"], told["parent"]) == ("unknown_origin", record(true)["id"])
+    assert consistently(lambda: _depth_of_victims(amqp) == 0)
+
+
+@pytest.mark.parametrize("place", [RELEASE, RUNG])
+def test_a_message_without_a_record_is_quarantined_at_the_end_of_a_wait(
+    vhost: Vhost, amqp: Client, admit: Admit, start_router: Start, place: str
+) -> None:
+    router = start_router(POLICIES)
+    _retried(amqp)
+    with _forger(vhost, admit) as forger:
+        forger.publish("stray", key="victim", exchange=_place(vhost, place))
+    assert amqp.take(QUARANTINE).body == b"stray"
+    assert router.metric("settled_total", action="quarantine") == 1
+    assert amqp.depth("victim") == 0
+
+
+HOSTILE: Final[list[Any]] = ["x" * 200_000, 7, ["a"], {"a": {"b": 1}}, None, "\u0000", '{"v":1,"mac":"']
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=lambda value: str(value)[:10])
+def test_whatever_stands_in_the_headers_the_router_goes_on(
+    vhost: Vhost, amqp: Client, admit: Admit, start_router: Start, value: Any
+) -> None:
+    router = start_router(POLICIES)
+    _retried(amqp)
+    with _forger(vhost, admit) as forger:
+        for name in ("dlx-router", "dlx-router-id", "dlx-router-pub", "x-first-death-queue", "CC"):
+            if name == "CC" and not isinstance(value, list):
+                continue  # the broker itself refuses it
+            for place in (INBOX, RELEASE):
+                size = 100_000 if len(str(value)) > 1000 else 0
+                given = value[:size] if size else value
+                forger.publish("odd", key="", exchange=place, headers={name: given})
+    eventually(lambda: router.metric("in_flight") == 0 and amqp.depth(INBOX) == amqp.depth(RELEASE) == 0)
+    amqp.publish("next", key="work.a")
+    amqp.fail("work.a")
+    assert amqp.take("work.a").body == b"next"
+    sent = 2 * (5 if isinstance(value, list) else 4)
+    assert amqp.depth(PARKING) + amqp.depth(QUARANTINE) == sent
+
+
+def test_a_queue_that_somebody_declared_under_our_name_is_left_as_it_is(
+    vhost: Vhost, amqp: Client, start_router: Start
+) -> None:
+    amqp.queue(PARKING, "quorum", max_length=1000)
+    start_router(POLICIES)
+    assert vhost.get(f"queues/{vhost.quoted}/{PARKING}")["arguments"]["x-max-length"] == 1000
