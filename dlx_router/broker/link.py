@@ -67,6 +67,7 @@ class Link(asyncio.Protocol):
         self.server: dict[str, Any] = {}
         self.frame_max = FRAME_MAX
         self.blocked = False
+        self.gather_s = 0.0
         self.on_blocked: Callable[[bool, str], None] = lambda _blocked, _reason: None
         self.on_batch: Callable[[], None] = lambda: None
         self.closed: asyncio.Future[Exception] = loop.create_future()
@@ -121,8 +122,16 @@ class Link(asyncio.Protocol):
     def send(self, data: bytes) -> None:
         """Queue bytes; they leave at the end of the current read, or at the next turn of the loop."""
         if not self._out and not self._flushing:
-            self._loop.call_soon(self.flush)
+            self._flush_soon()
         self._out.append(data)
+
+    def _flush_soon(self) -> None:
+        """At once on a quiet link; on a busy one `gather_s` after the last write: each write costs both sides."""
+        wait = self._spoke + self.gather_s - time.monotonic() if self.gather_s else 0.0
+        if wait > 0:
+            self._loop.call_later(wait, self.flush)
+        else:
+            self._loop.call_soon(self.flush)
 
     def flush(self) -> None:
         """Write all that is queued, in one write."""

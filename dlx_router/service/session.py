@@ -28,6 +28,7 @@ from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 
 RELEASE_PREFETCH: Final = 500
+GATHER_S: Final = 0.002
 RESUBSCRIBE_S: Final = 2.0
 LAST_DEATHS_SINCE: Final = (3, 13)
 
@@ -115,8 +116,8 @@ class Session:
             quarantine=self._names.quarantine,
         )
         self.desk.user = self._login.user.encode()
-        self._consume_link.on_batch = self._consumed
         self.publish_link.on_batch = self._published
+        self.publish_link.gather_s = GATHER_S
         self.publish_link.on_blocked = self._blocked
         for link in (self._consume_link, self.publish_link):
             link.closed.add_done_callback(self._link_lost)
@@ -249,12 +250,7 @@ class Session:
 
     # -- events of the links ------------------------------------------------------------------------------------
 
-    def _consumed(self) -> None:
-        self._journal.flush()
-        self.publish_link.flush()
-
     def _published(self) -> None:
-        self._journal.flush()
         for consumer in self._consumers.values():
             consumer.flush()
         self._consume_link.flush()

@@ -26,6 +26,7 @@ from dlx_router.telemetry.readiness import Readiness
 PATIENCE_S: Final = 0.25
 SPOOL_BYTES: Final = 16 << 20
 WINDOW: Final = 128  # at 256 unconfirmed messages of a stream the broker stops reading the whole connection
+GATHER_S: Final = 0.002
 CHECK_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 5.0
 _RETRIED: Final = (LinkError, ChannelClosed, TopologyError, TimeoutError, OSError)
@@ -63,7 +64,7 @@ class Journal:
         self._publisher: Publisher[Batch] | None = None
         self.is_working = False  # as far as is known
         self._lags = False  # the stream kept somebody waiting for too long: nobody else waits until it answers
-        self._moved_s = 0.0
+        self._moved_s = self._flushed_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._broken = asyncio.Event()
         self._idle: asyncio.Future[None] | None = None
@@ -80,15 +81,25 @@ class Journal:
             self.flush()
             self._number += 1
             batch = self._current = Batch(self._number)
-            asyncio.get_running_loop().call_soon(self.flush)  # for events outside of a read
+            self._flush_soon()
         batch.add(line)
         return batch
 
+    def _flush_soon(self) -> None:
+        """At once where little happens; else a moment after the last, so that batches are worth a message."""
+        loop = asyncio.get_running_loop()
+        wait = self._flushed_s + GATHER_S - loop.time()
+        if wait > 0:
+            loop.call_later(wait, self.flush)
+        else:
+            loop.call_soon(self.flush)
+
     def flush(self) -> None:
-        """Close the current batch and send it. Called at the end of a read; safe at any time."""
+        """Close the current batch and send it; safe at any time."""
         batch, self._current = self._current, None
         if batch is None:
             return
+        self._flushed_s = asyncio.get_running_loop().time()
         batch.close()
         self._open[batch.number] = batch
         if self._has_room and not len(self._spool):
