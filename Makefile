@@ -67,7 +67,7 @@ $(READY): pyproject.toml constraints.txt dlx_router/__init__.py
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-.PHONY: chaos mutants audit
+.PHONY: chaos mutants audit lateness
 
 MINUTES ?= 30
 
@@ -78,6 +78,10 @@ chaos: $(READY)  ## break everything around the router; MINUTES=n; writes docs/r
 mutants: $(READY)  ## spoil the router in small ways: a test must notice each
 	$(BIN)/python tools/brokers.py fetch any
 	$(BIN)/python tools/mutants.py $(ARGS)
+
+lateness: $(READY)  ## how late waits end at 1,000 letters a second
+	$(BIN)/python tools/brokers.py fetch 4.3
+	$(BIN)/python tools/lateness.py $(ARGS)
 
 audit: $(READY)  ## kill the router in the middle of its work and audit every letter
 	$(BIN)/python tools/brokers.py fetch 4.3
