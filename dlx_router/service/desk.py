@@ -164,7 +164,7 @@ class Desk:
         )
         match decision:
             case Retry() | Hold():
-                self._waiting_copy(job, record, decision.due_ms, now_ms())
+                self._waiting_copy(job, record, decision.due_ms, now)
             case DeadLetter():
                 self._metrics.missing_headers += decision.missing_headers
                 copy = publication.to_target(decision, letter, record, policy.aliases if policy else ())

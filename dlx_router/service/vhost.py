@@ -123,8 +123,11 @@ class Attendant:
                     await session.run()
                     for task in watching:
                         task.cancel()
-        except* RETRIED as errors:
-            raise _leaf(errors) from None
+        except BaseExceptionGroup as group:  # no except*: before Python 3.11.4 it wraps what is raised in it
+            known, others = group.split(RETRIED)
+            if others is not None or known is None:
+                raise
+            raise _leaf(known) from None
         finally:
             self._session = None
             self._metrics.broker_connected[self.vhost] = 0
