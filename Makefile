@@ -70,10 +70,11 @@ $(READY): pyproject.toml constraints.txt dlx_router/__init__.py
 .PHONY: chaos mutants audit lateness
 
 MINUTES ?= 30
+CLUSTER ?= 5
 
-chaos: $(READY)  ## break everything around the router; MINUTES=n; writes docs/reliability.md
+chaos: $(READY)  ## break everything around the router; MINUTES=n, then CLUSTER=n on three nodes; writes docs/reliability.md
 	$(BIN)/python tools/brokers.py fetch 4.3
-	PYTHONPATH=. $(BIN)/python tools/chaos.py --minutes $(MINUTES) $(ARGS)
+	PYTHONPATH=. $(BIN)/python tools/chaos.py --minutes $(MINUTES) --cluster $(CLUSTER) $(ARGS)
 
 mutants: $(READY)  ## spoil the router in small ways: a test must notice each
 	$(BIN)/python tools/brokers.py fetch any
