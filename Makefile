@@ -69,7 +69,7 @@ $(READY): pyproject.toml constraints.txt dlx_router/__init__.py
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-.PHONY: chaos mutants audit lateness
+.PHONY: chaos mutants audit lateness release
 
 MINUTES ?= 30
 CLUSTER ?= 5
@@ -94,3 +94,10 @@ audit: $(READY)  ## kill the router in the middle of its work and audit every le
 
 audit-deps: $(READY)  ## known vulnerabilities of what constraints.txt installs (asks the network)
 	$(BIN)/python tools/audit_deps.py
+
+release: $(READY)  ## wheel, sdist and SBOM in dist/, the wheel tried in a fresh environment
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[release]'
+	rm -rf dist build/release && $(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv build/release && build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl
+	build/release/bin/dlx-router --version
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.json build/release/bin/python
