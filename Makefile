@@ -30,6 +30,7 @@ JOBS ?= 3  # tests wait for brokers most of the time
 
 test: $(READY)  ## run the tests; ALL=1: on every version of RabbitMQ; ARGS="-k name": options for pytest
 	$(BIN)/python tools/brokers.py fetch $(versions)
+	$(if $(ALL),$(BIN)/python tools/programs.py prometheus)
 	$(named) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 demo: $(READY)  ## a broker, a failing consumer and the router; SECONDS=20 ends it by itself

@@ -261,7 +261,7 @@ def _placed(panels: tuple[Panel, ...]) -> Iterator[dict[str, Any]]:
 
 
 def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
-    custom = {"fillOpacity": 25 if panel.stacked else 8, "lineWidth": 2, "showPoints": "never"}
+    custom: dict[str, Any] = {"fillOpacity": 25 if panel.stacked else 8, "lineWidth": 2, "showPoints": "never"}
     custom |= {"stacking": {"mode": "normal"}} if panel.stacked else {}
     defaults: dict[str, Any] = {"unit": panel.unit, "min": 0}
     return {
