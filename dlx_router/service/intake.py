@@ -92,7 +92,7 @@ def read(delivery: frames.Delivery, place: Place) -> tuple[Letter, Envelope]:
         deaths=deaths,
         record=own,
         belongs=belongs,
-        native=place.arrival is Arrival.INBOX and (exchange == place.names.inbox or _retried(deaths, place.names)),
+        native=place.arrival is Arrival.INBOX and (_by_death(exchange, place) or _retried(deaths, place.names)),
         first=_first_of(props.headers, found) if own is None and not declared else None,
         now_ms=int(time.time() * 1000),
         header=lambda name: _header(props.headers, found, name),
@@ -109,7 +109,7 @@ def read(delivery: frames.Delivery, place: Place) -> tuple[Letter, Envelope]:
 
 def _is_declared(delivery: frames.Delivery, place: Place) -> bool:
     """The exchange tells the kind: write rights on it can be granted apart. In the inbox the header says nothing."""
-    return text(delivery.exchange) == place.names.declared and place.source == place.names.inbox
+    return text(delivery.exchange) == place.names.declared and place.source in {place.names.inbox, place.names.observe}
 
 
 def _declaration(headers: bytes, found: dict[bytes, table.Span], place: Place) -> Declaration | None:
@@ -147,6 +147,10 @@ def _header(headers: bytes, found: dict[bytes, tuple[int, int, int]], name: str)
     if isinstance(value, bool):
         return "true" if value else "false"
     return text(value) if isinstance(value, bytes) else str(value)
+
+
+def _by_death(exchange: str, place: Place) -> bool:
+    return exchange == place.names.inbox or place.source == place.names.observe
 
 
 def _retried(deaths: History, names: Names) -> bool:

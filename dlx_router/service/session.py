@@ -20,6 +20,7 @@ from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Desk
 from dlx_router.service.intake import Place
 from dlx_router.service.lane import Lane
+from dlx_router.service.observe import Silence, Watch
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import Provision
 from dlx_router.service.render import Stationery
@@ -69,9 +70,11 @@ class Session:
         sources: tuple[str, ...],
         journal: Journal,
         ensure_journal: Callable[[], Awaitable[None]],
+        observe: bool = False,
     ) -> None:
         self.vhost = login.vhost
         self._journal, self._ensure_journal = journal, ensure_journal
+        self._observe = observe
         self.metrics = metrics
         self.desk = desk
         self._host, self._login, self._tls = host, login, tls
@@ -80,6 +83,8 @@ class Session:
         self._bytes = 0
         self._consumers: dict[str, Consumer] = {}
         self._leaving: set[Consumer] = set()
+        self._subscribing: set[str] = set()
+        self._attending = False
         self._lanes: list[Lane] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
@@ -114,7 +119,7 @@ class Session:
         self._consume_link = await self._link("consume")
         self.publish_link = await self._link("publish")
         version = tuple(int(part) for part in str(self.publish_link.server.get("version", "0")).split(".")[:2])
-        self.stationery = Stationery(
+        self.stationery = (Silence if self._observe else Stationery)(
             user=self._login.user,
             last_deaths=version >= LAST_DEATHS_SINCE,
             key=self._key,
@@ -137,19 +142,27 @@ class Session:
         )
 
     async def _attend(self) -> None:
+        self.spawn(self._watch())
+        self.spawn(self._journal.attend(self.publish_link, self._ensure_journal, self._published))
         probe = Probe(self.publish_link, self.stationery, self._limits.confirm_timeout_s)
+        if self._observe:
+            watch = Watch(self, "copies", probe)
+            self._lanes = [watch]
+            await self._consume(watch, self._names.observe, Arrival.INBOX, self._limits.prefetch)
+        else:
+            await self._attend_letters(probe)
+        self.metrics.broker_connected[self.vhost] = 1
+        self._readiness.clear(f"link {self.vhost}")
+
+    async def _attend_letters(self, probe: Probe) -> None:
         inbox, release = Lane(self, "letters", probe), Lane(self, "release", probe)
         self._lanes = [inbox, release]
         await inbox.open()
         await release.open()
-        self.spawn(self._watch())
-        self.spawn(self._journal.attend(self.publish_link, self._ensure_journal, self._published))
         await self._consume(release, self._names.release, Arrival.RELEASE, RELEASE_PREFETCH)
         await self._consume(inbox, self._names.inbox, Arrival.INBOX, self._limits.prefetch)
-        sources, self._sources = self._sources, ()
+        sources, self._sources, self._attending = self._sources, (), True
         self.attend_only(sources)
-        self.metrics.broker_connected[self.vhost] = 1
-        self._readiness.clear(f"link {self.vhost}")
 
     async def _consume(self, lane: Lane, queue: str, arrival: Arrival, prefetch: int) -> None:
         consumer = Consumer(self._consume_link, queue, prefetch, sink=lane.take, on_lost=self._consumer_lost(lane))
@@ -160,6 +173,7 @@ class Session:
     async def _subscribe(self, lane: Lane, source: str) -> None:
         """Attend a queue that is not ours; while it is not there, readiness says so and we look again."""
         reason = f"source {self.vhost}/{source}"
+        self._subscribing.add(source)
         while not self._draining and source in self._sources:
             try:
                 await self._consume(lane, source, Arrival.INBOX, self._limits.prefetch)
@@ -172,11 +186,12 @@ class Session:
             if source not in self._sources:  # it went while we asked for it
                 await self._leave(lane, source)
             break
+        self._subscribing.discard(source)
         self._readiness.clear(reason)
 
     def attend_only(self, sources: tuple[str, ...]) -> None:
         """Attend these queues besides our own from now on. Connections stay; what is in flight is finished."""
-        if not self._lanes:  # not connected yet
+        if not self._attending:  # they are found when it begins
             self._sources = sources
             return
         before, self._sources = self._sources, sources
@@ -185,7 +200,8 @@ class Session:
             if source not in before:
                 told = f"queue {source!r} in vhost {self.vhost!r}: subscribing"
                 self._readiness.set(f"source {self.vhost}/{source}", told)
-                self.spawn(self._subscribe(lane, source))
+                if source not in self._subscribing:
+                    self.spawn(self._subscribe(lane, source))
         for source in before:
             if source not in sources:
                 self._readiness.clear(f"source {self.vhost}/{source}")
