@@ -15,8 +15,10 @@ from aio_pika.abc import AbstractIncomingMessage
 from aiormq import spec
 from aiormq.abc import AbstractChannel, AbstractConnection
 from aiormq.exceptions import AMQPError, PublishError
+from pamqp.header import ContentHeader
 
 from dlx_router.client.declaration import (
+    FRAME_MAX,
     PREFIX,
     WITHIN_S,
     Delivered,
@@ -28,6 +30,7 @@ from dlx_router.client.declaration import (
     Words,
     header,
     kept,
+    require_room,
 )
 
 _BROKEN: Final = (AMQPError, OSError, TimeoutError, RuntimeError)
@@ -147,7 +150,10 @@ async def _publish(
     values = {name: getattr(properties, name) for name in spec.Basic.Properties.__slots__ if hasattr(properties, name)}
     # a foreign user id would close the channel, and a message's own expiration would let it evaporate in the inbox
     values |= {"headers": headers, "user_id": None, "expiration": None}
+    copy = spec.Basic.Properties(**values)
     connection = message.channel.connection
+    tuned = getattr(connection.connection_tune, "frame_max", None) or FRAME_MAX
+    require_room(len(ContentHeader(body_size=len(message.body), properties=copy).marshal()), tuned)
     desk = _desks.setdefault(connection, _Desk())
     exchange = f"{prefix}.declared"
     try:
@@ -157,7 +163,7 @@ async def _publish(
                 message.body,
                 exchange=exchange,
                 routing_key=message.routing_key or "",
-                properties=spec.Basic.Properties(**values),
+                properties=copy,
                 mandatory=True,
             )
     except PublishError as error:

@@ -16,6 +16,8 @@ PREFIX: Final = "dlx-router"
 HEADER: Final = "dlx-death"
 WITHIN_S: Final = 30.0
 MAX_TYPE, MAX_MESSAGE, MAX_FRAME, MAX_TAG = 200, 1000, 500, 255
+FRAME_MAX: Final = 131_072  # RabbitMQ's own, and what pika asks for
+FRAME_EDGE: Final = 8
 MAX_RETRY_AFTER_MS: Final = 365 * 86_400_000
 _REASON: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 # Written by the broker or by the router at each death or delivery: a copy would be taken for their word.
@@ -115,6 +117,12 @@ def header(words: Words, message: Delivered, prefix: str, *, invents_ids: bool =
     if invents_ids and not message.has_id:
         text["message_id"] = None
     return json.dumps(text, separators=(",", ":"))
+
+
+def require_room(header_bytes: int, frame_max: int) -> None:
+    """Raise Undeliverable where the properties do not fit one frame: the broker would close the whole connection."""
+    if header_bytes > frame_max - FRAME_EDGE:
+        raise Undeliverable(f"its headers would have {header_bytes} bytes, and a frame holds {frame_max - FRAME_EDGE}")
 
 
 def kept(headers: Mapping[str, Any], declaration: str) -> dict[str, Any]:

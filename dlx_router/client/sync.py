@@ -14,6 +14,7 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 from pika.exceptions import AMQPError, NackError, UnroutableError
 
 from dlx_router.client.declaration import (
+    FRAME_MAX,
     PREFIX,
     Delivered,
     Error,
@@ -23,6 +24,7 @@ from dlx_router.client.declaration import (
     Words,
     header,
     kept,
+    require_room,
 )
 
 _PROPERTIES: Final = (
@@ -116,6 +118,7 @@ def _declare(one: Dead, prefix: str) -> None:
     # a foreign user id would close the channel, and a message's own expiration would let it evaporate in the inbox
     values = {name: getattr(properties, name) for name in _PROPERTIES}
     copy = pika.BasicProperties(**values, headers=kept(headers, text))
+    require_room(sum(map(len, copy.encode())), FRAME_MAX)
     exchange = f"{prefix}.declared"
     try:
         publisher = _publisher(channel.connection)

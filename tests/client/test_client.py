@@ -116,6 +116,22 @@ async def test_without_a_router_the_message_stays(amqp: Client, consume: Callabl
     assert (await asyncio.to_thread(amqp.take, "work.a")).body == b"one"
 
 
+async def test_headers_that_fill_a_frame_leave_the_connection_alone(
+    start_router: Start, amqp: Client, consume: Callable[..., Any]
+) -> None:
+    start_router(POLICIES)
+    amqp.queue("work.a")
+    amqp.publish("one", key="work.a", headers={"x-large": "x" * 130_700})
+    (message,) = await consume("work.a")
+    with pytest.raises(Undeliverable, match="a frame holds"):
+        await dead(message, "boom", description="y" * 900)
+    await message.reject(requeue=True)
+    message = _delivered(amqp, "work.a")
+    with pytest.raises(Undeliverable, match="a frame holds"):
+        sync.dead(message, "boom", description="y" * 900)
+    amqp.channel.basic_ack(message.method.delivery_tag)
+
+
 def _delivered(amqp: Client, queue: str) -> sync.Message:
     amqp.await_message(queue).requeue()
     for method, properties, body in amqp.channel.consume(queue, inactivity_timeout=10):

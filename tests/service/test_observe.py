@@ -77,9 +77,8 @@ def test_beside_a_dead_letter_queue_in_production(
     assert consistently(lambda: amqp.depth("theirs") == 1), "not taken, though the policies attach it"
     kept = amqp.take("theirs")
     assert kept.body == b"one"
-    for one in (before, kept):
-        one.headers.pop("x-death")  # it tells the time
-    assert (kept.headers, kept.redelivered) == (before.headers, before.redelivered), "no delivery was counted"
+    there, was = ({name: value for name, value in one.headers.items() if name != "x-death"} for one in (kept, before))
+    assert (there, kept.redelivered) == (was, before.redelivered), "no delivery was counted"
     assert amqp.depth("work.a") == 0, "nothing came back"
     assert not [name for name in vhost.queues() if name.startswith(("DLQ.", "dlx-router.delay."))]
     assert router.metric("decisions_total", policy="work", action="retry") == 1
