@@ -407,6 +407,6 @@ def test_whatever_is_in_it_the_record_keeps_its_limit_and_its_newest_death(
 
 
 def test_a_history_of_a_thousand_queues_is_cut_in_no_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     encode(long_one(1000), KEY, TOWARDS_CONSUMERS_BYTES)
-    assert time.perf_counter() - started < 0.2
+    assert time.process_time() - started < 0.2
