@@ -58,7 +58,10 @@ def _needs(policies: PolicySet, vhost: str, selector: Selector, reason: str) -> 
 
 
 class Reloader:
-    """Watches one folder. `prepare(loaded)` may fail; `swap(loaded)` must not: it puts them into force."""
+    """Watches one folder, and reads it at once when `asked` is set.
+
+    `prepare(loaded)` may fail; `swap(loaded)` must not: it puts them into force.
+    """
 
     def __init__(  # noqa: PLR0913 - what it watches, and what it tells
         self,
@@ -70,17 +73,14 @@ class Reloader:
         swap: Callable[[LoadedPolicies], None],
         metrics: Metrics,
         readiness: Readiness,
+        asked: asyncio.Event,
     ) -> None:
         self._folder, self._vhosts = folder, vhosts
         self._current = current
         self._prepare, self._swap = prepare, swap
         self._metrics, self._readiness = metrics, readiness
-        self._asked = asyncio.Event()
+        self._asked = asked
         self._again_s = float("inf")
-
-    def ask(self) -> None:
-        """Read at once, whatever was seen."""
-        self._asked.set()
 
     async def watch(self) -> None:
         """Look until cancelled."""
@@ -114,6 +114,8 @@ class Reloader:
         except (TopologyError, TimeoutError, OSError) as error:
             self._again_s = time.monotonic() + AGAIN_S
             self._refused([f"what the new policies need cannot be had: {str(error) or 'no answer in time'}"])
+        except Exception as error:  # noqa: BLE001 - a mistake of ours must not end a router that works
+            self._refused([f"the policies could not be read: {error!r}"])
         else:
             self._in_force(loaded)
 

@@ -69,7 +69,12 @@ async def test_the_consumer_on_aio_pika(vhost: Vhost, amqp: Client, start_router
 def test_the_consumer_on_pika(vhost: Vhost, amqp: Client, start_router: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[pika.BlockingConnection] = []
     connect = pika.BlockingConnection
-    monkeypatch.setattr(pika, "BlockingConnection", lambda given: made.append(connect(given)) or made[0])
+
+    def remembered(given: pika.URLParameters) -> pika.BlockingConnection:
+        made.append(connect(given))
+        return made[-1]
+
+    monkeypatch.setattr(pika, "BlockingConnection", remembered)
     start_router(POLICIES)
     _poured(amqp, "good", "forbidden")
     thread = threading.Thread(target=_consumer("sync")["consume"], args=(vhost.amqp_url,))

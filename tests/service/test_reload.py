@@ -147,6 +147,24 @@ def test_attachments_come_and_go_without_a_reconnect(vhost: Vhost, amqp: Client,
     assert amqp.take("NEW.work.a").body == b"two"
 
 
+def test_attachments_that_go_under_load_give_nothing_back(vhost: Vhost, amqp: Client, start_router: Start) -> None:
+    amqp.queue("legacy", "quorum")  # counts each delivery
+    amqp.queue("work.a", message_ttl=0, dead_letter_exchange="", dead_letter_routing_key="legacy")
+    router = start_router(_policy("OLD"))
+    before = eventually(partial(_connections, vhost))
+    with _flood(vhost, "work.a", 400) as batches:
+        for number in range(6):
+            _reload(router, _policy("OLD", attached="" if number % 2 else "legacy") + f"# {number}\n", "success")
+    eventually(lambda: router.output.count("source.left") == 3, within=30)
+    rests(router)
+    eventually(lambda: amqp.depth("legacy") + amqp.depth("OLD.work.a") == sum(batches), within=30)
+    waiting = take_many(amqp, "legacy", amqp.depth("legacy"))
+    assert not [one for one in waiting if one.headers.get("x-acquired-count", 0) > 1], "never given back"
+    seen = [one.body for one in (*waiting, *take_many(amqp, "OLD.work.a", amqp.depth("OLD.work.a")))]
+    assert sorted(map(int, seen)) == [*range(sum(batches))]
+    assert (router.metric("given_back_total"), _connections(vhost)) == (0, before)
+
+
 def test_waiting_letters_keep_their_decision(amqp: Client, start_router: Start) -> None:
     slow = "version: 1\npolicies: [{name: w, match: 'work.#', definition: {redelivery-delay: 2s}}]\n"
     router = start_router(slow)
