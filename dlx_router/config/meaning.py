@@ -24,7 +24,7 @@ CAP: Final = "max-redelivery-delay"
 DELAY: Final = "redelivery-delay"
 # The exchanges that every broker has whose bindings are not chosen by key; of others only a broker knows the type.
 _SPREADING: Final = {"amq.fanout": "fanout", "amq.headers": "headers", "amq.match": "headers"}
-_BACKOFF: Final = ("redelivery-delay-multiplier", CAP, "redelivery-collision-avoidance-factor")
+_BACKOFF: Final = ("redelivery-delay-multiplier", "redelivery-collision-avoidance-factor")  # the cap bounds retry_after
 
 
 def of_effective(policy: Effective) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.link import Link, LinkError, open_link
+from dlx_router.broker.link import ChannelClosed, Link, LinkError, open_link
 from dlx_router.broker.topology import Topology
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
@@ -20,6 +20,7 @@ from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Desk
 from dlx_router.service.intake import Place
 from dlx_router.service.lane import Lane
+from dlx_router.service.observe import Silence, Watch
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import Provision
 from dlx_router.service.render import Stationery
@@ -30,6 +31,7 @@ from dlx_router.telemetry.readiness import Readiness
 RELEASE_PREFETCH: Final = 500
 GATHER_S: Final = 0.002
 RESUBSCRIBE_S: Final = 2.0
+LEAVING_S: Final = 0.05
 LAST_DEATHS_SINCE: Final = (3, 13)
 
 
@@ -68,9 +70,11 @@ class Session:
         sources: tuple[str, ...],
         journal: Journal,
         ensure_journal: Callable[[], Awaitable[None]],
+        observe: bool = False,
     ) -> None:
         self.vhost = login.vhost
         self._journal, self._ensure_journal = journal, ensure_journal
+        self._observe = observe
         self.metrics = metrics
         self.desk = desk
         self._host, self._login, self._tls = host, login, tls
@@ -78,6 +82,9 @@ class Session:
         self._topology, self._readiness, self._sources = topology, readiness, sources
         self._bytes = 0
         self._consumers: dict[str, Consumer] = {}
+        self._leaving: set[Consumer] = set()
+        self._subscribing: set[str] = set()
+        self._attending = False
         self._lanes: list[Lane] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
@@ -90,7 +97,10 @@ class Session:
     @property
     def in_flight(self) -> int:
         """Deliveries that are here and not settled."""
-        return sum(len(consumer) for consumer in self._consumers.values())
+        return sum(len(consumer) for consumer in self._every_consumer())
+
+    def _every_consumer(self) -> list[Consumer]:
+        return [*self._consumers.values(), *self._leaving]
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -109,7 +119,7 @@ class Session:
         self._consume_link = await self._link("consume")
         self.publish_link = await self._link("publish")
         version = tuple(int(part) for part in str(self.publish_link.server.get("version", "0")).split(".")[:2])
-        self.stationery = Stationery(
+        self.stationery = (Silence if self._observe else Stationery)(
             user=self._login.user,
             last_deaths=version >= LAST_DEATHS_SINCE,
             key=self._key,
@@ -132,22 +142,27 @@ class Session:
         )
 
     async def _attend(self) -> None:
+        self.spawn(self._watch())
+        self.spawn(self._journal.attend(self.publish_link, self._ensure_journal, self._published))
         probe = Probe(self.publish_link, self.stationery, self._limits.confirm_timeout_s)
+        if self._observe:
+            watch = Watch(self, "copies", probe)
+            self._lanes = [watch]
+            await self._consume(watch, self._names.observe, Arrival.INBOX, self._limits.prefetch)
+        else:
+            await self._attend_letters(probe)
+        self.metrics.broker_connected[self.vhost] = 1
+        self._readiness.clear(f"link {self.vhost}")
+
+    async def _attend_letters(self, probe: Probe) -> None:
         inbox, release = Lane(self, "letters", probe), Lane(self, "release", probe)
         self._lanes = [inbox, release]
         await inbox.open()
         await release.open()
-        self.spawn(self._watch())
-        self.spawn(self._journal.attend(self.publish_link, self._ensure_journal, self._published))
         await self._consume(release, self._names.release, Arrival.RELEASE, RELEASE_PREFETCH)
         await self._consume(inbox, self._names.inbox, Arrival.INBOX, self._limits.prefetch)
-        for source in self._sources:
-            self._readiness.set(
-                f"source {self.vhost}/{source}", f"queue {source!r} in vhost {self.vhost!r}: subscribing"
-            )
-            self.spawn(self._subscribe(inbox, source))
-        self.metrics.broker_connected[self.vhost] = 1
-        self._readiness.clear(f"link {self.vhost}")
+        sources, self._sources, self._attending = self._sources, (), True
+        self.attend_only(sources)
 
     async def _consume(self, lane: Lane, queue: str, arrival: Arrival, prefetch: int) -> None:
         consumer = Consumer(self._consume_link, queue, prefetch, sink=lane.take, on_lost=self._consumer_lost(lane))
@@ -158,7 +173,8 @@ class Session:
     async def _subscribe(self, lane: Lane, source: str) -> None:
         """Attend a queue that is not ours; while it is not there, readiness says so and we look again."""
         reason = f"source {self.vhost}/{source}"
-        while not self._draining:
+        self._subscribing.add(source)
+        while not self._draining and source in self._sources:
             try:
                 await self._consume(lane, source, Arrival.INBOX, self._limits.prefetch)
             except (TimeoutError, Exception) as error:
@@ -167,8 +183,48 @@ class Session:
                 self._readiness.set(reason, f"queue {source!r} in vhost {self.vhost!r} cannot be consumed: {error}")
                 await asyncio.sleep(RESUBSCRIBE_S)
                 continue
-            self._readiness.clear(reason)
+            if source not in self._sources:  # it went while we asked for it
+                await self._leave(lane, source)
+            break
+        self._subscribing.discard(source)
+        self._readiness.clear(reason)
+
+    def attend_only(self, sources: tuple[str, ...]) -> None:
+        """Attend these queues besides our own from now on. Connections stay; what is in flight is finished."""
+        if not self._attending:  # they are found when it begins
+            self._sources = sources
             return
+        before, self._sources = self._sources, sources
+        lane = self._lanes[0]
+        for source in sources:
+            if source not in before:
+                told = f"queue {source!r} in vhost {self.vhost!r}: subscribing"
+                self._readiness.set(f"source {self.vhost}/{source}", told)
+                if source not in self._subscribing:
+                    self.spawn(self._subscribe(lane, source))
+        for source in before:
+            if source not in sources:
+                self._readiness.clear(f"source {self.vhost}/{source}")
+                self.spawn(self._leave(lane, source))
+
+    async def _leave(self, lane: Lane, source: str) -> None:
+        """Stop consuming; the channel is closed once every letter from it is settled, so that none is given back."""
+        consumer = self._consumers.pop(source, None)
+        if consumer is None:
+            return
+        self._leaving.add(consumer)
+        try:
+            await consumer.end()
+            while len(consumer):  # noqa: ASYNC110 - what settles is the hot path, and has no time for events
+                await asyncio.sleep(LEAVING_S)
+            consumer.flush()
+            await consumer.close()
+        except ChannelClosed:
+            pass  # the broker was faster: what was not settled is back in the queue
+        finally:
+            self._leaving.discard(consumer)
+            lane.leave(consumer)
+        log.info("source.left", vhost=self.vhost, queue=source, fate="its letters stay in it from now on")
 
     def _consumer_lost(self, lane: Lane) -> Callable[[Consumer, Exception, int], None]:
         def lost(consumer: Consumer, error: Exception, unsettled: int) -> None:
@@ -208,7 +264,7 @@ class Session:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for consumer in [*self._consumers.values()]:
+        for consumer in self._every_consumer():
             consumer.flush()
         for link in (getattr(self, "_consume_link", None), getattr(self, "publish_link", None)):
             if link is not None:
@@ -251,7 +307,7 @@ class Session:
     # -- events of the links ------------------------------------------------------------------------------------
 
     def _published(self) -> None:
-        for consumer in self._consumers.values():
+        for consumer in self._every_consumer():
             consumer.flush()
         self._consume_link.flush()
 

@@ -22,6 +22,7 @@ from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Desk, Rules
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
+from dlx_router.service.reload import foreseen
 from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
@@ -57,8 +58,10 @@ class Attendant:
         sources: tuple[str, ...],
         declare: bool,
         journal: Journal,
+        observe: bool = False,
     ) -> None:
         self.vhost = vhost
+        self._observe = observe
         self._addresses, self._names, self._limits = addresses, names, limits
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
         self._sources, self._declare = sources, declare
@@ -89,6 +92,22 @@ class Attendant:
         self._stopping.set()
         return await self._session.drain() if self._session is not None else 0
 
+    async def prepare(self, policies: PolicySet) -> None:
+        """What these policies need is there, as far as is known before letters come; TopologyError where it cannot be.
+
+        Without a session nothing is looked at: letters are judged in the next one only, and find out then.
+        """
+        if self._session is not None and not self._observe:
+            await self._session.provision.prepare(foreseen(policies, self.vhost))
+
+    def renew(self, rules: Rules, sources: tuple[str, ...]) -> None:
+        """Judge by these rules and attend these queues from now on; sessions and what is in flight go on."""
+        self._desk, self._sources = self._desk.renewed(rules), sources
+        self._lookout.renew(rules.policies)
+        if self._session is not None:
+            self._session.desk = self._desk
+            self._session.attend_only(sources)
+
     async def _once(self) -> None:
         hosts, login, tls = self._addresses(self.vhost)
         host = hosts[self._failures % len(hosts)]
@@ -96,10 +115,13 @@ class Attendant:
         try:
             await topology.connect()
             await topology.ensure_core()
+            if self._observe:
+                await topology.ensure_observe()
             async with self._keys.key(topology, self._stopping, self._key_lost) as key:
                 if key is None:
                     return
-                await self._guard.check(self.vhost)
+                if not self._observe:
+                    await self._guard.check(self.vhost)
                 session = self._session = Session(
                     host=host,
                     login=login,
@@ -114,10 +136,11 @@ class Attendant:
                     sources=self._sources,
                     journal=self._journal,
                     ensure_journal=partial(ensure_stream, topology, journal_stream(self._names), declare=self._declare),
+                    observe=self._observe,
                 )
                 async with asyncio.TaskGroup() as group:
                     watching = (
-                        group.create_task(self._guard.watch(self.vhost, session.trouble)),
+                        *([] if self._observe else [group.create_task(self._guard.watch(self.vhost, session.trouble))]),
                         group.create_task(self._survey.watch(self.vhost, lambda: self._look(topology, session))),
                     )
                     await session.run()
@@ -173,6 +196,10 @@ class Lookout:
         self._names, self._management = names, management
         self._pattern = resting_places(names, policies)
         self._rungs: frozenset[int] | None = None
+
+    def renew(self, policies: PolicySet) -> None:
+        """Other policies, other names of dead-letter queues."""
+        self._pattern = resting_places(self._names, policies)
 
     async def look(self, topology: Topology, used: Iterable[int]) -> Seen:
         """What is known; what could not be had is left out. `used`: rungs (ms) that certainly exist."""
