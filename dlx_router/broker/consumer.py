@@ -21,8 +21,11 @@ class Consumer:
         *,
         sink: Callable[[Any, "Consumer"], None],
         on_lost: Callable[["Consumer", Exception, int], None],
+        exclusive: bool = False,
     ) -> None:
+        """`exclusive`: only where nobody else consumes, and nobody else will."""
         self.queue = queue
+        self._exclusive = exclusive
         self._link = link
         self._prefetch = prefetch
         self._sink = sink
@@ -44,8 +47,14 @@ class Consumer:
         self._channel = await self._link.open_channel(self)
         await self._link.rpc(self._channel, commands.Basic.Qos(0, self._prefetch, False))  # noqa: FBT003 - AMQP order
         await self._link.rpc(
-            self._channel, frames.lenient(commands.Basic.Consume)(queue=self.queue, consumer_tag=self._tag)
+            self._channel,
+            frames.lenient(commands.Basic.Consume)(queue=self.queue, consumer_tag=self._tag, exclusive=self._exclusive),
         )
+
+    async def ready(self) -> int:
+        """How many messages lie in the queue and wait, as the broker counts now."""
+        there = frames.lenient(commands.Queue.Declare)(queue=self.queue, passive=True)
+        return int((await self._link.rpc(self._channel, there)).message_count)
 
     def cancel(self) -> None:
         """No more deliveries soon; those here can still be settled. Waits for no answer: the socket may be paused."""

@@ -139,7 +139,7 @@ class App:
             survey=self._survey,
             metrics=self.metrics,
             readiness=self.readiness,
-            sources=tuple(one.queue for one in self._loaded.attachments if one.vhost in {None, vhost}),
+            sources=tuple(one for one in self._loaded.attachments if one.vhost in {None, vhost}),
             declare=settings.declare == "auto",
             journal=Journal(
                 mode=Mode(settings.journal),

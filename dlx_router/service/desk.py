@@ -11,22 +11,28 @@ from dlx_router.core.decision import (
     DeadLetter,
     Decision,
     Discard,
+    Forward,
     Hold,
     Park,
     Release,
     Retry,
     attempts_of,
     decide,
+    forward,
     hold,
+    origin,
+    passes,
     release,
     transient_queue,
+    waiting,
 )
-from dlx_router.core.letter import Arrival, Letter, letter_id
+from dlx_router.core.letter import Arrival, First, Letter, letter_id
 from dlx_router.core.names import Names
+from dlx_router.core.passing import EXPIRED, Limits, Stamps, Target, due_ms, limits_of
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.publication import Publication
 from dlx_router.core.record import Record
-from dlx_router.core.words import Action, Cause
+from dlx_router.core.words import UNKNOWN, Action, Cause
 from dlx_router.operate.journal import privacy
 from dlx_router.operate.journal.events import KIND_OF, NO_BODY, Ruling, fragments, unreadable
 from dlx_router.operate.journal.privacy import rule_of
@@ -66,6 +72,7 @@ class Desk:
         self._resolved: dict[tuple[str, str], Effective | None] = {}
         self._orders = StandingOrders()
         self.user = b""
+        self.relays: dict[str, Target] = {}  # where each relayed queue leads
         self._journal = journal
         self._clerk = Clerk(rules.router_id, rules.policies.revision)
 
@@ -94,17 +101,60 @@ class Desk:
 
     def read(self, job: Job, place: intake.Place) -> None:
         """The long way: the whole letter, its decision and its copy."""
+        letter = self._opened(job, place)
+        if letter is None or job.envelope is None:
+            return
+        if place.arrival is Arrival.RELEASE and self._released(job, letter, job.envelope.record):
+            return
+        if place.arrival is Arrival.RELEASE and passes(letter):
+            self._goes_on(job, letter, place)
+        else:
+            self._decide(job, letter)
+
+    def _opened(self, job: Job, place: intake.Place, *, dies: str = "", came: First | None = None) -> Letter | None:
+        """The letter, or None: it cannot be read and goes to quarantine."""
         job.order = None
-        delivery = job.delivery
         try:
-            job.letter, job.envelope = intake.read(delivery, place)
+            job.letter, job.envelope = intake.read(job.delivery, place, dies=dies, came=came)
         except intake.Malformed as error:
             job.raw, job.cause = True, f"{Cause.MALFORMED}: {error}"
             self.quarantined(job, place)
-            return
-        if place.arrival is Arrival.RELEASE and self._released(job, job.letter, job.envelope.record):
-            return
-        self._decide(job, job.letter)
+            return None
+        return job.letter
+
+    # -- messages that have not failed --------------------------------------------------------------------------
+
+    def limits(self, queue: str) -> Limits:
+        """What a policy says of the messages in this queue."""
+        return limits_of(self._policy(queue, UNKNOWN))
+
+    def dies(self, job: Job, place: intake.Place, reason: str, came: First | None = None) -> None:
+        """It fails here and now: a letter as the broker would have made it, judged like any other."""
+        letter = self._opened(job, place, dies=reason, came=came)
+        if letter is not None:
+            self._decide(job, letter)
+
+    def relay(self, job: Job, place: intake.Place, target: Target) -> None:
+        """It lives: on to the target."""
+        letter = self._opened(job, place)
+        if letter is not None:
+            self._forward(job, letter, target)
+
+    def _goes_on(self, job: Job, letter: Letter, place: intake.Place) -> None:
+        """It waited because its relay's target had refused it."""
+        came, now = origin(letter), now_ms()
+        target, ends = self.relays.get(came.queue), due_ms(self.limits(came.queue), Stamps(), letter.first_death_ms)
+        if ends is not None and ends <= now:
+            self.dies(job, place, EXPIRED, came)
+        elif target is None:
+            self.apply(job, Park(Cause.NO_POLICY, letter.base_attempts), now)
+        else:
+            self._forward(job, letter, target)
+
+    def _forward(self, job: Job, letter: Letter, target: Target) -> None:
+        job.policy = self._policy(origin(letter).queue, UNKNOWN)
+        self.apply(job, forward(letter, target), now_ms())
+        self._metrics.decisions[job.policy.policy if job.policy else "", job.action.value, UNKNOWN] += 1
 
     def _released(self, job: Job, letter: Letter, record: Record | None) -> bool:
         """Send a letter from release on its way; False where it was held and is to be judged anew."""
@@ -131,16 +181,17 @@ class Desk:
 
     def resolve(self, letter: Letter) -> Effective | None:
         """The effective policy of a letter; resolved once for each (queue, reason) of a revision."""
-        key = (letter.failed_queue, letter.reason)
+        return self._policy(letter.failed_queue, letter.reason)
+
+    def _policy(self, queue: str, reason: str) -> Effective | None:
+        key = (queue, reason)
         try:
             return self._resolved[key]
         except KeyError:
             if len(self._resolved) >= MAX_CACHED:
                 self._resolved.clear()
-            own = self._rules.names.is_own(letter.failed_queue)
-            found = self._rules.policies.resolve(
-                vhost=self._vhost, queue=letter.failed_queue, reason=letter.reason, own=own
-            )
+            own = self._rules.names.is_own(queue)
+            found = self._rules.policies.resolve(vhost=self._vhost, queue=queue, reason=reason, own=own)
             self._resolved[key] = found
             return found
 
@@ -171,6 +222,9 @@ class Desk:
                 if letter.shadowed is None:
                     self._metrics.shadowed_headers += len(copy.record.shadowed or ())
                 self._place(job, copy)
+            case Forward():
+                self._metrics.missing_headers += decision.missing_headers
+                self._place(job, publication.to_relayed(decision, record))
             case Park():
                 self._place(job, publication.to_parking(letter, record, self._rules.names.parking))
 
@@ -219,6 +273,8 @@ class Desk:
     def refused(self, job: Job, cause: Cause) -> None:
         """The copy's target refused it: on to the ladder, or into parking when the grace is over."""
         assert job.letter is not None and job.copy is not None  # noqa: PT018 - discards are not published
+        if isinstance(job.decision, Forward):
+            job.letter = waiting(job.letter)
         attempts = attempts_of(job.letter, job.policy) if job.policy else job.letter.base_attempts
         copy = job.copy
         target = copy.record.failed_queue if copy.way is publication.Way.RETURN else copy.exchange or copy.routing_key
@@ -234,7 +290,8 @@ class Desk:
         names = self._rules.names
         rung = names.rung_for(due_ms - now)
         if rung is not None:
-            self._place(job, publication.to_rung(record, names.delay(rung), rung))
+            came = job.letter.routing_key if job.letter is not None else ""
+            self._place(job, publication.to_rung(record, names.delay(rung), rung, came))
         else:
             self._place(job, self.return_copy(record, names.return_key(record.failed_queue)))
 
@@ -258,7 +315,7 @@ def resource_of(copy: Publication, policy: Effective | None) -> Resource | None:
         case publication.Way.TARGET if copy.needs_queue is not None and policy is not None:
             others = transient_queue(policy)
             return ("dlq", copy.needs_queue, copy.exchange, copy.record.failed_queue, policy.dlq_type, others)
-        case publication.Way.TARGET if copy.exchange:
+        case publication.Way.TARGET | publication.Way.FORWARD if copy.exchange:
             return ("exchange", copy.exchange)
         case _:
             return None

@@ -24,6 +24,7 @@ class Job:
     __slots__ = (
         "action",
         "added",
+        "arrived_ms",
         "batches",
         "cause",
         "consumer",
@@ -48,6 +49,7 @@ class Job:
         self.consumer = consumer
         self.delivery = delivery
         self.started_s = started_s
+        self.arrived_ms = 0  # in a relay: since when it has surely been in the queue
         self.letter: Letter | None = None
         self.envelope: Envelope | None = None
         self.policy: Effective | None = None

@@ -60,6 +60,10 @@ class Lane:
         """Deliveries of this consumer come from that place."""
         self._places[consumer] = place
 
+    def leave(self, consumer: Consumer) -> None:
+        """This consumer never began."""
+        self._places.pop(consumer, None)
+
     # -- in -----------------------------------------------------------------------------------------------------
 
     def take(self, delivery: frames.Delivery, consumer: Consumer) -> None:
@@ -74,6 +78,11 @@ class Lane:
             if resource is None or owner.provision.known.get(resource) == resource[1]:
                 self._send_ordered(job, order)
                 return
+        self._submit(job)
+
+    def bury(self, job: Job, reason: str) -> None:
+        """A message of a relay or a guarded queue dies, by our own decision: a letter like any other from here on."""
+        self._owner.desk.dies(job, self._places[job.consumer], reason)
         self._submit(job)
 
     def _send_ordered(self, job: Job, order: Order) -> None:

@@ -23,13 +23,13 @@ from dlx_router.service.lane import Lane
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import Provision
 from dlx_router.service.render import Stationery
+from dlx_router.service.sources import Setting, Sources
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 
 RELEASE_PREFETCH: Final = 500
 GATHER_S: Final = 0.002
-RESUBSCRIBE_S: Final = 2.0
 LAST_DEATHS_SINCE: Final = (3, 13)
 
 
@@ -65,7 +65,7 @@ class Session:
         topology: Topology,
         metrics: Metrics,
         readiness: Readiness,
-        sources: tuple[str, ...],
+        sources: Setting,
         journal: Journal,
         ensure_journal: Callable[[], Awaitable[None]],
     ) -> None:
@@ -75,13 +75,14 @@ class Session:
         self.desk = desk
         self._host, self._login, self._tls = host, login, tls
         self._names, self._key, self._limits = names, key, limits
-        self._topology, self._readiness, self._sources = topology, readiness, sources
+        self._topology, self._readiness, self._setting = topology, readiness, sources
+        self._sources: Sources
         self._bytes = 0
         self._consumers: dict[str, Consumer] = {}
         self._lanes: list[Lane] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        self._draining = False
+        self.is_draining = False
         self.publish_link: Link
         self._consume_link: Link
         self.provision = Provision(topology, names, limits.max_dead_letter_queues, self.spawn)
@@ -108,7 +109,8 @@ class Session:
     async def _connect(self) -> None:
         self._consume_link = await self._link("consume")
         self.publish_link = await self._link("publish")
-        version = tuple(int(part) for part in str(self.publish_link.server.get("version", "0")).split(".")[:2])
+        said = str(self.publish_link.server.get("version", "0"))
+        version = self._version = tuple(int(part) for part in said.split(".")[:2])
         self.stationery = Stationery(
             user=self._login.user,
             last_deaths=version >= LAST_DEATHS_SINCE,
@@ -135,48 +137,39 @@ class Session:
         probe = Probe(self.publish_link, self.stationery, self._limits.confirm_timeout_s)
         inbox, release = Lane(self, "letters", probe), Lane(self, "release", probe)
         self._lanes = [inbox, release]
+        self._sources = Sources(self, self._setting, self._version)
         await inbox.open()
         await release.open()
         self.spawn(self._watch())
         self.spawn(self._journal.attend(self.publish_link, self._ensure_journal, self._published))
-        await self._consume(release, self._names.release, Arrival.RELEASE, RELEASE_PREFETCH)
-        await self._consume(inbox, self._names.inbox, Arrival.INBOX, self._limits.prefetch)
-        for source in self._sources:
-            self._readiness.set(
-                f"source {self.vhost}/{source}", f"queue {source!r} in vhost {self.vhost!r}: subscribing"
-            )
-            self.spawn(self._subscribe(inbox, source))
+        self._sources.begin(inbox, probe)
+        await self.consume(release, self._names.release, Arrival.RELEASE, RELEASE_PREFETCH)
+        await self.consume(inbox, self._names.inbox, Arrival.INBOX, self._limits.prefetch)
         self.metrics.broker_connected[self.vhost] = 1
         self._readiness.clear(f"link {self.vhost}")
 
-    async def _consume(self, lane: Lane, queue: str, arrival: Arrival, prefetch: int) -> None:
-        consumer = Consumer(self._consume_link, queue, prefetch, sink=lane.take, on_lost=self._consumer_lost(lane))
+    async def consume(
+        self, lane: Lane, queue: str, arrival: Arrival, prefetch: int, *, exclusive: bool = False
+    ) -> Consumer:
+        """Consume a queue into a lane. ChannelClosed where the broker does not let us."""
+        lost = self._consumer_lost()
+        consumer = Consumer(self._consume_link, queue, prefetch, sink=lane.take, on_lost=lost, exclusive=exclusive)
         lane.attend(consumer, Place(self.vhost, queue, arrival, self._names, self._key))
-        await consumer.start()
+        try:
+            await consumer.start()
+        except BaseException:
+            lane.leave(consumer)
+            raise
         self._consumers[queue] = consumer
+        return consumer
 
-    async def _subscribe(self, lane: Lane, source: str) -> None:
-        """Attend a queue that is not ours; while it is not there, readiness says so and we look again."""
-        reason = f"source {self.vhost}/{source}"
-        while not self._draining:
-            try:
-                await self._consume(lane, source, Arrival.INBOX, self._limits.prefetch)
-            except (TimeoutError, Exception) as error:
-                if not self._consume_link.is_open:
-                    raise
-                self._readiness.set(reason, f"queue {source!r} in vhost {self.vhost!r} cannot be consumed: {error}")
-                await asyncio.sleep(RESUBSCRIBE_S)
-                continue
-            self._readiness.clear(reason)
-            return
-
-    def _consumer_lost(self, lane: Lane) -> Callable[[Consumer, Exception, int], None]:
+    def _consumer_lost(self) -> Callable[[Consumer, Exception, int], None]:
         def lost(consumer: Consumer, error: Exception, unsettled: int) -> None:
             self.metrics.given_back[self.vhost, "connection"] += unsettled
             if self._consumers.get(consumer.queue) is not consumer:
                 return  # it never began, and who began it knows
             del self._consumers[consumer.queue]
-            if self._draining or not self._consume_link.is_open:
+            if self.is_draining or not self._consume_link.is_open:
                 return
             log.warning(
                 "consumer.lost",
@@ -184,16 +177,16 @@ class Session:
                 error=str(error),
                 fate=f"{unsettled} letters went back to the queue; consuming again",
             )
-            if consumer.queue in self._sources:
-                self.spawn(self._subscribe(lane, consumer.queue))
-            else:
+            if self._names.is_own(consumer.queue):
                 self.trouble(f"consumer of {consumer.queue} lost: {error}")
+            else:
+                self._sources.lost(consumer.queue)
 
         return lost
 
     async def drain(self) -> int:
         """Stop consuming, finish what is here within the deadline, end; → how many letters were not finished."""
-        self._draining = True
+        self.is_draining = True
         for consumer in [*self._consumers.values()]:
             consumer.cancel()
         deadline = asyncio.get_running_loop().time() + self._limits.drain_s
@@ -274,6 +267,6 @@ class Session:
         """Once a second: confirms that do not come; acks of letters that were settled outside a read."""
         while True:
             await asyncio.sleep(1.0)
-            for lane in self._lanes:
+            for lane in (*self._lanes, *self._sources.lanes):
                 lane.check(self._limits.confirm_timeout_s)
             self._published()

@@ -15,6 +15,7 @@ from dlx_router.broker.link import ChannelClosed, LinkError
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
+from dlx_router.config.attachments import Attachment
 from dlx_router.config.settings import SettingsError
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import DEFAULTS, PolicySet
@@ -23,6 +24,7 @@ from dlx_router.service.desk import Desk, Rules
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
 from dlx_router.service.session import Limits, Session, Trouble
+from dlx_router.service.sources import Setting
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -54,14 +56,14 @@ class Attendant:
         survey: Survey,
         metrics: Metrics,
         readiness: Readiness,
-        sources: tuple[str, ...],
+        sources: tuple[Attachment, ...],
         declare: bool,
         journal: Journal,
     ) -> None:
         self.vhost = vhost
         self._addresses, self._names, self._limits = addresses, names, limits
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
-        self._sources, self._declare = sources, declare
+        self._sources, self._declare, self._management = sources, declare, management
         self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
         self._journal = journal
         self._desk = Desk(rules, vhost, metrics, journal)
@@ -111,7 +113,7 @@ class Attendant:
                     topology=topology,
                     metrics=self._metrics,
                     readiness=self._readiness,
-                    sources=self._sources,
+                    sources=self._setting(),
                     journal=self._journal,
                     ensure_journal=partial(ensure_stream, topology, journal_stream(self._names), declare=self._declare),
                 )
@@ -132,6 +134,18 @@ class Attendant:
             self._session = None
             self._metrics.broker_connected[self.vhost] = 0
             await topology.close()
+
+    def _setting(self) -> Setting:
+        """How the attached queues are attended."""
+        resting = re.compile(self._lookout.pattern)
+        return Setting(
+            self._sources,
+            self._names,
+            self._management,
+            self._readiness,
+            self._limits.prefetch,
+            lambda queue: resting.search(queue) is not None,
+        )
 
     async def _look(self, topology: Topology, session: Session) -> Seen:
         used = {int(resource[1]) for resource in session.provision.known if resource[0] == "rung"}
@@ -171,7 +185,7 @@ class Lookout:
 
     def __init__(self, names: Names, management: Management | None, policies: PolicySet) -> None:
         self._names, self._management = names, management
-        self._pattern = resting_places(names, policies)
+        self.pattern = resting_places(names, policies)
         self._rungs: frozenset[int] | None = None
 
     async def look(self, topology: Topology, used: Iterable[int]) -> Seen:
@@ -196,7 +210,7 @@ class Lookout:
     async def _told(self, vhost: str) -> dict[str, float | None] | None:
         with contextlib.suppress(ManagementError):
             if self._management is not None:
-                return await self._management.head_timestamps(vhost, self._pattern)
+                return await self._management.head_timestamps(vhost, self.pattern)
         return None
 
 

@@ -1,0 +1,208 @@
+"""Sources: the queues that are not ours and that attachments name, each attended in its mode while it is there.
+
+A queue that cannot be attended keeps its messages: readiness says why, and it is looked at again.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.link import ChannelClosed
+from dlx_router.broker.management import Management, ManagementError
+from dlx_router.config.attachments import GUARD, RELAY, Attachment
+from dlx_router.core import attending
+from dlx_router.core.attending import QueueFacts, Version
+from dlx_router.core.letter import Arrival
+from dlx_router.core.names import Names
+from dlx_router.core.passing import Target
+from dlx_router.service.lane import Lane
+from dlx_router.service.probe import Probe
+from dlx_router.service.relay import Relay
+from dlx_router.service.settling import Owner
+from dlx_router.telemetry.readiness import Readiness
+
+AGAIN_S: Final = 2.0
+LOOK_S: Final = 10.0
+_FORBIDDEN: Final = 403
+_NOT_FOUND: Final = 404
+
+
+class Attending(Owner, Protocol):
+    """What sources ask of their session."""
+
+    is_draining: bool
+
+    async def consume(
+        self, lane: Lane, queue: str, arrival: Arrival, prefetch: int, *, exclusive: bool = False
+    ) -> Consumer:
+        """Consume a queue into a lane."""
+
+
+class Setting(NamedTuple):
+    """What is in force for all sources of a session.
+
+    `is_resting`: whether a name is that of a queue of ours or of an auto-created one; no pattern means those.
+    """
+
+    attachments: Sequence[Attachment]
+    names: Names
+    management: Management | None
+    readiness: Readiness
+    prefetch: int
+    is_resting: Callable[[str], bool]
+
+
+class NotAttended(Exception):
+    """The queue stays as it is, for now; the text says why and what now."""
+
+
+class Sources:
+    """The attached queues of one session."""
+
+    def __init__(self, session: Attending, setting: Setting, version: Version) -> None:
+        self._session, self._setting, self._version = session, setting, version
+        self._lost: dict[str, asyncio.Event] = {}
+        self._letters: Lane
+        self._probe: Probe
+        self.lanes: list[Lane] = []
+
+    def begin(self, letters: Lane, probe: Probe) -> None:
+        """Attend them all from now on."""
+        self._letters, self._probe = letters, probe
+        for one in self._setting.attachments:
+            if one.named:
+                self._keep(one, one.queue)
+        patterns = sorted((one for one in self._setting.attachments if not one.named), key=_rank)
+        if patterns:
+            self._session.spawn(self._look(patterns))
+
+    def lost(self, queue: str) -> None:
+        """Its consumer is gone; it is attended again."""
+        if queue in self._lost:
+            self._lost[queue].set()
+
+    def _keep(self, one: Attachment, queue: str) -> None:
+        if queue not in self._lost:
+            self._lost[queue] = asyncio.Event()
+            self._say(queue, "subscribing")
+            self._session.spawn(self._kept(one, queue))
+
+    async def _look(self, patterns: Sequence[Attachment]) -> None:
+        """Find queues that attachments name by a pattern: those of today, and those that come later."""
+        vhost, management, readiness = self._session.vhost, self._setting.management, self._setting.readiness
+        reason = f"attachments {vhost}"
+        if management is None:
+            text = f"attachment {patterns[0].queue!r} in vhost {vhost!r}: match: and pattern: need MANAGEMENT_URL"
+            readiness.set(reason, text)
+            return
+        while True:
+            try:
+                self._attach(await management.queues(vhost, "."), patterns)
+                readiness.clear(reason)
+            except ManagementError as error:
+                readiness.set(reason, f"attached patterns in vhost {vhost!r}: {error}")
+            await asyncio.sleep(LOOK_S)
+
+    def _attach(self, queues: Sequence[str], patterns: Sequence[Attachment]) -> None:
+        for queue in queues:
+            one = next((one for one in patterns if one.selector.fits(queue)), None)
+            if one is not None and not self._setting.is_resting(queue):
+                self._keep(one, queue)
+
+    async def _kept(self, one: Attachment, queue: str) -> None:
+        """As long as the session lives, or a queue that a pattern found is there."""
+        lane, lost = self._lane(one, queue), self._lost[queue]
+        while not self._session.is_draining:
+            lost.clear()
+            try:
+                await self._attended(one, queue, lane)
+            except (NotAttended, ChannelClosed, TimeoutError) as error:
+                if not one.named and isinstance(error, ChannelClosed) and error.code == _NOT_FOUND:
+                    break
+                self._say(queue, f"cannot be consumed: {error}")
+                await asyncio.sleep(AGAIN_S)
+                continue
+            self._setting.readiness.clear(self._reason(queue))
+            await lost.wait()
+            self._say(queue, "its consumer is lost; subscribing again")
+        self._setting.readiness.clear(self._reason(queue))
+        del self._lost[queue]
+
+    def _lane(self, one: Attachment, queue: str) -> Lane:
+        if one.mode != RELAY or one.forward is None:
+            return self._letters
+        self._session.desk.relays[queue] = one.forward
+        relay = Relay(
+            self._session,
+            self._probe,
+            queue=queue,
+            target=one.forward,
+            deaths=self._letters,
+            slack=self._setting.prefetch,
+        )
+        self.lanes.append(relay)
+        return relay
+
+    async def _attended(self, one: Attachment, queue: str, lane: Lane) -> None:
+        facts = await self._facts(one, queue)
+        if one.mode == GUARD:
+            raise NotAttended("mode guard is not here yet")
+        if isinstance(lane, Relay) and one.forward is not None:
+            await self._relayed(queue, lane, one.forward, single=facts is not None and facts.single)
+        else:
+            await self._session.consume(lane, queue, Arrival.INBOX, self._setting.prefetch)
+
+    async def _relayed(self, queue: str, lane: Relay, target: Target, *, single: bool) -> None:
+        await self._reachable(target)
+        await lane.prepare()
+        prefetch = self._setting.prefetch
+        try:
+            consumer = await self._session.consume(lane, queue, Arrival.INBOX, prefetch, exclusive=not single)
+        except ChannelClosed as error:
+            if error.code != _FORBIDDEN:
+                raise
+            raise NotAttended(f"a relay keeps the order and must be alone there: {error}") from error
+        lane.begin(consumer, strict=single)
+
+    async def _reachable(self, target: Target) -> None:
+        """A relay whose exchange is missing leaves everything where it is."""
+        names, topology = self._setting.names, self._session.provision.topology
+        if names.is_own(target.exchange):
+            raise NotAttended(f"forward-to names {target.exchange!r}, an exchange of the router itself")
+        if target.exchange and not await topology.exchange_exists(target.exchange):
+            raise NotAttended(f"exchange {target.exchange!r} of forward-to does not exist; declare it")
+
+    async def _facts(self, one: Attachment, queue: str) -> QueueFacts | None:
+        """What the management API says; None where it cannot be had, and only a guard cannot do without."""
+        if self._setting.names.is_own(queue):
+            raise NotAttended("it is the router's own")
+        note = f"unverified {self._session.vhost}/{queue}"
+        try:
+            facts = await self._told(queue)
+        except ManagementError as error:
+            if one.mode == GUARD:
+                raise NotAttended(f"a guard learns what the queue is from the management API: {error}") from error
+            where = f"queue {queue!r} in vhost {self._session.vhost!r}"
+            self._setting.readiness.note(note, f"{where}: its type and delivery limit are not verified ({error})")
+            return None
+        self._setting.readiness.drop_note(note)
+        why = attending.refusal(one.mode, facts, self._version, accepts_limit=one.accepts_limit) if facts else ""
+        if why:
+            raise NotAttended(f"mode {one.mode} is refused ({attending.CODE}): {why}")
+        return facts
+
+    async def _told(self, queue: str) -> QueueFacts | None:
+        if self._setting.management is None:
+            raise ManagementError("no MANAGEMENT_URL")
+        return await self._setting.management.facts(self._session.vhost, queue)
+
+    def _reason(self, queue: str) -> str:
+        return f"source {self._session.vhost}/{queue}"
+
+    def _say(self, queue: str, text: str) -> None:
+        self._setting.readiness.set(self._reason(queue), f"queue {queue!r} in vhost {self._session.vhost!r}: {text}")
+
+
+def _rank(one: Attachment) -> tuple[int, int, int]:
+    return one.selector.rank
