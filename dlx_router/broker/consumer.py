@@ -86,6 +86,14 @@ class Consumer:
         self._link.send(frames.reject(self._channel, tag, requeue))
         return True
 
+    def give_back(self, tag: int) -> bool:
+        """Back to its place, now. From 4.3 on, and in classic queues, this is no failed delivery."""
+        if not self._channel:
+            return False
+        self._acks.gone(tag)
+        self._link.send(frames.nack(self._channel, tag, False, True))  # noqa: FBT003 - AMQP order
+        return True
+
     def flush(self) -> None:
         """Send the acks of all that was settled since the last flush."""
         if self._channel:

@@ -12,6 +12,7 @@ from collections import deque
 from typing import Final
 
 from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.link import ChannelClosed, LinkError
 from dlx_router.broker.publisher import NACKED
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, Marks, Target, due_ms, excess
 from dlx_router.core.words import Action, Cause
@@ -56,6 +57,11 @@ class Relay(Lane):
         super().attend(consumer, place)
         self._deaths.attend(consumer, place)
         self._marks, self._excess = Marks(self._slack), 0
+
+    def leave(self, consumer: Consumer) -> None:
+        """As for a lane."""
+        super().leave(consumer)
+        self._deaths.leave(consumer)
 
     async def prepare(self) -> None:
         """Open the publishing channel, where it is not."""
@@ -176,8 +182,11 @@ class Relay(Lane):
     async def _measure(self, consumer: Consumer) -> None:
         """Count what waits, twice a second, as long as the consumer is there."""
         while consumer.is_open:
-            if self.limits.any:
-                await self._count(consumer)
+            try:
+                if self.limits.any:
+                    await self._count(consumer)
+            except (ChannelClosed, LinkError, TimeoutError):
+                pass  # the consumer tells its end itself; a paused socket answers later
             self._pump()
             await asyncio.sleep(COUNT_S)
 

@@ -63,11 +63,13 @@ class Stationery:
 
     def _relayed(self, copy: Publication, letter: Letter, envelope: Envelope, stamp: bytes) -> bytes:
         """As it came, but for what the broker writes at each delivery, and our note where it had to wait."""
-        remove = _OURS if passes(letter) else DELIVERY_HEADERS | {b"dlx-router-pub"}
+        remove, added = DELIVERY_HEADERS | {b"dlx-router-pub"}, stamp
+        if passes(letter):  # its rung is no death of it
+            remove, added = _OURS | _FIRST | _LAST | {b"x-death"}, _deaths_told(letter.history) + stamp
         remove = remove | {b"CC"} if copy.cc is not None else remove
         found, props, kept = envelope.found, envelope.props, envelope.content.props
         return props.replaced(
-            headers=table.splice(props.headers, found, remove & found.keys(), stamp),
+            headers=table.splice(props.headers, found, remove & found.keys(), added),
             delivery_mode=kept.delivery_mode,
             priority=kept.priority,
             expiration=None if kept.expiration is None else encoded(kept.expiration),
@@ -167,6 +169,14 @@ def _entry(death: Death) -> bytes:
     if death.original_expiration is not None:
         fields.append(table.longstr(b"original-expiration", encoded(death.original_expiration)))
     return b"".join(fields)
+
+
+def _deaths_told(history: History) -> bytes:
+    """What a message told of deaths before it had to wait; nothing where it had none."""
+    if not history:
+        return b""
+    oldest = min(reversed(history), key=lambda death: death.time_s)
+    return _x_death(history) + _three(b"x-first-death-", oldest.queue, oldest.exchange, oldest.reason)
 
 
 def _first(letter: Letter) -> bytes:

@@ -12,12 +12,14 @@ from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.getter import Getter
 from dlx_router.broker.link import Link, LinkError, open_link
 from dlx_router.broker.topology import Topology
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Desk
+from dlx_router.service.guarded import Guarded
 from dlx_router.service.intake import Place
 from dlx_router.service.lane import Lane
 from dlx_router.service.probe import Probe
@@ -162,6 +164,18 @@ class Session:
             raise
         self._consumers[queue] = consumer
         return consumer
+
+    async def fetch(self, queue: str, guarded: Guarded, lock: str) -> Getter:
+        """A channel to take single messages by. `lock`: a queue of this name keeps all others away ("": none does)."""
+        lost, empty = self._consumer_lost(), guarded.empty
+        getter = Getter(self._consume_link, queue, sink=guarded.take, on_lost=lost, on_empty=empty)
+        await getter.start()
+        if lock:
+            await getter.lock(lock)
+        await getter.ready()
+        guarded.attend(getter, Place(self.vhost, queue, Arrival.INBOX, self._names, self._key))
+        self._consumers[queue] = getter
+        return getter
 
     def _consumer_lost(self) -> Callable[[Consumer, Exception, int], None]:
         def lost(consumer: Consumer, error: Exception, unsettled: int) -> None:

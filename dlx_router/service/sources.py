@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.getter import Getter
 from dlx_router.broker.link import ChannelClosed
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.attachments import GUARD, RELAY, Attachment
@@ -16,6 +17,7 @@ from dlx_router.core.attending import QueueFacts, Version
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.core.passing import Target
+from dlx_router.service.guarded import Guarded
 from dlx_router.service.lane import Lane
 from dlx_router.service.probe import Probe
 from dlx_router.service.relay import Relay
@@ -26,6 +28,7 @@ AGAIN_S: Final = 2.0
 LOOK_S: Final = 10.0
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
+_LOCKED: Final = 405
 
 
 class Attending(Owner, Protocol):
@@ -38,11 +41,15 @@ class Attending(Owner, Protocol):
     ) -> Consumer:
         """Consume a queue into a lane."""
 
+    async def fetch(self, queue: str, guarded: Guarded, lock: str) -> Getter:
+        """A channel to take single messages by."""
+
 
 class Setting(NamedTuple):
     """What is in force for all sources of a session.
 
     `is_resting`: whether a name is that of a queue of ours or of an auto-created one; no pattern means those.
+    `shared`: other routers attend the same queues, and one of them may have what only one can have.
     """
 
     attachments: Sequence[Attachment]
@@ -51,6 +58,12 @@ class Setting(NamedTuple):
     readiness: Readiness
     prefetch: int
     is_resting: Callable[[str], bool]
+    declare: bool
+    shared: bool
+
+
+class Taken(Exception):
+    """Somebody else has what only one can have; another router of ours, maybe."""
 
 
 class NotAttended(Exception):
@@ -117,16 +130,20 @@ class Sources:
             lost.clear()
             try:
                 await self._attended(one, queue, lane)
+            except Taken as error:
+                self._taken(queue, str(error))
+                await asyncio.sleep(AGAIN_S)
+                continue
             except (NotAttended, ChannelClosed, TimeoutError) as error:
                 if not one.named and isinstance(error, ChannelClosed) and error.code == _NOT_FOUND:
                     break
                 self._say(queue, f"cannot be consumed: {error}")
                 await asyncio.sleep(AGAIN_S)
                 continue
-            self._setting.readiness.clear(self._reason(queue))
+            self._fine(queue)
             await lost.wait()
             self._say(queue, "its consumer is lost; subscribing again")
-        self._setting.readiness.clear(self._reason(queue))
+        self._fine(queue)
         del self._lost[queue]
 
     def _lane(self, one: Attachment, queue: str) -> Lane:
@@ -146,9 +163,9 @@ class Sources:
 
     async def _attended(self, one: Attachment, queue: str, lane: Lane) -> None:
         facts = await self._facts(one, queue)
-        if one.mode == GUARD:
-            raise NotAttended("mode guard is not here yet")
-        if isinstance(lane, Relay) and one.forward is not None:
+        if one.mode == GUARD and facts is not None:
+            await self._guarded(queue, facts)
+        elif isinstance(lane, Relay) and one.forward is not None:
             await self._relayed(queue, lane, one.forward, single=facts is not None and facts.single)
         else:
             await self._session.consume(lane, queue, Arrival.INBOX, self._setting.prefetch)
@@ -162,8 +179,19 @@ class Sources:
         except ChannelClosed as error:
             if error.code != _FORBIDDEN:
                 raise
-            raise NotAttended(f"a relay keeps the order and must be alone there: {error}") from error
+            raise Taken(f"a relay keeps the order, so it must be alone there: {error}") from error
         lane.begin(consumer, strict=single)
+
+    async def _guarded(self, queue: str, facts: QueueFacts) -> None:
+        names, guarded = self._setting.names, Guarded(self._session, queue, self._letters)
+        guarded.mean_bytes = facts.ready_bytes / facts.ready if facts.ready else 0.0
+        try:
+            getter = await self._session.fetch(queue, guarded, names.guard(queue) if self._setting.declare else "")
+        except ChannelClosed as error:
+            if error.code != _LOCKED:
+                raise
+            raise Taken(f"only one router may guard it: {error}") from error
+        self._session.spawn(guarded.watch(getter))
 
     async def _reachable(self, target: Target) -> None:
         """A relay whose exchange is missing leaves everything where it is."""
@@ -199,6 +227,19 @@ class Sources:
 
     def _reason(self, queue: str) -> str:
         return f"source {self._session.vhost}/{queue}"
+
+    def _taken(self, queue: str, text: str) -> None:
+        """Where replicas share the work this is how it should be; a single router is kept from it by a stranger."""
+        if not self._setting.shared:
+            self._say(queue, text)
+            return
+        self._setting.readiness.clear(self._reason(queue))
+        where = f"queue {queue!r} in vhost {self._session.vhost!r}"
+        self._setting.readiness.note(self._reason(queue), f"{where}: standing by; {text}")
+
+    def _fine(self, queue: str) -> None:
+        self._setting.readiness.clear(self._reason(queue))
+        self._setting.readiness.drop_note(self._reason(queue))
 
     def _say(self, queue: str, text: str) -> None:
         self._setting.readiness.set(self._reason(queue), f"queue {queue!r} in vhost {self._session.vhost!r}: {text}")

@@ -145,6 +145,8 @@ class Attendant:
             self._readiness,
             self._limits.prefetch,
             lambda queue: resting.search(queue) is not None,
+            declare=self._declare,
+            shared=self._keys.is_shared,
         )
 
     async def _look(self, topology: Topology, session: Session) -> Seen:
