@@ -51,10 +51,11 @@ class Consumer:
             frames.lenient(commands.Basic.Consume)(queue=self.queue, consumer_tag=self._tag, exclusive=self._exclusive),
         )
 
-    async def ready(self) -> int:
-        """How many messages lie in the queue and wait, as the broker counts now."""
+    async def counted(self) -> tuple[int, int]:
+        """How many messages lie in the queue and wait, and how many consumers it has, as the broker counts now."""
         there = frames.lenient(commands.Queue.Declare)(queue=self.queue, passive=True)
-        return int((await self._link.rpc(self._channel, there)).message_count)
+        found = await self._link.rpc(self._channel, there)
+        return int(found.message_count), int(found.consumer_count)
 
     def cancel(self) -> None:
         """No more deliveries soon; those here can still be settled. Waits for no answer: the socket may be paused."""

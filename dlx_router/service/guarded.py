@@ -3,13 +3,15 @@
 Rules for whoever edits this file:
 1. Of a queue that is too long exactly the excess is taken, from the head, and none of it is given back.
 2. To learn the age of the head it is taken once, and looked at again when it is due: each look that ends in giving
-   back may let a consumer have the next message first. What is due soon is kept until then, and not given back.
+   back may let a consumer have the next message first. So nobody looks while no head can be due, and what is due soon
+   is kept until then and not given back.
 3. Without a basis of its age a message never dies of it.
 """
 
 import asyncio
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from dlx_router.broker.consumer import Consumer
@@ -27,23 +29,31 @@ from dlx_router.wire import frames
 ROUND_S: Final = 0.25
 BATCH: Final = 200
 MOST: Final = 1000  # dying at once
-SOON_MS: Final = 250
 NO_BASIS_S: Final = 10.0
 ANSWER_S: Final = 15.0
+SIZES_S: Final = 1.0
 _WEIGHT: Final = 0.05
 Look = asyncio.Future[Job | None]
+
+
+def soon_ms(ttl_ms: int) -> int:
+    """What is due within this time is kept rather than given back."""
+    return min(1000, ttl_ms // 4)
 
 
 class Guarded:
     """One queue. `take` and `empty` are what its `Getter` calls."""
 
-    def __init__(self, owner: Owner, queue: str, letters: Lane) -> None:
+    def __init__(self, owner: Owner, queue: str, letters: Lane, sizes: Callable[[], Awaitable[float]]) -> None:
+        """`sizes`: the mean size of the bodies that lie there, 0.0 where nobody knows."""
         self._owner, self._queue, self._letters = owner, queue, letters
+        self._sizes, self._sized_s = sizes, 0.0
         self._settling = Settling(owner)
         self._open: deque[Look | None] = deque()  # what was asked for, in order: a look, or (None) something to die
         self._answered = asyncio.Event()
         self._look_again_s = 0.0
-        self.mean_bytes = 0.0
+        self._empty_ms = 0  # when nothing was in the queue; everything in it came later
+        self._mean_bytes = 0.0
 
     def attend(self, getter: Getter, place: Place) -> None:
         """Its messages come from that place."""
@@ -61,7 +71,7 @@ class Guarded:
         owner, size = self._owner, len(delivery.body)
         owner.metrics.deliveries[owner.vhost, self._queue] += 1
         owner.weigh(size + len(delivery.header))
-        self.mean_bytes += (size - self.mean_bytes) * (_WEIGHT if self.mean_bytes else 1.0)
+        self._mean_bytes += (size - self._mean_bytes) * (_WEIGHT if self._mean_bytes else 1.0)
         job, look = Job(consumer, delivery, owner.read_s()), self._asked_for()
         if look is None:
             self._letters.bury(job, MAXLEN)
@@ -94,17 +104,32 @@ class Guarded:
                 pass  # the getter tells its end itself; a paused socket answers later
             await asyncio.sleep(ROUND_S)
 
+    async def _weigh(self) -> None:
+        """AMQP counts messages, only the management API bytes; it counts anew every 5 s."""
+        if self.limits.length_bytes is not None and time.monotonic() > self._sized_s + SIZES_S:
+            self._sized_s, told = time.monotonic(), await self._sizes()
+            self._mean_bytes = told or self._mean_bytes
+
     async def _round(self, getter: Getter) -> None:
-        over = MOST
-        while (over := min(over, excess(self.limits, await getter.ready(), self.mean_bytes))) > 0:
+        await self._weigh()
+        over, (ready, consumers) = MOST, await getter.counted()
+        while (over := min(over, excess(self.limits, ready, self._mean_bytes))) > 0:
             most = min(over, BATCH, MOST - len(getter))
             if most > 0:
                 await self._take_away(getter, most)
             else:
                 await asyncio.sleep(0.02)  # the dying are on their way
-            over -= most
-        if self.limits.ttl_ms is not None and time.monotonic() >= self._look_again_s:
+            over, (ready, consumers) = over - most, await getter.counted()
+        if not ready:
+            self._empty_ms = now_ms()
+        elif self.limits.ttl_ms is not None and self._may_look(self.limits.ttl_ms, consumers):
             await self._expire(getter, self.limits)
+
+    def _may_look(self, ttl_ms: int, consumers: int) -> bool:
+        """Nobody waits beside us, or a message that came when the queue was last empty is due soon."""
+        if time.monotonic() < self._look_again_s:
+            return False
+        return not consumers or now_ms() >= self._empty_ms + ttl_ms - soon_ms(ttl_ms)
 
     async def _take_away(self, getter: Getter, count: int) -> None:
         self._open.extend([None] * count)
@@ -115,12 +140,13 @@ class Guarded:
 
     async def _expire(self, getter: Getter, limits: Limits) -> None:
         """All heads that are due, or soon will be; then one look that is given back."""
+        soon = soon_ms(limits.ttl_ms or 0)
         while len(getter) < MOST and (head := await self._look(getter)) is not None:
             ends = due_ms(limits, intake.stamps(head.delivery))
             left = None if ends is None else ends - now_ms()
-            if left is None or left > SOON_MS:
+            if left is None or left > soon:
                 self._settling.give_back(head, "probe")
-                self._look_again_s = time.monotonic() + (NO_BASIS_S if left is None else left / 1000)
+                self._look_again_s = time.monotonic() + (NO_BASIS_S if left is None else (left - soon) / 1000)
                 return
             if left > 0:
                 await asyncio.sleep(left / 1000 + 0.001)  # the clocks may differ by a tick: never early

@@ -192,7 +192,7 @@ class Relay(Lane):
 
     async def _count(self, consumer: Consumer) -> None:
         asked, line, left = self._marks.seen, len(self._line), self._left
-        ready = await consumer.ready()
+        ready, _ = await consumer.counted()
         self._marks.counted(ready, asked, now_ms())
         waiting = ready + max(0, line - (self._left - left))
         self._excess = excess(self.limits, waiting, self._mean_bytes)

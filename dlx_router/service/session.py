@@ -172,7 +172,7 @@ class Session:
         await getter.start()
         if lock:
             await getter.lock(lock)
-        await getter.ready()
+        await getter.counted()
         guarded.attend(getter, Place(self.vhost, queue, Arrival.INBOX, self._names, self._key))
         self._consumers[queue] = getter
         return getter

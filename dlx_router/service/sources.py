@@ -4,6 +4,7 @@ A queue that cannot be attended keeps its messages: readiness says why, and it i
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -164,7 +165,7 @@ class Sources:
     async def _attended(self, one: Attachment, queue: str, lane: Lane) -> None:
         facts = await self._facts(one, queue)
         if one.mode == GUARD and facts is not None:
-            await self._guarded(queue, facts)
+            await self._guarded(queue)
         elif isinstance(lane, Relay) and one.forward is not None:
             await self._relayed(queue, lane, one.forward, single=facts is not None and facts.single)
         else:
@@ -182,9 +183,14 @@ class Sources:
             raise Taken(f"a relay keeps the order, so it must be alone there: {error}") from error
         lane.begin(consumer, strict=single)
 
-    async def _guarded(self, queue: str, facts: QueueFacts) -> None:
-        names, guarded = self._setting.names, Guarded(self._session, queue, self._letters)
-        guarded.mean_bytes = facts.ready_bytes / facts.ready if facts.ready else 0.0
+    async def _guarded(self, queue: str) -> None:
+        async def sizes() -> float:
+            with contextlib.suppress(ManagementError):
+                facts = await self._told(queue)
+                return facts.ready_bytes / facts.ready if facts is not None and facts.ready else 0.0
+            return 0.0
+
+        names, guarded = self._setting.names, Guarded(self._session, queue, self._letters, sizes)
         try:
             getter = await self._session.fetch(queue, guarded, names.guard(queue) if self._setting.declare else "")
         except ChannelClosed as error:
