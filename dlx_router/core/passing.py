@@ -76,9 +76,10 @@ def limits_of(policy: Effective | None) -> Limits:
 def born_ms(limits: Limits, stamps: Stamps, arrived_ms: int | None = None) -> int | None:
     """Since when the message has surely been there (epoch ms); None where nothing tells.
 
-    Each basis is a time at which it was there already, so the earliest is the best and none makes it die early.
+    Each basis is a time at which it was there already, so the earliest is the best and none makes it die early. A
+    producer's stamp has whole seconds: it was written before the next one began.
     """
-    trusted = stamps.producer_s * 1000 if limits.trusts and stamps.producer_s is not None else None
+    trusted = stamps.producer_s * 1000 + 999 if limits.trusts and stamps.producer_s is not None else None
     told = [one for one in (arrived_ms, stamps.broker_ms, trusted) if one is not None]
     return min(told) if told else None
 

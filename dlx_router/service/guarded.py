@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.getter import Getter
+from dlx_router.broker.getter import Getter, Peek
 from dlx_router.broker.link import ChannelClosed, LinkError
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, due_ms, excess
 from dlx_router.service import intake
@@ -27,6 +27,12 @@ from dlx_router.service.settling import Owner, Settling
 from dlx_router.wire import frames
 
 ROUND_S: Final = 0.25
+BUSY_S: Final = 0.05
+SETTLED_MS: Final = 1000
+OVERDUE_MS: Final = 100
+HELD_MS: Final = 1000
+FEW: Final = 16
+PROBE: Final = "probe"
 BATCH: Final = 200
 MOST: Final = 1000  # dying at once
 NO_BASIS_S: Final = 10.0
@@ -34,11 +40,6 @@ ANSWER_S: Final = 15.0
 SIZES_S: Final = 1.0
 _WEIGHT: Final = 0.05
 Look = asyncio.Future[Job | None]
-
-
-def soon_ms(ttl_ms: int) -> int:
-    """What is due within this time is kept rather than given back."""
-    return min(1000, ttl_ms // 4)
 
 
 class Guarded:
@@ -54,10 +55,13 @@ class Guarded:
         self._look_again_s = 0.0
         self._empty_ms = 0  # when nothing was in the queue; everything in it came later
         self._mean_bytes = 0.0
+        self._calm, self._taking = True, False
+        self._peek: Peek
 
-    def attend(self, getter: Getter, place: Place) -> None:
-        """Its messages come from that place."""
+    def attend(self, getter: Getter, place: Place, peek: Peek) -> None:
+        """Its messages come from that place; `peek` looks at the head."""
         self._letters.attend(getter, place)
+        self._peek = peek
 
     @property
     def limits(self) -> Limits:
@@ -76,7 +80,7 @@ class Guarded:
         if look is None:
             self._letters.bury(job, MAXLEN)
         elif look.done():  # nobody waits for it any more
-            self._settling.give_back(job, "probe")
+            self._settling.give_back(job, PROBE)
         else:
             look.set_result(job)
 
@@ -102,7 +106,7 @@ class Guarded:
                     await self._round(getter)
             except (ChannelClosed, LinkError, TimeoutError):
                 pass  # the getter tells its end itself; a paused socket answers later
-            await asyncio.sleep(ROUND_S)
+            await asyncio.sleep(ROUND_S if self._calm else BUSY_S)
 
     async def _weigh(self) -> None:
         """AMQP counts messages, only the management API bytes; it counts anew every 5 s."""
@@ -113,6 +117,7 @@ class Guarded:
     async def _round(self, getter: Getter) -> None:
         await self._weigh()
         over, (ready, consumers) = MOST, await getter.counted()
+        self._calm = not self._taking and not excess(self.limits, ready, self._mean_bytes)
         while (over := min(over, excess(self.limits, ready, self._mean_bytes))) > 0:
             most = min(over, BATCH, MOST - len(getter))
             if most > 0:
@@ -121,15 +126,15 @@ class Guarded:
                 await asyncio.sleep(0.02)  # the dying are on their way
             over, (ready, consumers) = over - most, await getter.counted()
         if not ready:
-            self._empty_ms = now_ms()
+            self._empty_ms, self._taking = now_ms(), False
         elif self.limits.ttl_ms is not None and self._may_look(self.limits.ttl_ms, consumers):
-            await self._expire(getter, self.limits)
+            await self._expire(getter, self.limits, alone=not consumers)
 
     def _may_look(self, ttl_ms: int, consumers: int) -> bool:
-        """Nobody waits beside us, or a message that came when the queue was last empty is due soon."""
+        """Nobody else takes messages, or the consumers are behind for so long that one may be due."""
         if time.monotonic() < self._look_again_s:
             return False
-        return not consumers or now_ms() >= self._empty_ms + ttl_ms - soon_ms(ttl_ms)
+        return not consumers or now_ms() >= self._empty_ms + min(ttl_ms - soon_ms(self.limits), SETTLED_MS)
 
     async def _take_away(self, getter: Getter, count: int) -> None:
         self._open.extend([None] * count)
@@ -138,24 +143,72 @@ class Guarded:
         async with asyncio.timeout(ANSWER_S):
             await self._answered.wait()
 
-    async def _expire(self, getter: Getter, limits: Limits) -> None:
-        """All heads that are due, or soon will be; then one look that is given back."""
-        soon = soon_ms(limits.ttl_ms or 0)
-        while len(getter) < MOST and (head := await self._look(getter)) is not None:
-            ends = due_ms(limits, intake.stamps(head.delivery))
-            left = None if ends is None else ends - now_ms()
-            if left is None or left > soon:
-                self._settling.give_back(head, "probe")
-                self._look_again_s = time.monotonic() + (NO_BASIS_S if left is None else (left - soon) / 1000)
+    async def _expire(self, getter: Getter, limits: Limits, *, alone: bool) -> None:
+        """Take heads as long as they are due. After one look heads follow each other, so none is looked at again."""
+        self._taking = self._taking or await self._head_is_due(limits)
+        count = 1
+        while self._taking and len(getter) < MOST:
+            heads = await self._heads(getter, count)
+            lefts = [_left_ms(limits, job.delivery) for job in heads]
+            for job, left in zip(heads, lefts, strict=True):
+                self._end(job, left, limits, alone=alone)
+            last = lefts[-1] if lefts else None
+            if last is None or last > 0:
+                self._taking &= bool(lefts)
                 return
-            if left > 0:
-                await asyncio.sleep(left / 1000 + 0.001)  # the clocks may differ by a tick: never early
-            self._letters.bury(head, EXPIRED)
+            count = min(2 * count, BATCH if alone else FEW) if last < -(OVERDUE_MS if alone else HELD_MS) else 1
 
-    async def _look(self, getter: Getter) -> Job | None:
-        look: Look = asyncio.get_running_loop().create_future()
-        self._open.append(look)
+    async def _head_is_due(self, limits: Limits) -> bool:
+        """A look that leaves the head where it is."""
+        owner, got = self._owner, await self._peek.look()
+        if got is None:
+            return False
+        owner.metrics.deliveries[owner.vhost, self._queue] += 1
+        owner.metrics.given_back[owner.vhost, PROBE] += 1
+        left = _left_ms(limits, got)
+        if left is not None and left <= soon_ms(limits):
+            return True
+        self._look_when_due(left, limits)
+        return False
+
+    def _look_when_due(self, left: int | None, limits: Limits) -> None:
+        wait_s = NO_BASIS_S if left is None else (left - soon_ms(limits)) / 1000
+        self._look_again_s = time.monotonic() + wait_s
+
+    def _end(self, job: Job, left: int | None, limits: Limits, *, alone: bool) -> None:
+        """The first head that has time left is kept where that is short: so none of them overtakes it."""
+        if left is not None and left <= 0:
+            self._letters.bury(job, EXPIRED)
+        elif left is not None and left <= HELD_MS and not alone:
+            self._look_again_s = time.monotonic() + left / 1000
+            self._owner.spawn(self._dies_in(job, left))
+        else:
+            self._taking = False
+            self._look_when_due(left, limits)
+            self._settling.give_back(job, PROBE)
+
+    async def _dies_in(self, job: Job, left: int) -> None:
+        await asyncio.sleep(left / 1000 + 0.001)  # the clocks may differ by a tick: never early
+        if job.consumer.is_open:
+            self._letters.bury(job, EXPIRED)
+        else:
+            self._settling.gone(job)
+
+    async def _heads(self, getter: Getter, count: int) -> list[Job]:
+        looks: list[Look] = [asyncio.get_running_loop().create_future() for _ in range(count)]
+        self._open.extend(looks)
         self._answered.clear()
-        getter.fetch(1)
+        getter.fetch(count)
         async with asyncio.timeout(ANSWER_S):
-            return await look
+            found = await asyncio.gather(*looks)
+        return [job for job in found if job is not None]
+
+
+def soon_ms(limits: Limits) -> int:
+    """What is due within this time is taken, and kept until then."""
+    return min(HELD_MS, (limits.ttl_ms or 0) // 4)
+
+
+def _left_ms(limits: Limits, message: frames.Delivery | frames.Got) -> int | None:
+    ends = due_ms(limits, intake.stamps(message))
+    return None if ends is None else ends - now_ms()

@@ -143,7 +143,7 @@ def _carbon_copies(headers: bytes, found: dict[bytes, tuple[int, int, int]]) -> 
         raise Malformed(f"CC: {error}") from error
 
 
-def stamps(delivery: frames.Delivery) -> Stamps:
+def stamps(delivery: frames.Delivery | frames.Got) -> Stamps:
     """What the message tells of its age; nothing where it cannot be read."""
     try:
         props = properties.parse(delivery.header, PROPERTIES_AT)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.getter import Getter
+from dlx_router.broker.getter import Getter, Peek
 from dlx_router.broker.link import Link, LinkError, open_link
 from dlx_router.broker.topology import Topology
 from dlx_router.core.letter import Arrival
@@ -173,7 +173,8 @@ class Session:
         if lock:
             await getter.lock(lock)
         await getter.counted()
-        guarded.attend(getter, Place(self.vhost, queue, Arrival.INBOX, self._names, self._key))
+        place = Place(self.vhost, queue, Arrival.INBOX, self._names, self._key)
+        guarded.attend(getter, place, Peek(self._consume_link, queue))
         self._consumers[queue] = getter
         return getter
 

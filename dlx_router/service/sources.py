@@ -26,7 +26,7 @@ from dlx_router.service.settling import Owner
 from dlx_router.telemetry.readiness import Readiness
 
 AGAIN_S: Final = 2.0
-LOOK_S: Final = 10.0
+LOOK_S: Final = 5.0
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 _LOCKED: Final = 405

@@ -3,9 +3,6 @@
 import time
 from typing import Final
 
-import pytest
-
-import brokers
 from tests.support.bulk import pour, record, rests, take_many
 from tests.support.eventually import consistently, eventually
 from tests.support.scene import Scene, deaths
