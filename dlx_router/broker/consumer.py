@@ -62,6 +62,15 @@ class Consumer:
         if self._channel and self._link.is_open:
             self._link.send(frames.method(self._channel, commands.Basic.Cancel(self._tag, nowait=True)))
 
+    async def end(self) -> None:
+        """As `cancel`, and when this returns nothing more will come; a resting socket may delay that."""
+        while self._channel and self._link.is_open:
+            try:
+                await self._link.rpc(self._channel, commands.Basic.Cancel(self._tag))
+            except TimeoutError:
+                continue
+            return
+
     def on_event(self, event: Any) -> None:
         """A delivery, or the server's cancel (the queue is gone)."""
         if event.__class__ is frames.Delivery:

@@ -67,6 +67,8 @@ def core(names: Names) -> tuple[Definition, ...]:
         Queue(names.parking, _rescued(names)),
         *release(names),
         *_caught(names.inbox, _rescued(names)),
+        Exchange(names.declared, "fanout"),
+        Binding(names.inbox, names.declared),
         Exchange(names.return_, "direct"),
         Queue(names.state, single),
     )

@@ -45,6 +45,9 @@ class Getter(Consumer):
     def cancel(self) -> None:
         """There is no consumer to be cancelled."""
 
+    async def end(self) -> None:
+        """As `cancel`."""
+
     def on_event(self, event: Any) -> None:
         """A message, or word that there is none."""
         if event.__class__ is frames.Got:

@@ -1,7 +1,7 @@
 """Attachments: which further queues the router attends, and how. Source: ARCHITECTURE ("Attachments")."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dlx_router.config import keys, values
@@ -49,6 +49,10 @@ class Attachment:
     def queue(self) -> str:
         """The queue, or the pattern of its name."""
         return self.selector.text
+
+    def same_as(self, other: "Attachment") -> bool:
+        """Whether both mean the same, wherever they were written."""
+        return replace(self, source=other.source) == other
 
     @property
     def named(self) -> bool:

@@ -126,11 +126,12 @@ def _own(setup: Setup, *, retries: bool) -> Iterator[Need]:
 
 def _declared(setup: Setup, rungs: str, *, retries: bool) -> Iterator[Need]:
     names = setup.names
-    own = [names.quarantine, names.parking, names.release, names.inbox, names.return_, names.state]
+    own = [names.quarantine, names.parking, names.release, names.inbox, names.declared, names.return_, names.state]
     for name in [*own, *([names.journal] if setup.journal else [])]:
         yield Need(Right.CONFIGURE, escaped(name), "declares what it owns")
     yield Need(Right.CONFIGURE, rungs, "declares the rungs on which letters wait")
     yield Need(Right.WRITE, escaped(names.inbox), "binds the queue to its exchange")
+    yield Need(Right.READ, escaped(names.declared), "binds the inbox, so that consumers can declare deaths")
     yield Need(Right.WRITE, escaped(names.release), "binds the queue; letters leave rungs for it")
     yield Need(Right.READ, escaped(names.parking), "what is refused there falls into quarantine")
     yield Need(Right.READ, rungs, "binds the rungs; letters leave them for release")
@@ -140,7 +141,7 @@ def _declared(setup: Setup, rungs: str, *, retries: bool) -> Iterator[Need]:
 
 def _looked_at(setup: Setup) -> Iterator[Need]:
     names = setup.names
-    looks = [names.parking, names.quarantine, names.return_]
+    looks = [names.parking, names.quarantine, names.declared, names.return_]
     looks += [names.state] if setup.key_file else []
     for name in [*looks, *([names.journal] if setup.journal else [])]:
         yield Need(Right.WRITE, escaped(name), LOOKS, looks=True)

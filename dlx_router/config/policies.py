@@ -63,6 +63,21 @@ def load_policies(folder: Path) -> LoadedPolicies:
     return LoadedPolicies(loaded, tuple(attachments), tuple(sorted(findings)), tuple(map(str, files)))
 
 
+def fingerprint(folder: Path) -> str:
+    """Another text whenever `load_policies` would read something else: its revision where all can be read. No errors.
+
+    Contents are compared, not times: a link that was turned to another folder, as Kubernetes does, keeps the latter.
+    """
+    digest, report = blake2b(digest_size=6), Report(str(folder))
+    try:
+        for file in _files(folder):
+            if (data := read_file(file, report)) is not None:
+                _digest(digest, file, data)
+    except PolicyErrors as error:
+        return str(error)
+    return "\n".join([digest.hexdigest(), *map(str, report.findings)])
+
+
 def _files(folder: Path) -> list[Path]:
     """The policy files in order of their names; a link that leads nowhere is one too, so that it is not overlooked."""
     report = Report(str(folder))

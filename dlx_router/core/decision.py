@@ -122,7 +122,7 @@ def decide(letter: Letter, policy: Effective | None, now_ms: int, draw: float) -
     if policy.discard:
         return Discard(attempts)
     if _may_retry(letter, policy, attempts):
-        wait = 0 if letter.state == State.HELD and not letter.fresh else wait_ms(policy, attempts, draw)
+        wait = 0 if letter.state == State.HELD and not letter.fresh else _wait(letter, policy, attempts, draw)
         return Retry(wait, now_ms + wait, attempts)
     if letter.redrives and 0 <= policy.max_redrives <= letter.redrives:
         return Park(Cause.REDRIVE_EXHAUSTED, attempts)
@@ -171,7 +171,15 @@ def _astray(letter: Letter, policy: Effective | None) -> Cause | None:
     return None
 
 
+def _wait(letter: Letter, policy: Effective, attempts: int, draw: float) -> int:
+    """What the policy says, or what the consumer asked for when it declared the death; never over the policy's cap."""
+    asked = letter.declared.retry_after_ms if letter.declared is not None else None
+    return wait_ms(policy, attempts, draw) if asked is None else min(asked, policy.cap_ms)
+
+
 def _may_retry(letter: Letter, policy: Effective, attempts: int) -> bool:
+    if letter.declared is not None and letter.declared.never:
+        return False
     return _counts(letter.reason, policy) and (policy.max_attempts < 0 or attempts < policy.max_attempts)
 
 
@@ -181,7 +189,8 @@ def _counts(reason: str, policy: Effective) -> bool:
 
 
 def _dead_letter(letter: Letter, policy: Effective, attempts: int) -> Decision:
-    cause = Cause.ATTEMPTS_SPENT if _counts(letter.reason, policy) else Cause.NEVER_RETRY
+    never = letter.declared is not None and letter.declared.never
+    cause = Cause.ATTEMPTS_SPENT if _counts(letter.reason, policy) and not never else Cause.NEVER_RETRY
     keys, missing = final_keys(letter, policy, attempts)
     exchange = policy.dead_letter_exchange or ""
     queue = dead_letter_queue(policy, letter.failed_queue) if policy.auto_create else None

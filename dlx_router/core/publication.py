@@ -101,6 +101,7 @@ def record_of(letter: Letter, decision: Decision, content: Content, *, policy: s
         due_ms=due,
         props=content.props,
         error=letter.error,
+        declared=letter.declared,
         parent=letter.parent,
         shadowed=letter.shadowed,
         target=target,

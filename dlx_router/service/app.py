@@ -11,6 +11,7 @@ from typing import Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.management import Management, ManagementError
+from dlx_router.config.attachments import Attachment
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.names import Names
@@ -19,6 +20,7 @@ from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Rules
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyKeeper, from_file
+from dlx_router.service.reload import Reloader
 from dlx_router.service.session import Limits
 from dlx_router.service.vhost import Addresses, Attendant
 from dlx_router.telemetry.logs import log
@@ -54,6 +56,8 @@ class App:
             loop.add_signal_handler(number, self._signalled, number)
         vhosts = await self._vhosts()
         self._attendants = [self._attendant(vhost) for vhost in vhosts]
+        reloader = self._reloader(vhosts)
+        loop.add_signal_handler(signal.SIGHUP, reloader.ask)
         self.metrics.revision = self._loaded.policies.revision
         self.readiness.clear("start")
         self.metrics.in_flight = lambda: {one.vhost: one.in_flight for one in self._attendants}
@@ -65,7 +69,9 @@ class App:
         )
         tasks = [asyncio.create_task(one.run()) for one in self._attendants]
         stop = asyncio.create_task(self._stop.wait())
-        await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
+        watching = asyncio.create_task(reloader.watch())
+        await asyncio.wait([*tasks, stop, watching], return_when=asyncio.FIRST_COMPLETED)
+        await _ended(watching)
         left = await self._drain(tasks)
         stop.cancel()
         if self._management is not None:
@@ -84,6 +90,28 @@ class App:
                 raise error
             task.cancel()
         return left
+
+    def _rules(self, loaded: LoadedPolicies) -> Rules:
+        return Rules(loaded.policies, self._names, self._settings.unroutable_grace_ms, self._router_id)
+
+    def _reloader(self, vhosts: Sequence[str]) -> Reloader:
+        async def prepare(loaded: LoadedPolicies) -> None:
+            for one in self._attendants:
+                await one.prepare(loaded.policies)
+
+        def swap(loaded: LoadedPolicies) -> None:
+            for one in self._attendants:
+                one.renew(self._rules(loaded), _sources(loaded, one.vhost))
+
+        return Reloader(
+            folder=self._settings.policies,
+            vhosts=vhosts,
+            current=self._loaded,
+            prepare=prepare,
+            swap=swap,
+            metrics=self.metrics,
+            readiness=self.readiness,
+        )
 
     def _journal_lost(self, events: int) -> None:
         self.metrics.journal_gaps += events
@@ -124,7 +152,7 @@ class App:
             vhost=vhost,
             addresses=addresses(settings),
             names=self._names,
-            rules=Rules(self._loaded.policies, self._names, settings.unroutable_grace_ms, self._router_id),
+            rules=self._rules(self._loaded),
             limits=Limits(
                 prefetch=settings.prefetch,
                 in_flight_bytes=settings.in_flight_bytes,
@@ -139,7 +167,7 @@ class App:
             survey=self._survey,
             metrics=self.metrics,
             readiness=self.readiness,
-            sources=tuple(one for one in self._loaded.attachments if one.vhost in {None, vhost}),
+            sources=_sources(self._loaded, vhost),
             declare=settings.declare == "auto",
             journal=Journal(
                 mode=Mode(settings.journal),
@@ -151,6 +179,17 @@ class App:
                 confirm_timeout_s=settings.confirm_timeout_ms / 1000,
             ),
         )
+
+
+def _sources(loaded: LoadedPolicies, vhost: str) -> tuple[Attachment, ...]:
+    return tuple(one for one in loaded.attachments if one.vhost in {None, vhost})
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel what runs until it is; an error that ended it before is raised."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 def addresses(settings: Settings) -> Addresses:

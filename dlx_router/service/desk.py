@@ -2,6 +2,7 @@
 
 import random
 import time
+from copy import copy
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -66,19 +67,29 @@ class Desk:
     """Judges deliveries of one vhost."""
 
     def __init__(self, rules: Rules, vhost: str, metrics: Metrics, journal: Journal) -> None:
-        self._rules = rules
         self._vhost = vhost
         self._metrics = metrics
-        self._resolved: dict[tuple[str, str], Effective | None] = {}
-        self._orders = StandingOrders()
         self.user = b""
         self.relays: dict[str, Target] = {}  # where each relayed queue leads
         self._journal = journal
+        self.use(rules)
+
+    def renewed(self, rules: Rules) -> "Desk":
+        """A desk for what is decided from now on. All but the rules is shared; jobs stay with the desk they came to."""
+        desk = copy(self)
+        desk.use(rules)
+        return desk
+
+    def use(self, rules: Rules) -> None:
+        """Judge by these, and forget what was worked out by others."""
+        self._rules = rules
+        self._resolved: dict[tuple[str, str], Effective | None] = {}
+        self._orders = StandingOrders()
         self._clerk = Clerk(rules.router_id, rules.policies.revision)
 
     def judge(self, delivery: frames.Delivery, consumer: Consumer, place: intake.Place, started_s: float) -> Job:
         """The job of a delivery. Never raises: what cannot be read becomes a job for quarantine."""
-        job = Job(consumer, delivery, started_s)
+        job = Job(consumer, delivery, started_s, self)
         order = self._orders.find(job, place)
         if order is not None and standing.write(job, order, place.key, self._journal):
             job.order, job.action, job.resource = order, order.action, order.resource

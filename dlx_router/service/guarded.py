@@ -55,6 +55,7 @@ class Guarded:
         self._look_again_s = 0.0
         self._empty_ms = 0  # when nothing was in the queue; everything in it came later
         self._mean_bytes = 0.0
+        self.is_over = False  # set when the queue is not to be guarded any more
         self._calm, self._taking = True, False
         self._peek: Peek
 
@@ -76,7 +77,7 @@ class Guarded:
         owner.metrics.deliveries[owner.vhost, self._queue] += 1
         owner.weigh(size + len(delivery.header))
         self._mean_bytes += (size - self._mean_bytes) * (_WEIGHT if self._mean_bytes else 1.0)
-        job, look = Job(consumer, delivery, owner.read_s()), self._asked_for()
+        job, look = Job(consumer, delivery, owner.read_s(), owner.desk), self._asked_for()
         if look is None:
             self._letters.bury(job, MAXLEN)
         elif look.done():  # nobody waits for it any more
@@ -100,7 +101,7 @@ class Guarded:
 
     async def watch(self, getter: Getter) -> None:
         """Keep the limits as long as the getter is there."""
-        while getter.is_open:
+        while getter.is_open and not self.is_over:
             try:
                 if self.limits.any and not self._owner.publish_link.blocked:
                     await self._round(getter)
@@ -116,6 +117,8 @@ class Guarded:
 
     async def _round(self, getter: Getter) -> None:
         await self._weigh()
+        if self.is_over:
+            return
         over, (ready, consumers) = MOST, await getter.counted()
         self._calm = not self._taking and not excess(self.limits, ready, self._mean_bytes)
         while (over := min(over, excess(self.limits, ready, self._mean_bytes))) > 0:

@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from dlx_router.core import arrival, record
+from dlx_router.core import arrival, declaration, record
+from dlx_router.core.declaration import Declaration, DeclarationError
 from dlx_router.core.letter import Arrival, Death, First, History, Letter, Props, letter_id
 from dlx_router.core.names import Names
 from dlx_router.core.passing import Stamps, recorded
@@ -21,6 +22,11 @@ from dlx_router.wire import frames, properties, table
 DELIVERY_HEADERS: Final = frozenset({b"x-delivery-count", b"x-acquired-count", b"x-stream-offset"})
 _X_DEATH: Final = b"x-death"
 _RECORD: Final = record.HEADER.encode()
+_DEATH: Final = declaration.HEADER.encode()
+# Spring's RepublishMessageRecoverer, and what anybody may write.
+ERRORS: Final = frozenset(
+    {b"x-exception-message", b"x-exception-stacktrace", b"x-error-type", b"x-error-message", b"x-error-frame"}
+)
 _FIRST: Final = (b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason")
 PROPERTIES_AT: Final = 12  # of the content header: class, weight and body size come before
 
@@ -72,7 +78,11 @@ def read(
     try:
         props = properties.parse(delivery.header, PROPERTIES_AT)
         found = table.entries(props.headers)
-        deaths = _deaths_of(props.headers, found)
+        declared = _is_declared(delivery, place)
+        said = _declaration(props.headers, found, place) if declared else None
+        deaths = () if declared else _deaths_of(props.headers, found)
+        if said is not None and said.invented_id:
+            props = properties.parse(props.without_id(), 0)
     except (table.TableError, frames.WireError) as error:
         raise Malformed(str(error)) from error
     own, foreign = _record_of(props.headers, found, place)
@@ -93,9 +103,11 @@ def read(
         native=not dies
         and place.arrival is Arrival.INBOX
         and (exchange == place.names.inbox or _retried(deaths, place.names)),
-        first=_first_of(props.headers, found) if own is None else None,
+        first=_first_of(props.headers, found) if own is None and not declared else None,
         now_ms=int(time.time() * 1000),
         header=lambda name: _header(props.headers, found, name),
+        declaration=said,
+        error=None if ERRORS.isdisjoint(found) else _error(props.headers, found),
     )
 
     def new_id(failed_queue: str) -> str:
@@ -103,6 +115,37 @@ def read(
 
     letter = arrival.read(facts, place.names.is_own, new_id)
     return letter, Envelope(delivery, props, found, content, deaths, foreign, own)
+
+
+def _is_declared(delivery: frames.Delivery, place: Place) -> bool:
+    """The exchange tells the kind: write rights on it can be granted apart. In the inbox the header says nothing."""
+    return text(delivery.exchange) == place.names.declared and place.source == place.names.inbox
+
+
+def _declaration(headers: bytes, found: dict[bytes, table.Span], place: Place) -> Declaration | None:
+    at = found.get(_DEATH)
+    if at is None:
+        return None
+    if headers[at[1] : at[1] + 1] not in {b"S", b"x"}:
+        raise Malformed(f"{declaration.HEADER}: not a string")
+    try:
+        said = declaration.read(headers[at[1] + 5 : at[2]])
+    except DeclarationError as error:
+        raise Malformed(f"{declaration.HEADER}: {error}") from error
+    if place.names.is_own(said.queue):
+        raise Malformed(f"{declaration.HEADER}: 'queue' {said.queue!r} is the router's own")
+    return said
+
+
+def _error(headers: bytes, found: dict[bytes, table.Span]) -> dict[str, str] | None:
+    """What other clients tell of their error: ours by name, else Spring's."""
+    trace = _header(headers, found, "x-exception-stacktrace")
+    kind, frame = declaration.from_stacktrace(trace) if trace else (None, None)
+    return declaration.error_of(
+        _header(headers, found, "x-error-type") or kind,
+        _header(headers, found, "x-error-message") or _header(headers, found, "x-exception-message"),
+        _header(headers, found, "x-error-frame") or frame,
+    )
 
 
 def _header(headers: bytes, found: dict[bytes, tuple[int, int, int]], name: str) -> str | None:

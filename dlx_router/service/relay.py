@@ -50,7 +50,7 @@ class Relay(Lane):
         self._pause_s = FIRST_PAUSE_S
         self._excess = 0
         self._mean_bytes = 0.0
-        self._pumping = self._is_strict = False
+        self._pumping = self._is_strict = self._is_over = False
 
     def attend(self, consumer: Consumer, place: Place) -> None:
         """As for a lane; what was counted for an earlier consumer says nothing of this one."""
@@ -73,6 +73,16 @@ class Relay(Lane):
         self._is_strict = strict
         self._owner.spawn(self._measure(consumer))
 
+    async def close(self) -> None:
+        """Close the publishing channel; nothing is in flight any more."""
+        await self._publisher.close()
+
+    def give_back(self) -> None:
+        """Send nothing more: what waits in the line goes back to the queue, in its order, as does what still comes."""
+        self._is_over = True
+        while self._line:
+            self._settling.give_back(self._pop(), "left")
+
     @property
     def limits(self) -> Limits:
         """What holds now."""
@@ -86,7 +96,7 @@ class Relay(Lane):
         owner, size = self._owner, len(delivery.body)
         owner.metrics.deliveries[owner.vhost, self._queue] += 1
         owner.weigh(size + len(delivery.header))
-        job = Job(consumer, delivery, owner.read_s())
+        job = Job(consumer, delivery, owner.read_s(), owner.desk)
         job.arrived_ms = self._marks.delivered(now_ms())
         self._mean_bytes += (size - self._mean_bytes) * (_WEIGHT if self._marks.seen > 1 else 1.0)
         self._line.append(job)
@@ -95,6 +105,8 @@ class Relay(Lane):
 
     def _pump(self) -> None:
         """Whatever the head of the line may do now, it does."""
+        if self._is_over:
+            self.give_back()
         if self._pumping:
             return
         self._pumping = True
@@ -165,7 +177,7 @@ class Relay(Lane):
             asyncio.get_running_loop().call_later(self._pause_s, self._pump)
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
         patient = now_s - job.started_s < HELD_AFTER_S and self._line_bytes < BUSY_BYTES
-        if self.limits.strict or patient:
+        if self.limits.strict or patient or self._is_over:
             self._put_back(job)
         else:
             self._hold(job, Cause.TARGET_REFUSED)

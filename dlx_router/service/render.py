@@ -130,6 +130,8 @@ class Stationery:
                 added.append(_last(history[0]))
         if copy.cc is not None:
             self._cc(copy, envelope, remove, added)
+        if copy.way is Way.RETURN:
+            remove.add(b"dlx-death")  # it is about a death that is over
         if copy.bcc is not None:
             remove.add(b"BCC")
             added.append(table.array_of_longstr(b"BCC", (encoded(copy.bcc),)))
@@ -210,6 +212,8 @@ def aliases(kinds: tuple[str, ...], letter: Letter, envelope: Envelope, attempts
             table.long_(b"originalReceiveCount", attempts),
             table.longstr(b"DLQ.sourceQueue", queue),
         ]
+        if letter.declared is not None and letter.declared.tag is not None:
+            out.append(table.longstr(b"sourceTag", encoded(letter.declared.tag)))
         if message_id is not None:
             out.append(table.longstr(b"originalMessageID", encoded(message_id)))
     if "artemis" in kinds:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.getter import Getter, Peek
-from dlx_router.broker.link import Link, LinkError, open_link
+from dlx_router.broker.link import ChannelClosed, Link, LinkError, open_link
 from dlx_router.broker.topology import Topology
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
@@ -32,6 +32,7 @@ from dlx_router.telemetry.readiness import Readiness
 
 RELEASE_PREFETCH: Final = 500
 GATHER_S: Final = 0.002
+LEAVING_S: Final = 0.05
 LAST_DEATHS_SINCE: Final = (3, 13)
 
 
@@ -81,6 +82,7 @@ class Session:
         self._sources: Sources
         self._bytes = 0
         self._consumers: dict[str, Consumer] = {}
+        self._leaving: set[Consumer] = set()
         self._lanes: list[Lane] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
@@ -93,7 +95,10 @@ class Session:
     @property
     def in_flight(self) -> int:
         """Deliveries that are here and not settled."""
-        return sum(len(consumer) for consumer in self._consumers.values())
+        return sum(len(consumer) for consumer in self._every_consumer())
+
+    def _every_consumer(self) -> list[Consumer]:
+        return [*self._consumers.values(), *self._leaving]
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -178,6 +183,31 @@ class Session:
         self._consumers[queue] = getter
         return getter
 
+    def attend_only(self, setting: Setting) -> None:
+        """Attend these queues besides our own from now on. Connections stay; what is in flight is finished."""
+        self._setting = setting
+        if self._lanes:  # connected
+            self._sources.renew(setting)
+
+    async def leave(self, lane: Lane, source: str) -> None:
+        """Stop consuming; the channel is closed once every letter from it is settled, so that none is given back."""
+        consumer = self._consumers.pop(source, None)
+        if consumer is None:
+            return
+        self._leaving.add(consumer)
+        try:
+            await consumer.end()
+            while len(consumer):  # noqa: ASYNC110 - what settles is the hot path, and has no time for events
+                await asyncio.sleep(LEAVING_S)
+            consumer.flush()
+            await consumer.close()
+        except ChannelClosed:
+            pass  # the broker was faster: what was not settled is back in the queue
+        finally:
+            self._leaving.discard(consumer)
+            lane.leave(consumer)
+        log.info("source.left", vhost=self.vhost, queue=source, fate="its letters stay in it from now on")
+
     def _consumer_lost(self) -> Callable[[Consumer, Exception, int], None]:
         def lost(consumer: Consumer, error: Exception, unsettled: int) -> None:
             self.metrics.given_back[self.vhost, "connection"] += unsettled
@@ -216,7 +246,7 @@ class Session:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for consumer in [*self._consumers.values()]:
+        for consumer in self._every_consumer():
             consumer.flush()
         for link in (getattr(self, "_consume_link", None), getattr(self, "publish_link", None)):
             if link is not None:
@@ -259,7 +289,7 @@ class Session:
     # -- events of the links ------------------------------------------------------------------------------------
 
     def _published(self) -> None:
-        for consumer in self._consumers.values():
+        for consumer in self._every_consumer():
             consumer.flush()
         self._consume_link.flush()
 

@@ -45,6 +45,9 @@ class Attending(Owner, Protocol):
     async def fetch(self, queue: str, guarded: Guarded, lock: str) -> Getter:
         """A channel to take single messages by."""
 
+    async def leave(self, lane: Lane, source: str) -> None:
+        """Stop consuming; what is in flight is finished."""
+
 
 class Setting(NamedTuple):
     """What is in force for all sources of a session.
@@ -71,12 +74,27 @@ class NotAttended(Exception):
     """The queue stays as it is, for now; the text says why and what now."""
 
 
+class Kept:
+    """A queue that is attended, or is to be; `wanted` None: not any more."""
+
+    def __init__(self, wanted: Attachment) -> None:
+        self.wanted: Attachment | None = wanted
+        self.changed = asyncio.Event()
+        self.guarded: Guarded | None = None
+
+
+class Missing(NotAttended):
+    """There is no such queue."""
+
+
 class Sources:
     """The attached queues of one session."""
 
     def __init__(self, session: Attending, setting: Setting, version: Version) -> None:
         self._session, self._setting, self._version = session, setting, version
-        self._lost: dict[str, asyncio.Event] = {}
+        self._kept: dict[str, Kept] = {}
+        self._found: Sequence[str] = ()
+        self._looking = False
         self._letters: Lane
         self._probe: Probe
         self.lanes: list[Lane] = []
@@ -84,68 +102,107 @@ class Sources:
     def begin(self, letters: Lane, probe: Probe) -> None:
         """Attend them all from now on."""
         self._letters, self._probe = letters, probe
-        for one in self._setting.attachments:
-            if one.named:
-                self._keep(one, one.queue)
-        patterns = sorted((one for one in self._setting.attachments if not one.named), key=_rank)
-        if patterns:
-            self._session.spawn(self._look(patterns))
+        self.renew(self._setting)
+
+    def renew(self, setting: Setting) -> None:
+        """Attend these from now on, and leave all others. What stays as it is, is not touched."""
+        self._setting = setting
+        if any(not one.named for one in setting.attachments) and not self._looking:
+            self._looking = True
+            self._session.spawn(self._look())
+        self._settle_on(self._found)
 
     def lost(self, queue: str) -> None:
         """Its consumer is gone; it is attended again."""
-        if queue in self._lost:
-            self._lost[queue].set()
+        if queue in self._kept:
+            self._kept[queue].changed.set()
+
+    def _settle_on(self, found: Sequence[str]) -> None:
+        """Keep what is wanted of the queues that attachments name and of those that were found."""
+        self._found = found
+        wanted = {one.queue: one for one in self._setting.attachments if one.named}
+        patterns = sorted((one for one in self._setting.attachments if not one.named), key=_rank)
+        for queue in found:
+            one = next((one for one in patterns if one.selector.fits(queue)), None)
+            if one is not None and not self._setting.is_resting(queue):
+                wanted.setdefault(queue, one)
+        for queue, kept in self._kept.items():
+            if (now := wanted.pop(queue, None)) is None or kept.wanted is None or not now.same_as(kept.wanted):
+                kept.wanted = None
+                kept.changed.set()
+        for queue, one in wanted.items():
+            self._keep(one, queue)
 
     def _keep(self, one: Attachment, queue: str) -> None:
-        if queue not in self._lost:
-            self._lost[queue] = asyncio.Event()
-            self._say(queue, "subscribing")
-            self._session.spawn(self._kept(one, queue))
+        kept = self._kept[queue] = Kept(one)
+        self._say(queue, "subscribing")
+        self._session.spawn(self._attending(one, queue, kept))
 
-    async def _look(self, patterns: Sequence[Attachment]) -> None:
+    async def _look(self) -> None:
         """Find queues that attachments name by a pattern: those of today, and those that come later."""
         vhost, management, readiness = self._session.vhost, self._setting.management, self._setting.readiness
         reason = f"attachments {vhost}"
-        if management is None:
-            text = f"attachment {patterns[0].queue!r} in vhost {vhost!r}: match: and pattern: need MANAGEMENT_URL"
-            readiness.set(reason, text)
-            return
         while True:
+            pattern = next((one for one in self._setting.attachments if not one.named), None)
             try:
-                self._attach(await management.queues(vhost, "."), patterns)
+                if pattern is None:
+                    self._settle_on(())
+                elif management is None:
+                    raise ManagementError("match: and pattern: need MANAGEMENT_URL")  # noqa: TRY301 - told below
+                else:
+                    self._settle_on(await management.queues(vhost, "."))
                 readiness.clear(reason)
             except ManagementError as error:
-                readiness.set(reason, f"attached patterns in vhost {vhost!r}: {error}")
+                where = f"attachment {pattern.queue if pattern else ''!r} in vhost {vhost!r}"
+                readiness.set(reason, f"{where}: {error}")
             await asyncio.sleep(LOOK_S)
 
-    def _attach(self, queues: Sequence[str], patterns: Sequence[Attachment]) -> None:
-        for queue in queues:
-            one = next((one for one in patterns if one.selector.fits(queue)), None)
-            if one is not None and not self._setting.is_resting(queue):
-                self._keep(one, queue)
+    async def _attending(self, one: Attachment, queue: str, kept: Kept) -> None:
+        """As long as the session lives and the queue is wanted."""
+        lane = self._lane(one, queue)
+        while kept.wanted is not None and not self._session.is_draining:
+            kept.changed.clear()
+            if await self._begun(one, queue, lane, kept):
+                self._fine(queue)
+                await kept.changed.wait()
+                if kept.wanted is not None:
+                    self._say(queue, "its consumer is lost; subscribing again")
+            elif kept.wanted is not None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(AGAIN_S):
+                        await kept.changed.wait()
+        if kept.wanted is None:
+            await self._left(queue, lane, kept)
+            self._settle_on(self._found)  # it may be wanted in another way
 
-    async def _kept(self, one: Attachment, queue: str) -> None:
-        """As long as the session lives, or a queue that a pattern found is there."""
-        lane, lost = self._lane(one, queue), self._lost[queue]
-        while not self._session.is_draining:
-            lost.clear()
-            try:
-                await self._attended(one, queue, lane)
-            except Taken as error:
-                self._taken(queue, str(error))
-                await asyncio.sleep(AGAIN_S)
-                continue
-            except (NotAttended, ChannelClosed, TimeoutError) as error:
-                if not one.named and isinstance(error, ChannelClosed) and error.code == _NOT_FOUND:
-                    break
+    async def _begun(self, one: Attachment, queue: str, lane: Lane, kept: Kept) -> bool:
+        """Whether it is attended now; else readiness says why."""
+        try:
+            await self._attended(one, queue, lane, kept)
+        except Taken as error:
+            self._taken(queue, str(error))
+        except (NotAttended, ChannelClosed, TimeoutError) as error:
+            gone = isinstance(error, Missing) or (isinstance(error, ChannelClosed) and error.code == _NOT_FOUND)
+            if gone and not one.named:
+                kept.wanted = None
+                self._found = [other for other in self._found if other != queue]
+            else:
                 self._say(queue, f"cannot be consumed: {error}")
-                await asyncio.sleep(AGAIN_S)
-                continue
-            self._fine(queue)
-            await lost.wait()
-            self._say(queue, "its consumer is lost; subscribing again")
+        else:
+            return True
+        return False
+
+    async def _left(self, queue: str, lane: Lane, kept: Kept) -> None:
+        if isinstance(lane, Relay):
+            lane.give_back()
+        if kept.guarded is not None:
+            kept.guarded.is_over = True
         self._fine(queue)
-        del self._lost[queue]
+        await self._session.leave(lane, queue)
+        if isinstance(lane, Relay):
+            self.lanes.remove(lane)
+            await lane.close()
+        del self._kept[queue]
 
     def _lane(self, one: Attachment, queue: str) -> Lane:
         if one.mode != RELAY or one.forward is None:
@@ -162,10 +219,10 @@ class Sources:
         self.lanes.append(relay)
         return relay
 
-    async def _attended(self, one: Attachment, queue: str, lane: Lane) -> None:
+    async def _attended(self, one: Attachment, queue: str, lane: Lane, kept: Kept) -> None:
         facts = await self._facts(one, queue)
-        if one.mode == GUARD and facts is not None:
-            await self._guarded(queue)
+        if one.mode == GUARD:
+            kept.guarded = await self._guarded(queue)
         elif isinstance(lane, Relay) and one.forward is not None:
             await self._relayed(queue, lane, one.forward, single=facts is not None and facts.single)
         else:
@@ -183,7 +240,7 @@ class Sources:
             raise Taken(f"a relay keeps the order, so it must be alone there: {error}") from error
         lane.begin(consumer, strict=single)
 
-    async def _guarded(self, queue: str) -> None:
+    async def _guarded(self, queue: str) -> Guarded:
         async def sizes() -> float:
             with contextlib.suppress(ManagementError):
                 facts = await self._told(queue)
@@ -198,6 +255,7 @@ class Sources:
                 raise
             raise Taken(f"only one router may guard it: {error}") from error
         self._session.spawn(guarded.watch(getter))
+        return guarded
 
     async def _reachable(self, target: Target) -> None:
         """A relay whose exchange is missing leaves everything where it is."""
@@ -221,8 +279,9 @@ class Sources:
             self._setting.readiness.note(note, f"{where}: its type and delivery limit are not verified ({error})")
             return None
         self._setting.readiness.drop_note(note)
-        why = attending.refusal(one.mode, facts, self._version, accepts_limit=one.accepts_limit) if facts else ""
-        if why:
+        if facts is None:
+            raise Missing("there is no such queue; declare it, or take it out of the attachments")
+        if why := attending.refusal(one.mode, facts, self._version, accepts_limit=one.accepts_limit):
             raise NotAttended(f"mode {one.mode} is refused ({attending.CODE}): {why}")
         return facts
 

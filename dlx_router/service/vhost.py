@@ -23,6 +23,7 @@ from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Desk, Rules
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
+from dlx_router.service.reload import foreseen
 from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.service.sources import Setting
 from dlx_router.telemetry.logs import log
@@ -90,6 +91,22 @@ class Attendant:
         """Drain and end; → how many letters were not finished, and stay in their queues."""
         self._stopping.set()
         return await self._session.drain() if self._session is not None else 0
+
+    async def prepare(self, policies: PolicySet) -> None:
+        """What these policies need is there, as far as is known before letters come; TopologyError where it cannot be.
+
+        Without a session nothing is looked at: letters are judged in the next one only, and find out then.
+        """
+        if self._session is not None:
+            await self._session.provision.prepare(foreseen(policies, self.vhost))
+
+    def renew(self, rules: Rules, sources: tuple[Attachment, ...]) -> None:
+        """Judge by these rules and attend these queues from now on; sessions and what is in flight go on."""
+        self._desk, self._sources = self._desk.renewed(rules), sources
+        self._lookout.renew(rules.policies)
+        if self._session is not None:
+            self._session.desk = self._desk
+            self._session.attend_only(self._setting())
 
     async def _once(self) -> None:
         hosts, login, tls = self._addresses(self.vhost)
@@ -189,6 +206,10 @@ class Lookout:
         self._names, self._management = names, management
         self.pattern = resting_places(names, policies)
         self._rungs: frozenset[int] | None = None
+
+    def renew(self, policies: PolicySet) -> None:
+        """Other policies, other names of dead-letter queues."""
+        self.pattern = resting_places(self._names, policies)
 
     async def look(self, topology: Topology, used: Iterable[int]) -> Seen:
         """What is known; what could not be had is left out. `used`: rungs (ms) that certainly exist."""

@@ -1,6 +1,7 @@
 """Which queues are attended, in which mode, and which are refused and why."""
 
 from collections.abc import Callable
+from signal import SIGHUP
 from typing import Any, Final
 
 import pytest
@@ -198,3 +199,28 @@ def test_a_relay_goes_on_where_it_was_after_it_was_killed(
     got = [int(one.body) for one in take_many(amqp, "out", amqp.depth("out"))]
     assert sorted(set(got)) == list(range(4000)), "none lost"
     assert len(got) <= 4000 + 1000, "at most what was unconfirmed came twice"
+
+
+def test_attachments_come_change_and_go_while_the_router_runs(amqp: Client, start_router: Start) -> None:
+    for queue in ("source", "full"):
+        amqp.queue(queue)
+    amqp.queue("out", max_length=1, overflow="reject-publish")
+    amqp.bind("out", "amq.fanout")
+    router = start_router(POLICY.replace("max-length: 5", "max-length: 1000") + ATTACHMENT["relay"])
+    pour(amqp, "source", (str(n) for n in range(20)))
+    eventually(lambda: amqp.depth("out") == 1)
+    rewrite(router, POLICY + ATTACHMENT["guard"])
+    eventually(lambda: amqp.exists("DLQ.source") and amqp.depth("source") == 5, within=20)
+    assert [one.body for one in take_many(amqp, "source", 5)] == [b"15", b"16", b"17", b"18", b"19"]
+    rewrite(router, POLICY.replace("attachments:", ""))
+    pour(amqp, "source", (str(n) for n in range(20)))
+    assert consistently(lambda: amqp.depth("source") == 20, for_s=1.0)
+    assert router.ask("/readyz")[0] == 200
+
+
+def rewrite(router: Router, text: str) -> None:
+    """Other policies, in force when this returns."""
+    before = router.metric("reloads_total", result="success")
+    (router.policies / "policies.yaml").write_text(text, encoding="utf-8")
+    router.signal(SIGHUP)
+    eventually(lambda: router.metric("reloads_total", result="success") > before, within=20)

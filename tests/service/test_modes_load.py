@@ -4,6 +4,7 @@ DLX_ROUTER_TEST_LOAD_S=60 is the whole measurement; without it a few seconds sho
 """
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -102,8 +103,8 @@ class Flow:
     def tell(self, late: int) -> None:
         """What was measured, for who runs this alone."""
         over = max((depth for _, depth in self.depths), default=0)
-        print(f"{self.source}: {self.sent} sent, {len(self.taken)} taken, {late} late, at most {over} waited")
-        print(f"  too long for {self.longest_over(500):.1f} s, the oldest taken was {max(self.ages_s):.1f} s old")
+        said = f"{self.source}: {self.sent} sent, {len(self.taken)} taken, {late} late, at most {over} waited, "
+        sys.stdout.write(f"{said}oldest taken {max(self.ages_s):.1f} s\n")
 
     def longest_over(self, limit: int) -> float:
         """For how long at most (s) the source was longer than that, and than what comes between two looks."""

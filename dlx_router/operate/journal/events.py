@@ -8,7 +8,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from dlx_router.core.letter import Arrival, History, Letter
+from dlx_router.core.letter import Arrival, Declared, History, Letter
 from dlx_router.core.words import UNKNOWN, Action
 from dlx_router.operate.journal.fields import VERSION
 from dlx_router.operate.journal.parts import deaths, encode, members, properties, string
@@ -117,7 +117,13 @@ def fragments(letter: Letter, ruling: Ruling) -> Fragments:
     )
     told = (deaths if cached else deaths.__wrapped__)(history, letter.fresh, letter.first)
     parent = "" if letter.parent is None else f'"parent":{string(letter.parent)},'
-    return Fragments(f'-{step}","id":"', f'",{ruled}{parent}{told}"ts_ms":')
+    asked = "" if letter.declared is None else f'"declared":{encode(_asked(letter.declared))},'
+    return Fragments(f'-{step}","id":"', f'",{ruled}{parent}{asked}{told}"ts_ms":')
+
+
+def _asked(declared: Declared) -> dict[str, Any]:
+    told = {"never": declared.never or None, "retry_after_ms": declared.retry_after_ms, "tag": declared.tag}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def unreadable(  # noqa: PLR0913, PLR0917 - all that is known of it

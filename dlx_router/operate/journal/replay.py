@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dlx_router.core.letter import Arrival, Death, First, Letter
+from dlx_router.core.letter import Arrival, Death, Declared, First, Letter
 from dlx_router.operate.journal.parts import oldest
 
 
@@ -41,8 +41,13 @@ def letter_of(event: Mapping[str, Any]) -> Letter:
         error=event.get("error"),
         known_before=event.get("known_before", False),
         rejected_since=event.get("rejected_since", False),
+        declared=_declared(event["declared"]) if "declared" in event else None,
         header=lambda name: _header(headers, name),
     )
+
+
+def _declared(said: Mapping[str, Any]) -> Declared:
+    return Declared(said.get("never", False), said.get("retry_after_ms"), said.get("tag"))
 
 
 def _death(entry: Mapping[str, Any]) -> Death:
