@@ -20,7 +20,6 @@ MAX_PRIORITY: Final = 2**31 - 1
 _Definition = dict[str, Setting]
 
 
-_BY_NAME: Final = ", and name the queues of one type by queue:, match: or pattern:"
 _UNDER_DEFINITION: Final = dict.fromkeys((*DEFINITION, "on"), 'write it under "definition:"')
 _UNDER_POLICY: Final = ("name", "vhost", *SELECTORS, "apply-to", "priority", "inherit", "labels")
 _FOREIGN: Final = {theirs: f'here it is "{ours}"' for theirs, ours in FOREIGN.items()}
@@ -35,7 +34,7 @@ POLICY: Final = Shape(
     "a policy",
     {
         "name": values.name, "vhost": values.text(), "queue": queue, "match": match, "pattern": pattern,
-        "apply-to": values.one_of("queues", later=("classic_queues", "quorum_queues"), instead=_BY_NAME),
+        "apply-to": values.one_of("queues", "classic_queues", "quorum_queues"),
         "priority": values.integer(-MAX_PRIORITY, MAX_PRIORITY), "inherit": values.boolean,
         "labels": values.texts, "definition": raw,
     },

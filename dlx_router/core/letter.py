@@ -99,6 +99,10 @@ class Letter:
     known_before: bool = False  # was dead, and died again at a queue that its record already names
     rejected_since: bool = False  # … and something was rejected since that queue's earlier death
     declared: Declared | None = None  # the newest death was declared by a consumer
+    since_ms: int = 0  # of the first death since the last redrive; 0: first_death_ms
+    body: Callable[[str], Any] = lambda _pointer: None  # a place of a JSON body, looked up only when asked for
+    content_type: str = ""
+    size: int = 0  # of the body, in bytes
 
 
 def letter_id(  # noqa: PLR0913, PLR0917 - the seven inputs are the identity that INTERFACES lists
