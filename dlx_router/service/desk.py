@@ -19,9 +19,7 @@ from dlx_router.core.decision import (
     Retry,
     attempts_of,
     decide,
-    forward,
     hold,
-    origin,
     passes,
     release,
     transient_queue,
@@ -29,17 +27,17 @@ from dlx_router.core.decision import (
 )
 from dlx_router.core.letter import Arrival, First, Letter, letter_id
 from dlx_router.core.names import Names
-from dlx_router.core.passing import EXPIRED, Limits, Stamps, Target, due_ms, limits_of
+from dlx_router.core.passing import Target
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.publication import Publication
 from dlx_router.core.record import Record
-from dlx_router.core.words import UNKNOWN, Action, Cause
+from dlx_router.core.words import Action, Cause
 from dlx_router.operate.journal import privacy
 from dlx_router.operate.journal.events import KIND_OF, NO_BODY, Ruling, fragments, unreadable
 from dlx_router.operate.journal.privacy import rule_of
 from dlx_router.operate.journal.rulings import Clerk
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service import intake, standing
+from dlx_router.service import intake, passage, standing
 from dlx_router.service.job import Job, Resource
 from dlx_router.service.standing import StandingOrders
 from dlx_router.telemetry.metrics import Metrics
@@ -112,17 +110,17 @@ class Desk:
 
     def read(self, job: Job, place: intake.Place) -> None:
         """The long way: the whole letter, its decision and its copy."""
-        letter = self._opened(job, place)
+        letter = self.opened(job, place)
         if letter is None or job.envelope is None:
             return
         if place.arrival is Arrival.RELEASE and self._released(job, letter, job.envelope.record):
             return
         if place.arrival is Arrival.RELEASE and passes(letter):
-            self._goes_on(job, letter, place)
+            passage.goes_on(self, job, letter, place, now_ms())
         else:
-            self._decide(job, letter)
+            self.decided(job, letter)
 
-    def _opened(self, job: Job, place: intake.Place, *, dies: str = "", came: First | None = None) -> Letter | None:
+    def opened(self, job: Job, place: intake.Place, *, dies: str = "", came: First | None = None) -> Letter | None:
         """The letter, or None: it cannot be read and goes to quarantine."""
         job.order = None
         try:
@@ -132,40 +130,6 @@ class Desk:
             self.quarantined(job, place)
             return None
         return job.letter
-
-    # -- messages that have not failed --------------------------------------------------------------------------
-
-    def limits(self, queue: str) -> Limits:
-        """What a policy says of the messages in this queue."""
-        return limits_of(self._policy(queue, UNKNOWN))
-
-    def dies(self, job: Job, place: intake.Place, reason: str, came: First | None = None) -> None:
-        """It fails here and now: a letter as the broker would have made it, judged like any other."""
-        letter = self._opened(job, place, dies=reason, came=came)
-        if letter is not None:
-            self._decide(job, letter)
-
-    def relay(self, job: Job, place: intake.Place, target: Target) -> None:
-        """It lives: on to the target."""
-        letter = self._opened(job, place)
-        if letter is not None:
-            self._forward(job, letter, target)
-
-    def _goes_on(self, job: Job, letter: Letter, place: intake.Place) -> None:
-        """It waited because its relay's target had refused it."""
-        came, now = origin(letter), now_ms()
-        target, ends = self.relays.get(came.queue), due_ms(self.limits(came.queue), Stamps(), letter.first_death_ms)
-        if ends is not None and ends <= now:
-            self.dies(job, place, EXPIRED, came)
-        elif target is None:
-            self.apply(job, Park(Cause.NO_POLICY, letter.base_attempts), now)
-        else:
-            self._forward(job, letter, target)
-
-    def _forward(self, job: Job, letter: Letter, target: Target) -> None:
-        job.policy = self._policy(origin(letter).queue, UNKNOWN)
-        self.apply(job, forward(letter, target), now_ms())
-        self._metrics.decisions[job.policy.policy if job.policy else "", job.action.value, UNKNOWN] += 1
 
     def _released(self, job: Job, letter: Letter, record: Record | None) -> bool:
         """Send a letter from release on its way; False where it was held and is to be judged anew."""
@@ -182,19 +146,24 @@ class Desk:
             self._metrics.release_lateness.observe((now - (record.due_ms or now)) / 1000)
         return True
 
-    def _decide(self, job: Job, letter: Letter) -> None:
+    def decided(self, job: Job, letter: Letter) -> None:
+        """Decide about the letter, and give the job what carries it out."""
         policy = job.policy = self.resolve(letter)
         now, draw = now_ms(), random.uniform(-1.0, 1.0)  # noqa: S311 - jitter, no secret
         job.draw = draw if policy is not None and policy.jitter else None
-        self.apply(job, decide(letter, policy, now, draw), now)
-        name = policy.policy if policy is not None else ""
-        self._metrics.decisions[name, job.action.value, letter.reason] += 1
+        self.carry_out(job, decide(letter, policy, now, draw), letter.reason, now)
+
+    def carry_out(self, job: Job, decision: Decision, reason: str, now: int | None = None) -> None:
+        """As `apply`, of a decision that is the first about this delivery, and counted."""
+        self.apply(job, decision, now_ms() if now is None else now)
+        self._metrics.decisions[job.policy.policy if job.policy is not None else "", job.action.value, reason] += 1
 
     def resolve(self, letter: Letter) -> Effective | None:
         """The effective policy of a letter; resolved once for each (queue, reason) of a revision."""
-        return self._policy(letter.failed_queue, letter.reason)
+        return self.policy_of(letter.failed_queue, letter.reason)
 
-    def _policy(self, queue: str, reason: str) -> Effective | None:
+    def policy_of(self, queue: str, reason: str) -> Effective | None:
+        """As `resolve`, of a queue and a reason."""
         key = (queue, reason)
         try:
             return self._resolved[key]

@@ -18,7 +18,7 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.getter import Getter, Peek
 from dlx_router.broker.link import ChannelClosed, LinkError
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, due_ms, excess
-from dlx_router.service import intake
+from dlx_router.service import intake, passage
 from dlx_router.service.desk import now_ms
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
@@ -67,7 +67,7 @@ class Guarded:
     @property
     def limits(self) -> Limits:
         """What holds now."""
-        return self._owner.desk.limits(self._queue)
+        return passage.limits(self._owner.desk, self._queue)
 
     # -- what the getter says -----------------------------------------------------------------------------------
 

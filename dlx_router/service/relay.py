@@ -16,7 +16,7 @@ from dlx_router.broker.link import ChannelClosed, LinkError
 from dlx_router.broker.publisher import NACKED
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, Marks, Target, due_ms, excess
 from dlx_router.core.words import Action, Cause
-from dlx_router.service import intake
+from dlx_router.service import intake, passage
 from dlx_router.service.desk import now_ms
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
@@ -86,7 +86,7 @@ class Relay(Lane):
     @property
     def limits(self) -> Limits:
         """What holds now."""
-        found = self._owner.desk.limits(self._queue)
+        found = passage.limits(self._owner.desk, self._queue)
         return found._replace(strict=True) if self._is_strict else found
 
     # -- in -----------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Relay(Lane):
             self._deaths.bury(self._pop(), EXPIRED)
         elif self._may_send():
             job = self._pop()
-            self._owner.desk.relay(job, self._places[job.consumer], self._target)
+            passage.relay(self._owner.desk, job, self._places[job.consumer], self._target)
             self._submit(job)
         else:
             return False

@@ -214,6 +214,7 @@ def test_attachments_come_change_and_go_while_the_router_runs(amqp: Client, star
     assert [one.body for one in take_many(amqp, "source", 5)] == [b"15", b"16", b"17", b"18", b"19"]
     rewrite(router, POLICY.replace("attachments:", ""))
     pour(amqp, "source", (str(n) for n in range(20)))
+    eventually(lambda: amqp.depth("source") == 20)
     assert consistently(lambda: amqp.depth("source") == 20, for_s=1.0)
     assert router.ask("/readyz")[0] == 200
 
