@@ -110,6 +110,9 @@ def test_explain_says_how_the_queue_itself_is_attended(tmp_path: Path, capsys: p
     )
     assert explain.run("in.a", tmp_path, "/", None) == 0
     out = capsys.readouterr().out
-    assert f"Queue in.a is attached ({tmp_path}/p.yaml:4), mode relay: what lives goes on to exchange work with key to.{{routing_key}}." in out
+    assert (
+        f"Queue in.a is attached ({tmp_path}/p.yaml:4), mode relay: what lives goes on to exchange work with key to.{{routing_key}}."
+        in out
+    )
     assert explain.run("in.b", tmp_path, "/", None) == 0
     assert "mode inbox." in capsys.readouterr().out
