@@ -11,8 +11,8 @@ from dlx_router.config.attachments import Attachment
 from dlx_router.config.keys import DEFINITION, REASONS, Key, known_reason
 from dlx_router.config.policies import PolicyErrors, load_policies
 from dlx_router.config.units import duration_text, size_text
-from dlx_router.core.condition import Condition
 from dlx_router.core.backoff import base_delay_ms, wait_ms
+from dlx_router.core.condition import Condition
 from dlx_router.core.decision import DeadLetter, Discard, Park, decide
 from dlx_router.core.letter import Arrival, Death, Letter
 from dlx_router.core.names import Names

@@ -34,7 +34,7 @@ class Names:
     prefix: str = "dlx-router"
 
     def __post_init__(self) -> None:
-        for name in ("inbox", "declared", "release", "parking", "quarantine", "retired", "state", "journal"):
+        for name in ("inbox", "declared", "release", "parking", "quarantine", "retired", "state", "journal", "observe"):
             object.__setattr__(self, name, f"{self.prefix}.{name}")
         object.__setattr__(self, "return_", f"{self.prefix}.return")
         object.__setattr__(self, "_dotted", f"{self.prefix}.")
@@ -48,6 +48,7 @@ class Names:
     retired: str = ""
     state: str = ""
     journal: str = ""
+    observe: str = ""
     _dotted: str = ""
 
     def delay(self, rung_ms: int) -> str:

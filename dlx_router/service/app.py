@@ -35,11 +35,12 @@ ASK_AGAIN_S: Final = 2.0
 class App:
     """One router process: an attendant a vhost, metrics and readiness."""
 
-    def __init__(self, settings: Settings, loaded: LoadedPolicies) -> None:
+    def __init__(self, settings: Settings, loaded: LoadedPolicies, *, observe: bool = False) -> None:
         self.metrics = Metrics()
         self.readiness = Readiness()
         self._settings = settings
         self._loaded = loaded
+        self._observe = observe
         self._names = Names(settings.prefix)
         self._management = management(settings)
         self._survey = Survey(self.metrics)
@@ -60,12 +61,15 @@ class App:
         loop.add_signal_handler(signal.SIGHUP, reloader.ask)
         self.metrics.revision = self._loaded.policies.revision
         self.readiness.clear("start")
+        if self._observe:
+            self.readiness.note("observe", "observing: decisions are journalled, and no letter is taken or moved")
         self.metrics.in_flight = lambda: {one.vhost: one.in_flight for one in self._attendants}
         log.info(
             "router.started",
             vhosts=list(vhosts),
             policies=len(self._loaded.policies.policies),
             revision=self._loaded.policies.revision,
+            **({"observe": True} if self._observe else {}),
         )
         tasks = [asyncio.create_task(one.run()) for one in self._attendants]
         stop = asyncio.create_task(self._stop.wait())
@@ -92,7 +96,13 @@ class App:
         return left
 
     def _rules(self, loaded: LoadedPolicies) -> Rules:
-        return Rules(loaded.policies, self._names, self._settings.unroutable_grace_ms, self._router_id)
+        grace_ms = self._settings.unroutable_grace_ms
+        return Rules(loaded.policies, self._names, grace_ms, self._router_id, observes=self._observe)
+
+    def _sources(self, loaded: LoadedPolicies, vhost: str) -> tuple[Attachment, ...]:
+        """The attached queues; who observes takes from none."""
+        attached = () if self._observe else loaded.attachments
+        return tuple(one for one in attached if one.vhost in {None, vhost})
 
     def _reloader(self, vhosts: Sequence[str]) -> Reloader:
         async def prepare(loaded: LoadedPolicies) -> None:
@@ -101,7 +111,7 @@ class App:
 
         def swap(loaded: LoadedPolicies) -> None:
             for one in self._attendants:
-                one.renew(self._rules(loaded), _sources(loaded, one.vhost))
+                one.renew(self._rules(loaded), self._sources(loaded, one.vhost))
 
         return Reloader(
             folder=self._settings.policies,
@@ -146,7 +156,8 @@ class App:
         path = Path(settings.provenance_key_file) if settings.provenance_key_file else None
         if path is not None:
             from_file(path)  # a bad file is an error at start, not at the first connect
-        self.metrics.serve(vhost, [self._names.inbox, self._names.release])
+        sources = [self._names.observe] if self._observe else [self._names.inbox, self._names.release]
+        self.metrics.serve(vhost, sources)
         self.readiness.set(f"link {vhost}", f"vhost {vhost!r}: connecting")
         return Attendant(
             vhost=vhost,
@@ -161,13 +172,14 @@ class App:
                 drain_s=settings.drain_seconds,
                 max_dead_letter_queues=settings.max_dead_letter_queues,
             ),
-            keys=KeyKeeper(path, self.readiness),
+            keys=KeyKeeper(path, self.readiness, observe=self._observe),
             guard=Guard(self._management, self._names, self.readiness),
             management=self._management,
             survey=self._survey,
             metrics=self.metrics,
             readiness=self.readiness,
-            sources=_sources(self._loaded, vhost),
+            sources=self._sources(self._loaded, vhost),
+            observe=self._observe,
             declare=settings.declare == "auto",
             journal=Journal(
                 mode=Mode(settings.journal),
@@ -179,10 +191,6 @@ class App:
                 confirm_timeout_s=settings.confirm_timeout_ms / 1000,
             ),
         )
-
-
-def _sources(loaded: LoadedPolicies, vhost: str) -> tuple[Attachment, ...]:
-    return tuple(one for one in loaded.attachments if one.vhost in {None, vhost})
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

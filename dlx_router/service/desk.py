@@ -59,6 +59,7 @@ class Rules:
     names: Names
     grace_ms: int
     router_id: str = "test"
+    observes: bool = False
 
 
 class Desk:
@@ -83,7 +84,7 @@ class Desk:
         self._rules = rules
         self._resolved: dict[tuple[str, str], Effective | None] = {}
         self._orders = StandingOrders()
-        self._clerk = Clerk(rules.router_id, rules.policies.revision)
+        self._clerk = Clerk(rules.router_id, rules.policies.revision, rules.observes)
 
     def judge(self, delivery: frames.Delivery, consumer: Consumer, place: intake.Place, started_s: float) -> Job:
         """The job of a delivery. Never raises: what cannot be read becomes a job for quarantine."""

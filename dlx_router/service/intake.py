@@ -102,7 +102,7 @@ def read(
         belongs=belongs,
         native=not dies
         and place.arrival is Arrival.INBOX
-        and (exchange == place.names.inbox or _retried(deaths, place.names)),
+        and (_by_death(exchange, place) or _retried(deaths, place.names)),
         first=_first_of(props.headers, found) if own is None and not declared else None,
         now_ms=int(time.time() * 1000),
         header=lambda name: _header(props.headers, found, name),
@@ -119,7 +119,7 @@ def read(
 
 def _is_declared(delivery: frames.Delivery, place: Place) -> bool:
     """The exchange tells the kind: write rights on it can be granted apart. In the inbox the header says nothing."""
-    return text(delivery.exchange) == place.names.declared and place.source == place.names.inbox
+    return text(delivery.exchange) == place.names.declared and place.source in {place.names.inbox, place.names.observe}
 
 
 def _declaration(headers: bytes, found: dict[bytes, table.Span], place: Place) -> Declaration | None:
@@ -196,6 +196,10 @@ def stamps(delivery: frames.Delivery | frames.Got) -> Stamps:
         return Stamps()
     broker_ms = told if isinstance(told, int) and not isinstance(told, bool) else None
     return Stamps(broker_ms, props.timestamp, None if props.expiration is None else text(props.expiration))
+
+
+def _by_death(exchange: str, place: Place) -> bool:
+    return exchange == place.names.inbox or place.source == place.names.observe
 
 
 def _retried(deaths: History, names: Names) -> bool:

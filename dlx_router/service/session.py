@@ -22,6 +22,7 @@ from dlx_router.service.desk import Desk
 from dlx_router.service.guarded import Guarded
 from dlx_router.service.intake import Place
 from dlx_router.service.lane import Lane
+from dlx_router.service.observe import Silence, Watch
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import Provision
 from dlx_router.service.render import Stationery
@@ -71,9 +72,11 @@ class Session:
         sources: Setting,
         journal: Journal,
         ensure_journal: Callable[[], Awaitable[None]],
+        observe: bool = False,
     ) -> None:
         self.vhost = login.vhost
         self._journal, self._ensure_journal = journal, ensure_journal
+        self._observe = observe
         self.metrics = metrics
         self.desk = desk
         self._host, self._login, self._tls = host, login, tls
@@ -83,6 +86,7 @@ class Session:
         self._bytes = 0
         self._consumers: dict[str, Consumer] = {}
         self._leaving: set[Consumer] = set()
+        self._attending = False
         self._lanes: list[Lane] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
@@ -118,7 +122,7 @@ class Session:
         self.publish_link = await self._link("publish")
         said = str(self.publish_link.server.get("version", "0"))
         version = self._version = tuple(int(part) for part in said.split(".")[:2])
-        self.stationery = Stationery(
+        self.stationery = (Silence if self._observe else Stationery)(
             user=self._login.user,
             last_deaths=version >= LAST_DEATHS_SINCE,
             key=self._key,
@@ -141,19 +145,28 @@ class Session:
         )
 
     async def _attend(self) -> None:
+        self.spawn(self._watch())
+        self.spawn(self._journal.attend(self.publish_link, self._ensure_journal, self._published))
         probe = Probe(self.publish_link, self.stationery, self._limits.confirm_timeout_s)
+        if self._observe:
+            watch = Watch(self, "copies", probe)
+            self._lanes = [watch]
+            await self.consume(watch, self._names.observe, Arrival.INBOX, self._limits.prefetch)
+        else:
+            await self._attend_letters(probe)
+        self.metrics.broker_connected[self.vhost] = 1
+        self._readiness.clear(f"link {self.vhost}")
+
+    async def _attend_letters(self, probe: Probe) -> None:
         inbox, release = Lane(self, "letters", probe), Lane(self, "release", probe)
         self._lanes = [inbox, release]
         self._sources = Sources(self, self._setting, self._version)
         await inbox.open()
         await release.open()
-        self.spawn(self._watch())
-        self.spawn(self._journal.attend(self.publish_link, self._ensure_journal, self._published))
+        self._attending = True
         self._sources.begin(inbox, probe)
         await self.consume(release, self._names.release, Arrival.RELEASE, RELEASE_PREFETCH)
         await self.consume(inbox, self._names.inbox, Arrival.INBOX, self._limits.prefetch)
-        self.metrics.broker_connected[self.vhost] = 1
-        self._readiness.clear(f"link {self.vhost}")
 
     async def consume(
         self, lane: Lane, queue: str, arrival: Arrival, prefetch: int, *, exclusive: bool = False
@@ -186,7 +199,7 @@ class Session:
     def attend_only(self, setting: Setting) -> None:
         """Attend these queues besides our own from now on. Connections stay; what is in flight is finished."""
         self._setting = setting
-        if self._lanes:  # connected
+        if self._attending:  # else they are found when it begins
             self._sources.renew(setting)
 
     async def leave(self, lane: Lane, source: str) -> None:
@@ -312,6 +325,6 @@ class Session:
         """Once a second: confirms that do not come; acks of letters that were settled outside a read."""
         while True:
             await asyncio.sleep(1.0)
-            for lane in (*self._lanes, *self._sources.lanes):
+            for lane in (*self._lanes, *(self._sources.lanes if self._attending else ())):
                 lane.check(self._limits.confirm_timeout_s)
             self._published()

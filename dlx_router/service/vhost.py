@@ -60,8 +60,10 @@ class Attendant:
         sources: tuple[Attachment, ...],
         declare: bool,
         journal: Journal,
+        observe: bool = False,
     ) -> None:
         self.vhost = vhost
+        self._observe = observe
         self._addresses, self._names, self._limits = addresses, names, limits
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
         self._sources, self._declare, self._management = sources, declare, management
@@ -97,7 +99,7 @@ class Attendant:
 
         Without a session nothing is looked at: letters are judged in the next one only, and find out then.
         """
-        if self._session is not None:
+        if self._session is not None and not self._observe:
             await self._session.provision.prepare(foreseen(policies, self.vhost))
 
     def renew(self, rules: Rules, sources: tuple[Attachment, ...]) -> None:
@@ -115,10 +117,13 @@ class Attendant:
         try:
             await topology.connect()
             await topology.ensure_core()
+            if self._observe:
+                await topology.ensure_observe()
             async with self._keys.key(topology, self._stopping, self._key_lost) as key:
                 if key is None:
                     return
-                await self._guard.check(self.vhost)
+                if not self._observe:
+                    await self._guard.check(self.vhost)
                 session = self._session = Session(
                     host=host,
                     login=login,
@@ -133,10 +138,11 @@ class Attendant:
                     sources=self._setting(),
                     journal=self._journal,
                     ensure_journal=partial(ensure_stream, topology, journal_stream(self._names), declare=self._declare),
+                    observe=self._observe,
                 )
                 async with asyncio.TaskGroup() as group:
                     watching = (
-                        group.create_task(self._guard.watch(self.vhost, session.trouble)),
+                        *([] if self._observe else [group.create_task(self._guard.watch(self.vhost, session.trouble))]),
                         group.create_task(self._survey.watch(self.vhost, lambda: self._look(topology, session))),
                     )
                     await session.run()

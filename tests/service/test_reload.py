@@ -194,7 +194,9 @@ def _many_reloads(vhost: Vhost, router: Router, *, rounds: int, rate: int, every
             for number in range(rounds):
                 _reload_one_of_many(router, number)
                 time.sleep(max(started + (number + 1) * every_s - time.monotonic(), 0))
+            took_s = time.monotonic() - started
         sent = sum(batches)
+        print(f"{rounds} reloads and {sent} letters in {took_s:.1f} s")  # noqa: T201 - with -s, for whoever measures
         eventually(lambda: router.metric("settled_total", action="dead_letter") >= sent, within=120)
         rests(router)
         queues = ("OLD.work.a", "NEW.work.a")

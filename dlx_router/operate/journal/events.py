@@ -34,7 +34,7 @@ class Ruling(NamedTuple):
     """What was decided, by whom and by which rules; equal for all letters of a standing order.
 
     `exchange` None: no copy was made. `attempts` counts this death; `rung_ms` 0: no rung; `refused`: the
-    target that would not have it.
+    target that would not have it. `observed`: nothing of it was done.
     """
 
     kind: str
@@ -50,6 +50,7 @@ class Ruling(NamedTuple):
     breaker: str = ""
     redrive_id: str = ""
     detail: str = ""
+    observed: bool = False
 
 
 class Fragments(NamedTuple):
@@ -90,7 +91,7 @@ def fragments(letter: Letter, ruling: Ruling) -> Fragments:
     history = letter.history
     cached = len(history) <= _SHARED_DEATHS and not ruling.detail
     step = (_step if cached else _step.__wrapped__)(
-        ruling.kind,
+        f"observed {ruling.kind}" if ruling.observed else ruling.kind,  # what is done later is an event of its own
         letter.failed_queue,
         ruling.revision,
         ruling.attempts,
@@ -228,4 +229,4 @@ def _ruled(  # noqa: PLR0913, PLR0917 - the fields that letters of one queue sha
     return members(told)
 
 
-_OPTIONAL: Final = ("cause", "policy", "rung_ms", "refused", "breaker", "redrive_id")
+_OPTIONAL: Final = ("cause", "policy", "rung_ms", "refused", "breaker", "redrive_id", "observed")

@@ -37,6 +37,7 @@ FIELDS: Final = (
     Field("event_id", "string", "the same for a decision that is repeated after a crash; see below"),
     Field("id", "string", "letter id; with `failed_queue` the key of a letter"),
     Field("kind", "string", "what was decided; see above"),
+    Field("observed", "bool", "`run --observe` decided it: nothing was done", "true"),
     Field("router_id", "string", "the router process"),
     Field("vhost", "string", "vhost of the letter"),
     Field("source", "string", "queue that the letter was taken from"),
