@@ -26,6 +26,8 @@ NAMELESS_QUEUE: Final = "DLX112"
 CAP_BELOW_BASE: Final = "DLX113"
 OPEN_TARGET: Final = "DLX114"
 VHOST_NOT_SERVED: Final = "DLX115"
+ATTACHED_TWICE: Final = "DLX130"
+WITHOUT_LIMITS: Final = "DLX131"
 
 # From the scheme up to the last @ before the URL must end.
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^\s\"'<>]*@")
@@ -51,6 +53,8 @@ TITLES: Final[Mapping[str, str]] = {
     CAP_BELOW_BASE: "the longest wait is below the first",
     OPEN_TARGET: "whoever publishes may name any queue",
     VHOST_NOT_SERVED: "a vhost that is not served",
+    ATTACHED_TWICE: "a queue is attached twice",
+    WITHOUT_LIMITS: "a guard without limits",
 }
 
 

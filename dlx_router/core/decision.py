@@ -3,12 +3,14 @@
 The same `decide` answers the daemon, `policy explain`, policy tests and backtests; nothing else judges.
 """
 
+from dataclasses import replace
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final, assert_never
 
 from dlx_router.core.backoff import ladder_elapsed_ms, ladder_ms, wait_ms
-from dlx_router.core.letter import Arrival, Death, Letter
+from dlx_router.core.letter import Arrival, Death, First, Letter
+from dlx_router.core.passing import Target
 from dlx_router.core.policy import Effective
 from dlx_router.core.value import value
 from dlx_router.core.words import UNKNOWN, Action, Cause, State
@@ -75,6 +77,22 @@ class Discard:
     cause: Cause | None = None
 
 
+@value(frozen=True, slots=True)
+class Forward:
+    """It has not failed: on to where its relay leads. `keys`: the routing key and, where they are kept, CC keys.
+
+    `kept`: the original keys, so that the CC header stays as it came.
+    """
+
+    exchange: str
+    keys: tuple[str, ...]
+    kept: bool = False
+    missing_headers: int = 0
+    attempts: int = 0
+    action: Action = Action.FORWARD
+    cause: Cause | None = None
+
+
 class Release(StrEnum):
     """What a letter whose rung is over does next."""
 
@@ -83,7 +101,7 @@ class Release(StrEnum):
     JUDGE = "judge"  # it was held: decided anew
 
 
-Decision = Retry | DeadLetter | Park | Hold | Discard
+Decision = Retry | DeadLetter | Park | Hold | Discard | Forward
 
 
 def attempts_of(letter: Letter, policy: Effective) -> int:
@@ -109,6 +127,37 @@ def decide(letter: Letter, policy: Effective | None, now_ms: int, draw: float) -
     if letter.redrives and 0 <= policy.max_redrives <= letter.redrives:
         return Park(Cause.REDRIVE_EXHAUSTED, attempts)
     return _dead_letter(letter, policy, attempts)
+
+
+def forward(letter: Letter, target: Target) -> Forward | Park:
+    """What a relay does with a message that lives; parked where its key has no place in a frame."""
+    came = origin(letter)
+    exchange, original = came.exchange, came.routing_keys
+    if target.routing_key is None:
+        return Forward(target.exchange, original, kept=True, attempts=letter.base_attempts)
+    said = {"queue": came.queue, "exchange": exchange, "routing_key": original[0], "vhost": letter.vhost}
+    key, missing = target.routing_key.render(said, letter.header)
+    if len(key.encode(errors="surrogateescape")) > MAX_NAME_BYTES:
+        return Park(Cause.ROUTING_KEY_TOO_LONG, letter.base_attempts, target.exchange)
+    return Forward(target.exchange, (key,), missing_headers=missing, attempts=letter.base_attempts)
+
+
+def origin(letter: Letter) -> First:
+    """Queue, exchange and keys by which a living message came to its relay."""
+    if passes(letter) and letter.first is not None:
+        return letter.first
+    return First(letter.source, letter.exchange, (letter.routing_key,), UNKNOWN)
+
+
+def passes(letter: Letter) -> bool:
+    """Whether it was held on its way through a relay: it waits for no death, and its record says where it came from."""
+    return letter.state == State.HELD and letter.reason == UNKNOWN and not letter.fresh and letter.first is not None
+
+
+def waiting(letter: Letter) -> Letter:
+    """The message as it is remembered when its relay's target refuses it; `passes` tells it afterwards."""
+    came = origin(letter)
+    return replace(letter, reason=UNKNOWN, failed_queue=came.queue, first=came)
 
 
 def _astray(letter: Letter, policy: Effective | None) -> Cause | None:
@@ -259,6 +308,8 @@ def explain(decision: Decision, letter: Letter, policy: Effective | None) -> str
             return f"{died}: parked, {decision.cause}{f' at {decision.target!r}' if decision.target else ''} ({by})"
         case Hold():
             return f"{died}: {decision.cause} at {decision.target!r}; held, try {decision.tries} ({by})"
+        case Forward():
+            return f"forwarded to exchange {decision.exchange!r} with key {decision.keys[0]!r}"
         case Discard():
             return f"{died}: discarded, as the policy says ({by})"
         case _:

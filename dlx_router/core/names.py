@@ -55,6 +55,10 @@ class Names:
         """Exchange and queue of a rung."""
         return f"{self.prefix}.delay.{rung_ms}"
 
+    def guard(self, queue: str) -> str:
+        """The queue that only the router has that guards `queue`."""
+        return f"{self.prefix}.guard.{blake2b(queue.encode(errors='surrogateescape'), digest_size=8).hexdigest()}"
+
     def is_own(self, name: str) -> bool:
         """Whether a queue or exchange is ours."""
         return name.startswith(self._dotted)

@@ -11,6 +11,7 @@ from typing import Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.management import Management, ManagementError
+from dlx_router.config.attachments import Attachment
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.names import Names
@@ -98,10 +99,10 @@ class App:
         grace_ms = self._settings.unroutable_grace_ms
         return Rules(loaded.policies, self._names, grace_ms, self._router_id, observes=self._observe)
 
-    def _sources(self, loaded: LoadedPolicies, vhost: str) -> tuple[str, ...]:
+    def _sources(self, loaded: LoadedPolicies, vhost: str) -> tuple[Attachment, ...]:
         """The attached queues; who observes takes from none."""
         attached = () if self._observe else loaded.attachments
-        return tuple(one.queue for one in attached if one.vhost in {None, vhost})
+        return tuple(one for one in attached if one.vhost in {None, vhost})
 
     def _reloader(self, vhosts: Sequence[str], asked: asyncio.Event) -> Reloader:
         async def prepare(loaded: LoadedPolicies) -> None:

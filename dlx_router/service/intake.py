@@ -13,6 +13,7 @@ from dlx_router.core import arrival, declaration, record
 from dlx_router.core.declaration import Declaration, DeclarationError
 from dlx_router.core.letter import Arrival, Death, First, History, Letter, Props, letter_id
 from dlx_router.core.names import Names
+from dlx_router.core.passing import Stamps, recorded
 from dlx_router.core.publication import Content
 from dlx_router.core.record import Record, RecordError
 from dlx_router.wire import frames, properties, table
@@ -66,8 +67,14 @@ def text(data: bytes) -> str:
     return data.decode(errors="surrogateescape")
 
 
-def read(delivery: frames.Delivery, place: Place) -> tuple[Letter, Envelope]:
-    """The letter and its envelope. Raises Malformed, never anything else, and loses nothing: the delivery stays."""
+def read(
+    delivery: frames.Delivery, place: Place, *, dies: str = "", came: First | None = None
+) -> tuple[Letter, Envelope]:
+    """The letter and its envelope. Raises Malformed, never anything else, and loses nothing: the delivery stays.
+
+    `dies`: it fails here and now, by our own decision, for this reason; `came`: how it came here, where the delivery
+    does not tell.
+    """
     try:
         props = properties.parse(delivery.header, PROPERTIES_AT)
         found = table.entries(props.headers)
@@ -83,16 +90,19 @@ def read(delivery: frames.Delivery, place: Place) -> tuple[Letter, Envelope]:
     if place.arrival is Arrival.RELEASE and not belongs:
         raise Malformed(f"the record in {place.source} is about another letter")
     exchange = text(delivery.exchange)
+    died = recorded(deaths, _death_here(delivery, place, content, found, dies, came)) if dies else deaths
     facts = arrival.Facts(
         vhost=place.vhost,
         source=place.source,
         arrival=place.arrival,
         exchange=exchange,
         routing_key=text(delivery.routing_key),
-        deaths=deaths,
+        deaths=died,
         record=own,
         belongs=belongs,
-        native=place.arrival is Arrival.INBOX and (_by_death(exchange, place) or _retried(deaths, place.names)),
+        native=not dies
+        and place.arrival is Arrival.INBOX
+        and (_by_death(exchange, place) or _retried(deaths, place.names)),
         first=_first_of(props.headers, found) if own is None and not declared else None,
         now_ms=int(time.time() * 1000),
         header=lambda name: _header(props.headers, found, name),
@@ -147,6 +157,45 @@ def _header(headers: bytes, found: dict[bytes, tuple[int, int, int]], name: str)
     if isinstance(value, bool):
         return "true" if value else "false"
     return text(value) if isinstance(value, bytes) else str(value)
+
+
+def _death_here(
+    delivery: frames.Delivery,
+    place: Place,
+    content: Content,
+    found: dict[bytes, tuple[int, int, int]],
+    reason: str,
+    came: First | None,
+) -> Death:
+    """The entry that the broker would have written."""
+    if came is None:
+        props = properties.parse(delivery.header, PROPERTIES_AT)
+        keys = (text(delivery.routing_key), *_carbon_copies(props.headers, found))
+        came = First(place.source, text(delivery.exchange), keys, reason)
+    now = int(time.time())
+    return Death(came.queue, reason, 1, now, came.exchange, came.routing_keys, content.props.expiration)
+
+
+def _carbon_copies(headers: bytes, found: dict[bytes, tuple[int, int, int]]) -> tuple[str, ...]:
+    at = found.get(b"CC")
+    if at is None or headers[at[1] : at[1] + 1] != b"A":
+        return ()
+    try:
+        return tuple(text(said) for tag, said in table.decode_value(headers, at[1]) if tag == "S")
+    except table.TableError as error:
+        raise Malformed(f"CC: {error}") from error
+
+
+def stamps(delivery: frames.Delivery | frames.Got) -> Stamps:
+    """What the message tells of its age; nothing where it cannot be read."""
+    try:
+        props = properties.parse(delivery.header, PROPERTIES_AT)
+        found = table.entries(props.headers).get(b"timestamp_in_ms")
+        told = None if found is None else table.decode_value(props.headers, found[1])
+    except (table.TableError, frames.WireError):
+        return Stamps()
+    broker_ms = told if isinstance(told, int) and not isinstance(told, bool) else None
+    return Stamps(broker_ms, props.timestamp, None if props.expiration is None else text(props.expiration))
 
 
 def _by_death(exchange: str, place: Place) -> bool:

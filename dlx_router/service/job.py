@@ -27,6 +27,7 @@ class Job:
     __slots__ = (
         "action",
         "added",
+        "arrived_ms",
         "batches",
         "cause",
         "consumer",
@@ -53,6 +54,7 @@ class Job:
         self.delivery = delivery
         self.desk = desk  # whose policies it is judged by to its end, whatever is in force meanwhile
         self.started_s = started_s
+        self.arrived_ms = 0  # in a relay: since when it has surely been in the queue
         self.letter: Letter | None = None
         self.envelope: Envelope | None = None
         self.policy: Effective | None = None

@@ -43,6 +43,11 @@ class KeyKeeper:
         self._observe = observe
         self._readiness = readiness
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other routers may sign with the same key, and share the work."""
+        return self._path is not None
+
     @asynccontextmanager
     async def key(
         self, topology: Topology, stopping: asyncio.Event, on_lost: Callable[[str], None]

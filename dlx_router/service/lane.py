@@ -16,7 +16,7 @@ from dlx_router.broker.link import ChannelClosed
 from dlx_router.broker.publisher import NACKED, RETURNED, Publisher
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action, Cause
-from dlx_router.service import standing
+from dlx_router.service import passage, standing
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.probe import Probe
@@ -78,6 +78,11 @@ class Lane:
             if resource is None or owner.provision.known.get(resource) == resource[1]:
                 self._send_ordered(job, order)
                 return
+        self._submit(job)
+
+    def bury(self, job: Job, reason: str) -> None:
+        """A message of a relay or a guarded queue dies, by our own decision: a letter like any other from here on."""
+        passage.dies(job.desk, job, self._places[job.consumer], reason)
         self._submit(job)
 
     def _send_ordered(self, job: Job, order: Order) -> None:

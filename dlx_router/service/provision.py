@@ -37,7 +37,7 @@ class Provision:
         self.known: dict[Resource, str] = {}
         self._absent: dict[Resource, tuple[float, Refusal]] = {}
         self._waiting: dict[Resource, list[tuple[Job, Callable[[Job, str | Refusal], None]]]] = {}
-        self._topology = topology
+        self._topology = self.topology = topology
         self._names = names
         self._max_queues = max_queues
         self._spawn = spawn

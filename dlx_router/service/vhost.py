@@ -15,6 +15,7 @@ from dlx_router.broker.link import ChannelClosed, LinkError
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
+from dlx_router.config.attachments import Attachment
 from dlx_router.config.settings import SettingsError
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import DEFAULTS, PolicySet
@@ -24,6 +25,7 @@ from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
 from dlx_router.service.reload import foreseen
 from dlx_router.service.session import Limits, Session, Trouble
+from dlx_router.service.sources import Setting
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -55,7 +57,7 @@ class Attendant:
         survey: Survey,
         metrics: Metrics,
         readiness: Readiness,
-        sources: tuple[str, ...],
+        sources: tuple[Attachment, ...],
         declare: bool,
         journal: Journal,
         observe: bool = False,
@@ -64,7 +66,7 @@ class Attendant:
         self._observe = observe
         self._addresses, self._names, self._limits = addresses, names, limits
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
-        self._sources, self._declare = sources, declare
+        self._sources, self._declare, self._management = sources, declare, management
         self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
         self._journal = journal
         self._desk = Desk(rules, vhost, metrics, journal)
@@ -100,13 +102,13 @@ class Attendant:
         if self._session is not None and not self._observe:
             await self._session.provision.prepare(foreseen(policies, self.vhost))
 
-    def renew(self, rules: Rules, sources: tuple[str, ...]) -> None:
+    def renew(self, rules: Rules, sources: tuple[Attachment, ...]) -> None:
         """Judge by these rules and attend these queues from now on; sessions and what is in flight go on."""
         self._desk, self._sources = self._desk.renewed(rules), sources
         self._lookout.renew(rules.policies)
         if self._session is not None:
             self._session.desk = self._desk
-            self._session.attend_only(sources)
+            self._session.attend_only(self._setting())
 
     async def _once(self) -> None:
         hosts, login, tls = self._addresses(self.vhost)
@@ -133,7 +135,7 @@ class Attendant:
                     topology=topology,
                     metrics=self._metrics,
                     readiness=self._readiness,
-                    sources=self._sources,
+                    sources=self._setting(),
                     journal=self._journal,
                     ensure_journal=partial(ensure_stream, topology, journal_stream(self._names), declare=self._declare),
                     observe=self._observe,
@@ -155,6 +157,20 @@ class Attendant:
             self._session = None
             self._metrics.broker_connected[self.vhost] = 0
             await topology.close()
+
+    def _setting(self) -> Setting:
+        """How the attached queues are attended."""
+        resting = re.compile(self._lookout.pattern)
+        return Setting(
+            self._sources,
+            self._names,
+            self._management,
+            self._readiness,
+            self._limits.prefetch,
+            lambda queue: resting.search(queue) is not None,
+            declare=self._declare,
+            shared=self._keys.is_shared,
+        )
 
     async def _look(self, topology: Topology, session: Session) -> Seen:
         used = {int(resource[1]) for resource in session.provision.known if resource[0] == "rung"}
@@ -194,12 +210,12 @@ class Lookout:
 
     def __init__(self, names: Names, management: Management | None, policies: PolicySet) -> None:
         self._names, self._management = names, management
-        self._pattern = resting_places(names, policies)
+        self.pattern = resting_places(names, policies)
         self._rungs: frozenset[int] | None = None
 
     def renew(self, policies: PolicySet) -> None:
         """Other policies, other names of dead-letter queues."""
-        self._pattern = resting_places(self._names, policies)
+        self.pattern = resting_places(self._names, policies)
 
     async def look(self, topology: Topology, used: Iterable[int]) -> Seen:
         """What is known; what could not be had is left out. `used`: rungs (ms) that certainly exist."""
@@ -223,7 +239,7 @@ class Lookout:
     async def _told(self, vhost: str) -> dict[str, float | None] | None:
         with contextlib.suppress(ManagementError):
             if self._management is not None:
-                return await self._management.head_timestamps(vhost, self._pattern)
+                return await self._management.head_timestamps(vhost, self.pattern)
         return None
 
 
