@@ -91,3 +91,9 @@ audit: $(READY)  ## kill the router in the middle of its work and audit every le
 
 audit-deps: $(READY)  ## known vulnerabilities of what constraints.txt installs (asks the network)
 	$(BIN)/python tools/audit_deps.py
+
+.PHONY: long
+
+long: $(READY)  ## tests that take minutes: an outage of a minute
+	$(BIN)/python tools/brokers.py fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m long $(ARGS)

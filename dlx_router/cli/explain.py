@@ -10,8 +10,8 @@ from dlx_router.config import parts, values
 from dlx_router.config.keys import DEFINITION, REASONS, Key, known_reason
 from dlx_router.config.policies import PolicyErrors, load_policies
 from dlx_router.config.units import duration_text, size_text
-from dlx_router.core.condition import Condition
 from dlx_router.core.backoff import base_delay_ms, wait_ms
+from dlx_router.core.condition import Condition
 from dlx_router.core.decision import DeadLetter, Discard, Park, decide
 from dlx_router.core.letter import Arrival, Death, Letter
 from dlx_router.core.names import Names
@@ -109,7 +109,7 @@ def _default(key: Key) -> str:
     return key.says or value_text(key, key.default)
 
 
-def value_text(key: Key, value: Any) -> str:  # noqa: ANN401 - each key has a type of its own
+def value_text(key: Key, value: Any) -> str:  # noqa: ANN401, PLR0911 - each key has a type of its own
     """A value as it would be written in a policy."""
     match value:
         case bool():

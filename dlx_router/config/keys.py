@@ -235,7 +235,11 @@ DEFINITION: Final[Mapping[str, Key]] = {
             "as the broker",
         ),
         Key("expires", parts.TTL, "An unused work queue is deleted after this; apply hands it to the broker.", "never"),
-        Key("requeue-is-death", values.boolean, "apply sets delivery-limit 0, so that a rollback waits like a rejection."),
+        Key(
+            "requeue-is-death",
+            values.boolean,
+            "apply sets delivery-limit 0: a rollback waits as a rejection does.",
+        ),
         Key(
             "dead-letter-queue-ttl",
             parts.TTL,

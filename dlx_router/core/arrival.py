@@ -7,7 +7,7 @@ Source: ARCHITECTURE ("Life of a letter", 1).
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
 from dlx_router.core.history import Merged, continues, fold, merge, same_deaths, without_own
 from dlx_router.core.letter import Arrival, Death, First, History, Letter
@@ -34,6 +34,9 @@ class Facts:
     first: First | None  # x-first-death-* of the delivery
     now_ms: int
     header: Callable[[str], str | None] = lambda _name: None  # a scalar header as text
+    body: Callable[[str], Any] = lambda _pointer: None  # a place of a JSON body
+    content_type: str = ""
+    size: int = 0
 
 
 def read(facts: Facts, is_own: Callable[[str], bool], new_id: Callable[[str], str]) -> Letter:
@@ -95,6 +98,9 @@ def _new(facts: Facts, copied: Record | None, new_id: Callable[[str], str], is_o
         last_death_ms=facts.now_ms,
         parent=None if copied is None else copied.id,
         header=facts.header,
+        body=facts.body,
+        content_type=facts.content_type,
+        size=facts.size,
     )
 
 
@@ -162,7 +168,11 @@ def _known(facts: Facts, merged: Merged, record: Record, is_own: Callable[[str],
         shadowed=dict(record.shadowed) if record.shadowed is not None else None,
         known_before=back,
         rejected_since=back and _rejected_since(fresh, record.deaths, failed),
+        since_ms=(record.since_ms or 0) if same_stay else facts.now_ms,
         header=facts.header,
+        body=facts.body,
+        content_type=facts.content_type,
+        size=facts.size,
     )
 
 

@@ -62,6 +62,7 @@ class Record:
     shadowed: Mapping[str, str] | None = None
     target: str | None = None
     cut: bool = False
+    since_ms: int | None = None  # first death since the last redrive, where that is not first_death_ms
 
     def is_about(self, *, crc32: int, size: int, message_id: str | None) -> bool:
         """Whether the record belongs to this content; a consumer may have copied the header onto another message."""
@@ -130,7 +131,8 @@ def _oldest_but_first(deaths: list[Death], first: First | None) -> int:
 
 def _document(record: Record, deaths: History, error: Mapping[str, Any] | None, *, cut: bool) -> str:
     """The document without its mac. Written in fragments, because letters of one queue share most of them."""
-    rest = _rest(record, error, cut=cut) if error or cut or record.redrive_id or record.shadowed is not None else ""
+    rare = error or cut or record.redrive_id or record.since_ms or record.shadowed is not None
+    rest = _rest(record, error, cut=cut) if rare else ""
     parent = "" if record.parent is None else f'"parent":{_string(record.parent)},'
     return assembled(
         record.id,
@@ -254,7 +256,14 @@ def _raw_mode(user_id: bytes | None, expiration: bytes | None, priority: int | N
 
 
 def _rest(record: Record, error: Mapping[str, Any] | None, *, cut: bool) -> str:
-    found = {"error": error, "redrive_id": record.redrive_id, "shadowed": record.shadowed, "cut": cut or None}
+    since = record.since_ms or None
+    found = {
+        "since_ms": since,
+        "error": error,
+        "redrive_id": record.redrive_id,
+        "shadowed": record.shadowed,
+        "cut": cut or None,
+    }
     return _members({name: value for name, value in found.items() if value is not None})
 
 
@@ -302,6 +311,7 @@ def _record(document: dict[str, Any]) -> Record:
         shadowed=document.get("shadowed"),
         target=document.get("target"),
         cut=document.get("cut", False),
+        since_ms=document.get("since_ms"),
     )
 
 

@@ -13,7 +13,9 @@ from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings, SettingsError
+from dlx_router.core.breaker import Breaker
 from dlx_router.core.names import Names
+from dlx_router.core.policy import thresholds
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Rules
@@ -57,6 +59,8 @@ class App:
         self.metrics.revision = self._loaded.policies.revision
         self.readiness.clear("start")
         self.metrics.in_flight = lambda: {one.vhost: one.in_flight for one in self._attendants}
+        self.metrics.breakers = self._breakers
+        self.metrics.thresholds = thresholds(self._loaded.policies)
         log.info(
             "router.started",
             vhosts=list(vhosts),
@@ -84,6 +88,14 @@ class App:
                 raise error
             task.cancel()
         return left
+
+    def _breakers(self) -> dict[str, str]:
+        """Of all vhosts; where two have a queue of one name, the worse state."""
+        worst: dict[str, str] = {}
+        for one in self._attendants:
+            for queue, state in one.breakers().items():
+                worst[queue] = max(state, worst.get(queue, state), key=Breaker.badness)
+        return worst
 
     def _journal_lost(self, events: int) -> None:
         self.metrics.journal_gaps += events

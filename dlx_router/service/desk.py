@@ -2,11 +2,13 @@
 
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from zlib import crc32
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core import publication
+from dlx_router.core.breaker import CLOSED, Breakers, Verdict
 from dlx_router.core.decision import (
     DeadLetter,
     Decision,
@@ -17,6 +19,7 @@ from dlx_router.core.decision import (
     Retry,
     attempts_of,
     decide,
+    died,
     hold,
     release,
     transient_queue,
@@ -35,6 +38,7 @@ from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import intake, standing
 from dlx_router.service.job import Job, Resource
 from dlx_router.service.standing import StandingOrders
+from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.wire import frames
 
@@ -67,6 +71,8 @@ class Desk:
         self._orders = StandingOrders()
         self.user = b""
         self._journal = journal
+        self._once = Once()
+        self.breakers = Breakers()
         self._clerk = Clerk(rules.router_id, rules.policies.revision)
 
     def judge(self, delivery: frames.Delivery, consumer: Consumer, place: intake.Place, started_s: float) -> Job:
@@ -125,9 +131,23 @@ class Desk:
         policy = job.policy = self.resolve(letter)
         now, draw = now_ms(), random.uniform(-1.0, 1.0)  # noqa: S311 - jitter, no secret
         job.draw = draw if policy is not None and policy.jitter else None
-        self.apply(job, decide(letter, policy, now, draw), now)
+        self.apply(job, decide(letter, policy, now, draw, self._breaker(job, letter, now)), now)
         name = policy.policy if policy is not None else ""
         self._metrics.decisions[name, job.action.value, letter.reason] += 1
+
+    def _breaker(self, job: Job, letter: Letter, now: int) -> Callable[[], Verdict]:
+        """Asks the breaker of the letter's queue; what it said is part of the event."""
+
+        def ask() -> Verdict:
+            policy = job.policy
+            if policy is None or policy.outage is None:
+                return CLOSED
+            breaker = self.breakers.of(letter.failed_queue, policy.outage, now)
+            verdict = breaker.ask(letter.id, now, deaths=died(letter, policy), tries=letter.tries)
+            job.breaker = verdict.state.value
+            return verdict
+
+        return ask
 
     def resolve(self, letter: Letter) -> Effective | None:
         """The effective policy of a letter; resolved once for each (queue, reason) of a revision."""
@@ -150,6 +170,8 @@ class Desk:
         assert letter is not None and envelope is not None  # noqa: PT018 - raw jobs are never judged
         job.decision, job.action, job.nacks = decision, decision.action, 0
         job.cause = decision.cause.value if decision.cause else ""
+        if failed := getattr(decision, "failed", ()):
+            self._failed(letter, failed)
         if isinstance(decision, Discard):
             job.copy, job.resource = None, None
             self._tell(job, self._clerk.decided(decision, None, job.policy.policy if job.policy else ""), now)
@@ -174,7 +196,21 @@ class Desk:
             case Park():
                 self._place(job, publication.to_parking(letter, record, self._rules.names.parking))
 
-        self._tell(job, self._clerk.decided(decision, job.copy, job.policy.policy if job.policy else ""), now)
+        name, breaker, job.breaker = policy.policy if policy else "", job.breaker, ""
+        self._tell(job, self._clerk.decided(decision, job.copy, name, breaker), now)
+
+    def _failed(self, letter: Letter, failed: tuple[str, ...]) -> None:
+        """A condition that cannot be evaluated is counted, and told once for each queue and text."""
+        self._metrics.condition_errors += len(failed)
+        for said in failed:
+            self._once.warn(
+                f"{letter.failed_queue} {said}",
+                "condition.failed",
+                queue=letter.failed_queue,
+                condition=said,
+                letter=letter.id,
+                fate="it counts as false for this letter; others of this kind are not logged again",
+            )
 
     def _tell(self, job: Job, ruling: Ruling, now: int) -> None:
         """The event of a decision that went the long way; its source waits for it."""

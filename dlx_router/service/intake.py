@@ -12,6 +12,7 @@ from zlib import crc32
 from dlx_router.core import arrival, record
 from dlx_router.core.letter import Arrival, Death, First, History, Letter, Props, letter_id
 from dlx_router.core.names import Names
+from dlx_router.core.places import looked_up
 from dlx_router.core.publication import Content
 from dlx_router.core.record import Record, RecordError
 from dlx_router.wire import frames, properties, table
@@ -86,6 +87,9 @@ def read(delivery: frames.Delivery, place: Place) -> tuple[Letter, Envelope]:
         first=_first_of(props.headers, found) if own is None else None,
         now_ms=int(time.time() * 1000),
         header=lambda name: _header(props.headers, found, name),
+        body=looked_up(delivery.body),
+        content_type="" if props.content_type is None else text(props.content_type),
+        size=len(delivery.body),
     )
 
     def new_id(failed_queue: str) -> str:

@@ -25,6 +25,7 @@ class Job:
         "action",
         "added",
         "batches",
+        "breaker",
         "cause",
         "consumer",
         "copy",
@@ -60,6 +61,7 @@ class Job:
         self.raw = False
         self.nacks = 0
         self.batches: tuple[Batch, ...] = ()  # of the journal: the source is settled once these are
+        self.breaker = ""  # what the breaker said, where it was asked
         self.draw: float | None = None  # where the decision looked at it
         self.order: Any = None
         self.added = b""  # by a standing order: the header table, but for the stamp

@@ -158,6 +158,8 @@ def _compiled(job: Job, told: Fragments | None, rule: Rule) -> Order | None:
         return None
     if envelope.record is not None or envelope.foreign_record or letter.history != envelope.broker_deaths:
         return None
+    if policy.looks_further or policy.fifo:
+        return None
     if (
         copy.cc
         or copy.record.cc

@@ -16,10 +16,11 @@ class Clerk:
     router_id: str
     revision: str
 
-    def decided(self, decision: Decision, copy: Publication | None, policy: str) -> Ruling:
+    def decided(self, decision: Decision, copy: Publication | None, policy: str, breaker: str = "") -> Ruling:
         """Of a decision and the copy that carries it out (None: discarded); `policy` "" where none matched."""
         refused = getattr(decision, "target", "")
-        return self._ruling(decision.action, decision.attempts, copy, policy, decision.cause or "", refused)
+        ruling = self._ruling(decision.action, decision.attempts, copy, policy, decision.cause or "", refused)
+        return ruling._replace(breaker=breaker) if breaker else ruling
 
     def released(self, letter: Letter, copy: Publication, policy: str) -> Ruling:
         """Of a letter whose wait is over, on its way back to the failed queue."""
