@@ -270,9 +270,6 @@ DEFINITION: Final[Mapping[str, Key]] = {
     )
 }
 
-# Words of the policy language that a later version will obey; here they are errors, never silently ignored.
-DEFINITION_LATER: Final[frozenset[str]] = frozenset()
-
 # The same thing in the words of other systems.
 FOREIGN: Final[Mapping[str, str]] = {
     "dead-letter-address": "dead-letter-exchange",

@@ -12,7 +12,8 @@ from typing import Final, assert_never
 from dlx_router.core.backoff import ladder_elapsed_ms, ladder_ms, wait_ms
 from dlx_router.core.breaker import CLOSED, Verdict
 from dlx_router.core.condition import Answer, any_holds, view
-from dlx_router.core.letter import Arrival, Death, Letter
+from dlx_router.core.letter import Arrival, Death, First, Letter
+from dlx_router.core.passing import Target
 from dlx_router.core.policy import Effective
 from dlx_router.core.value import value
 from dlx_router.core.words import UNKNOWN, Action, Cause, State
@@ -84,6 +85,23 @@ class Discard:
     failed: tuple[str, ...] = ()
 
 
+@value(frozen=True, slots=True)
+class Forward:
+    """It has not failed: on to where its relay leads. `keys`: the routing key and, where they are kept, CC keys.
+
+    `kept`: the original keys, so that the CC header stays as it came.
+    """
+
+    exchange: str
+    keys: tuple[str, ...]
+    kept: bool = False
+    missing_headers: int = 0
+    attempts: int = 0
+    action: Action = Action.FORWARD
+    cause: Cause | None = None
+    failed: tuple[str, ...] = ()
+
+
 class Release(StrEnum):
     """What a letter whose rung is over does next."""
 
@@ -93,7 +111,7 @@ class Release(StrEnum):
 
 
 # `failed` in each: conditions that could not be evaluated, with why; they counted as false.
-Decision = Retry | DeadLetter | Park | Hold | Discard
+Decision = Retry | DeadLetter | Park | Hold | Discard | Forward
 
 
 def attempts_of(letter: Letter, policy: Effective) -> int:
@@ -118,7 +136,7 @@ def decide(
     decision = _plain(letter, policy, now_ms, draw)
     if policy is None or not policy.looks_further or policy.discard or not _counts(letter.reason, policy):
         return decision
-    if _astray(letter, policy) is not None:
+    if _astray(letter, policy) is not None or (letter.declared is not None and letter.declared.never):
         return decision
     attempts = attempts_of(letter, policy)
     never, failed = _refused(letter, policy, attempts, now_ms)
@@ -179,11 +197,42 @@ def _plain(letter: Letter, policy: Effective | None, now_ms: int, draw: float) -
     if policy.discard:
         return Discard(attempts)
     if _may_retry(letter, policy, attempts):
-        wait = 0 if letter.state == State.HELD and not letter.fresh else wait_ms(policy, attempts, draw)
+        wait = 0 if letter.state == State.HELD and not letter.fresh else _wait(letter, policy, attempts, draw)
         return Retry(wait, now_ms + wait, attempts)
     if letter.redrives and 0 <= policy.max_redrives <= letter.redrives:
         return Park(Cause.REDRIVE_EXHAUSTED, attempts)
     return _dead_letter(letter, policy, attempts)
+
+
+def forward(letter: Letter, target: Target) -> Forward | Park:
+    """What a relay does with a message that lives; parked where its key has no place in a frame."""
+    came = origin(letter)
+    exchange, original = came.exchange, came.routing_keys
+    if target.routing_key is None:
+        return Forward(target.exchange, original, kept=True, attempts=letter.base_attempts)
+    said = {"queue": came.queue, "exchange": exchange, "routing_key": original[0], "vhost": letter.vhost}
+    key, missing = target.routing_key.render(said, letter.header)
+    if len(key.encode(errors="surrogateescape")) > MAX_NAME_BYTES:
+        return Park(Cause.ROUTING_KEY_TOO_LONG, letter.base_attempts, target.exchange)
+    return Forward(target.exchange, (key,), missing_headers=missing, attempts=letter.base_attempts)
+
+
+def origin(letter: Letter) -> First:
+    """Queue, exchange and keys by which a living message came to its relay."""
+    if passes(letter) and letter.first is not None:
+        return letter.first
+    return First(letter.source, letter.exchange, (letter.routing_key,), UNKNOWN)
+
+
+def passes(letter: Letter) -> bool:
+    """Whether it was held on its way through a relay: it waits for no death, and its record says where it came from."""
+    return letter.state == State.HELD and letter.reason == UNKNOWN and not letter.fresh and letter.first is not None
+
+
+def waiting(letter: Letter) -> Letter:
+    """The message as it is remembered when its relay's target refuses it; `passes` tells it afterwards."""
+    came = origin(letter)
+    return replace(letter, reason=UNKNOWN, failed_queue=came.queue, first=came)
 
 
 def _astray(letter: Letter, policy: Effective | None) -> Cause | None:
@@ -197,7 +246,15 @@ def _astray(letter: Letter, policy: Effective | None) -> Cause | None:
     return None
 
 
+def _wait(letter: Letter, policy: Effective, attempts: int, draw: float) -> int:
+    """What the policy says, or what the consumer asked for when it declared the death; never over the policy's cap."""
+    asked = letter.declared.retry_after_ms if letter.declared is not None else None
+    return wait_ms(policy, attempts, draw) if asked is None else min(asked, policy.cap_ms)
+
+
 def _may_retry(letter: Letter, policy: Effective, attempts: int) -> bool:
+    if letter.declared is not None and letter.declared.never:
+        return False
     return _counts(letter.reason, policy) and (policy.max_attempts < 0 or attempts < policy.max_attempts)
 
 
@@ -207,7 +264,8 @@ def _counts(reason: str, policy: Effective) -> bool:
 
 
 def _dead_letter(letter: Letter, policy: Effective, attempts: int) -> Decision:
-    cause = Cause.ATTEMPTS_SPENT if _counts(letter.reason, policy) else Cause.NEVER_RETRY
+    never = letter.declared is not None and letter.declared.never
+    cause = Cause.ATTEMPTS_SPENT if _counts(letter.reason, policy) and not never else Cause.NEVER_RETRY
     keys, missing = final_keys(letter, policy, attempts)
     exchange = policy.dead_letter_exchange or ""
     queue = dead_letter_queue(policy, letter.failed_queue) if policy.auto_create else None
@@ -326,6 +384,8 @@ def explain(decision: Decision, letter: Letter, policy: Effective | None) -> str
         case Hold():
             where = f" at {decision.target!r}" if decision.target else ""
             return f"{died}: {decision.cause}{where}; held, try {decision.tries} ({by})"
+        case Forward():
+            return f"forwarded to exchange {decision.exchange!r} with key {decision.keys[0]!r}"
         case Discard():
             return f"{died}: discarded, as the policy says ({by})"
         case _:

@@ -28,7 +28,9 @@ from dlx_router.wire import frames, properties, table
 MAX_ORDERS: Final = 4096
 _OWNED: Final = frozenset({b"x-death", b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason"})
 _SPECIAL: Final = (
-    frozenset({b"dlx-router", b"dlx-router-id", b"dlx-router-pub", b"CC", b"BCC"}) | intake.DELIVERY_HEADERS
+    frozenset({b"dlx-router", b"dlx-router-id", b"dlx-router-pub", b"CC", b"BCC", b"dlx-death"})
+    | intake.DELIVERY_HEADERS
+    | intake.ERRORS
 )
 _EDGE: Final = 96  # bytes that the variable part of a record may grow by before the long way has to look at its limit
 _SHAPES: Final = 4  # kept for letters of one key and length: queues of one exchange die in turn

@@ -79,7 +79,8 @@ def test_a_probe_that_does_not_come_back_lets_the_rest_go_at_a_ramp() -> None:
         let = [name for name in waiting if one.ask(name, at, deaths=0, tries=1).wait_ms is None]
         waiting = [name for name in waiting if name not in let]
         gone.append(len(let))
-    assert gone[:5] == [1, 2, 4, 8, 16] and not waiting
+    assert gone[:5] == [1, 2, 4, 8, 16]
+    assert not waiting
     assert one.state(10_000 + RAMP_MS) is Breaker.CLOSED
     assert one.ask("x", 30_000, deaths=1, tries=0) == (Breaker.CLOSED, None)
 
@@ -115,7 +116,8 @@ def test_a_clock_that_is_set_back_makes_it_forget() -> None:
 def test_a_changed_rule_is_a_new_breaker_and_queues_that_are_well_are_forgotten() -> None:
     some = Breakers(most=2)
     first = some.of("a", RULE, 0)
-    assert some.of("a", RULE, 0) is first and some.of("a", Outage(9, 1, 1), 0) is not first
+    assert some.of("a", RULE, 0) is first
+    assert some.of("a", Outage(9, 1, 1), 0) is not first
     for _ in range(3):
         some.of("bad", RULE, 0).ask("x", 0, deaths=1, tries=0)
     some.of("c", RULE, 0)

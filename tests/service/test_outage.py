@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -81,7 +82,7 @@ def law(told: list[dict[str, Any]], router: Router, *, most_probes: int) -> None
     for one in told:
         if one["kind"] in {"retried", "held"}:
             policy = policies.resolve(vhost=one["vhost"], queue="shop", reason=one["reason"])
-            again = decide(letter_of(one), policy, one["ts_ms"], 0.0, lambda one=one: verdict_of(one))
+            again = decide(letter_of(one), policy, one["ts_ms"], 0.0, partial(verdict_of, one))
             due_ms = one["due_ms"] if one["kind"] == "held" else one["ts_ms"]
             assert isinstance(again, Retry | Hold)
             assert (KIND_OF[again.action], again.due_ms, again.attempts) == (one["kind"], due_ms, one["attempts"])

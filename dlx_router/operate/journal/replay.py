@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlx_router.core.breaker import Breaker, Verdict
-from dlx_router.core.letter import Arrival, Death, First, Letter
+from dlx_router.core.letter import Arrival, Death, Declared, First, Letter
 from dlx_router.core.words import Cause
 from dlx_router.operate.journal.parts import oldest
 
@@ -44,6 +44,7 @@ def letter_of(event: Mapping[str, Any]) -> Letter:
         error=event.get("error"),
         known_before=event.get("known_before", False),
         rejected_since=event.get("rejected_since", False),
+        declared=_declared(event["declared"]) if "declared" in event else None,
         header=lambda name: _header(headers, name),
         cause=event.get("said_cause"),
         since_ms=event.get("since_ms", 0),
@@ -58,6 +59,10 @@ def verdict_of(event: Mapping[str, Any]) -> Verdict:
     state = Breaker(event.get("breaker", Breaker.CLOSED))
     held = event["kind"] == "held" and event.get("cause") == Cause.OUTAGE
     return Verdict(state, event["due_ms"] - event["ts_ms"] if held else None)
+
+
+def _declared(said: Mapping[str, Any]) -> Declared:
+    return Declared(said.get("never", False), said.get("retry_after_ms"), said.get("tag"))
 
 
 def _death(entry: Mapping[str, Any]) -> Death:

@@ -15,6 +15,7 @@ class Clerk:
 
     router_id: str
     revision: str
+    observes: bool = False  # and carries nothing out
 
     def decided(self, decision: Decision, copy: Publication | None, policy: str, breaker: str = "") -> Ruling:
         """Of a decision and the copy that carries it out (None: discarded); `policy` "" where none matched."""
@@ -38,6 +39,7 @@ class Clerk:
             detail=detail,
             exchange="",
             routing_key=queue,
+            observed=self.observes,
         )
 
     def _ruling(
@@ -55,4 +57,5 @@ class Clerk:
             routing_key="" if copy is None or waits else copy.routing_key,
             rung_ms=0 if copy is None else copy.rung_ms,
             refused=refused,
+            observed=self.observes,
         )
