@@ -102,3 +102,8 @@ release: $(READY)  ## wheel, sdist and SBOM in dist/, the wheel tried in a fresh
 	$(PYTHON) -m venv build/release && build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl
 	build/release/bin/dlx-router --version
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.json build/release/bin/python
+.PHONY: long
+
+long: $(READY)  ## tests that take minutes: an outage of a minute
+	$(BIN)/python tools/brokers.py fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m long $(ARGS)

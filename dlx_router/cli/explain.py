@@ -125,7 +125,7 @@ def _default(key: Key) -> str:
     return key.says or value_text(key, key.default)
 
 
-def value_text(key: Key, value: Any) -> str:  # noqa: ANN401 - each key has a type of its own
+def value_text(key: Key, value: Any) -> str:  # noqa: ANN401, PLR0911 - each key has a type of its own
     """A value as it would be written in a policy."""
     match value:
         case bool():

@@ -7,7 +7,7 @@ from dlx_router.config import attachments as attachments_of
 from dlx_router.config import values
 from dlx_router.config.attachments import Attachment
 from dlx_router.config.findings import BAD_VALUE, MISSING_KEY, VERSION, Report
-from dlx_router.config.keys import DEFINITION, DEFINITION_LATER, FOREIGN, overlay_reason
+from dlx_router.config.keys import DEFINITION, FOREIGN, overlay_reason
 from dlx_router.config.selectors import SELECTORS, match, pattern, queue
 from dlx_router.config.shape import Field, Shape, raw, rejected
 from dlx_router.config.tree import Items, Node, Pairs, Scalar, described
@@ -41,10 +41,10 @@ POLICY: Final = Shape(
     hints=_UNDER_DEFINITION | _FOREIGN,
 )  # fmt: skip
 OVERLAY: Final = Shape(
-    "a definition under on:", {key.name: key.parse for key in DEFINITION.values()}, DEFINITION_LATER,
+    "a definition under on:", {key.name: key.parse for key in DEFINITION.values()},
     {"on": "a reason has no further reasons", **_MOVED},
 )  # fmt: skip
-BASE: Final = Shape("a definition", {**OVERLAY.parsers, "on": raw}, DEFINITION_LATER, _MOVED)
+BASE: Final = Shape("a definition", {**OVERLAY.parsers, "on": raw}, _MOVED)
 
 
 def read(node: Node | None, report: Report) -> tuple[list[Policy], list[Attachment]]:

@@ -14,7 +14,6 @@ DUPLICATE_KEY: Final = "DLX004"
 UNKNOWN_KEY: Final = "DLX005"
 MISSING_KEY: Final = "DLX006"
 BAD_VALUE: Final = "DLX007"
-LATER: Final = "DLX008"
 DUPLICATE_NAME: Final = "DLX009"
 VERSION: Final = "DLX010"
 AMBIGUOUS: Final = "DLX101"
@@ -22,6 +21,8 @@ UNREACHABLE: Final = "DLX102"
 WITHOUT_EFFECT: Final = "DLX103"
 BACK_TO_WORK: Final = "DLX105"
 SPREADING_EXCHANGE: Final = "DLX106"
+FIFO_WAITS: Final = "DLX110"
+FIFO_MIXED: Final = "DLX111"
 NAMELESS_QUEUE: Final = "DLX112"
 CAP_BELOW_BASE: Final = "DLX113"
 OPEN_TARGET: Final = "DLX114"
@@ -41,7 +42,6 @@ TITLES: Final[Mapping[str, str]] = {
     UNKNOWN_KEY: "an unknown key",
     MISSING_KEY: "something is missing",
     BAD_VALUE: "a value that cannot be",
-    LATER: "not supported by this version yet",
     DUPLICATE_NAME: "two policies of one name",
     VERSION: "the version is missing or unknown",
     AMBIGUOUS: "only the order of the files decides",
@@ -49,6 +49,8 @@ TITLES: Final[Mapping[str, str]] = {
     WITHOUT_EFFECT: "a key without effect",
     BACK_TO_WORK: "dead letters would return to the work queue",
     SPREADING_EXCHANGE: "an exchange that spreads dead letters",
+    FIFO_WAITS: "an order in which letters may not wait",
+    FIFO_MIXED: "fifo and standard do not mix",
     NAMELESS_QUEUE: "a dead-letter queue without a name of its own",
     CAP_BELOW_BASE: "the longest wait is below the first",
     OPEN_TARGET: "whoever publishes may name any queue",

@@ -36,6 +36,9 @@ class Facts:
     first: First | None  # x-first-death-* of the delivery
     now_ms: int
     header: Callable[[str], str | None] = lambda _name: None  # a scalar header as text
+    body: Callable[[str], Any] = lambda _pointer: None  # a place of a JSON body
+    content_type: str = ""
+    size: int = 0
     declaration: Declaration | None = None  # it came as a declared death; then `deaths` is empty
     error: Mapping[str, Any] | None = None  # that headers of other clients tell
 
@@ -117,6 +120,9 @@ def _new(facts: Facts, copied: Record | None, new_id: Callable[[str], str], is_o
         parent=None if copied is None else copied.id,
         error=facts.error,
         header=facts.header,
+        body=facts.body,
+        content_type=facts.content_type,
+        size=facts.size,
     )
 
 
@@ -184,7 +190,11 @@ def _known(facts: Facts, merged: Merged, record: Record, is_own: Callable[[str],
         shadowed=dict(record.shadowed) if record.shadowed is not None else None,
         known_before=back,
         rejected_since=back and _rejected_since(fresh, record.deaths, failed),
+        since_ms=(record.since_ms or 0) if same_stay else facts.now_ms,
         header=facts.header,
+        body=facts.body,
+        content_type=facts.content_type,
+        size=facts.size,
         declared=None if fresh else record.declared,
     )
 

@@ -3,12 +3,15 @@
 The same `decide` answers the daemon, `policy explain`, policy tests and backtests; nothing else judges.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final, assert_never
 
 from dlx_router.core.backoff import ladder_elapsed_ms, ladder_ms, wait_ms
+from dlx_router.core.breaker import CLOSED, Verdict
+from dlx_router.core.condition import Answer, any_holds, view
 from dlx_router.core.letter import Arrival, Death, First, Letter
 from dlx_router.core.passing import Target
 from dlx_router.core.policy import Effective
@@ -16,7 +19,7 @@ from dlx_router.core.value import value
 from dlx_router.core.words import UNKNOWN, Action, Cause, State
 
 MAX_NAME_BYTES: Final = 255
-_GRACED: Final = frozenset({Cause.UNROUTABLE, Cause.MISSING_EXCHANGE, Cause.FORBIDDEN})
+GRACED: Final = frozenset({Cause.UNROUTABLE, Cause.MISSING_EXCHANGE, Cause.FORBIDDEN})
 
 
 @value(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class Retry:
     attempts: int
     action: Action = Action.RETRY
     cause: Cause | None = None
+    failed: tuple[str, ...] = ()
 
 
 @value(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class DeadLetter:
     queue: str | None = None
     missing_headers: int = 0
     action: Action = Action.DEAD_LETTER
+    failed: tuple[str, ...] = ()
 
 
 @value(frozen=True, slots=True)
@@ -54,11 +59,12 @@ class Park:
     attempts: int = 0
     target: str = ""
     action: Action = Action.PARK
+    failed: tuple[str, ...] = ()
 
 
 @value(frozen=True, slots=True)
 class Hold:
-    """A refused target: waits on the ladder without using an attempt; `tries` rungs so far, this one included."""
+    """A refused target or an outage: waits without using an attempt; `tries` holds so far, this one included."""
 
     cause: Cause
     due_ms: int
@@ -66,6 +72,7 @@ class Hold:
     attempts: int
     target: str = ""
     action: Action = Action.HOLD
+    failed: tuple[str, ...] = ()
 
 
 @value(frozen=True, slots=True)
@@ -75,6 +82,7 @@ class Discard:
     attempts: int
     action: Action = Action.DISCARD
     cause: Cause | None = None
+    failed: tuple[str, ...] = ()
 
 
 @value(frozen=True, slots=True)
@@ -91,6 +99,7 @@ class Forward:
     attempts: int = 0
     action: Action = Action.FORWARD
     cause: Cause | None = None
+    failed: tuple[str, ...] = ()
 
 
 class Release(StrEnum):
@@ -101,19 +110,85 @@ class Release(StrEnum):
     JUDGE = "judge"  # it was held: decided anew
 
 
+# `failed` in each: conditions that could not be evaluated, with why; they counted as false.
 Decision = Retry | DeadLetter | Park | Hold | Discard | Forward
 
 
 def attempts_of(letter: Letter, policy: Effective) -> int:
     """Failed deliveries that count: those before, and the new deaths at the failed queue with a reason in retry-on."""
-    new = sum(
+    return letter.base_attempts + died(letter, policy)
+
+
+def died(letter: Letter, policy: Effective) -> int:
+    """How many of its new deaths count: those at the failed queue with a reason in retry-on."""
+    return sum(
         death.times for death in letter.fresh if death.queue == letter.failed_queue and _counts(death.reason, policy)
     )
-    return letter.base_attempts + new
 
 
-def decide(letter: Letter, policy: Effective | None, now_ms: int, draw: float) -> Decision:
-    """What happens to the letter. `draw` in (−1, 1) is the jitter's chance. Never raises, changes nothing."""
+def decide(
+    letter: Letter, policy: Effective | None, now_ms: int, draw: float, breaker: Callable[[], Verdict] = lambda: CLOSED
+) -> Decision:
+    """What happens to the letter. `draw` in (−1, 1) is the jitter's chance. Never raises, changes nothing.
+
+    `breaker` is asked, once at most, of a letter that would be tried again or would use an attempt.
+    """
+    decision = _plain(letter, policy, now_ms, draw)
+    if policy is None or not policy.looks_further or policy.discard or not _counts(letter.reason, policy):
+        return decision
+    if _astray(letter, policy) is not None or (letter.declared is not None and letter.declared.never):
+        return decision
+    attempts = attempts_of(letter, policy)
+    never, failed = _refused(letter, policy, attempts, now_ms)
+    other = _ended(letter, policy, attempts, Cause.NEVER_RETRY) if never else None
+    other = other or _further(letter, policy, now_ms, decision, breaker)
+    return replace(other, failed=failed) if failed else other
+
+
+def _refused(letter: Letter, policy: Effective, attempts: int, now_ms: int) -> Answer:
+    """Whether never-retry or retry-only say no, and which conditions failed."""
+    seen = view(letter, attempts, now_ms)
+    never = any_holds(policy.never_retry, seen)
+    if never.holds or not policy.retry_only:
+        return never
+    only = any_holds(policy.retry_only, seen)
+    return Answer(holds=not only.holds, failed=never.failed + only.failed)
+
+
+def _further(
+    letter: Letter, policy: Effective, now_ms: int, plain: Decision, breaker: Callable[[], Verdict]
+) -> Decision:
+    """What the clock and the breaker say to a decision. A letter whose time is over is nobody's probe."""
+    attempts, last_ms = attempts_of(letter, policy), _last_ms(letter, policy)
+    due_ms = plain.due_ms if isinstance(plain, Retry) else now_ms
+    if last_ms is not None and due_ms > last_ms:
+        return _ended(letter, policy, attempts, Cause.MAX_ELAPSED)
+    if policy.outage is not None and (letter.fresh or isinstance(plain, Retry)):
+        verdict = breaker()
+        if verdict.wait_ms is not None:
+            again = letter.state == State.HELD and letter.cause == Cause.OUTAGE and not letter.fresh
+            tries = letter.tries + 1 if again else 1
+            return Hold(Cause.OUTAGE, now_ms + verdict.wait_ms, tries, letter.base_attempts)
+    return plain
+
+
+def _last_ms(letter: Letter, policy: Effective) -> int | None:
+    """The last moment at which a retry may end; None without a limit."""
+    if policy.max_elapsed_ms is None:
+        return None
+    return (letter.since_ms or letter.first_death_ms) + policy.max_elapsed_ms
+
+
+def _ended(letter: Letter, policy: Effective, attempts: int, cause: Cause) -> Decision:
+    """No retry, for this cause; but a letter that was redriven too often is parked for that."""
+    if letter.redrives and 0 <= policy.max_redrives <= letter.redrives:
+        return Park(Cause.REDRIVE_EXHAUSTED, attempts)
+    end = _dead_letter(letter, policy, attempts)
+    return replace(end, cause=cause) if isinstance(end, DeadLetter) else end
+
+
+def _plain(letter: Letter, policy: Effective | None, now_ms: int, draw: float) -> Decision:
+    """By reason and attempts alone."""
     if (cause := _astray(letter, policy)) is not None:
         return Park(cause, letter.base_attempts)
     if policy is None:
@@ -287,7 +362,7 @@ def release(letter: Letter, now_ms: int) -> Release:
 def hold(letter: Letter, cause: Cause, attempts: int, now_ms: int, *, grace_ms: int, target: str) -> Hold | Park:
     """A refused letter takes the next rung of the ladder; an unroutable one is parked when the grace is over."""
     tries = letter.tries + 1 if letter.state == State.HELD and letter.cause == cause else 1
-    if cause in _GRACED and ladder_elapsed_ms(tries - 1) >= grace_ms:
+    if cause in GRACED and ladder_elapsed_ms(tries - 1) >= grace_ms:
         return Park(cause, attempts, target)
     return Hold(cause, now_ms + ladder_ms(tries), tries, attempts, target)
 
@@ -307,7 +382,8 @@ def explain(decision: Decision, letter: Letter, policy: Effective | None) -> str
         case Park():
             return f"{died}: parked, {decision.cause}{f' at {decision.target!r}' if decision.target else ''} ({by})"
         case Hold():
-            return f"{died}: {decision.cause} at {decision.target!r}; held, try {decision.tries} ({by})"
+            where = f" at {decision.target!r}" if decision.target else ""
+            return f"{died}: {decision.cause}{where}; held, try {decision.tries} ({by})"
         case Forward():
             return f"forwarded to exchange {decision.exchange!r} with key {decision.keys[0]!r}"
         case Discard():

@@ -105,6 +105,7 @@ def record_of(letter: Letter, decision: Decision, content: Content, *, policy: s
         parent=letter.parent,
         shadowed=letter.shadowed,
         target=target,
+        since_ms=letter.since_ms or None,
     )
 
 

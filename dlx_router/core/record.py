@@ -62,6 +62,7 @@ class Record:
     shadowed: Mapping[str, str] | None = None
     target: str | None = None
     cut: bool = False
+    since_ms: int | None = None  # first death since the last redrive, where that is not first_death_ms
     declared: Declared | None = None
 
     def is_about(self, *, crc32: int, size: int, message_id: str | None) -> bool:
@@ -131,7 +132,8 @@ def _oldest_but_first(deaths: list[Death], first: First | None) -> int:
 
 def _document(record: Record, deaths: History, error: Mapping[str, Any] | None, *, cut: bool) -> str:
     """The document without its mac. Written in fragments, because letters of one queue share most of them."""
-    more = error or cut or record.redrive_id or record.shadowed is not None or record.declared is not None
+    more = error or cut or record.redrive_id or record.since_ms or record.shadowed is not None
+    more = more or record.declared is not None
     rest = _rest(record, error, cut=cut) if more else ""
     parent = "" if record.parent is None else f'"parent":{_string(record.parent)},'
     return assembled(
@@ -256,7 +258,13 @@ def _raw_mode(user_id: bytes | None, expiration: bytes | None, priority: int | N
 
 
 def _rest(record: Record, error: Mapping[str, Any] | None, *, cut: bool) -> str:
-    found = {"error": error, "redrive_id": record.redrive_id, "shadowed": record.shadowed, "cut": cut or None}
+    found: dict[str, Any] = {
+        "error": error,
+        "redrive_id": record.redrive_id,
+        "shadowed": record.shadowed,
+        "cut": cut or None,
+    }
+    found["since_ms"] = record.since_ms or None
     found["declared"] = None if record.declared is None else _asked(record.declared)
     return _members({name: value for name, value in found.items() if value is not None})
 
@@ -311,6 +319,7 @@ def _record(document: dict[str, Any]) -> Record:
         shadowed=document.get("shadowed"),
         target=document.get("target"),
         cut=document.get("cut", False),
+        since_ms=document.get("since_ms"),
         declared=None if (said := document.get("declared")) is None else _declared(said),
     )
 

@@ -14,7 +14,9 @@ from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.attachments import Attachment
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings, SettingsError
+from dlx_router.core.breaker import Breaker
 from dlx_router.core.names import Names
+from dlx_router.core.policy import thresholds
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Rules
@@ -64,6 +66,8 @@ class App:
         if self._observe:
             self.readiness.note("observe", "observing: decisions are journalled, and no letter is taken or moved")
         self.metrics.in_flight = lambda: {one.vhost: one.in_flight for one in self._attendants}
+        self.metrics.breakers = self._breakers
+        self.metrics.thresholds = thresholds(self._loaded.policies)
         log.info(
             "router.started",
             vhosts=list(vhosts),
@@ -95,6 +99,14 @@ class App:
             task.cancel()
         return left
 
+    def _breakers(self) -> dict[str, str]:
+        """Of all vhosts; where two have a queue of one name, the worse state."""
+        worst: dict[str, str] = {}
+        for one in self._attendants:
+            for queue, state in one.breakers().items():
+                worst[queue] = max(state, worst.get(queue, state), key=Breaker.badness)
+        return worst
+
     def _rules(self, loaded: LoadedPolicies) -> Rules:
         grace_ms = self._settings.unroutable_grace_ms
         return Rules(loaded.policies, self._names, grace_ms, self._router_id, observes=self._observe)
@@ -110,6 +122,7 @@ class App:
                 await one.prepare(loaded.policies)
 
         def swap(loaded: LoadedPolicies) -> None:
+            self.metrics.thresholds = thresholds(loaded.policies)
             for one in self._attendants:
                 one.renew(self._rules(loaded), self._sources(loaded, one.vhost))
 
@@ -157,7 +170,11 @@ class App:
         path = Path(settings.provenance_key_file) if settings.provenance_key_file else None
         if path is not None:
             from_file(path)  # a bad file is an error at start, not at the first connect
-        sources = [self._names.observe] if self._observe else [self._names.inbox, self._names.release]
+        sources = (
+            [self._names.observe]
+            if self._observe
+            else [self._names.inbox, self._names.release, self._names.fifo, self._names.retired]
+        )
         self.metrics.serve(vhost, sources)
         self.readiness.set(f"link {vhost}", f"vhost {vhost!r}: connecting")
         return Attendant(

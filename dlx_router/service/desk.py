@@ -2,13 +2,17 @@
 
 import random
 import time
+from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 from zlib import crc32
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core import publication
+from dlx_router.core.breaker import CLOSED, Breakers, Verdict
 from dlx_router.core.decision import (
+    GRACED,
     DeadLetter,
     Decision,
     Discard,
@@ -19,10 +23,10 @@ from dlx_router.core.decision import (
     Retry,
     attempts_of,
     decide,
+    died,
     hold,
     passes,
     release,
-    transient_queue,
     waiting,
 )
 from dlx_router.core.letter import Arrival, First, Letter, letter_id
@@ -39,7 +43,9 @@ from dlx_router.operate.journal.rulings import Clerk
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import intake, passage, standing
 from dlx_router.service.job import Job, Resource
+from dlx_router.service.provision import dead_letter_resource
 from dlx_router.service.standing import StandingOrders
+from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.wire import frames
 
@@ -71,6 +77,8 @@ class Desk:
         self.user = b""
         self.relays: dict[str, Target] = {}  # where each relayed queue leads
         self._journal = journal
+        self._once = Once()
+        self.breakers = Breakers()
         self.use(rules)
 
     def renewed(self, rules: Rules) -> "Desk":
@@ -114,6 +122,9 @@ class Desk:
         letter = self.opened(job, place)
         if letter is None or job.envelope is None:
             return
+        if place.arrival is Arrival.RETIRED:
+            self._retire(job, job.letter, job.envelope)
+            return
         if place.arrival is Arrival.RELEASE and self._released(job, letter, job.envelope.record):
             return
         if place.arrival is Arrival.RELEASE and passes(letter):
@@ -131,6 +142,20 @@ class Desk:
             self.quarantined(job, place)
             return None
         return job.letter
+
+    def _retire(self, job: Job, letter: Letter, envelope: intake.Envelope) -> None:
+        """Nothing is published: the journal is where it is kept."""
+        record = envelope.record
+        if record is not None:  # it died here in its grave; where and why it failed is what its record says
+            said: dict[str, Any] = {
+                "failed_queue": record.failed_queue,
+                "reason": record.reason,
+                "base_attempts": record.attempts,
+            }
+            letter = job.letter = replace(letter, **said)
+        job.action, job.cause = Action.RETIRE, Cause.RETENTION.value
+        job.policy = self.resolve(letter)
+        self._tell(job, self._clerk.retired(letter, job.policy.policy if job.policy else ""), now_ms())
 
     def _released(self, job: Job, letter: Letter, record: Record | None) -> bool:
         """Send a letter from release on its way; False where it was held and is to be judged anew."""
@@ -152,12 +177,26 @@ class Desk:
         policy = job.policy = self.resolve(letter)
         now, draw = now_ms(), random.uniform(-1.0, 1.0)  # noqa: S311 - jitter, no secret
         job.draw = draw if policy is not None and policy.jitter else None
-        self.carry_out(job, decide(letter, policy, now, draw), letter.reason, now)
+        self.carry_out(job, decide(letter, policy, now, draw, self._breaker(job, letter, now)), letter.reason, now)
 
     def carry_out(self, job: Job, decision: Decision, reason: str, now: int | None = None) -> None:
         """As `apply`, of a decision that is the first about this delivery, and counted."""
         self.apply(job, decision, now_ms() if now is None else now)
         self._metrics.decisions[job.policy.policy if job.policy is not None else "", job.action.value, reason] += 1
+
+    def _breaker(self, job: Job, letter: Letter, now: int) -> Callable[[], Verdict]:
+        """Asks the breaker of the letter's queue; what it said is part of the event."""
+
+        def ask() -> Verdict:
+            policy = job.policy
+            if policy is None or policy.outage is None:
+                return CLOSED
+            breaker = self.breakers.of(letter.failed_queue, policy.outage, now)
+            verdict = breaker.ask(letter.id, now, deaths=died(letter, policy), tries=letter.tries)
+            job.breaker = verdict.state.value
+            return verdict
+
+        return ask
 
     def resolve(self, letter: Letter) -> Effective | None:
         """The effective policy of a letter; resolved once for each (queue, reason) of a revision."""
@@ -182,6 +221,8 @@ class Desk:
         assert letter is not None and envelope is not None  # noqa: PT018 - raw jobs are never judged
         job.decision, job.action, job.nacks = decision, decision.action, 0
         job.cause = decision.cause.value if decision.cause else ""
+        if failed := getattr(decision, "failed", ()):
+            self._failed(letter, failed)
         if isinstance(decision, Discard):
             job.copy, job.resource = None, None
             self._tell(job, self._clerk.decided(decision, None, job.policy.policy if job.policy else ""), now)
@@ -209,7 +250,21 @@ class Desk:
             case Park():
                 self._place(job, publication.to_parking(letter, record, self._rules.names.parking))
 
-        self._tell(job, self._clerk.decided(decision, job.copy, job.policy.policy if job.policy else ""), now)
+        name, breaker, job.breaker = policy.policy if policy else "", job.breaker, ""
+        self._tell(job, self._clerk.decided(decision, job.copy, name, breaker), now)
+
+    def _failed(self, letter: Letter, failed: tuple[str, ...]) -> None:
+        """A condition that cannot be evaluated is counted, and told once for each queue and text."""
+        self._metrics.condition_errors += len(failed)
+        for said in failed:
+            self._once.warn(
+                f"{letter.failed_queue} {said}",
+                "condition.failed",
+                queue=letter.failed_queue,
+                condition=said,
+                letter=letter.id,
+                fate="it counts as false for this letter; others of this kind are not logged again",
+            )
 
     def _tell(self, job: Job, ruling: Ruling, now: int) -> None:
         """The event of a decision that went the long way; its source waits for it."""
@@ -262,6 +317,10 @@ class Desk:
         now = now_ms()
         self.apply(job, hold(job.letter, cause, attempts, now, grace_ms=self._rules.grace_ms, target=target), now)
 
+    def overdue(self, cause: Cause, waited_s: float) -> bool:
+        """Whether a letter that may not be overtaken has waited long enough for a target that is not there."""
+        return cause in GRACED and waited_s * 1000 >= self._rules.grace_ms
+
     def park(self, job: Job, cause: Cause) -> None:
         """Straight to parking."""
         assert job.letter is not None
@@ -294,8 +353,7 @@ def resource_of(copy: Publication, policy: Effective | None) -> Resource | None:
         case publication.Way.RETURN if copy.bcc is not None:
             return ("return", copy.record.failed_queue)
         case publication.Way.TARGET if copy.needs_queue is not None and policy is not None:
-            others = transient_queue(policy)
-            return ("dlq", copy.needs_queue, copy.exchange, copy.record.failed_queue, policy.dlq_type, others)
+            return dead_letter_resource(policy, copy.needs_queue, copy.exchange, copy.record.failed_queue)
         case publication.Way.TARGET | publication.Way.FORWARD if copy.exchange:
             return ("exchange", copy.exchange)
         case _:

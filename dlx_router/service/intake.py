@@ -14,6 +14,7 @@ from dlx_router.core.declaration import Declaration, DeclarationError
 from dlx_router.core.letter import Arrival, Death, First, History, Letter, Props, letter_id
 from dlx_router.core.names import Names
 from dlx_router.core.passing import Stamps, recorded
+from dlx_router.core.places import looked_up
 from dlx_router.core.publication import Content
 from dlx_router.core.record import Record, RecordError
 from dlx_router.wire import frames, properties, table
@@ -106,6 +107,9 @@ def read(
         first=_first_of(props.headers, found) if own is None and not declared else None,
         now_ms=int(time.time() * 1000),
         header=lambda name: _header(props.headers, found, name),
+        body=looked_up(delivery.body),
+        content_type="" if props.content_type is None else text(props.content_type),
+        size=len(delivery.body),
         declaration=said,
         error=None if ERRORS.isdisjoint(found) else _error(props.headers, found),
     )
@@ -199,7 +203,7 @@ def stamps(delivery: frames.Delivery | frames.Got) -> Stamps:
 
 
 def _by_death(exchange: str, place: Place) -> bool:
-    return exchange == place.names.inbox or place.source == place.names.observe
+    return exchange in {place.names.inbox, place.names.fifo} or place.source == place.names.observe
 
 
 def _retried(deaths: History, names: Names) -> bool:

@@ -29,6 +29,7 @@ class Job:
         "added",
         "arrived_ms",
         "batches",
+        "breaker",
         "cause",
         "consumer",
         "copy",
@@ -67,6 +68,7 @@ class Job:
         self.raw = False
         self.nacks = 0
         self.batches: tuple[Batch, ...] = ()  # of the journal: the source is settled once these are
+        self.breaker = ""  # what the breaker said, where it was asked
         self.draw: float | None = None  # where the decision looked at it
         self.order: Any = None
         self.added = b""  # by a standing order: the header table, but for the stamp

@@ -102,7 +102,7 @@ class StandingOrders:
             found = table.entries(headers)
         except table.TableError:
             return None
-        if place.arrival is Arrival.RELEASE or not _SPECIAL.isdisjoint(found):
+        if place.arrival is not Arrival.INBOX or not _SPECIAL.isdisjoint(found):
             return None
         job.key = key = _key(job.delivery, headers, found, place.source)
         order = None if key is None else self._orders.get(key)
@@ -159,6 +159,8 @@ def _compiled(job: Job, told: Fragments | None, rule: Rule) -> Order | None:
     if letter is None or envelope is None or copy is None or policy is None or letter.parent is not None:
         return None
     if envelope.record is not None or envelope.foreign_record or letter.history != envelope.broker_deaths:
+        return None
+    if policy.looks_further or policy.fifo:
         return None
     if (
         copy.cc

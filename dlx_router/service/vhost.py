@@ -20,7 +20,7 @@ from dlx_router.config.settings import SettingsError
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import DEFAULTS, PolicySet
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service.desk import Desk, Rules
+from dlx_router.service.desk import Desk, Rules, now_ms
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
 from dlx_router.service.reload import foreseen
@@ -78,6 +78,10 @@ class Attendant:
     def in_flight(self) -> int:
         """Deliveries that are here and not settled."""
         return self._session.in_flight if self._session is not None else 0
+
+    def breakers(self) -> dict[str, str]:
+        """Each queue's breaker, by its state."""
+        return {queue: state.value for queue, state in self._desk.breakers.states(now_ms()).items()}
 
     async def run(self) -> None:
         """Attend until `stop`; never gives up, because the letters are still there."""

@@ -23,6 +23,7 @@ KIND_OF: Final = {
     Action.DISCARD: "discarded",
     Action.HOLD: "held",
     Action.RELEASE: "released",
+    Action.RETIRE: "retired",
 }
 NO_BODY: Final = '"body_mode":"none"'
 DETAIL_CHARS: Final = 500
@@ -115,9 +116,12 @@ def fragments(letter: Letter, ruling: Ruling) -> Fragments:
         letter.state,
         letter.known_before,
         letter.rejected_since,
+        letter.cause,
     )
     told = (deaths if cached else deaths.__wrapped__)(history, letter.fresh, letter.first)
     parent = "" if letter.parent is None else f'"parent":{string(letter.parent)},'
+    if letter.since_ms:
+        parent = f'{parent}"since_ms":{letter.since_ms},'
     asked = "" if letter.declared is None else f'"declared":{encode(_asked(letter.declared))},'
     return Fragments(f'-{step}","id":"', f'",{ruled}{parent}{asked}{told}"ts_ms":')
 
@@ -200,6 +204,7 @@ def _ruled(  # noqa: PLR0913, PLR0917 - the fields that letters of one queue sha
     state: str | None,
     known_before: bool,  # noqa: FBT001
     rejected_since: bool,  # noqa: FBT001
+    said_cause: str | None,
 ) -> str:
     told: dict[str, Any] = {
         "kind": ruling.kind,
@@ -224,6 +229,7 @@ def _ruled(  # noqa: PLR0913, PLR0917 - the fields that letters of one queue sha
         told["target"] = {"exchange": ruling.exchange, "routing_key": ruling.routing_key}
     if state is not None:
         told["state"] = state
+    told |= {"said_cause": said_cause} if said_cause else {}
     told |= {"known_before": True} if known_before else {}
     told |= {"rejected_since": True} if rejected_since else {}
     return members(told)

@@ -58,9 +58,15 @@ FIELDS: Final = (
     Field("rung_ms", "int", "the rung that it waits in first", "it waits in a rung"),
     Field("refused", "string", "exchange or queue that would not have it, or that does not exist", "known"),
     Field("state", "string", "state that the letter's record said on arrival", "it had a record"),
+    Field("said_cause", "string", "cause that the letter's record said on arrival", "it had one"),
     Field("known_before", "bool", "it was dead, and died again at a queue in its record", "true"),
     Field("rejected_since", "bool", "and something was rejected since that queue's earlier death", "true"),
-    Field("breaker", "string", "state of the failed queue's breaker", "the policy has one"),
+    Field(
+        "breaker",
+        "string",
+        "what the failed queue's breaker said: closed, open, half_open, or probe (open, and this letter tries)",
+        "it was asked",
+    ),
     Field("redrive_id", "string", "the redrive that brought or sends it", "there is one"),
     Field("parent", "string", "id of the letter whose record was copied onto this message", "there is one"),
     Field(
@@ -85,6 +91,7 @@ FIELDS: Final = (
     Field("draw", "float", "the chance that the jitter was given, −1 to 1", "jitter is in force"),
     Field("due_ms", "int", "when the wait ends", "it waits"),
     Field("first_death_ms", "int", "time of the oldest death known"),
+    Field("since_ms", "int", "time of the first death since the last redrive", "it is not first_death_ms"),
     Field("last_death_ms", "int", "when the newest death came to the router"),
     Field(
         "props",

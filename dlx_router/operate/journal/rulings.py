@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from dlx_router.core.decision import Decision
 from dlx_router.core.letter import Letter
 from dlx_router.core.publication import Publication, Way
-from dlx_router.core.words import Action
+from dlx_router.core.words import Action, Cause
 from dlx_router.operate.journal.events import KIND_OF, Ruling
 
 
@@ -17,14 +17,19 @@ class Clerk:
     revision: str
     observes: bool = False  # and carries nothing out
 
-    def decided(self, decision: Decision, copy: Publication | None, policy: str) -> Ruling:
+    def decided(self, decision: Decision, copy: Publication | None, policy: str, breaker: str = "") -> Ruling:
         """Of a decision and the copy that carries it out (None: discarded); `policy` "" where none matched."""
         refused = getattr(decision, "target", "")
-        return self._ruling(decision.action, decision.attempts, copy, policy, decision.cause or "", refused)
+        ruling = self._ruling(decision.action, decision.attempts, copy, policy, decision.cause or "", refused)
+        return ruling._replace(breaker=breaker) if breaker else ruling
 
     def released(self, letter: Letter, copy: Publication, policy: str) -> Ruling:
         """Of a letter whose wait is over, on its way back to the failed queue."""
         return self._ruling(Action.RELEASE, letter.base_attempts, copy, policy, "", "")
+
+    def retired(self, letter: Letter, policy: str) -> Ruling:
+        """Of a letter that left its dead-letter queue by retention, and is nowhere else any more."""
+        return self._ruling(Action.RETIRE, letter.base_attempts, None, policy, Cause.RETENTION, "")
 
     def quarantined(self, letter: Letter, why: str, queue: str) -> Ruling:
         """Of what cannot be read or published; `why` is a cause, and behind a colon what was said."""
