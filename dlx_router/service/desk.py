@@ -123,7 +123,7 @@ class Desk:
         if letter is None or job.envelope is None:
             return
         if place.arrival is Arrival.RETIRED:
-            self._retire(job, job.letter, job.envelope)
+            self._retire(job, letter, job.envelope)
             return
         if place.arrival is Arrival.RELEASE and self._released(job, letter, job.envelope.record):
             return
