@@ -107,3 +107,8 @@ release: $(READY)  ## wheel, sdist and SBOM in dist/, the wheel tried in a fresh
 long: $(READY)  ## tests that take minutes: an outage of a minute
 	$(BIN)/python tools/brokers.py fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m long $(ARGS)
+
+.PHONY: pages
+
+pages: $(READY)  ## docs/policies.md and its schema, from the tables that read policies
+	PYTHONPATH=. $(BIN)/python tools/policies_page.py
