@@ -133,6 +133,7 @@ BAD_COLUMNS: Final[Columns] = (
     ("seg", _TEXT, "as in raw"),
 )
 NEEDED: Final = ("v", "event_id", "kind", "router_id", "vhost", "ts_ms")  # of every event
+VERSION: Final = 1
 VERSIONS: Final = (0, 2)  # readers accept one more and one less than 1
 
 
