@@ -111,7 +111,9 @@ def audit(root: Path, count: int) -> list[str]:
     spark = build_session("pipeline chaos")
     by_spark = Counter(row[0] for row in reading.read(spark, root, repeated=True).select("events").collect())
     spark.stop()
-    by_arrow = Counter(ds.dataset([str(file) for file in Archive(root).files()]).to_table(["events"])["events"].to_pylist())
+    by_arrow = Counter(
+        ds.dataset([str(file) for file in Archive(root).files()]).to_table(["events"])["events"].to_pylist()
+    )
     for engine, numbers in (("spark", by_spark), ("pyarrow", by_arrow)):
         lost, twice = {*range(count)} - {*numbers}, {one for one, times in numbers.items() if times > 1}
         print(f"{engine:8} {sum(numbers.values())} rows, {len(lost)} lost, {len(twice)} duplicated of {count}")

@@ -85,8 +85,22 @@ def test_a_cluster_and_connect_give_the_archive_of_one_machine(
     python, spark_class = [sys.executable, "-m", "dlx_router", "pipeline"], str(machines.bin / "spark-class")
     master, connect = (f"127.0.0.1:{brokers.free_port()}" for _ in range(2))
     host, port = master.split(":")
-    machines.start("master", spark_class, "org.apache.spark.deploy.master.Master", "-h", host, "-p", port, "--webui-port", "0")
-    worker = ("-h", host, "-c", "2", "-m", "2g", "--webui-port", "0", "-d", str(tmp_path / "worker"), f"spark://{master}")
+    machines.start(
+        "master", spark_class, "org.apache.spark.deploy.master.Master", "-h", host, "-p", port, "--webui-port", "0"
+    )
+    worker = (
+        "-h",
+        host,
+        "-c",
+        "2",
+        "-m",
+        "2g",
+        "--webui-port",
+        "0",
+        "-d",
+        str(tmp_path / "worker"),
+        f"spark://{master}",
+    )
     machines.start("worker", spark_class, "org.apache.spark.deploy.worker.Worker", *worker)
     machines.run(*python, *cli(tmp_path / "here", connection))
 
@@ -100,7 +114,14 @@ def test_a_cluster_and_connect_give_the_archive_of_one_machine(
     address, port = connect.split(":")
     conf = (f"spark.connect.grpc.binding.port={port}", f"spark.connect.grpc.binding.address={address}")
     server = [str(machines.bin / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    machines.start("connect", *server, "--master", "local[2,4]", *(part for one in conf for part in ("--conf", one)), "spark-internal")
+    machines.start(
+        "connect",
+        *server,
+        "--master",
+        "local[2,4]",
+        *(part for one in conf for part in ("--conf", one)),
+        "spark-internal",
+    )
     eventually(lambda: machines.says("connect", "Spark Connect server started"), within=90)
     machines.run(*python, *cli(tmp_path / "connect", connection), "--remote", f"sc://{connect}")
 

@@ -48,8 +48,8 @@ class Book:
         assert {*found} == {*counts}
         for day in counts:
             moved(staged / f"event_date={day}", self.archive.raw(day, seg))
-        ends = {"s": {"next": number + 1, "seen": number, "mark": ""}}
-        starts = {"s": {"next": number, "seen": -1, "mark": ""}}
+        ends = {"s": {"next": number + 1, "seen": number, "mark": "", "lost": 0}}
+        starts = {"s": {"next": number, "seen": -1, "mark": "", "lost": 0}}
         self.archive.commit(Entry(number, seg, counts, 0, starts, ends, 0))
 
     def _count(self, staged: Path) -> list:  # type: ignore[type-arg]  # rows

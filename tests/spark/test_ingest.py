@@ -109,9 +109,7 @@ def test_of_two_writers_of_one_segment_one_fails(keeper: Keeper, stream: Stream)
         archive.commit(archive.entry(0))
 
 
-def test_a_stream_that_was_made_anew_is_noticed_and_archived_if_that_is_allowed(
-    keeper: Keeper, stream: Stream
-) -> None:
+def test_a_stream_that_was_made_anew_is_noticed_and_archived_if_that_is_allowed(keeper: Keeper, stream: Stream) -> None:
     tell(stream, range(14))
     keeper.run()
     stream.remake()

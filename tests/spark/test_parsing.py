@@ -19,6 +19,7 @@ from tests.journal.journal_samples import rulings as any_ruling
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
+
 def rows(spark: "SparkSession", *bodies: bytes, **how: Any) -> "list[Row]":
     """One message of each body, parsed."""
     source = [("s", at, None, None, body) for at, body in enumerate(bodies)]
@@ -66,7 +67,9 @@ def test_a_row_gives_back_the_letter_that_was_decided(spark: "SparkSession", cas
         (line() + b"x\n" + line(), [None, "not a JSON object with an event", None]),
     ],
 )  # fmt: skip
-def test_what_is_no_event_is_a_row_with_the_reason(spark: "SparkSession", body: bytes, reasons: list[str | None]) -> None:
+def test_what_is_no_event_is_a_row_with_the_reason(
+    spark: "SparkSession", body: bytes, reasons: list[str | None]
+) -> None:
     found = rows(spark, body)
     assert [row[parsing.BAD_REASON] for row in found] == reasons
     assert all((row["event_date"] is None) is (row[parsing.BAD_REASON] is not None) for row in found)
@@ -102,6 +105,8 @@ def test_a_gap_is_an_event_without_a_letter(spark: "SparkSession") -> None:
 
 def test_first_is_told_unless_it_is_not_known(spark: "SparkSession") -> None:
     unknown = line().replace(b'"ts_ms"', b'"first":null,"ts_ms"')
-    elsewhere = line().replace(b'"ts_ms"', b'"first":{"queue":"q","exchange":"e","routing_keys":[],"reason":"r"},"ts_ms"')
+    elsewhere = line().replace(
+        b'"ts_ms"', b'"first":{"queue":"q","exchange":"e","routing_keys":[],"reason":"r"},"ts_ms"'
+    )
     found = rows(spark, line() + unknown + elsewhere)
     assert [row["first"] and row["first"]["queue"] for row in found] == ["work", None, "q"]
