@@ -2,9 +2,9 @@
 
     python tools/pipeline_chaos.py --kills 100
 
-A writer publishes numbered events with confirms all the while. `dlx-router pipeline ingest` runs as people run it; after a
-moment drawn by chance its whole process group is killed with SIGKILL: Python, Java, workers. In the end one run is let to
-finish, and the archive is read by Spark and by pyarrow: each number exactly once. Exit 0 if so, else 1.
+A writer publishes numbered events with confirms all the while. `dlx-router pipeline ingest` runs as people run it; after
+a moment drawn by chance its whole process group is killed with SIGKILL: Python, Java, workers. In the end one run is
+let to finish, and Spark and pyarrow read the archive: each number exactly once. Exit 0 if so, else 1.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """`spark`: one session for the whole run. `stream`: a journal in the test's vhost, written by a plain client.
 
-Skipped where pyspark or Java is absent, but not in CI. What does not depend on RabbitMQ's version runs on the newest only.
+Skipped where pyspark or Java is absent, but not in CI. What does not depend on RabbitMQ's version runs on the newest.
 """
 
 import importlib.util
@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 def _missing() -> str:
     if importlib.util.find_spec("pyspark") is None:
         return "no pyspark: pip install -e '.[spark-dev]'"
-    from dlx_router.spark.java import JavaMissing, find_java
+    from dlx_router.spark.java import JavaMissing, find_java  # noqa: PLC0415 - pyspark may be missing
 
     try:
         find_java()
@@ -54,7 +54,7 @@ def spark() -> Iterator["SparkSession"]:
     """Local, small, in UTC."""
     if why := _missing():
         pytest.fail(why) if MUST else pytest.skip(why)
-    from dlx_router.spark.session import build_session
+    from dlx_router.spark.session import build_session  # noqa: PLC0415 - as above
 
     conf = {"spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR"}
     session = build_session("dlx-router tests", master="local[2,4]", conf=conf)
@@ -92,8 +92,7 @@ class Stream:
 
     def put(self, *lines: bytes) -> None:
         """One message of these lines, confirmed."""
-        properties = {"content_type": "application/x-ndjson", "headers": {"v": 1}}
-        self.client.publish(b"".join(lines), key=self.name, **properties)
+        self.client.publish(b"".join(lines), key=self.name, headers={"v": 1}, content_type="application/x-ndjson")
 
 
 @pytest.fixture

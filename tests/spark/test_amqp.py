@@ -45,10 +45,10 @@ def test_what_cannot_be_read_says_why(amqp: Client, vhost: Vhost) -> None:
     amqp.publish("keep me", key="letters")
     with opened(vhost) as link, pytest.raises(StreamMissing, match="no queue 'absent'"):
         link.probe("absent")
-    with opened(vhost) as link, pytest.raises(StreamError, match="not a stream|invalid arg 'x-stream-offset'"):
+    with opened(vhost) as link, pytest.raises(StreamError, match=r"not a stream|invalid arg 'x-stream-offset'"):
         link.probe("letters")
     assert eventually(lambda: amqp.depth("letters")) == 1
-    with pytest.raises(StreamError, match="ACCESS_REFUSED|refused") as error:
+    with pytest.raises(StreamError, match=r"ACCESS_REFUSED|refused") as error:
         Connection(parse(vhost.amqp_url.replace("guest:guest@", "guest:hunter2@")), timeout_s=10)
     assert "hunter2" not in str(error.value)
 

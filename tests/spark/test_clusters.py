@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.dataset as ds
+import pyspark
 import pytest
 
 import brokers
 from dlx_router.spark import bundle, submit
 from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.archive.verify import verify
+from dlx_router.spark.java import find_java
 from tests.journal.journal_samples import line
 from tests.spark.conftest import NAME, Stream
 from tests.support.eventually import eventually
@@ -27,12 +29,8 @@ class Machines:
     """Processes of Spark, each in a group of its own; all end with the test."""
 
     def __init__(self, folder: Path) -> None:
-        from dlx_router.spark.java import find_java
-
         self.folder = folder
         self._running: list[subprocess.Popen[bytes]] = []
-        import pyspark
-
         self.bin = Path(pyspark.__file__).parent / "bin"
         own = {"JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         self.env = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "SPARK_REMOTE"}} | own

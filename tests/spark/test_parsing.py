@@ -1,19 +1,21 @@
 """Lines of the journal become rows that tell all that the line told, and what is no event is kept with the reason."""
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import functions as f
 
 from dlx_router.core.fingerprint import of_event
 from dlx_router.operate.journal.events import gap
 from dlx_router.operate.journal.replay import letter_of
 from dlx_router.spark import schemas
 from dlx_router.spark.archive import parsing
-from tests.journal.journal_samples import line, props, some_props
 from tests.journal.journal_samples import letters as any_letter
+from tests.journal.journal_samples import line, props, some_props
 from tests.journal.journal_samples import rulings as any_ruling
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def test_a_row_gives_back_the_letter_that_was_decided(spark: "SparkSession", cas
             assert json.loads(row["line"]) == whole  # no column can hold half of a pair
             continue
         letter, again = letter_of(whole), letter_of(event(row))
-        assert again._replace(header=letter.header) == letter
+        assert replace(again, header=letter.header) == letter
         assert (row["fingerprint"], row["error_template"]) == (of_event(whole).id, of_event(whole).message)
         assert (row["line"], row["draw"], row["kind"]) == (None, whole["draw"], whole["kind"])
 
@@ -88,8 +90,6 @@ def test_what_the_columns_cannot_hold_is_kept_as_the_line(spark: "SparkSession")
 
 
 def test_a_message_that_is_not_utf_8_is_kept_whole_beside_its_lines(spark: "SparkSession") -> None:
-    from pyspark.sql import functions as f
-
     body = line() + b"\xff\n"
     source = spark.createDataFrame([("s", 0, None, None, body)], schemas.SOURCE)
     found = parsing.rows(source).orderBy("idx").withColumn("line", f.col("line").cast("binary")).collect()
