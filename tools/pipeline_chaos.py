@@ -2,7 +2,7 @@
 
     python tools/pipeline_chaos.py --kills 100
 
-A writer publishes numbered events with confirms all the while. `dlx-router pipeline ingest` runs as people run it; after
+A writer publishes numbered events with confirms all the while. `dlx-router pipeline ingest` runs as people do it; after
 a moment drawn by chance its whole process group is killed with SIGKILL: Python, Java, workers. In the end one run is
 let to finish, and Spark and pyarrow read the archive: each number exactly once. Exit 0 if so, else 1.
 """

@@ -12,7 +12,8 @@ import pyspark
 import pytest
 
 import brokers
-from dlx_router.spark import bundle, submit
+from dlx_router.cli import pipeline_submit
+from dlx_router.spark import bundle
 from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.archive.verify import verify
 from dlx_router.spark.java import find_java
@@ -106,7 +107,8 @@ def test_a_cluster_and_connect_give_the_archive_of_one_machine(
     machines.run(*python, *cli(tmp_path / "cluster", connection), "--master", f"spark://{master}")
     bundle.write(tmp_path / "dlx_router.zip")
     submitted = [str(machines.bin / "spark-submit"), "--master", f"spark://{master}", "--py-files"]
-    submitted += [str(tmp_path / "dlx_router.zip"), str(submit.__file__), *cli(tmp_path / "submitted", connection)]
+    submitted += [str(tmp_path / "dlx_router.zip"), str(pipeline_submit.__file__)]
+    submitted += cli(tmp_path / "submitted", connection)
     machines.run(*submitted, python_path=False)
 
     address, port = connect.split(":")

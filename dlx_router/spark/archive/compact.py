@@ -6,7 +6,7 @@ segments do. Killed at any instant, every event counts exactly once.
 
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -92,8 +92,8 @@ def erase(spark: SparkSession, root: Path | str, where: str) -> Erased:
             )
             if hit:
                 _folded(spark, archive, day, own, lambda rows: _without(reading.once(rows), found, letters))
-                _drop(archive, archive.days()[day], own)
                 gone += hit
+        _drop_raw(archive, time.time_ns())  # all that is compacted: what came twice is only there any more
         counted = letters.count()
         found.unpersist()
         _mirrored(archive)
@@ -149,12 +149,6 @@ def _folded(
     if old is not None:
         shutil.rmtree(archive.compacted(day, old.seg), ignore_errors=True)
     return note
-
-
-def _drop(archive: Archive, day: Day, parts: Iterable[Part]) -> None:
-    for part in parts:
-        if not part.is_compacted:
-            shutil.rmtree(archive.raw(day.date, part.seg), ignore_errors=True)
 
 
 def _drop_raw(archive: Archive, before_ms: int) -> None:

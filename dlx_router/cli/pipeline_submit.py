@@ -1,4 +1,4 @@
-"""For spark-submit: `spark-submit --py-files dlx_router.zip submit.py ingest --archive /mnt/archive`.
+"""For spark-submit: `spark-submit --py-files dlx_router.zip pipeline_submit.py ingest --archive /mnt/archive`.
 
 The same commands as `dlx-router pipeline`; spark-submit says where they run.
 """
