@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import brokers
-from tests.conftest import MUST, NAMED
+from tests.conftest import NAMED
 from tests.support.client import Client
 from tests.support.vhost import Vhost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MUST = os.environ.get("CI") == "true"  # `make spark` brings it
 NAME = "dlx-router.journal"
 CONNECTION = "env:DLX_ROUTER_TEST_STREAM_URL"
 HERE = Path(__file__).parent
@@ -26,7 +27,7 @@ HERE = Path(__file__).parent
 
 def _missing() -> str:
     if importlib.util.find_spec("pyspark") is None:
-        return "no pyspark: pip install -e '.[spark-dev]'"
+        return "no pyspark: make spark"
     from dlx_router.spark.java import JavaMissing, find_java  # noqa: PLC0415 - pyspark may be missing
 
     try:

@@ -1,4 +1,4 @@
-"""`dlx-router pipeline` as people run it: doctor, ingest, verify; and ingest that is killed in the middle of its work."""
+"""`dlx-router pipeline` as people run it: doctor, ingest, verify; and ingest that is killed as it works."""
 
 import os
 import subprocess
