@@ -46,8 +46,8 @@ class Machines:
     def says(self, name: str, text: str) -> bool:
         return text in (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def run(self, *argv: str, python_path: bool = True) -> None:
-        env = self.env | ({"PYTHONPATH": str(ROOT)} if python_path else {})
+    def run(self, *argv: str) -> None:
+        env = self.env | {"PYTHONPATH": str(ROOT)}  # as where the package is installed
         done = subprocess.run(argv, env=env, cwd=self.folder, capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
         assert f"{COUNT} events" in done.stdout
@@ -109,7 +109,7 @@ def test_a_cluster_and_connect_give_the_archive_of_one_machine(
     submitted = [str(machines.bin / "spark-submit"), "--master", f"spark://{master}", "--py-files"]
     submitted += [str(tmp_path / "dlx_router.zip"), str(pipeline_submit.__file__)]
     submitted += cli(tmp_path / "submitted", connection)
-    machines.run(*submitted, python_path=False)
+    machines.run(*submitted)
 
     address, port = connect.split(":")
     conf = (f"spark.connect.grpc.binding.port={port}", f"spark.connect.grpc.binding.address={address}")
