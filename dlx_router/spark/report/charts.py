@@ -11,7 +11,6 @@ from dlx_router.spark.report.svg import DAY_MS, dot, duration, line, moment, num
 WIDTH: Final = 1080.0
 SERIES: Final = 6  # queues with a colour of their own; the rest is one series
 OTHERS: Final = "others"
-_LEFT: Final = 56.0
 Row = dict[str, Any]
 
 
@@ -25,44 +24,38 @@ def colours(recovery: Sequence[Row]) -> dict[str, str]:
 
 
 def deaths_over_time(rows: Sequence[Row], classes: dict[str, str], bucket_ms: int, first_ms: int, last_ms: int) -> str:
-    """Letters that failed for the first time, stacked by queue."""
-    height, bottom, top = 240.0, 212.0, 12.0
+    """Letters that failed for the first time: a strip for each queue, each to its own scale, so that no queue hides others."""
+    left, right, tall, top = 150.0, 74.0, 46.0, 4.0
     begin, end = first_ms - first_ms % bucket_ms, last_ms - last_ms % bucket_ms + bucket_ms
-    step = (WIDTH - _LEFT) / max((end - begin) // bucket_ms, 1)
-    columns: dict[int, dict[str, int]] = {}
-    for row in rows:
-        css = classes.get(row["failed_queue"], "c0")
-        stack = columns.setdefault(row["bucket_ms"], {})
-        stack[css] = stack.get(css, 0) + row["new_letters"]
-    marks = svg.ticks(max((sum(one.values()) for one in columns.values()), default=0))
-    scale = (bottom - top) / marks[-1]
-    parts = [_grid(mark, bottom - mark * scale) for mark in marks]
-    parts += _days(begin, end, step / bucket_ms, bottom, top)
-    names = {css: name for name, css in reversed(classes.items()) if css != "c0"} | {"c0": OTHERS}
-    for at_ms, stack in sorted(columns.items()):
-        x, y = _LEFT + (at_ms - begin) / bucket_ms * step, bottom
-        for css in sorted(stack, key=lambda one: one.replace("c0", "c99")):
-            tall = stack[css] * scale
-            y -= tall
-            said = f"{names[css]}: {number(stack[css])} letters, {moment(at_ms)}"
-            parts.append(rect(x + step * 0.06, y, step * 0.88, tall, css, said))
-    total = sum(sum(one.values()) for one in columns.values())
-    label = f"Letters that failed for the first time, by queue, {number(total)} in all"
-    return svg.svg(WIDTH, height, label, parts)
+    step = (WIDTH - left - right) / max((end - begin) // bucket_ms, 1)
+    names = {css: name for name, css in reversed(classes.items()) if css != "c0"}
+    names |= {"c0": OTHERS} if "c0" in classes.values() else {}
+    bottom = top + len(names) * tall
+    parts = _days(begin, end, left, step / bucket_ms, bottom, top)
+    for at, css in enumerate(sorted(names, key=lambda one: one.replace("c0", "c99"))):
+        counts: dict[int, int] = {}
+        for row in (one for one in rows if classes.get(one["failed_queue"], "c0") == css):
+            counts[row["bucket_ms"]] = counts.get(row["bucket_ms"], 0) + row["new_letters"]
+        base, most = top + (at + 1) * tall - 4, max(counts.values(), default=0)
+        parts += [line(left, base, WIDTH - right, base, "axis"), text(left - 12, base - 12, names[css], "name", "end")]
+        parts += [text(WIDTH, base - 18, f"peak {number(most)}", "value", "end")]
+        parts += [text(WIDTH, base - 4, f"of {number(sum(counts.values()))}", "tick", "end")]
+        for moment_ms, count in sorted(counts.items()):
+            high = count / max(most, 1) * (tall - 12)
+            said = f"{names[css]}: {number(count)} letters, {moment(moment_ms)}"
+            x = left + (moment_ms - begin) / bucket_ms * step
+            parts += [rect(x + step * 0.08, base - high, step * 0.84, high, css, said)] if count else []
+    return svg.svg(WIDTH, bottom + 26, "When letters failed for the first time, a strip for each queue", parts)
 
 
-def _grid(mark: float, y: float) -> str:
-    return line(_LEFT, y, WIDTH, y, "axis" if mark == 0 else "grid") + text(_LEFT - 8, y + 4, number(mark), "tick", "end")
-
-
-def _days(begin: int, end: int, per_ms: float, bottom: float, top: float) -> list[str]:
+def _days(begin: int, end: int, left: float, per_ms: float, bottom: float, top: float) -> list[str]:
     """A faint line and a name for each day, or for a sixth of the time where there are few or very many days."""
     every = DAY_MS if 2 * DAY_MS < end - begin <= 16 * DAY_MS else max((end - begin) // 6, 60_000)
     form = "%a %d %b" if every >= DAY_MS else "%H:%M"
     start = -(-begin // DAY_MS) * DAY_MS if every == DAY_MS else begin
     parts = []
     for at in range(start, end, every):
-        x = _LEFT + (at - begin) * per_ms
+        x = left + (at - begin) * per_ms
         parts += [line(x, top, x, bottom + 6, "grid"), text(x + 4, bottom + 20, moment(at, form))]
     return parts
 
@@ -102,7 +95,7 @@ def efficacy(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
 
 
 def _efficacy(rows: Sequence[Row], name: str) -> str:
-    width, height, bottom, left = 336.0, 178.0, 128.0, 40.0
+    width, height, bottom, left = 336.0, 178.0, 128.0, 46.0
     step = (width - left) / max(len(rows), 3)
     scale = bottom - 14
     parts = []

@@ -81,10 +81,10 @@ def _card(row: Row) -> str:
 def _reasoning(row: Row) -> str:
     retries, saved = number(row["retries"]), number(row["retries_saved"])
     spread = f"{percent(row['saved_low'])} to {percent(row['saved_high'])}"
-    lost = f"{number(row['recovered_lost'])} letters recovered by them (95 %: at most {row['lost_high']:.0f} next time)"
+    lost = f"{number(row['recovered_lost'])} letters recovered by them (95 %: at most {row['lost_high']:.0f} of as many)"
     match row["verdict"]:
         case "never":
-            return f"{saved} of {retries} retries were in vain ({spread}); {lost}."
+            return f"{saved} of {retries} retries were in vain (next time {spread}); {lost}."
         case "fewer":
             return f"beyond {row['attempts_advised']} deliveries, {saved} of {retries} retries ({spread}); {lost}."
         case "longer":
@@ -114,10 +114,8 @@ def _yaml(row: Row) -> str:
 def _over_time(data: ReportData) -> str:
     classes = charts.colours(data.recovery)
     drawn = charts.deaths_over_time(data.trends, classes, data.bucket_ms, data.first_ms, data.last_ms)
-    named = [(css, name) for name, css in classes.items() if css != "c0"]
-    named += [("c0", charts.OTHERS)] if "c0" in classes.values() else []
-    why = f"Each letter counts once, when it failed first. One bar is {duration(data.bucket_ms)}."
-    return _section("When letters failed", why, _legend(named), drawn)
+    why = f"Each letter counts once, when it failed first. One bar is {duration(data.bucket_ms)}; each strip has its own scale."
+    return _section("When letters failed", why, drawn)
 
 
 def _fates(data: ReportData) -> str:
