@@ -41,7 +41,9 @@ class Cause:
         if not self.error_type:
             return None
         said = self.message.format(
-            number=chance.randrange(100_000, 999_999), hex=f"{chance.getrandbits(64):016x}", ms=chance.randint(900, 9999)
+            number=chance.randrange(100_000, 999_999),
+            hex=f"{chance.getrandbits(64):016x}",
+            ms=chance.randint(900, 9999),
         )
         return {"type": self.error_type, "message": said, "frame": self.frame}
 

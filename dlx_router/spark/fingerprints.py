@@ -45,5 +45,3 @@ def _fingerprinted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 def _template(error_type: str, message: str) -> str | None:
     return ": ".join(part for part in (error_type, message) if part) or None
-
-

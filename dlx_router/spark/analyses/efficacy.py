@@ -16,9 +16,7 @@ EFFICACY_SCHEMA: Final = (
     "vhost string, failed_queue string, reason string, attempts long, tried long, recovered long, failed long, "
     "recovered_share double, low double, high double, wait_p50_ms long, elapsed_p50_ms long"
 )
-EPISODES_SCHEMA: Final = (
-    "vhost string, failed_queue string, reason string, first_ms long, last_ms long, length_ms long, letters long, deaths long"
-)
+EPISODES_SCHEMA: Final = "vhost string, failed_queue string, reason string, first_ms long, last_ms long, length_ms long, letters long, deaths long"
 ADVICE_SCHEMA: Final = (
     "vhost string, failed_queue string, reason string, verdict string, attempts_now long, attempts_advised long, "
     "delay_advised_ms long, span_ms long, retries long, retries_saved long, saved_share double, saved_low double, "
@@ -79,14 +77,18 @@ def advice(efficacy: DataFrame, tried: DataFrame, found: DataFrame, stretches: D
     *Hardly any*: the upper end of the interval is at most WORTH. `retries_saved` were made beyond the advice, and
     `recovered_lost` letters recovered by them; both with the 95 % interval of their share, for the next like time.
     """
-    per_queue = _cut(efficacy).groupBy(*_QUEUE).agg(
-        (F.max("attempts") + 1).alias("attempts_now"),
-        F.max("cut_at").alias("cut_at"),
-        F.sum("tried").alias("retries"),
-        F.sum("recovered").alias("recovered"),
-        F.coalesce(F.sum(_beyond("tried")), F.lit(0)).alias("retries_saved"),
-        F.coalesce(F.sum(_beyond("recovered")), F.lit(0)).alias("recovered_lost"),
-        F.min_by("wait_p50_ms", F.when(F.col("recovered_before_end") > 0.05, F.col("attempts"))).alias("delay"),
+    per_queue = (
+        _cut(efficacy)
+        .groupBy(*_QUEUE)
+        .agg(
+            (F.max("attempts") + 1).alias("attempts_now"),
+            F.max("cut_at").alias("cut_at"),
+            F.sum("tried").alias("retries"),
+            F.sum("recovered").alias("recovered"),
+            F.coalesce(F.sum(_beyond("tried")), F.lit(0)).alias("retries_saved"),
+            F.coalesce(F.sum(_beyond("recovered")), F.lit(0)).alias("recovered_lost"),
+            F.min_by("wait_p50_ms", F.when(F.col("recovered_before_end") > 0.05, F.col("attempts"))).alias("delay"),
+        )
     )
     known = per_queue.join(_redriven(tried, found), list(_QUEUE), "left").join(_span(stretches), list(_QUEUE), "left")
     return shaped(_judged(known), ADVICE_SCHEMA).orderBy(F.desc("retries"), *_QUEUE)
@@ -142,7 +144,10 @@ def _judged(known: DataFrame) -> DataFrame:
     )
     judged = full.withColumn("verdict", verdict)
     longer = F.col("verdict") == "longer"
-    saved, lost = F.when(longer, 0).otherwise(F.col("retries_saved")), F.when(longer, 0).otherwise(F.col("recovered_lost"))
+    saved, lost = (
+        F.when(longer, 0).otherwise(F.col("retries_saved")),
+        F.when(longer, 0).otherwise(F.col("recovered_lost")),
+    )
     advised = judged.withColumns(
         {
             "attempts_advised": F.when(longer, _covering()).otherwise(F.coalesce("cut_at", "attempts_now")),

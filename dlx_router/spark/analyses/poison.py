@@ -49,10 +49,14 @@ def redrive_success(tried: DataFrame, found: DataFrame) -> DataFrame:
 
     Recovered: the letter has come to rest since, `at_once` without dying again first; lost: it is dead again.
     """
-    sent = tried.where(F.col("kind") == "redriven").groupBy("redrive_id", *KEY).agg(
-        F.max_by("outcome", "decided_ms").alias("first"),
-        F.min("decided_ms").alias("first_ms"),
-        F.max("decided_ms").alias("last_ms"),
+    sent = (
+        tried.where(F.col("kind") == "redriven")
+        .groupBy("redrive_id", *KEY)
+        .agg(
+            F.max_by("outcome", "decided_ms").alias("first"),
+            F.min("decided_ms").alias("first_ms"),
+            F.max("decided_ms").alias("last_ms"),
+        )
     )
     ended = sent.join(found.select(*KEY, "outcome"), list(KEY), "left")
     counted = ended.groupBy("redrive_id", "vhost", "failed_queue").agg(

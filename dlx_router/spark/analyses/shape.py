@@ -40,4 +40,6 @@ def _half(good: Column, of: Column) -> Column:
 
 def quantiles(of: Column, name: str) -> list[Column]:
     """Exact p50, p95 and p99 as `<name>_p50_ms` and so on; null where there is none."""
-    return [F.percentile(of, point).cast("long").alias(f"{name}_p{round(point * 100)}_ms") for point in (0.5, 0.95, 0.99)]
+    return [
+        F.percentile(of, point).cast("long").alias(f"{name}_p{round(point * 100)}_ms") for point in (0.5, 0.95, 0.99)
+    ]

@@ -28,16 +28,12 @@ NEEDED: Final = (
     "attempts", "base_attempts", "redrives", "tries", "target", "state", "known_before", "rejected_since", "parent",
     "deaths", "fresh", "first", "ts_ms", "draw", "due_ms", "first_death_ms", "last_death_ms", "headers", "error",
 )  # fmt: skip
-_OUTCOME: Final = (
-    "{0}_decision string, {0}_attempts long, {0}_cause string, {0}_exchange string, {0}_routing_key string, {0}_wait_ms long"
-)
+_OUTCOME: Final = "{0}_decision string, {0}_attempts long, {0}_cause string, {0}_exchange string, {0}_routing_key string, {0}_wait_ms long"
 ARRIVALS_SCHEMA: Final = (
     "event_id string, vhost string, id string, failed_queue string, reason string, ts_ms long, redrives long, "
     f"differs array<string>, allowed long, {_OUTCOME.format('was')}, {_OUTCOME.format('now')}"
 )
-SUMMARY_SCHEMA: Final = (
-    "vhost string, failed_queue string, reason string, change string, arrivals long, letters long, sample_ids array<string>"
-)
+SUMMARY_SCHEMA: Final = "vhost string, failed_queue string, reason string, change string, arrivals long, letters long, sample_ids array<string>"
 SAMPLES: Final = 3
 
 

@@ -19,9 +19,7 @@ from dlx_router.core.policy import Effective
 from dlx_router.spark.analyses.letters import KEY
 from dlx_router.spark.analyses.shape import shaped
 
-CHANCES_SCHEMA: Final = (
-    "vhost string, failed_queue string, reason string, episode_ms long, tried long, recovered long"
-)
+CHANCES_SCHEMA: Final = "vhost string, failed_queue string, reason string, episode_ms long, tried long, recovered long"
 STRATA_SCHEMA: Final = (
     "vhost string, failed_queue string, reason string, episode_ms long, tries_in long, tries_out long, letters long, "
     "recovered_then long"

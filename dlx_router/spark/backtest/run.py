@@ -88,9 +88,7 @@ def _cut(different: DataFrame, tried: DataFrame) -> Row:
     ).collect()[0]
 
 
-def _estimated(
-    known: DataFrame, different: DataFrame, tried: DataFrame, files: Files, prefix: str
-) -> list[Estimate]:
+def _estimated(known: DataFrame, different: DataFrame, tried: DataFrame, files: Files, prefix: str) -> list[Estimate]:
     judge = judge_of(files, prefix)
     retried = different.where(F.col("first") & (F.col("now_decision") == "retry"))
     rows = retried.groupBy("vhost", "failed_queue", "reason").agg(F.max("now_attempts").alias("most")).collect()

@@ -46,7 +46,11 @@ def _tiles(data: ReportData) -> str:
     shown = (
         ("", number(letters), "letters failed"),
         ("good", number(by_retry), f"recovered by a retry, {percent(by_retry / closed)}"),
-        ("back", number(data.total("by_redrive")), f"recovered by a redrive, {percent(data.total('by_redrive') / closed)}"),
+        (
+            "back",
+            number(data.total("by_redrive")),
+            f"recovered by a redrive, {percent(data.total('by_redrive') / closed)}",
+        ),
         ("bad", number(data.total("lost")), f"not recovered, {percent(data.total('lost') / closed)}"),
         ("", number(data.total("open")), "still open"),
         ("", percent(spared / retries) if retries else "–", f"of {number(retries)} retries in vain, see below"),
@@ -81,14 +85,18 @@ def _card(row: Row) -> str:
 def _reasoning(row: Row) -> str:
     retries, saved = number(row["retries"]), number(row["retries_saved"])
     spread = f"{percent(row['saved_low'])} to {percent(row['saved_high'])}"
-    lost = f"{number(row['recovered_lost'])} letters recovered by them (95 %: at most {row['lost_high']:.0f} of as many)"
+    lost = (
+        f"{number(row['recovered_lost'])} letters recovered by them (95 %: at most {row['lost_high']:.0f} of as many)"
+    )
     match row["verdict"]:
         case "never":
             return f"{saved} of {retries} retries were in vain (next time {spread}); {lost}."
         case "fewer":
             return f"beyond {row['attempts_advised']} deliveries, {saved} of {retries} retries ({spread}); {lost}."
         case "longer":
-            back = f"{number(row['redriven_recovered'])} of {number(row['redriven'])} recovered when they were sent back"
+            back = (
+                f"{number(row['redriven_recovered'])} of {number(row['redriven'])} recovered when they were sent back"
+            )
             return (
                 f"{number(row['recovered'])} of {retries} retries succeeded, they came too early: later, {back}. "
                 f"Such deaths go on for {duration(row['span_ms'])}; these waits cover that."
@@ -168,7 +176,9 @@ def _slo(data: ReportData) -> str:
 
 
 def _groups(data: ReportData) -> str:
-    why = "Letters that fail for one cause: queue, reason, type and place of the error, its message without what varies."
+    why = (
+        "Letters that fail for one cause: queue, reason, type and place of the error, its message without what varies."
+    )
     rows = (
         (
             f"<code>{escape(_error(row))}</code><small>{escape(row['failed_queue'])} · {escape(row['reason'])} · "
@@ -232,7 +242,9 @@ def _more(table: str) -> str:
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, is_html: bool = False) -> str:
     """A # before a name: a column of numbers. `is_html`: the first cell of each row is HTML already."""
     css = [' class="n"' if name[:1] == "#" else "" for name in head]
-    heads = "".join(f'<th scope="col"{one}>{escape(name.removeprefix("#"))}</th>' for one, name in zip(css, head, strict=True))
+    heads = "".join(
+        f'<th scope="col"{one}>{escape(name.removeprefix("#"))}</th>' for one, name in zip(css, head, strict=True)
+    )
     body = "".join(f"<tr>{_cells(row, css, is_html=is_html)}</tr>" for row in rows)
     return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
 
