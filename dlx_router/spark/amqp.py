@@ -116,10 +116,8 @@ class Connection:
         that was asked for afterwards comes behind them (rabbit_stream_queue:consume/3).
         """
         channel = self.consume(stream, spec, credit)
-        found: list[Message] = []
         self._send(channel, _passive(stream))
-        for event in self._until(commands.Queue.DeclareOk, channel):
-            found.append(_message(event))
+        found = [_message(event) for event in self._until(commands.Queue.DeclareOk, channel)]
         self._send(channel, commands.Channel.Close(200, "seen", 0, 0))
         for _ in self._until(commands.Channel.CloseOk, channel):
             pass
@@ -149,7 +147,7 @@ class Connection:
         self._channel += 1
         channel = self._channel
         self._rpc(channel, commands.Channel.Open(), commands.Channel.OpenOk)
-        self._rpc(channel, commands.Basic.Qos(0, credit, False), commands.Basic.QosOk)
+        self._rpc(channel, commands.Basic.Qos(prefetch_count=credit), commands.Basic.QosOk)
         self._rpc(channel, _passive(stream), commands.Queue.DeclareOk)
         start = _Consume(queue=stream, consumer_tag="s", arguments={"x-stream-offset": spec})
         self._rpc(channel, start, commands.Basic.ConsumeOk)
@@ -197,7 +195,7 @@ class Connection:
 
     def _await(self, answer: type[Any]) -> Any:
         """The answer; what comes before it stays for later."""
-        kept = []
+        kept: list[Any] = []
         while True:
             for at, event in enumerate(events := self._next()):
                 if event.__class__ is frames.Method and isinstance(event.command, answer):

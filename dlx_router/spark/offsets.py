@@ -1,11 +1,12 @@
 """Where reading stands in each stream, what to read next, and whether something is missing. No Spark in here.
 
-A position is {"next", "seen", "mark"}: the offset to read next, and the offset and digest of a message before it. A stream
-that was deleted and made anew counts from 0 again, and an offset alone does not tell; the mark does.
+A position is {"next", "seen", "mark"}: the offset to read next, and the offset and digest of a message before it. A
+stream that was deleted and made anew counts from 0 again, and an offset alone does not tell; the mark does.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from dlx_router.spark.amqp import SAMPLE, Connection, Message, Probe
@@ -104,7 +105,7 @@ def ranges(starts: Mapping[str, int], ends: Mapping[str, int], *, most: int, lea
         start = starts[stream]
         count = max(min(most, (end - start) // least_offsets), 1)
         edges = [start + (end - start) * at // count for at in range(count + 1)]
-        found += [Range(stream, low, high) for low, high in zip(edges, edges[1:], strict=False) if low < high]
+        found += [Range(stream, low, high) for low, high in pairwise(edges) if low < high]
     return found
 
 

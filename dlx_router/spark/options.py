@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from dlx_router.broker.address import Tls
 from dlx_router.spark.amqp import PREFETCH, Connection
@@ -57,7 +57,7 @@ class Options:
     connection: str
     streams: tuple[str, ...]
     vhost: str | None = None
-    starting: str | Mapping[str, int] = EARLIEST
+    starting: str | Mapping[str, Any] = EARLIEST  # offset or position by stream; "*": the others
     ending: str | Mapping[str, int] = LATEST
     max_offsets: int = 100_000
     max_bytes: int = 256 << 20
@@ -80,7 +80,7 @@ class Options:
             connection=_connection(told.get("connection", "")),
             streams=streams,
             vhost=told.get("vhost") or None,
-            starting=_offsets("startingOffsets", told, (EARLIEST, LATEST)),
+            starting=_starting(told),
             ending=_offsets("endingOffsets", told, (LATEST,)),
             max_offsets=_number("maxOffsetsPerTrigger", told),
             max_bytes=_number("maxBytesPerTrigger", told),
@@ -132,6 +132,17 @@ def _looked_up(connection: str) -> str:
         return Path(where).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise ValueError(f"cannot be read on {os.uname().nodename}: {error.strerror}") from None
+
+
+def _starting(told: Mapping[str, str]) -> str | Mapping[str, Any]:
+    """Offsets as a person writes them, or the positions of a checkpoint, which are checked before they are used."""
+    try:
+        found = json.loads(told.get("startingOffsets", ""))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not any(isinstance(one, dict) for one in found.values()):
+        return _offsets("startingOffsets", told, (EARLIEST, LATEST))
+    return found
 
 
 def _offsets(name: str, told: Mapping[str, str], words: tuple[str, ...]) -> str | Mapping[str, int]:

@@ -42,9 +42,9 @@ def build_session(
 ) -> SparkSession:
     """The session, ready for every job of ours; that of this process where there is one.
 
-    `remote`: a Spark Connect server (sc://host:15002). `master`: a cluster (spark://host:7077). Neither: SPARK_REMOTE, or
-    what spark-submit says, or this machine. `conf` wins over our settings. Raises JavaMissing where Spark would run here
-    and cannot.
+    `remote`: a Spark Connect server (sc://host:15002). `master`: a cluster (spark://host:7077). Neither: SPARK_REMOTE,
+    or what spark-submit says, or this machine. `conf` wins over our settings. Raises JavaMissing where Spark would run
+    here and cannot.
     """
     remote = remote or (None if master else os.environ.get("SPARK_REMOTE"))
     if remote:

@@ -60,10 +60,10 @@ class RabbitMQStream(DataSource):
     def schema(self) -> StructType:
         return schemas.SOURCE
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's interface
         return BatchReader(self._read)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's interface
         return StreamReader(self._read)
 
 
@@ -96,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Positions:  # noqa: N802
         def look(connection: Connection) -> Positions:
             probes = {stream: connection.probe(stream) for stream in self._options.streams}
-            return {stream: _initial(self._options, stream, now) for stream, now in probes.items()}
+            return {stream: _initial(connection, self._options, stream, now) for stream, now in probes.items()}
 
         return self._asked(look)
 
@@ -146,7 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _known(self, connection: Connection, stream: str, at: Position | None, now: Probe) -> Position:
         if at is None:  # named since the last run
-            return _initial(self._options, stream, now)
+            return _initial(connection, self._options, stream, now)
         return checked(connection, stream, at, now, fail_on_loss=self._options.fail_on_data_loss)
 
     def _reachable(self, stream: str, now: Probe) -> int:
@@ -183,7 +183,7 @@ def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
         size, is_first = 0, True
         for messages in connection.read(wanted.stream, wanted.start, wanted.end, prefetch=options.prefetch):
             if is_first:
-                _nothing_before(options, connection, wanted, messages)
+                _nothing_before(options, wanted, messages)
                 is_first = False
             kept += messages
             size += sum(len(one.body) for one in messages)
@@ -194,8 +194,8 @@ def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
             yield _batch(wanted.stream, kept)
 
 
-def _nothing_before(options: Options, connection: Connection, wanted: Range, messages: list[Message]) -> None:
-    """A stream that begins later than asked says nothing: a gap between offsets is natural, a lost beginning is not."""
+def _nothing_before(options: Options, wanted: Range, messages: list[Message]) -> None:
+    """A stream that begins later than asked says nothing. A gap between offsets is natural, a lost beginning is not."""
     found = messages[0].offset if messages else wanted.end
     if found <= wanted.start or not options.fail_on_data_loss:
         return
@@ -245,12 +245,12 @@ def _partitions(options: Options, starts: dict[str, int], ends: dict[str, int]) 
 
 
 def _start(options: Options, stream: str, now: Probe) -> int:
-    given = options.starting
-    if given in {EARLIEST, LATEST}:
+    given: Any = options.starting
+    given = given if isinstance(given, str) else given.get(stream, given.get("*", EARLIEST))
+    if isinstance(given, str):
         return now.end if given == LATEST else now.begin
-    assert not isinstance(given, str)
-    start = given.get(stream, now.begin)
-    if start < now.begin and now.first is not None and options.fail_on_data_loss and stream in given:
+    start = int(given["next"] if isinstance(given, dict) else given)
+    if start < now.begin and now.first is not None and options.fail_on_data_loss:
         raise DataLoss(f"stream {stream!r}: startingOffsets {start}, but it begins at {now.begin}")
     return max(start, now.begin)
 
@@ -259,6 +259,9 @@ def _end(options: Options, stream: str, now: Probe) -> int:
     return now.end if isinstance(options.ending, str) else min(options.ending.get(stream, now.end), now.end)
 
 
-def _initial(options: Options, stream: str, now: Probe) -> Position:
+def _initial(connection: Connection, options: Options, stream: str, now: Probe) -> Position:
+    """Where to begin; a position of an earlier run is checked as one of this run."""
+    if not isinstance(options.starting, str) and isinstance(at := options.starting.get(stream), dict):
+        return checked(connection, stream, at, now, fail_on_loss=options.fail_on_data_loss)
     start = _start(options, stream, now)
     return position(start, now.newest if start == now.end else None)

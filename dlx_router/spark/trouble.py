@@ -4,14 +4,14 @@ import re
 from typing import Final
 
 from dlx_router.spark.amqp import StreamError
+from dlx_router.spark.archive.layout import ArchiveError
 from dlx_router.spark.java import JavaMissing
 from dlx_router.spark.offsets import DataLoss
 from dlx_router.spark.options import OptionError
 
-OURS: Final = (StreamError, DataLoss, JavaMissing, OptionError)
-_NAMED: Final = re.compile(
-    rf"(?:\w+\.)*({'|'.join(one.__name__ for one in OURS)}|StreamMissing|ArchiveError): ([^\n]+)"
-)
+OURS: Final = (StreamError, DataLoss, JavaMissing, OptionError, ArchiveError)
+_NAMES: Final = "|".join([*(one.__name__ for one in OURS), "StreamMissing"])
+_NAMED: Final = re.compile(rf"(?:\w+\.)*({_NAMES}): ([^\n]+)")
 
 
 def told(error: BaseException) -> str | None:

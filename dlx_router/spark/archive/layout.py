@@ -59,7 +59,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Of the whole archive. `squashed`: so many manifests from 0 on are only counted here. `before`: days that are gone."""
+    """Of the whole archive. `squashed`: so many manifests are only counted here. `before`: earlier days are gone."""
 
     squashed: int = 0
     end: Mapping[str, Any] = field(default_factory=dict)
@@ -101,19 +101,32 @@ class Archive:
 
     @property
     def work(self) -> Path:
-        """What is being written. Of no meaning to readers; they skip names that begin with _."""
-        return self.root / "_work"
+        """What ingest is writing. Of no meaning to readers; they skip names that begin with _."""
+        return self.root / "_ingest"
+
+    @property
+    def compacting(self) -> Path:
+        """What compact is writing."""
+        return self.root / "_compact"
 
     # -- what counts --------------------------------------------------------------------------------------------------
 
     def entries(self) -> list[Entry]:
         """The manifests from `state.squashed` on, in order. ArchiveError where one is missing or cannot be read."""
-        paths = sorted((self.root / "manifest").glob("[0-9]*.json"))
-        found = [Entry(**_loaded(path)) for path in paths if int(path.stem) >= self.state().squashed]
-        for number, entry in enumerate(found, self.state().squashed):
+        numbers = self._numbers()
+        first = self.state().squashed  # read after the names: what is squashed meanwhile is left out
+        found = [self.entry(number) for number in numbers if number >= first]
+        for number, entry in enumerate(found, first):
             if entry.number != number:
                 raise ArchiveError(f"{self.root}/manifest: {number:010}.json is missing; restore it from a backup")
         return found
+
+    def entry(self, number: int) -> Entry:
+        """One manifest."""
+        return Entry(**_loaded(self.root / "manifest" / f"{number:010}.json"))
+
+    def _numbers(self) -> list[int]:
+        return sorted(int(path.stem) for path in (self.root / "manifest").glob("[0-9]*.json"))
 
     def days(self) -> dict[str, Day]:
         """The compacted days, by date."""
@@ -132,7 +145,7 @@ class Archive:
 
     def next_number(self) -> int:
         """Of the next manifest."""
-        return self.state().squashed + len(self.entries())
+        return max([self.state().squashed, *(number + 1 for number in self._numbers())])
 
     def parts(self) -> list[Part]:
         """Every folder whose files count, each event of raw once: as it came, or compacted."""
@@ -166,7 +179,9 @@ class Archive:
         try:
             os.link(written, folder / f"{entry.number:010}.json")
         except FileExistsError:
-            raise ArchiveError(f"{self.root}: another ingest has written segment {entry.number}; let only one run") from None
+            raise ArchiveError(
+                f"{self.root}: another ingest has written segment {entry.number}; let only one run"
+            ) from None
         finally:
             written.unlink()
         _settle(folder)

@@ -10,6 +10,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from dlx_router.spark import schemas
+from dlx_router.spark.archive.fingerprints import group
 
 BAD_REASON: Final = "bad_reason"
 _CORRUPT: Final = "_corrupt"
@@ -21,9 +22,14 @@ _FIRST_UNKNOWN: Final = r'[{,]\s*"first"\s*:\s*null'  # null and absent differ h
 
 
 def lines(source: DataFrame) -> DataFrame:
-    """`schemas.SOURCE` → stream, offset, idx, text: each line that is not empty."""
-    split = f.posexplode(f.split(f.col("body").cast("string"), "\n")).alias("idx", "text")
-    return source.select("stream", "offset", split).where(f.length("text") > 0)
+    """`schemas.SOURCE` → stream, offset, idx, text: each line that is not empty.
+
+    A line's bytes that are no UTF-8 are replaced, so behind the lines of such a message comes the whole, as it came.
+    """
+    text = f.col("body").cast("string")
+    split = f.split(text, "\n")
+    told = f.when(f.is_valid_utf8(text), split).otherwise(f.concat(split, f.array(text)))
+    return source.select("stream", "offset", f.posexplode(told).alias("idx", "text")).where(f.length("text") > 0)
 
 
 def rows(source: DataFrame, *, keep_lines: bool = False) -> DataFrame:
@@ -31,15 +37,15 @@ def rows(source: DataFrame, *, keep_lines: bool = False) -> DataFrame:
 
     `keep_lines`: column `line` in every row, for archives that should hold fields that this version does not know.
     """
-    read = lines(source).withColumn("e", f.from_json("text", _READ, _OPTIONS))
-    judged = read.withColumn(BAD_REASON, _bad())
+    read = lines(source).withColumn("e", f.from_json(f.when(f.is_valid_utf8("text"), f.col("text")), _READ, _OPTIONS))
+    judged = read.withColumn(BAD_REASON, _bad()).withColumn("g", group("e"))
     told = [_told(name) for name in schemas.EVENT.names]
     is_bad = f.col(BAD_REASON).isNotNull()
     at = f.timestamp_millis(f.when(~is_bad, f.col("e.ts_ms")))
     kept = f.when(is_bad | f.lit(keep_lines) | _is_more(), f.col("text"))
     return judged.select(
         "stream", "offset", "idx", at.alias("event_ts"), f.current_timestamp().alias("ingest_ts"), *told,
-        kept.alias("line"), f.to_date(at).alias("event_date"), BAD_REASON,
+        "g.error_template", "g.fingerprint", kept.alias("line"), f.to_date(at).alias("event_date"), BAD_REASON,
     )  # fmt: skip
 
 
@@ -49,7 +55,10 @@ def _bad() -> Column:
     lacks = f.concat_ws(", ", *(f.when(f.col(f"e.{name}").isNull(), f.lit(name)) for name in schemas.NEEDED))
     low, high = schemas.VERSIONS
     return (
-        f.when(f.col("e").isNull() | (lacks == ", ".join(schemas.NEEDED)), f.lit("not a JSON object with an event"))
+        f.when(
+            ~f.is_valid_utf8("text"), f.lit("a message that is not UTF-8, whole; its lines are read as far as they go")
+        )
+        .when(f.col("e").isNull() | (lacks == ", ".join(schemas.NEEDED)), f.lit("not a JSON object with an event"))
         .when((v < low) | (v > high), f.concat(f.lit("version "), v, f.lit(f"; {low} to {high} are known")))
         .when(lacks != "", f.concat(f.lit("lacks "), lacks))
         .when((at < 0) | (at >= _END_MS), f.lit("ts_ms is no time"))
@@ -58,11 +67,7 @@ def _bad() -> Column:
 
 def _is_more() -> Column:
     """The columns do not hold all that the line says."""
-    return (
-        f.col(f"e.{_CORRUPT}").isNotNull()
-        | (f.col("e.v") != schemas.VERSION)
-        | f.col("text").rlike(_SURROGATE)
-    )
+    return f.col(f"e.{_CORRUPT}").isNotNull() | (f.col("e.v") != schemas.VERSION) | f.col("text").rlike(_SURROGATE)
 
 
 def _told(name: str) -> Column:

@@ -22,7 +22,9 @@ from dlx_router.spark.archive.layout import Archive, ArchiveError, Entry, moved
 from dlx_router.spark.archive.parsing import BAD_REASON, rows
 
 _NO_DATE: Final = "event_date=__HIVE_DEFAULT_PARTITION__"
-_BAD: Final[pa.Schema] = to_arrow_schema(schemas.BAD).remove(len(schemas.BAD) - 1)  # seg is the folder's
+_BAD: Final[pa.Schema] = to_arrow_schema(schemas.BAD, timezone="UTC").remove(
+    len(schemas.BAD) - 1
+)  # seg is the folder's
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,11 @@ class Sink:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Archive the batch. An error ends the query, and leaves the archive as it was."""
-        archive, number = Archive(self.root), self.base + batch_id
+        archive = Archive(self.root)
+        start, end = self._positions(archive, batch_id)
+        if start == end:  # Spark's first batch of a run without news
+            return
+        number = self._number(archive)
         seg = f"{number:010}-{self.run}"
         staged = archive.work / self.run / seg
         written = rows(batch, keep_lines=self.keep_lines).write.mode("overwrite").partitionBy("event_date")
@@ -47,12 +53,18 @@ class Sink:
         counts = {day.name.partition("=")[2]: _count(day) for day in sorted(staged.glob("event_date=[0-9]*"))}
         for date in counts:
             moved(staged / f"event_date={date}", archive.raw(date, seg))
-        start, end = self._positions(archive, batch_id)
-        entry = Entry(number, seg, counts, bad, start, end, time.time_ns() // 1_000_000, _has_loss(archive, start, end))
+        entry = Entry(number, seg, counts, bad, start, end, time.time_ns() // 1_000_000, _has_loss(start, end))
         archive.commit(entry)
         shutil.rmtree(staged, ignore_errors=True)
         if self.with_delta:
             delta.mirror(archive)
+
+    def _number(self, archive: Archive) -> int:
+        """The next one, if nobody else has written since this run began."""
+        number = archive.next_number()
+        if number > self.base and not archive.entry(number - 1).seg.endswith(self.run):
+            raise ArchiveError(f"{self.root}: another ingest has written segment {number - 1}; let only one run")
+        return number
 
     def checkpoint(self, archive: Archive) -> Path:
         """Spark's checkpoint of this run; the archive's manifests are what outlives it."""
@@ -73,9 +85,8 @@ def _logged(path: Path) -> dict[str, Any]:
     return dict(json.loads(lines[2]))
 
 
-def _has_loss(archive: Archive, start: dict[str, Any], end: dict[str, Any]) -> bool:
+def _has_loss(start: dict[str, Any], end: dict[str, Any]) -> bool:
     """The stream was made anew since the batch before: it goes on lower than it was."""
-    del archive
     return any(stream in start and end[stream]["next"] < start[stream]["next"] for stream in end)
 
 
