@@ -21,13 +21,11 @@ from dlx_router.config.policies import load_policies
 from dlx_router.core.decision import DeadLetter, Decision, Discard, Hold, Park, Retry, decide, original_keys
 from dlx_router.core.letter import Arrival, Death, First, Letter
 from dlx_router.core.names import Names
-from dlx_router.core.policy import Effective, PolicySet
-from dlx_router.core.publication import STATES
-from dlx_router.core.words import Action
+from dlx_router.core.policy import PolicySet
 from dlx_router.operate.journal.events import KIND_OF, Ruling, fragments
 from dlx_router.operate.journal.privacy import Rule, disclosed
 from dlx_router.wire import properties
-from week_causes import REDRIVE_ID, REDRIVE_S, REDRIVEN, WEEK_S, Start, starts
+from week_causes import REDRIVE_ID, REDRIVE_S, REDRIVEN, Start, starts
 
 MONDAY_MS: Final = 1_791_158_400_000  # 2026-10-05 00:00 UTC
 NOW: Final = Path(__file__).parent / "pipeline_week" / "now"
@@ -53,6 +51,7 @@ class Fate:
     redriven: bool = False
     saved: bool = False  # by the redrive
     events: int = 0
+    body: bytes = b""
 
 
 @dataclass
@@ -94,7 +93,7 @@ class _Life:
         self._props = _props(name, self._cause.producer)
         self._first_ms = _ms(start.at_s)
         self._policy = policies.resolve(vhost="/", queue=self._cause.queue, reason=self._cause.reason)
-        self.fate = Fate(self._id, self._cause.name, self._cause.queue, self._cause.reason, self._first_ms)
+        self.fate = Fate(self._id, self._cause.name, self._cause.queue, self._cause.reason, self._first_ms, body=self._body)
         truth.fates.append(self.fate)
 
     def live(self) -> None:

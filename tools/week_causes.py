@@ -115,11 +115,11 @@ class Start:
 
 def starts(seed: int, letters: int) -> list[Start]:
     """The first failures in order of time; the same for the same seed, on every machine."""
-    chance = Random(seed)  # noqa: S311 - reproducible, no secret
+    chance = Random(seed)
     found: list[Start] = []
     for cause in CAUSES:
         for number in range(round(letters * cause.share)):
-            own = Random(chance.getrandbits(64))  # noqa: S311 - as above
+            own = Random(chance.getrandbits(64))
             found.append(Start(_moment(own, cause), cause, number, own))
     return sorted(found, key=lambda one: (one.at_s, one.cause.name, one.number))
 

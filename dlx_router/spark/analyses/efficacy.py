@@ -7,7 +7,7 @@ interval. Letters that are open, or whose queue refused them, tell nothing about
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as f
 
 from dlx_router.spark.analyses.letters import KEY, TOLD, once
 from dlx_router.spark.analyses.shape import high, low, shaped, share
@@ -34,16 +34,16 @@ def retry_efficacy(tried: DataFrame) -> DataFrame:
     `wait_p50_ms`: how long those letters waited before it; `elapsed_p50_ms`: since their first death.
     """
     counted = (
-        tried.where((F.col("kind") == "retried") & (F.col("redrives") == 0))
-        .where(F.col("outcome").isin("recovered", "failed"))
+        tried.where((f.col("kind") == "retried") & (f.col("redrives") == 0))
+        .where(f.col("outcome").isin("recovered", "failed"))
         .groupBy(*_QUEUE, "attempts")
         .agg(
-            F.count("*").alias("tried"),
-            F.count_if(F.col("outcome") == "recovered").alias("recovered"),
-            F.percentile(F.col("given_back_ms") - F.col("decided_ms"), 0.5).alias("wait_p50_ms"),
-            F.percentile(F.col("given_back_ms") - F.col("first_death_ms"), 0.5).alias("elapsed_p50_ms"),
+            f.count("*").alias("tried"),
+            f.count_if(f.col("outcome") == "recovered").alias("recovered"),
+            f.percentile(f.col("given_back_ms") - f.col("decided_ms"), 0.5).alias("wait_p50_ms"),
+            f.percentile(f.col("given_back_ms") - f.col("first_death_ms"), 0.5).alias("elapsed_p50_ms"),
         )
-        .withColumn("failed", F.col("tried") - F.col("recovered"))
+        .withColumn("failed", f.col("tried") - f.col("recovered"))
     )
     return shaped(_rated(counted, "recovered", "tried"), EFFICACY_SCHEMA).orderBy(*_QUEUE, "attempts")
 
@@ -51,16 +51,16 @@ def retry_efficacy(tried: DataFrame) -> DataFrame:
 def episodes(events: DataFrame, gap_ms: int = GAP_MS) -> DataFrame:
     """Stretches of time in which a queue had deaths of one reason without a pause of `gap_ms`. EPISODES_SCHEMA."""
     own = Window.partitionBy(*_QUEUE).orderBy("ts_ms", "event_id")
-    died = once(events).where(F.col("kind").isin(*TOLD))
-    starts = (F.col("ts_ms") - F.lag("ts_ms").over(own) > gap_ms).cast("long")
-    numbered = died.withColumn("starts", F.coalesce(starts, F.lit(0))).withColumn("number", F.sum("starts").over(own))
+    died = once(events).where(f.col("kind").isin(*TOLD))
+    starts = (f.col("ts_ms") - f.lag("ts_ms").over(own) > gap_ms).cast("long")
+    numbered = died.withColumn("starts", f.coalesce(starts, f.lit(0))).withColumn("number", f.sum("starts").over(own))
     found = numbered.groupBy(*_QUEUE, "number").agg(
-        F.min("ts_ms").alias("first_ms"),
-        F.max("ts_ms").alias("last_ms"),
-        F.count_distinct("id").alias("letters"),
-        F.count("*").alias("deaths"),
+        f.min("ts_ms").alias("first_ms"),
+        f.max("ts_ms").alias("last_ms"),
+        f.count_distinct("id").alias("letters"),
+        f.count("*").alias("deaths"),
     )
-    length = found.withColumn("length_ms", F.col("last_ms") - F.col("first_ms"))
+    length = found.withColumn("length_ms", f.col("last_ms") - f.col("first_ms"))
     return shaped(length, EPISODES_SCHEMA).orderBy("first_ms", *_QUEUE)
 
 
@@ -81,89 +81,89 @@ def advice(efficacy: DataFrame, tried: DataFrame, found: DataFrame, stretches: D
         _cut(efficacy)
         .groupBy(*_QUEUE)
         .agg(
-            (F.max("attempts") + 1).alias("attempts_now"),
-            F.max("cut_at").alias("cut_at"),
-            F.sum("tried").alias("retries"),
-            F.sum("recovered").alias("recovered"),
-            F.coalesce(F.sum(_beyond("tried")), F.lit(0)).alias("retries_saved"),
-            F.coalesce(F.sum(_beyond("recovered")), F.lit(0)).alias("recovered_lost"),
-            F.min_by("wait_p50_ms", F.when(F.col("recovered_before_end") > 0.05, F.col("attempts"))).alias("delay"),
+            (f.max("attempts") + 1).alias("attempts_now"),
+            f.max("cut_at").alias("cut_at"),
+            f.sum("tried").alias("retries"),
+            f.sum("recovered").alias("recovered"),
+            f.coalesce(f.sum(_beyond("tried")), f.lit(0)).alias("retries_saved"),
+            f.coalesce(f.sum(_beyond("recovered")), f.lit(0)).alias("recovered_lost"),
+            f.min_by("wait_p50_ms", f.when(f.col("recovered_before_end") > 0.05, f.col("attempts"))).alias("delay"),
         )
     )
     known = per_queue.join(_redriven(tried, found), list(_QUEUE), "left").join(_span(stretches), list(_QUEUE), "left")
-    return shaped(_judged(known), ADVICE_SCHEMA).orderBy(F.desc("retries"), *_QUEUE)
+    return shaped(_judged(known), ADVICE_SCHEMA).orderBy(f.desc("retries"), *_QUEUE)
 
 
 def _rated(frame: DataFrame, good: str, of: str) -> DataFrame:
-    one, all_ = F.col(good), F.col(of)
+    one, all_ = f.col(good), f.col(of)
     return frame.withColumns({f"{good}_share": share(one, all_), "low": low(one, all_), "high": high(one, all_)})
 
 
 def _cut(efficacy: DataFrame) -> DataFrame:
     """Each row with `cut_at`: the fewest deliveries beyond which hardly any letter was saved; null: there is none."""
     own = Window.partitionBy(*_QUEUE).orderBy("attempts")
-    rest = F.sum("recovered").over(own.rowsBetween(Window.currentRow, Window.unboundedFollowing))
+    rest = f.sum("recovered").over(own.rowsBetween(Window.currentRow, Window.unboundedFollowing))
     whole = Window.partitionBy(*_QUEUE)
-    so_far = F.sum("recovered").over(own.rowsBetween(Window.unboundedPreceding, Window.currentRow))
-    hopeless = high(rest, F.col("tried")) <= WORTH
+    so_far = f.sum("recovered").over(own.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    hopeless = high(rest, f.col("tried")) <= WORTH
     return efficacy.withColumns(
         {
-            "cut_at": F.min(F.when(hopeless, F.col("attempts"))).over(whole),
-            "recovered_before_end": share(so_far, F.sum("recovered").over(whole)),
+            "cut_at": f.min(f.when(hopeless, f.col("attempts"))).over(whole),
+            "recovered_before_end": share(so_far, f.sum("recovered").over(whole)),
         }
     )
 
 
 def _beyond(name: str) -> Column:
-    return F.when(F.col("attempts") >= F.col("cut_at"), F.col(name))
+    return f.when(f.col("attempts") >= f.col("cut_at"), f.col(name))
 
 
 def _redriven(tried: DataFrame, found: DataFrame) -> DataFrame:
     """Letters that were sent back, and how many of them recovered."""
-    sent = tried.where(F.col("kind") == "redriven").select(*KEY).distinct()
+    sent = tried.where(f.col("kind") == "redriven").select(*KEY).distinct()
     ended = sent.join(found, list(KEY)).groupBy(*_QUEUE)
     return ended.agg(
-        F.count("*").alias("redriven"), F.count_if(F.col("outcome") == "recovered").alias("redriven_recovered")
+        f.count("*").alias("redriven"), f.count_if(f.col("outcome") == "recovered").alias("redriven_recovered")
     )
 
 
 def _span(stretches: DataFrame) -> DataFrame:
     """The length of the stretch that a letter of the ninth tenth died in."""
-    each = F.percentile(F.col("length_ms"), 0.9, F.col("letters"))
+    each = f.percentile(f.col("length_ms"), 0.9, f.col("letters"))
     return stretches.groupBy(*_QUEUE).agg(each.cast("long").alias("span_ms"))
 
 
 def _judged(known: DataFrame) -> DataFrame:
     full = known.fillna(0, ["redriven", "redriven_recovered"])
-    cured = low(F.col("redriven_recovered"), F.col("redriven")) > 0.5  # noqa: PLR2004 - more often than not
+    cured = low(f.col("redriven_recovered"), f.col("redriven")) > 0.5  # noqa: PLR2004 - more often than not
     verdict = (
-        F.when(F.col("cut_at").isNotNull() & F.coalesce(cured, F.lit(False)), "longer")
-        .when(F.col("cut_at") == 1, "never")
-        .when(F.col("cut_at").isNotNull(), "fewer")
+        f.when(f.col("cut_at").isNotNull() & f.coalesce(cured, f.lit(False)), "longer")
+        .when(f.col("cut_at") == 1, "never")
+        .when(f.col("cut_at").isNotNull(), "fewer")
         .otherwise("keep")
     )
     judged = full.withColumn("verdict", verdict)
-    longer = F.col("verdict") == "longer"
+    longer = f.col("verdict") == "longer"
     saved, lost = (
-        F.when(longer, 0).otherwise(F.col("retries_saved")),
-        F.when(longer, 0).otherwise(F.col("recovered_lost")),
+        f.when(longer, 0).otherwise(f.col("retries_saved")),
+        f.when(longer, 0).otherwise(f.col("recovered_lost")),
     )
     advised = judged.withColumns(
         {
-            "attempts_advised": F.when(longer, _covering()).otherwise(F.coalesce("cut_at", "attempts_now")),
-            "delay_advised_ms": F.when(longer, FIRST_WAIT_MS).when(F.col("verdict") != "never", F.col("delay")),
-            "span_ms": F.when(longer, F.col("span_ms")),
+            "attempts_advised": f.when(longer, _covering()).otherwise(f.coalesce("cut_at", "attempts_now")),
+            "delay_advised_ms": f.when(longer, FIRST_WAIT_MS).when(f.col("verdict") != "never", f.col("delay")),
+            "span_ms": f.when(longer, f.col("span_ms")),
             "retries_saved": saved,
             "recovered_lost": lost,
         }
     )
     return advised.withColumns(
         {
-            "saved_share": share(F.col("retries_saved"), F.col("retries")),
-            "saved_low": low(F.col("retries_saved"), F.col("retries")),
-            "saved_high": high(F.col("retries_saved"), F.col("retries")),
-            "lost_low": low(F.col("recovered_lost"), F.col("retries")) * F.col("retries"),
-            "lost_high": high(F.col("recovered_lost"), F.col("retries")) * F.col("retries"),
+            "saved_share": share(f.col("retries_saved"), f.col("retries")),
+            "saved_low": low(f.col("retries_saved"), f.col("retries")),
+            "saved_high": high(f.col("retries_saved"), f.col("retries")),
+            "lost_low": low(f.col("recovered_lost"), f.col("retries")) * f.col("retries"),
+            "lost_high": high(f.col("recovered_lost"), f.col("retries")) * f.col("retries"),
         }
     )
 
@@ -173,5 +173,5 @@ FIRST_WAIT_MS: Final = 30_000
 
 def _covering() -> Column:
     """Deliveries whose waits of 30 s, 1 min, 2 min … together cover the stretch: n − 1 waits last 30 s × (2^(n−1) − 1)."""
-    waits = F.ceil(F.log2(F.col("span_ms") / FIRST_WAIT_MS + 1))
+    waits = f.ceil(f.log2(f.col("span_ms") / FIRST_WAIT_MS + 1))
     return (waits + 1).cast("long")

@@ -7,7 +7,7 @@ is over (or for letters that wait) a letter is open; it counts neither as saved 
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as f
 
 from dlx_router.spark.analyses.shape import shaped
 
@@ -32,7 +32,7 @@ QUIET_SCHEMA: Final = "vhost string, failed_queue string, reason string, quiet_m
 
 def once(events: DataFrame) -> DataFrame:
     """Each event once, although the journal may tell it twice; only events about letters."""
-    return events.where(F.col("id").isNotNull()).dropDuplicates(["event_id", "failed_queue", "vhost"])
+    return events.where(f.col("id").isNotNull()).dropDuplicates(["event_id", "failed_queue", "vhost"])
 
 
 def observed_quiet(events: DataFrame) -> DataFrame:
@@ -40,9 +40,9 @@ def observed_quiet(events: DataFrame) -> DataFrame:
 
     For archives without their policies; `quiet_of` (dlx_router.spark.waits) knows the policies' longest wait exactly.
     """
-    wait = F.max(F.when(F.col("kind") == "retried", F.col("due_ms") - F.col("ts_ms")))
-    longest = events.groupBy("vhost", "failed_queue", "reason").agg(F.coalesce(wait, F.lit(0)).alias("wait"))
-    return shaped(longest.withColumn("quiet_ms", F.greatest(F.lit(HOUR_MS), 2 * F.col("wait"))), QUIET_SCHEMA)
+    wait = f.max(f.when(f.col("kind") == "retried", f.col("due_ms") - f.col("ts_ms")))
+    longest = events.groupBy("vhost", "failed_queue", "reason").agg(f.coalesce(wait, f.lit(0)).alias("wait"))
+    return shaped(longest.withColumn("quiet_ms", f.greatest(f.lit(HOUR_MS), 2 * f.col("wait"))), QUIET_SCHEMA)
 
 
 def tries(events: DataFrame, quiet: DataFrame, as_of_ms: int) -> DataFrame:
@@ -51,14 +51,14 @@ def tries(events: DataFrame, quiet: DataFrame, as_of_ms: int) -> DataFrame:
     outcome: recovered (silent since), failed (it died again), refused (its queue would not have it), open (too early to
     say at `as_of_ms`).
     """
-    walked = _walked(once(events)).where(F.col("kind").isin("retried", "redriven"))
-    known = walked.join(F.broadcast(quiet), ["vhost", "failed_queue", "reason"], "left")
-    silent = F.coalesce(F.col("quiet_ms"), F.lit(HOUR_MS))
+    walked = _walked(once(events)).where(f.col("kind").isin("retried", "redriven"))
+    known = walked.join(f.broadcast(quiet), ["vhost", "failed_queue", "reason"], "left")
+    silent = f.coalesce(f.col("quiet_ms"), f.lit(HOUR_MS))
     outcome = (
-        F.when(F.col("next_kind") == "held", "refused")
-        .when(F.col("next_kind").isin(*TOLD), "failed")
-        .when(F.col("next_kind").isNotNull(), "open")  # taken away before it was over: retired, edited, redriven
-        .when(F.col("given_back_ms") + silent <= as_of_ms, "recovered")
+        f.when(f.col("next_kind") == "held", "refused")
+        .when(f.col("next_kind").isin(*TOLD), "failed")
+        .when(f.col("next_kind").isNotNull(), "open")  # taken away before it was over: retired, edited, redriven
+        .when(f.col("given_back_ms") + silent <= as_of_ms, "recovered")
         .otherwise("open")
     )
     return shaped(known.withColumn("outcome", outcome), TRIES_SCHEMA)
@@ -70,53 +70,53 @@ def letters(events: DataFrame, quiet: DataFrame, as_of_ms: int) -> DataFrame:
     outcome: recovered, or the last kind (dead_lettered, parked, quarantined, discarded, held, retired …), or open.
     `deaths`: decided failures, of all its stays; `recovered_ms`: when it was given back for the last time.
     """
-    told = once(events).where(F.col("kind") != "released")
-    latest = F.max_by(_facts(), _order())
+    told = once(events).where(f.col("kind") != "released")
+    latest = f.max_by(_facts(), _order())
     found = told.groupBy(*KEY).agg(
         latest.alias("last"),
-        F.min("first_death_ms").alias("first_death_ms"),
-        F.sum(F.col("kind").isin(*TOLD[:-1]).cast("long")).alias("deaths"),
-        F.max("redrives").alias("redrives"),
-        F.max("redrive_id").alias("redrive_id"),
+        f.min("first_death_ms").alias("first_death_ms"),
+        f.sum(f.col("kind").isin(*TOLD[:-1]).cast("long")).alias("deaths"),
+        f.max("redrives").alias("redrives"),
+        f.max("redrive_id").alias("redrive_id"),
     )
     last = found.select(*KEY, "first_death_ms", "deaths", "redrives", "redrive_id", "last.*")
-    known = last.join(F.broadcast(quiet), ["vhost", "failed_queue", "reason"], "left")
-    silent = F.col("given_back_ms") + F.coalesce(F.col("quiet_ms"), F.lit(HOUR_MS)) <= as_of_ms
-    given_back = F.col("kind").isin("retried", "redriven")
-    outcome = F.when(given_back & silent, "recovered").when(given_back, "open").otherwise(F.col("kind"))
-    recovered = F.when(given_back & silent, F.col("given_back_ms"))
+    known = last.join(f.broadcast(quiet), ["vhost", "failed_queue", "reason"], "left")
+    silent = f.col("given_back_ms") + f.coalesce(f.col("quiet_ms"), f.lit(HOUR_MS)) <= as_of_ms
+    given_back = f.col("kind").isin("retried", "redriven")
+    outcome = f.when(given_back & silent, "recovered").when(given_back, "open").otherwise(f.col("kind"))
+    recovered = f.when(given_back & silent, f.col("given_back_ms"))
     return shaped(known.withColumn("outcome", outcome).withColumn("recovered_ms", recovered), LETTERS_SCHEMA)
 
 
 def _facts() -> Column:
     """What the newest event says of its letter."""
-    return F.struct(
-        "kind", "reason", "policy", "attempts", F.col("ts_ms").alias("last_ms"), _given_back().alias("given_back_ms")
+    return f.struct(
+        "kind", "reason", "policy", "attempts", f.col("ts_ms").alias("last_ms"), _given_back().alias("given_back_ms")
     )
 
 
 def _given_back() -> Column:
     """When the letter was (or is to be) back in its queue."""
-    return F.when(F.col("kind") == "retried", F.coalesce(F.col("due_ms"), F.col("ts_ms"))).when(
-        F.col("kind") == "redriven", F.col("ts_ms")
+    return f.when(f.col("kind") == "retried", f.coalesce(f.col("due_ms"), f.col("ts_ms"))).when(
+        f.col("kind") == "redriven", f.col("ts_ms")
     )
 
 
 def _order() -> Column:
     """Time, and for one millisecond the order of a letter's life."""
-    return F.struct(F.col("ts_ms"), F.col("redrives"), F.col("attempts"), F.col("event_id"))
+    return f.struct(f.col("ts_ms"), f.col("redrives"), f.col("attempts"), f.col("event_id"))
 
 
 def _walked(told: DataFrame) -> DataFrame:
     """Each event but `released`, with the next one of its letter and the last."""
     own = Window.partitionBy(*KEY).orderBy("ts_ms", "redrives", "attempts", "event_id")
     whole = own.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    steps = told.where(F.col("kind") != "released")
+    steps = told.where(f.col("kind") != "released")
     return steps.select(
         *(name for name in NEEDED if name not in {"ts_ms", "due_ms", "event_id", "cause"}),
-        F.col("ts_ms").alias("decided_ms"),
+        f.col("ts_ms").alias("decided_ms"),
         _given_back().alias("given_back_ms"),
-        F.lead("kind").over(own).alias("next_kind"),
-        F.lead("ts_ms").over(own).alias("next_ms"),
-        F.last("kind").over(whole).alias("last_kind"),
+        f.lead("kind").over(own).alias("next_kind"),
+        f.lead("ts_ms").over(own).alias("next_ms"),
+        f.last("kind").over(whole).alias("last_kind"),
     )

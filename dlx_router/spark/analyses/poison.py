@@ -3,7 +3,7 @@
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as f
 
 from dlx_router.spark.analyses.letters import KEY, TOLD, once
 from dlx_router.spark.analyses.shape import high, low, shaped, share
@@ -24,24 +24,24 @@ def poison_messages(events: DataFrame, found: DataFrame, *, deaths: int = 8) -> 
     A message is known by the SHA-256 of its body where the journal has it (the same body sent again is the same message),
     else by its letter id. `found`: `letters` of the same events. Needs also column body_sha256.
     """
-    hashes = once(events).where(F.col("kind").isin(*TOLD)).groupBy(*KEY)
-    told = found.join(hashes.agg(F.max("body_sha256").alias("body_sha256")), list(KEY), "left")
-    named = told.withColumn("message", F.coalesce("body_sha256", "id")).withColumn(
-        "known_by", F.when(F.col("body_sha256").isNotNull(), "body_sha256").otherwise("id")
+    hashes = once(events).where(f.col("kind").isin(*TOLD)).groupBy(*KEY)
+    told = found.join(hashes.agg(f.max("body_sha256").alias("body_sha256")), list(KEY), "left")
+    named = told.withColumn("message", f.coalesce("body_sha256", "id")).withColumn(
+        "known_by", f.when(f.col("body_sha256").isNotNull(), "body_sha256").otherwise("id")
     )
     counted = named.groupBy("vhost", "failed_queue", "message", "known_by").agg(
-        F.count("*").alias("letters"),
-        F.sum("deaths").alias("deaths"),
-        F.max("redrives").alias("redrives"),
-        F.count_if(F.col("outcome").isin("recovered", "open")).alias("hope"),
-        F.array_sort(F.collect_set("reason")).alias("reasons"),
-        F.min("first_death_ms").alias("first_ms"),
-        F.max("last_ms").alias("last_ms"),
-        F.min("id").alias("sample_id"),
+        f.count("*").alias("letters"),
+        f.sum("deaths").alias("deaths"),
+        f.max("redrives").alias("redrives"),
+        f.count_if(f.col("outcome").isin("recovered", "open")).alias("hope"),
+        f.array_sort(f.collect_set("reason")).alias("reasons"),
+        f.min("first_death_ms").alias("first_ms"),
+        f.max("last_ms").alias("last_ms"),
+        f.min("id").alias("sample_id"),
     )
-    again = (F.col("letters") > 1) | (F.col("redrives") > 0)
-    hopeless = counted.where((F.col("deaths") >= deaths) & (F.col("hope") == 0) & again)
-    return shaped(hopeless, POISON_SCHEMA).orderBy(F.desc("deaths"), "vhost", "failed_queue", "message")
+    again = (f.col("letters") > 1) | (f.col("redrives") > 0)
+    hopeless = counted.where((f.col("deaths") >= deaths) & (f.col("hope") == 0) & again)
+    return shaped(hopeless, POISON_SCHEMA).orderBy(f.desc("deaths"), "vhost", "failed_queue", "message")
 
 
 def redrive_success(tried: DataFrame, found: DataFrame) -> DataFrame:
@@ -50,30 +50,30 @@ def redrive_success(tried: DataFrame, found: DataFrame) -> DataFrame:
     Recovered: the letter has come to rest since, `at_once` without dying again first; lost: it is dead again.
     """
     sent = (
-        tried.where(F.col("kind") == "redriven")
+        tried.where(f.col("kind") == "redriven")
         .groupBy("redrive_id", *KEY)
         .agg(
-            F.max_by("outcome", "decided_ms").alias("first"),
-            F.min("decided_ms").alias("first_ms"),
-            F.max("decided_ms").alias("last_ms"),
+            f.max_by("outcome", "decided_ms").alias("first"),
+            f.min("decided_ms").alias("first_ms"),
+            f.max("decided_ms").alias("last_ms"),
         )
     )
     ended = sent.join(found.select(*KEY, "outcome"), list(KEY), "left")
     counted = ended.groupBy("redrive_id", "vhost", "failed_queue").agg(
-        F.count("*").alias("letters"),
-        F.count_if(F.col("outcome") == "recovered").alias("recovered"),
-        F.count_if(F.col("first") == "recovered").alias("at_once"),
-        F.count_if(F.col("outcome").isin("open", "held")).alias("open"),
-        F.min("first_ms").alias("first_ms"),
-        F.max("last_ms").alias("last_ms"),
+        f.count("*").alias("letters"),
+        f.count_if(f.col("outcome") == "recovered").alias("recovered"),
+        f.count_if(f.col("first") == "recovered").alias("at_once"),
+        f.count_if(f.col("outcome").isin("open", "held")).alias("open"),
+        f.min("first_ms").alias("first_ms"),
+        f.max("last_ms").alias("last_ms"),
     )
-    closed = F.col("letters") - F.col("open")
+    closed = f.col("letters") - f.col("open")
     rated = counted.withColumns(
         {
-            "lost": closed - F.col("recovered"),
-            "recovered_share": share(F.col("recovered"), closed),
-            "low": low(F.col("recovered"), closed),
-            "high": high(F.col("recovered"), closed),
+            "lost": closed - f.col("recovered"),
+            "recovered_share": share(f.col("recovered"), closed),
+            "low": low(f.col("recovered"), closed),
+            "high": high(f.col("recovered"), closed),
         }
     )
     return shaped(rated, REDRIVES_SCHEMA).orderBy("first_ms", "redrive_id", "vhost", "failed_queue")

@@ -3,7 +3,7 @@
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as f
 
 from dlx_router.spark.analyses.shape import high, low, quantiles, shaped, share
 
@@ -22,25 +22,25 @@ def time_to_recovery(found: DataFrame) -> DataFrame:
 
     The time ends when the letter was given back for the last time: when its consumer was done with it nobody tells.
     """
-    good, is_open = F.col("outcome") == "recovered", F.col("outcome").isin("open", "held")
-    took = F.when(good, F.col("recovered_ms") - F.col("first_death_ms"))
+    good, is_open = f.col("outcome") == "recovered", f.col("outcome").isin("open", "held")
+    took = f.when(good, f.col("recovered_ms") - f.col("first_death_ms"))
     counted = found.groupBy("vhost", "failed_queue", "reason").agg(
-        F.count("*").alias("letters"),
-        F.count_if(good).alias("recovered"),
-        F.count_if(good & (F.col("redrives") > 0)).alias("by_redrive"),
-        F.count_if(is_open).alias("open"),
+        f.count("*").alias("letters"),
+        f.count_if(good).alias("recovered"),
+        f.count_if(good & (f.col("redrives") > 0)).alias("by_redrive"),
+        f.count_if(is_open).alias("open"),
         *quantiles(took, "time"),
     )
-    closed = F.col("letters") - F.col("open")
-    whole = counted.withColumn("lost", closed - F.col("recovered"))
+    closed = f.col("letters") - f.col("open")
+    whole = counted.withColumn("lost", closed - f.col("recovered"))
     rated = whole.withColumns(
         {
-            "recovered_share": share(F.col("recovered"), closed),
-            "low": low(F.col("recovered"), closed),
-            "high": high(F.col("recovered"), closed),
+            "recovered_share": share(f.col("recovered"), closed),
+            "low": low(f.col("recovered"), closed),
+            "high": high(f.col("recovered"), closed),
         }
     )
-    return shaped(rated, RECOVERY_SCHEMA).orderBy(F.desc("letters"), "vhost", "failed_queue", "reason")
+    return shaped(rated, RECOVERY_SCHEMA).orderBy(f.desc("letters"), "vhost", "failed_queue", "reason")
 
 
 def slo_burn(found: DataFrame, *, objective: float, within_ms: int) -> DataFrame:
@@ -49,22 +49,22 @@ def slo_burn(found: DataFrame, *, objective: float, within_ms: int) -> DataFrame
     Good: recovered within `within_ms` of the first death. Of all letters that have an end (or are open for longer than
     that) the share `objective` (below 1) should be good; `burn` 1 uses up the budget exactly, 2 twice.
     """
-    took = F.col("recovered_ms") - F.col("first_death_ms")
-    good = (F.col("outcome") == "recovered") & (took <= within_ms)
-    is_open = F.col("outcome").isin("open", "held")
+    took = f.col("recovered_ms") - f.col("first_death_ms")
+    good = (f.col("outcome") == "recovered") & (took <= within_ms)
+    is_open = f.col("outcome").isin("open", "held")
     counted = found.groupBy("vhost", "failed_queue").agg(
-        F.count("*").alias("letters"), F.count_if(good).alias("good"), F.count_if(is_open).alias("open")
+        f.count("*").alias("letters"), f.count_if(good).alias("good"), f.count_if(is_open).alias("open")
     )
-    closed = F.col("letters") - F.col("open")
-    whole = counted.withColumn("bad", closed - F.col("good"))
+    closed = f.col("letters") - f.col("open")
+    whole = counted.withColumn("bad", closed - f.col("good"))
     rated = whole.withColumns(
         {
-            "good_share": share(F.col("good"), closed),
-            "low": low(F.col("good"), closed),
-            "high": high(F.col("good"), closed),
-            "objective": F.lit(objective),
-            "within_ms": F.lit(within_ms),
-            "burn": share(F.col("bad"), closed) / (1 - objective),
+            "good_share": share(f.col("good"), closed),
+            "low": low(f.col("good"), closed),
+            "high": high(f.col("good"), closed),
+            "objective": f.lit(objective),
+            "within_ms": f.lit(within_ms),
+            "burn": share(f.col("bad"), closed) / (1 - objective),
         }
     )
-    return shaped(rated, SLO_SCHEMA).orderBy(F.desc_nulls_last("burn"), "vhost", "failed_queue")
+    return shaped(rated, SLO_SCHEMA).orderBy(f.desc_nulls_last("burn"), "vhost", "failed_queue")

@@ -3,7 +3,7 @@
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as f
 
 from dlx_router.spark.analyses.letters import HOUR_MS, KEY, once
 from dlx_router.spark.analyses.shape import shaped
@@ -18,13 +18,13 @@ def trends(events: DataFrame, bucket_ms: int = HOUR_MS) -> DataFrame:
 
     `bucket_ms` is where the bucket begins. A bucket without events has no row.
     """
-    first = F.struct("ts_ms", "event_id")
+    first = f.struct("ts_ms", "event_id")
     named = once(events).select(*KEY, "reason", "kind", "ts_ms", "event_id")
-    births = named.where(F.col("kind") != "released").groupBy(*KEY).agg(F.min_by("event_id", first).alias("birth"))
+    births = named.where(f.col("kind") != "released").groupBy(*KEY).agg(f.min_by("event_id", first).alias("birth"))
     marked = named.join(births, list(KEY), "left")
     return shaped(
-        marked.withColumn("bucket_ms", F.col("ts_ms") - F.col("ts_ms") % bucket_ms)
+        marked.withColumn("bucket_ms", f.col("ts_ms") - f.col("ts_ms") % bucket_ms)
         .groupBy("bucket_ms", "vhost", "failed_queue", "reason", "kind")
-        .agg(F.count("*").alias("events"), F.count_if(F.col("event_id") == F.col("birth")).alias("new_letters")),
+        .agg(f.count("*").alias("events"), f.count_if(f.col("event_id") == f.col("birth")).alias("new_letters")),
         TRENDS_SCHEMA,
     ).orderBy("bucket_ms", "vhost", "failed_queue", "reason", "kind")

@@ -15,7 +15,6 @@ from typing import Final
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from dlx_router.spark import schemas
 from dlx_router.spark.archive import delta, reading

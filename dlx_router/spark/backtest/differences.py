@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -43,8 +43,8 @@ def arrivals(events: DataFrame, files: Files, prefix: str = "dlx-router") -> Dat
     `differs`: names of what is different, empty for the same. `allowed`: the new max-delivery-attempts, null without a
     policy. Arrivals whose fate the broker decided (a target refused, an outage) are not in it.
     """
-    told = once(events).where(F.col("kind").isin(*KINDS))
-    document = told.select(F.to_json(F.struct(*NEEDED)).alias("event"))
+    told = once(events).where(f.col("kind").isin(*KINDS))
+    document = told.select(f.to_json(f.struct(*NEEDED)).alias("event"))
     schema = StructType.fromDDL(ARRIVALS_SCHEMA)
     return document.mapInArrow(_judging(files, prefix, to_arrow_schema(schema)), schema)
 
@@ -82,9 +82,9 @@ def changed(judged: DataFrame) -> DataFrame:
 
     Only a letter's first difference surely would have come about: afterwards its way is another one.
     """
-    own = F.min(F.struct("ts_ms", "event_id")).over(_of_letter())
-    different = judged.where(F.size("differs") > 0)
-    return different.withColumn("first", own == F.struct("ts_ms", "event_id"))
+    own = f.min(f.struct("ts_ms", "event_id")).over(_of_letter())
+    different = judged.where(f.size("differs") > 0)
+    return different.withColumn("first", own == f.struct("ts_ms", "event_id"))
 
 
 def summary(different: DataFrame) -> DataFrame:
@@ -92,21 +92,21 @@ def summary(different: DataFrame) -> DataFrame:
 
     Each letter counts once, by its first difference; `arrivals` counts all that differ.
     """
-    change = F.when(F.col("was_decision") != F.col("now_decision"), F.concat_ws(" → ", "was_decision", "now_decision"))
-    target = F.array_contains("differs", "exchange") | F.array_contains("differs", "routing_key")
+    change = f.when(f.col("was_decision") != f.col("now_decision"), f.concat_ws(" → ", "was_decision", "now_decision"))
+    target = f.array_contains("differs", "exchange") | f.array_contains("differs", "routing_key")
     named = different.withColumn(
         "change",
         change.when(target, "another target")
-        .when(F.array_contains("differs", "wait_ms"), "another wait")
-        .when(F.array_contains("differs", "cause"), "another cause")
+        .when(f.array_contains("differs", "wait_ms"), "another wait")
+        .when(f.array_contains("differs", "cause"), "another cause")
         .otherwise("another count of attempts"),
     )
     counted = named.groupBy("vhost", "failed_queue", "reason", "change").agg(
-        F.count("*").alias("arrivals"),
-        F.count_if("first").alias("letters"),
-        F.slice(F.array_sort(F.collect_set(F.when(F.col("first"), F.col("id")))), 1, SAMPLES).alias("sample_ids"),
+        f.count("*").alias("arrivals"),
+        f.count_if("first").alias("letters"),
+        f.slice(f.array_sort(f.collect_set(f.when(f.col("first"), f.col("id")))), 1, SAMPLES).alias("sample_ids"),
     )
-    return counted.orderBy(F.desc("letters"), "vhost", "failed_queue", "reason", "change")
+    return counted.orderBy(f.desc("letters"), "vhost", "failed_queue", "reason", "change")
 
 
 def _of_letter() -> Any:  # noqa: ANN401 - a WindowSpec, classic or of Connect

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from pyspark.sql import DataFrame, Row, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as f
 
 from dlx_router.core.backoff import base_delay_ms
 from dlx_router.core.policy import Effective
@@ -59,7 +59,7 @@ def schedules(spark: SparkSession, policies: Mapping[Key, Effective | None], mos
 
 
 def _cumulated(policy: Effective, attempts: int) -> list[int]:
-    """ms from the decision after `attempts` failed deliveries to each delivery that may still come."""
+    """Ms from the decision after `attempts` failed deliveries to each delivery that may still come."""
     last = policy.max_attempts if policy.max_attempts >= 0 else attempts + MOST_TRIES
     passed, found = 0, []
     for failed in range(attempts, min(last, attempts + MOST_TRIES)):
@@ -73,21 +73,21 @@ def chances(tried: DataFrame, stretches: DataFrame) -> DataFrame:
 
     `episode_ms`: when the episode began, null outside of all.
     """
-    ended = tried.where(F.col("outcome").isin("recovered", "failed"))
-    counted = _placed(ended, "given_back_ms", stretches).groupBy(*_QUEUE, F.col("span.first_ms").alias("episode_ms"))
-    good = F.col("outcome") == "recovered"
-    return shaped(counted.agg(F.count("*").alias("tried"), F.count_if(good).alias("recovered")), CHANCES_SCHEMA)
+    ended = tried.where(f.col("outcome").isin("recovered", "failed"))
+    counted = _placed(ended, "given_back_ms", stretches).groupBy(*_QUEUE, f.col("span.first_ms").alias("episode_ms"))
+    good = f.col("outcome") == "recovered"
+    return shaped(counted.agg(f.count("*").alias("tried"), f.count_if(good).alias("recovered")), CHANCES_SCHEMA)
 
 
 def _placed(frame: DataFrame, moment: str, stretches: DataFrame) -> DataFrame:
     """Each row with the episode of its queue that `moment` falls in as `span`, else null; by sorting, not by a join."""
     marks = stretches.select(
-        *_QUEUE, F.col("first_ms").alias("at"), F.struct("first_ms", "last_ms").alias("span"), F.lit(1).alias("mark")
+        *_QUEUE, f.col("first_ms").alias("at"), f.struct("first_ms", "last_ms").alias("span"), f.lit(1).alias("mark")
     )
-    both = frame.withColumn("at", F.col(moment)).unionByName(marks, allowMissingColumns=True)
-    own = Window.partitionBy(*_QUEUE).orderBy("at", F.desc_nulls_last("mark"))
-    latest = both.withColumn("span", F.last("span", ignorenulls=True).over(own)).where(F.col("mark").isNull())
-    return latest.withColumn("span", F.when(F.col("at") <= F.col("span.last_ms"), F.col("span"))).drop("at", "mark")
+    both = frame.withColumn("at", f.col(moment)).unionByName(marks, allowMissingColumns=True)
+    own = Window.partitionBy(*_QUEUE).orderBy("at", f.desc_nulls_last("mark"))
+    latest = both.withColumn("span", f.last("span", ignorenulls=True).over(own)).where(f.col("mark").isNull())
+    return latest.withColumn("span", f.when(f.col("at") <= f.col("span.last_ms"), f.col("span"))).drop("at", "mark")
 
 
 def strata(different: DataFrame, tried: DataFrame, stretches: DataFrame, schedule: DataFrame) -> DataFrame:
@@ -95,16 +95,16 @@ def strata(different: DataFrame, tried: DataFrame, stretches: DataFrame, schedul
 
     `different`: `differences.changed`. Only first stays: what a redrive brought is not the policy's doing.
     """
-    first = different.where(F.col("first") & (F.col("now_decision") == "retry") & (F.col("redrives") == 0))
-    planned = first.withColumn("attempts", F.col("now_attempts")).join(F.broadcast(schedule), [*_QUEUE, "attempts"])
+    first = different.where(f.col("first") & (f.col("now_decision") == "retry") & (f.col("redrives") == 0))
+    planned = first.withColumn("attempts", f.col("now_attempts")).join(f.broadcast(schedule), [*_QUEUE, "attempts"])
     placed = _placed(planned, "ts_ms", stretches)
-    saved = tried.where((F.col("redrives") == 0) & (F.col("kind") == "retried") & (F.col("outcome") == "recovered"))
-    marked = placed.join(saved.select(*KEY).distinct().withColumn("then", F.lit(1)), list(KEY), "left")
-    early = F.size(F.filter("waits_ms", lambda wait: F.col("ts_ms") + wait <= F.col("span.last_ms")))
+    saved = tried.where((f.col("redrives") == 0) & (f.col("kind") == "retried") & (f.col("outcome") == "recovered"))
+    marked = placed.join(saved.select(*KEY).distinct().withColumn("then", f.lit(1)), list(KEY), "left")
+    early = f.size(f.filter("waits_ms", lambda wait: f.col("ts_ms") + wait <= f.col("span.last_ms")))
     counted = (
-        marked.withColumns({"tries_in": early, "tries_out": F.size("waits_ms") - early})
-        .groupBy(*_QUEUE, F.col("span.first_ms").alias("episode_ms"), "tries_in", "tries_out")
-        .agg(F.count("*").alias("letters"), F.count("then").alias("recovered_then"))
+        marked.withColumns({"tries_in": early, "tries_out": f.size("waits_ms") - early})
+        .groupBy(*_QUEUE, f.col("span.first_ms").alias("episode_ms"), "tries_in", "tries_out")
+        .agg(f.count("*").alias("letters"), f.count("then").alias("recovered_then"))
     )
     return shaped(counted, STRATA_SCHEMA)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as f
 
 from dlx_router.spark.analyses.efficacy import episodes
 from dlx_router.spark.analyses.letters import KEY, observed_quiet, tries
@@ -54,9 +54,9 @@ def backtest(events: DataFrame, files: Files, *, as_of_ms: int, prefix: str = "d
 def _answer(known: DataFrame, judged: DataFrame, files: Files, as_of_ms: int, prefix: str) -> Backtest:
     different = differences.changed(judged)
     totals: Row = judged.agg(
-        F.count("*").alias("judged"),
-        F.count_distinct(*KEY).alias("letters"),
-        F.count_if(F.size("differs") > 0).alias("arrivals"),
+        f.count("*").alias("judged"),
+        f.count_distinct(*KEY).alias("letters"),
+        f.count_if(f.size("differs") > 0).alias("arrivals"),
     ).collect()[0]
     changes = tuple(row.asDict() for row in differences.summary(different).collect())
     tried = tries(known, observed_quiet(known), as_of_ms)
@@ -76,22 +76,22 @@ def _answer(known: DataFrame, judged: DataFrame, files: Files, as_of_ms: int, pr
 
 def _cut(different: DataFrame, tried: DataFrame) -> Row:
     """Letters whose first difference is that a retry is not made: what came of that retry and those after it."""
-    gone = different.where(F.col("first") & (F.col("was_decision") == "retry") & (F.col("now_decision") != "retry"))
-    since = gone.select(*KEY, F.col("ts_ms").alias("cut_ms"), F.col("redrives").alias("stay"))
-    made = tried.where(F.col("kind") == "retried").withColumnRenamed("redrives", "of_stay")
-    after = (F.col("decided_ms") >= F.col("cut_ms")) & (F.col("of_stay") == F.col("stay"))
+    gone = different.where(f.col("first") & (f.col("was_decision") == "retry") & (f.col("now_decision") != "retry"))
+    since = gone.select(*KEY, f.col("ts_ms").alias("cut_ms"), f.col("redrives").alias("stay"))
+    made = tried.where(f.col("kind") == "retried").withColumnRenamed("redrives", "of_stay")
+    after = (f.col("decided_ms") >= f.col("cut_ms")) & (f.col("of_stay") == f.col("stay"))
     each = since.join(made, list(KEY)).where(after)
     return each.agg(
-        F.count_distinct(*KEY).alias("letters"),
-        F.count_if(F.col("outcome") == "recovered").alias("recovered"),
-        F.count("*").alias("spared"),
+        f.count_distinct(*KEY).alias("letters"),
+        f.count_if(f.col("outcome") == "recovered").alias("recovered"),
+        f.count("*").alias("spared"),
     ).collect()[0]
 
 
 def _estimated(known: DataFrame, different: DataFrame, tried: DataFrame, files: Files, prefix: str) -> list[Estimate]:
     judge = judge_of(files, prefix)
-    retried = different.where(F.col("first") & (F.col("now_decision") == "retry"))
-    rows = retried.groupBy("vhost", "failed_queue", "reason").agg(F.max("now_attempts").alias("most")).collect()
+    retried = different.where(f.col("first") & (f.col("now_decision") == "retry"))
+    rows = retried.groupBy("vhost", "failed_queue", "reason").agg(f.max("now_attempts").alias("most")).collect()
     if not rows:
         return []
     policies = {(row.vhost, row.failed_queue, row.reason): judge.effective(*row[:3]) for row in rows}

@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as f
 from pyspark.sql.utils import AnalysisException
 
 from dlx_router.spark import schemas
 from dlx_router.spark.analyses.letters import KEY, once
+from dlx_router.spark.options import OptionError
 
 CHUNK: Final = 5000
 FINAL: Final = ("dead_lettered", "parked", "retired")
 CHUNK_SCHEMA: Final = "vhost string, id string, failed_queue string, ts_ms long, event string"
 
 
-class PlanError(Exception):
+class PlanError(OptionError):
     """The plan cannot be made or used; says which and what to do."""
 
 
@@ -63,11 +64,11 @@ class Plan:
 
 def chosen(events: DataFrame, choice: Choice) -> DataFrame:
     """The last event of every letter that is at its end (dead-lettered, parked, retired) and fits. PlanError on bad SQL."""
-    told = once(events).where(F.col("kind") != "released")
-    own = Window.partitionBy(*KEY).orderBy(F.desc("ts_ms"), F.desc("redrives"), F.desc("attempts"), F.desc("event_id"))
-    last = told.withColumn("_n", F.row_number().over(own)).where("_n = 1").drop("_n").where(F.col("kind").isin(*FINAL))
+    told = once(events).where(f.col("kind") != "released")
+    own = Window.partitionBy(*KEY).orderBy(f.desc("ts_ms"), f.desc("redrives"), f.desc("attempts"), f.desc("event_id"))
+    last = told.withColumn("_n", f.row_number().over(own)).where("_n = 1").drop("_n").where(f.col("kind").isin(*FINAL))
     for name, value in (("failed_queue", choice.queue), ("reason", choice.reason), ("fingerprint", choice.group)):
-        last = last.where(F.col(name) == value) if value is not None else last
+        last = last.where(f.col(name) == value) if value is not None else last
     if choice.where is not None:
         try:
             last = last.where(choice.where)
@@ -83,19 +84,19 @@ def freeze(events: DataFrame, choice: Choice, folder: Path, *, redrive_id: str, 
     if folder.exists() and any(folder.iterdir()):
         raise PlanError(f"{folder}: not empty; a plan is frozen once, name a new folder (or run the one that is there)")
     last = chosen(events, choice)
-    usable = (F.col("body_mode") == "inline") & F.col("redacted").isNull()
+    usable = (f.col("body_mode") == "inline") & f.col("redacted").isNull()
     kept = last.where(usable)
     kept = kept.orderBy("ts_ms", "id").limit(choice.limit) if choice.limit is not None else kept
-    number = F.row_number().over(Window.orderBy("ts_ms", "id", "failed_queue", "vhost")) - 1
-    rows = kept.select(*KEY, "ts_ms", F.to_json(F.struct(*schemas.EVENT.names)).alias("event"))
-    rows = rows.withColumn("chunk", F.floor(number / CHUNK))
+    number = f.row_number().over(Window.orderBy("ts_ms", "id", "failed_queue", "vhost")) - 1
+    rows = kept.select(*KEY, "ts_ms", f.to_json(f.struct(*schemas.EVENT.names)).alias("event"))
+    rows = rows.withColumn("chunk", f.floor(number / CHUNK))
     target = folder / "chunks"
     rows.repartition("chunk").write.partitionBy("chunk").parquet(str(target))
     written = events.sparkSession.read.schema(f"{CHUNK_SCHEMA}, chunk long").parquet(str(target))
     queues = {row.failed_queue: row["count"] for row in written.groupBy("failed_queue").count().collect()}
     letters = sum(queues.values())
     asked = {name: value for name, value in asdict(choice).items() if value is not None}
-    unusable = last.where(~F.coalesce(usable, F.lit(False))).count()  # noqa: FBT003 - lit takes no name
+    unusable = last.where(~f.coalesce(usable, f.lit(False))).count()  # noqa: FBT003 - lit takes no name
     plan = Plan(redrive_id, asked, letters, -(-letters // CHUNK), unusable, queues, as_of_ms)
     if not letters:
         shutil.rmtree(folder)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as f
 
 from dlx_router.spark.analyses.letters import KEY, letters, observed_quiet
 from dlx_router.spark.redrive.plan import CHUNK_SCHEMA, Plan
@@ -20,21 +20,21 @@ def reconcile(spark: SparkSession, events: DataFrame, folder: Path, *, as_of_ms:
     """
     plan = Plan.load(folder)
     planned = spark.read.schema(CHUNK_SCHEMA).parquet(str(folder / "chunks")).select(*KEY)
-    of_plan = events.join(F.broadcast(planned), list(KEY), "left_semi")
+    of_plan = events.join(f.broadcast(planned), list(KEY), "left_semi")
     told = (
-        of_plan.where((F.col("kind") == "redriven") & (F.col("redrive_id") == plan.redrive_id)).select(*KEY).distinct()
+        of_plan.where((f.col("kind") == "redriven") & (f.col("redrive_id") == plan.redrive_id)).select(*KEY).distinct()
     )
     found = letters(of_plan, observed_quiet(events), as_of_ms).select(*KEY, "outcome")
     counted = (
-        planned.join(told.withColumn("told", F.lit(1)), list(KEY), "left")
+        planned.join(told.withColumn("told", f.lit(1)), list(KEY), "left")
         .join(found, list(KEY), "left")
         .agg(
-            F.count("*").alias("planned"),
-            F.count("told").alias("told"),
-            F.count_if(F.col("told").isNull()).alias("untold"),
-            F.count_if(F.col("told").isNotNull() & (F.col("outcome") == "recovered")).alias("recovered"),
-            F.count_if(F.col("told").isNotNull() & F.col("outcome").isin("open", "held")).alias("open"),
-            F.count_if(F.col("told").isNotNull() & ~F.col("outcome").isin("recovered", "open", "held")).alias("dead"),
+            f.count("*").alias("planned"),
+            f.count("told").alias("told"),
+            f.count_if(f.col("told").isNull()).alias("untold"),
+            f.count_if(f.col("told").isNotNull() & (f.col("outcome") == "recovered")).alias("recovered"),
+            f.count_if(f.col("told").isNotNull() & f.col("outcome").isin("open", "held")).alias("open"),
+            f.count_if(f.col("told").isNotNull() & ~f.col("outcome").isin("recovered", "open", "held")).alias("dead"),
         )
         .collect()[0]
     )

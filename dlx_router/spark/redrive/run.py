@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -68,7 +68,7 @@ def run(
             continue
         rows = spark.read.schema(CHUNK_SCHEMA).parquet(str(folder / "chunks" / f"chunk={number}"))
         wanted = None if entry is None else [one["id"] for one in entry["failed"]]
-        todo = rows if wanted is None else rows.where(F.col("id").isin(wanted))
+        todo = rows if wanted is None else rows.where(f.col("id").isin(wanted))
         results = sent(todo, way, plan.redrive_id).collect()
         failed = [row.asDict() for row in results if row.result != CONFIRMED]
         confirmed = sum(row.result == CONFIRMED for row in results) + (entry["confirmed"] if entry else 0)

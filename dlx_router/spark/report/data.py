@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as f
 
 from dlx_router.spark.analyses.efficacy import advice, episodes, retry_efficacy
 from dlx_router.spark.analyses.groups import failure_groups
@@ -62,7 +62,7 @@ def gather(
     Raises ValueError where there is no event at all.
     """
     objective = objective or Objective()
-    span = events.where(F.col("id").isNotNull()).agg(F.min("ts_ms"), F.max("ts_ms")).collect()[0]
+    span = events.where(f.col("id").isNotNull()).agg(f.min("ts_ms"), f.max("ts_ms")).collect()[0]
     if span[0] is None:
         raise ValueError("no event about a letter in this time: nothing to report; choose another --since")
     first_ms, last_ms = span
@@ -88,7 +88,7 @@ def gather(
             slo=_rows(slo_burn(found, objective=objective.share, within_ms=objective.within_ms)),
             poison=_rows(poison_messages(events, found)),
             redrives=_rows(redrive_success(tried, found)),
-            gaps=events.where(F.col("kind") == "gap").agg(F.coalesce(F.sum("events"), F.lit(0))).collect()[0][0],
+            gaps=events.where(f.col("kind") == "gap").agg(f.coalesce(f.sum("events"), f.lit(0))).collect()[0][0],
         )
     finally:
         for frame in (quiet, tried, found, efficacy):
@@ -97,8 +97,8 @@ def gather(
 
 def _deaths(over_time: DataFrame) -> DataFrame:
     """Deaths by queue in each bucket, and the letters that failed for the first time."""
-    told = over_time.where(F.col("kind").isin(*TOLD)).groupBy("bucket_ms", "failed_queue")
-    return told.agg(F.sum("events").alias("deaths"), F.sum("new_letters").alias("new_letters")).orderBy("bucket_ms")
+    told = over_time.where(f.col("kind").isin(*TOLD)).groupBy("bucket_ms", "failed_queue")
+    return told.agg(f.sum("events").alias("deaths"), f.sum("new_letters").alias("new_letters")).orderBy("bucket_ms")
 
 
 def _rows(frame: DataFrame, most: int = MOST_ROWS) -> Rows:
