@@ -79,7 +79,9 @@ def chosen(events: DataFrame, choice: Choice) -> DataFrame:
     return last
 
 
-def freeze(events: DataFrame, choice: Choice, folder: Path, *, redrive_id: str, as_of_ms: int) -> Plan:
+def freeze(
+    events: DataFrame, choice: Choice, folder: Path, *, redrive_id: str, as_of_ms: int, chunk: int = CHUNK
+) -> Plan:
     """Choose, and write it down. The folder must be new or empty. A plan that is not whole has no plan.json."""
     if folder.exists() and any(folder.iterdir()):
         raise PlanError(f"{folder}: not empty; a plan is frozen once, name a new folder (or run the one that is there)")
@@ -89,7 +91,7 @@ def freeze(events: DataFrame, choice: Choice, folder: Path, *, redrive_id: str, 
     kept = kept.orderBy("ts_ms", "id").limit(choice.limit) if choice.limit is not None else kept
     number = f.row_number().over(Window.orderBy("ts_ms", "id", "failed_queue", "vhost")) - 1
     rows = kept.select(*KEY, "ts_ms", f.to_json(f.struct(*schemas.EVENT.names)).alias("event"))
-    rows = rows.withColumn("chunk", f.floor(number / CHUNK))
+    rows = rows.withColumn("chunk", f.floor(number / chunk))
     target = folder / "chunks"
     rows.repartition("chunk").write.partitionBy("chunk").parquet(str(target))
     written = events.sparkSession.read.schema(f"{CHUNK_SCHEMA}, chunk long").parquet(str(target))
@@ -97,7 +99,7 @@ def freeze(events: DataFrame, choice: Choice, folder: Path, *, redrive_id: str, 
     letters = sum(queues.values())
     asked = {name: value for name, value in asdict(choice).items() if value is not None}
     unusable = last.where(~f.coalesce(usable, f.lit(False))).count()  # noqa: FBT003 - lit takes no name
-    plan = Plan(redrive_id, asked, letters, -(-letters // CHUNK), unusable, queues, as_of_ms)
+    plan = Plan(redrive_id, asked, letters, -(-letters // chunk), unusable, queues, as_of_ms)
     if not letters:
         shutil.rmtree(folder)
         raise PlanError(
