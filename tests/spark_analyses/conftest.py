@@ -23,15 +23,23 @@ from dlx_router.spark.session import build_session  # noqa: E402
 
 AS_OF_MS = week.MONDAY_MS + (WEEK_S + 86_400) * 1000
 LETTERS = 1200
+_SMALL = {"spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR"}
+_QUICK = {  # to compile code for a thousand rows takes longer than to go through them
+    "spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.adaptive.enabled": "false",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
     """The session of the run; it ends with the process."""
     try:
-        return build_session("tests", conf={"spark.sql.shuffle.partitions": "2"})
+        session = build_session("dlx-router tests", master="local[2,4]", conf=_SMALL)
     except JavaMissing as error:
         pytest.fail(str(error)) if os.environ.get("CI") == "true" else pytest.skip(str(error))
+    for name, value in _QUICK.items():  # another test may have made the session
+        session.conf.set(name, value)
+    return session
 
 
 @pytest.fixture(scope="session")
