@@ -112,7 +112,7 @@ policies:
   - name: orders
     match: "orders.#"
     definition:
-      {max-delivery-attempts: 3, redelivery-delay: 150, redelivery-collision-avoidance-factor: 0.5}
+      {max-delivery-attempts: 3, redelivery-delay: 400, redelivery-collision-avoidance-factor: 0.5}
   - name: mail
     match: "mail.#"
     definition:
