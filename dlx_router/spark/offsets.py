@@ -1,6 +1,7 @@
 """Where reading stands in each stream, what to read next, and whether something is missing. No Spark in here.
 
-A position is {"next", "seen", "mark"}: the offset to read next, and the offset and digest of a message before it. A
+A position is {"next", "seen", "mark", "lost"}: the offset to read next, the offset and digest of a message before it,
+and how often something was missing and that was allowed. A
 stream that was deleted and made anew counts from 0 again, and an offset alone does not tell; the mark does.
 """
 
@@ -39,12 +40,13 @@ class Limits:
     bytes: int | None = None
 
 
-def position(following: int, anchor: Message | None) -> Position:
+def position(following: int, anchor: Message | None, lost: int = 0) -> Position:
     """A position with the message that proves it."""
     return {
         "next": following,
         "seen": anchor.offset if anchor else -1,
         "mark": anchor.digest if anchor else "",
+        "lost": lost,
     }
 
 
@@ -66,7 +68,7 @@ def checked(connection: Connection, stream: str, at: Position, now: Probe, *, fa
         following = now.begin
     if why and fail_on_loss:
         raise DataLoss(f"{why}; {_ADVICE}")
-    return position(following, None) if why else at
+    return position(following, None, at["lost"] + 1) if why else at
 
 
 def _proven(connection: Connection, stream: str, at: Position, now: Probe) -> bool:
@@ -84,9 +86,9 @@ def advanced(connection: Connection, stream: str, at: Position, now: Probe, limi
         return at
     end = min([now.end, limits.end, *_bounds(connection, stream, start, limits)])
     if end == now.end:
-        return position(end, now.newest)
+        return position(end, now.newest, at["lost"])
     found = connection.peek(stream, end - 1, 1)  # there is one: `end` is before the newest
-    return position(end, found[0])
+    return position(end, found[0], at["lost"])
 
 
 def _bounds(connection: Connection, stream: str, start: int, limits: Limits) -> list[int]:

@@ -162,9 +162,8 @@ def _number(name: str, told: Mapping[str, str], *, least: int = 1, most: int = 2
     written = told.get(name, MEANINGS[name][0])
     number = int(written) if written.isascii() and written.isdigit() else -1
     if not least <= number <= most:
-        raise OptionError(
-            f"option {name}: {written!r} is no whole number from {least} on" + f" to {most}" * (most < 2**62)
-        )
+        bounds = f"from {least} on" if most > 1 << 32 else f"from {least} to {most}"
+        raise OptionError(f"option {name}: {written!r} is no whole number {bounds}")
     return number
 
 

@@ -6,9 +6,10 @@ segments do. Killed at any instant, every event counts exactly once.
 
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -53,7 +54,7 @@ def compact(spark: SparkSession, root: Path | str, rules: Rules, *, now: datetim
         days = events = repeated = 0
         for day, parts in _open_days(archive, now.date()).items():
             before = sum(part.rows for part in parts)
-            done = _folded(spark, archive, day, parts, lambda rows, day=day: _new(spark, archive, rows, day, rules))
+            done = _folded(spark, archive, day, parts, partial(_new, spark, archive, day, rules))
             days, events, repeated = days + 1, events + done.rows, repeated + before - done.rows
         _drop_raw(archive, int(now.timestamp() * 1000 - rules.keep_raw * _DAY_MS))
         segments = _squash(archive)
@@ -91,8 +92,8 @@ def erase(spark: SparkSession, root: Path | str, where: str) -> Erased:
             )
             if hit:
                 _folded(spark, archive, day, own, lambda rows: _without(reading.once(rows), found, letters))
-                _drop(archive, archive.days()[day], own)
                 gone += hit
+        _drop_raw(archive, time.time_ns())  # all that is compacted: what came twice is only there any more
         counted = letters.count()
         found.unpersist()
         _mirrored(archive)
@@ -121,7 +122,7 @@ def _open_days(archive: Archive, today: date) -> dict[str, list[Part]]:
     return {day: parts for day, parts in found.items() if not all(part.is_compacted for part in parts)}
 
 
-def _new(spark: SparkSession, archive: Archive, rows: DataFrame, day: str, rules: Rules) -> DataFrame:
+def _new(spark: SparkSession, archive: Archive, day: str, rules: Rules, rows: DataFrame) -> DataFrame:
     """Each event once, without those that an earlier day has: a letter may be decided again after midnight."""
     since = (date.fromisoformat(day) - timedelta(rules.lookback)).isoformat()
     earlier = [part for part in archive.parts() if since <= part.date < day]
@@ -148,12 +149,6 @@ def _folded(
     if old is not None:
         shutil.rmtree(archive.compacted(day, old.seg), ignore_errors=True)
     return note
-
-
-def _drop(archive: Archive, day: Day, parts: Iterable[Part]) -> None:
-    for part in parts:
-        if not part.is_compacted:
-            shutil.rmtree(archive.raw(day.date, part.seg), ignore_errors=True)
 
 
 def _drop_raw(archive: Archive, before_ms: int) -> None:

@@ -4,7 +4,7 @@ Few of a batch's rows differ in what a group is made of, so only those that do a
 """
 
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,8 @@ def group(event: str) -> Column:
     plain = [f.regexp_replace(f.coalesce(part, f.lit("")), _BETWEEN, " ") for part in parts[3:]]
     told = f.concat_ws(_BETWEEN, *parts[:3], *plain)
     key = f.when(f.col(f"{event}.failed_queue").isNotNull() & f.col(f"{event}.reason").isNotNull(), told)
-    return arrow_udf(_computed, _TYPE)(key)
+    make: Any = arrow_udf  # its types know no more than its name
+    return cast("Column", make(_computed, _TYPE)(key))
 
 
 def _computed(keys: pa.Array) -> pa.Array:
