@@ -113,7 +113,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             _demo(Path(folder), given.out, vhost, truth, checks, given)
         finally:
             vhost.close()
-    print(f"{time.monotonic() - began:.0f} s. " + (f"Wrong: {'; '.join(checks.wrong)}" if checks.wrong else "All right."))
+    print(
+        f"{time.monotonic() - began:.0f} s. " + (f"Wrong: {'; '.join(checks.wrong)}" if checks.wrong else "All right.")
+    )
     return 1 if checks.wrong else 0
 
 

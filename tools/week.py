@@ -93,7 +93,9 @@ class _Life:
         self._props = _props(name, self._cause.producer)
         self._first_ms = _ms(start.at_s)
         self._policy = policies.resolve(vhost="/", queue=self._cause.queue, reason=self._cause.reason)
-        self.fate = Fate(self._id, self._cause.name, self._cause.queue, self._cause.reason, self._first_ms, body=self._body)
+        self.fate = Fate(
+            self._id, self._cause.name, self._cause.queue, self._cause.reason, self._first_ms, body=self._body
+        )
         truth.fates.append(self.fate)
 
     def live(self) -> None:

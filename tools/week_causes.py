@@ -1,7 +1,7 @@
 """Why the letters of the made-up week fail: each cause has a time, a shape, and an end that is known beforehand.
 
-A cause says when its letters fail first, what they say, and whether a given delivery of a given letter fails too. Nothing
-here knows the router: what follows from a failure is decided by the real `decide()` (tools/week.py).
+A cause says when its letters fail first, what they say, and whether a given delivery of a given letter fails too.
+Nothing here knows the router: what follows from a failure is decided by the real `decide()` (tools/week.py).
 """
 
 import math

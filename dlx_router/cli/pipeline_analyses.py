@@ -34,6 +34,10 @@ def report(  # noqa: PLR0913, PLR0917 - options
     out: Annotated[Path, typer.Option("--out", help="File of the page.")] = Path("report.html"),
     since: Annotated[str | None, _SINCE] = "7d",
     until: Annotated[str | None, _UNTIL] = None,
+    policies: Annotated[
+        Path | None,
+        typer.Option("--policies", help="Policies that say how long letters wait; without: the longest wait seen."),
+    ] = None,
     title: Annotated[str, typer.Option("--title", help="Heading of the page.")] = "Dead letters",
     objective: Annotated[
         float, typer.Option("--objective", min=0, max=0.9999, help="Share of letters that should recover in time.")
@@ -48,7 +52,7 @@ def report(  # noqa: PLR0913, PLR0917 - options
         from dlx_router.cli import pipeline_answers  # noqa: PLC0415 - see the module
 
         where = pipeline_answers.Where(archive, since, until, master, remote)
-        return pipeline_answers.report(where, out, title=title, objective=objective, within=within)
+        return pipeline_answers.report(where, out, policies, title=title, objective=objective, within=within)
 
     guarded(work)
 
@@ -79,16 +83,20 @@ def redrive(  # noqa: PLR0913, PLR0917 - options
     queue: Annotated[str | None, typer.Option("--queue", help="Only letters of this failed queue.")] = None,
     reason: Annotated[str | None, typer.Option("--reason", help="Only letters that died for this reason.")] = None,
     group: Annotated[str | None, typer.Option("--group", help="Only letters of this group (fingerprint).")] = None,
-    where: Annotated[str | None, typer.Option("--where", help="SQL on the archive's columns of the last event.")] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", help="SQL on the archive's columns of the last event.")
+    ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many, the oldest first.")] = None,
     since: Annotated[str | None, _SINCE] = None,
     until: Annotated[str | None, _UNTIL] = None,
     rate: Annotated[float, typer.Option("--rate", min=0, help="Letters a second; 0: no limit.")] = 50.0,
     connection: Annotated[str | None, CONNECTION] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent; write and send nothing.")] = False,  # noqa: FBT002
-    reconcile: Annotated[
+    dry_run: Annotated[  # noqa: FBT002 - an option
+        bool, typer.Option("--dry-run", help="Show what would be sent; write and send nothing.")
+    ] = False,
+    reconcile: Annotated[  # noqa: FBT002
         bool, typer.Option("--reconcile", help="Compare the plan with the journal; after the next ingest.")
-    ] = False,  # noqa: FBT002
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,  # noqa: FBT002
     as_json: Annotated[bool, _JSON] = False,  # noqa: FBT002
     master: Annotated[str | None, MASTER] = None,
@@ -105,8 +113,8 @@ def redrive(  # noqa: PLR0913, PLR0917 - options
         key_file = os.environ.get("DLX_ROUTER_PROVENANCE_KEY_FILE", "")
         if not key_file and not dry_run:
             print(
-                "DLX_ROUTER_PROVENANCE_KEY_FILE: not set; copies carry a signed record, so name the file that the router "
-                "signs with (a key that it made itself stays in its state queue)",
+                "DLX_ROUTER_PROVENANCE_KEY_FILE: not set; copies carry a signed record, so name the file that the "
+                "router signs with (a key that it made itself stays in its state queue)",
                 file=sys.stderr,
             )
             return output.WRONG_USE
@@ -115,7 +123,10 @@ def redrive(  # noqa: PLR0913, PLR0917 - options
             return answers.dry_run(place, choice, as_json=as_json)
         way = answers.way_of(connection or default_connection(), key_file, rate)
         found = answers.frozen(place, choice, plan)
-        print(f"{found.redrive_id}: {found.letters} letters to {', '.join(sorted(found.queues))}. {_NO_BODIES}", file=sys.stderr)
+        print(
+            f"{found.redrive_id}: {found.letters} letters to {', '.join(sorted(found.queues))}. {_NO_BODIES}",
+            file=sys.stderr,
+        )
         if not yes and not typer.confirm("Send them?", err=True):
             return output.FINDINGS
         return answers.send(place, plan, way, as_json=as_json)

@@ -17,6 +17,7 @@ from dlx_router.cli import output
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.config.units import duration_ms
 from dlx_router.spark.archive.reading import read
+from dlx_router.spark.backtest.estimate import Estimate
 from dlx_router.spark.backtest.replay import files_of
 from dlx_router.spark.backtest.run import Backtest
 from dlx_router.spark.backtest.run import backtest as backtested
@@ -27,6 +28,7 @@ from dlx_router.spark.redrive.run import Progress, Way, run
 from dlx_router.spark.report.data import Objective, gather
 from dlx_router.spark.report.page import page
 from dlx_router.spark.session import build_session
+from dlx_router.spark.waits import quiet_of
 
 __all__ = ["Choice", "Plan", "Where", "backtest", "dry_run", "frozen", "reconcile", "report", "send", "way_of"]
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?)?(Z|\+00:00)?")
@@ -59,11 +61,11 @@ class Where:
 
 
 def _moment(option: str, written: str | None) -> int | None:
-    """ms since 1970 of a date, or of a duration before now."""
+    """Ms since 1970 of a date, or of a duration before now."""
     if written is None:
         return None
     if _DATE.fullmatch(written):
-        told = datetime.fromisoformat(written.replace("Z", "+00:00"))
+        told = datetime.fromisoformat(written)
         return int((told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp() * 1000)
     try:
         return int(datetime.now(UTC).timestamp() * 1000) - duration_ms(written)
@@ -77,13 +79,18 @@ def complete_until(events: DataFrame) -> int:
     return int(newest) if newest is not None else 0
 
 
-def report(where: Where, out: Path, *, title: str, objective: float, within: str) -> int:
+def report(where: Where, out: Path, policies: Path | None, *, title: str, objective: float, within: str) -> int:
     """Write the page."""
     target = Objective(objective, _duration("--within", within))
+    try:
+        files = None if policies is None else files_of(policies)
+    except PolicyErrors as errors:
+        return _erroneous(errors)
     spark = where.session()
     events = where.events(spark).cache()
     try:
-        data = gather(events, title=title, as_of_ms=complete_until(events), objective=target)
+        quiet = None if files is None else quiet_of(events, files, _prefix())
+        data = gather(events, title=title, as_of_ms=complete_until(events), objective=target, quiet=quiet)
     except ValueError as error:
         return _wrong(str(error))
     finally:
@@ -101,23 +108,17 @@ def backtest(where: Where, policies: Path, *, as_json: bool) -> int:
     try:
         files = files_of(policies)
     except PolicyErrors as errors:
-        for finding in errors.findings:
-            print(finding, file=sys.stderr)
-        return output.FINDINGS
+        return _erroneous(errors)
     spark = where.session()
     events = where.events(spark)
-    answer = backtested(
-        events, files, as_of_ms=complete_until(events), prefix=os.environ.get("DLX_ROUTER_PREFIX", "dlx-router")
-    )
+    answer = backtested(events, files, as_of_ms=complete_until(events), prefix=_prefix())
     print(json.dumps(answer.as_dict(), indent=1) if as_json else _told(answer))
     return output.FINDINGS if answer.differing_arrivals else output.OK
 
 
 def _told(answer: Backtest) -> str:
-    lines = [
-        f"{answer.judged} decisions about {answer.letters} letters judged again: "
-        f"{answer.differing_arrivals} differ, of {answer.differing_letters} letters"
-    ]
+    judged = f"{answer.judged} decisions about {answer.letters} letters judged again"
+    lines = [f"{judged}: {answer.differing_arrivals} differ, of {answer.differing_letters} letters"]
     for row in answer.changes:
         samples = f", {', '.join(row['sample_ids'])}" if row["sample_ids"] else ""
         told = f"{row['letters']} letters, {row['arrivals']} decisions{samples}"
@@ -127,12 +128,14 @@ def _told(answer: Backtest) -> str:
             f"recorded: {answer.retries_spared} retries of {answer.cut} letters would not have been made; "
             f"{answer.cut_recovered} of these letters recovered by them"
         )
-    for one in answer.estimates:
-        lines.append(
-            f"estimate: of {one.letters} letters of {one.failed_queue} ({one.reason}) that are tried otherwise, "
-            f"{one.expected:.0f} recover (95 %: {one.low} to {one.high}); as it was, {one.recovered_then} did by retries"
-        )
-    return "\n".join(lines)
+    return "\n".join([*lines, *map(_estimated, answer.estimates)])
+
+
+def _estimated(one: Estimate) -> str:
+    return (
+        f"estimate: of {one.letters} letters of {one.failed_queue} ({one.reason}) that are tried otherwise, "
+        f"{one.expected:.0f} recover (95 %: {one.low} to {one.high}); as it was, {one.recovered_then} did by retries"
+    )
 
 
 # -- redrive --------------------------------------------------------------------------------------------------------
@@ -140,7 +143,7 @@ def _told(answer: Backtest) -> str:
 
 def way_of(connection: str, key_file: str, rate: float) -> Way:
     """How letters are sent from here. Raises OptionError where the connection is no reference."""
-    prefix = os.environ.get("DLX_ROUTER_PREFIX") or "dlx-router"
+    prefix = _prefix()
     tls = {
         option: os.environ.get(f"DLX_ROUTER_{name}", "")
         for option, name in (("tlsCa", "TLS_CA"), ("tlsCert", "TLS_CERT"), ("tlsKey", "TLS_KEY"),
@@ -193,7 +196,9 @@ def send(where: Where, folder: Path, way: Way, *, as_json: bool) -> int:
         print(json.dumps({**asdict(found), "done": found.is_done}))
     else:
         failed = ", ".join(f"{count} {result}" for result, count in sorted(found.failed.items()))
-        print(f"{found.confirmed} of {found.letters} confirmed" + (f"; {failed}; run it again to go on" if failed else ""))
+        print(
+            f"{found.confirmed} of {found.letters} confirmed" + (f"; {failed}; run it again to go on" if failed else "")
+        )
     return output.OK if found.is_done else output.FINDINGS
 
 
@@ -211,6 +216,16 @@ def _duration(option: str, written: str) -> int:
         return duration_ms(written)
     except ValueError as error:
         raise OptionError(f"{option} {written!r}: {error}") from None
+
+
+def _prefix() -> str:
+    return os.environ.get("DLX_ROUTER_PREFIX") or "dlx-router"
+
+
+def _erroneous(errors: PolicyErrors) -> int:
+    for finding in errors.findings:
+        print(finding, file=sys.stderr)
+    return output.FINDINGS
 
 
 def _wrong(said: str) -> int:

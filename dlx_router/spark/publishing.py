@@ -36,7 +36,7 @@ class Outgoing(NamedTuple):
 
 
 class Publishing(Connection):
-    """A connection with one channel that publishes. Raises StreamError as its parent does, before anything is in doubt."""
+    """A connection with one channel that publishes. StreamError as of its parent, while nothing is in doubt."""
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as the parent
         self._frame_max = _LARGEST_FRAME

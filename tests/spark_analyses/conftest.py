@@ -11,7 +11,9 @@ import pytest
 import week
 from week_causes import WEEK_S
 
-pytest.importorskip("pyspark", reason="the pipeline needs the extra `spark`") if os.environ.get("CI") != "true" else None
+pytest.importorskip("pyspark", reason="the pipeline needs the extra `spark`") if os.environ.get(
+    "CI"
+) != "true" else None
 
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402 - after the check that it is there
 from pyspark.sql import functions as f  # noqa: E402
@@ -60,7 +62,7 @@ def archived(spark: SparkSession, journal: bytes, place: Path) -> DataFrame:
         f.lit("journal").alias("stream"), f.monotonically_increasing_id().alias("offset"),
         f.col("value").cast("binary").alias("body"),
     )  # fmt: skip
-    return rows(source).select(*(name for name in schemas.ARCHIVE.names if name not in {"seg"}))
+    return rows(source).select(*(name for name in schemas.ARCHIVE.names if name != "seg"))
 
 
 @pytest.fixture(scope="session")

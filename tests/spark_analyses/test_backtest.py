@@ -150,9 +150,12 @@ def read_journal(vhost: Vhost, count: int) -> bytes:
         ({"kind": "parked", "cause": "forbidden", "tries": 0}, True),
         ({"kind": "parked", "cause": "forbidden", "tries": 0, "state": "held"}, False),
         ({"kind": "quarantined", "cause": "malformed"}, False),
+        ({"kind": "discarded"}, True),
+        ({"kind": "discarded", "redrive_id": "t-1"}, False),
+        ({"kind": "parked", "cause": "loop", "redrive_id": "t-1"}, False),
     ],
 )
-def test_what_the_broker_made_of_a_decision_is_not_judged(event: dict[str, Any], decided: bool) -> None:
+def test_what_the_broker_or_a_person_made_of_a_decision_is_not_judged(event: dict[str, Any], decided: object) -> None:
     assert was_decided(event) is decided
 
 

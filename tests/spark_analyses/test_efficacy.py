@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
 from pyspark.testing import assertSchemaEqual
 
 from dlx_router.spark.analyses import efficacy as at
 from dlx_router.spark.analyses.letters import LETTERS_SCHEMA, TRIES_SCHEMA, observed_quiet, tries
-from dlx_router.spark.analyses.shape import high, low, share
+from dlx_router.spark.analyses.shape import high, low, share, struct
 from tests.spark_analyses.conftest import AS_OF_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -36,7 +35,7 @@ def counted(lines: list[dict[str, Any]]) -> dict[tuple[str, int], tuple[int, int
 
 def test_efficacy_is_what_the_journal_says(events: DataFrame, lines: list[dict[str, Any]]) -> None:
     frame = at.retry_efficacy(tries(events, observed_quiet(events), AS_OF_MS))
-    assertSchemaEqual(frame.schema, StructType.fromDDL(at.EFFICACY_SCHEMA))
+    assertSchemaEqual(frame.schema, struct(at.EFFICACY_SCHEMA))
     rows = frame.collect()
     assert {(row.failed_queue, row.attempts): (row.tried, row.recovered) for row in rows} == counted(lines)
     assert all(row.low <= row.recovered_share <= row.high for row in rows)
@@ -54,26 +53,30 @@ def test_intervals_are_wilsons(spark: SparkSession, good: int, of: int, ends: tu
 
 def test_a_share_of_nothing_is_unknown(spark: SparkSession) -> None:
     zero = f.lit(0)
-    assert tuple(spark.range(1).select(share(zero, zero), low(zero, zero), high(zero, zero)).collect()[0]) == (None,) * 3
+    assert (
+        tuple(spark.range(1).select(share(zero, zero), low(zero, zero), high(zero, zero)).collect()[0]) == (None,) * 3
+    )
 
 
-def judged(spark: SparkSession, shares: list[tuple[int, int]], redriven: tuple[int, int] = (0, 0), span_ms: int = 0) -> Any:
+def judged(
+    spark: SparkSession, shares: list[tuple[int, int]], redriven: tuple[int, int] = (0, 0), span_ms: int = 0
+) -> Any:
     """The advice for a queue whose n-th retry was tried and recovered so often."""
     row = ("/", "q", "rejected")
     seen = [
         (*row, n, tried, good, tried - good, good / tried, 0.0, 1.0, 1000 * n, 1000 * n)
         for n, (tried, good) in enumerate(shares, 1)
     ]
-    names = StructType.fromDDL(TRIES_SCHEMA).names
+    names = struct(TRIES_SCHEMA).names
     sent = [{"vhost": "/", "failed_queue": "q", "reason": "rejected", "kind": "redriven", "id": str(n)}
             for n in range(redriven[1])]  # fmt: skip
     tried_ = spark.createDataFrame([tuple(one.get(name) for name in names) for one in sent], TRIES_SCHEMA)
-    own = StructType.fromDDL(LETTERS_SCHEMA).names
+    own = struct(LETTERS_SCHEMA).names
     ended = [one | {"outcome": "recovered" if int(one["id"]) < redriven[0] else "parked"} for one in sent]
     found = spark.createDataFrame([tuple(one.get(name) for name in own) for one in ended], LETTERS_SCHEMA)
     stretches = spark.createDataFrame([(*row, 0, span_ms, span_ms, 10, 10)], at.EPISODES_SCHEMA)
     frame = at.advice(spark.createDataFrame(seen, at.EFFICACY_SCHEMA), tried_, found, stretches)
-    assertSchemaEqual(frame.schema, StructType.fromDDL(at.ADVICE_SCHEMA))
+    assertSchemaEqual(frame.schema, struct(at.ADVICE_SCHEMA))
     return frame.collect()[0]
 
 
@@ -110,8 +113,10 @@ def test_what_pays_is_kept(spark: SparkSession) -> None:
 
 def test_an_episode_ends_with_a_pause(events: DataFrame, lines: list[dict[str, Any]]) -> None:
     frame = at.episodes(events, gap_ms=2 * 3_600_000)
-    assertSchemaEqual(frame.schema, StructType.fromDDL(at.EPISODES_SCHEMA))
+    assertSchemaEqual(frame.schema, struct(at.EPISODES_SCHEMA))
     stock = [row for row in frame.collect() if row.failed_queue == "stock.reserve"]
     assert len(stock) == 2  # the outage, and what died again when it was sent back in the afternoon
-    deaths = Counter(event["kind"] in {"retried", "dead_lettered"} for event in lines if event["failed_queue"] == "stock.reserve")
+    deaths = Counter(
+        event["kind"] in {"retried", "dead_lettered"} for event in lines if event["failed_queue"] == "stock.reserve"
+    )
     assert sum(row.deaths for row in stock) == deaths[True]

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
 from pyspark.testing import assertDataFrameEqual, assertSchemaEqual
 
 import week
@@ -14,6 +13,7 @@ from dlx_router.spark.analyses import letters as at
 from dlx_router.spark.analyses.groups import GROUPS_SCHEMA, failure_groups
 from dlx_router.spark.analyses.poison import POISON_SCHEMA, REDRIVES_SCHEMA, poison_messages, redrive_success
 from dlx_router.spark.analyses.recovery import RECOVERY_SCHEMA, SLO_SCHEMA, slo_burn, time_to_recovery
+from dlx_router.spark.analyses.shape import struct
 from dlx_router.spark.analyses.trends import TRENDS_SCHEMA, trends
 from tests.spark_analyses.conftest import AS_OF_MS
 
@@ -39,7 +39,7 @@ def tried(events: DataFrame) -> DataFrame:
 def told(spark: SparkSession, *steps: dict[str, Any], letter: str = "a") -> DataFrame:
     plain = {"vhost": "/", "id": letter, "failed_queue": "q", "reason": "rejected", "attempts": 1, "redrives": 0,
              "first_death_ms": T}  # fmt: skip
-    names = StructType.fromDDL(EVENT).names
+    names = struct(EVENT).names
     rows = [{**plain, "event_id": f"{letter}-{number}", **step} for number, step in enumerate(steps)]
     return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], EVENT)
 
@@ -83,21 +83,26 @@ def test_recovered_means_silent_for_an_hour_or_twice_the_longest_wait(
 
 def test_a_refused_return_is_no_failed_try(spark: SparkSession) -> None:
     steps = [{"kind": "retried", "ts_ms": T, "due_ms": T + 5}, {"kind": "held", "ts_ms": T + 6}]
-    steps += [{"kind": "retried", "ts_ms": T + 9, "due_ms": T + 9}, {"kind": "dead_lettered", "ts_ms": T + 12, "attempts": 2}]
+    steps += [
+        {"kind": "retried", "ts_ms": T + 9, "due_ms": T + 9},
+        {"kind": "dead_lettered", "ts_ms": T + 12, "attempts": 2},
+    ]
     frame = told(spark, *steps)
     rows = at.tries(frame, at.observed_quiet(frame), T + HOUR).orderBy("decided_ms").collect()
     assert [row.outcome for row in rows] == ["refused", "failed"]
 
 
 def test_a_try_that_a_redrive_ends_is_not_said_to_have_failed(spark: SparkSession) -> None:
-    frame = told(spark, {"kind": "retried", "ts_ms": T, "due_ms": T}, {"kind": "redriven", "ts_ms": T + 5, "redrives": 1})
+    frame = told(
+        spark, {"kind": "retried", "ts_ms": T, "due_ms": T}, {"kind": "redriven", "ts_ms": T + 5, "redrives": 1}
+    )
     rows = at.tries(frame, at.observed_quiet(frame), T + 9 * HOUR).orderBy("decided_ms").collect()
     assert [row.outcome for row in rows] == ["open", "recovered"]
 
 
 def test_groups_are_the_causes_of_the_week(events: DataFrame, found: DataFrame, truth: week.Truth) -> None:
     groups = failure_groups(events, found)
-    assertSchemaEqual(groups.schema, StructType.fromDDL(GROUPS_SCHEMA))
+    assertSchemaEqual(groups.schema, struct(GROUPS_SCHEMA))
     rows = groups.collect()
     causes = Counter(one.cause for one in truth.fates)
     deaths = {one.cause: one for one in truth.fates}
@@ -113,7 +118,7 @@ def test_groups_are_the_causes_of_the_week(events: DataFrame, found: DataFrame, 
 
 def test_trends_count_every_event_and_every_letter_once(events: DataFrame, truth: week.Truth) -> None:
     frame = trends(events)
-    assertSchemaEqual(frame.schema, StructType.fromDDL(TRENDS_SCHEMA))
+    assertSchemaEqual(frame.schema, struct(TRENDS_SCHEMA))
     rows = frame.collect()
     assert sum(row.events for row in rows) == len(truth.lines)
     assert sum(row.new_letters for row in rows) == len(truth.fates)
@@ -122,7 +127,7 @@ def test_trends_count_every_event_and_every_letter_once(events: DataFrame, truth
 
 def test_time_to_recovery_is_from_the_first_death_to_the_last_return(found: DataFrame, truth: week.Truth) -> None:
     frame = time_to_recovery(found)
-    assertSchemaEqual(frame.schema, StructType.fromDDL(RECOVERY_SCHEMA))
+    assertSchemaEqual(frame.schema, struct(RECOVERY_SCHEMA))
     rows = {row.failed_queue: row for row in frame.collect()}
     took = sorted(one.recovered_ms - one.first_death_ms for one in truth.of("gateway-timeouts") if one.recovered_ms)
     row = rows["payments.charge"]
@@ -134,7 +139,7 @@ def test_time_to_recovery_is_from_the_first_death_to_the_last_return(found: Data
 
 def test_an_error_budget_burns_by_what_is_late_or_lost(found: DataFrame, truth: week.Truth) -> None:
     frame = slo_burn(found, objective=0.9, within_ms=10_000)
-    assertSchemaEqual(frame.schema, StructType.fromDDL(SLO_SCHEMA))
+    assertSchemaEqual(frame.schema, struct(SLO_SCHEMA))
     row = next(one for one in frame.collect() if one.failed_queue == "payments.charge")
     fates = truth.of("gateway-timeouts")
     good = sum(one.recovered_ms is not None and one.recovered_ms - one.first_death_ms <= 10_000 for one in fates)
@@ -144,7 +149,7 @@ def test_an_error_budget_burns_by_what_is_late_or_lost(found: DataFrame, truth: 
 
 def test_poison_is_the_same_body_again_and_again(events: DataFrame, found: DataFrame, truth: week.Truth) -> None:
     frame = poison_messages(events, found)
-    assertSchemaEqual(frame.schema, StructType.fromDDL(POISON_SCHEMA))
+    assertSchemaEqual(frame.schema, struct(POISON_SCHEMA))
     rows = frame.collect()
     bodies = Counter(one.body for one in truth.of("heic-pictures"))
     assert sorted(row.letters for row in rows) == sorted(bodies.values())
@@ -153,10 +158,14 @@ def test_poison_is_the_same_body_again_and_again(events: DataFrame, found: DataF
 
 def test_a_redrive_is_judged_by_what_came_to_rest(found: DataFrame, tried: DataFrame, truth: week.Truth) -> None:
     frame = redrive_success(tried, found)
-    assertSchemaEqual(frame.schema, StructType.fromDDL(REDRIVES_SCHEMA))
+    assertSchemaEqual(frame.schema, struct(REDRIVES_SCHEMA))
     [row] = frame.collect()
     sent = [one for one in truth.fates if one.redriven]
-    assert (row.redrive_id, row.letters, row.recovered) == ("r-stock-wednesday", len(sent), sum(one.saved for one in sent))
+    assert (row.redrive_id, row.letters, row.recovered) == (
+        "r-stock-wednesday",
+        len(sent),
+        sum(one.saved for one in sent),
+    )
     assert 0 < row.at_once < row.letters  # one of ten dies again first
 
 

@@ -1,4 +1,4 @@
-"""The page: drawn by a browser, in light and dark, wide and narrow; nothing from elsewhere; nothing from letters obeyed."""
+"""The page: drawn by a browser, light and dark, wide and narrow; nothing from elsewhere, nothing of letters obeyed."""
 
 import json
 import re
@@ -35,9 +35,12 @@ def data(events: DataFrame) -> ReportData:
 
 @pytest.fixture(scope="module")
 def chromium() -> str:
-    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    found = next(
+        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+    )
     if found is None:
-        pytest.fail("no Chromium") if MUST else pytest.skip("no Chromium to draw the page: apt-get install chromium")
+        why = "no Chromium to draw the page: apt-get install chromium"
+        raise pytest.fail.Exception(why) if MUST else pytest.skip.Exception(why)
     return found
 
 
@@ -47,7 +50,8 @@ def seen(chromium: str, folder: Path, html: str, *, width: int, dark: bool = Fal
         html = html.replace("@media(prefers-color-scheme:dark)", "@media all")
     (folder / "page.html").write_text(html.replace("</body>", f"{PROBE}</body>"), encoding="utf-8")
     argv = [chromium, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile",
-            f"--window-size={width},900", "--virtual-time-budget=2000", "--dump-dom", (folder / "page.html").as_uri()]  # fmt: skip
+            f"--window-size={width},900", "--virtual-time-budget=2000", "--dump-dom",
+            (folder / "page.html").as_uri()]  # fmt: skip
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
     title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
     assert title is not None
@@ -80,7 +84,9 @@ def test_what_letters_say_is_text(data: ReportData) -> None:
     evil = "<script>alert(1)</script>\"'&"
     rows = [row | {"failed_queue": evil, "reason": evil} for row in data.recovery]
     groups = [row | {"error_template": evil, "error_type": evil, "fingerprint": evil} for row in data.groups]
-    html = page(replace(data, title=evil, recovery=rows, groups=groups, advice=[row | {"reason": evil} for row in data.advice]))
+    html = page(
+        replace(data, title=evil, recovery=rows, groups=groups, advice=[row | {"reason": evil} for row in data.advice])
+    )
     assert "<script" not in html
     assert "&lt;script&gt;" in html
 
@@ -107,7 +113,8 @@ def test_nothing_to_report_says_what_to_do(events: DataFrame) -> None:
     ("said", "text"),
     [
         (percent(None), "–"), (percent(0), "0 %"), (percent(1), "100 %"), (percent(0.99999), "> 99.9 %"),
-        (percent(0.012), "1.2 %"), (percent(0.5), "50 %"), (number(1234567), "1,234,567"), (number(12_345_678), "12.3 M"),
+        (percent(0.012), "1.2 %"), (percent(0.5), "50 %"), (number(1234567), "1,234,567"),
+        (number(12_345_678), "12.3 M"),
         (duration(None), "–"), (duration(90_000), "1.5 min"), (duration(250), "250 ms"), (duration(86_400_000), "1 d"),
     ],
 )  # fmt: skip

@@ -16,7 +16,10 @@ EFFICACY_SCHEMA: Final = (
     "vhost string, failed_queue string, reason string, attempts long, tried long, recovered long, failed long, "
     "recovered_share double, low double, high double, wait_p50_ms long, elapsed_p50_ms long"
 )
-EPISODES_SCHEMA: Final = "vhost string, failed_queue string, reason string, first_ms long, last_ms long, length_ms long, letters long, deaths long"
+EPISODES_SCHEMA: Final = (
+    "vhost string, failed_queue string, reason string, first_ms long, last_ms long, length_ms long, letters long, "
+    "deaths long"
+)
 ADVICE_SCHEMA: Final = (
     "vhost string, failed_queue string, reason string, verdict string, attempts_now long, attempts_advised long, "
     "delay_advised_ms long, span_ms long, retries long, retries_saved long, saved_share double, saved_low double, "
@@ -24,6 +27,7 @@ ADVICE_SCHEMA: Final = (
     "redriven_recovered long"
 )
 WORTH: Final = 0.02  # retries are worth it while they may save more than this share of what still fails
+HARDLY: Final = 0.05  # of all that retries save is no reason for a wait
 GAP_MS: Final = 30 * 60_000
 _QUEUE: Final = ("vhost", "failed_queue", "reason")
 
@@ -87,7 +91,7 @@ def advice(efficacy: DataFrame, tried: DataFrame, found: DataFrame, stretches: D
             f.sum("recovered").alias("recovered"),
             f.coalesce(f.sum(_beyond("tried")), f.lit(0)).alias("retries_saved"),
             f.coalesce(f.sum(_beyond("recovered")), f.lit(0)).alias("recovered_lost"),
-            f.min_by("wait_p50_ms", f.when(f.col("recovered_before_end") > 0.05, f.col("attempts"))).alias("delay"),
+            f.min_by("wait_p50_ms", f.when(f.col("recovered_before_end") > HARDLY, f.col("attempts"))).alias("delay"),
         )
     )
     known = per_queue.join(_redriven(tried, found), list(_QUEUE), "left").join(_span(stretches), list(_QUEUE), "left")
@@ -137,7 +141,7 @@ def _judged(known: DataFrame) -> DataFrame:
     full = known.fillna(0, ["redriven", "redriven_recovered"])
     cured = low(f.col("redriven_recovered"), f.col("redriven")) > 0.5  # noqa: PLR2004 - more often than not
     verdict = (
-        f.when(f.col("cut_at").isNotNull() & f.coalesce(cured, f.lit(False)), "longer")
+        f.when(f.col("cut_at").isNotNull() & f.coalesce(cured, f.lit(0) == 1), "longer")
         .when(f.col("cut_at") == 1, "never")
         .when(f.col("cut_at").isNotNull(), "fewer")
         .otherwise("keep")
@@ -172,6 +176,6 @@ FIRST_WAIT_MS: Final = 30_000
 
 
 def _covering() -> Column:
-    """Deliveries whose waits of 30 s, 1 min, 2 min … together cover the stretch: n − 1 waits last 30 s × (2^(n−1) − 1)."""
+    """Deliveries whose waits of 30 s, 1 min, 2 min … cover the stretch: n − 1 waits last 30 s × (2^(n−1) − 1)."""
     waits = f.ceil(f.log2(f.col("span_ms") / FIRST_WAIT_MS + 1))
     return (waits + 1).cast("long")

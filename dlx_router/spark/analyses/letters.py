@@ -1,7 +1,7 @@
 """Letters: all events of a letter → what became of it. A letter is (vhost, id, failed_queue).
 
-*Recovered* is what core says: no event of that letter for a while after it was given back, see `quiet`. Until that while
-is over (or for letters that wait) a letter is open; it counts neither as saved nor as lost.
+*Recovered* is what core says: no event of that letter for a while after it was given back, see `quiet`. Until that
+while is over (or for letters that wait) a letter is open; it counts neither as saved nor as lost.
 """
 
 from typing import Final
@@ -20,7 +20,8 @@ HOUR_MS: Final = 3_600_000
 TOLD: Final = ("retried", "dead_lettered", "parked", "quarantined", "discarded", "held")  # a decision about a death
 LETTERS_SCHEMA: Final = (
     "vhost string, id string, failed_queue string, reason string, policy string, first_death_ms long, last_ms long, "
-    "deaths long, attempts long, redrives long, redrive_id string, given_back_ms long, recovered_ms long, outcome string"
+    "deaths long, attempts long, redrives long, redrive_id string, given_back_ms long, recovered_ms long, "
+    "outcome string"
 )
 TRIES_SCHEMA: Final = (
     "vhost string, id string, failed_queue string, reason string, policy string, kind string, attempts long, "

@@ -9,8 +9,8 @@ from dlx_router.spark.analyses.letters import KEY, TOLD, once
 from dlx_router.spark.analyses.shape import high, low, shaped, share
 
 POISON_SCHEMA: Final = (
-    "vhost string, failed_queue string, message string, known_by string, letters long, deaths long, reasons array<string>, "
-    "first_ms long, last_ms long, sample_id string"
+    "vhost string, failed_queue string, message string, known_by string, letters long, deaths long, "
+    "reasons array<string>, first_ms long, last_ms long, sample_id string"
 )
 REDRIVES_SCHEMA: Final = (
     "redrive_id string, vhost string, failed_queue string, letters long, recovered long, at_once long, lost long, "
@@ -19,10 +19,11 @@ REDRIVES_SCHEMA: Final = (
 
 
 def poison_messages(events: DataFrame, found: DataFrame, *, deaths: int = 8) -> DataFrame:
-    """Messages that died `deaths` times or more, as several letters or after a redrive, and never recovered. POISON_SCHEMA.
+    """Messages that died `deaths` times or more, as several letters or after a redrive, and never recovered.
 
-    A message is known by the SHA-256 of its body where the journal has it (the same body sent again is the same message),
-    else by its letter id. `found`: `letters` of the same events. Needs also column body_sha256.
+    POISON_SCHEMA.     A message is known by the SHA-256 of its body where the journal has it (the same body sent
+    again is the same message), else by its letter id. `found`: `letters` of the same events. Needs also column
+    body_sha256.
     """
     hashes = once(events).where(f.col("kind").isin(*TOLD)).groupBy(*KEY)
     told = found.join(hashes.agg(f.max("body_sha256").alias("body_sha256")), list(KEY), "left")

@@ -1,4 +1,4 @@
-"""What the analyses share: a result has exactly the columns and types of its schema; shares come with their interval."""
+"""What the analyses share: a result has exactly its schema's columns and types, a share its interval."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ Z: Final = 1.959963984540054  # 95 % of a normal distribution lie within so many
 
 def shaped(frame: DataFrame, schema: str) -> DataFrame:
     """The columns of the schema (DDL), in its order and of its types; anything else is left out."""
-    wanted = StructType.fromDDL(schema)
+    wanted = struct(schema)
     return frame.select(*(f.col(one.name).cast(one.dataType).alias(one.name) for one in wanted))
 
 
@@ -43,3 +43,10 @@ def quantiles(of: Column, name: str) -> list[Column]:
     return [
         f.percentile(of, point).cast("long").alias(f"{name}_p{round(point * 100)}_ms") for point in (0.5, 0.95, 0.99)
     ]
+
+
+def struct(ddl: str) -> StructType:
+    """The schema that DDL says."""
+    found = StructType.fromDDL(ddl)
+    assert isinstance(found, StructType)
+    return found

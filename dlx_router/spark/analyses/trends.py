@@ -14,9 +14,9 @@ TRENDS_SCHEMA: Final = (
 
 
 def trends(events: DataFrame, bucket_ms: int = HOUR_MS) -> DataFrame:
-    """Events of each kind by queue and reason in buckets of `bucket_ms`, and how many letters failed first. TRENDS_SCHEMA.
+    """Events of each kind by queue and reason in buckets of `bucket_ms`, and the letters that failed first.
 
-    `bucket_ms` is where the bucket begins. A bucket without events has no row.
+    TRENDS_SCHEMA; `bucket_ms` is where the bucket begins. A bucket without events has no row.
     """
     first = f.struct("ts_ms", "event_id")
     named = once(events).select(*KEY, "reason", "kind", "ts_ms", "event_id")

@@ -7,9 +7,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from dlx_router.spark.analyses.letters import KEY, once
+from dlx_router.spark.analyses.shape import struct
 from dlx_router.spark.backtest.replay import (
     KINDS,
     Files,
@@ -24,16 +24,23 @@ from dlx_router.spark.backtest.replay import (
 
 # What decide() may look at, and what says how it was decided: docs/journal.md.
 NEEDED: Final = (
-    "event_id", "id", "kind", "vhost", "source", "arrival", "exchange", "routing_key", "failed_queue", "reason", "cause",
-    "attempts", "base_attempts", "redrives", "tries", "target", "state", "known_before", "rejected_since", "parent",
-    "deaths", "fresh", "first", "ts_ms", "draw", "due_ms", "first_death_ms", "last_death_ms", "headers", "error",
+    "event_id", "id", "kind", "vhost", "source", "arrival", "exchange", "routing_key", "failed_queue", "reason",
+    "cause", "attempts", "base_attempts", "redrives", "tries", "target", "state", "known_before", "rejected_since",
+    "parent", "deaths", "fresh", "first", "ts_ms", "draw", "due_ms", "first_death_ms", "last_death_ms", "headers", "error",
+    "redrive_id",
 )  # fmt: skip
-_OUTCOME: Final = "{0}_decision string, {0}_attempts long, {0}_cause string, {0}_exchange string, {0}_routing_key string, {0}_wait_ms long"
+_OUTCOME: Final = (
+    "{0}_decision string, {0}_attempts long, {0}_cause string, {0}_exchange string, {0}_routing_key string, "
+    "{0}_wait_ms long"
+)
 ARRIVALS_SCHEMA: Final = (
     "event_id string, vhost string, id string, failed_queue string, reason string, ts_ms long, redrives long, "
     f"differs array<string>, allowed long, {_OUTCOME.format('was')}, {_OUTCOME.format('now')}"
 )
-SUMMARY_SCHEMA: Final = "vhost string, failed_queue string, reason string, change string, arrivals long, letters long, sample_ids array<string>"
+SUMMARY_SCHEMA: Final = (
+    "vhost string, failed_queue string, reason string, change string, arrivals long, letters long, "
+    "sample_ids array<string>"
+)
 SAMPLES: Final = 3
 
 
@@ -45,7 +52,7 @@ def arrivals(events: DataFrame, files: Files, prefix: str = "dlx-router") -> Dat
     """
     told = once(events).where(f.col("kind").isin(*KINDS))
     document = told.select(f.to_json(f.struct(*NEEDED)).alias("event"))
-    schema = StructType.fromDDL(ARRIVALS_SCHEMA)
+    schema = struct(ARRIVALS_SCHEMA)
     return document.mapInArrow(_judging(files, prefix, to_arrow_schema(schema)), schema)
 
 
@@ -73,7 +80,8 @@ def _row(judge: Judge, event: dict[str, Any]) -> tuple[Any, ...] | None:
     policy = judge.effective(event["vhost"], event["failed_queue"], event["reason"])
     return (
         event["event_id"], event["vhost"], event["id"], event["failed_queue"], event["reason"], event["ts_ms"],
-        event["redrives"], differing(was, now) if was != now else (), policy.max_attempts if policy else None, *was, *now,
+        event["redrives"], differing(was, now) if was != now else (), policy.max_attempts if policy else None,
+        *was, *now,
     )  # fmt: skip
 
 

@@ -1,10 +1,10 @@
 """What would probably have come of it: estimates with a 95 % interval, for letters that another policy tries otherwise.
 
 A decision under other policies is certain, see `differences`; whether a delivery that never was would have succeeded is
-not. The model: deliveries inside the stretch of deaths (episode, see `efficacy.episodes`) that a letter died in succeed as
-often as those that were recorded in that episode, deliveries after it as often as those of the queue that were recorded
-outside of it. Both shares are posteriors (inside: around the queue's own share, outside: Jeffreys'), so what was seldom
-seen gets a wide interval. Waits are the policy's, without jitter.
+not. The model: deliveries inside the stretch of deaths (episode, see `efficacy.episodes`) that a letter died in
+succeed as often as those that were recorded in that episode, deliveries after it as often as those of the queue that
+were recorded outside of it. Both shares are posteriors (inside: around the queue's own share, outside: Jeffreys'), so
+what was seldom seen gets a wide interval. Waits are the policy's, without jitter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ Key = tuple[str, str, str]
 
 
 class Estimate(NamedTuple):
-    """Of `letters` that are now tried (otherwise), so many recover: `expected`, and 95 % of outcomes between low and high.
+    """Of `letters` that are now tried otherwise, `expected` recover, and in 95 % of cases `low` to `high`.
 
     `recovered_then`: how many of them recovered by retries as it was; recorded, no estimate.
     """
@@ -91,9 +91,10 @@ def _placed(frame: DataFrame, moment: str, stretches: DataFrame) -> DataFrame:
 
 
 def strata(different: DataFrame, tried: DataFrame, stretches: DataFrame, schedule: DataFrame) -> DataFrame:
-    """Letters whose first difference is a retry, by how many deliveries they get in and after their episode. STRATA_SCHEMA.
+    """Letters whose first difference is a retry, by their deliveries in and after the episode.
 
-    `different`: `differences.changed`. Only first stays: what a redrive brought is not the policy's doing.
+    STRATA_SCHEMA.     `different`: `differences.changed`. Only first stays: what a redrive brought is not the
+    policy's doing.
     """
     first = different.where(f.col("first") & (f.col("now_decision") == "retry") & (f.col("redrives") == 0))
     planned = first.withColumn("attempts", f.col("now_attempts")).join(f.broadcast(schedule), [*_QUEUE, "attempts"])
@@ -110,7 +111,7 @@ def strata(different: DataFrame, tried: DataFrame, stretches: DataFrame, schedul
 
 
 class Stratum(NamedTuple):
-    """Letters of one episode that get the same number of deliveries; (recovered, tried) as recorded in and out of it."""
+    """Letters of one episode that get as many deliveries; (recovered, tried) as recorded in and out of it."""
 
     tries_in: int
     tries_out: int
@@ -122,8 +123,8 @@ class Stratum(NamedTuple):
 def predicted(groups: Sequence[Stratum], whole: tuple[int, int], *, seed: int = 0) -> tuple[float, int, int]:
     """(expected, low, high) of how many recover; `whole`: (recovered, tried) of the queue and reason.
 
-    Draws shares from their posteriors and outcomes from those, so that the interval has both uncertainties. The same seed
-    gives the same numbers.
+    Draws shares from their posteriors and outcomes from those, so that the interval has both uncertainties. The same
+    seed gives the same numbers.
     """
     chance = np.random.default_rng(seed)
     mean = (whole[0] + 0.5) / (whole[1] + 1)

@@ -27,7 +27,7 @@ Files = tuple[tuple[str, bytes], ...]
 
 
 class Outcome(NamedTuple):
-    """What a decision means for a letter. `wait_ms` of a retry, `exchange` and `routing_key` of a dead letter, else null."""
+    """What a decision means for a letter. Waits are of retries, exchange and routing key of dead letters."""
 
     decision: str
     attempts: int
@@ -54,12 +54,13 @@ class Judge:
 
 
 def was_decided(event: Mapping[str, Any]) -> bool:
-    """Whether the event tells what `decide()` said about an arrival, and not what the broker made of it."""
+    """Whether the event tells what `decide()` said about an arrival, and not what the broker or a person made of it."""
     if event["kind"] != "parked":
-        return event["kind"] in KINDS
+        by_person = event["kind"] == "discarded" and event.get("redrive_id") is not None
+        return event["kind"] in KINDS and not by_person
     cause = event.get("cause")
     by_broker = cause == Cause.FORBIDDEN and (event["tries"] > 0 or event.get("state") == State.HELD)
-    return cause in _PARKED_BY_DECISION and not by_broker
+    return cause in _PARKED_BY_DECISION and not by_broker and event.get("redrive_id") is None
 
 
 def recorded(event: Mapping[str, Any]) -> Outcome:

@@ -41,7 +41,7 @@ class Backtest:
 
 
 def backtest(events: DataFrame, files: Files, *, as_of_ms: int, prefix: str = "dlx-router") -> Backtest:
-    """Judge every arrival in `events` again under the policy `files`. `as_of_ms`: until when the journal is complete."""
+    """Judge every arrival in `events` again under the policy `files`; the journal is complete until `as_of_ms`."""
     known = events.select(*{*differences.NEEDED, "policy", "redrive_id"}).cache()
     judged = differences.arrivals(known, files, prefix).cache()
     try:

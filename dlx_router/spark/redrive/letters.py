@@ -1,8 +1,8 @@
 """One letter of a plan → the message that goes back, and the event that tells it. Pure.
 
-The copy is what the router would give back: body, properties, x-death and routing keys as they were, the letter's id, and
-a signed record with `redrive_id` and one redrive more, at attempt 0. Application headers are not in the journal, so not in
-the copy.
+The copy is what the router would give back: body, properties, x-death and routing keys as they were, the letter's id,
+and a signed record with `redrive_id` and one redrive more, at attempt 0. Application headers are not in the journal, so
+not in the copy.
 """
 
 import base64

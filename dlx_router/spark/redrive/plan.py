@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
-from pyspark.sql.utils import AnalysisException
 
 from dlx_router.spark import schemas
 from dlx_router.spark.analyses.letters import KEY, once
@@ -41,7 +41,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A frozen plan. `unusable`: letters that were chosen but whose body the archive does not hold; they are not in it."""
+    """A frozen plan. `unusable` letters were chosen but are not in it: the archive lacks their bodies."""
 
     redrive_id: str
     choice: dict[str, Any]
@@ -63,7 +63,7 @@ class Plan:
 
 
 def chosen(events: DataFrame, choice: Choice) -> DataFrame:
-    """The last event of every letter that is at its end (dead-lettered, parked, retired) and fits. PlanError on bad SQL."""
+    """The last event of every letter that fits and is dead-lettered, parked or retired. PlanError on bad SQL."""
     told = once(events).where(f.col("kind") != "released")
     own = Window.partitionBy(*KEY).orderBy(f.desc("ts_ms"), f.desc("redrives"), f.desc("attempts"), f.desc("event_id"))
     last = told.withColumn("_n", f.row_number().over(own)).where("_n = 1").drop("_n").where(f.col("kind").isin(*FINAL))

@@ -13,10 +13,10 @@ RECONCILED: Final = ("planned", "told", "untold", "recovered", "open", "dead")
 
 
 def reconcile(spark: SparkSession, events: DataFrame, folder: Path, *, as_of_ms: int) -> dict[str, int]:
-    """Of the plan's letters: `told` by an event of this redrive, and what became of those. Run it after the next ingest.
+    """Of the plan's letters: `told` by an event of this redrive, and what became of those.
 
-    `untold` letters were not sent, or the archive has not come so far. Recovered: as everywhere, silent for long enough;
-    until then open. dead: at an end again, by whatever kind.
+    Run it after the next ingest. `untold` letters were not sent, or the archive has not come so far. Recovered: as
+    everywhere, silent for long enough; until then open. dead: at an end again, by whatever kind.
     """
     plan = Plan.load(folder)
     planned = spark.read.schema(CHUNK_SCHEMA).parquet(str(folder / "chunks")).select(*KEY)

@@ -1,7 +1,7 @@
 """A run of a plan: chunk by chunk, each sent by Spark's workers and then entered in the ledger.
 
-A chunk in the ledger is done but for the letters that it lists as failed; those go again in the next run. A chunk that is
-not in it goes whole: what a killed run had sent of it exists twice, with one letter id and one redrive_id.
+A chunk in the ledger is done but for the letters that it lists as failed; those go again in the next run. A chunk
+that is not in it goes whole: what a killed run had sent of it exists twice, with one letter id and one redrive_id.
 """
 
 import json
@@ -15,10 +15,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from dlx_router.core.names import Names
 from dlx_router.spark.amqp import StreamError
+from dlx_router.spark.analyses.shape import struct
 from dlx_router.spark.backtest.replay import event_of as parsed
 from dlx_router.spark.options import Options
 from dlx_router.spark.publishing import CONFIRMED, IN_DOUBT, Publishing
@@ -32,7 +32,7 @@ _LINES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How letters are sent. `connection` and `key_file` say where secrets are, on every worker; they are none themselves."""
+    """How letters are sent. `connection` and `key_file` say where secrets are, on every worker."""
 
     options: Options
     key_file: str
@@ -59,7 +59,7 @@ class Progress:
 def run(
     spark: SparkSession, folder: Path, way: Way, *, on_chunk: Callable[[Progress], None] = lambda _progress: None
 ) -> Progress:
-    """Send what the ledger does not have; `on_chunk` hears of every chunk. Raises StreamError where a queue is missing."""
+    """Send what the ledger does not have; `on_chunk` hears of every chunk. StreamError where a queue is missing."""
     plan = Plan.load(folder)
     _bound(plan, way)
     for number in range(plan.chunks):
@@ -105,7 +105,7 @@ def sent(rows: DataFrame, way: Way, redrive_id: str) -> DataFrame:
 
     No task fails because of the broker, so Spark has no reason to run one twice.
     """
-    schema = StructType.fromDDL(RESULT_SCHEMA)
+    schema = struct(RESULT_SCHEMA)
     spread = rows.select("event").repartition(way.tasks)
     return spread.mapInArrow(_sending(way, redrive_id, to_arrow_schema(schema)), schema)
 

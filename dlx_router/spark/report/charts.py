@@ -24,7 +24,7 @@ def colours(recovery: Sequence[Row]) -> dict[str, str]:
 
 
 def deaths_over_time(rows: Sequence[Row], classes: dict[str, str], bucket_ms: int, first_ms: int, last_ms: int) -> str:
-    """Letters that failed for the first time: a strip for each queue, each to its own scale, so that no queue hides others."""
+    """Letters that failed for the first time: a strip for each queue, to its own scale, so that none hides others."""
     left, right, tall, top = 150.0, 74.0, 46.0, 4.0
     begin, end = first_ms - first_ms % bucket_ms, last_ms - last_ms % bucket_ms + bucket_ms
     step = (WIDTH - left - right) / max((end - begin) // bucket_ms, 1)
@@ -87,7 +87,7 @@ def fates(recovery: Sequence[Row]) -> str:
 
 
 def efficacy(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
-    """A small chart for each queue and reason → (queue, reason, SVG): how often each delivery succeeds, with interval."""
+    """A small chart for each queue and reason → (queue, reason, SVG): how often each delivery succeeds."""
     found = []
     for (queue, reason), each in groupby(rows, key=lambda row: (row["failed_queue"], row["reason"])):
         found.append((queue, reason, _efficacy(list(each)[:10], f"{queue}, {reason}")))
@@ -126,7 +126,7 @@ def times(recovery: Sequence[Row]) -> str:
         return ""
     left, tall = 250.0, 34.0
     least = 10 ** math.floor(math.log10(max(min(row["time_p50_ms"] for row in rows), 1)))
-    most = max(max(row["time_p99_ms"] for row in rows), least * 10)
+    most = max(*(row["time_p99_ms"] for row in rows), least * 10)
     per_decade = (WIDTH - left - 60) / math.log10(most / least)
 
     def at_x(ms: float) -> float:

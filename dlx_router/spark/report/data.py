@@ -55,9 +55,16 @@ class ReportData:
 
 
 def gather(
-    events: DataFrame, *, title: str, as_of_ms: int | None = None, objective: Objective | None = None
+    events: DataFrame,
+    *,
+    title: str,
+    as_of_ms: int | None = None,
+    objective: Objective | None = None,
+    quiet: DataFrame | None = None,
 ) -> ReportData:
     """Run every analysis over the events. `as_of_ms`: until when the journal is complete (default: the newest event).
+
+    `quiet`: how long a letter must be silent to be recovered (`waits.quiet_of`); default: by the longest wait seen.
 
     Raises ValueError where there is no event at all.
     """
@@ -68,7 +75,7 @@ def gather(
     first_ms, last_ms = span
     as_of = last_ms if as_of_ms is None else as_of_ms
     bucket_ms = next((step for step in _STEPS_MS if (last_ms - first_ms) / step <= BUCKETS), _STEPS_MS[-1])
-    quiet = observed_quiet(events).cache()
+    quiet = (observed_quiet(events) if quiet is None else quiet).cache()
     tried, found = tries(events, quiet, as_of).cache(), letters(events, quiet, as_of).cache()
     efficacy = retry_efficacy(tried).cache()
     try:

@@ -1,4 +1,4 @@
-"""The page: `ReportData` → one HTML document that needs nothing but a browser. Pure; everything from letters is escaped."""
+"""The page: `ReportData` → one HTML document that needs nothing but a browser. Pure; what letters say is escaped."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -122,7 +122,9 @@ def _yaml(row: Row) -> str:
 def _over_time(data: ReportData) -> str:
     classes = charts.colours(data.recovery)
     drawn = charts.deaths_over_time(data.trends, classes, data.bucket_ms, data.first_ms, data.last_ms)
-    why = f"Each letter counts once, when it failed first. One bar is {duration(data.bucket_ms)}; each strip has its own scale."
+    why = (
+        f"Each letter counts once, when it failed first. One bar is {duration(data.bucket_ms)}; strips have own scales."
+    )
     return _section("When letters failed", why, drawn)
 
 
@@ -151,9 +153,9 @@ def _efficacy(data: ReportData) -> str:
     table = _table(
         ("queue", "reason", "#delivery", "#tried", "#succeeded", "#share", "#95 % interval", "#median wait"),
         (
-            (row["failed_queue"], row["reason"], str(row["attempts"] + 1), number(row["tried"]), number(row["recovered"]),
-             percent(row["recovered_share"]), f"{percent(row['low'])} to {percent(row['high'])}",
-             duration(row["wait_p50_ms"]))
+            (row["failed_queue"], row["reason"], str(row["attempts"] + 1), number(row["tried"]),
+             number(row["recovered"]), percent(row["recovered_share"]),
+             f"{percent(row['low'])} to {percent(row['high'])}", duration(row["wait_p50_ms"]))
             for row in data.efficacy
         ),
     )  # fmt: skip
@@ -181,15 +183,18 @@ def _groups(data: ReportData) -> str:
     )
     rows = (
         (
-            f"<code>{escape(_error(row))}</code><small>{escape(row['failed_queue'])} · {escape(row['reason'])} · "
-            f"{escape(row['fingerprint'] or '–')}</small>",
-            number(row["letters"]), number(row["deaths"]), percent(row["lost_share"]), moment(row["first_ms"]),
+            _group(row), number(row["letters"]), number(row["deaths"]), percent(row["lost_share"]), moment(row["first_ms"]),
             moment(row["last_ms"]),
         )
         for row in data.groups
     )  # fmt: skip
     head = ("group", "#letters", "#deaths", "#lost", "first", "last")
     return _section("Groups", why, _table(head, rows, is_html=True))
+
+
+def _group(row: Row) -> str:
+    where = " · ".join(escape(row[name] or "–") for name in ("failed_queue", "reason", "fingerprint"))
+    return f"<code>{escape(_error(row))}</code><small>{where}</small>"
 
 
 def _error(row: Row) -> str:
@@ -218,7 +223,8 @@ def _redrives(data: ReportData) -> str:
     rows = (
         (row["redrive_id"] or "–", row["failed_queue"], number(row["letters"]), number(row["recovered"]),
          number(row["at_once"]), number(row["lost"]), number(row["open"]),
-         f"{percent(row['recovered_share'])} ({percent(row['low'])} to {percent(row['high'])})", moment(row["first_ms"]))
+         f"{percent(row['recovered_share'])} ({percent(row['low'])} to {percent(row['high'])})",
+         moment(row["first_ms"]))
         for row in data.redrives
     )  # fmt: skip
     why = "Letters that were sent back, and whether they came to rest; at once: without dying again first."

@@ -30,15 +30,15 @@ section{background:var(--card);border:1px solid var(--line);border-radius:14px;p
 .card{border:1px solid var(--line);border-radius:12px;padding:16px 18px;display:flex;flex-direction:column;gap:8px}
 .card .head{display:flex;justify-content:space-between;gap:8px;align-items:baseline}
 .card p{color:var(--soft);font-size:14px}
-.tag{font-size:12px;font-weight:600;border-radius:99px;padding:2px 10px;white-space:nowrap;border:1px solid currentColor}
-.tag.never,.tag.fewer{color:var(--bad)}.tag.longer{color:var(--back)}.tag.keep{color:var(--good)}
-pre{margin:auto 0 0;background:var(--bg);border-radius:8px;padding:10px 12px;font:12.5px/1.5 ui-monospace,Menlo,Consolas,
-"DejaVu Sans Mono",monospace;overflow-x:auto}
-.legend{display:flex;flex-wrap:wrap;gap:6px 18px;margin:0 0 12px;padding:0;list-style:none;font-size:13px;color:var(--soft)}
-.legend i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:7px;vertical-align:-1px}
-.small{display:grid;grid-template-columns:repeat(auto-fill,minmax(310px,1fr));gap:22px 26px}
-.small p{color:var(--soft);font-size:13px;margin-bottom:4px}
-svg{display:block;width:100%;height:auto}
+.tag{font-size:12px;font-weight:600;border-radius:99px;padding:2px 10px;white-space:nowrap;border:1px solid
+currentColor} .tag.never,.tag.fewer{color:var(--bad)}.tag.longer{color:var(--back)}.tag.keep{color:var(--good)}
+pre{margin:auto 0 0;background:var(--bg);border-radius:8px;padding:10px 12px;font:12.5px/1.5
+ui-monospace,Menlo,Consolas, "DejaVu Sans Mono",monospace;overflow-x:auto}
+.legend{display:flex;flex-wrap:wrap;gap:6px 18px;margin:0 0
+12px;padding:0;list-style:none;font-size:13px;color:var(--soft)} .legend
+i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:7px;vertical-align:-1px}
+.small{display:grid;grid-template-columns:repeat(auto-fill,minmax(310px,1fr));gap:22px 26px} .small
+p{color:var(--soft);font-size:13px;margin-bottom:4px} svg{display:block;width:100%;height:auto}
 svg text{font-family:inherit;font-size:12px;fill:var(--soft)}
 svg .name{fill:var(--ink);font-size:13px}svg .value{fill:var(--ink);font-size:13px;font-weight:600}
 .grid{stroke:var(--line);stroke-width:1}.axis{stroke:var(--axis);stroke-width:1}.limit{stroke:var(--ink);stroke-width:1.5;

@@ -19,7 +19,9 @@ def svg(width: float, height: float, label: str, parts: Iterable[str]) -> str:
     )
 
 
-def rect(x: float, y: float, width: float, height: float, css: str, said: str = "", radius: float = 0) -> str:
+def rect(  # noqa: PLR0913, PLR0917 - SVG's own attributes, in SVG's order
+    x: float, y: float, width: float, height: float, css: str, said: str = "", radius: float = 0
+) -> str:
     """A bar; `said` is shown where the pointer rests."""
     title = f"<title>{escape(said)}</title>" if said else ""
     return (
