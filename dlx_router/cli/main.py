@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dlx_router.cli import pipeline
+from dlx_router.cli import pipeline, pipeline_analyses
 
 app = typer.Typer(
     name="dlx-router",
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 policy = typer.Typer(help="Check policies and see what they mean; needs no broker.", no_args_is_help=True)
 app.add_typer(policy, name="policy")
+pipeline_analyses.add_to(pipeline.app)
 app.add_typer(pipeline.app, name="pipeline")
 
 _POLICIES = typer.Option("--policies", envvar="DLX_ROUTER_POLICIES", help="Folder of the policy files.")
