@@ -18,7 +18,7 @@ from typing import Final
 from zlib import crc32
 
 from dlx_router.config.policies import load_policies
-from dlx_router.core.decision import DeadLetter, Decision, Discard, Hold, Park, Retry, decide, original_keys
+from dlx_router.core.decision import DeadLetter, Decision, Discard, Forward, Hold, Park, Retry, decide, original_keys
 from dlx_router.core.letter import Arrival, Death, First, Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
@@ -203,6 +203,8 @@ def _target(decision: Decision, letter: Letter) -> tuple[str | None, str]:
             return "", _NAMES.parking
         case Retry() if not _NAMES.rung_for(decision.wait_ms):
             return _NAMES.return_, original_keys(letter)[0]
+        case Forward():
+            return decision.exchange, decision.keys[0]
         case Retry() | Hold() | Discard():
             return None, ""
 

@@ -26,7 +26,8 @@ def test_connections_that_are_closed_while_they_read_cost_nothing(
 ) -> None:
     for start in range(0, 6000, 10):
         stream.put(*(line(size=number) for number in range(start, start + 10)))
-    over, closed = threading.Event(), []
+    over = threading.Event()
+    closed: list[str] = []
 
     def close_all() -> None:
         while not over.wait(0.5) and len(closed) < 6:

