@@ -32,8 +32,9 @@ QUIET_SCHEMA: Final = "vhost string, failed_queue string, reason string, quiet_m
 
 
 def once(events: DataFrame) -> DataFrame:
-    """Each event once, although the journal may tell it twice; only events about letters."""
-    return events.where(f.col("id").isNotNull()).dropDuplicates(["event_id", "failed_queue", "vhost"])
+    """Each event once, although the journal may tell it twice; only of letters, and not of copies that were observed."""
+    real = f.col("id").isNotNull() & ~f.coalesce(f.col("observed"), f.lit(False))
+    return events.where(real).dropDuplicates(["event_id", "failed_queue", "vhost"])
 
 
 def observed_quiet(events: DataFrame) -> DataFrame:
