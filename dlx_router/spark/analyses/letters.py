@@ -32,8 +32,8 @@ QUIET_SCHEMA: Final = "vhost string, failed_queue string, reason string, quiet_m
 
 
 def once(events: DataFrame) -> DataFrame:
-    """Each event once, although the journal may tell it twice; only of letters, and not of copies that were observed."""
-    real = f.col("id").isNotNull() & ~f.coalesce(f.col("observed"), f.lit(False))
+    """Each event once, although the journal may tell it twice. Only of letters, none of observed copies."""
+    real = f.col("id").isNotNull() & f.col("observed").isNull()
     return events.where(real).dropDuplicates(["event_id", "failed_queue", "vhost"])
 
 
