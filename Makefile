@@ -92,7 +92,7 @@ audit: $(READY)  ## kill the router in the middle of its work and audit every le
 audit-deps: $(READY)  ## known vulnerabilities of what constraints.txt installs (asks the network)
 	$(BIN)/python tools/audit_deps.py
 
-.PHONY: pipeline-chaos bench-pipeline java spark
+.PHONY: pipeline-chaos bench-pipeline java spark browser demo-pipeline
 
 KILLS ?= 100
 READY_SPARK := $(VENV)/.ready-spark
@@ -104,6 +104,14 @@ java:  ## Java for Spark where there is none (root on Debian; else the package j
 $(READY_SPARK): $(READY) | java
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[spark-dev]'
 	@touch $@
+
+browser:  ## Chromium, for the test that looks at the pipeline's report (root on Debian)
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || [ "$$(id -u)" != 0 ] || \
+		! command -v apt-get >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
+
+demo-pipeline: $(READY_SPARK)  ## a week whose causes are known through the pipeline: every number checked; ends by itself
+	$(BIN)/python tools/brokers.py fetch any
+	PYTHONPATH=.:tools $(BIN)/python tools/demo_pipeline.py $(ARGS)
 
 spark: $(READY_SPARK)  ## the pipeline's packages and Java; then `make test` runs its tests too
 

@@ -26,8 +26,8 @@ from dlx_router.spark.backtest.replay import (
 NEEDED: Final = (
     "event_id", "id", "kind", "vhost", "source", "arrival", "exchange", "routing_key", "failed_queue", "reason",
     "cause", "attempts", "base_attempts", "redrives", "tries", "target", "state", "known_before", "rejected_since",
-    "parent", "deaths", "fresh", "first", "ts_ms", "draw", "due_ms", "first_death_ms", "last_death_ms", "headers", "error",
-    "redrive_id",
+    "parent", "deaths", "fresh", "first", "ts_ms", "draw", "due_ms", "first_death_ms", "last_death_ms", "headers",
+    "error", "redrive_id",
 )  # fmt: skip
 _OUTCOME: Final = (
     "{0}_decision string, {0}_attempts long, {0}_cause string, {0}_exchange string, {0}_routing_key string, "
