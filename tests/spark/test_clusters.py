@@ -36,18 +36,18 @@ class Machines:
         own = {"JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         self.env = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "SPARK_REMOTE"}} | own
 
-    def start(self, name: str, *argv: str) -> None:
+    def start(self, name: str, *argv: str, **env: str) -> None:
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                argv, env=self.env, cwd=self.folder, stdout=log, stderr=log, start_new_session=True
+                argv, env=self.env | env, cwd=self.folder, stdout=log, stderr=log, start_new_session=True
             )
         self._running.append(process)
 
     def says(self, name: str, text: str) -> bool:
         return text in (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def run(self, *argv: str, python_path: bool = True) -> None:
-        env = self.env | ({"PYTHONPATH": str(ROOT)} if python_path else {})
+    def run(self, *argv: str) -> None:
+        env = self.env | {"PYTHONPATH": str(ROOT)}  # as where the package is installed
         done = subprocess.run(argv, env=env, cwd=self.folder, capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
         assert f"{COUNT} events" in done.stdout
@@ -109,19 +109,13 @@ def test_a_cluster_and_connect_give_the_archive_of_one_machine(
     submitted = [str(machines.bin / "spark-submit"), "--master", f"spark://{master}", "--py-files"]
     submitted += [str(tmp_path / "dlx_router.zip"), str(pipeline_submit.__file__)]
     submitted += cli(tmp_path / "submitted", connection)
-    machines.run(*submitted, python_path=False)
+    machines.run(*submitted)
 
     address, port = connect.split(":")
     conf = (f"spark.connect.grpc.binding.port={port}", f"spark.connect.grpc.binding.address={address}")
     server = [str(machines.bin / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    machines.start(
-        "connect",
-        *server,
-        "--master",
-        "local[2,4]",
-        *(part for one in conf for part in ("--conf", one)),
-        "spark-internal",
-    )
+    server += ["--master", "local[2,4]", *(part for one in conf for part in ("--conf", one)), "spark-internal"]
+    machines.start("connect", *server, PYTHONPATH=str(ROOT))  # foreachBatch's process there gets nothing from a client
     eventually(lambda: machines.says("connect", "Spark Connect server started"), within=90)
     machines.run(*python, *cli(tmp_path / "connect", connection), "--remote", f"sc://{connect}")
 

@@ -110,3 +110,9 @@ def test_first_is_told_unless_it_is_not_known(spark: "SparkSession") -> None:
     )
     found = rows(spark, line() + unknown + elsewhere)
     assert [row["first"] and row["first"]["queue"] for row in found] == ["work", None, "q"]
+
+
+def test_names_of_any_character_stop_nothing(spark: "SparkSession") -> None:
+    odd = line().replace(b'"failed_queue":"work"', b'"failed_queue":"a\\u0000b\\u0000\\"c"')
+    (row,) = rows(spark, odd)
+    assert (row["failed_queue"], row["fingerprint"]) == ('a\x00b\x00"c', of_event(json.loads(odd)).id)

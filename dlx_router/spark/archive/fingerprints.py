@@ -3,6 +3,7 @@
 Few of a batch's rows differ in what a group is made of, so only those that do are computed.
 """
 
+import json
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -18,7 +19,6 @@ from dlx_router.core.fingerprint import fingerprint
 
 _TYPE: Final = t.StructType().add("fingerprint", t.StringType()).add("error_template", t.StringType())
 _ARROW: Final = to_arrow_type(_TYPE)
-_BETWEEN: Final = "\x00"
 
 
 def group(event: str) -> Column:
@@ -27,15 +27,14 @@ def group(event: str) -> Column:
     detail = f.when(f.col(f"{event}.kind") == "quarantined", f.col(f"{event}.detail"))
     names = ("vhost", "failed_queue", "reason", "error.type", "error.frame")
     parts = [*(f.col(f"{event}.{name}") for name in names), f.coalesce(said, detail)]
-    plain = [f.regexp_replace(f.coalesce(part, f.lit("")), _BETWEEN, " ") for part in parts[3:]]
-    told = f.concat_ws(_BETWEEN, *parts[:3], *plain)
+    told = f.to_json(f.array(*(f.coalesce(part, f.lit("")) for part in parts)))  # names hold any character
     key = f.when(f.col(f"{event}.failed_queue").isNotNull() & f.col(f"{event}.reason").isNotNull(), told)
     make: Any = arrow_udf  # its types know no more than its name
     return cast("Column", make(_computed, _TYPE)(key))
 
 
 def _computed(keys: pa.Array) -> pa.Array:
-    """Arrow array of joined parts → array of structs."""
+    """Arrow array of JSON arrays of the parts → array of structs."""
     encoded = pc.dictionary_encode(keys)
     found = [_one(key) for key in encoded.dictionary.to_pylist()]
     return pa.array(found, _ARROW).take(encoded.indices)
@@ -43,6 +42,6 @@ def _computed(keys: pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=10_000)
 def _one(key: str) -> dict[str, str]:
-    vhost, queue, reason, kind, frame, message = key.split(_BETWEEN)
+    vhost, queue, reason, kind, frame, message = json.loads(key)
     found = fingerprint(vhost, queue, reason, error_type=kind, frame=frame, message=message)
     return {"fingerprint": found.id, "error_template": found.message}
