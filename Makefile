@@ -102,6 +102,7 @@ release: $(READY)  ## wheel, sdist and SBOM in dist/, the wheel tried in a fresh
 	$(PYTHON) -m venv build/release && build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl
 	build/release/bin/dlx-router --version
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.json build/release/bin/python
+
 .PHONY: long
 
 long: $(READY)  ## tests that take minutes: an outage of a minute
@@ -113,7 +114,7 @@ long: $(READY)  ## tests that take minutes: an outage of a minute
 pages: $(READY)  ## docs/policies.md and its schema, from the tables that read policies
 	PYTHONPATH=. $(BIN)/python tools/policies_page.py
 
-.PHONY: pipeline-chaos bench-pipeline java spark
+.PHONY: pipeline-chaos bench-pipeline java spark browser demo-pipeline
 
 KILLS ?= 100
 READY_SPARK := $(VENV)/.ready-spark
@@ -125,6 +126,14 @@ java:  ## Java for Spark where there is none (root on Debian; else the package j
 $(READY_SPARK): $(READY) | java
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[spark-dev]'
 	@touch $@
+
+browser:  ## Chromium, for the test that looks at the pipeline's report (root on Debian)
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || [ "$$(id -u)" != 0 ] || \
+		! command -v apt-get >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
+
+demo-pipeline: $(READY_SPARK)  ## a week whose causes are known through the pipeline: every number checked; ends by itself
+	$(BIN)/python tools/brokers.py fetch any
+	PYTHONPATH=.:tools $(BIN)/python tools/demo_pipeline.py $(ARGS)
 
 spark: $(READY_SPARK)  ## the pipeline's packages and Java; then `make test` runs its tests too
 
