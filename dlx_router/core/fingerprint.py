@@ -46,8 +46,8 @@ _VARYING: Final = re.compile(
     r"|(?P<word>[^\W_]+)"
 )
 _UNITS: Final = frozenset(
-    ["ns", "us", "ms", "s", "sec", "min", "m", "h", "hr", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "px"]
-) | {"%"}
+    ["%", "ns", "us", "ms", "s", "sec", "min", "m", "h", "hr", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "px"]
+)
 _NAMED: Final = re.compile(r"([^\W\d_]+)\d+")
 _ALL_HEX: Final = re.compile(rf"(?:0x)?{_HEX}+")
 _LIST: Final = re.compile(r"(<[a-z]+>)(?:[,;\s]{1,3}\1)+")
