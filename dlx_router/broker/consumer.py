@@ -1,6 +1,6 @@
 """A consuming channel: hands over deliveries, turns settled ones into few acks, and counts what it gives back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pamqp import commands
@@ -21,12 +21,14 @@ class Consumer:
         *,
         sink: Callable[[Any, "Consumer"], None],
         on_lost: Callable[["Consumer", Exception, int], None],
+        arguments: Mapping[str, Any] | None = None,
     ) -> None:
         self.queue = queue
         self._link = link
         self._prefetch = prefetch
         self._sink = sink
         self._on_lost = on_lost
+        self._arguments = dict(arguments or {})
         self._acks = Acks()
         self._channel = 0
         self._tag = "dlx-router"
@@ -44,8 +46,30 @@ class Consumer:
         self._channel = await self._link.open_channel(self)
         await self._link.rpc(self._channel, commands.Basic.Qos(0, self._prefetch, False))  # noqa: FBT003 - AMQP order
         await self._link.rpc(
-            self._channel, frames.lenient(commands.Basic.Consume)(queue=self.queue, consumer_tag=self._tag)
+            self._channel,
+            frames.lenient(commands.Basic.Consume)(
+                queue=self.queue, consumer_tag=self._tag, arguments=self._arguments
+            ),
         )
+
+    async def halt(self) -> None:
+        """As `cancel`; no delivery comes once this returns. The socket must be read."""
+        if self._channel:
+            await self._link.rpc(self._channel, commands.Basic.Cancel(self._tag))
+
+    async def give_back(self) -> int:
+        """Give back all that is unsettled, in its order, and end; → how many. After `halt`, or more would come.
+
+        By basic.nack: closing the channel would count as a failed delivery on every version.
+        """
+        channel, unsettled = self._channel, len(self._acks)
+        if not channel:
+            return 0
+        self.flush()
+        self._link.send(frames.nack(channel, 0, True, True))  # noqa: FBT003 - AMQP order: all of them, requeue
+        self._channel, self._acks = 0, Acks()
+        await self._link.close_channel(channel)
+        return unsettled
 
     def cancel(self) -> None:
         """No more deliveries soon; those here can still be settled. Waits for no answer: the socket may be paused."""

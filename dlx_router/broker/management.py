@@ -104,6 +104,14 @@ class Management:
                 found[name] = _queue_policies(await self._get(path))
         return found
 
+    async def queue_facts(self, vhost: str, name: str) -> Mapping[str, Any]:
+        """Type, arguments and effective policy of a queue. NotThereError, a ManagementError, where there is none."""
+        columns = "name,type,arguments,effective_policy_definition,messages_ready"
+        found: Mapping[str, Any] = await self._get(
+            f"queues/{quote(vhost, safe='')}/{quote(name, safe='')}?columns={columns}"
+        )
+        return found
+
     async def check_own_queues(self, vhost: str, names: Names) -> list[Problem]:
         """Every policy that must not stand, for every queue of ours that exists."""
         deadline = asyncio.get_running_loop().time() + FRESH_S

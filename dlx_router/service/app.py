@@ -19,6 +19,7 @@ from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Rules
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyKeeper, from_file
+from dlx_router.service.redriving.tasks import Tasks
 from dlx_router.service.session import Limits
 from dlx_router.service.vhost import Addresses, Attendant
 from dlx_router.telemetry.logs import log
@@ -46,6 +47,15 @@ class App:
         self._code = 0
         self._stop = asyncio.Event()
         self._router_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
+
+    def tasks(self, vhost: str) -> Tasks | None:
+        """The redrive tasks of a vhost; None where it is not served."""
+        return next((one.tasks for one in self._attendants if one.vhost == vhost), None)
+
+    @property
+    def vhosts(self) -> list[str]:
+        """The vhosts that are served."""
+        return [one.vhost for one in self._attendants]
 
     async def run(self) -> int:
         """Attend until a signal; 0 after a drained SIGTERM, 130 after SIGINT, 1 where the deadline passed."""

@@ -36,6 +36,11 @@ class KeyKeeper:
         self._path = path
         self._readiness = readiness
 
+    @property
+    def is_elected(self) -> bool:
+        """Whether who has the key holds the state queue too: there can be only one."""
+        return self._path is None
+
     @asynccontextmanager
     async def key(
         self, topology: Topology, stopping: asyncio.Event, on_lost: Callable[[str], None]

@@ -19,9 +19,13 @@ from dlx_router.config.settings import SettingsError
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import DEFAULTS, PolicySet
 from dlx_router.operate.journal.writer import Journal
+from dlx_router.operate.redrive.filter import compiled
 from dlx_router.service.desk import Desk, Rules
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
+from dlx_router.service.redriving.leader import lead
+from dlx_router.service.redriving.tasks import Tasks
+from dlx_router.service.redriving.tools import Tools
 from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
@@ -68,6 +72,8 @@ class Attendant:
         self._session: Session | None = None
         self._stopping = asyncio.Event()
         self._failures = 0
+        self._management, self._rules = management, rules
+        self.tasks = Tasks(vhost, compiled, journal_is_on=journal.is_on)
 
     @property
     def in_flight(self) -> int:
@@ -87,6 +93,7 @@ class Attendant:
     async def stop(self) -> int:
         """Drain and end; → how many letters were not finished, and stay in their queues."""
         self._stopping.set()
+        await self.tasks.stop()
         return await self._session.drain() if self._session is not None else 0
 
     async def _once(self) -> None:
@@ -119,6 +126,7 @@ class Attendant:
                     watching = (
                         group.create_task(self._guard.watch(self.vhost, session.trouble)),
                         group.create_task(self._survey.watch(self.vhost, lambda: self._look(topology, session))),
+                        group.create_task(self._lead(topology, self._tools(host, login, tls, topology, key))),
                     )
                     await session.run()
                     for task in watching:
@@ -132,6 +140,28 @@ class Attendant:
             self._session = None
             self._metrics.broker_connected[self.vhost] = 0
             await topology.close()
+
+    async def _lead(self, topology: Topology, tools: Tools) -> None:
+        if self._journal.is_on:
+            await lead(topology, lambda: self.tasks.lead(tools), is_elected=self._keys.is_elected)
+
+    def _tools(self, host: Host, login: Login, tls: Tls | None, topology: Topology, key: bytes) -> Tools:
+        return Tools(
+            host=host,
+            login=login,
+            tls=tls,
+            heartbeat_s=self._limits.heartbeat_s,
+            confirm_timeout_s=self._limits.confirm_timeout_s,
+            names=self._names,
+            topology=topology,
+            management=self._management,
+            journal=self._journal,
+            metrics=self._metrics,
+            router_id=self._rules.router_id,
+            revision=self._rules.policies.revision,
+            resolve=self._desk.resolve,
+            sign_with=lambda: key,
+        )
 
     async def _look(self, topology: Topology, session: Session) -> Seen:
         used = {int(resource[1]) for resource in session.provision.known if resource[0] == "rung"}
