@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dlx_router.cli import output
-from dlx_router.config import values
+from dlx_router.config import parts, values
 from dlx_router.config.keys import DEFINITION, REASONS, Key, known_reason
 from dlx_router.config.policies import PolicyErrors, load_policies
-from dlx_router.config.units import duration_text
+from dlx_router.config.units import duration_text, size_text
+from dlx_router.core.condition import Condition
 from dlx_router.core.backoff import base_delay_ms, wait_ms
 from dlx_router.core.decision import DeadLetter, Discard, Park, decide
 from dlx_router.core.letter import Arrival, Death, Letter
@@ -18,6 +19,8 @@ from dlx_router.core.policy import Effective, Policy, PolicySet, Rewrite, Select
 from dlx_router.core.template import Template
 
 MAX_ROWS: Final = 12
+_DURATIONS: Final = (values.duration, parts.TTL)
+_SIZES: Final = (values.size, parts.LENGTH_BYTES)
 _BASE: Final = ""  # no reason: what holds before any overlay
 
 
@@ -111,12 +114,16 @@ def value_text(key: Key, value: Any) -> str:  # noqa: ANN401 - each key has a ty
     match value:
         case bool():
             return str(value).lower()
-        case int() if key.parse is values.duration:
+        case int() if key.parse in _DURATIONS:
             return duration_text(value)
-        case Template() | Selector():
+        case int() if key.parse in _SIZES:
+            return size_text(value)
+        case Template() | Selector() | Condition():
             return value.text or '""'
         case Rewrite():
             return f"{value.match} → {value.replace}"
+        case dict():
+            return ", ".join(f"{name}: {value_text(key, one)}" for name, one in value.items())
         case tuple():
             return f"[{', '.join(value_text(key, one) for one in value)}]"
         case _:

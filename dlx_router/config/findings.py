@@ -63,16 +63,21 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One thing that a person should look at; `line` counts from 1. The message says what, and what now."""
+    """One thing that a person should look at; `line` and `column` count from 1, column 0 is the whole line.
+
+    The message says what, and what now.
+    """
 
     file: str
     line: int
     code: str
     severity: Severity
     message: str
+    column: int = 0
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.severity} {self.code}: {self.message}"
+        column = f":{self.column}" if self.column else ""
+        return f"{self.file}:{self.line}{column}: {self.severity} {self.code}: {self.message}"
 
 
 class PolicyErrors(Exception):
@@ -95,9 +100,9 @@ class Report:
     file: str
     findings: list[Finding] = field(default_factory=list)
 
-    def error(self, code: str, line: int, message: str) -> None:
+    def error(self, code: str, line: int, message: str, column: int = 0) -> None:
         """Note an error."""
-        self.findings.append(Finding(self.file, line, code, Severity.ERROR, _redacted(message)))
+        self.findings.append(Finding(self.file, line, code, Severity.ERROR, _redacted(message), column))
 
     def warning(self, code: str, line: int, message: str) -> None:
         """Note a warning."""

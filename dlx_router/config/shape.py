@@ -57,7 +57,7 @@ class Shape:
 def rejected(error: Rejected, report: Report, where: str) -> None:
     """Put a parser's problems into the report, each led by the key that they are about."""
     for problem in error.problems:
-        report.error(problem.code, problem.line, f"{where}: {problem.message}")
+        report.error(problem.code, problem.line, f"{where}: {problem.message}", problem.column)
 
 
 @takes({})

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dlx_router.config.findings import BAD_VALUE, LATER, nearest, shown
 from dlx_router.config.tree import Items, Node, Pairs, Scalar, described
-from dlx_router.config.units import MAX_DURATION_MS, duration_ms
+from dlx_router.config.units import MAX_DURATION_MS, MAX_SIZE_BYTES, duration_ms, size_bytes
 
 Schema = Mapping[str, Any]
 MAX_NAME_BYTES: Final = 255  # a short string of AMQP: names of exchanges and queues, routing keys
@@ -41,6 +41,7 @@ class Problem:
     line: int
     message: str
     code: str = BAD_VALUE
+    column: int = 0
 
 
 class Rejected(Exception):
@@ -155,6 +156,39 @@ def duration(node: Node) -> int:
         return duration_ms(value)
     except ValueError as error:
         raise rejected(node, f"{described(node)} is no duration: {error}") from None
+
+
+@takes(
+    {
+        "anyOf": [
+            {"type": "integer", "minimum": 0, "maximum": MAX_SIZE_BYTES},
+            {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{1,9})? ?(B|KiB|MiB|GiB|TiB)$"},
+        ]
+    }
+)
+def size(node: Node) -> int:
+    """Bytes, from a whole number of them or text with a unit."""
+    value = node.value if isinstance(node, Scalar) else None
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise unexpected(node, 'a size: bytes or "64KiB", "10MiB", "1GiB"')
+    try:
+        return size_bytes(value)
+    except ValueError as error:
+        raise rejected(node, f"{described(node)} is no size: {error}") from None
+
+
+def above_zero(parser: Parser, why: str) -> Parser:
+    """As the parser, without 0; `why` says what 0 would mean."""
+    exact = {"not": {"const": 0}}
+
+    @takes({**parser.schema, **exact})
+    def parse(node: Node) -> Any:
+        value = parser(node)
+        if not value:
+            raise rejected(node, f"{described(node)} {why}")
+        return value
+
+    return parse
 
 
 def one_of(*choices: str, later: Sequence[str] = (), instead: str = "") -> Parser:

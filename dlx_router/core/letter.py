@@ -90,6 +90,10 @@ class Letter:
     header: Callable[[str], str | None] = lambda _name: None  # a scalar header as text, looked up only when asked for
     known_before: bool = False  # was dead, and died again at a queue that its record already names
     rejected_since: bool = False  # … and something was rejected since that queue's earlier death
+    since_ms: int = 0  # of the first death since the last redrive; 0: first_death_ms
+    body: Callable[[str], Any] = lambda _pointer: None  # a place of a JSON body, looked up only when asked for
+    content_type: str = ""
+    size: int = 0  # of the body, in bytes
 
 
 def letter_id(  # noqa: PLR0913, PLR0917 - the seven inputs are the identity that INTERFACES lists
