@@ -36,6 +36,11 @@ class KeyKeeper:
         self._path = path
         self._readiness = readiness
 
+    @property
+    def holds_state(self) -> bool:
+        """Whether the key comes from the state queue, which is then ours as long as the key is."""
+        return self._path is None
+
     @asynccontextmanager
     async def key(
         self, topology: Topology, stopping: asyncio.Event, on_lost: Callable[[str], None]

@@ -22,6 +22,7 @@ from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Desk, Rules
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
+from dlx_router.service.leader import Leadership
 from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
@@ -63,7 +64,9 @@ class Attendant:
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
         self._sources, self._declare = sources, declare
         self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
-        self._journal = journal
+        self.journal = self._journal = journal
+        self.leadership = Leadership(vhost)
+        self.topology: Topology | None = None  # while there is a connection to ask
         self._desk = Desk(rules, vhost, metrics, journal)
         self._session: Session | None = None
         self._stopping = asyncio.Event()
@@ -73,6 +76,11 @@ class Attendant:
     def in_flight(self) -> int:
         """Deliveries that are here and not settled."""
         return self._session.in_flight if self._session is not None else 0
+
+    @property
+    def policies(self) -> PolicySet:
+        """The policies in force."""
+        return self._desk.policies
 
     async def run(self) -> None:
         """Attend until `stop`; never gives up, because the letters are still there."""
@@ -115,7 +123,9 @@ class Attendant:
                     journal=self._journal,
                     ensure_journal=partial(ensure_stream, topology, journal_stream(self._names), declare=self._declare),
                 )
-                async with asyncio.TaskGroup() as group:
+                self.topology = topology
+                leading = self.leadership.held(topology, alone=self._keys.holds_state)
+                async with leading, asyncio.TaskGroup() as group:
                     watching = (
                         group.create_task(self._guard.watch(self.vhost, session.trouble)),
                         group.create_task(self._survey.watch(self.vhost, lambda: self._look(topology, session))),
@@ -129,7 +139,7 @@ class Attendant:
                 raise
             raise _leaf(known) from None
         finally:
-            self._session = None
+            self._session = self.topology = None
             self._metrics.broker_connected[self.vhost] = 0
             await topology.close()
 
@@ -138,6 +148,7 @@ class Attendant:
         return await self._lookout.look(topology, used)
 
     def _key_lost(self, why: str) -> None:
+        self.leadership.lose()
         if self._session is not None:
             self._session.trouble(f"the state queue is lost: {why}")
 
