@@ -98,12 +98,6 @@ class StateQueue:
         self.active = not self._lost.done()
         self._spawn(self._renew)
 
-    async def wait_leader(self) -> None:
-        """As `wait_active`, for routers that have their key from a file: the queue needs to hold none."""
-        await self._unless_lost(self._greeted.wait())
-        self.active = not self._lost.done()
-        self._spawn(self._renew)
-
     # -- reading ------------------------------------------------------------------------------------------------
 
     async def _consume(self) -> None:

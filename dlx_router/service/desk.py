@@ -69,6 +69,11 @@ class Desk:
         self._journal = journal
         self._clerk = Clerk(rules.router_id, rules.policies.revision)
 
+    @property
+    def policies(self) -> PolicySet:
+        """The policies that this desk judges by."""
+        return self._rules.policies
+
     def judge(self, delivery: frames.Delivery, consumer: Consumer, place: intake.Place, started_s: float) -> Job:
         """The job of a delivery. Never raises: what cannot be read becomes a job for quarantine."""
         job = Job(consumer, delivery, started_s)

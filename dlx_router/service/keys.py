@@ -37,8 +37,8 @@ class KeyKeeper:
         self._readiness = readiness
 
     @property
-    def is_elected(self) -> bool:
-        """Whether who has the key holds the state queue too: there can be only one."""
+    def holds_state(self) -> bool:
+        """Whether the key comes from the state queue, which is then ours as long as the key is."""
         return self._path is None
 
     @asynccontextmanager

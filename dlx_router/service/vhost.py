@@ -23,8 +23,8 @@ from dlx_router.operate.redrive.filter import compiled
 from dlx_router.service.desk import Desk, Rules
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
-from dlx_router.service.redriving.leader import lead
-from dlx_router.service.redriving.tasks import Tasks
+from dlx_router.service.leader import Leadership
+from dlx_router.service.redriving.tasks import Tasks, lead
 from dlx_router.service.redriving.tools import Tools
 from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.telemetry.logs import log
@@ -67,7 +67,9 @@ class Attendant:
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
         self._sources, self._declare = sources, declare
         self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
-        self._journal = journal
+        self.journal = self._journal = journal
+        self.leadership = Leadership(vhost)
+        self.topology: Topology | None = None  # while there is a connection to ask
         self._desk = Desk(rules, vhost, metrics, journal)
         self._session: Session | None = None
         self._stopping = asyncio.Event()
@@ -79,6 +81,11 @@ class Attendant:
     def in_flight(self) -> int:
         """Deliveries that are here and not settled."""
         return self._session.in_flight if self._session is not None else 0
+
+    @property
+    def policies(self) -> PolicySet:
+        """The policies in force."""
+        return self._desk.policies
 
     async def run(self) -> None:
         """Attend until `stop`; never gives up, because the letters are still there."""
@@ -122,11 +129,13 @@ class Attendant:
                     journal=self._journal,
                     ensure_journal=partial(ensure_stream, topology, journal_stream(self._names), declare=self._declare),
                 )
-                async with asyncio.TaskGroup() as group:
+                self.topology = topology
+                leading = self.leadership.held(topology, alone=self._keys.holds_state)
+                async with leading, asyncio.TaskGroup() as group:
                     watching = (
                         group.create_task(self._guard.watch(self.vhost, session.trouble)),
                         group.create_task(self._survey.watch(self.vhost, lambda: self._look(topology, session))),
-                        group.create_task(self._lead(topology, self._tools(host, login, tls, topology, key))),
+                        group.create_task(self._lead(self._tools(host, login, tls, topology, key))),
                     )
                     await session.run()
                     for task in watching:
@@ -137,13 +146,13 @@ class Attendant:
                 raise
             raise _leaf(known) from None
         finally:
-            self._session = None
+            self._session = self.topology = None
             self._metrics.broker_connected[self.vhost] = 0
             await topology.close()
 
-    async def _lead(self, topology: Topology, tools: Tools) -> None:
-        if self._journal.is_on:
-            await lead(topology, lambda: self.tasks.lead(tools), is_elected=self._keys.is_elected)
+    async def _lead(self, tools: Tools) -> None:
+        """Redrive tasks, for as long as we lead."""
+        await lead(self.leadership, lambda term: self.tasks.lead(tools, term))
 
     def _tools(self, host: Host, login: Login, tls: Tls | None, topology: Topology, key: bytes) -> Tools:
         return Tools(
@@ -168,6 +177,7 @@ class Attendant:
         return await self._lookout.look(topology, used)
 
     def _key_lost(self, why: str) -> None:
+        self.leadership.lose()
         if self._session is not None:
             self._session.trouble(f"the state queue is lost: {why}")
 

@@ -67,7 +67,7 @@ class NewTask(BaseModel):
 
 def router(served: Served, who: Callable[[Request], str] = lambda _request: "api") -> APIRouter:
     """The paths of tasks; `who(request)` names the person or token behind a request, for the journal."""
-    api = APIRouter(prefix="/api/v1/tasks", tags=["tasks"])
+    api = APIRouter(prefix="/tasks", tags=["tasks"])
 
     @api.post("", status_code=201, summary="Start a task")
     async def create(asked: NewTask, request: Request) -> dict[str, Any]:

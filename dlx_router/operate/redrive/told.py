@@ -8,27 +8,22 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dlx_router.operate.journal.fields import VERSION
-from dlx_router.operate.journal.parts import encode
+from dlx_router.operate.journal.audit import audit
 from dlx_router.operate.redrive.task import Task, TaskError, of_document
 
-_MARK: Final = b'"kind":"audit"'
+_MARK: Final = b'"action":"task.'
 
 
 def line(task: Task, router_id: str) -> bytes:
-    """The event of a task's change; the same change has the same event_id."""
-    told = {
-        "v": VERSION,
-        "event_id": f"task-{task.id}-{task.term}-{task.change}",
-        "kind": "audit",
-        "router_id": router_id,
-        "vhost": task.spec.vhost,
-        "action": f"task {task.state}",
-        "by": task.by,
-        "task": task.to_document(),
-        "ts_ms": task.changed_ms,
-    }
-    return f"{encode(told)}\n".encode()
+    """The event of a task's change."""
+    return audit(
+        router_id,
+        task.spec.vhost,
+        actor=task.by,
+        action=f"task.{task.state}",
+        details={"task": task.to_document()},
+        ts_ms=task.changed_ms,
+    )
 
 
 def tasks(batch: bytes) -> Iterator[Task]:
@@ -54,6 +49,6 @@ def letters(batch: bytes) -> Iterator[Mapping[str, Any]]:
 def _task(text: bytes) -> Task | None:
     try:
         event = json.loads(text)
-        return of_document(event["task"]) if event.get("kind") == "audit" and "task" in event else None
+        return of_document(event["details"]["task"]) if event.get("kind") == "audit" else None
     except (ValueError, KeyError, TypeError, AttributeError, TaskError):
         return None

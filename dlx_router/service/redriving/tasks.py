@@ -18,6 +18,7 @@ from dlx_router.core.letter import Letter
 from dlx_router.operate.redrive.canary import objection
 from dlx_router.operate.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed, check
 from dlx_router.operate.redrive.told import line
+from dlx_router.service.leader import Leadership
 from dlx_router.service.redriving import replay
 from dlx_router.service.redriving.tools import Stopped, Tools
 from dlx_router.service.redriving.worker import End, Worker
@@ -59,9 +60,11 @@ class Tasks:
 
     # -- leading ------------------------------------------------------------------------------------------------
 
-    async def lead(self, tools: Tools) -> None:
+    async def lead(self, tools: Tools, term: int) -> None:
         """Know the tasks, go on with those at work, answer; until cancelled. What is unsettled then goes back."""
-        self._tools = tools
+        if not self._journal_is_on:
+            return
+        self._tools, self._term = tools, term
         try:
             await self._learn(tools)
             await asyncio.Event().wait()
@@ -96,7 +99,7 @@ class Tasks:
 
     def _take_over(self, found: Mapping[str, Task], tools: Tools) -> None:
         self._tasks |= found
-        self._term = max([self._term, *(one.term + 1 for one in found.values())])
+        self._term = max([self._term, *(one.term + 1 for one in found.values())])  # another's clock may be ahead
         for one in found.values():
             if one.state in AT_WORK:
                 self._spawn(one.id, tools, fresh=False)
@@ -336,3 +339,29 @@ class Tasks:
         finally:
             await link.close()
         return None, ""
+
+
+async def lead(leadership: Leadership, work: Callable[[int], Coroutine[Any, Any, None]]) -> None:
+    """`work(term)` while we lead, again after what the broker did to us, until cancelled."""
+    changed_now = asyncio.Event()
+    leadership.on_change(changed_now.set)
+    while True:
+        changed_now.clear()
+        if leadership.term is None:
+            await changed_now.wait()
+            continue
+        working = asyncio.create_task(work(leadership.term))
+        hearing = asyncio.create_task(changed_now.wait())
+        try:
+            await asyncio.wait({working, hearing}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done() and (error := working.exception()) is not None:
+                if not isinstance(error, RETRIED):
+                    raise error
+                log.warning("redrive.interrupted", vhost=leadership.vhost, error=str(error), fate="tried again")
+                await asyncio.wait({hearing}, timeout=LOOK_S)
+            elif working.done():
+                await hearing
+        finally:
+            for one in (working, hearing):
+                one.cancel()
+            await asyncio.gather(working, hearing, return_exceptions=True)

@@ -1,0 +1,53 @@
+"""The app: routers behind the gate. Who adds paths gives a router; it finds its Context by `Given`, its Caller too."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from fastapi import APIRouter, FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.types import ASGIApp
+
+from dlx_router import __version__
+from dlx_router.admin.api.answers import EVERYWHERE, Answer, refused
+from dlx_router.admin.api.context import Context
+from dlx_router.admin.api.gate import Gate
+
+PREFIX: Final = "/api/v1"
+
+
+def create_app(context: Context, routers: Iterable[APIRouter] = ()) -> ASGIApp:
+    """The API over this context, with these routers under /api/v1; its description at /api/v1/openapi.json."""
+    app = FastAPI(
+        title="dlx-router",
+        version=__version__,
+        description="What is dying in RabbitMQ and why, and what was done about it.",
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+    )
+    app.state.context = context
+    for router in routers:
+        app.include_router(router, prefix=PREFIX, responses=EVERYWHERE)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(404, _refused)
+    app.add_exception_handler(405, _refused)
+    app.add_exception_handler(RequestValidationError, _misunderstood)
+    return Gate(app, context)
+
+
+async def _refused(request: Request, error: Any) -> Answer:  # noqa: ANN401, RUF029 - as starlette has it
+    said = str(error.detail) if error.status_code not in {404, 405} or error.detail else ""
+    if said == "Not Found":
+        said = f"no such path: {request.url.path}; see {PREFIX}/openapi.json"
+    headers = dict(error.headers or {})
+    answer = refused(error.status_code, said)
+    answer.headers.update(headers)
+    return answer
+
+
+async def _misunderstood(_request: Request, error: Any) -> Answer:  # noqa: ANN401, RUF029
+    """Where and what, without the value: it may be anything."""
+    problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+    return refused(422, "the request cannot be understood", problems=problems)
