@@ -5,6 +5,7 @@ import gc
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from dlx_router.admin.api import tasks
 from dlx_router.admin.server import AdminError, AdminServer
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings
@@ -45,9 +46,15 @@ def _spare_the_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
+def _local(settings: Settings) -> bool:
+    return settings.http_host in {"127.0.0.1", "::1", "localhost"}
+
+
 async def _serve(settings: Settings, loaded: LoadedPolicies) -> int:
     app = App(settings, loaded)
-    server = AdminServer(settings.http_host, settings.http_port, app.metrics, app.readiness)
+    server = AdminServer(
+        settings.http_host, settings.http_port, app.metrics, app.readiness, api=tasks.alone(app) if _local(settings) else None
+    )
     await server.start()
     try:
         return await app.run()

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import uvicorn
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dlx_router.telemetry.metrics import CONTENT_TYPE, Metrics
@@ -41,8 +42,11 @@ class AdminError(Exception):
 class AdminServer:
     """Answers between `start` and `stop`. Port 0: any free one, see `port`."""
 
-    def __init__(self, host: str, port: int, metrics: Metrics, readiness: Readiness) -> None:
+    def __init__(
+        self, host: str, port: int, metrics: Metrics, readiness: Readiness, *, api: ASGI3Application | None = None
+    ) -> None:
         self.port = port
+        self._api = api
         self._host = host
         self._metrics = metrics
         self._readiness = readiness
@@ -75,7 +79,10 @@ class AdminServer:
         if serving is not None:
             await serving
 
-    async def _app(self, scope: Message, _receive: Receive, send: Send) -> None:
+    async def _app(self, scope: Message, receive: Receive, send: Send) -> None:
+        if self._api is not None and scope["path"].startswith("/api/"):
+            await self._api(scope, receive, send)  # type: ignore[arg-type]  # the same, typed more strictly
+            return
         status, kind, body = self._answer(scope["method"], scope["path"])
         fields = {"content-type": kind, "content-length": str(len(body)), "cache-control": "no-store"}
         fields |= {"connection": "close", "x-content-type-options": "nosniff"}

@@ -4,7 +4,7 @@ Source: rabbitmq.com/docs/streams (consuming). The broker never says that the en
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from dlx_router.broker.consumer import Consumer
@@ -31,7 +31,7 @@ async def last_offset(link: Link, stream: str, quiet_s: float = QUIET_S) -> int:
         await messages.aclose()
 
 
-async def read(link: Link, stream: str, start: Any) -> AsyncIterator[Message]:  # noqa: ANN401 - as AMQP has it
+async def read(link: Link, stream: str, start: Any) -> AsyncGenerator[Message, None]:
     """(offset, body) of every message from `start` on, for ever. `start`: first, last, next, an offset or a time."""
     arrived: asyncio.Queue[frames.Delivery | Exception] = asyncio.Queue()
 

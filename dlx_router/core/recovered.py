@@ -11,7 +11,7 @@ _MANY: Final = 1_000_000  # deliveries without end reach the cap
 
 
 def window_ms(longest_wait_ms: int) -> int:
-    """How long a letter must have been silent: max(1 h, 2 × its policy's longest wait). Source: issue 5, "Recovered"."""
+    """How long a letter must have been silent: max(1 h, 2 × its policy's longest wait)."""
     return max(AT_LEAST_MS, 2 * longest_wait_ms)
 
 

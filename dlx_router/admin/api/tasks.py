@@ -122,3 +122,11 @@ _CODES: Final[Sequence[tuple[type[Exception], int]]] = (
     (TaskError, 400),
     (NotLeader, 503),
 )
+
+
+def alone(served: Served) -> FastAPI:
+    """The paths of tasks by themselves."""
+    app = FastAPI(title="dlx-router", openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None)
+    app.include_router(router(served), prefix="/api/v1")
+    answer_errors(app)
+    return app

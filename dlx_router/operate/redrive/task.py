@@ -178,7 +178,7 @@ def _faults(spec: Spec) -> Iterable[tuple[bool, str]]:
         yield not 0 <= percent < 100, f"canary.max_dead_percent {percent:g}: 0 … below 100"  # noqa: PLR2004
     yield spec.canary is not None and spec.kind is not Kind.REDRIVE, "canary: only a redrive can have one"
     yield spec.to is not None and spec.kind is not Kind.REDRIVE, "to: only a redrive goes somewhere"
-    yield spec.to is not None and spec.to == Destination("", spec.queue), "to: it would return to the queue it is taken from"
+    yield spec.to == Destination("", spec.queue), "to: it would return to the queue it is taken from"
 
 
 def of_document(document: Mapping[str, Any]) -> Task:

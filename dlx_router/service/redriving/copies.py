@@ -29,7 +29,7 @@ KINDS: Final = {Kind.REDRIVE: "redriven", Kind.DISCARD: "discarded", Kind.PARK: 
 class Copies:
     """Makes jobs and events of one task."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a copy says, and where it goes
         self,
         task_id: str,
         spec: Spec,

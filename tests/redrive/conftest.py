@@ -1,0 +1,87 @@
+"""`shop`: a vhost, a router in it that leads, and the API of its tasks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from tests.support.bulk import INBOX, dying_queue, pour
+from tests.support.client import Client
+from tests.support.eventually import eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+POLICY: Final = """
+version: 1
+policies:
+  - name: all
+    match: "#"
+    definition: {max-delivery-attempts: 1}
+"""
+
+
+@dataclass
+class Shop:
+    """`call` speaks to the API; queues die into the inbox."""
+
+    vhost: Vhost
+    amqp: Client
+    router: Router
+
+    def call(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        url = f"http://127.0.0.1:{self.router.port}/api/v1/tasks{path}"
+        return httpx.request(method, url, json=body, params={"vhost": self.vhost.name}, timeout=30, trust_env=False)
+
+    def start(self, queue: str, **asked: Any) -> str:
+        """The id of a new task."""
+
+        def led() -> str:
+            answer = self.call("POST", "", {"vhost": self.vhost.name, "queue": queue, "rate": 0, **asked})
+            assert answer.status_code == 201, f"{answer.status_code} {answer.text}"
+            return str(answer.json()["id"])
+
+        return eventually(led, 20)
+
+    def task(self, name: str) -> Any:
+        """As the API shows it."""
+        answer = self.call("GET", f"/{name}")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def ends(self, name: str, state: str = "done", within: float = 30) -> Any:
+        """The task once it is in this state."""
+
+        def over() -> Any:
+            task = self.task(name)
+            assert task["state"] == state, task
+            return task
+
+        return eventually(over, within)
+
+    def dead(self, queue: str, bodies: list[str], **arguments: Any) -> str:
+        """These letters lie in the dead-letter queue of `queue`, which takes them back; gives the former's name."""
+        dying_queue(self.amqp, f"{queue}.dying")
+        self.amqp.queue(queue, **arguments)
+        pour(self.amqp, f"{queue}.dying", bodies)
+        name = f"DLQ.{queue}.dying"
+        eventually(lambda: self.amqp.exists(name) and self.amqp.depth(name) == len(bodies), 60)
+        return name
+
+    def failed(self, queue: str, bodies: list[str]) -> str:
+        """These letters were rejected at `queue`; gives the name of its dead-letter queue."""
+        self.amqp.queue(queue, dead_letter_exchange=INBOX)
+        for number, body in enumerate(bodies):
+            self.amqp.publish(body, key=queue, message_id=f"m{number}", headers={"number": number})
+        for _ in bodies:
+            self.amqp.fail(queue)
+        name = f"DLQ.{queue}"
+        eventually(lambda: self.amqp.exists(name) and self.amqp.depth(name) == len(bodies), 60)
+        return name
+
+
+@pytest.fixture
+def shop(vhost: Vhost, amqp: Client, start_router: Callable[..., Router]) -> Shop:
+    """A shop with one router."""
+    return Shop(vhost, amqp, start_router(POLICY))
