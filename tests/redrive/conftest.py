@@ -1,18 +1,23 @@
 """`shop`: a vhost, a router in it that leads, and the API of its tasks."""
 
-from collections.abc import Callable
+import itertools
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import httpx
 import pytest
 
+import brokers
+from tests.conftest import ROUTERS
 from tests.support.bulk import INBOX, dying_queue, pour
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 
+_numbers: Final = itertools.count(1)
 POLICY: Final = """
 version: 1
 policies:
@@ -81,7 +86,25 @@ class Shop:
         return name
 
 
+@pytest.fixture(scope="module")
+def _shared(
+    broker: brokers.Broker, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Vhost, Router]]:
+    vhost = Vhost.make(broker, f"shop{next(_numbers)}-{os.getpid()}")
+    folder = tmp_path_factory.mktemp("shop")
+    (folder / "policies.yaml").write_text(POLICY, encoding="utf-8")
+    log = folder / "router.log"
+    router = Router(amqp_url=vhost.amqp_url, management_url=vhost.management_url, policies=folder, log=log)
+    router.start()
+    yield vhost, router
+    router.close()
+    vhost.close()
+
+
 @pytest.fixture
-def shop(vhost: Vhost, amqp: Client, start_router: Callable[..., Router]) -> Shop:
-    """A shop with one router."""
-    return Shop(vhost, amqp, start_router(POLICY))
+def shop(_shared: tuple[Vhost, Router], request: pytest.FixtureRequest) -> Iterator[Shop]:
+    """The file's vhost and router; each test names queues of its own."""
+    vhost, router = _shared
+    request.node.stash[ROUTERS] = [router]
+    with Client(vhost.amqp_url) as client:
+        yield Shop(vhost, client, router)
