@@ -11,7 +11,7 @@ import pytest
 
 import brokers
 from tests.conftest import ROUTERS
-from tests.support.bulk import INBOX, dying_queue, pour
+from tests.support.bulk import INBOX
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
@@ -65,14 +65,10 @@ class Shop:
 
         return eventually(over, within)
 
-    def dead(self, queue: str, bodies: list[str], **arguments: Any) -> str:
-        """These letters lie in the dead-letter queue of `queue`, which takes them back; gives the former's name."""
-        dying_queue(self.amqp, f"{queue}.dying")
-        self.amqp.queue(queue, **arguments)
-        pour(self.amqp, f"{queue}.dying", bodies)
-        name = f"DLQ.{queue}.dying"
-        eventually(lambda: self.amqp.exists(name) and self.amqp.depth(name) == len(bodies), 60)
-        return name
+    def ends_led(self, name: str, within: float) -> Any:
+        """As `ends`, asked of a router that may not lead yet."""
+        eventually(lambda: self.call("GET", f"/{name}").status_code == 200, 20)
+        return self.ends(name, within=within)
 
     def failed(self, queue: str, bodies: list[str]) -> str:
         """These letters were rejected at `queue`; gives the name of its dead-letter queue."""
