@@ -5,10 +5,11 @@ import gc
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from dlx_router.admin.api import tasks
+from dlx_router.admin.api_door import Door
 from dlx_router.admin.server import AdminError, AdminServer
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings
+from dlx_router.config.tokens import TokensError
 from dlx_router.service.app import App
 from dlx_router.service.keys import KeyFileError
 from dlx_router.telemetry import logs
@@ -22,6 +23,9 @@ def run(settings: Settings, loaded: LoadedPolicies) -> int:
     _spare_the_collector()
     try:
         return _loop()(_serve(settings, loaded))
+    except TokensError as error:
+        logs.log.error("tokens.refused", error=str(error), fate="nothing was consumed")
+        return REFUSED
     except AdminError as error:
         logs.log.error("admin.refused", error=str(error), fate="nothing was consumed")
         return REFUSED
@@ -46,15 +50,10 @@ def _spare_the_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-def _local(settings: Settings) -> bool:
-    return settings.http_host in {"127.0.0.1", "::1", "localhost"}
-
-
 async def _serve(settings: Settings, loaded: LoadedPolicies) -> int:
     app = App(settings, loaded)
-    server = AdminServer(
-        settings.http_host, settings.http_port, app.metrics, app.readiness, api=tasks.alone(app) if _local(settings) else None
-    )
+    door = Door(settings, app)
+    server = AdminServer(settings.http_host, settings.http_port, app.metrics, app.readiness, door)
     await server.start()
     try:
         return await app.run()

@@ -14,12 +14,14 @@ from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.names import Names
+from dlx_router.operate.index.schema import place_of
+from dlx_router.operate.index.supervisor import Supervisor
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Rules
+from dlx_router.service.drift import Drift
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyKeeper, from_file
-from dlx_router.service.redriving.tasks import Tasks
 from dlx_router.service.session import Limits
 from dlx_router.service.vhost import Addresses, Attendant
 from dlx_router.telemetry.logs import log
@@ -46,16 +48,23 @@ class App:
         self._signals = 0
         self._code = 0
         self._stop = asyncio.Event()
-        self._router_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
+        self.router_id = self._router_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
 
-    def tasks(self, vhost: str) -> Tasks | None:
-        """The redrive tasks of a vhost; None where it is not served."""
-        return next((one.tasks for one in self._attendants if one.vhost == vhost), None)
+        self.index = self._index()
+        self.attendants: dict[str, Attendant] = {}  # by vhost, for those who ask
+        self.drift = None if self.index is None else Drift(self.index, self.attendants, self._management)
 
-    @property
-    def vhosts(self) -> list[str]:
-        """The vhosts that are served."""
-        return [one.vhost for one in self._attendants]
+    def _index(self) -> Supervisor | None:
+        """The index, where there is a file for it and a journal to make it from."""
+        settings = self._settings
+        if settings.index_path is None or settings.journal == "off":
+            return None
+        where = addresses(settings)
+        return Supervisor(place_of(settings.index_path), self._names.journal, where, self.readiness)
+
+    def _led(self, index: Supervisor, attendant: Attendant) -> None:
+        """Whoever leads a vhost indexes it."""
+        attendant.leadership.on_change(lambda: index.lead(attendant.vhost, ours=attendant.leadership.is_ours))
 
     async def run(self) -> int:
         """Attend until a signal; 0 after a drained SIGTERM, 130 after SIGINT, 1 where the deadline passed."""
@@ -64,6 +73,8 @@ class App:
             loop.add_signal_handler(number, self._signalled, number)
         vhosts = await self._vhosts()
         self._attendants = [self._attendant(vhost) for vhost in vhosts]
+        self.attendants |= {one.vhost: one for one in self._attendants}
+        beside = self._beside()
         self.metrics.revision = self._loaded.policies.revision
         self.readiness.clear("start")
         self.metrics.in_flight = lambda: {one.vhost: one.in_flight for one in self._attendants}
@@ -77,11 +88,22 @@ class App:
         stop = asyncio.create_task(self._stop.wait())
         await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
         left = await self._drain(tasks)
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         stop.cancel()
         if self._management is not None:
             await self._management.close()
         log.info("router.stopped", in_flight=left, fate="what was not settled is still in its queue")
         return self._code if not left or self._code else 1
+
+    def _beside(self) -> list[asyncio.Task[None]]:
+        """What runs beside the letters' way."""
+        if self.index is None or self.drift is None:
+            return []
+        for one in self._attendants:
+            self._led(self.index, one)
+        return [asyncio.create_task(self.index.run()), asyncio.create_task(self.drift.watch())]
 
     async def _drain(self, tasks: list[asyncio.Task[None]]) -> int:
         for one in self._attendants:

@@ -47,7 +47,7 @@ class Shop:
             assert answer.status_code == 201, f"{answer.status_code} {answer.text}"
             return str(answer.json()["id"])
 
-        return eventually(led, 20)
+        return eventually(led, 30, every=0.1)
 
     def task(self, name: str) -> Any:
         """As the API shows it."""
@@ -63,11 +63,11 @@ class Shop:
             assert task["state"] == state, task
             return task
 
-        return eventually(over, within)
+        return eventually(over, within, every=0.1)
 
     def ends_led(self, name: str, within: float) -> Any:
         """As `ends`, asked of a router that may not lead yet."""
-        eventually(lambda: self.call("GET", f"/{name}").status_code == 200, 20)
+        eventually(lambda: self.call("GET", f"/{name}").status_code == 200, 20, every=0.1)
         return self.ends(name, within=within)
 
     def failed(self, queue: str, bodies: list[str]) -> str:

@@ -63,9 +63,9 @@ def test_another_replica_takes_over_and_only_the_leader_answers(
     other = Shop(vhost, amqp, second)
     asked = other.call("GET", f"/{name}")
     assert (asked.status_code, "lead" in asked.text, asked.headers["retry-after"]) == (503, True, "2")
-    eventually(lambda: shop.task(name)["counts"]["sent"] >= 3)
+    eventually(lambda: shop.task(name)["counts"]["sent"] >= 3, every=0.1)
     first.kill()
-    assert eventually(lambda: other.call("GET", f"/{name}").status_code == 200, 15)
+    assert eventually(lambda: other.call("GET", f"/{name}").status_code == 200, 15, every=0.1)
     eventually(lambda: amqp.depth("work") > 10, 20)
     assert other.call("POST", f"/{name}/cancel").json()["state"] == "cancelled"
     eventually(lambda: amqp.depth("work") + amqp.depth(queue) == 60)

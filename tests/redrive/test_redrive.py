@@ -116,7 +116,7 @@ def test_a_canary_that_lives_lets_the_rest_go(shop: Shop) -> None:
 def test_paused_letters_are_back_and_resumed_ones_go_on(shop: Shop) -> None:
     queue = shop.failed("pause.a", [f"letter {number}" for number in range(20)])
     name = shop.start(queue, rate=5)
-    eventually(lambda: shop.task(name)["counts"]["sent"] >= 2)
+    eventually(lambda: shop.task(name)["counts"]["sent"] >= 2, every=0.1)
     paused = shop.call("POST", f"/{name}/pause").json()
     sent = paused["counts"]["sent"]
     assert (paused["state"], 2 <= sent < 20) == ("paused", True)
@@ -165,7 +165,7 @@ def test_letters_whose_queue_is_gone_stay_and_are_told(shop: Shop) -> None:
 def test_a_queue_that_is_deleted_in_the_middle_stops_the_task(shop: Shop) -> None:
     queue = shop.failed("deleted.a", ["a", "b", "c", "d"])
     name = shop.start(queue, rate=0.5)
-    eventually(lambda: shop.task(name)["counts"]["sent"] == 1)
+    eventually(lambda: shop.task(name)["counts"]["sent"] == 1, every=0.1)
     shop.amqp.channel.queue_delete(queue)
     assert "deleted" in shop.ends(name, "stopped")["why"] or "does not exist" in shop.task(name)["why"]
 
@@ -220,5 +220,5 @@ def test_bad_input_is_answered_with_what_is_wrong(shop: Shop, asked: Any, status
         assert answer.status_code != 503, answer.text
         return answer
 
-    answer = eventually(answered, 20)
+    answer = eventually(answered, 20, every=0.1)
     assert (answer.status_code, said in answer.text) == (status, True), answer.text

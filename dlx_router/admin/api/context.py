@@ -14,6 +14,7 @@ from dlx_router.core.names import Names
 from dlx_router.operate.index.supervisor import Supervisor
 from dlx_router.operate.journal.audit import AuditError
 from dlx_router.operate.journal.audit import audit as audited
+from dlx_router.service.drift import Drift
 from dlx_router.service.vhost import Attendant
 
 CONFIRM_S = 5.0
@@ -29,6 +30,7 @@ class Context:
     index: Supervisor | None = None
     tokens: Tokens | None = None
     is_loopback: bool = True
+    drift: Drift | None = None
     max_body_bytes: int = 1 << 20
     per_second: float = 50.0
     burst: int = 100

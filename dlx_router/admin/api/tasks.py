@@ -1,30 +1,25 @@
-"""Redrive tasks over HTTP: start, list, show, pause, resume, cancel.
+"""/tasks: redrive tasks, started, listed, paused, resumed, cancelled. Every change is in the journal before its answer."""
 
-Errors: 400 what was asked cannot be, 404 no such vhost, queue or task, 409 another task has the queue or the task's
-state forbids it, 503 this router does not lead (Retry-After says when to ask again).
-"""
+from collections.abc import Awaitable
+from typing import Annotated, Any, Final, TypeVar
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, Protocol
-
-from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
 
+from dlx_router.admin.api.answers import CHANGES, Answer, Error, refuse
+from dlx_router.admin.api.context import Context, Given, Operator, Viewer
+from dlx_router.config.tokens import Caller
 from dlx_router.operate.redrive.task import Kind, State, Task, TaskError, spec_of
 from dlx_router.service.redriving.tasks import Conflict, Missing, NotLeader, Tasks
 
-RETRY_AFTER_S: Final = "2"
+router = APIRouter(tags=["tasks"])
+
+RETRY_AFTER_S: Final = 2
 Text = Annotated[str, Field(max_length=255)]
-
-
-class Served(Protocol):
-    """Who has the tasks of each vhost."""
-
-    @property
-    def vhosts(self) -> Sequence[str]: ...
-
-    def tasks(self, vhost: str) -> Tasks | None: ...
+Vhost = Annotated[str, Query(max_length=255)]
+Found = TypeVar("Found")
+_WRONG: Final[dict[int | str, dict[str, Any]]] = {400: {"model": Error, "description": "what was asked for cannot be"}}
 
 
 class Destination(BaseModel):
@@ -65,68 +60,122 @@ class NewTask(BaseModel):
     dry_run: bool = False
 
 
-def router(served: Served, who: Callable[[Request], str] = lambda _request: "api") -> APIRouter:
-    """The paths of tasks; `who(request)` names the person or token behind a request, for the journal."""
-    api = APIRouter(prefix="/tasks", tags=["tasks"])
+class Counts(BaseModel):
+    """Letters: looked at in this look, sent in all, left where they are, and unreadable ones."""
 
-    @api.post("", status_code=201, summary="Start a task")
-    async def create(asked: NewTask, request: Request) -> dict[str, Any]:
-        return (await _of(served, asked.vhost).create(spec_of(asked.model_dump()), who(request))).to_document()
-
-    @api.get("", summary="All tasks, newest first")
-    async def every(vhost: Text = "/", queue: Text = "") -> dict[str, Any]:
-        found = _of(served, vhost).all()
-        return {"tasks": [one.to_document() for one in found if queue in {"", one.spec.queue}]}
-
-    @api.get("/{task_id}", summary="One task")
-    async def show(task_id: str, vhost: Text = "/") -> dict[str, Any]:
-        return _of(served, vhost).get(task_id).to_document()
-
-    for verb, state in (("pause", State.PAUSED), ("resume", State.RUNNING), ("cancel", State.CANCELLED)):
-        api.add_api_route(
-            f"/{{task_id}}/{verb}", _changer(served, state, who), methods=["POST"], name=verb, summary=f"{verb} a task"
-        )
-    return api
+    seen: int
+    sent: int
+    left: int
+    unreadable: int
 
 
-def _changer(served: Served, state: State, who: Callable[[Request], str]) -> Callable[..., Any]:
-    async def change(task_id: str, request: Request, vhost: Text = "/") -> dict[str, Any]:
-        task: Task = await _of(served, vhost).change(task_id, state, who(request))
-        return task.to_document()
+class GroupCount(BaseModel):
+    """Of a dry run: letters of one group that would go."""
 
-    return change
-
-
-def _of(served: Served, vhost: str) -> Tasks:
-    found = served.tasks(vhost)
-    if found is None:
-        raise Missing(f"vhost {vhost!r} is not served; served are {', '.join(served.vhosts) or 'none yet'}")
-    return found
+    group: str
+    failed_queue: str
+    reason: str
+    letters: int
 
 
-def answer_errors(app: FastAPI) -> None:
-    """Make the app answer our errors as this module says."""
+class OneTask(BaseModel):
+    """A task as it stands; `why` says what stopped it, or which letters stay."""
 
-    async def answer(_request: Request, error: Exception) -> JSONResponse:
-        status = next(code for kind, code in _CODES if isinstance(error, kind))
-        headers = {"Retry-After": RETRY_AFTER_S} if isinstance(error, NotLeader) else {}
-        return JSONResponse({"error": str(error)}, status, headers)
+    v: int
+    id: str
+    spec: NewTask
+    state: State
+    why: str
+    by: str
+    created_ms: int
+    changed_ms: int
+    counts: Counts
+    total: int
+    canary_passed: bool
+    term: int
+    change: int
+    groups: list[GroupCount]
 
-    for kind in (TaskError, NotLeader):
-        app.add_exception_handler(kind, answer)
+
+class AllTasks(BaseModel):
+    """Newest first."""
+
+    tasks: list[OneTask]
 
 
-_CODES: Final[Sequence[tuple[type[Exception], int]]] = (
-    (Missing, 404),
-    (Conflict, 409),
-    (TaskError, 400),
-    (NotLeader, 503),
-)
+@router.post("/tasks", status_code=201, response_model=OneTask, responses={**CHANGES, **_WRONG})
+async def create(given: Given, who: Operator, wanted: NewTask) -> Response:
+    """Start a task. It means only what was dead before `cutoff_ms`, by default now."""
+    tasks = _of(given, who, wanted.vhost)
+    task = await _refusing(tasks.create(spec_of(wanted.model_dump()), who.name))
+    return Answer(task.to_document(), 201)
 
 
-def alone(served: Served) -> FastAPI:
-    """The paths of tasks by themselves."""
-    app = FastAPI(title="dlx-router", openapi_url="/api/v1/openapi.json", docs_url=None, redoc_url=None)
-    app.include_router(router(served), prefix="/api/v1")
-    answer_errors(app)
-    return app
+@router.get("/tasks", response_model=AllTasks, responses=_WRONG)
+async def every(
+    given: Given, who: Viewer, vhost: Vhost = "/", queue: Annotated[str, Query(max_length=255)] = ""
+) -> Response:
+    """All tasks of a vhost, or of one queue in it."""
+    tasks = _of(given, who, vhost)
+
+    async def found() -> list[Task]:  # noqa: RUF029 - awaited by `_refusing`
+        return tasks.all()
+
+    shown = [one.to_document() for one in await _refusing(found()) if queue in {"", one.spec.queue}]
+    return Answer({"tasks": shown})
+
+
+@router.get("/tasks/{task_id}", response_model=OneTask, responses=_WRONG)
+async def show(given: Given, who: Viewer, task_id: str, vhost: Vhost = "/") -> Response:
+    """One task, counted to this moment."""
+    tasks = _of(given, who, vhost)
+
+    async def found() -> Task:  # noqa: RUF029 - awaited by `_refusing`
+        return tasks.get(task_id)
+
+    return Answer((await _refusing(found())).to_document())
+
+
+@router.post("/tasks/{task_id}/pause", response_model=OneTask, responses={**CHANGES, **_WRONG})
+async def pause(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -> Response:
+    """Stop it for now; when this answers, what was not sent is back in its queue."""
+    return await _change(given, who, vhost, task_id, State.PAUSED)
+
+
+@router.post("/tasks/{task_id}/resume", response_model=OneTask, responses={**CHANGES, **_WRONG})
+async def resume(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -> Response:
+    """Go on with a task that was paused or stopped; one that its canary stopped goes on without it."""
+    return await _change(given, who, vhost, task_id, State.RUNNING)
+
+
+@router.post("/tasks/{task_id}/cancel", response_model=OneTask, responses={**CHANGES, **_WRONG})
+async def cancel(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -> Response:
+    """End it for good; what was not sent stays in its queue."""
+    return await _change(given, who, vhost, task_id, State.CANCELLED)
+
+
+async def _change(given: Context, who: Caller, vhost: str, task_id: str, state: State) -> Response:
+    task = await _refusing(_of(given, who, vhost).change(task_id, state, who.name))
+    return Answer(task.to_document())
+
+
+def _of(given: Context, who: Caller, vhost: str) -> Tasks:
+    """The vhost's tasks. A queue holds letters of many failed queues, so a scope of some of those is too small."""
+    found = given.attendant(vhost, who)
+    if who.match is not None:
+        raise refuse(403, f"token {who.name!r} is limited to some failed queues; tasks need one for the whole vhost")
+    return found.tasks
+
+
+async def _refusing(work: Awaitable[Found]) -> Found:
+    """The result, or the answer that says why there is none."""
+    try:
+        return await work
+    except Missing as error:
+        raise refuse(404, str(error)) from None
+    except Conflict as error:
+        raise refuse(409, str(error)) from None
+    except TaskError as error:
+        raise refuse(400, str(error)) from None
+    except NotLeader as error:
+        raise refuse(503, str(error), retry_after_s=RETRY_AFTER_S) from None

@@ -62,6 +62,15 @@ class Store:
         found = self._do("SELECT offset, digest FROM streams WHERE vhost = ?", (rows.plain(vhost),)).fetchone()
         return None if found is None else (found[0], found[1])
 
+    def last_ms(self, vhost: str) -> int | None:
+        """Time of the newest event of the last message."""
+        found = self._do("SELECT last_ms FROM streams WHERE vhost = ?", (rows.plain(vhost),)).fetchone()
+        return None if found is None else int(found[0])
+
+    def count(self) -> int:
+        """How many letters are in here."""
+        return int(self._do("SELECT coalesce(sum(n), 0) FROM counts").fetchone()[0])
+
     def apply(self, vhost: str, messages: Iterable[Message]) -> int:
         """Put all of it in, or nothing; → how many events."""
         name, taken, unread, last, last_ms = rows.plain(vhost), 0, 0, None, 0

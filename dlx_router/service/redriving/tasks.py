@@ -146,7 +146,8 @@ class Tasks:
         """Pause, resume (running) or cancel; when this returns nothing of it is at work that should not be."""
         tools = self._leading()
         task = self._known(task_id)
-        changed(task, state, 0)  # a refusal comes before anything is stopped
+        if state is not task.state:
+            changed(task, state, 0)  # a refusal comes before anything is stopped
         await self._end_work(task_id, state)
         task = self._known(task_id)
         if task.state is not state:
@@ -155,8 +156,8 @@ class Tasks:
             passed = task.canary_passed or (task.state is State.STOPPED and "canary" in task.why)
             task = replace(changed(task, state, int(time.time() * 1000)), by=by, canary_passed=passed)
             await self._store(task)
-        if state is State.RUNNING:
-            self._spawn(task_id, tools)
+            if state is State.RUNNING:
+                self._spawn(task_id, tools)
         return task
 
     def _is_free(self, task: Task) -> None:
