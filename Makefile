@@ -91,3 +91,12 @@ audit: $(READY)  ## kill the router in the middle of its work and audit every le
 
 audit-deps: $(READY)  ## known vulnerabilities of what constraints.txt installs (asks the network)
 	$(BIN)/python tools/audit_deps.py
+
+.PHONY: redrive-audit
+
+LETTERS ?= 100000
+
+redrive-audit: $(READY)  ## redrive LETTERS=100000, the router killed twice, every letter audited; and the rates
+	$(BIN)/python tools/brokers.py fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 DLX_ROUTER_REDRIVE_LETTERS=$(LETTERS) $(BIN)/python -m pytest tests/redrive/test_kill.py -k killed
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest tests/redrive/test_rates.py -m measure -s

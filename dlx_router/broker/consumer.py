@@ -47,9 +47,7 @@ class Consumer:
         await self._link.rpc(self._channel, commands.Basic.Qos(0, self._prefetch, False))  # noqa: FBT003 - AMQP order
         await self._link.rpc(
             self._channel,
-            frames.lenient(commands.Basic.Consume)(
-                queue=self.queue, consumer_tag=self._tag, arguments=self._arguments
-            ),
+            frames.lenient(commands.Basic.Consume)(queue=self.queue, consumer_tag=self._tag, arguments=self._arguments),
         )
 
     async def halt(self) -> None:

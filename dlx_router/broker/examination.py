@@ -23,7 +23,9 @@ class Examination(Management):
     async def disabled_flags(self) -> list[str]:
         """Stable feature flags that are not enabled. Takes an administrator or a monitoring user."""
         found = await self._get("feature-flags")
-        return sorted(one["name"] for one in found if one.get("state") != "enabled" and one.get("stability") == "stable")
+        return sorted(
+            one["name"] for one in found if one.get("state") != "enabled" and one.get("stability") == "stable"
+        )
 
     async def clock_ahead_s(self) -> float | None:
         """How far the broker's clock is ahead of ours, to a second; None where it does not say."""

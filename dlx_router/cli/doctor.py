@@ -142,7 +142,7 @@ async def _vhost(
     found = settings.broker_address()
     tls = _tls(settings) if found.tls else None
     login = Login(found.user, found.password.get_secret_value(), vhost)
-    version = (0,)
+    version: tuple[int, ...] = (0,)
     for host in [Host(name, port) for name, port in found.hosts]:
         try:
             link = await open_link(host, login, tls=tls, heartbeat=10, name="dlx-router doctor")
@@ -177,7 +177,9 @@ async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosi
     except TopologyMissing as error:
         missing = ", ".join(one.partition(":")[0] for one in error.definitions)
         if settings.declare == "auto":
-            yield Diagnosis("own queues", Level.NOTE, f"not there yet: {missing}", "a start of the router declares them")
+            yield Diagnosis(
+                "own queues", Level.NOTE, f"not there yet: {missing}", "a start of the router declares them"
+            )
         else:
             yield Diagnosis("own queues", Level.ERROR, str(error), "declare them by hand, or set DECLARE=auto")
     except Forbidden as error:
@@ -204,7 +206,7 @@ async def _queues(
         async for one in examination.queues(vhost):
             if names.is_own(one["name"]):
                 continue
-            for finding in findings.queue(one, names, version, selected=_selected(loaded, vhost, one["name"])):
+            for finding in findings.queue(one, names, selected=_selected(loaded, vhost, one["name"])):
                 yield finding
             limit = findings.source(one, version) if one["name"] in attached else None
             if limit is not None:
@@ -212,8 +214,8 @@ async def _queues(
     except ManagementError as error:
         yield Diagnosis("management", Level.WARNING, str(error), NO_API)
         return
-    async for one in _strangers(settings, vhost, names):
-        yield one
+    async for stranger in _strangers(settings, vhost, names):
+        yield stranger
 
 
 def _selected(loaded: LoadedPolicies | None, vhost: str, queue: str) -> bool:
@@ -228,7 +230,9 @@ async def _strangers(settings: Settings, vhost: str, names: Names) -> AsyncItera
     rights = Rights(settings.management_credentials(), _tls(settings))
     try:
         for one in await rights.strangers(vhost, names, settings.broker_address().user):
-            yield Diagnosis("rights", Level.NOTE, str(one), "take away what it does not need; see docs of `permissions`")
+            yield Diagnosis(
+                "rights", Level.NOTE, str(one), "take away what it does not need; see docs of `permissions`"
+            )
     except ManagementError:
         yield Diagnosis("rights", Level.NOTE, "who else has rights takes an administrator to ask", "ask one")
     finally:

@@ -1,11 +1,13 @@
-"""The commands that operate a router: redrive tasks, doctor, support bundle. Each imports what it needs when it runs."""
+"""Commands to operate a router: redrive tasks, doctor, support bundle. Each imports what it needs when it runs."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-redrive = typer.Typer(help="Send dead letters back: filtered, paced, and stopped when it does not help.", no_args_is_help=True)
+redrive = typer.Typer(
+    help="Send dead letters back: filtered, paced, and stopped when it does not help.", no_args_is_help=True
+)
 
 Queue = Annotated[str, typer.Argument(help="The dead-letter queue.")]
 Name = Annotated[str, typer.Argument(help="Id of the task.", metavar="TASK")]
@@ -96,9 +98,7 @@ def discard(  # noqa: PLR0913 - its options
 def _start(asked: dict[str, Any], vhost: str, url: str, *, yes: bool, wait: bool, json: bool) -> None:
     from dlx_router.cli import redrive as command  # noqa: PLC0415 - see the module
 
-    raise typer.Exit(
-        command.run(lambda api: command.start(api, asked, yes=yes, wait=wait, as_json=json), url, vhost)
-    )
+    raise typer.Exit(command.run(lambda api: command.start(api, asked, yes=yes, wait=wait, as_json=json), url, vhost))
 
 
 @redrive.command("list")

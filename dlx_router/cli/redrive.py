@@ -1,6 +1,7 @@
 """`dlx-router redrive …` and `discard`: tasks of a running router, by its API.
 
-Exit: 0 done or shown, 1 the task stopped or was cancelled, 2 wrong use or cannot reach, 130 interrupted (the task goes on).
+Exit: 0 done or shown, 1 the task stopped or was cancelled, 2 wrong use or cannot reach, 130 interrupted: the task goes
+on.
 """
 
 import json
@@ -41,7 +42,9 @@ class Api:
             answer = self._client.request(method, where, json=told, params={"vhost": self._vhost})
             found = answer.json()
         except (httpx.HTTPError, ValueError, UnicodeError) as error:
-            raise Refused(f"{self._url}: {error or type(error).__name__}; is a router there? see --api-url") from None
+            raise Refused(
+                f"{self._url}: {str(error) or type(error).__name__}; is a router there? see --api-url"
+            ) from None
         if answer.is_success:
             return found
         raise Refused(_said(found) or f"{where}: {answer.status_code}")
@@ -51,7 +54,9 @@ def _said(found: Any) -> str:  # noqa: ANN401 - JSON
     if not isinstance(found, dict):
         return ""
     problems = found.get("problems") or []
-    detail = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in found.get("detail") or () if "loc" in one]
+    detail = [
+        f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in found.get("detail") or () if "loc" in one
+    ]
     return "; ".join([str(one) for one in (found.get("error"), *problems, *detail) if one])
 
 

@@ -117,6 +117,9 @@ def _own(setup: Setup, *, retries: bool) -> Iterator[Need]:
     yield Need(Right.WRITE, rungs, "letters begin to wait")
     yield Need(Right.READ, escaped(names.inbox), "consumes letters")
     yield Need(Right.READ, escaped(names.release), "consumes letters whose wait is over")
+    if setup.journal:
+        yield Need(Right.READ, escaped(names.journal), "reads what it wrote: redrive tasks, index")
+        yield Need(Right.READ, escaped(names.parking), "takes letters from there for a redrive")
     if not setup.key_file:
         yield Need(Right.READ, escaped(names.state), "reads the key that signs records")
     if retries:

@@ -58,7 +58,7 @@ def clock(ahead_s: float) -> Diagnosis:
     return Diagnosis("clock", Level.WARNING, found, "let both follow NTP: ages, waits and cutoffs are told by them")
 
 
-def queue(one: Mapping[str, Any], names: Names, broker: tuple[int, ...], *, selected: bool) -> Iterator[Diagnosis]:
+def queue(one: Mapping[str, Any], names: Names, *, selected: bool) -> Iterator[Diagnosis]:
     """What is to be said of one queue that is not ours. `selected`: a policy of ours applies to it."""
     name, kind = one["name"], one.get("type", "classic")
     target = setting(one, "dead-letter-exchange")

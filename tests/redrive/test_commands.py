@@ -92,7 +92,10 @@ def test_doctor_finds_what_costs_letters_and_says_what_mends_it(shop: Shop, tmp_
 )
 def test_doctor_says_what_is_missing(shop: Shop, tmp_path: Path, env: dict[str, str], code: int, check: str) -> None:
     found = doctor(shop, tmp_path, **env)
-    assert (found[0], check in {one["check"] for one in found[1] if one["level"] in {"warning", "error"}}) == (code, True)
+    assert (found[0], check in {one["check"] for one in found[1] if one["level"] in {"warning", "error"}}) == (
+        code,
+        True,
+    )
     assert SECRET not in json.dumps(found[1])
 
 

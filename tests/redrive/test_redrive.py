@@ -80,7 +80,9 @@ def test_a_filter_takes_what_it_means_and_the_rest_stays_in_its_order(shop: Shop
     queue = shop.failed("filter.a", bodies)
     done = shop.ends(shop.start(queue, filter='header("number").endsWith("7")'))
     assert (done["counts"]["sent"], done["counts"]["left"]) == (5, 45)
-    assert [one.body.decode() for one in take_many(shop.amqp, "filter.a", 5)] == [f"letter {n}7" for n in ("", 1, 2, 3, 4)]
+    assert [one.body.decode() for one in take_many(shop.amqp, "filter.a", 5)] == [
+        f"letter {n}7" for n in ("", 1, 2, 3, 4)
+    ]
     rest = take_many(shop.amqp, queue, 45)
     assert [one.body.decode() for one in rest] == [body for body in bodies if not body.endswith("7")]
     assert [one.headers.get("x-delivery-count", 0) for one in rest] in ([0] * 45, [1] * 45)
@@ -146,7 +148,9 @@ def test_a_limit_and_another_destination(shop: Shop) -> None:
     assert [one.body for one in take_many(shop.amqp, "elsewhere", 2)] == [b"a", b"b"]
 
 
-@pytest.mark.parametrize("to", [{"exchange": "gone"}, {"routing_key": "gone"}, {"exchange": "amq.direct", "routing_key": "x"}])
+@pytest.mark.parametrize(
+    "to", [{"exchange": "gone"}, {"routing_key": "gone"}, {"exchange": "amq.direct", "routing_key": "x"}]
+)
 def test_without_a_destination_all_letters_stay(shop: Shop, to: Any) -> None:
     queue = shop.failed(f"nowhere.{len(str(to))}", ["a", "b"])
     stopped = shop.ends(shop.start(queue, to=to), "stopped")
@@ -180,7 +184,9 @@ def test_a_target_that_nears_its_limit_stops_the_task(shop: Shop) -> None:
 def test_a_dry_run_counts_by_group_and_moves_nothing(shop: Shop) -> None:
     queue = shop.failed("dry.a", ["a", "b", "c"])
     done = shop.ends(shop.start(queue, dry_run=True, filter='header("number") != "1"'))
-    assert [(one["failed_queue"], one["reason"], one["letters"]) for one in done["groups"]] == [("dry.a", "rejected", 2)]
+    assert [(one["failed_queue"], one["reason"], one["letters"]) for one in done["groups"]] == [
+        ("dry.a", "rejected", 2)
+    ]
     eventually(lambda: shop.amqp.depth(queue) == 3)
     group = done["groups"][0]["group"]
     assert shop.ends(shop.start(queue, group="g1-other"))["counts"]["left"] == 3

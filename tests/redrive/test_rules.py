@@ -50,7 +50,11 @@ HOUR: Final = 3_600_000
     ],
 )
 def test_a_look_never_counts_where_it_could_end_a_letter(
-    kind: str | None, version: tuple[int, int], limit: int | None, known: bool, expected: Holding
+    kind: str | None,
+    version: tuple[int, int],
+    limit: int | None,
+    known: bool,  # noqa: FBT001 - a column of the table
+    expected: Holding,
 ) -> None:
     assert holding(kind, version, limit, limit_known=known) is expected
 
@@ -181,7 +185,12 @@ def test_every_fault_is_told_at_once() -> None:
     ("last", "now", "wait", "expected"),
     [(10, 10 + HOUR, 0, True), (10, 9 + HOUR, 0, False), (11, 10 + HOUR, 0, False), (10, 10 + HOUR, HOUR, False)],
 )
-def test_recovered_is_silence_for_its_window(last: int, now: int, wait: int, expected: bool) -> None:
+def test_recovered_is_silence_for_its_window(
+    last: int,
+    now: int,
+    wait: int,
+    expected: bool,  # noqa: FBT001 - a column of the table
+) -> None:
     assert is_recovered(given_back_ms=10, last_event_ms=last, now_ms=now, longest_wait_ms=wait) is expected
 
 

@@ -1,4 +1,4 @@
-"""/tasks: redrive tasks, started, listed, paused, resumed, cancelled. Every change is in the journal before its answer."""
+"""/tasks: redrive tasks, started, shown, paused, resumed, cancelled. A change is in the journal before its answer."""
 
 from collections.abc import Awaitable
 from typing import Annotated, Any, Final, TypeVar
@@ -118,7 +118,7 @@ async def every(
     """All tasks of a vhost, or of one queue in it."""
     tasks = _of(given, who, vhost)
 
-    async def found() -> list[Task]:  # noqa: RUF029 - awaited by `_refusing`
+    async def found() -> list[Task]:
         return tasks.all()
 
     shown = [one.to_document() for one in await _refusing(found()) if queue in {"", one.spec.queue}]
@@ -130,7 +130,7 @@ async def show(given: Given, who: Viewer, task_id: str, vhost: Vhost = "/") -> R
     """One task, counted to this moment."""
     tasks = _of(given, who, vhost)
 
-    async def found() -> Task:  # noqa: RUF029 - awaited by `_refusing`
+    async def found() -> Task:
         return tasks.get(task_id)
 
     return Answer((await _refusing(found())).to_document())

@@ -22,13 +22,14 @@ from dlx_router.service.leader import Leadership
 from dlx_router.service.redriving import replay
 from dlx_router.service.redriving.tools import Stopped, Tools
 from dlx_router.service.redriving.worker import End, Worker
-from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.logs import Once, log
 
 RETRIED: Final = (LinkError, ChannelClosed, TopologyError, OSError, TimeoutError)
 PROGRESS_S: Final = 2.0
 WITHIN_S: Final = 15.0
 LONGEST_PAUSE_S: Final = 5.0
 LOOK_S: Final = 1.0
+LONGEST_LOOK_S: Final = 60.0
 MAX_KEPT: Final = 1000
 Compile = Callable[[str], Callable[[Letter], bool]]
 
@@ -344,7 +345,7 @@ class Tasks:
 
 async def lead(leadership: Leadership, work: Callable[[int], Coroutine[Any, Any, None]]) -> None:
     """`work(term)` while we lead, again after what the broker did to us, until cancelled."""
-    changed_now = asyncio.Event()
+    changed_now, once, pause = asyncio.Event(), Once(), LOOK_S
     leadership.on_change(changed_now.set)
     while True:
         changed_now.clear()
@@ -358,8 +359,10 @@ async def lead(leadership: Leadership, work: Callable[[int], Coroutine[Any, Any,
             if working.done() and (error := working.exception()) is not None:
                 if not isinstance(error, RETRIED):
                     raise error
-                log.warning("redrive.interrupted", vhost=leadership.vhost, error=str(error), fate="tried again")
-                await asyncio.wait({hearing}, timeout=LOOK_S)
+                fate = "no redrive task goes on until it is; tried again"
+                once.warn("learn", "redrive.not_leading", vhost=leadership.vhost, error=str(error), fate=fate)
+                await asyncio.wait({hearing}, timeout=pause)
+                pause = min(pause * 2, LONGEST_LOOK_S)
             elif working.done():
                 await hearing
         finally:
