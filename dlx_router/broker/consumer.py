@@ -55,16 +55,18 @@ class Consumer:
         if self._channel:
             await self._link.rpc(self._channel, commands.Basic.Cancel(self._tag))
 
-    async def give_back(self) -> int:
+    async def give_back(self, *, singly: bool = False) -> int:
         """Give back all that is unsettled, in its order, and end; → how many. After `halt`, or more would come.
 
-        By basic.nack: closing the channel would count as a failed delivery on every version.
+        By basic.nack: closing the channel would count as a failed delivery on every version. `singly`: quorum queues of
+        3.10 mix up what one nack gives back, where it is more than 32 messages.
         """
         channel, unsettled = self._channel, len(self._acks)
         if not channel:
             return 0
         self.flush()
-        self._link.send(frames.nack(channel, 0, True, True))  # noqa: FBT003 - AMQP order: all of them, requeue
+        tags = self._acks.unsettled if singly else [0]  # 0 with multiple: all of them
+        self._link.send(b"".join(frames.nack(channel, tag, not singly, True) for tag in tags))  # noqa: FBT003 - requeue
         self._channel, self._acks = 0, Acks()
         await self._link.close_channel(channel)
         return unsettled

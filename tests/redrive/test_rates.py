@@ -40,7 +40,7 @@ def test_a_rate_is_kept_within_five_percent_over_a_minute(shop: Shop, rate: int)
     time.sleep(60)
     found = (shop.amqp.depth(f"rate.{rate}") - before) / (time.monotonic() - began)
     shop.call("POST", f"/{name}/cancel")
-    print(f"\nrate {rate}: {found:.1f}/s")
+    print(f"\nrate {rate}: {found:.1f}/s")  # noqa: T201 - the measurement
     assert found == pytest.approx(rate, rel=0.05)
 
 
@@ -51,5 +51,5 @@ def test_without_a_limit_it_is_nearly_as_fast_as_routing(shop: Shop) -> None:
     eventually(lambda: shop.amqp.depth("fast") == ALL, 300)
     found = ALL / (time.monotonic() - began)
     shop.ends(name)
-    print(f"\nredrive {found:.0f}/s, routing {routing:.0f}/s")
+    print(f"\nredrive {found:.0f}/s, routing {routing:.0f}/s")  # noqa: T201 - the measurement
     assert found >= 0.8 * routing

@@ -65,12 +65,12 @@ class Sieve:
         """Read no more, or go on."""
         self._link.pause(paused=paused)
 
-    async def give_back(self) -> int:
-        """End: all that is unsettled is given back in its order; → how many."""
+    async def give_back(self, *, singly: bool) -> int:
+        """End: all that is unsettled is given back in its order; → how many. `singly`: see Consumer."""
         self._closing = True
         self._link.pause(paused=False)
         if self._changing is not None:
             await self._changing
         for consumer in self._consumers[-1:]:
             await consumer.halt()
-        return sum([await consumer.give_back() for consumer in self._consumers])
+        return sum([await consumer.give_back(singly=singly) for consumer in self._consumers])

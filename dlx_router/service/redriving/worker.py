@@ -45,6 +45,7 @@ TICK_S: Final = 0.02
 LOOK_S: Final = 1.0
 LOOK_AGAIN_S: Final = 0.1
 GROUPS: Final = 200
+ONE_NACK_KEEPS_ORDER: Final = (4, 0)
 
 
 class End(Enum):
@@ -93,6 +94,7 @@ class Worker:
             parking=tools.names.parking,
             resolve=tools.resolve,
         )
+        self._place = intake.Place(tools.login.vhost, spec.queue, Arrival.INBOX, tools.names, tools.sign_with())
         self._ahead = MAX_AHEAD if not spec.rate else max(2, min(MAX_AHEAD, int(spec.rate * AHEAD_S)))
 
     def halt(self) -> None:
@@ -258,14 +260,14 @@ class Worker:
         self._todo.clear()
         self._todo_bytes = 0
         with suppress(LinkError, ChannelClosed, TimeoutError):
-            await self._sieve.give_back()
+            await self._sieve.give_back(singly=version_of(self._link) < ONE_NACK_KEEPS_ORDER)
 
     # -- in -----------------------------------------------------------------------------------------------------
 
     def _take(self, delivery: frames.Delivery, consumer: Consumer) -> None:
         self._wake.set()
         try:
-            letter, envelope = intake.read(delivery, self._place())
+            letter, envelope = intake.read(delivery, self._place)
         except intake.Malformed:
             self.counts = replace(self.counts, seen=self.counts.seen + 1, unreadable=self.counts.unreadable + 1)
             return
@@ -277,15 +279,6 @@ class Worker:
             self._weigh(len(delivery.body) + len(delivery.header))
         else:
             self.counts = replace(counts, seen=counts.seen + 1, left=counts.left + 1)
-
-    def _place(self) -> intake.Place:
-        return intake.Place(
-            self._tools.login.vhost,
-            self.task.spec.queue,
-            Arrival.INBOX,
-            self._tools.names,
-            self._tools.sign_with(),
-        )
 
     def _verdict(self, letter: Letter) -> Verdict:
         verdict = self._chooser.verdict(letter)
