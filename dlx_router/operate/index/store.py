@@ -159,6 +159,8 @@ class Store:
 
     def _event(self, vhost: str, event: Mapping[str, Any], line: bytes) -> None:
         kind = event["kind"]
+        if event.get("observed"):
+            return  # nothing of it was done
         if kind in STATE_OF:
             self._letter(vhost, event, line)
         elif kind == "gap":
