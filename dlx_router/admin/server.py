@@ -43,9 +43,7 @@ class AdminError(Exception):
 class AdminServer:
     """Answers between `start` and `stop`. Port 0: any free one, see `port`."""
 
-    def __init__(
-        self, host: str, port: int, metrics: Metrics, readiness: Readiness, api: App | None = None
-    ) -> None:
+    def __init__(self, host: str, port: int, metrics: Metrics, readiness: Readiness, api: App | None = None) -> None:
         self.port = port
         self._api = api
         self._host = host

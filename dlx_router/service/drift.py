@@ -34,9 +34,7 @@ class Look(NamedTuple):
 class Drift:
     """The last look at each place."""
 
-    def __init__(
-        self, index: Supervisor, attendants: Mapping[str, Attendant], management: Management | None
-    ) -> None:
+    def __init__(self, index: Supervisor, attendants: Mapping[str, Attendant], management: Management | None) -> None:
         self._index, self._attendants, self._management = index, attendants, management
         self._looks: dict[Place, Look] = {}
         self._empty: dict[Place, int] = {}  # since when, ms

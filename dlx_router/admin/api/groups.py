@@ -36,9 +36,7 @@ async def groups(  # noqa: PLR0913, PLR0917 - each is a filter
     sees = sees_of(given, who)
     found = await asked(
         given,
-        lambda reader: reader.groups(
-            sees, vhost=vhost, failed_queue=queue, state=state, limit=limit, offset=offset
-        ),
+        lambda reader: reader.groups(sees, vhost=vhost, failed_queue=queue, state=state, limit=limit, offset=offset),
     )
     return Answer({"groups": found, "next": offset + limit if len(found) == limit else None})
 

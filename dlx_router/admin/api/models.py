@@ -5,7 +5,17 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 LetterState = Literal[
-    "retrying", "held", "released", "dead", "parked", "quarantined", "discarded", "redriven", "edited", "retired", "gone"
+    "retrying",
+    "held",
+    "released",
+    "dead",
+    "parked",
+    "quarantined",
+    "discarded",
+    "redriven",
+    "edited",
+    "retired",
+    "gone",
 ]
 GroupState = Literal["open", "ignored", "resolved"]
 

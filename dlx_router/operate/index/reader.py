@@ -24,7 +24,7 @@ FEW: Final = 20_000  # so many are sorted faster than they are looked for from t
 MAX_TERMS: Final = 16
 Sees = Callable[[str, str], bool]  # whether a vhost and its failed queue may be seen
 _LETTER: Final = (
-    "letters.number, letters.id, queues.vhost, queues.name AS failed_queue, groups.id AS \"group\", letters.state,"
+    'letters.number, letters.id, queues.vhost, queues.name AS failed_queue, groups.id AS "group", letters.state,'
     " letters.reason, letters.cause, letters.policy, letters.attempts, letters.redrives, letters.first_ms,"
     " letters.last_ms, letters.due_ms, letters.size, letters.message_id, places.exchange, places.routing_key"
 )
@@ -305,7 +305,19 @@ def _whole(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, An
 def _group(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:
     counts = ask("SELECT state, sum(n) FROM counts WHERE grp = ? GROUP BY state", (row["number"],)).fetchall()
     states = {state: n for state, n in counts if n > 0}
-    names = ("id", "vhost", "reason", "error_type", "frame", "message", "first_ms", "last_ms", "deaths", "note", "actor")
+    names = (
+        "id",
+        "vhost",
+        "reason",
+        "error_type",
+        "frame",
+        "message",
+        "first_ms",
+        "last_ms",
+        "deaths",
+        "note",
+        "actor",
+    )
     return {
         **{name: row[name] for name in names},
         "failed_queue": row["name"],

@@ -122,9 +122,7 @@ class Store:
             ).fetchall():
                 self._counts[group, found[0], state] -= n
                 self._counts[group, 0, GONE] += n
-            changed = self._do(
-                f"UPDATE letters SET state = '{GONE}', place = 0 WHERE {chosen}", (*found, until_ms)
-            )
+            changed = self._do(f"UPDATE letters SET state = '{GONE}', place = 0 WHERE {chosen}", (*found, until_ms))
             return changed.rowcount
 
     def prune(self, *, before_ms: int, at_most: int) -> int:

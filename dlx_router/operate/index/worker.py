@@ -169,7 +169,9 @@ class Worker:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             lock.close()
-            raise IndexFileError(f"INDEX_PATH {self._path}: another process writes it; each router needs its own") from None
+            raise IndexFileError(
+                f"INDEX_PATH {self._path}: another process writes it; each router needs its own"
+            ) from None
         self._lock = lock
 
     async def _renew(self, why: str) -> None:
