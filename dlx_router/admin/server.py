@@ -7,8 +7,8 @@
 | /metrics | Prometheus' text format                                                           |
 | /api/…   | another app's, where there is one; it asks for tokens                             |
 
-The first three need no token and show no message data or secrets. Nobody can hold it: a connection serves one request and ends
-after ten seconds whatever it did. Why uvicorn: docs/decisions/0003-http.md.
+The first three need no token and show no message data or secrets. Nobody can hold it: a connection serves one request
+and ends after ten seconds whatever it did. Why uvicorn: docs/decisions/0003-http.md.
 """
 
 import asyncio

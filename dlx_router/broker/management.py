@@ -152,7 +152,12 @@ class Management:
             bindings = await self._get(f"{where}/bindings/source")
         except NotThereError:
             return None
-        fits = {"fanout": lambda _bound: True, "direct": key.__eq__, "topic": partial(_topic_fits, key)}.get(kind)
+        ways: dict[str, Callable[[str], bool]] = {
+            "fanout": lambda _bound: True,
+            "direct": lambda bound: bound == key,
+            "topic": partial(_topic_fits, key),
+        }
+        fits = ways.get(kind)
         found = [one for one in bindings if fits is not None and fits(one["routing_key"])]
         if fits is None or any(one["destination_type"] != "queue" for one in found):
             return None

@@ -61,9 +61,9 @@ class Api:
             if answer.status_code not in BUSY or not waits or not may_wait or time.monotonic() > deadline:
                 break
             time.sleep(min(float(waits) if waits.isdigit() else 1.0, 5.0))
-        if answer.is_success:
-            return _document(answer)
-        _end(self._said(answer))
+        if not answer.is_success:
+            _end(self._said(answer))
+        return _document(answer)
 
     def pages(self, path: str, key: str, cursor: str, limit: int, **query: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
         """Up to `limit` items of a list, page by page; 0: all."""

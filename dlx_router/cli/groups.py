@@ -65,7 +65,7 @@ def show(group: Id, url: Url = None, as_json: Json = False) -> None:  # noqa: FB
 
 
 @app.command()
-def ignore(  # noqa: PLR0913, PLR0917
+def ignore(
     group: Id,
     until: Annotated[
         str | None, typer.Option(help="A time, or for how long (2d); without it until it is opened.")

@@ -222,7 +222,7 @@ class Settings(BaseSettings):
         return _checked("management_url", lambda: address.management_url(self._secret("management_url")))
 
     def api_credentials(self) -> str:
-        """The token that the commands show; "" where there is none. Reads API_TOKEN_FILE; SettingsError if it cannot."""
+        """The token that the commands show; "" for none. Reads API_TOKEN_FILE; SettingsError where it cannot."""
         return self._secret("api_token")
 
     def vhost_list(self) -> list[str]:

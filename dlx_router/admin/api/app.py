@@ -37,7 +37,7 @@ def create_app(context: Context, routers: Iterable[APIRouter] = ()) -> ASGIApp:
     return Gate(app, context)
 
 
-async def _refused(request: Request, error: Any) -> Answer:  # noqa: ANN401, RUF029 - as starlette has it
+async def _refused(request: Request, error: Any) -> Answer:  # noqa: ANN401 - as starlette has it
     said = str(error.detail) if error.status_code not in {404, 405} or error.detail else ""
     if said == "Not Found":
         said = f"no such path: {request.url.path}; see {PREFIX}/openapi.json"
@@ -47,7 +47,7 @@ async def _refused(request: Request, error: Any) -> Answer:  # noqa: ANN401, RUF
     return answer
 
 
-async def _misunderstood(_request: Request, error: Any) -> Answer:  # noqa: ANN401, RUF029
+async def _misunderstood(_request: Request, error: Any) -> Answer:  # noqa: ANN401
     """Where and what, without the value: it may be anything."""
     problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
     return refused(422, "the request cannot be understood", problems=problems)

@@ -17,7 +17,7 @@ router = APIRouter(tags=["policies"])
 
 
 @router.get("/policies", response_model=models.Policies)
-async def policies(given: Given, who: Viewer) -> Response:  # noqa: RUF029 - in the event loop, where they change
+async def policies(given: Given, who: Viewer) -> Response:
     """The policies in force, of the vhosts that may be seen."""
     found = next(iter(given.attendants.values()), None)
     if found is None:
@@ -27,7 +27,7 @@ async def policies(given: Given, who: Viewer) -> Response:  # noqa: RUF029 - in 
 
 
 @router.get("/explain", response_model=models.Explanation)
-async def explain(  # noqa: RUF029
+async def explain(
     given: Given,
     who: Viewer,
     queue: Annotated[str, Query(min_length=1, max_length=255)],

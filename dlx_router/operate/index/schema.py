@@ -3,7 +3,6 @@
 SQLite 3.40 or newer, WAL: one process writes, any number read. A file that is ours and damaged is made anew.
 """
 
-import os
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
@@ -63,7 +62,7 @@ def place_of(path: str) -> Path:
 
 
 def open_writer(path: Path, *, max_bytes: int) -> sqlite3.Connection:
-    """The index, made where it is absent, at most so large. Raises IndexFileError, Damaged, sqlite3.OperationalError."""
+    """The index, made where it is absent, at most so large. Raises IndexFileError, Damaged, OperationalError."""
     _claim(path)
     connection = sqlite3.connect(path, isolation_level=None, timeout=10)
     try:
@@ -101,7 +100,7 @@ def remove(path: Path) -> None:
     """The file goes, so that it can be made anew; only one that `open_writer` has claimed."""
     for side in _SIDES:
         with suppress(FileNotFoundError):
-            os.unlink(f"{path}{side}")
+            Path(f"{path}{side}").unlink()
 
 
 def _claim(path: Path) -> None:

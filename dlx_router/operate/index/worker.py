@@ -26,7 +26,8 @@ AT_ONCE: Final = 32  # messages in a transaction; a message has at most 100 even
 SAY_S: Final = 0.5
 AGAIN_S: Final = 2.0
 SAME_S: Final = 15.0  # for the last message that we have: it must come again
-TIDY_S: Final = 60.0
+TIDY_S: Final = 10.0
+TIDY_LETTERS: Final = 2000  # at once: reading waits meanwhile
 MAX_BYTES: Final = 4 << 30
 MAX_AGE_MS: Final = 14 * 86_400_000  # as the journal; only letters whose way has ended go by age
 NICE: Final = 10  # letters go first
@@ -204,8 +205,7 @@ class Worker:
             if self._store is None:
                 continue
             with suppress(sqlite3.Error):
-                while self._store.prune(before_ms=int(time.time() * 1000) - MAX_AGE_MS, at_most=500):
-                    await asyncio.sleep(0)
+                self._store.prune(before_ms=int(time.time() * 1000) - MAX_AGE_MS, at_most=TIDY_LETTERS)
             self._make_room(self._store)
 
     async def _say(self) -> None:
