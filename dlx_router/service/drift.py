@@ -16,8 +16,8 @@ from dlx_router.operate.index.supervisor import Supervisor
 from dlx_router.service.vhost import Attendant
 from dlx_router.telemetry.logs import log
 
-EVERY_S: Final = 10.0
-GRACE_MS: Final = 60_000  # an event comes before its letter, which may be tried for some time
+EVERY_S: Final = 5.0
+GRACE_MS: Final = 10_000  # an event comes before its letter, which may be tried for some time
 MAX_PLACES: Final = 2000  # a look at more would take too long
 Place = tuple[str, str, str]  # vhost, exchange, routing key
 
@@ -101,7 +101,7 @@ class Drift:
         return found
 
     def _judge(self, place: Place, look: Look) -> None:
-        """Empty twice, with nothing out: what came there a minute before the first look has gone."""
+        """Empty twice, with nothing out: what came there some time before the first look has gone."""
         vhost = place[0]
         state = ((self._index.status.get("vhosts") or {}).get(vhost) or {}).get("state")
         if look.depth != 0 or not look.is_idle or state != "current":

@@ -3,6 +3,7 @@
 SQLite 3.40 or newer, WAL: one process writes, any number read. A file that is ours and damaged is made anew.
 """
 
+import os
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
@@ -94,6 +95,18 @@ def is_passing(error: sqlite3.Error) -> bool:
     """Whether it is the disk or a lock, and not the file that is wrong."""
     name = getattr(error, "sqlite_errorname", "") or ""
     return name.startswith(("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN"))
+
+
+def identity(path: Path) -> int | None:
+    """The file that is there: another number is another file. None: there is none, or it is no database any more.
+
+    SQLite may not look at a page for hours that it has in memory; readers do.
+    """
+    try:
+        with path.open("rb") as opened:
+            return os.fstat(opened.fileno()).st_ino if opened.read(len(_MAGIC)) == _MAGIC else None
+    except OSError:
+        return None
 
 
 def remove(path: Path) -> None:

@@ -49,6 +49,7 @@ class Worker:
         self._trouble: str | None = None
         self._orders: dict[str, dict[str, Any]] = {}
         self._rebuilds = 0
+        self._identity: int | None = None
 
     async def run(self, told: asyncio.StreamReader) -> None:
         """Until nobody is there to give orders."""
@@ -158,6 +159,7 @@ class Worker:
         if self._store is None:
             self._take_lock()
             self._store = Store(schema.open_writer(self._path, max_bytes=self._max_bytes))
+            self._identity = schema.identity(self._path)
             self._trouble = None
         return self._store
 
@@ -212,6 +214,8 @@ class Worker:
         """How it goes, twice a second, to whoever started us."""
         out = sys.stdout.buffer
         while True:
+            if self._store is not None and schema.identity(self._path) != self._identity:
+                await self._renew("the file was overwritten or removed")
             told = {"vhosts": self._vhosts, "trouble": self._trouble, "rebuilds": self._rebuilds}
             try:
                 out.write(orders.said(told))
