@@ -64,6 +64,8 @@ class Drift:
                         await self._look(attendant, [one for one in places if one["vhost"] == vhost][:MAX_PLACES])
             except (IndexAway, TooLong, TopologyError, ManagementError, OSError) as error:
                 log.debug("index.drift", error=str(error))
+            except Exception as error:  # noqa: BLE001 - a look must never end all others
+                log.warning("index.drift", error=repr(error), fate="depths are not known; it is looked again")
 
     async def _look(self, attendant: Attendant, places: Iterable[Mapping[str, Any]]) -> None:
         topology, now = attendant.topology, int(time.time() * 1000)

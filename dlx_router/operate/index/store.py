@@ -104,7 +104,8 @@ class Store:
             self._do(f"DELETE FROM groups WHERE queue IN ({numbers})", (name,))
             for table in ("queues", "places", "streams", "gaps", "audits"):
                 self._do(f"DELETE FROM {table} WHERE vhost = ?", (name,))
-        self._groups.clear()
+        for cache in (self._queues, self._places, self._groups):
+            cache.clear()
 
     def emptied(self, vhost: str, place: tuple[str, str], until_ms: int) -> int:
         """The queue behind a place was found empty: what came there by then lies there no more. → how many letters."""
