@@ -126,6 +126,7 @@ def test_schemathesis_finds_nothing(desk: Desk, tmp_path: Path) -> None:
     config.write_text("[generation]\nmax-examples = 20\n", encoding="utf-8")
     url = f"http://127.0.0.1:{desk.router.port}/api/v1/openapi.json"
     argv = [sys.executable, "-m", "schemathesis.cli", f"--config-file={config}", "run", url]
+    argv += ["--exclude-path=/api/v1/index/rebuild"]  # while it works, others are told to wait: 503
     argv += ["--phases=examples,coverage,fuzzing,stateful", "--rate-limit=40/s", "--seed=1", "--no-color"]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, env={**os.environ}, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

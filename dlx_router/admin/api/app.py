@@ -42,9 +42,22 @@ async def _refused(request: Request, error: Any) -> Answer:  # noqa: ANN401 - as
     if said == "Not Found":
         said = f"no such path: {request.url.path}; see {PREFIX}/openapi.json"
     headers = dict(error.headers or {})
+    if error.status_code == 405:  # noqa: PLR2004 - each method is a route of its own, and knows itself only
+        headers["allow"] = ", ".join(sorted(_methods(request)))
     answer = refused(error.status_code, said)
     answer.headers.update(headers)
     return answer
+
+
+def _methods(request: Request) -> set[str]:
+    """The methods that the description has for this path."""
+    paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
+    steps = request.url.path.split("/")
+    for path, methods in paths.items():
+        known = path.split("/")
+        if len(known) == len(steps) and all(a == b or a[:1] == "{" for a, b in zip(known, steps, strict=True)):
+            return {method.upper() for method in methods}
+    return {"GET"}
 
 
 async def _misunderstood(_request: Request, error: Any) -> Answer:  # noqa: ANN401
