@@ -24,6 +24,7 @@ from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Rules
 from dlx_router.service.drift import Drift
 from dlx_router.service.guard import Guard
+from dlx_router.service.imports import Importer
 from dlx_router.service.keys import KeyKeeper, from_file
 from dlx_router.service.reload import Reloader
 from dlx_router.service.session import Limits
@@ -57,6 +58,7 @@ class App:
 
         self.index = self._index()
         self.attendants: dict[str, Attendant] = {}  # by vhost, for those who ask
+        self.importer = None if self.index is None else Importer(addresses(settings), self._names, self.router_id)
         self.drift = None if self.index is None else Drift(self.index, self.attendants, self._management)
 
     def _index(self) -> Supervisor | None:
@@ -118,6 +120,11 @@ class App:
         for one in self._attendants:
             self._led(self.index, one)
         return [asyncio.create_task(self.index.run()), asyncio.create_task(self.drift.watch())]
+
+    @property
+    def management(self) -> Management | None:
+        """The management API, where there is one."""
+        return self._management
 
     async def _drain(self, tasks: list[asyncio.Task[None]]) -> int:
         for one in self._attendants:

@@ -17,8 +17,9 @@ from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.config.attachments import Attachment
 from dlx_router.config.settings import SettingsError
+from dlx_router.core.letter import Letter
 from dlx_router.core.names import RUNGS, Names
-from dlx_router.core.policy import DEFAULTS, PolicySet
+from dlx_router.core.policy import DEFAULTS, Effective, PolicySet
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Desk, Rules, now_ms
 from dlx_router.service.guard import Guard
@@ -71,6 +72,7 @@ class Attendant:
         self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
         self.journal = self._journal = journal
         self.leadership = Leadership(vhost)
+        self.key = b""  # that signs; empty before the first session
         self.topology: Topology | None = None  # while there is a connection to ask
         self._desk = Desk(rules, vhost, metrics, journal)
         self._session: Session | None = None
@@ -81,6 +83,10 @@ class Attendant:
     def in_flight(self) -> int:
         """Deliveries that are here and not settled."""
         return self._session.in_flight if self._session is not None else 0
+
+    def policy_of(self, letter: Letter) -> Effective | None:
+        """What is in force for a letter."""
+        return self._desk.resolve(letter)
 
     @property
     def policies(self) -> PolicySet:
@@ -152,7 +158,7 @@ class Attendant:
                     ensure_journal=partial(ensure_stream, topology, journal_stream(self._names), declare=self._declare),
                     observe=self._observe,
                 )
-                self.topology = topology
+                self.topology, self.key = topology, key
                 async with self._leading(topology), asyncio.TaskGroup() as group:
                     watching = (
                         *([] if self._observe else [group.create_task(self._guard.watch(self.vhost, session.trouble))]),

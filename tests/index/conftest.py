@@ -91,9 +91,7 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def _shared(
-    broker: brokers.Broker, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Vhost, Router, Path]]:
+def _shared(broker: brokers.Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Vhost, Router, Path]]:
     vhost = Vhost.make(broker, f"index{next(_numbers)}-{os.getpid()}")
     folder = tmp_path_factory.mktemp("index")
     (folder / "policies").mkdir()

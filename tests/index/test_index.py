@@ -185,7 +185,7 @@ def test_what_is_not_there_and_what_cannot_be_said(desk: Desk) -> None:
 def test_explain_says_who_set_what(desk: Desk) -> None:
     _, told = desk.get("/explain", queue="twice.x", vhost=desk.vhost.name)
     assert told["policies"] == ["twice", "all"]
-    by = {name: (value, source) for name, value, source in told["keys"]}
+    by = {one["key"]: (one["value"], one["set_by"]) for one in told["keys"]}
     assert by["max-delivery-attempts"][0] == "2"
     assert by["max-delivery-attempts"][1].endswith("(twice)")
     assert json.dumps(desk.get("/policies")[1]).count('"twice"') == 1
@@ -196,3 +196,40 @@ def test_the_file_is_for_readers_too(desk: Desk) -> None:
     reader = sqlite3.connect(f"{desk.index.resolve().as_uri()}?mode=ro", uri=True)
     assert reader.execute("SELECT count(*) FROM letters").fetchone()[0] >= 0
     reader.close()
+
+
+def test_what_lay_in_a_queue_before_is_imported_without_being_touched(desk: Desk) -> None:
+    """Classic queues count nothing; the router's own letters keep their ids and are not told twice."""
+    name = desk.vhost.name
+    queue = desk.amqp.queue("old.work", "classic", dead_letter_exchange="", dead_letter_routing_key="old.dlq")
+    desk.amqp.queue("old.dlq", "classic")
+    desk.kill(queue, '{"old": 1}', '{"old": 2}', content_type="application/json")
+    eventually(lambda: desk.amqp.depth("old.dlq") == 2)
+    for _ in range(2):
+        status, told = desk.ask("POST", "/queues/import", params={"vhost": name}, json={"queue": "old.dlq"})
+        assert (status, told) == (200, {"read": 2, "unreadable": 0})
+    found = desk.letters(2, queue=queue)
+    assert {(one["state"], one["reason"], one["target"]["routing_key"]) for one in found} == {
+        ("dead", "rejected", "old.dlq")
+    }
+    body = desk.get(f"/letters/{found[0]['id']}")[1]["letters"][0]["body"]
+    assert body["content"] == {"old": 2}
+    assert [desk.amqp.take("old.dlq").body for _ in range(2)] == [b'{"old": 1}', b'{"old": 2}']
+
+    assert desk.ask("POST", "/queues/import", params={"vhost": name}, json={"queue": "nowhere"})[0] == 404
+    status, told = desk.ask("POST", "/queues/import", params={"vhost": name}, json={"queue": "dlx-router.journal"})
+    assert (status, "stream" in told["error"]) == (409, True)
+
+
+def test_an_import_counts_no_delivery_that_could_kill(desk: Desk) -> None:
+    """From 4.3 a nack is not counted; before, quorum queues are refused with the way out."""
+    desk.amqp.queue("old.quorum", "quorum")
+    desk.amqp.publish("q", key="old.quorum")
+    params = {"vhost": desk.vhost.name}
+    status, told = desk.ask("POST", "/queues/import", params=params, json={"queue": "old.quorum"})
+    message = desk.amqp.take("old.quorum")
+    assert message.headers.get("x-delivery-count", 0) == 0
+    if status == 409:
+        assert "attachments" in told["error"]
+    else:
+        assert (status, told["read"]) == (200, 1)

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from fastapi import APIRouter, FastAPI, HTTPException, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from dlx_router import __version__
@@ -31,8 +32,6 @@ def create_app(context: Context, routers: Iterable[APIRouter] = ()) -> ASGIApp:
     for router in routers:
         app.include_router(router, prefix=PREFIX, responses=EVERYWHERE)
     app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(404, _refused)
-    app.add_exception_handler(405, _refused)
     app.add_exception_handler(RequestValidationError, _misunderstood)
     return Gate(app, context)
 
@@ -41,12 +40,18 @@ async def _refused(request: Request, error: Any) -> Answer:  # noqa: ANN401 - as
     said = str(error.detail) if error.status_code not in {404, 405} or error.detail else ""
     if said == "Not Found":
         said = f"no such path: {request.url.path}; see {PREFIX}/openapi.json"
+    if error.status_code == 400:  # noqa: PLR2004 - a body that is not even UTF-8
+        return await _misread(request, error)
     headers = dict(error.headers or {})
     if error.status_code == 405:  # noqa: PLR2004 - each method is a route of its own, and knows itself only
         headers["allow"] = ", ".join(sorted(_methods(request)))
     answer = refused(error.status_code, said)
     answer.headers.update(headers)
     return answer
+
+
+async def _misread(_request: Request, error: Any) -> Answer:  # noqa: ANN401
+    return refused(422, "the request cannot be understood", problems=[str(error.detail)])
 
 
 def _methods(request: Request) -> set[str]:

@@ -184,6 +184,14 @@ class Policies(BaseModel):
     policies: list[Policy]
 
 
+class KeyInForce(BaseModel):
+    """A key of a policy, its value as text, and the line that set it, or default."""
+
+    key: str
+    value: str
+    set_by: str
+
+
 class Explanation(BaseModel):
     """What is in force for a queue: each key, its value and who set it."""
 
@@ -191,7 +199,7 @@ class Explanation(BaseModel):
     queue: str
     revision: str
     policies: list[str]
-    keys: list[tuple[str, str, str]]
+    keys: list[KeyInForce]
 
 
 class Audit(BaseModel):

@@ -47,11 +47,12 @@ async def explain(
     return Answer(told)
 
 
-def _keys(effective: Effective) -> Iterable[tuple[str, str, str]]:
+def _keys(effective: Effective) -> Iterable[dict[str, str]]:
     for key in DEFINITION.values():
         setting = effective.settings.get(key.name)
         by = "default" if setting is None else f"{setting.source} ({setting.source.policy})"
-        yield key.name, key.says or _text(key.default) if setting is None else _text(setting.value), by
+        value = key.says or _text(key.default) if setting is None else _text(setting.value)
+        yield {"key": key.name, "value": value, "set_by": by}
 
 
 def _policy(one: Policy) -> dict[str, Any]:

@@ -199,8 +199,10 @@ class Store:
             "SELECT number, grp, place, state, text FROM letters WHERE id = ? AND queue = ?", (letter_id, queue)
         ).fetchone()
         known = None if found is None else _Letter(*found)
-        if known is not None and not self._step(known.number, step, event):
+        if known is not None and line and not self._step(known.number, step, event):
             return  # told twice
+        if known is not None and not line:
+            return  # imported, and known better
         died = event.get("arrival") == "inbox"
         group = known.group if known is not None and not died else self._group(vhost, queue, event, died=died)
         at = rows.place_of(event)
