@@ -100,3 +100,9 @@ audit-deps: $(READY)  ## known vulnerabilities of what constraints.txt installs 
 long: $(READY)  ## tests that take minutes: an outage of a minute
 	$(BIN)/python tools/brokers.py fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m long $(ARGS)
+
+.PHONY: measure-index
+
+measure-index: $(READY)  ## what the index can carry: events a second, searches over a million letters
+	$(BIN)/python tools/brokers.py fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/index/test_measure.py

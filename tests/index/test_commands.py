@@ -48,9 +48,8 @@ def test_letters_are_listed_searched_and_exported(desk: Desk, letter: str, tmp_p
 
 def test_show_draws_the_journey(desk: Desk, letter: str) -> None:
     shown = run(desk, "letters", "show", letter).stdout
-    kinds = [
-        line.split("  ")[2].partition(":")[0] for line in shown.splitlines() if line[:4] in {"  ↻ ", "  → ", "  ✝ "}
-    ]
+    drawn = [line for line in shown.splitlines() if line[:4] in {"  ↻ ", "  → ", "  ✝ "}]
+    kinds = [line.split("  ")[2].partition(":")[0] for line in drawn]
     assert kinds[-3:] == ["retried", "released", "dead-lettered"]
     assert "delivery 1 in twice.told failed, rejected, waits 100ms" in shown
     assert "Deaths" in shown

@@ -44,10 +44,10 @@ def test_pages_are_whole_and_newest_first(desk: Desk) -> None:
     queue = desk.work("paged")
     desk.kill(queue, *(f"{number}" for number in range(7)))
     every = [one["id"] for one in desk.letters(7, queue=queue)]
-    paged, cursor = [], None
+    paged: list[str] = []
+    cursor: int | None = None
     while True:
-        given = {} if cursor is None else {"cursor": cursor}
-        _, told = desk.get("/letters", queue=queue, limit=3, **given)
+        _, told = desk.get("/letters", queue=queue, limit=3, **({} if cursor is None else {"cursor": cursor}))
         paged += [one["id"] for one in told["letters"]]
         cursor = told["next"]
         if cursor is None:

@@ -98,9 +98,13 @@ def test_a_failed_transaction_leaves_nothing(store: Store, file: Path) -> None:
 
 def test_a_full_file_says_so_and_makes_room(file: Path) -> None:
     store = Store(open_writer(file, max_bytes=2 << 20))
-    with pytest.raises(sqlite3.OperationalError) as full:
+
+    def fill() -> None:
         for number in range(100_000):
             store.apply("/", [Message(number, told(number))])
+
+    with pytest.raises(sqlite3.OperationalError) as full:
+        fill()
     assert schema.is_passing(full.value)
     known = store.count()
     assert store.shrink(known // 2) == known // 2

@@ -12,6 +12,7 @@ from dlx_router import __version__
 from dlx_router.admin.api.answers import EVERYWHERE, Answer, refused
 from dlx_router.admin.api.context import Context
 from dlx_router.admin.api.gate import Gate
+from dlx_router.telemetry.logs import log
 
 PREFIX: Final = "/api/v1"
 
@@ -32,6 +33,7 @@ def create_app(context: Context, routers: Iterable[APIRouter] = ()) -> ASGIApp:
     for router in routers:
         app.include_router(router, prefix=PREFIX, responses=EVERYWHERE)
     app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(Exception, _failed)
     app.add_exception_handler(RequestValidationError, _misunderstood)
     return Gate(app, context)
 
@@ -48,6 +50,12 @@ async def _refused(request: Request, error: Any) -> Answer:  # noqa: ANN401 - as
     answer = refused(error.status_code, said)
     answer.headers.update(headers)
     return answer
+
+
+async def _failed(request: Request, error: Any) -> Answer:  # noqa: ANN401
+    """A fault of ours: the log has it, the answer does not."""
+    log.error("api.failed", method=request.method, path=request.url.path, error=repr(error), exc_info=error)
+    return refused(500, "a fault of the router; its log says more")
 
 
 async def _misread(_request: Request, error: Any) -> Answer:  # noqa: ANN401
