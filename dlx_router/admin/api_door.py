@@ -42,6 +42,8 @@ class Door:
                 tokens=self._tokens,
                 is_loopback=self._is_loopback,
                 drift=self._router.drift,
+                importer=self._router.importer,
+                management=self._router.management,
             )
         )
 

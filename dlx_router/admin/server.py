@@ -7,8 +7,8 @@
 | /metrics | Prometheus' text format                                                           |
 | /api/…   | another app's, where there is one; it asks for tokens                             |
 
-The first three need no token and show no message data or secrets. Nobody can hold it: a connection serves one request and ends
-after ten seconds whatever it did. Why uvicorn: docs/decisions/0003-http.md.
+The first three need no token and show no message data or secrets. Nobody can hold it: a connection serves one request
+and ends after ten seconds whatever it did. Why uvicorn: docs/decisions/0003-http.md.
 """
 
 import asyncio
@@ -43,9 +43,7 @@ class AdminError(Exception):
 class AdminServer:
     """Answers between `start` and `stop`. Port 0: any free one, see `port`."""
 
-    def __init__(
-        self, host: str, port: int, metrics: Metrics, readiness: Readiness, api: App | None = None
-    ) -> None:
+    def __init__(self, host: str, port: int, metrics: Metrics, readiness: Readiness, api: App | None = None) -> None:
         self.port = port
         self._api = api
         self._host = host

@@ -48,7 +48,8 @@ class Reading:
     async def _await(self, within_s: float) -> None:
         coming = asyncio.ensure_future(self._arrived.get())
         try:
-            await asyncio.wait({coming, self._lost}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+            waiting: set[asyncio.Future[Any]] = {coming, self._lost}
+            await asyncio.wait(waiting, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not coming.done():
                 coming.cancel()

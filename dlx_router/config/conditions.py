@@ -74,14 +74,16 @@ class _Compiled:
         """Whether it holds. Raises ConditionFailed, and nothing else."""
         _seen.view = view
         try:
-            answer = self._expression.eval(data=view.variables).value()
+            found = self._expression.eval(data=view.variables)
+            answer = found.value()
         except (RuntimeError, ValueError, TypeError, UnicodeError) as error:
-            raise ConditionFailed(_plain(error)) from None
+            raise ConditionFailed(_without_values(_plain(error))) from None
         finally:
             _seen.view = None
         if answer is True or answer is False:
             return answer
-        raise ConditionFailed(answer if isinstance(answer, str) else f"neither true nor false: {answer!r:.100}")
+        failed = found.type() == _error_type()
+        raise ConditionFailed(_without_values(_plain(answer)) if failed else "neither true nor false")
 
 
 class _Seen:
@@ -129,7 +131,19 @@ def _expression(text: str) -> Any:
     return expression
 
 
-def _plain(error: Exception) -> str:
+@cache
+def _error_type() -> Any:
+    from cel_expr_python import cel  # noqa: PLC0415 - as in _environment
+
+    return cel.Type.ERROR
+
+
+def _without_values(said: str) -> str:
+    """What is quoted may come from the message, and the log is no place for that."""
+    return re.split(r"[:'\"(]", said)[0].strip()
+
+
+def _plain(error: object) -> str:
     return re.sub(r"^[A-Z_]+: (ERROR: )?| \[[A-Z_]+\]$", "", str(error).split("\n")[0])
 
 
@@ -146,7 +160,9 @@ def _asked(text: str, tokens: Sequence[_Token], function: str) -> list[tuple[str
     if len(asked) < len(calls):
         known = {at for _, at in asked}
         missing = next(tokens[at] for at in calls if tokens[at + 2].at not in known)
-        raise _error(text, missing.at, f'{function}() takes a text in quotes, {function}("…"), so that the journal knows it')
+        raise _error(
+            text, missing.at, f'{function}() takes a text in quotes, {function}("…"), so that the journal knows it'
+        )
     return [(_read(literal), at) for literal, at in asked]
 
 

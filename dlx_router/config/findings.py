@@ -14,7 +14,6 @@ DUPLICATE_KEY: Final = "DLX004"
 UNKNOWN_KEY: Final = "DLX005"
 MISSING_KEY: Final = "DLX006"
 BAD_VALUE: Final = "DLX007"
-LATER: Final = "DLX008"
 DUPLICATE_NAME: Final = "DLX009"
 VERSION: Final = "DLX010"
 AMBIGUOUS: Final = "DLX101"
@@ -26,6 +25,8 @@ NAMELESS_QUEUE: Final = "DLX112"
 CAP_BELOW_BASE: Final = "DLX113"
 OPEN_TARGET: Final = "DLX114"
 VHOST_NOT_SERVED: Final = "DLX115"
+ATTACHED_TWICE: Final = "DLX130"
+WITHOUT_LIMITS: Final = "DLX131"
 
 # From the scheme up to the last @ before the URL must end.
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^\s\"'<>]*@")
@@ -39,7 +40,6 @@ TITLES: Final[Mapping[str, str]] = {
     UNKNOWN_KEY: "an unknown key",
     MISSING_KEY: "something is missing",
     BAD_VALUE: "a value that cannot be",
-    LATER: "not supported by this version yet",
     DUPLICATE_NAME: "two policies of one name",
     VERSION: "the version is missing or unknown",
     AMBIGUOUS: "only the order of the files decides",
@@ -51,6 +51,8 @@ TITLES: Final[Mapping[str, str]] = {
     CAP_BELOW_BASE: "the longest wait is below the first",
     OPEN_TARGET: "whoever publishes may name any queue",
     VHOST_NOT_SERVED: "a vhost that is not served",
+    ATTACHED_TWICE: "a queue is attached twice",
+    WITHOUT_LIMITS: "a guard without limits",
 }
 
 

@@ -235,7 +235,11 @@ DEFINITION: Final[Mapping[str, Key]] = {
             "as the broker",
         ),
         Key("expires", parts.TTL, "An unused work queue is deleted after this; apply hands it to the broker.", "never"),
-        Key("requeue-is-death", values.boolean, "apply sets delivery-limit 0, so that a rollback waits like a rejection."),
+        Key(
+            "requeue-is-death",
+            values.boolean,
+            "apply sets delivery-limit 0: a rollback waits as a rejection does.",
+        ),
         Key(
             "dead-letter-queue-ttl",
             parts.TTL,
@@ -265,9 +269,6 @@ DEFINITION: Final[Mapping[str, Key]] = {
         ),
     )
 }
-
-# Words of the policy language that a later version will obey; here they are errors, never silently ignored.
-DEFINITION_LATER: Final[frozenset[str]] = frozenset()
 
 # The same thing in the words of other systems.
 FOREIGN: Final[Mapping[str, str]] = {

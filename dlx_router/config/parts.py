@@ -32,7 +32,7 @@ def mapping(parsers: Mapping[str, Parser], wanted: str, *, required: bool = Fals
             except Rejected as error:
                 problems += error.problems
         missing = [key for key in parsers if required and all(key != one.text for one, _ in node.pairs)]
-        if missing:
+        if missing and not problems:
             problems.append(Problem(node.line, f"{', '.join(missing)} missing; write {wanted}"))
         if problems:
             raise Rejected(*problems)

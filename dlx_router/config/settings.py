@@ -221,6 +221,10 @@ class Settings(BaseSettings):
         """The URL of the management API, secret included. Reads MANAGEMENT_URL_FILE anew; SettingsError if unusable."""
         return _checked("management_url", lambda: address.management_url(self._secret("management_url")))
 
+    def api_credentials(self) -> str:
+        """The token that the commands show; "" for none. Reads API_TOKEN_FILE; SettingsError where it cannot."""
+        return self._secret("api_token")
+
     def vhost_list(self) -> list[str]:
         """The vhosts to serve, each once; ["*"] means all."""
         named = self._named_vhosts()

@@ -1,4 +1,6 @@
-"""API_TOKENS_FILE: who may do what. The file is YAML, made of tokens:
+"""API_TOKENS_FILE: who may do what.
+
+The file is YAML, made of tokens:
 
     tokens:
       - name: ann                 # what the audit says

@@ -159,7 +159,8 @@ class _Builder:
                     self._stop(line, "a second document (---): put its policies into a file of their own")
             case yaml.ScalarEvent():
                 self._check(event, line)
-                plain, column = event.style in {None, ""}, event.start_mark.column + 1
+                plain, mark = event.style in {None, ""}, event.start_mark
+                column = mark.column + 1 if mark is not None else 0
                 self._add(Scalar(event.value, plain=plain, line=line, column=column, style=event.style or ""))
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 self._check(event, line)

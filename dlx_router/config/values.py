@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dlx_router.config.findings import BAD_VALUE, LATER, nearest, shown
+from dlx_router.config.findings import BAD_VALUE, nearest, shown
 from dlx_router.config.tree import Items, Node, Pairs, Scalar, described
 from dlx_router.config.units import MAX_DURATION_MS, MAX_SIZE_BYTES, duration_ms, size_bytes
 
@@ -191,23 +191,18 @@ def above_zero(parser: Parser, why: str) -> Parser:
     return parse
 
 
-def one_of(*choices: str, later: Sequence[str] = (), instead: str = "") -> Parser:
-    """One of a few words; `later` are words of the language that this version does not obey, `instead` the way out."""
+def one_of(*choices: str) -> Parser:
+    """One of a few words."""
 
     @takes({"enum": [str(one) for one in choices]})
     def parse(node: Node) -> str:
         value = node.text if isinstance(node, Scalar) else None
         if value in choices:
             return str(value)
-        if value in later:
-            raise Rejected(Problem(node.line, f'"{value}" {NOT_YET}; write {alternatives(choices)}{instead}', LATER))
         hint = nearest(value, choices) if value else ""
         raise rejected(node, f"expected {alternatives(choices)}, found {described(node)}{hint}")
 
     return parse
-
-
-NOT_YET: Final = "is known, but not supported by this version yet"
 
 
 def alternatives(choices: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
 """Values of the keys that have parts of their own: outage, alert, retention. Times in ms, sizes in bytes."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,4 +44,7 @@ class Retention(NamedTuple):
     @property
     def is_set(self) -> bool:
         """Whether there is any limit."""
-        return self != Retention()
+        return self != KEEP
+
+
+KEEP: Final = Retention()

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from dlx_router.core.condition import Condition
-from dlx_router.core.limits import Alert, Outage, Retention
+from dlx_router.core.limits import KEEP, Alert, Outage, Retention
 from dlx_router.core.selection import Find, Index
 from dlx_router.core.template import Template
 
@@ -156,7 +156,7 @@ class Effective:
     max_elapsed_ms: int | None = None
     outage: Outage | None = None
     fifo: bool = False
-    retention: Retention = Retention()
+    retention: Retention = KEEP
     auto_delete_ms: int | None = None
     alert: Alert | None = None
 
@@ -223,6 +223,12 @@ def ordered(
     """A PolicySet in order of precedence; the sort is stable, so the order of files decides ties."""
     chain = sorted(policies, key=lambda policy: (-policy.priority, *policy.selector.rank))
     return PolicySet(tuple(chain), revision, search_all)
+
+
+def thresholds(policies: PolicySet) -> dict[tuple[str, str], float]:
+    """What the policies set for alerts, by (policy, kind); of one that is overlaid, the base."""
+    said = [(one.name, one.definition["alert"].value) for one in policies.policies if "alert" in one.definition]
+    return {(name, kind): value for name, alert in said for kind, value in alert.thresholds().items()}
 
 
 def overlay_keys(reason: str) -> tuple[str, ...]:

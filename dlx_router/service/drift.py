@@ -16,8 +16,8 @@ from dlx_router.operate.index.supervisor import Supervisor
 from dlx_router.service.vhost import Attendant
 from dlx_router.telemetry.logs import log
 
-EVERY_S: Final = 10.0
-GRACE_MS: Final = 60_000  # an event comes before its letter, which may be tried for some time
+EVERY_S: Final = 5.0
+GRACE_MS: Final = 10_000  # an event comes before its letter, which may be tried for some time
 MAX_PLACES: Final = 2000  # a look at more would take too long
 Place = tuple[str, str, str]  # vhost, exchange, routing key
 
@@ -34,9 +34,7 @@ class Look(NamedTuple):
 class Drift:
     """The last look at each place."""
 
-    def __init__(
-        self, index: Supervisor, attendants: Mapping[str, Attendant], management: Management | None
-    ) -> None:
+    def __init__(self, index: Supervisor, attendants: Mapping[str, Attendant], management: Management | None) -> None:
         self._index, self._attendants, self._management = index, attendants, management
         self._looks: dict[Place, Look] = {}
         self._empty: dict[Place, int] = {}  # since when, ms
@@ -66,6 +64,8 @@ class Drift:
                         await self._look(attendant, [one for one in places if one["vhost"] == vhost][:MAX_PLACES])
             except (IndexAway, TooLong, TopologyError, ManagementError, OSError) as error:
                 log.debug("index.drift", error=str(error))
+            except Exception as error:  # noqa: BLE001 - a look must never end all others
+                log.warning("index.drift", error=repr(error), fate="depths are not known; it is looked again")
 
     async def _look(self, attendant: Attendant, places: Iterable[Mapping[str, Any]]) -> None:
         topology, now = attendant.topology, int(time.time() * 1000)
@@ -103,7 +103,7 @@ class Drift:
         return found
 
     def _judge(self, place: Place, look: Look) -> None:
-        """Empty twice, with nothing out: what came there a minute before the first look has gone."""
+        """Empty twice, with nothing out: what came there some time before the first look has gone."""
         vhost = place[0]
         state = ((self._index.status.get("vhosts") or {}).get(vhost) or {}).get("state")
         if look.depth != 0 or not look.is_idle or state != "current":

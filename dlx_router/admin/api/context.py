@@ -2,19 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
 from dlx_router.admin.api.answers import refuse
+from dlx_router.broker.management import Management, ManagementError
+from dlx_router.broker.topology import TopologyError
 from dlx_router.config.tokens import Caller, Role, Tokens
 from dlx_router.core.names import Names
 from dlx_router.operate.index.supervisor import Supervisor
 from dlx_router.operate.journal.audit import AuditError
 from dlx_router.operate.journal.audit import audit as audited
 from dlx_router.service.drift import Drift
+from dlx_router.service.imports import Importer
+from dlx_router.service.peek import Kind
 from dlx_router.service.vhost import Attendant
 
 CONFIRM_S = 5.0
@@ -31,6 +35,8 @@ class Context:
     tokens: Tokens | None = None
     is_loopback: bool = True
     drift: Drift | None = None
+    importer: Importer | None = None
+    management: Management | None = None
     max_body_bytes: int = 1 << 20
     per_second: float = 50.0
     burst: int = 100
@@ -67,13 +73,38 @@ class Context:
             )
         except AuditError as error:
             raise refuse(422, str(error)) from None
-        written = asyncio.get_running_loop().create_future()
-        journal.record(line).wait(lambda _none: None if written.done() else written.set_result(None), None)
+        await self.write(self.attendants[vhost], [line])
+
+    async def write(self, attendant: Attendant, lines: Sequence[bytes]) -> None:
+        """Returns once the journal has all of them; 503 where it does not take them in time."""
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        left = {id(batch): batch for batch in map(attendant.journal.record, lines)}
+
+        def settled(key: int) -> None:
+            left.pop(key, None)
+            if not left and not written.done():
+                written.set_result(None)
+
+        for key, batch in [*left.items()]:
+            batch.wait(settled, key)
         try:
             async with asyncio.timeout(CONFIRM_S):
                 await written
         except TimeoutError:
-            raise refuse(503, f"the journal of vhost {vhost!r} did not confirm in time", retry_after_s=5) from None
+            raise refuse(503, f"the journal of {attendant.vhost!r} did not confirm in time", retry_after_s=5) from None
+
+    async def kind_of(self, attendant: Attendant, queue: str) -> Kind:
+        """What has to be known before a queue is looked into; 404 where there is none."""
+        if self.management is None or attendant.topology is None:
+            raise refuse(503, "only the management API tells a queue's type; set DLX_ROUTER_MANAGEMENT_URL")
+        try:
+            facts = await self.management.facts(attendant.vhost, queue)
+            census = await attendant.topology.censuses([queue])
+        except (ManagementError, TopologyError) as error:
+            raise refuse(503, str(error), retry_after_s=2) from None
+        if facts is None or queue not in census:
+            raise refuse(404, f"there is no queue {queue!r} in vhost {attendant.vhost!r}")
+        return Kind(facts.kind, census[queue][1])
 
 
 def context_of(request: Request) -> Context:

@@ -36,9 +36,7 @@ async def groups(  # noqa: PLR0913, PLR0917 - each is a filter
     sees = sees_of(given, who)
     found = await asked(
         given,
-        lambda reader: reader.groups(
-            sees, vhost=vhost, failed_queue=queue, state=state, limit=limit, offset=offset
-        ),
+        lambda reader: reader.groups(sees, vhost=vhost, failed_queue=queue, state=state, limit=limit, offset=offset),
     )
     return Answer({"groups": found, "next": offset + limit if len(found) == limit else None})
 
@@ -55,13 +53,13 @@ async def change(given: Given, who: Operator, group_id: str, wanted: models.Grou
     found = await _one(given, who, group_id)
     details: dict[str, Any] = {"group": found["id"], **wanted.model_dump(exclude_unset=True)}
     if len(details) == 1:
-        raise refuse(422, "nothing to change; name state, until_ms or note")
+        raise refuse(409, "nothing to change; name state, until_ms or note")
     if "until_ms" in details and wanted.state != "ignored":
-        raise refuse(422, "until_ms belongs to state ignored")
+        raise refuse(409, "until_ms belongs to state ignored")
     if wanted.until_ms is not None and wanted.until_ms <= time.time() * 1000:
-        raise refuse(422, "until_ms lies in the past")
+        raise refuse(409, "until_ms lies in the past")
     if "state" in details and wanted.state is None:
-        raise refuse(422, "state is null; write open, ignored or resolved, or leave it out")
+        raise refuse(409, "state is null; write open, ignored or resolved, or leave it out")
     await given.audit(who, found["vhost"], SET_GROUP, details)
     return Answer(await _changed(given, who, group_id, wanted))
 

@@ -30,7 +30,9 @@ Moment = Annotated[int | None, Query(ge=0, le=MAX_MS)]
 async def search(  # noqa: PLR0913, PLR0917 - each is a filter
     given: Given,
     who: Viewer,
-    q: Annotated[str | None, Query(max_length=500, description='Words, "a phrase", or begin*; all of them.')] = None,
+    q: Annotated[
+        str | None, Query(max_length=500, pattern=r"\w", description='Words, "a phrase", or begin*; all of them.')
+    ] = None,
     vhost: Name = None,
     queue: Annotated[str | None, Query(max_length=255, description="The failed queue.")] = None,
     group: Annotated[str | None, Query(max_length=64)] = None,
@@ -43,8 +45,6 @@ async def search(  # noqa: PLR0913, PLR0917 - each is a filter
     cursor: Annotated[int | None, Query(ge=0, le=MAX_MS, description="`next` of the page before.")] = None,
 ) -> Response:
     """Letters, those that came last first."""
-    if q is not None and not any(one.isalnum() for one in q):
-        raise refuse(422, "q: no word in it; write words, or leave it out")
     wanted = Wanted(vhost, queue, group, tuple(state or ()), reason, policy, since_ms, until_ms, q)
     sees = sees_of(given, who)
     found = await asked(given, lambda reader: reader.letters(wanted, sees, limit=limit, before=cursor))

@@ -5,7 +5,17 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 LetterState = Literal[
-    "retrying", "held", "released", "dead", "parked", "quarantined", "discarded", "redriven", "edited", "retired", "gone"
+    "retrying",
+    "held",
+    "released",
+    "dead",
+    "parked",
+    "quarantined",
+    "discarded",
+    "redriven",
+    "edited",
+    "retired",
+    "gone",
 ]
 GroupState = Literal["open", "ignored", "resolved"]
 
@@ -174,6 +184,14 @@ class Policies(BaseModel):
     policies: list[Policy]
 
 
+class KeyInForce(BaseModel):
+    """A key of a policy, its value as text, and the line that set it, or default."""
+
+    key: str
+    value: str
+    set_by: str
+
+
 class Explanation(BaseModel):
     """What is in force for a queue: each key, its value and who set it."""
 
@@ -181,7 +199,7 @@ class Explanation(BaseModel):
     queue: str
     revision: str
     policies: list[str]
-    keys: list[tuple[str, str, str]]
+    keys: list[KeyInForce]
 
 
 class Audit(BaseModel):

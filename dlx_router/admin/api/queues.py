@@ -1,17 +1,20 @@
 """/queues: where letters failed and where they lie. /audits: who did what. /status: how router and index are."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from dlx_router import __version__
 from dlx_router.admin.api import models
-from dlx_router.admin.api.answers import Answer, refuse
+from dlx_router.admin.api.answers import CHANGES, Answer, refuse
 from dlx_router.admin.api.asking import asked, sees_of
-from dlx_router.admin.api.context import Admin, Given, Viewer
+from dlx_router.admin.api.context import Admin, Given, Operator, Viewer
+from dlx_router.service.peek import PeekError
 
 router = APIRouter(tags=["queues"])
+
+AT_ONCE: Final = 500  # events; the journal keeps few MB for a stream that lags
 
 
 @router.get("/queues", response_model=models.Queues)
@@ -28,6 +31,29 @@ async def queues(given: Given, who: Viewer) -> Response:
 def _unchecked(one: dict[str, Any]) -> dict[str, Any]:
     blank = {"queue": None, "depth": None, "drift": None, "checked_ms": None}
     return {**{key: one[key] for key in ("vhost", "exchange", "routing_key")}, "indexed": one["n"], **blank}
+
+
+@router.post("/queues/import", response_model=models.Imported, responses=CHANGES)
+async def bring_in(
+    given: Given, who: Operator, wanted: models.Import, vhost: Annotated[str, Query(max_length=255)] = "/"
+) -> Response:
+    """Make the letters that lie in a queue known to the index. They stay where they are."""
+    attendant, importer = given.led(vhost, who), given.importer
+    if importer is None or given.index is None:
+        raise refuse(503, "there is no index: set DLX_ROUTER_INDEX_PATH to a file, and leave JOURNAL on")
+    if who.match is not None:
+        raise refuse(403, f"token {who.name!r} sees some queues only, and an import does not know whose letters come")
+    kind = await given.kind_of(attendant, wanted.queue)
+    await given.audit(who, vhost, "queue.import", {"queue": wanted.queue, "limit": wanted.limit})
+    try:
+        lines, read, unreadable = await importer.lines(
+            attendant, wanted.queue, kind, limit=wanted.limit, actor=who.name
+        )
+    except PeekError as error:
+        raise refuse(409, str(error)) from None
+    for start in range(0, len(lines), AT_ONCE):
+        await given.write(attendant, lines[start : start + AT_ONCE])
+    return Answer({"read": read, "unreadable": unreadable})
 
 
 @router.get("/audits", response_model=models.Audits)

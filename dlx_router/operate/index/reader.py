@@ -5,7 +5,6 @@ meanwhile do not move it.
 """
 
 import json
-import os
 import queue
 import sqlite3
 import time
@@ -24,7 +23,7 @@ FEW: Final = 20_000  # so many are sorted faster than they are looked for from t
 MAX_TERMS: Final = 16
 Sees = Callable[[str, str], bool]  # whether a vhost and its failed queue may be seen
 _LETTER: Final = (
-    "letters.number, letters.id, queues.vhost, queues.name AS failed_queue, groups.id AS \"group\", letters.state,"
+    'letters.number, letters.id, queues.vhost, queues.name AS failed_queue, groups.id AS "group", letters.state,'
     " letters.reason, letters.cause, letters.policy, letters.attempts, letters.redrives, letters.first_ms,"
     " letters.last_ms, letters.due_ms, letters.size, letters.message_id, places.exchange, places.routing_key"
 )
@@ -84,7 +83,7 @@ class Reader:
             seen = [row for row in rows if sees(row["vhost"], row["failed_queue"])]
             return [_whole(ask, row) for row in seen if failed_queue in {None, row["failed_queue"]}]
 
-    def groups(  # noqa: PLR0913 - what a page of groups is chosen by
+    def groups(
         self, sees: Sees, *, vhost: str | None, failed_queue: str | None, state: str | None, limit: int, offset: int
     ) -> list[dict[str, Any]]:
         """At most `limit` groups, those that had a death last come first."""
@@ -157,7 +156,7 @@ class Reader:
         """What people did in these vhosts, the newest first."""
         with self._asking() as ask:
             held = ", ".join("?" * len(visible))
-            sql = f"SELECT * FROM audits WHERE vhost IN ({held}) ORDER BY ts_ms DESC LIMIT ?"  # noqa: S608
+            sql = f"SELECT * FROM audits WHERE vhost IN ({held}) ORDER BY ts_ms DESC LIMIT ?"
             rows = ask(sql, (*visible, limit)).fetchall()
         return [{**dict(row), "details": json.loads(row["details"])} for row in rows]
 
@@ -167,7 +166,7 @@ class Reader:
     def _asking(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
         """A connection to the file that is there now."""
         try:
-            inode = os.stat(self._path).st_ino
+            inode = self._path.stat().st_ino
             connection = self._connected(inode)
         except (OSError, sqlite3.Error) as error:
             raise IndexAway(f"the index is being made: {error}") from None
@@ -261,7 +260,7 @@ def _few(ask: Callable[..., sqlite3.Cursor], wanted: Wanted, numbers: Sequence[i
     if wanted.states:
         tests.append(f"counts.state IN ({', '.join('?' * len(wanted.states))})")
         values.extend(wanted.states)
-    sql = f"SELECT sum(n) FROM counts JOIN groups ON groups.number = counts.grp WHERE {' AND '.join(tests)}"  # noqa: S608
+    sql = f"SELECT sum(n) FROM counts JOIN groups ON groups.number = counts.grp WHERE {' AND '.join(tests)}"
     return (ask(sql, values).fetchone()[0] or 0) <= FEW
 
 
@@ -305,7 +304,19 @@ def _whole(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, An
 def _group(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:
     counts = ask("SELECT state, sum(n) FROM counts WHERE grp = ? GROUP BY state", (row["number"],)).fetchall()
     states = {state: n for state, n in counts if n > 0}
-    names = ("id", "vhost", "reason", "error_type", "frame", "message", "first_ms", "last_ms", "deaths", "note", "actor")
+    names = (
+        "id",
+        "vhost",
+        "reason",
+        "error_type",
+        "frame",
+        "message",
+        "first_ms",
+        "last_ms",
+        "deaths",
+        "note",
+        "actor",
+    )
     return {
         **{name: row[name] for name in names},
         "failed_queue": row["name"],

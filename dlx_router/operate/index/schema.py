@@ -63,7 +63,7 @@ def place_of(path: str) -> Path:
 
 
 def open_writer(path: Path, *, max_bytes: int) -> sqlite3.Connection:
-    """The index, made where it is absent, at most so large. Raises IndexFileError, Damaged, sqlite3.OperationalError."""
+    """The index, made where it is absent, at most so large. Raises IndexFileError, Damaged, OperationalError."""
     _claim(path)
     connection = sqlite3.connect(path, isolation_level=None, timeout=10)
     try:
@@ -97,11 +97,23 @@ def is_passing(error: sqlite3.Error) -> bool:
     return name.startswith(("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN"))
 
 
+def identity(path: Path) -> int | None:
+    """The file that is there: another number is another file. None: there is none, or it is no database any more.
+
+    SQLite may not look at a page for hours that it has in memory; readers do.
+    """
+    try:
+        with path.open("rb") as opened:
+            return os.fstat(opened.fileno()).st_ino if opened.read(len(_MAGIC)) == _MAGIC else None
+    except OSError:
+        return None
+
+
 def remove(path: Path) -> None:
     """The file goes, so that it can be made anew; only one that `open_writer` has claimed."""
     for side in _SIDES:
         with suppress(FileNotFoundError):
-            os.unlink(f"{path}{side}")
+            Path(f"{path}{side}").unlink()
 
 
 def _claim(path: Path) -> None:

@@ -103,8 +103,9 @@ class Store:
             self._delete(f"queue IN ({numbers})", (name,))
             self._do(f"DELETE FROM groups WHERE queue IN ({numbers})", (name,))
             for table in ("queues", "places", "streams", "gaps", "audits"):
-                self._do(f"DELETE FROM {table} WHERE vhost = ?", (name,))  # noqa: S608 - names of ours
-        self._groups.clear()
+                self._do(f"DELETE FROM {table} WHERE vhost = ?", (name,))
+        for cache in (self._queues, self._places, self._groups):
+            cache.clear()
 
     def emptied(self, vhost: str, place: tuple[str, str], until_ms: int) -> int:
         """The queue behind a place was found empty: what came there by then lies there no more. → how many letters."""
@@ -122,9 +123,7 @@ class Store:
             ).fetchall():
                 self._counts[group, found[0], state] -= n
                 self._counts[group, 0, GONE] += n
-            changed = self._do(
-                f"UPDATE letters SET state = '{GONE}', place = 0 WHERE {chosen}", (*found, until_ms)
-            )
+            changed = self._do(f"UPDATE letters SET state = '{GONE}', place = 0 WHERE {chosen}", (*found, until_ms))
             return changed.rowcount
 
     def prune(self, *, before_ms: int, at_most: int) -> int:
@@ -159,6 +158,8 @@ class Store:
 
     def _event(self, vhost: str, event: Mapping[str, Any], line: bytes) -> None:
         kind = event["kind"]
+        if event.get("observed"):
+            return  # nothing of it was done
         if kind in STATE_OF:
             self._letter(vhost, event, line)
         elif kind == "gap":
@@ -198,8 +199,10 @@ class Store:
             "SELECT number, grp, place, state, text FROM letters WHERE id = ? AND queue = ?", (letter_id, queue)
         ).fetchone()
         known = None if found is None else _Letter(*found)
-        if known is not None and not self._step(known.number, step, event):
+        if known is not None and line and not self._step(known.number, step, event):
             return  # told twice
+        if known is not None and not line:
+            return  # imported, and known better
         died = event.get("arrival") == "inbox"
         group = known.group if known is not None and not died else self._group(vhost, queue, event, died=died)
         at = rows.place_of(event)
@@ -309,8 +312,8 @@ class Store:
         if number is None:
             name, _, columns = table.partition(" ")
             fits = " AND ".join(f"{one} = ?" for one in columns.strip("()").split(", "))
-            self._do(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608
-            number = int(self._do(f"SELECT number FROM {name} WHERE {fits}", values).fetchone()[0])  # noqa: S608
+            self._do(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(values))})", values)
+            number = int(self._do(f"SELECT number FROM {name} WHERE {fits}", values).fetchone()[0])
             _keep(cache, values, number)
         return number
 
@@ -320,7 +323,8 @@ class Store:
         if number is None:
             text = rows.plain
             self._do(
-                "INSERT OR IGNORE INTO groups (id, queue, reason, error_type, frame, message, first_ms, last_ms, deaths)"
+                "INSERT OR IGNORE INTO groups"
+                " (id, queue, reason, error_type, frame, message, first_ms, last_ms, deaths)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
                 (one.id, queue, *map(text, one[3:]), event["ts_ms"], event["ts_ms"]),
             )
@@ -343,7 +347,7 @@ class Store:
             self._do("COMMIT")
         except BaseException:
             for cache in (self._queues, self._places, self._groups, self._counts, self._seen):
-                cache.clear()  # type: ignore[attr-defined]
+                cache.clear()
             if self._connection.in_transaction:
                 self._do("ROLLBACK")
             raise
@@ -364,12 +368,12 @@ class Store:
 
     def _delete(self, where: str, values: tuple[Any, ...]) -> int:
         """The letters that fit, and all that hangs on them."""
-        chosen = self._do(f"SELECT number, text, grp, place, state FROM letters WHERE {where}", values).fetchall()  # noqa: S608
+        chosen = self._do(f"SELECT number, text, grp, place, state FROM letters WHERE {where}", values).fetchall()
         numbers = [(one[0],) for one in chosen]
         many = self._connection.executemany
         many("INSERT INTO found (found, rowid, text) VALUES ('delete', ?, ?)", [one[:2] for one in chosen])
         for table, column in (("letters", "number"), ("steps", "letter"), ("events", "letter"), ("bodies", "letter")):
-            many(f"DELETE FROM {table} WHERE {column} = ?", numbers)  # noqa: S608 - names of ours
+            many(f"DELETE FROM {table} WHERE {column} = ?", numbers)
         for _number, _text, group, place, state in chosen:
             self._counts[group, place, state] -= 1
         return len(chosen)

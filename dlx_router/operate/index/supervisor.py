@@ -138,5 +138,3 @@ async def _end(process: Process) -> None:
     except (TimeoutError, asyncio.CancelledError):
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-
-

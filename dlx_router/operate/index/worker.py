@@ -26,7 +26,8 @@ AT_ONCE: Final = 32  # messages in a transaction; a message has at most 100 even
 SAY_S: Final = 0.5
 AGAIN_S: Final = 2.0
 SAME_S: Final = 15.0  # for the last message that we have: it must come again
-TIDY_S: Final = 60.0
+TIDY_S: Final = 10.0
+TIDY_LETTERS: Final = 2000  # at once: reading waits meanwhile
 MAX_BYTES: Final = 4 << 30
 MAX_AGE_MS: Final = 14 * 86_400_000  # as the journal; only letters whose way has ended go by age
 NICE: Final = 10  # letters go first
@@ -48,6 +49,7 @@ class Worker:
         self._trouble: str | None = None
         self._orders: dict[str, dict[str, Any]] = {}
         self._rebuilds = 0
+        self._identity: int | None = None
 
     async def run(self, told: asyncio.StreamReader) -> None:
         """Until nobody is there to give orders."""
@@ -157,6 +159,7 @@ class Worker:
         if self._store is None:
             self._take_lock()
             self._store = Store(schema.open_writer(self._path, max_bytes=self._max_bytes))
+            self._identity = schema.identity(self._path)
             self._trouble = None
         return self._store
 
@@ -169,7 +172,9 @@ class Worker:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             lock.close()
-            raise IndexFileError(f"INDEX_PATH {self._path}: another process writes it; each router needs its own") from None
+            raise IndexFileError(
+                f"INDEX_PATH {self._path}: another process writes it; each router needs its own"
+            ) from None
         self._lock = lock
 
     async def _renew(self, why: str) -> None:
@@ -202,14 +207,15 @@ class Worker:
             if self._store is None:
                 continue
             with suppress(sqlite3.Error):
-                while self._store.prune(before_ms=int(time.time() * 1000) - MAX_AGE_MS, at_most=500):
-                    await asyncio.sleep(0)
+                self._store.prune(before_ms=int(time.time() * 1000) - MAX_AGE_MS, at_most=TIDY_LETTERS)
             self._make_room(self._store)
 
     async def _say(self) -> None:
         """How it goes, twice a second, to whoever started us."""
         out = sys.stdout.buffer
         while True:
+            if self._store is not None and schema.identity(self._path) != self._identity:
+                await self._renew("the file was overwritten or removed")
             told = {"vhosts": self._vhosts, "trouble": self._trouble, "rebuilds": self._rebuilds}
             try:
                 out.write(orders.said(told))

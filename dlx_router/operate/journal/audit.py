@@ -15,9 +15,7 @@ class AuditError(ValueError):
     """The details do not fit into an event, or are no JSON."""
 
 
-def audit(  # noqa: PLR0913 - who, what, where, when
-    router_id: str, vhost: str, *, actor: str, action: str, details: Mapping[str, Any], ts_ms: int
-) -> bytes:
+def audit(router_id: str, vhost: str, *, actor: str, action: str, details: Mapping[str, Any], ts_ms: int) -> bytes:
     """One whole line, its end included. `action`: noun.verb, `group.set` say. Raises AuditError.
 
     Each call makes an event of its own: the same thing done twice was done twice.

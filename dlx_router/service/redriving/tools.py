@@ -29,7 +29,7 @@ class Tools:
     journal: Journal
     metrics: Metrics
     router_id: str
-    revision: str
+    revision: Callable[[], str]  # of the policies in force now
     resolve: Callable[[Letter], Effective | None]
     sign_with: Callable[[], bytes]
 
