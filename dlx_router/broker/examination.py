@@ -15,7 +15,7 @@ _COLUMNS: Final = "name,type,arguments,policy,effective_policy_definition,exclus
 class Examination(Management):
     """As Management. All methods raise ManagementError."""
 
-    async def queues(self, vhost: str) -> AsyncIterator[Mapping[str, Any]]:
+    async def every_queue(self, vhost: str) -> AsyncIterator[Mapping[str, Any]]:
         """Every queue of the vhost: name, type, arguments and effective policy."""
         async for one in self._listed(vhost, ".*", _COLUMNS):
             yield one

@@ -72,7 +72,7 @@ class Peek:
         self._link, self._queue = link, queue
         self._channel: _PeekChannel | None = None
 
-    async def look(self, within: float = 10.0) -> frames.Got | None:
+    async def look(self, within: float = 3.0) -> frames.Got | None:
         """The head as it is now; None where the queue is empty. ChannelClosed, LinkError or TimeoutError otherwise."""
         if self._channel is None or not self._channel.number:
             self._channel = _PeekChannel()

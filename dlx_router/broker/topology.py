@@ -32,6 +32,7 @@ from dlx_router.broker.definitions import (
     release,
     rung,
 )
+from dlx_router.core.limits import KEEP, Retention
 from dlx_router.core.names import Names
 from dlx_router.wire.frames import lenient
 
@@ -47,6 +48,7 @@ __all__ = [
 ]
 
 _QueueDeclare: Final = lenient(commands.Queue.Declare)
+_QueueDelete: Final = lenient(commands.Queue.Delete)
 _QueueBind: Final = lenient(commands.Queue.Bind)
 _ExchangeDeclare: Final = lenient(commands.Exchange.Declare)
 
@@ -127,6 +129,15 @@ class Topology:
             found[name] = (told.message_count, told.consumer_count)
         return found
 
+    async def is_idle(self, queue: str) -> bool:
+        """Whether the queue is there, empty and without a consumer."""
+        [found] = await self._say(f"looking at queue {queue!r}", _QueueDeclare(queue=queue, passive=True))
+        return not found.message_count and not found.consumer_count
+
+    async def delete_idle(self, queue: str) -> None:
+        """Delete a classic queue where it is empty and unused at that very moment; else TopologyError."""
+        await self._say(f"deleting queue {queue!r}", _QueueDelete(queue=queue, if_unused=True, if_empty=True))
+
     # -- declaring ----------------------------------------------------------------------------------------------
 
     async def ensure_core(self) -> None:
@@ -154,9 +165,12 @@ class Topology:
         await self._say(what, there, *([bound] if self._declare else []))
         return self._declare
 
-    async def ensure_dead_letter_queue(self, name: str, kind: str, exchange: str | None) -> None:
+    async def ensure_dead_letter_queue(
+        self, name: str, kind: str, exchange: str | None, retention: Retention = KEEP, *, fifo: bool = False
+    ) -> None:
         """The queue is there; with an exchange given, that one too (direct, if it was absent), and the binding."""
-        await self._ensure(dead_letter_queue(name, kind, exchange or None))
+        retired = self.names.retired
+        await self._ensure(dead_letter_queue(name, kind, exchange or None, retention, fifo=fifo, retired=retired))
 
     async def _ensure(self, definitions: Iterable[Definition]) -> None:
         """Each in its order; those that are missing and may not be declared are named together."""

@@ -203,7 +203,7 @@ async def _queues(
         for problem in problems:
             yield Diagnosis("own queues", Level.ERROR, str(problem), "change that policy; the router consumes nothing")
         attached = {getattr(one, "queue", None) for one in loaded.attachments} if loaded is not None else set()
-        async for one in examination.queues(vhost):
+        async for one in examination.every_queue(vhost):
             if names.is_own(one["name"]):
                 continue
             for finding in findings.queue(one, names, selected=_selected(loaded, vhost, one["name"])):

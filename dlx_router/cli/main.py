@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dlx_router.cli import groups, letters, operate
+from dlx_router.cli import groups, letters, operate, pipeline, pipeline_analyses
 
 app = typer.Typer(
     name="dlx-router",
@@ -24,6 +24,8 @@ operate.add_to(app)
 app.add_typer(letters.app, name="letters")
 app.add_typer(groups.app, name="groups")
 app.command()(groups.queues)
+pipeline_analyses.add_to(pipeline.app)
+app.add_typer(pipeline.app, name="pipeline")
 
 _POLICIES = typer.Option("--policies", envvar="DLX_ROUTER_POLICIES", help="Folder of the policy files.")
 

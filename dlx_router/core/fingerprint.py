@@ -47,8 +47,8 @@ _VARYING: Final = re.compile(
     r"|(?P<word>[^\W_]+)"
 )
 _UNITS: Final = frozenset(
-    ["%", "ns", "us", "ms", "s", "sec", "min", "m", "h", "hr", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "px"]
-)
+    ["ns", "us", "ms", "s", "sec", "min", "m", "h", "hr", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "px"]
+) | {"%"}
 _NAMED: Final = re.compile(r"([^\W\d_]+)\d+")
 _ALL_HEX: Final = re.compile(rf"(?:0x)?{_HEX}+")
 _LIST: Final = re.compile(r"(<[a-z]+>)(?:[,;\s]{1,3}\1)+")
@@ -148,7 +148,7 @@ def _mask(found: re.Match[str]) -> str:
 def _word(word: str) -> str:
     """A word with digits in it is an id, but for a name with a number behind it: ORD1234 is ORD<n>."""
     is_hex = bool(_ALL_HEX.fullmatch(word))
-    if word.isalpha():
+    if not any(one.isdigit() for one in word):
         return "<n>" if is_hex and len(word) >= _LONG_HEX else word
     named = None if is_hex else _NAMED.fullmatch(word)
     return f"{named[1]}<n>" if named else "<n>"

@@ -75,15 +75,15 @@ class App:
 
     async def run(self) -> int:
         """Attend until a signal; 0 after a drained SIGTERM, 130 after SIGINT, 1 where the deadline passed."""
-        loop = asyncio.get_running_loop()
+        loop, reload_asked = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_signal_handler(signal.SIGHUP, reload_asked.set)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
         vhosts = await self._vhosts()
         self._attendants = [self._attendant(vhost) for vhost in vhosts]
         self.attendants |= {one.vhost: one for one in self._attendants}
         beside = self._beside()
-        reloader = self._reloader(vhosts)
-        loop.add_signal_handler(signal.SIGHUP, reloader.ask)
+        reloader = self._reloader(vhosts, reload_asked)
         self.metrics.revision = self._loaded.policies.revision
         self.readiness.clear("start")
         if self._observe:
@@ -155,7 +155,7 @@ class App:
         attached = () if self._observe else loaded.attachments
         return tuple(one for one in attached if one.vhost in {None, vhost})
 
-    def _reloader(self, vhosts: Sequence[str]) -> Reloader:
+    def _reloader(self, vhosts: Sequence[str], asked: asyncio.Event) -> Reloader:
         async def prepare(loaded: LoadedPolicies) -> None:
             for one in self._attendants:
                 await one.prepare(loaded.policies)
@@ -173,6 +173,7 @@ class App:
             swap=swap,
             metrics=self.metrics,
             readiness=self.readiness,
+            asked=asked,
         )
 
     def _journal_lost(self, events: int) -> None:
@@ -208,7 +209,11 @@ class App:
         path = Path(settings.provenance_key_file) if settings.provenance_key_file else None
         if path is not None:
             from_file(path)  # a bad file is an error at start, not at the first connect
-        sources = [self._names.observe] if self._observe else [self._names.inbox, self._names.release]
+        sources = (
+            [self._names.observe]
+            if self._observe
+            else [self._names.inbox, self._names.release, self._names.fifo, self._names.retired]
+        )
         self.metrics.serve(vhost, sources)
         self.readiness.set(f"link {vhost}", f"vhost {vhost!r}: connecting")
         return Attendant(

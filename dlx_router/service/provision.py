@@ -5,12 +5,16 @@ round trip at first use. Absence is remembered for 5 s, so that a missing target
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from dlx_router.broker.topology import Forbidden, QueueExclusive, QueueMissing, Topology, TopologyError
+from dlx_router.core.decision import transient_queue
+from dlx_router.core.limits import Retention
 from dlx_router.core.names import Names
+from dlx_router.core.policy import Effective
 from dlx_router.core.words import Cause
 from dlx_router.service.job import Job, Resource
 from dlx_router.telemetry.logs import log
@@ -42,6 +46,7 @@ class Provision:
         self._max_queues = max_queues
         self._spawn = spawn
         self._created: set[str] = set()
+        self._passing: dict[str, tuple[float, float]] = {}  # how long they may be idle, and since when they are
 
     def later(self, resource: Resource, job: Job, then: Callable[[Job, str | Refusal], None]) -> None:
         """Call `then(job, resolved)` once the resource is there, or `then(job, Refusal)` where it cannot be."""
@@ -105,9 +110,9 @@ class Provision:
                 if not await self._topology.exchange_exists(name):
                     raise Refusal(Cause.MISSING_EXCHANGE, f"exchange {name!r} does not exist")
                 return name
-            case ("dlq", name, exchange, failed_queue, kind, shared):
+            case ("dlq", name, exchange, failed_queue, kind, shared, kept):
                 lasting = await self._lasting(failed_queue)
-                return await self._dead_letter_queue(name if lasting else shared, exchange, kind)
+                return await self._dead_letter_queue(name if lasting else shared, exchange, kind, kept)
         raise AssertionError(resource)
 
     async def _bind(self, queue: str) -> str:
@@ -119,19 +124,41 @@ class Provision:
             return PLAIN
         return self._names.return_key(queue)
 
-    async def _dead_letter_queue(self, name: str, exchange: str, kind: str) -> str:
+    async def _dead_letter_queue(self, name: str, exchange: str, kind: str, kept: str) -> str:
         known, full = name in self._created, len(self._created) >= self._max_queues
         if not known and full and not await self._topology.queue_exists(name):
             text = f"{name!r} not created: MAX_DEAD_LETTER_QUEUES={self._max_queues}"
             raise Refusal(Cause.UNROUTABLE, text, final=True)
         self._created.add(name)  # before it is there: others are asked for meanwhile
         try:
-            await self._topology.ensure_dead_letter_queue(name, kind, exchange or None)
+            retention, fifo, reap_ms = _read(kept)
+            await self._topology.ensure_dead_letter_queue(name, kind, exchange or None, retention, fifo=fifo)
+            if reap_ms:
+                self._passing[name] = (reap_ms / 1000, time.monotonic())
         except BaseException:
             if not known:
                 self._created.discard(name)
             raise
         return name
+
+    async def reap(self) -> None:
+        """Delete each auto-created classic dead-letter queue that was empty and unused for as long as its policy says.
+
+        The broker looks once more, in the same instant: a letter that has just come keeps its queue.
+        """
+        for name, (after_s, since_s) in [*self._passing.items()]:
+            with contextlib.suppress(TopologyError):
+                if not await self._topology.is_idle(name):
+                    self._passing[name] = (after_s, time.monotonic())
+                elif time.monotonic() - since_s >= after_s:
+                    await self._topology.delete_idle(name)
+                    self._gone(name)
+
+    def _gone(self, name: str) -> None:
+        self._passing.pop(name, None)
+        self._created.discard(name)
+        for resource in [one for one, made in self.known.items() if one[0] == "dlq" and made == name]:
+            del self.known[resource]
 
     async def _lasting(self, queue: str) -> bool:
         """Only a queue that exists, and not for one connection only, gets a dead-letter queue of its own."""
@@ -141,3 +168,16 @@ class Provision:
             return await self._topology.queue_exists(queue)
         except QueueExclusive:
             return False
+
+
+def dead_letter_resource(policy: Effective, name: str, exchange: str, failed_queue: str) -> Resource:
+    """An auto-created dead-letter queue, and how it is made, as a resource."""
+    limits = ",".join("" if one is None else str(one) for one in policy.retention)
+    reap = "" if policy.auto_delete_ms is None or policy.dlq_type != "classic" else str(policy.auto_delete_ms)
+    kept = f"{limits},{'fifo' if policy.fifo else ''},{reap}"
+    return ("dlq", name, exchange, failed_queue, policy.dlq_type, transient_queue(policy), kept)
+
+
+def _read(kept: str) -> tuple[Retention, bool, int]:
+    *limits, order, reap = kept.split(",")
+    return Retention(*(int(one) if one else None for one in limits)), order == "fifo", int(reap or 0)

@@ -26,6 +26,7 @@ from dlx_router.service.settling import Owner
 from dlx_router.wire import frames
 
 WINDOW: Final = 256
+LINE_PER_FLIGHT: Final = 8
 CAREFUL_S: Final = 10.0
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
@@ -45,7 +46,6 @@ class Relay(Lane):
         self._line_bytes = 0
         self._left = 0  # how many have left the line so far
         self._marks, self._slack = Marks(slack), slack
-        self._window = WINDOW
         self._careful_until_s = self._again_s = 0.0
         self._pause_s = FIRST_PAUSE_S
         self._excess = 0
@@ -149,9 +149,13 @@ class Relay(Lane):
     def _may_send(self) -> bool:
         if self._again_s > time.monotonic() or not self._publisher.is_open or self._owner.publish_link.blocked:
             return False
-        if self._window < WINDOW and time.monotonic() > self._careful_until_s and not self.limits.strict:
-            self._window = WINDOW
-        return len(self._publisher) < (1 if self.limits.strict else self._window)
+        return len(self._publisher) < self._window()
+
+    def _window(self) -> int:
+        """One at a time, as long as that is fast enough: what is not on its way cannot be overtaken."""
+        if self.limits.strict or time.monotonic() < self._careful_until_s:
+            return 1
+        return min(max(1, len(self._line) // LINE_PER_FLIGHT), WINDOW)
 
     # -- answers ------------------------------------------------------------------------------------------------
 
@@ -171,7 +175,7 @@ class Relay(Lane):
     def _full_target(self, job: Job) -> None:
         """Back to its place in the line; but nobody fills our memory, or waits unacked for ever."""
         now_s = time.monotonic()
-        self._window, self._careful_until_s = 1, now_s + CAREFUL_S
+        self._careful_until_s = now_s + CAREFUL_S
         if self._again_s <= now_s:
             self._again_s = now_s + self._pause_s
             asyncio.get_running_loop().call_later(self._pause_s, self._pump)

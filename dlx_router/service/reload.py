@@ -14,9 +14,10 @@ from typing import Final
 
 from dlx_router.broker.topology import TopologyError
 from dlx_router.config.policies import LoadedPolicies, PolicyErrors, fingerprint, load_policies
-from dlx_router.core.decision import dead_letter_queue, transient_queue
+from dlx_router.core.decision import dead_letter_queue
 from dlx_router.core.policy import PolicySet, Selector, SelectorKind
 from dlx_router.service.job import Resource
+from dlx_router.service.provision import dead_letter_resource
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -52,13 +53,16 @@ def _needs(policies: PolicySet, vhost: str, selector: Selector, reason: str) -> 
     exchange = policy.dead_letter_exchange or ""
     if policy.auto_create:
         name = dead_letter_queue(policy, selector.text)
-        yield ("dlq", name, exchange, selector.text, policy.dlq_type, transient_queue(policy))
+        yield dead_letter_resource(policy, name, exchange, selector.text)
     elif exchange:
         yield ("exchange", exchange)
 
 
 class Reloader:
-    """Watches one folder. `prepare(loaded)` may fail; `swap(loaded)` must not: it puts them into force."""
+    """Watches one folder, and reads it at once when `asked` is set.
+
+    `prepare(loaded)` may fail; `swap(loaded)` must not: it puts them into force.
+    """
 
     def __init__(  # noqa: PLR0913 - what it watches, and what it tells
         self,
@@ -70,17 +74,14 @@ class Reloader:
         swap: Callable[[LoadedPolicies], None],
         metrics: Metrics,
         readiness: Readiness,
+        asked: asyncio.Event,
     ) -> None:
         self._folder, self._vhosts = folder, vhosts
         self._current = current
         self._prepare, self._swap = prepare, swap
         self._metrics, self._readiness = metrics, readiness
-        self._asked = asyncio.Event()
+        self._asked = asked
         self._again_s = float("inf")
-
-    def ask(self) -> None:
-        """Read at once, whatever was seen."""
-        self._asked.set()
 
     async def watch(self) -> None:
         """Look until cancelled."""
@@ -114,6 +115,8 @@ class Reloader:
         except (TopologyError, TimeoutError, OSError) as error:
             self._again_s = time.monotonic() + AGAIN_S
             self._refused([f"what the new policies need cannot be had: {str(error) or 'no answer in time'}"])
+        except Exception as error:  # noqa: BLE001 - a mistake of ours must not end a router that works
+            self._refused([f"the policies could not be read: {error!r}"])
         else:
             self._in_force(loaded)
 

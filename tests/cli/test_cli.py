@@ -2,10 +2,10 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -218,11 +218,13 @@ def test_a_queue_name_of_any_bytes_and_a_poor_terminal_are_no_error(folder: Path
 @pytest.mark.parametrize("arguments", [("policy", "lint"), ("run", "--help")])
 def test_the_command_line_starts_at_once(arguments: tuple[str, ...]) -> None:
     def seconds() -> float:
-        started = time.perf_counter()
+        """Of the processor: what is beside it does not count."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         in_a_process(*arguments)
-        return time.perf_counter() - started
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    assert min(seconds() for _ in range(2)) < 0.6, "300 ms on an idle core; twice that where the machine is busy"
+    assert min(seconds() for _ in range(3)) < 0.4, "300 ms on an idle core, and some more where caches are shared"
 
 
 def test_help_and_version_import_nothing_heavy() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import pika
 import pytest
 
 from dlx_router.client import declaration as client
@@ -25,6 +26,7 @@ version: 1
 policies:
   - {name: orders, match: "orders.#", definition: {redelivery-delay: 10s, max-redelivery-delay: 1h}}
 """
+pytestmark = pytest.mark.usefixtures("newest")
 
 
 def _part(name: str) -> str:
@@ -63,16 +65,25 @@ async def test_the_consumer_on_aio_pika(vhost: Vhost, amqp: Client, start_router
     await asyncio.gather(running, return_exceptions=True)
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnhandledThreadExceptionWarning"
-)  # its connection is closed at the end
-def test_the_consumer_on_pika(vhost: Vhost, amqp: Client, start_router: Start) -> None:
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # its connection is closed
+def test_the_consumer_on_pika(vhost: Vhost, amqp: Client, start_router: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[pika.BlockingConnection] = []
+    connect = pika.BlockingConnection
+
+    def remembered(given: pika.URLParameters) -> pika.BlockingConnection:
+        made.append(connect(given))
+        return made[-1]
+
+    monkeypatch.setattr(pika, "BlockingConnection", remembered)
     start_router(POLICIES)
     _poured(amqp, "good", "forbidden")
-    threading.Thread(target=_consumer("sync")["consume"], args=(vhost.amqp_url,), daemon=True).start()
+    thread = threading.Thread(target=_consumer("sync")["consume"], args=(vhost.amqp_url,))
+    thread.start()
     told = record(amqp.take("DLQ.orders.new", within=20))
     assert (told["reason"], told["error"]["message"]) == ("application:not-allowed", "forbidden")
     eventually(lambda: amqp.depth("orders.new") == 0)
+    made[0].add_callback_threadsafe(made[0].close)
+    thread.join()
 
 
 def test_the_header_of_the_page_is_read() -> None:

@@ -19,6 +19,7 @@ SETS = [
     ("the cap of another policy is below the base",
      "- {name: a, match: '#', definition: {max-redelivery-delay: 1s}}\n- {name: b, match: b, definition: {redelivery-delay: 5s}}",
      [("DLX113", 3, "below redelivery-delay 5s")]),
+    ("a cap alone, for waits that consumers ask for", "- {name: a, match: '#', definition: {max-redelivery-delay: 1m}}", []),
     ("a multiplier without a delay", "- {name: a, match: '#', definition: {redelivery-delay-multiplier: 2}}",
      [("DLX103", 3, "tried again at once")]),
     ("a multiplier whose delay others write",

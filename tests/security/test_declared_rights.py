@@ -14,6 +14,7 @@ from tests.support.router import Router
 from tests.support.vhost import Vhost
 
 POLICIES = 'version: 1\npolicies: [{name: work, match: "work.#"}]\n'
+pytestmark = pytest.mark.usefixtures("newest")
 
 
 async def _first(connection: aio_pika.abc.AbstractConnection) -> AbstractIncomingMessage:

@@ -159,14 +159,14 @@ def test_an_alarm_pauses_the_router_and_costs_nothing(
 ) -> None:
     with Client(private.amqp_url) as amqp:
         _scene(amqp)
-        router = start_router(POLICY, **_on(private), HEARTBEAT="2", CONFIRM_TIMEOUT="1s")
+        router = start_router(POLICY, **_on(private), HEARTBEAT="2", CONFIRM_TIMEOUT="3s")
         with kind(private) as alarm:
             with frozen(router):
                 pour(amqp, "work.a", [str(number) for number in range(1000)])
                 alarm()
             eventually(lambda: router.ask("/readyz")[0] == 503)
             eventually(lambda: "block" in router.ask("/readyz")[1])
-            assert consistently(lambda: router.running and router.ask("/readyz")[0] == 503, for_s=3)
+            assert consistently(lambda: router.running and router.ask("/readyz")[0] == 503, for_s=5)
         router.await_ready()
         assert {letter.body for letter in take_many(amqp, "arrived", 1000)} == {
             str(one).encode() for one in range(1000)

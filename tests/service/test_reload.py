@@ -18,6 +18,7 @@ from tests.support.router import Router
 from tests.support.vhost import Vhost
 
 Start = Callable[..., Router]
+pytestmark = pytest.mark.usefixtures("newest")
 
 POLICY: Final = """
 version: 1
@@ -85,19 +86,20 @@ def test_a_mount_whose_link_is_turned_is_noticed(tmp_path: Path, amqp: Client, s
     assert amqp.take("NEW.work.a").body == b"one"
 
 
-@pytest.mark.parametrize("broken", [BROKEN, "", "a: [", NOT_SERVED])
-def test_a_broken_revision_is_refused_whole(amqp: Client, start_router: Start, broken: str) -> None:
+def test_a_broken_revision_is_refused_whole(amqp: Client, start_router: Start) -> None:
     router = start_router(_policy("OLD"))
     old = _revision(router)
-    _reload(router, broken, "failure")
-    assert _revision(router) == old
-    assert "policies.refused" in router.output
-    status, text = router.ask("/readyz")
-    assert status == 200, "the old revision does its work"
-    assert f"revision {old} stays in force" in text
     dying_queue(amqp, "work.a")
-    amqp.publish("one", key="work.a")
-    assert record(amqp.take("OLD.work.a"))["revision"] == old
+    for broken in (BROKEN, "", "a: [", NOT_SERVED):
+        _reload(router, broken, "failure")
+        assert _revision(router) == old
+        status, text = router.ask("/readyz")
+        assert status == 200, "the old revision does its work"
+        assert f"revision {old} stays in force" in text
+        amqp.publish("one", key="work.a")
+        assert record(amqp.take("OLD.work.a"))["revision"] == old
+    assert "policies.refused" in router.output
+    assert 'did you mean \\"max-delivery-attempts\\"' in router.output, "the log says where, what, what now"
     _reload(router, _policy("NEW"), "success")
     assert "stays in force" not in router.ask("/readyz")[1]
 
@@ -143,6 +145,24 @@ def test_attachments_come_and_go_without_a_reconnect(vhost: Vhost, amqp: Client,
     eventually(partial(law_holds, router))
     _reload(router, _policy("NEW", attached="legacy"), "success")
     assert amqp.take("NEW.work.a").body == b"two"
+
+
+def test_attachments_that_go_under_load_give_nothing_back(vhost: Vhost, amqp: Client, start_router: Start) -> None:
+    amqp.queue("legacy", "quorum")  # counts each delivery
+    amqp.queue("work.a", message_ttl=0, dead_letter_exchange="", dead_letter_routing_key="legacy")
+    router = start_router(_policy("OLD"))
+    before = eventually(partial(_connections, vhost))
+    with _flood(vhost, "work.a", 400) as batches:
+        for number in range(6):
+            _reload(router, _policy("OLD", attached="" if number % 2 else "legacy") + f"# {number}\n", "success")
+    eventually(lambda: router.output.count("source.left") == 3, within=30)
+    rests(router)
+    eventually(lambda: amqp.depth("legacy") + amqp.depth("OLD.work.a") == sum(batches), within=30)
+    waiting = take_many(amqp, "legacy", amqp.depth("legacy"))
+    assert not [one for one in waiting if one.headers.get("x-acquired-count", 0) > 1], "never given back"
+    seen = [one.body for one in (*waiting, *take_many(amqp, "OLD.work.a", amqp.depth("OLD.work.a")))]
+    assert sorted(map(int, seen)) == [*range(sum(batches))]
+    assert (router.metric("given_back_total"), _connections(vhost)) == (0, before)
 
 
 def test_waiting_letters_keep_their_decision(amqp: Client, start_router: Start) -> None:

@@ -11,7 +11,6 @@ from typing import Final
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core import publication
 from dlx_router.core.letter import Letter
-from dlx_router.core.policy import Effective
 from dlx_router.core.publication import Publication, Way
 from dlx_router.core.record import AT_REST_BYTES, Record
 from dlx_router.core.words import State
@@ -19,6 +18,7 @@ from dlx_router.operate.journal import privacy
 from dlx_router.operate.journal.events import NO_BODY, Ruling, fragments
 from dlx_router.operate.journal.privacy import rule_of
 from dlx_router.operate.redrive.task import Kind, Spec
+from dlx_router.service.desk import Desk
 from dlx_router.service.intake import Envelope
 from dlx_router.service.job import Job
 from dlx_router.wire import frames
@@ -29,33 +29,32 @@ KINDS: Final = {Kind.REDRIVE: "redriven", Kind.DISCARD: "discarded", Kind.PARK: 
 class Copies:
     """Makes jobs and events of one task."""
 
-    def __init__(  # noqa: PLR0913 - what a copy says, and where it goes
+    def __init__(
         self,
         task_id: str,
         spec: Spec,
         *,
         router_id: str,
-        revision: Callable[[], str],
         return_exchange: str,
         parking: str,
-        resolve: Callable[[Letter], Effective | None],
+        desk: Callable[[], Desk],
     ) -> None:
         self._task_id, self._spec = task_id, spec
-        self._router_id, self._revision = router_id, revision
-        self._return, self._parking, self._resolve = return_exchange, parking, resolve
+        self._router_id, self._desk = router_id, desk
+        self._return, self._parking = return_exchange, parking
 
     def job(self, consumer: Consumer, delivery: frames.Delivery, letter: Letter, envelope: Envelope) -> Job:
         """The letter as the task will send it; its copy is made when the way is known."""
-        job = Job(consumer, delivery, 0.0)
+        job = Job(consumer, delivery, 0.0, self._desk())
         job.letter = replace(letter, redrives=letter.redrives + (self._spec.kind is Kind.REDRIVE))
-        job.envelope, job.policy = envelope, self._resolve(letter)
+        job.envelope, job.policy = envelope, job.desk.resolve(letter)
         return job
 
     def address(self, job: Job, return_key: str) -> None:
         """Give the job its copy; `return_key` is the binding that leads to the failed queue, "" by its plain name."""
         letter, envelope = job.letter, job.envelope
         assert letter is not None and envelope is not None  # noqa: PT018 - made by `job`
-        record = self._record(letter, envelope, job.policy)
+        record = self._record(job, letter, envelope)
         to = self._spec.to
         if self._spec.kind is Kind.PARK:
             job.copy = publication.to_parking(letter, replace(record, state=State.PARKED), self._parking)
@@ -74,7 +73,7 @@ class Copies:
                 priority=priority,
             )
 
-    def _record(self, letter: Letter, envelope: Envelope, policy: Effective | None) -> Record:
+    def _record(self, job: Job, letter: Letter, envelope: Envelope) -> Record:
         return Record(
             id=letter.id,
             state=State.RETRYING,
@@ -84,8 +83,8 @@ class Copies:
             redrives=letter.redrives,
             tries=0,
             reason=letter.reason,
-            policy=policy.policy if policy is not None else "",
-            revision=self._revision(),
+            policy=job.policy.policy if job.policy is not None else "",
+            revision=job.desk.policies.revision,
             first_death_ms=letter.first_death_ms,
             last_death_ms=letter.last_death_ms,
             deaths=letter.history,
@@ -109,7 +108,7 @@ class Copies:
             0,
             self._router_id,
             policy=job.policy.policy if job.policy is not None else "",
-            revision=self._revision(),
+            revision=job.desk.policies.revision,
             exchange=None if copy is None else copy.exchange,
             routing_key="" if copy is None else copy.routing_key,
             redrive_id=self._task_id,

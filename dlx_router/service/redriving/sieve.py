@@ -73,4 +73,4 @@ class Sieve:
             await self._changing
         for consumer in self._consumers[-1:]:
             await consumer.halt()
-        return sum([await consumer.give_back(singly=singly) for consumer in self._consumers])
+        return sum([await consumer.give_all_back(singly=singly) for consumer in self._consumers])

@@ -7,10 +7,9 @@ from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.link import Link, open_link
 from dlx_router.broker.management import Management
 from dlx_router.broker.topology import Topology
-from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
-from dlx_router.core.policy import Effective
 from dlx_router.operate.journal.writer import Journal
+from dlx_router.service.desk import Desk
 from dlx_router.telemetry.metrics import Metrics
 
 
@@ -29,8 +28,7 @@ class Tools:
     journal: Journal
     metrics: Metrics
     router_id: str
-    revision: Callable[[], str]  # of the policies in force now
-    resolve: Callable[[Letter], Effective | None]
+    desk: Callable[[], Desk]  # of the policies in force now
     sign_with: Callable[[], bytes]
 
     async def link(self, role: str) -> Link:

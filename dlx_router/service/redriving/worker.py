@@ -89,10 +89,9 @@ class Worker:
             task.id,
             spec,
             router_id=tools.router_id,
-            revision=tools.revision,
             return_exchange=tools.names.return_,
             parking=tools.names.parking,
-            resolve=tools.resolve,
+            desk=tools.desk,
         )
         self._place = intake.Place(tools.login.vhost, spec.queue, Arrival.INBOX, tools.names, tools.sign_with())
         self._ahead = MAX_AHEAD if not spec.rate else max(2, min(MAX_AHEAD, int(spec.rate * AHEAD_S)))

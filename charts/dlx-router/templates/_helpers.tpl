@@ -1,0 +1,140 @@
+{{- define "dlx-router.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "dlx-router.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else if contains (include "dlx-router.name" .) .Release.Name }}
+{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "dlx-router.name" .) | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "dlx-router.selector" -}}
+app.kubernetes.io/name: {{ include "dlx-router.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: router
+{{- end }}
+
+{{- define "dlx-router.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/name: {{ include "dlx-router.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "dlx-router.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "dlx-router.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "dlx-router.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{- define "dlx-router.policies" -}}
+{{- default (printf "%s-policies" (include "dlx-router.fullname" .)) .Values.policies.existingConfigMap }}
+{{- end }}
+
+{{/* What cannot work is refused here, with the way out. */}}
+{{- define "dlx-router.check" -}}
+{{- if not .Values.amqp.existingSecret }}
+{{- fail "amqp.existingSecret is empty: name the Secret that holds the broker's URL, for example kubectl create secret generic dlx-router-amqp --from-literal=amqp-url=amqp://USER:PASSWORD@HOST:5672/" }}
+{{- end }}
+{{- if and (gt (int .Values.replicaCount) 1) (not .Values.provenance.existingSecret) }}
+{{- fail "replicaCount is more than 1 and provenance.existingSecret is empty: replicas must sign records with the same key, for example kubectl create secret generic dlx-router-provenance --from-literal=provenance-key=$(openssl rand -hex 32)" }}
+{{- end }}
+{{- if and .Values.tls.certKey (not .Values.tls.keyKey) }}
+{{- fail "tls.certKey is set and tls.keyKey is not: a certificate needs its key" }}
+{{- end }}
+{{- if and .Values.pipeline.enabled (not .Values.pipeline.archiveClaim) }}
+{{- fail "pipeline.enabled needs pipeline.archiveClaim: the claim that the archive lies on" }}
+{{- end }}
+{{- end }}
+
+{{/* The environment of router and pipeline: where the broker is, by files. */}}
+{{- define "dlx-router.connection.env" -}}
+- name: DLX_ROUTER_AMQP_URL_FILE
+  value: /etc/dlx-router/amqp/url
+{{- if .Values.management.existingSecret }}
+- name: DLX_ROUTER_MANAGEMENT_URL_FILE
+  value: /etc/dlx-router/management/url
+{{- end }}
+{{- if .Values.tls.existingSecret }}
+- name: DLX_ROUTER_TLS_CA
+  value: /etc/dlx-router/tls/ca
+{{- if .Values.tls.certKey }}
+- name: DLX_ROUTER_TLS_CERT
+  value: /etc/dlx-router/tls/cert
+- name: DLX_ROUTER_TLS_KEY
+  value: /etc/dlx-router/tls/key
+{{- end }}
+{{- end }}
+{{- if .Values.tls.serverName }}
+- name: DLX_ROUTER_TLS_SERVER_NAME
+  value: {{ .Values.tls.serverName | quote }}
+{{- end }}
+- name: DLX_ROUTER_PREFIX
+  value: {{ .Values.settings.prefix | quote }}
+{{- end }}
+
+{{- define "dlx-router.connection.mounts" -}}
+- {name: amqp, mountPath: /etc/dlx-router/amqp, readOnly: true}
+{{- if .Values.management.existingSecret }}
+- {name: management, mountPath: /etc/dlx-router/management, readOnly: true}
+{{- end }}
+{{- if .Values.tls.existingSecret }}
+- {name: tls, mountPath: /etc/dlx-router/tls, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "dlx-router.connection.volumes" -}}
+- name: amqp
+  secret:
+    secretName: {{ .Values.amqp.existingSecret }}
+    items: [{key: {{ .Values.amqp.key }}, path: url}]
+{{- if .Values.management.existingSecret }}
+- name: management
+  secret:
+    secretName: {{ .Values.management.existingSecret }}
+    items: [{key: {{ .Values.management.key }}, path: url}]
+{{- end }}
+{{- if .Values.tls.existingSecret }}
+- name: tls
+  secret:
+    secretName: {{ .Values.tls.existingSecret }}
+    items:
+      - {key: {{ .Values.tls.caKey }}, path: ca}
+      {{- if .Values.tls.certKey }}
+      - {key: {{ .Values.tls.certKey }}, path: cert}
+      - {key: {{ .Values.tls.keyKey }}, path: key}
+      {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "dlx-router.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "dlx-router.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}

@@ -1,0 +1,48 @@
+"""The chart as Helm renders it: objects by kind."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import helm_python
+import yaml
+
+ROOT: Final = Path(__file__).parents[2]
+CHART: Final = ROOT / "charts" / "dlx-router"
+VARIATIONS: Final = sorted(path.stem.removesuffix("-values") for path in (CHART / "ci").glob("*-values.yaml"))
+
+
+def values_of(variation: str) -> dict[str, Any]:
+    """What ci/VARIATION-values.yaml says."""
+    loaded: dict[str, Any] = yaml.safe_load((CHART / "ci" / f"{variation}-values.yaml").read_text(encoding="utf-8"))
+    return loaded
+
+
+def rendered(values: Mapping[str, Any], release: str = "shop") -> list[dict[str, Any]]:
+    """Every object of the release; HelmError where Helm refuses."""
+    with helm_python.Chart.load(str(CHART)) as chart:
+        texts = chart.render(dict(values), name=release, namespace="messaging")
+    found = [one for text in _texts(texts) for one in yaml.safe_load_all(text)]
+    return [one for one in found if isinstance(one, dict)]
+
+
+def _texts(told: Any) -> list[str]:
+    manifests = told if isinstance(told, Mapping) else {"": told}
+    return [text for name, text in manifests.items() if not str(name).endswith((".txt", ".tpl"))]
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """Those of a kind."""
+    return [one for one in objects if one["kind"] == kind]
+
+
+def pod_of(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """The router's pod."""
+    (deployment,) = of_kind(objects, "Deployment")
+    spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    return spec
+
+
+def environment(pod: Mapping[str, Any]) -> dict[str, str]:
+    """Of its first container."""
+    return {one["name"]: one.get("value", "") for one in pod["containers"][0]["env"]}

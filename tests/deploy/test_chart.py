@@ -1,0 +1,192 @@
+"""The chart through the real Helm engine, its objects against three versions of Kubernetes."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import helm_python
+import kubernetes_validate
+import pytest
+import yaml
+
+import chart_readme
+from dlx_router import __version__
+from dlx_router.config.settings import unknown_variables
+from tests.deploy.chart import CHART, VARIATIONS, environment, of_kind, pod_of, rendered, values_of
+
+KUBERNETES = ("1.28", "1.32", "1.36")
+MINIMAL = {"amqp": {"existingSecret": "rabbit"}}
+
+
+@pytest.mark.parametrize("variation", VARIATIONS)
+def test_lint_finds_nothing(variation: str) -> None:
+    told = helm_python.lint(str(CHART), values_of(variation), strict=True)
+    assert told["errors"] == []
+    assert [one for one in told["messages"] if one["severity"] > 1] == []  # 1 is what Helm recommends: an icon
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+@pytest.mark.parametrize("variation", VARIATIONS)
+def test_every_object_is_valid(variation: str, version: str) -> None:
+    for one in _of_kubernetes(rendered(values_of(variation))):
+        kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_a_key_that_kubernetes_does_not_know_would_be_found() -> None:
+    (deployment,) = of_kind(rendered(MINIMAL), "Deployment")
+    deployment["spec"]["replica"] = 1
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(deployment, KUBERNETES[0], strict=True)
+
+
+@pytest.mark.parametrize("variation", VARIATIONS)
+def test_pods_meet_the_restricted_standard(variation: str) -> None:
+    for pod in _pods(rendered(values_of(variation))):
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+        assert pod["automountServiceAccountToken"] is False
+        for container in pod["containers"]:
+            told = container["securityContext"]
+            assert told["allowPrivilegeEscalation"] is False
+            assert told["readOnlyRootFilesystem"] is True
+            assert told["capabilities"] == {"drop": ["ALL"]}
+            assert container["resources"]["limits"]["memory"]
+
+
+@pytest.mark.parametrize("variation", VARIATIONS)
+def test_secrets_are_files_and_never_values(variation: str) -> None:
+    for pod in _pods(rendered(values_of(variation))):
+        for one in pod["containers"][0]["env"]:
+            assert "secretKeyRef" not in one.get("valueFrom", {})
+            assert "://" not in one.get("value", "")
+
+
+@pytest.mark.parametrize("variation", VARIATIONS)
+def test_every_variable_is_a_setting_of_the_router(variation: str) -> None:
+    for pod in _pods(rendered(values_of(variation))):
+        assert unknown_variables(environment(pod)) == []
+
+
+def test_without_a_secret_it_says_how_to_make_one() -> None:
+    with pytest.raises(helm_python.HelmError, match="kubectl create secret generic"):
+        rendered({})
+
+
+def test_several_replicas_without_a_shared_key_are_refused() -> None:
+    with pytest.raises(helm_python.HelmError, match=r"provenance\.existingSecret is empty"):
+        rendered({**MINIMAL, "replicaCount": 2})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"replicas": 2},
+        {"settings": {"jornal": "off"}},
+        {"settings": {"journal": "sometimes"}},
+        {"policies": {"files": {"orders.json": "{}"}}},
+        {"amqp": {"url": "amqp://guest:guest@rabbit"}},
+    ],
+)
+def test_a_value_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(helm_python.HelmValuesError):
+        rendered({**MINIMAL, **wrong})
+
+
+def test_one_router_without_a_shared_key_is_replaced_and_several_roll() -> None:
+    (alone,), (several,) = (of_kind(rendered(values_of(name)), "Deployment") for name in ("minimal", "replicas"))
+    assert alone["spec"]["strategy"] == {"type": "Recreate"}
+    assert several["spec"]["strategy"]["type"] == "RollingUpdate"
+    assert several["spec"]["replicas"] == 3
+
+
+def test_several_replicas_have_a_disruption_budget_and_one_has_none() -> None:
+    assert len(of_kind(rendered(values_of("replicas")), "PodDisruptionBudget")) == 1
+    assert of_kind(rendered(MINIMAL), "PodDisruptionBudget") == []
+
+
+def test_a_changed_configmap_reaches_the_running_router() -> None:
+    (mount,) = [one for one in pod_of(rendered(MINIMAL))["containers"][0]["volumeMounts"] if one["name"] == "policies"]
+    assert "subPath" not in mount, "a subPath is never updated"
+
+
+def test_policies_of_somebody_else_are_mounted_and_none_made() -> None:
+    objects = rendered(values_of("existing"))
+    (volume,) = [one for one in pod_of(objects)["volumes"] if one["name"] == "policies"]
+    assert volume["configMap"]["name"] == "our-policies"
+    assert of_kind(objects, "ConfigMap") == []
+
+
+def test_policies_in_values_arrive_as_they_were_written() -> None:
+    text = "version: 1\npolicies: []  # nothing yet\n"
+    (made,) = of_kind(rendered({**MINIMAL, "policies": {"files": {"orders.yaml": text}}}), "ConfigMap")
+    assert made["data"]["orders.yaml"] == text
+
+
+def test_observing_moves_nothing() -> None:
+    assert pod_of(rendered(values_of("observe")))["containers"][0]["args"] == ["run", "--observe"]
+    assert pod_of(rendered(MINIMAL))["containers"][0]["args"] == ["run"]
+
+
+def test_the_drain_ends_before_kubernetes_kills() -> None:
+    pod = pod_of(rendered(MINIMAL))
+    assert int(environment(pod)["DLX_ROUTER_DRAIN_SECONDS"]) < pod["terminationGracePeriodSeconds"]
+
+
+def test_alerts_are_the_tested_ones_with_runbooks_and_without_the_disabled() -> None:
+    (made,) = of_kind(rendered(values_of("watched")), "PrometheusRule")
+    rules = [rule for group in made["spec"]["groups"] for rule in group["rules"]]
+    shipped = yaml.safe_load((CHART / "files" / "rules.yaml").read_text(encoding="utf-8"))
+    known = [rule for group in shipped["groups"] for rule in group["rules"]]
+    assert {rule["expr"] for rule in rules} == {
+        rule["expr"] for rule in known if rule.get("alert") != "DeadLetterRateHigh"
+    }
+    down = next(rule for rule in rules if rule.get("alert") == "RouterDown")
+    assert down["annotations"]["runbook_url"] == "https://runbooks.example.com/dlx-router#routerdown"
+
+
+def test_dashboards_are_for_grafanas_sidecar() -> None:
+    (made,) = [
+        one for one in of_kind(rendered(values_of("watched")), "ConfigMap") if "dashboards" in str(one["metadata"])
+    ]
+    assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert len(made["data"]) == 5
+
+
+def test_the_network_policy_lets_out_dns_and_the_broker_only() -> None:
+    (made,) = of_kind(rendered(values_of("watched")), "NetworkPolicy")
+    ports = {port["port"] for rule in made["spec"]["egress"] for port in rule["ports"]}
+    assert ports == {53, 5671, 5672, 15671, 15672}
+
+
+def test_one_pipeline_runs_at_a_time() -> None:
+    (made,) = of_kind(rendered(values_of("pipeline")), "CronJob")
+    assert made["spec"]["concurrencyPolicy"] == "Forbid"
+
+
+def test_the_readme_is_made_from_the_values() -> None:
+    told = (CHART / "README.md").read_text(encoding="utf-8")
+    assert told == chart_readme.page(), "python tools/chart_readme.py writes it"
+
+
+def test_chart_and_package_have_one_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+
+
+def test_default_policies_pass_lint(tmp_path_factory: pytest.TempPathFactory) -> None:
+    (made,) = of_kind(rendered(MINIMAL), "ConfigMap")
+    folder = tmp_path_factory.mktemp("policies")
+    for name, text in made["data"].items():
+        (folder / name).write_text(text, encoding="utf-8")
+    subprocess.run([sys.executable, "-m", "dlx_router", "policy", "lint", str(folder)], check=True)
+
+
+def _of_kubernetes(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    yield from (one for one in objects if not one["apiVersion"].startswith("monitoring.coreos.com"))
+
+
+def _pods(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    yield pod_of(objects)
+    for job in of_kind(objects, "CronJob"):
+        yield job["spec"]["jobTemplate"]["spec"]["template"]["spec"]

@@ -1,0 +1,127 @@
+"""Dockerfile, compose file, rules and dashboards, each by the tool that reads it."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+import dashboards
+from tests.conftest import MUST
+from tests.deploy.chart import CHART, ROOT
+
+RULES: Final = CHART / "files" / "rules.yaml"
+OPERATIONS: Final = ROOT / "docs" / "operations.md"
+
+
+def tool(name: str) -> str:
+    """A program of the machine or of this environment; without it the test is skipped, and fails in CI."""
+    found = shutil.which(name, path=f"{Path(sys.executable).parent}:/usr/bin:/usr/local/bin") or shutil.which(name)
+    if found is None:
+        message = f"{name} is not here; make test ALL=1 installs it as root on Debian"
+        if MUST:
+            pytest.fail(message)
+        pytest.skip(message)
+    return found
+
+
+def run(*argv: str) -> None:
+    """Its output is the reason if it fails."""
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def alerts() -> list[dict[str, Any]]:
+    """Every alert rule."""
+    told = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    return [rule for group in told["groups"] for rule in group["rules"] if "alert" in rule]
+
+
+def test_prometheus_accepts_the_rules() -> None:
+    run(tool("promtool"), "check", "rules", str(RULES))
+
+
+def test_each_alert_fires_when_it_should_and_not_else() -> None:
+    run(tool("promtool"), "test", "rules", "tests/deploy/rules.test.yaml")
+
+
+def test_prometheus_accepts_the_configuration_of_compose(tmp_path: Path) -> None:
+    text = (ROOT / "deploy" / "prometheus.yml").read_text(encoding="utf-8")
+    (tmp_path / "prometheus.yml").write_text(text.replace("/etc/prometheus/rules.yaml", str(RULES)), encoding="utf-8")
+    run(tool("promtool"), "check", "config", str(tmp_path / "prometheus.yml"))
+
+
+def test_every_alert_has_a_test() -> None:
+    told = yaml.safe_load((ROOT / "tests/deploy/rules.test.yaml").read_text(encoding="utf-8"))
+    tested = {case["alertname"] for one in told["tests"] for case in one["alert_rule_test"] if case["exp_alerts"]}
+    assert {rule["alert"] for rule in alerts()} == tested
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    headings = re.findall(r"^### (\w+)$", OPERATIONS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings == [rule["alert"] for rule in alerts()]
+
+
+@pytest.mark.parametrize("board", dashboards.BOARDS, ids=lambda board: board.name)
+def test_dashboards_are_what_the_descriptions_make(board: dashboards.Board) -> None:
+    text = (dashboards.FOLDER / f"{board.name}.json").read_text(encoding="utf-8")
+    assert text == dashboards.as_json(board), "python tools/dashboards.py writes it"
+    told = json.loads(text)
+    assert len({panel["id"] for panel in told["panels"]}) == len(told["panels"])
+    assert not _overlaps([panel["gridPos"] for panel in told["panels"]])
+
+
+def _overlaps(places: list[dict[str, int]]) -> list[tuple[int, int]]:
+    def meet(a: dict[str, int], b: dict[str, int]) -> bool:
+        across = a["x"] < b["x"] + b["w"] and b["x"] < a["x"] + a["w"]
+        return across and a["y"] < b["y"] + b["h"] and b["y"] < a["y"] + a["h"]
+
+    pairs = [(i, j) for i in range(len(places)) for j in range(i)]
+    return [(i, j) for i, j in pairs if meet(places[i], places[j])]
+
+
+def test_the_compose_file_follows_the_specification() -> None:
+    run(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", "docker-compose.yml")
+
+
+def test_what_compose_mounts_is_there() -> None:
+    told = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    sources = [
+        volume.partition(":")[0]
+        for service in told["services"].values()
+        for volume in service.get("volumes", [])
+        if volume.startswith("./")
+    ]
+    assert sources
+    assert [one for one in sources if not (ROOT / one).exists()] == []
+
+
+def test_compose_publishes_on_loopback_only() -> None:
+    told = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    ports = [port for service in told["services"].values() for port in service.get("ports", [])]
+    assert ports
+    assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
+
+
+def test_every_variable_of_compose_is_in_the_example() -> None:
+    used = set(re.findall(r"\$\{(\w+)", (ROOT / "docker-compose.yml").read_text(encoding="utf-8")))
+    named = set(re.findall(r"^(\w+)=", (ROOT / ".env.example").read_text(encoding="utf-8"), re.MULTILINE))
+    assert used == named
+
+
+def test_the_dockerfile_passes_its_linter() -> None:
+    # DL3008 pins Debian packages to versions that the archive removes with the next security fix.
+    run(tool("hadolint"), "--ignore", "DL3008", "--failure-threshold", "warning", "Dockerfile")
+
+
+def test_the_image_gets_all_that_the_build_copies() -> None:
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    allowed = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    for name in " ".join(copied).split():
+        assert f"!{name}" in allowed
+        assert (ROOT / name).exists()
