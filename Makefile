@@ -103,11 +103,26 @@ release: $(READY)  ## wheel, sdist and SBOM in dist/, the wheel tried in a fresh
 	build/release/bin/dlx-router --version
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.json build/release/bin/python
 
+.PHONY: redrive-audit
+
+LETTERS ?= 100000
+
+redrive-audit: $(READY)  ## redrive LETTERS=100000, the router killed twice, every letter audited; and the rates
+	$(BIN)/python tools/brokers.py fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 DLX_ROUTER_REDRIVE_LETTERS=$(LETTERS) $(BIN)/python -m pytest tests/redrive/test_kill.py -k killed
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest tests/redrive/test_rates.py -m measure -s
+
 .PHONY: long
 
 long: $(READY)  ## tests that take minutes: an outage of a minute
 	$(BIN)/python tools/brokers.py fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m long $(ARGS)
+
+.PHONY: measure-index
+
+measure-index: $(READY)  ## what the index can carry: events a second, searches over a million letters
+	$(BIN)/python tools/brokers.py fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/index/test_measure.py
 
 .PHONY: pages
 

@@ -10,17 +10,20 @@ from typing import Annotated
 
 import typer
 
-from dlx_router.cli import pipeline, pipeline_analyses
+from dlx_router.cli import groups, letters, operate, pipeline, pipeline_analyses
 
 app = typer.Typer(
     name="dlx-router",
     help="Decides what happens to RabbitMQ messages after they failed, by policies in YAML.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 policy = typer.Typer(help="Check policies and see what they mean; needs no broker.", no_args_is_help=True)
 app.add_typer(policy, name="policy")
+operate.add_to(app)
+app.add_typer(letters.app, name="letters")
+app.add_typer(groups.app, name="groups")
+app.command()(groups.queues)
 pipeline_analyses.add_to(pipeline.app)
 app.add_typer(pipeline.app, name="pipeline")
 

@@ -123,6 +123,8 @@ def _own(setup: Setup, *, retries: bool) -> Iterator[Need]:
     yield Need(Right.READ, escaped(names.fifo), "consumes letters in their order")
     yield Need(Right.READ, escaped(names.release), "consumes letters whose wait is over")
     if setup.journal:
+        yield Need(Right.READ, escaped(names.journal), "reads what it wrote: redrive tasks, index")
+        yield Need(Right.READ, escaped(names.parking), "takes letters from there for a redrive")
         yield Need(Right.READ, escaped(names.retired), "journals what leaves dead-letter queues by retention")
     if not setup.key_file:
         yield Need(Right.READ, escaped(names.state), "reads the key that signs records")

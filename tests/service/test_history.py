@@ -43,7 +43,8 @@ policies:
     definition: {max-delivery-attempts: 2, dead-letter-exchange: "", dead-letter-routing-key: chain.second}
   - name: second
     queue: chain.second
-    definition: {max-delivery-attempts: 2, dead-letter-exchange: "", dead-letter-routing-key: chain.hop, allow-chain: true}
+    definition:
+      {max-delivery-attempts: 2, dead-letter-exchange: "", dead-letter-routing-key: chain.hop, allow-chain: true}
   - name: last
     queue: chain.hop
     definition: {allow-chain: true}
