@@ -72,6 +72,7 @@ class Setup:
     declare: bool = True
     key_file: bool = False
     journal: bool = False
+    index: bool = False  # made from the journal, by whoever leads the state queue
 
 
 def needed(
@@ -121,6 +122,10 @@ def _own(setup: Setup, *, retries: bool) -> Iterator[Need]:
     yield Need(Right.WRITE, rungs, "letters begin to wait")
     yield Need(Right.READ, escaped(names.inbox), "consumes letters")
     yield Need(Right.READ, escaped(names.release), "consumes letters whose wait is over")
+    if setup.index and setup.journal:
+        yield Need(Right.READ, escaped(names.journal), "reads the journal into the index")
+    if setup.index and setup.key_file:
+        yield Need(Right.READ, escaped(names.state), "finds out which router leads")
     if not setup.key_file:
         yield Need(Right.READ, escaped(names.state), "reads the key that signs records")
     if retries:
