@@ -72,6 +72,7 @@ class Setup:
     declare: bool = True
     key_file: bool = False
     journal: bool = False
+    index: bool = False  # made from the journal, by whoever leads the state queue
 
 
 def needed(
@@ -126,6 +127,8 @@ def _own(setup: Setup, *, retries: bool) -> Iterator[Need]:
         yield Need(Right.READ, escaped(names.journal), "reads what it wrote: redrive tasks, index")
         yield Need(Right.READ, escaped(names.parking), "takes letters from there for a redrive")
         yield Need(Right.READ, escaped(names.retired), "journals what leaves dead-letter queues by retention")
+        if setup.key_file:
+            yield Need(Right.READ, escaped(names.state), "finds out which router leads")
     if not setup.key_file:
         yield Need(Right.READ, escaped(names.state), "reads the key that signs records")
     if retries:
