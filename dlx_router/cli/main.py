@@ -111,6 +111,42 @@ def permissions(
     raise typer.Exit(command.run({"policies": str(policies)}, user, as_json=form is Format.JSON))
 
 
+@app.command()
+def plan(
+    policies: Annotated[Path, _POLICIES] = Path("policies"),
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show what the broker lacks for the policies, and what differs; 1 where something does. Changes nothing."""
+    from dlx_router.cli import provisioning as command  # noqa: PLC0415 - see the module
+
+    raise typer.Exit(command.run({"policies": str(policies)}, command.plan(as_json=as_json)))
+
+
+@app.command()
+def apply(
+    policies: Annotated[Path, _POLICIES] = Path("policies"),
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Make the broker send dead letters to the router, as the policies say; shows what it changes."""
+    from dlx_router.cli import provisioning as command  # noqa: PLC0415 - see the module
+
+    raise typer.Exit(command.run({"policies": str(policies)}, command.apply(as_json=as_json)))
+
+
+@app.command()
+def destroy(
+    policies: Annotated[Path, _POLICIES] = Path("policies"),
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Take all of the router's away from the broker, or nothing where that would cost letters."""
+    from dlx_router.cli import provisioning as command  # noqa: PLC0415 - see the module
+
+    raise typer.Exit(command.run({"policies": str(policies)}, command.destroy(as_json=as_json)))
+
+
 @policy.command("test")
 def judge(
     path: Annotated[

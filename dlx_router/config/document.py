@@ -50,7 +50,6 @@ def _queue(node: Node) -> Selector:
 
 _SELECTORS: Final = tuple(kind.value for kind in SelectorKind)
 _NEEDS_MANAGEMENT: Final = frozenset({"match", "pattern"})
-_BY_NAME: Final = ", and name the queues of one type by queue:, match: or pattern:"
 _UNDER_DEFINITION: Final = dict.fromkeys((*DEFINITION, "on"), 'write it under "definition:"')
 _UNDER_POLICY: Final = ("name", "vhost", *_SELECTORS, "apply-to", "priority", "inherit", "labels")
 _FOREIGN: Final = {theirs: f'here it is "{ours}"' for theirs, ours in FOREIGN.items()}
@@ -65,7 +64,7 @@ POLICY: Final = Shape(
     "a policy",
     {
         "name": values.name, "vhost": values.text(), "queue": _queue, "match": _match, "pattern": _pattern,
-        "apply-to": values.one_of("queues", later=("classic_queues", "quorum_queues"), instead=_BY_NAME),
+        "apply-to": values.one_of("queues", "classic_queues", "quorum_queues"),
         "priority": values.integer(-MAX_PRIORITY, MAX_PRIORITY), "inherit": values.boolean,
         "labels": values.texts, "definition": raw,
     },

@@ -89,6 +89,9 @@ class Rewrite:
     substitute: Callable[[str], str | None] = field(compare=False, repr=False)
 
 
+EVERY_KIND: Final = "queues"  # apply-to: queues of any type
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """One policy of a file. `vhost` None means every served vhost; `on` maps a reason to its overlay."""
@@ -97,7 +100,7 @@ class Policy:
     selector: Selector
     source: Source
     vhost: str | None = None
-    apply_to: str = "queues"
+    apply_to: str = EVERY_KIND
     priority: int = 0
     inherit: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -177,20 +180,32 @@ class PolicySet:
         )
         object.__setattr__(self, "_index", index)
 
-    def resolve(self, *, vhost: str, queue: str, reason: str, own: bool = False) -> Effective | None:
+    def resolve(
+        self, *, vhost: str, queue: str, reason: str, own: bool = False, kind: str | None = None
+    ) -> Effective | None:
         """The effective keys, or None where no policy selects the queue.
 
-        `own` marks the router's own queues and auto-created DLQs: only a policy with `queue:` selects those.
+        `own` marks the router's own queues and auto-created DLQs: only a policy with `queue:` selects those. `kind` is
+        the queue's type where it is known: without it no policy with another apply-to than `queues` is selected.
         """
-        chain = self.chain(vhost=vhost, queue=queue, own=own)
+        chain = self.chain(vhost=vhost, queue=queue, own=own, kind=kind)
         return _effective(chain, reason) if chain else None
 
-    def chain(self, *, vhost: str, queue: str, own: bool = False) -> tuple[Policy, ...]:
+    @property
+    def by_kind(self) -> bool:
+        """Whether the type of a queue decides which policies select it."""
+        return any(policy.apply_to != EVERY_KIND for policy in self.policies)
+
+    def chain(
+        self, *, vhost: str, queue: str, own: bool = False, kind: str | None = None
+    ) -> tuple[Policy, ...]:
         """The policies that contribute, highest precedence first; `inherit: false` ends it."""
         out: list[Policy] = []
         for at in self._index.fitting(queue):
             policy = self.policies[at]
             if policy.vhost not in {None, vhost} or (own and policy.selector.kind is not SelectorKind.QUEUE):
+                continue
+            if policy.apply_to not in {EVERY_KIND, f"{kind}_queues"}:
                 continue
             out.append(policy)
             if not policy.inherit:
