@@ -26,9 +26,11 @@ endif
 .PHONY: test demo lint bench brokers constraints test-clean clean help
 .DEFAULT_GOAL := help
 
+JOBS ?= 3  # tests wait for brokers most of the time
+
 test: $(READY)  ## run the tests; ALL=1: on every version of RabbitMQ; ARGS="-k name": options for pytest
 	$(BIN)/python tools/brokers.py fetch $(versions)
-	$(named) $(BIN)/python -m pytest $(ARGS)
+	$(named) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 demo: $(READY)  ## a broker, a failing consumer and the router; SECONDS=20 ends it by itself
 	$(BIN)/python tools/brokers.py fetch any
@@ -70,10 +72,11 @@ $(READY): pyproject.toml constraints.txt dlx_router/__init__.py
 .PHONY: chaos mutants audit lateness
 
 MINUTES ?= 30
+CLUSTER ?= 5
 
-chaos: $(READY)  ## break everything around the router; MINUTES=n; writes docs/reliability.md
+chaos: $(READY)  ## break everything around the router; MINUTES=n, then CLUSTER=n on three nodes; writes docs/reliability.md
 	$(BIN)/python tools/brokers.py fetch 4.3
-	PYTHONPATH=. $(BIN)/python tools/chaos.py --minutes $(MINUTES) $(ARGS)
+	PYTHONPATH=. $(BIN)/python tools/chaos.py --minutes $(MINUTES) --cluster $(CLUSTER) $(ARGS)
 
 mutants: $(READY)  ## spoil the router in small ways: a test must notice each
 	$(BIN)/python tools/brokers.py fetch any
@@ -91,3 +94,9 @@ audit: $(READY)  ## kill the router in the middle of its work and audit every le
 
 audit-deps: $(READY)  ## known vulnerabilities of what constraints.txt installs (asks the network)
 	$(BIN)/python tools/audit_deps.py
+
+.PHONY: long
+
+long: $(READY)  ## tests that take minutes: an outage of a minute
+	$(BIN)/python tools/brokers.py fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m long $(ARGS)

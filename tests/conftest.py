@@ -91,6 +91,13 @@ def _written(policies: Mapping[str, str] | str, folder: Path) -> Path:
     return folder
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What `make test` runs side by side: a file and a version of the broker stay together, and share its fixtures."""
+    for item in items:
+        params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        item.add_marker(pytest.mark.xdist_group(f"{params.get('broker', '')}:{item.nodeid.partition('::')[0]}"))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failed test shows what its routers printed."""

@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import os
 import random
+import secrets
 import shutil
 import signal
 import socket
@@ -26,7 +27,7 @@ from typing import IO, Final
 from urllib.request import urlopen
 
 from broker_programs import BrokerError, Program
-from broker_setup import MARK, Certificates, environment, write
+from broker_setup import MARK, Certificates, environment, write, write_cookie
 
 PLUGINS: Final = ("rabbitmq_management", "rabbitmq_shovel")
 START_S: Final = 90
@@ -67,12 +68,17 @@ class Node:
         plugins: tuple[str, ...] = PLUGINS,
         config: Mapping[str, str] | None = None,
         tls: Certificates | None = None,
+        fellows: tuple[int, str] | None = None,
     ) -> None:
-        """`config` lines win over ours; `tls` is (CA, certificate, key) in PEM and adds a listener."""
+        """`config` lines win over ours; `tls` is (CA, certificate, key) in PEM and adds a listener.
+
+        `fellows`: port of the epmd and Erlang cookie of the nodes that it may form a cluster with.
+        """
         sweep()
         self.program = program
         self.version = program.version
         self.ports = {name: free_port() for name in ("amqp", "amqps", "management", "dist", "epmd")}
+        self._epmd, cookie = fellows or (self.ports["epmd"], secrets.token_hex(16))
         self.plugins = plugins
         self.work = Path(tempfile.mkdtemp(prefix="dlx-router-broker-"))
         self._lock = (self.work / "locking").open("w")
@@ -83,6 +89,7 @@ class Node:
         try:
             told = config or {}
             write(self.work, self._here, ports=self.ports, plugins=plugins, config=told, tls=tls)
+            write_cookie(self.work, cookie)
             self.start()
         except BaseException:
             self.close()
@@ -183,7 +190,7 @@ class Node:
 
     @property
     def _env(self) -> dict[str, str]:
-        return environment(self.work, self._here, self.ports)
+        return environment(self.work, self._here, {**self.ports, "epmd": self._epmd})
 
     @property
     def _here(self) -> str:

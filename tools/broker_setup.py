@@ -1,7 +1,6 @@
 """What a private node is told: its environment and the files in its work folder. All loopback, nothing shared."""
 
 import os
-import secrets
 import shutil
 import socket
 from collections.abc import Mapping
@@ -86,12 +85,16 @@ def write(
         "environment": "",
         "enabled_plugins": f"[{','.join(plugins)}].\n",
         "hosts": f"127.0.0.1 localhost {socket.gethostname()}\n",
-        ".erlang.cookie": secrets.token_hex(16),
         "groups": "",
         "node.log": "",
     }
     for name, text in files.items():
         (work / name).write_text(text, encoding="utf-8")
-    (work / ".erlang.cookie").chmod(0o400)  # Erlang refuses a cookie that others can read
     for name, source in zip(("ca.pem", "cert.pem", "key.pem"), tls or (), strict=False):
         shutil.copyfile(source, work / name)
+
+
+def write_cookie(work: Path, cookie: str) -> None:
+    """Nodes and tools that have the same one may talk to each other."""
+    (work / ".erlang.cookie").write_text(cookie, encoding="utf-8")
+    (work / ".erlang.cookie").chmod(0o400)  # Erlang refuses a cookie that others can read

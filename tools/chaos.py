@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
@@ -29,24 +29,21 @@ from typing import Final, TextIO
 import httpx
 import pika
 
+import chaos_cluster
 from broker_programs import Program, provide
 from brokers import RELEASES, BrokerError
-from chaos_books import LAST, Books
 from chaos_draw import Bag, strike
+from chaos_end import drain, revive
 from chaos_faults import GENTLE, KINDS, Arena
 from chaos_load import Load
 from chaos_report import Report, as_json, markdown
-from chaos_scene import Scene, SceneError, soon
+from chaos_scene import Scene, SceneError
 from mutant_table import MUTANTS
 from mutants import spoiled
 
 ROOT: Final = Path(__file__).parents[1]
 BUILD: Final = ROOT / "build"
 PAGE: Final = ROOT / "docs" / "reliability.md"
-DRAIN_S: Final = 420.0
-RESTING: Final = 6  # looks, half a second apart
-GIVEN_UP: Final = 60  # looks: what is not found by then lies nowhere
-LOOK_S: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ def run(plan: Plan, folder: Path) -> Report:
         stack.callback(load.close)
         report = Report(scene.node.version, _router_version(), plan.seed, plan.seconds / 60, plan.replicas)
         _break(plan, Arena(scene, load, random.Random(plan.seed)), report)
-        _drain(scene, load, report)
+        drain(scene, load, report)
         report.verdict = load.books.judge(report.allowed)
         return report
 
@@ -113,7 +110,7 @@ def _break(plan: Plan, arena: Arena, report: Report) -> None:
 
 
 def _one(kind: str, arena: Arena, report: Report, window: int, started_s: float, log: TextIO) -> None:
-    _revive(arena.scene, report)
+    revive(arena.scene, report)
     try:
         fault = strike(kind, arena, started_s)
     except (BrokerError, httpx.HTTPError, pika.exceptions.AMQPError) as error:
@@ -124,53 +121,6 @@ def _one(kind: str, arena: Arena, report: Report, window: int, started_s: float,
         said = str(fault)
     print(said, flush=True)
     print(said, file=log, flush=True)
-
-
-def _revive(scene: Scene, report: Report) -> None:
-    """No fault ends a router but a signal; one that ended is an error of its own, and is started again."""
-    for at, router in enumerate(scene.routers):
-        if not router.running:
-            report.violations.append(said := f"router {at} ended by itself: exit {router.exit_code}")
-            print(said, flush=True)
-            router.start(wait=False)
-
-
-def _drain(scene: Scene, load: Load, report: Report) -> None:
-    """Nothing is published any more; wait until nothing moves and nothing waits, then look into every queue."""
-    started = time.monotonic()
-    _revive(scene, report)
-    load.stop_publishing()
-    soon(lambda: not load.unconfirmed, 30)
-    rests: list[tuple[int, int]] = []
-
-    def at_rest() -> bool:
-        rests.append((_under_way(scene), load.books.finds))
-        return _still(rests, RESTING) and (_still(rests, GIVEN_UP) or not load.books.missing())
-
-    if not soon(at_rest, DRAIN_S, every=LOOK_S):
-        report.violations.append(f"not at rest after {DRAIN_S:g} s")
-    report.drained_s = time.monotonic() - started
-    for at, router in enumerate(scene.routers):
-        if not router.running or router.stop() != 0:
-            report.violations.append(f"router {at} did not drain: exit {router.exit_code}")
-    _sweep(scene, load.books)
-
-
-def _still(rests: list[tuple[int, int]], looks: int) -> bool:
-    """Nothing waits anywhere, and nothing was found, for so many looks."""
-    return len(rests) >= looks and rests[-1][0] == 0 and len(set(rests[-looks:])) == 1
-
-
-def _under_way(scene: Scene) -> int:
-    """Ready letters in queues where none should stay; 1 if nobody can tell."""
-    with suppress(pika.exceptions.AMQPError, httpx.HTTPError, OSError):
-        return sum(depth for queue, depth in scene.depths().items() if queue not in LAST)
-    return 1
-
-
-def _sweep(scene: Scene, books: Books) -> None:
-    for queue, body, letter_id in scene.leftovers():
-        books.find(queue, body, letter_id, redelivered=False)
 
 
 def _router_version() -> str:
@@ -199,12 +149,19 @@ def main(argv: Sequence[str] | None = None) -> int:
                 package=package,
             )
             report = run(plan, folder)
-            _write(report, folder, page=given.page and not given.mutant)
+            cluster = _on_a_cluster(plan, given.cluster, folder) if given.cluster else None
+            _write(report, cluster, folder, page=given.page and not given.mutant)
     except (BrokerError, SceneError) as error:
         print(f"seed {seed}: {error}", file=sys.stderr)
         return 2
-    print(f"\n{markdown(report)}")
-    return 1 if report.broken else 0
+    print(f"\n{markdown(report, cluster)}")
+    return 1 if report.broken or (cluster and cluster.broken) else 0
+
+
+def _on_a_cluster(plan: Plan, minutes: float, folder: Path) -> Report:
+    place = folder / "cluster"
+    place.mkdir()
+    return chaos_cluster.run(plan.program or provide(plan.version), place, plan.seed, minutes * 60, _router_version())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -216,19 +173,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--replicas", default="1,2,3", help="of the router, one stage each (default 1,2,3)")
     parser.add_argument("--kind", action="append", default=[], choices=list(KINDS), help="only these, in this order")
     parser.add_argument("--mutant", choices=[one.name for one in MUTANTS], help="spoil the router in this way")
+    parser.add_argument("--cluster", type=float, default=0.0, metavar="MINUTES", help="then so long on three nodes")
     parser.add_argument("--package", type=Path, metavar="DIR", help="run the dlx_router in this folder instead")
     parser.add_argument("--no-page", dest="page", action="store_false", help="leave docs/reliability.md as it is")
     return parser
 
 
-def _write(report: Report, folder: Path, *, page: bool) -> None:
+def _write(report: Report, cluster: Report | None, folder: Path, *, page: bool) -> None:
     BUILD.mkdir(exist_ok=True)
-    (BUILD / "chaos.json").write_text(json.dumps(as_json(report), indent=1) + "\n", encoding="utf-8")
-    for log in sorted(folder.glob("*.log")):
-        name = log.name if log.name.startswith("chaos") else f"chaos-{log.name}"
+    told = as_json(report) | ({"cluster": as_json(cluster)} if cluster else {})
+    (BUILD / "chaos.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    for log in sorted(folder.rglob("*.log")):
+        stem = "-".join(log.relative_to(folder).parts)
+        name = stem if stem.startswith("chaos") else f"chaos-{stem}"
         (BUILD / name).write_text(log.read_text(encoding="utf-8", errors="replace"), encoding="utf-8")
     if page:
-        PAGE.write_text(markdown(report), encoding="utf-8")
+        PAGE.write_text(markdown(report, cluster), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -22,13 +22,14 @@ def strike(kind: str, arena: Arena, started_s: float) -> Fault:
     begun = time.monotonic()
     KINDS[kind](arena)
     ended = time.monotonic()
-    flows = soon(partial(_flows, arena.load, arena.load.books.numbers), FLOWS_S, every=0.02)
-    recovered = time.monotonic() - ended if flows else None
+    flow = soon(partial(flows, arena.load, arena.load.books.numbers), FLOWS_S, every=0.02)
+    recovered = time.monotonic() - ended if flow else None
     takeover = arena.takeovers[0] if arena.takeovers else None
     return Fault(begun - started_s, kind, arena.replica, ended - begun, recovered, takeover, arena.note)
 
 
-def _flows(load: Load, since: int) -> bool:
+def flows(load: Load, since: int) -> bool:
+    """A swift letter numbered `since` or later has arrived."""
     return load.books.newest >= since
 
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import cycle
 from typing import Any, Final
 
 import pika
@@ -28,11 +29,13 @@ Take = Callable[[Any, Any, Any, bytes], None]  # channel, method, properties, bo
 
 
 class Station:
-    """A connection that is made anew for as long as it is wanted; `on_open` gets it each time."""
+    """A connection that is made anew for as long as it is wanted; `on_open` gets it each time.
+
+    `url` may name several brokers of a cluster, with spaces between: each connection goes to the next one.
+    """
 
     def __init__(self, url: str, on_open: Callable[[Any], None]) -> None:
-        self._parameters = pika.URLParameters(url)
-        self._parameters.heartbeat = 30
+        self._brokers = cycle([_patient(pika.URLParameters(one)) for one in url.split()])
         self._on_open = on_open
         self._link: Any = None
         self._wanted = False
@@ -51,10 +54,17 @@ class Station:
     def _connect(self) -> None:
         if self._wanted:
             loop = asyncio.get_running_loop()
-            self._link = AsyncioConnection(self._parameters, self._on_open, self._lost, self._lost, custom_ioloop=loop)
+            self._link = AsyncioConnection(
+                next(self._brokers), self._on_open, self._lost, self._lost, custom_ioloop=loop
+            )
 
     def _lost(self, _link: Any, _error: Any) -> None:
         asyncio.get_running_loop().call_later(AGAIN_S, self._connect)
+
+
+def _patient(parameters: Any) -> Any:
+    parameters.heartbeat = 30
+    return parameters
 
 
 class Publisher:

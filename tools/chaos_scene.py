@@ -70,16 +70,21 @@ class Scene:
         self._clock = folder / "clock"
         self.set_clock(0.0)
         self._password = secrets.token_hex(8)
-        self.node = Node(program)
+        self.node = self.open_broker(program)
         try:
-            (self.node.work / "advanced.config").write_text(ADVANCED, encoding="utf-8")
-            self.node.stop()
-            self.node.start()
             self.api = httpx.Client(base_url=f"{self.node.management_url}/api/", timeout=30, trust_env=False)
             self._set_up()
         except BaseException:
-            self.node.close()
+            self.close_broker()
             raise
+
+    def open_broker(self, program: Program) -> Node:
+        """A node whose management API answers; a cluster is another kind of scene."""
+        return tuned(Node(program))
+
+    def close_broker(self) -> None:
+        """Nothing of it is left."""
+        self.node.close()
 
     @property
     def url(self) -> str:
@@ -181,20 +186,23 @@ class Scene:
     # -- the routers ----------------------------------------------------------------------------------------------
 
     def replicas(self, count: int) -> None:
-        """So many routers run, each behind a proxy of its own."""
+        """So many routers run."""
         while len(self.routers) < count:
             at = len(self.routers)
-            proxy = Proxy(self.node.ports["amqp"])
-            url = f"amqp://{USER}:{self._password}@127.0.0.1:{proxy.port}/{VHOST}"
+            url = f"amqp://{USER}:{self._password}@{self.hosts()}/{VHOST}"
             management = f"http://{USER}:{self._password}@127.0.0.1:{self.node.ports['management']}"
             env = {"HEARTBEAT": "2", "PREFETCH": str(PREFETCH), "PROVENANCE_KEY_FILE": str(self.folder / "key")}
             log = self.folder / f"router-{at}.log"
             router = Router(
                 amqp_url=url, management_url=management, policies=self.folder / "policies", log=log, env=env
             )
-            self.proxies.append(proxy)
             self.routers.append(router)
             router.start()
+
+    def hosts(self) -> str:
+        """Where the next router connects to, as its URL says it."""
+        self.proxies.append(Proxy(self.node.ports["amqp"]))
+        return f"127.0.0.1:{self.proxies[-1].port}"
 
     def set_clock(self, seconds: float) -> None:
         """The routers' wall clock is so many seconds off."""
@@ -215,7 +223,19 @@ class Scene:
             proxy.close()
         self.api.close()
         (self.folder / "broker.log").write_text(self.node.log, encoding="utf-8")
-        self.node.close()
+        self.close_broker()
+
+
+def tuned(node: Node) -> Node:
+    """The same node, quicker to look again than RabbitMQ is by itself."""
+    (node.work / "advanced.config").write_text(ADVANCED, encoding="utf-8")
+    try:
+        node.stop()
+        node.start()
+    except BaseException:
+        node.close()
+        raise
+    return node
 
 
 def declare(channel: Any) -> None:

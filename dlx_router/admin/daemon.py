@@ -15,12 +15,12 @@ from dlx_router.telemetry import logs
 REFUSED: Final = 2
 
 
-def run(settings: Settings, loaded: LoadedPolicies) -> int:
+def run(settings: Settings, loaded: LoadedPolicies, *, observe: bool = False) -> int:
     """Run until a signal; the exit code as INTERFACES says."""
     logs.configure(settings.log_format, settings.log_level)
     _spare_the_collector()
     try:
-        return _loop()(_serve(settings, loaded))
+        return _loop()(_serve(settings, loaded, observe=observe))
     except AdminError as error:
         logs.log.error("admin.refused", error=str(error), fate="nothing was consumed")
         return REFUSED
@@ -45,8 +45,8 @@ def _spare_the_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-async def _serve(settings: Settings, loaded: LoadedPolicies) -> int:
-    app = App(settings, loaded)
+async def _serve(settings: Settings, loaded: LoadedPolicies, *, observe: bool) -> int:
+    app = App(settings, loaded, observe=observe)
     server = AdminServer(settings.http_host, settings.http_port, app.metrics, app.readiness)
     await server.start()
     try:

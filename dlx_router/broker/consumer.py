@@ -21,8 +21,11 @@ class Consumer:
         *,
         sink: Callable[[Any, "Consumer"], None],
         on_lost: Callable[["Consumer", Exception, int], None],
+        exclusive: bool = False,
     ) -> None:
+        """`exclusive`: only where nobody else consumes, and nobody else will."""
         self.queue = queue
+        self._exclusive = exclusive
         self._link = link
         self._prefetch = prefetch
         self._sink = sink
@@ -44,13 +47,29 @@ class Consumer:
         self._channel = await self._link.open_channel(self)
         await self._link.rpc(self._channel, commands.Basic.Qos(0, self._prefetch, False))  # noqa: FBT003 - AMQP order
         await self._link.rpc(
-            self._channel, frames.lenient(commands.Basic.Consume)(queue=self.queue, consumer_tag=self._tag)
+            self._channel,
+            frames.lenient(commands.Basic.Consume)(queue=self.queue, consumer_tag=self._tag, exclusive=self._exclusive),
         )
+
+    async def counted(self) -> tuple[int, int]:
+        """How many messages lie in the queue and wait, and how many consumers it has, as the broker counts now."""
+        there = frames.lenient(commands.Queue.Declare)(queue=self.queue, passive=True)
+        found = await self._link.rpc(self._channel, there)
+        return int(found.message_count), int(found.consumer_count)
 
     def cancel(self) -> None:
         """No more deliveries soon; those here can still be settled. Waits for no answer: the socket may be paused."""
         if self._channel and self._link.is_open:
             self._link.send(frames.method(self._channel, commands.Basic.Cancel(self._tag, nowait=True)))
+
+    async def end(self) -> None:
+        """As `cancel`, and when this returns nothing more will come; a resting socket may delay that."""
+        while self._channel and self._link.is_open:
+            try:
+                await self._link.rpc(self._channel, commands.Basic.Cancel(self._tag))
+            except TimeoutError:
+                continue
+            return
 
     def on_event(self, event: Any) -> None:
         """A delivery, or the server's cancel (the queue is gone)."""
@@ -75,6 +94,14 @@ class Consumer:
         self.flush()
         self._acks.gone(tag)
         self._link.send(frames.reject(self._channel, tag, requeue))
+        return True
+
+    def give_back(self, tag: int) -> bool:
+        """Back to its place, now. From 4.3 on, and in classic queues, this is no failed delivery."""
+        if not self._channel:
+            return False
+        self._acks.gone(tag)
+        self._link.send(frames.nack(self._channel, tag, False, True))  # noqa: FBT003 - AMQP order
         return True
 
     def flush(self) -> None:

@@ -13,6 +13,8 @@ from typing import Final
 from dlx_router.core.names import Names
 
 NO_LIMIT: Final = 2_147_483_647
+COPIES: Final = 100_000
+COPIES_MS: Final = 6 * 3_600_000  # without a consumer
 Arguments = Mapping[str, str | int | bool]
 _QUORUM: Final[Arguments] = {
     "x-queue-type": "quorum",
@@ -67,6 +69,8 @@ def core(names: Names) -> tuple[Definition, ...]:
         Queue(names.parking, _rescued(names)),
         *release(names),
         *_caught(names.inbox, _rescued(names)),
+        Exchange(names.declared, "fanout"),
+        Binding(names.inbox, names.declared),
         Exchange(names.return_, "direct"),
         Queue(names.state, single),
     )
@@ -75,6 +79,16 @@ def core(names: Names) -> tuple[Definition, ...]:
 def release(names: Names) -> tuple[Definition, ...]:
     """Where waits end. It stands before any rung: an expiry without a route stalls its rung for 180 s."""
     return _caught(names.release, _rescued(names))
+
+
+def observe(names: Names) -> tuple[Definition, ...]:
+    """Where copies come for `run --observe`. They are worth nothing by themselves: the oldest go, and then the queue.
+
+    It drops instead of refusing, because who refuses a copy stalls an at-least-once death of the letter itself.
+    """
+    arguments = {**_QUORUM, "x-overflow": "drop-head", "x-max-length": COPIES, "x-expires": COPIES_MS}
+    bindings = (Binding(names.observe, names.inbox), Binding(names.observe, names.declared))
+    return (*_caught(names.observe, arguments), *bindings)
 
 
 def rung(names: Names, rung_ms: int) -> tuple[Definition, ...]:

@@ -257,6 +257,9 @@ class Link(asyncio.Protocol):
                 self.flush()
                 said = f"{command.reply_code} {command.reply_text}"
                 self._fail(LinkError(f"{self._where()}: the broker closed the connection: {said}"))
+            case commands.Basic.GetEmpty():
+                if (handler := self._handlers.get(channel)) is not None:
+                    handler.on_event(event)
             case commands.Channel.Close():
                 self.send(frames.method(channel, commands.Channel.CloseOk()))
                 self._channel_gone(channel, ChannelClosed(command.reply_code or 0, command.reply_text or ""))

@@ -17,6 +17,7 @@ import httpx
 
 from dlx_router.broker.address import Tls
 from dlx_router.broker.policies import Policy, effective, harmful
+from dlx_router.core.attending import QueueFacts
 from dlx_router.core.names import Names
 
 __all__ = ["Management", "ManagementError", "Problem", "QueuePolicies", "harmful"]
@@ -27,6 +28,7 @@ EVERY_S: Final = 1.0
 PAGE: Final = 500
 NOT_FOUND: Final = 404
 _COLUMNS: Final = "name,policy,operator_policy,effective_policy_definition"
+_FACTS: Final = "type,arguments,exclusive,effective_policy_definition,messages_ready,message_bytes_ready"
 _SAYS: Final = {
     401: "user or password is wrong",
     403: "the user may not see this; give it the tag monitoring, or management and access to the vhost",
@@ -122,6 +124,26 @@ class Management:
         """
         columns = "name,head_message_timestamp"
         return {one["name"]: _seconds(one) async for one in self._listed(vhost, pattern, columns)}
+
+    async def facts(self, vhost: str, queue: str) -> QueueFacts | None:
+        """What there is to know of a queue before it is attended; None where it does not exist."""
+        try:
+            one = await self._get(f"queues/{quote(vhost, safe='')}/{quote(queue, safe='')}?columns={_FACTS}")
+        except NotThereError:
+            return None
+        arguments, policy = one.get("arguments") or {}, one.get("effective_policy_definition") or {}
+        return QueueFacts(
+            one.get("type") or arguments.get("x-queue-type") or "classic",
+            dict(arguments),
+            dict(policy),
+            bool(one.get("exclusive")),
+            one.get("messages_ready") or 0,
+            one.get("message_bytes_ready") or 0,
+        )
+
+    async def queues(self, vhost: str, pattern: str) -> list[str]:
+        """The names of all queues that the expression (PCRE, as the broker reads it) finds."""
+        return [one["name"] async for one in self._listed(vhost, pattern, "name")]
 
     async def _both(self, vhost: str, names: Names) -> tuple[dict[str, list[Problem] | None], dict[str, list[Problem]]]:
         """The problems as the broker says (None: it does not yet), and as we compute."""

@@ -51,6 +51,7 @@ def _powers(one: Mapping[str, Any], names: Names) -> Iterator[str]:
         yield f"read the key that signs records (read on {names.state})"
     own = [
         *exchanges,
+        names.declared,
         names.return_,
         names.parking,
         names.quarantine,

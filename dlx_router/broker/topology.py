@@ -28,6 +28,7 @@ from dlx_router.broker.definitions import (
     Queue,
     core,
     dead_letter_queue,
+    observe,
     release,
     rung,
 )
@@ -118,6 +119,10 @@ class Topology:
     async def ensure_core(self) -> None:
         """All that must be there before the first letter is. TopologyMissing with DECLARE=never."""
         await self._ensure(core(self.names))
+
+    async def ensure_observe(self) -> None:
+        """Copies of dead letters have a place to come to."""
+        await self._ensure(observe(self.names))
 
     async def ensure_rung(self, rung_ms: int) -> None:
         """Letters can wait `rung_ms`, and what follows the wait stands first."""

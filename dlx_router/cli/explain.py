@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dlx_router.cli import output
-from dlx_router.config import values
+from dlx_router.config import parts, values
+from dlx_router.config.attachments import Attachment
 from dlx_router.config.keys import DEFINITION, REASONS, Key, known_reason
 from dlx_router.config.policies import PolicyErrors, load_policies
-from dlx_router.config.units import duration_text
+from dlx_router.config.units import duration_text, size_text
 from dlx_router.core.backoff import base_delay_ms, wait_ms
+from dlx_router.core.condition import Condition
 from dlx_router.core.decision import DeadLetter, Discard, Park, decide
 from dlx_router.core.letter import Arrival, Death, Letter
 from dlx_router.core.names import Names
@@ -18,6 +20,8 @@ from dlx_router.core.policy import Effective, Policy, PolicySet, Rewrite, Select
 from dlx_router.core.template import Template
 
 MAX_ROWS: Final = 12
+_DURATIONS: Final = (values.duration, parts.TTL)
+_SIZES: Final = (values.size, parts.LENGTH_BYTES)
 _BASE: Final = ""  # no reason: what holds before any overlay
 
 
@@ -37,15 +41,30 @@ def run(queue: str, folder: Path, vhost: str, reason: str | None) -> int:
         print(f"unknown reason {reason!r}; known: {', '.join(REASONS)}, application:NAME", file=sys.stderr)
         return output.WRONG_USE
     try:
-        policies = load_policies(folder).policies
+        loaded = load_policies(folder)
     except PolicyErrors as error:
         return output.refuse(error)
+    policies = loaded.policies
+    for line in attended(loaded.attachments, queue, vhost):
+        print(line)
     chain = policies.chain(vhost=vhost, queue=queue, own=Names().is_own(queue))
     if not chain:
         print(f"No policy names queue {queue} in vhost {vhost}: its letters are parked (no_policy).")
         return output.OK
     _print(PolicySet(chain, policies.revision), queue, vhost, reason)
     return output.OK
+
+
+def attended(attachments: Sequence[Attachment], queue: str, vhost: str) -> Iterator[str]:
+    """How the queue itself is attended, where an attachment names it; its own name before patterns."""
+    here = [one for one in attachments if one.vhost in {None, vhost} and one.selector.fits(queue)]
+    for one in sorted(here, key=lambda one: one.selector.rank)[:1]:
+        said = f"Queue {queue} is attached ({one.source}), mode {one.mode}"
+        if one.forward is not None:
+            key = "all its keys" if one.forward.routing_key is None else f"key {one.forward.routing_key.text}"
+            where = f"exchange {one.forward.exchange}" if one.forward.exchange else "the default exchange"
+            said += f": what lives goes on to {where} with {key}"
+        yield f"{said}."
 
 
 def _print(chain: PolicySet, queue: str, vhost: str, reason: str | None) -> None:
@@ -106,17 +125,21 @@ def _default(key: Key) -> str:
     return key.says or value_text(key, key.default)
 
 
-def value_text(key: Key, value: Any) -> str:  # noqa: ANN401 - each key has a type of its own
+def value_text(key: Key, value: Any) -> str:  # noqa: ANN401, PLR0911 - each key has a type of its own
     """A value as it would be written in a policy."""
     match value:
         case bool():
             return str(value).lower()
-        case int() if key.parse is values.duration:
+        case int() if key.parse in _DURATIONS:
             return duration_text(value)
-        case Template() | Selector():
+        case int() if key.parse in _SIZES:
+            return size_text(value)
+        case Template() | Selector() | Condition():
             return value.text or '""'
         case Rewrite():
             return f"{value.match} → {value.replace}"
+        case dict():
+            return ", ".join(f"{name}: {value_text(key, one)}" for name, one in value.items())
         case tuple():
             return f"[{', '.join(value_text(key, one) for one in value)}]"
         case _:

@@ -57,8 +57,8 @@ def grants_of(settings: Settings, loaded: LoadedPolicies, vhosts: Sequence[str])
         key_file=settings.provenance_key_file is not None,
         journal=settings.journal in {"best-effort", "required"},
     )
-    sources = {vhost: [one.queue for one in loaded.attachments if one.vhost in {None, vhost}] for vhost in vhosts}
-    return [needed(loaded.policies, sources[vhost], setup, vhost) for vhost in vhosts]
+    attached = {vhost: [one for one in loaded.attachments if one.vhost in {None, vhost}] for vhost in vhosts}
+    return [needed(loaded.policies, (), setup, vhost, attached[vhost]) for vhost in vhosts]
 
 
 def definitions(grants: Sequence[Grant], user: str) -> dict[str, list[dict[str, str]]]:

@@ -12,7 +12,7 @@ from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_polici
 from dlx_router.config.settings import Settings, SettingsError, default_text, option, variable
 
 
-def _run(**given: str | None) -> None:
+def _run(*, observe: bool = False, **given: str | None) -> None:
     """Run the router until a signal. Options win over the environment; secrets belong into files or the environment.
 
     Exit: 0 after SIGTERM and a clean drain, 130 after SIGINT, 1 for findings in the policies, 2 for wrong settings.
@@ -27,10 +27,10 @@ def _run(**given: str | None) -> None:
         raise typer.Exit(output.WRONG_USE) from None
     except PolicyErrors as error:
         raise typer.Exit(output.refuse(error)) from None
-    raise typer.Exit(_start(settings, loaded, warnings))
+    raise typer.Exit(_start(settings, loaded, warnings, observe=observe))
 
 
-def _start(settings: Settings, loaded: LoadedPolicies, warnings: Sequence[str]) -> int:
+def _start(settings: Settings, loaded: LoadedPolicies, warnings: Sequence[str], *, observe: bool) -> int:
     """Run the daemon; what is odd but no error is logged, since nobody may be reading along."""
     from dlx_router.admin.daemon import run  # noqa: PLC0415 - asyncio, HTTP and metrics only when all is well
     from dlx_router.telemetry import logs  # noqa: PLC0415
@@ -40,7 +40,7 @@ def _start(settings: Settings, loaded: LoadedPolicies, warnings: Sequence[str]) 
         logs.log.warning("settings.warning", problem=warning)
     for one in loaded.warnings:
         logs.log.warning("policies.warning", code=one.code, file=one.file, line=one.line, problem=one.message)
-    return run(settings, loaded)
+    return run(settings, loaded, observe=observe)
 
 
 def _parameter(name: str) -> inspect.Parameter:
@@ -52,7 +52,15 @@ def _parameter(name: str) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-_parameters = [_parameter(name) for name in Settings.model_fields]
+_OBSERVE = inspect.Parameter(
+    "observe",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool, typer.Option("--observe", help="Decide and journal copies of dead letters; take and move none.")
+    ],
+)
+_parameters = [*(_parameter(name) for name in Settings.model_fields), _OBSERVE]
 _run.__signature__ = inspect.Signature(_parameters)  # type: ignore[attr-defined]  # typer reads it, mypy knows no such thing
 _run.__annotations__ = {one.name: one.annotation for one in _parameters}
 

@@ -1,17 +1,18 @@
 """One policy file: its tree → policies and attachments, with every error in the report."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from dlx_router.config import attachments as attachments_of
 from dlx_router.config import values
+from dlx_router.config.attachments import Attachment
 from dlx_router.config.findings import BAD_VALUE, MISSING_KEY, VERSION, Report
-from dlx_router.config.keys import DEFINITION, DEFINITION_LATER, FOREIGN, overlay_reason, word_pattern
-from dlx_router.config.regex import RegexError, Search, compiled
+from dlx_router.config.keys import DEFINITION, FOREIGN, overlay_reason
+from dlx_router.config.selectors import SELECTORS, match, pattern, queue
 from dlx_router.config.shape import Field, Shape, raw, rejected
 from dlx_router.config.tree import Items, Node, Pairs, Scalar, described
-from dlx_router.config.values import Rejected, takes, unexpected
-from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Source
+from dlx_router.config.values import Rejected, unexpected
+from dlx_router.core.policy import Policy, Selector, Setting, Source
 
 SUPPORTED_VERSION: Final = 1
 MAX_PRIORITY: Final = 2**31 - 1
@@ -19,39 +20,8 @@ MAX_PRIORITY: Final = 2**31 - 1
 _Definition = dict[str, Setting]
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment:
-    """One more source: a queue that the router attends. `vhost` None means every served vhost."""
-
-    queue: str
-    mode: str
-    vhost: str | None
-    source: Source
-
-
-@takes({"type": "string", "minLength": 1, "maxLength": 1000})
-def _pattern(node: Node) -> Selector:
-    written = values.text(max_bytes=1000)(node)
-    try:
-        return Selector(SelectorKind.PATTERN, written, Search(compiled(written)))
-    except RegexError as error:
-        raise values.rejected(node, str(error)) from None
-
-
-@takes(word_pattern.schema)
-def _match(node: Node) -> Selector:
-    return Selector(SelectorKind.MATCH, word_pattern(node))
-
-
-@takes(values.text().schema)
-def _queue(node: Node) -> Selector:
-    return Selector(SelectorKind.QUEUE, values.text()(node))
-
-
-_SELECTORS: Final = tuple(kind.value for kind in SelectorKind)
-_NEEDS_MANAGEMENT: Final = frozenset({"match", "pattern"})
 _UNDER_DEFINITION: Final = dict.fromkeys((*DEFINITION, "on"), 'write it under "definition:"')
-_UNDER_POLICY: Final = ("name", "vhost", *_SELECTORS, "apply-to", "priority", "inherit", "labels")
+_UNDER_POLICY: Final = ("name", "vhost", *SELECTORS, "apply-to", "priority", "inherit", "labels")
 _FOREIGN: Final = {theirs: f'here it is "{ours}"' for theirs, ours in FOREIGN.items()}
 _MOVED: Final = dict.fromkeys(_UNDER_POLICY, 'write it beside "definition:", not in it') | _FOREIGN
 
@@ -63,7 +33,7 @@ FILE: Final = Shape(
 POLICY: Final = Shape(
     "a policy",
     {
-        "name": values.name, "vhost": values.text(), "queue": _queue, "match": _match, "pattern": _pattern,
+        "name": values.name, "vhost": values.text(), "queue": queue, "match": match, "pattern": pattern,
         "apply-to": values.one_of("queues", "classic_queues", "quorum_queues"),
         "priority": values.integer(-MAX_PRIORITY, MAX_PRIORITY), "inherit": values.boolean,
         "labels": values.texts, "definition": raw,
@@ -71,15 +41,10 @@ POLICY: Final = Shape(
     hints=_UNDER_DEFINITION | _FOREIGN,
 )  # fmt: skip
 OVERLAY: Final = Shape(
-    "a definition under on:", {key.name: key.parse for key in DEFINITION.values()}, DEFINITION_LATER,
+    "a definition under on:", {key.name: key.parse for key in DEFINITION.values()},
     {"on": "a reason has no further reasons", **_MOVED},
 )  # fmt: skip
-BASE: Final = Shape("a definition", {**OVERLAY.parsers, "on": raw}, DEFINITION_LATER, _MOVED)
-ATTACHMENT: Final = Shape(
-    "an attachment",
-    {"queue": values.text(), "vhost": values.text(), "mode": values.one_of("inbox", later=("relay", "guard"))},
-    _NEEDS_MANAGEMENT | {"forward-to"},
-)
+BASE: Final = Shape("a definition", {**OVERLAY.parsers, "on": raw}, _MOVED)
 
 
 def read(node: Node | None, report: Report) -> tuple[list[Policy], list[Attachment]]:
@@ -92,7 +57,7 @@ def read(node: Node | None, report: Report) -> tuple[list[Policy], list[Attachme
     if found is None or not version_known(found.get("version"), node.line, report):
         return [], []
     policies = [_policy(one, report) for one in listed(found.get("policies"), "policies", report)]
-    attachments = [_attachment(one, report) for one in listed(found.get("attachments"), "attachments", report)]
+    attachments = [attachments_of.read(one, report) for one in listed(found.get("attachments"), "attachments", report)]
     return [one for one in policies if one is not None], [one for one in attachments if one is not None]
 
 
@@ -141,7 +106,7 @@ def _policy(node: Node, report: Report) -> Policy | None:
 
 
 def _selector(found: Mapping[str, Field], written: set[str], line: int, report: Report) -> Selector | None:
-    chosen = [kind for kind in _SELECTORS if kind in written]
+    chosen = [kind for kind in SELECTORS if kind in written]
     if len(chosen) != 1:
         said = "none" if not chosen else " and ".join(chosen)
         report.error(MISSING_KEY, line, f"a policy has exactly one of queue:, match: or pattern:; this one has {said}")
@@ -168,17 +133,3 @@ def _definition(found: Field | None, policy: str, report: Report) -> tuple[_Defi
         except Rejected as error:
             rejected(error, report, "on")
     return base, on
-
-
-def _attachment(node: Node, report: Report) -> Attachment | None:
-    found = ATTACHMENT.read(node, report)
-    if found is None:
-        return None
-    if "queue" not in found:
-        written = {key.text for key, _ in node.pairs} if isinstance(node, Pairs) else set()
-        if "queue" not in written and not written & _NEEDS_MANAGEMENT:
-            report.error(MISSING_KEY, node.line, "an attachment without a queue; write queue: and its name")
-        return None
-    mode = found["mode"].value if "mode" in found else "inbox"
-    vhost = found["vhost"].value if "vhost" in found else None
-    return Attachment(found["queue"].value, mode, vhost, Source("", report.file, node.line))

@@ -14,7 +14,6 @@ DUPLICATE_KEY: Final = "DLX004"
 UNKNOWN_KEY: Final = "DLX005"
 MISSING_KEY: Final = "DLX006"
 BAD_VALUE: Final = "DLX007"
-LATER: Final = "DLX008"
 DUPLICATE_NAME: Final = "DLX009"
 VERSION: Final = "DLX010"
 AMBIGUOUS: Final = "DLX101"
@@ -26,6 +25,8 @@ NAMELESS_QUEUE: Final = "DLX112"
 CAP_BELOW_BASE: Final = "DLX113"
 OPEN_TARGET: Final = "DLX114"
 VHOST_NOT_SERVED: Final = "DLX115"
+ATTACHED_TWICE: Final = "DLX130"
+WITHOUT_LIMITS: Final = "DLX131"
 
 # From the scheme up to the last @ before the URL must end.
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^\s\"'<>]*@")
@@ -39,7 +40,6 @@ TITLES: Final[Mapping[str, str]] = {
     UNKNOWN_KEY: "an unknown key",
     MISSING_KEY: "something is missing",
     BAD_VALUE: "a value that cannot be",
-    LATER: "not supported by this version yet",
     DUPLICATE_NAME: "two policies of one name",
     VERSION: "the version is missing or unknown",
     AMBIGUOUS: "only the order of the files decides",
@@ -51,6 +51,8 @@ TITLES: Final[Mapping[str, str]] = {
     CAP_BELOW_BASE: "the longest wait is below the first",
     OPEN_TARGET: "whoever publishes may name any queue",
     VHOST_NOT_SERVED: "a vhost that is not served",
+    ATTACHED_TWICE: "a queue is attached twice",
+    WITHOUT_LIMITS: "a guard without limits",
 }
 
 
@@ -63,16 +65,21 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One thing that a person should look at; `line` counts from 1. The message says what, and what now."""
+    """One thing that a person should look at; `line` and `column` count from 1, column 0 is the whole line.
+
+    The message says what, and what now.
+    """
 
     file: str
     line: int
     code: str
     severity: Severity
     message: str
+    column: int = 0
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.severity} {self.code}: {self.message}"
+        column = f":{self.column}" if self.column else ""
+        return f"{self.file}:{self.line}{column}: {self.severity} {self.code}: {self.message}"
 
 
 class PolicyErrors(Exception):
@@ -95,9 +102,9 @@ class Report:
     file: str
     findings: list[Finding] = field(default_factory=list)
 
-    def error(self, code: str, line: int, message: str) -> None:
+    def error(self, code: str, line: int, message: str, column: int = 0) -> None:
         """Note an error."""
-        self.findings.append(Finding(self.file, line, code, Severity.ERROR, _redacted(message)))
+        self.findings.append(Finding(self.file, line, code, Severity.ERROR, _redacted(message), column))
 
     def warning(self, code: str, line: int, message: str) -> None:
         """Note a warning."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dlx_router.config import values
+from dlx_router.config import parts, values
 from dlx_router.config.findings import nearest, shown
 from dlx_router.config.regex import RegexError, substitute
 from dlx_router.config.tree import Node, Pairs, Scalar
@@ -188,16 +188,87 @@ DEFINITION: Final[Mapping[str, Key]] = {
             "Queues that a key made from headers may name on the default exchange.",
             "none",
         ),
+        Key("never-retry", parts.CONDITIONS, "Conditions in CEL; where one holds, straight to the target.", "none"),
+        Key(
+            "retry-only",
+            parts.CONDITIONS,
+            "Conditions in CEL; tried again only where one holds, else straight to the target.",
+            "no condition",
+        ),
+        Key(
+            "redelivery-max-elapsed",
+            parts.TTL,
+            "A retry that would end later than this after the first death since the last redrive is not made.",
+            "no limit",
+        ),
+        Key(
+            "outage",
+            parts.outage,
+            "{deaths, within, probe-every}: so many deaths in that time, and letters wait without using attempts.",
+            "none",
+        ),
+        Key("ordering", values.one_of("none", "fifo"), "fifo: dead letters in the order in which they arrived."),
+        Key(
+            "message-ttl",
+            values.duration,
+            "Relay and guard let older messages die as expired; apply hands it to the broker.",
+            "no limit",
+        ),
+        Key(
+            "max-length",
+            values.integer(0, 2**53, wanted="a number of messages"),
+            "Relay and guard let the oldest over it die as maxlen; apply hands it to the broker.",
+            "no limit",
+        ),
+        Key(
+            "max-length-bytes",
+            values.size,
+            "As max-length, by the bytes of the bodies.",
+            "no limit",
+        ),
+        Key("trust-timestamp", values.boolean, "The producer's timestamp tells the age of a message."),
+        Key("overflow", parts.OVERFLOW, "What a full work queue does; apply hands it to the broker.", "as the broker"),
+        Key(
+            "delivery-limit",
+            parts.DELIVERY_LIMIT,
+            "Returns before a quorum queue lets a message die; apply hands it to the broker.",
+            "as the broker",
+        ),
+        Key("expires", parts.TTL, "An unused work queue is deleted after this; apply hands it to the broker.", "never"),
+        Key(
+            "requeue-is-death",
+            values.boolean,
+            "apply sets delivery-limit 0: a rollback waits as a rejection does.",
+        ),
+        Key(
+            "dead-letter-queue-ttl",
+            parts.TTL,
+            "Letters leave an auto-created dead-letter queue after this, into the journal.",
+            "kept for ever",
+        ),
+        Key(
+            "dead-letter-queue-max-length",
+            parts.LENGTH,
+            "The oldest letters over it leave an auto-created dead-letter queue, into the journal.",
+            "no limit",
+        ),
+        Key("dead-letter-queue-max-length-bytes", parts.LENGTH_BYTES, "As dead-letter-queue-max-length.", "no limit"),
+        Key(
+            "auto-delete-dead-letter-queue-after",
+            parts.TTL,
+            "An auto-created classic dead-letter queue that was empty and unused for so long is deleted.",
+            "never",
+        ),
+        Key("allow-chain", values.boolean, "Letters of a queue that is another's dead-letter queue may die again."),
+        Key("alert", parts.alert, "{depth, oldest, rate}: thresholds for the alert rules, as a metric.", "none"),
+        Key(
+            "journal",
+            parts.journal,
+            "{events, body, redact}: which events are written and what of a message they show.",
+            "{events: all, body: none}",
+        ),
     )
 }
-
-# Words of the policy language that a later version will obey; here they are errors, never silently ignored.
-DEFINITION_LATER: Final = frozenset({
-    "alert", "allow-chain", "auto-delete-dead-letter-queue-after", "dead-letter-queue-max-length",
-    "dead-letter-queue-max-length-bytes", "dead-letter-queue-ttl", "delivery-limit", "expires", "journal", "max-length",
-    "max-length-bytes", "message-ttl", "never-retry", "ordering", "outage", "overflow", "redelivery-max-elapsed",
-    "requeue-is-death", "retry-only", "trust-timestamp",
-})  # fmt: skip
 
 # The same thing in the words of other systems.
 FOREIGN: Final[Mapping[str, str]] = {

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from dlx_router.config.attachments import GUARD, Attachment
 from dlx_router.core.decision import short_name
 from dlx_router.core.names import Names
 from dlx_router.core.policy import DEFAULTS, Policy, PolicySet, Selector, SelectorKind
@@ -73,13 +74,16 @@ class Setup:
     journal: bool = False
 
 
-def needed(policies: PolicySet, sources: Iterable[str], setup: Setup, vhost: str) -> Grant:
-    """The rights for these policies in this vhost; `sources` are the attached queues."""
+def needed(
+    policies: PolicySet, sources: Iterable[str], setup: Setup, vhost: str, attachments: Iterable[Attachment] = ()
+) -> Grant:
+    """The rights for these policies in this vhost; `sources` are queues that are consumed besides the attached ones."""
     here = [policy for policy in policies.policies if policy.vhost in {None, vhost}]
     ways = [_Ways(policy, here) for policy in here]
     retries = any(way.retries for way in ways)
     all_ = [*_own(setup, retries=retries), *(need for way in ways for need in way.needs(declare=setup.declare))]
     all_ += [Need(Right.READ, escaped(source), f"attached queue {source}") for source in sources]
+    all_ += [need for one in attachments for need in _attached(one, setup)]
     unique: dict[tuple[Right, str, bool], Need] = {}
     for need in all_:
         unique.setdefault((need.right, need.names, need.whole), need)
@@ -126,11 +130,12 @@ def _own(setup: Setup, *, retries: bool) -> Iterator[Need]:
 
 def _declared(setup: Setup, rungs: str, *, retries: bool) -> Iterator[Need]:
     names = setup.names
-    own = [names.quarantine, names.parking, names.release, names.inbox, names.return_, names.state]
+    own = [names.quarantine, names.parking, names.release, names.inbox, names.declared, names.return_, names.state]
     for name in [*own, *([names.journal] if setup.journal else [])]:
         yield Need(Right.CONFIGURE, escaped(name), "declares what it owns")
     yield Need(Right.CONFIGURE, rungs, "declares the rungs on which letters wait")
     yield Need(Right.WRITE, escaped(names.inbox), "binds the queue to its exchange")
+    yield Need(Right.READ, escaped(names.declared), "binds the inbox, so that consumers can declare deaths")
     yield Need(Right.WRITE, escaped(names.release), "binds the queue; letters leave rungs for it")
     yield Need(Right.READ, escaped(names.parking), "what is refused there falls into quarantine")
     yield Need(Right.READ, rungs, "binds the rungs; letters leave them for release")
@@ -140,10 +145,20 @@ def _declared(setup: Setup, rungs: str, *, retries: bool) -> Iterator[Need]:
 
 def _looked_at(setup: Setup) -> Iterator[Need]:
     names = setup.names
-    looks = [names.parking, names.quarantine, names.return_]
+    looks = [names.parking, names.quarantine, names.declared, names.return_]
     looks += [names.state] if setup.key_file else []
     for name in [*looks, *([names.journal] if setup.journal else [])]:
         yield Need(Right.WRITE, escaped(name), LOOKS, looks=True)
+
+
+def _attached(one: Attachment, setup: Setup) -> Iterator[Need]:
+    queues, whole = _names(one.selector)
+    yield Need(Right.READ, queues, f"attached: {one.queue}", whole)
+    if one.forward is not None and one.forward.exchange:
+        yield Need(Right.WRITE, escaped(one.forward.exchange), f"relay of {one.queue}: the living go there")
+    if one.mode == GUARD and setup.declare:
+        locks = f"{escaped(setup.names.guard('')[:-16])}[0-9a-f]+"
+        yield Need(Right.CONFIGURE, locks, "only one router guards a queue, the one that declared its lock")
 
 
 # -- what policies ask for ---------------------------------------------------------------------------------------------

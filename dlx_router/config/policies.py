@@ -6,8 +6,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
+from dlx_router.config import attachments as attachments_of
 from dlx_router.config import document, lint, tree
-from dlx_router.config.document import Attachment
+from dlx_router.config.attachments import Attachment
 from dlx_router.config.findings import DUPLICATE_NAME, UNREADABLE, Finding, PolicyErrors, Report, Severity, shown
 from dlx_router.config.regex import search_all
 from dlx_router.core.policy import Policy, PolicySet, ordered
@@ -56,10 +57,25 @@ def load_policies(folder: Path) -> LoadedPolicies:
             attachments += attached
         findings += report.findings
     loaded = ordered(policies, digest.hexdigest(), search_all)
-    findings += [*_repeated(policies), *lint.findings_of(loaded)]
+    findings += [*_repeated(policies), *lint.findings_of(loaded), *attachments_of.findings_of(attachments, loaded)]
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise PolicyErrors(findings)
     return LoadedPolicies(loaded, tuple(attachments), tuple(sorted(findings)), tuple(map(str, files)))
+
+
+def fingerprint(folder: Path) -> str:
+    """Another text whenever `load_policies` would read something else: its revision where all can be read. No errors.
+
+    Contents are compared, not times: a link that was turned to another folder, as Kubernetes does, keeps the latter.
+    """
+    digest, report = blake2b(digest_size=6), Report(str(folder))
+    try:
+        for file in _files(folder):
+            if (data := read_file(file, report)) is not None:
+                _digest(digest, file, data)
+    except PolicyErrors as error:
+        return str(error)
+    return "\n".join([digest.hexdigest(), *map(str, report.findings)])
 
 
 def _files(folder: Path) -> list[Path]:

@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dlx_router.config.document import ATTACHMENT, OVERLAY, POLICY, SUPPORTED_VERSION
+from dlx_router.config.attachments import ATTACHMENT
+from dlx_router.config.document import OVERLAY, POLICY, SUPPORTED_VERSION
 from dlx_router.config.keys import DEFINITION, REASONS, Key
 from dlx_router.config.shape import Shape
 from dlx_router.core.policy import SelectorKind
@@ -31,7 +32,10 @@ _SAYS: Final[Mapping[str, str]] = {
     "labels": "Words for people: team, owner, runbook.",
     "definition": "What happens, by keys.",
     "on": "Keys that hold for one reason only.",
-    "mode": "How the queue is attended.",
+    "mode": "How the queue is attended: inbox (each message is a letter), relay (the living go on to forward-to) or "
+    "guard (others consume, the router enforces the limits).",
+    "forward-to": "Where a relay leads: an exchange, and a routing-key where the key is to change.",
+    "accept-delivery-limit": "true: attend a quorum queue too that deletes messages after some returns.",
 }
 
 
@@ -67,7 +71,7 @@ def _policy() -> _Schema:
 
 
 def _attachment() -> _Schema:
-    return {**_object(_parsed(ATTACHMENT)), "required": ["queue"]}
+    return {**_object(_parsed(ATTACHMENT)), "oneOf": [{"required": [kind.value]} for kind in SelectorKind]}
 
 
 def _definition() -> _Schema:

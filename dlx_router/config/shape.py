@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dlx_router.config.findings import BAD_VALUE, LATER, UNKNOWN_KEY, Report, nearest, shown
+from dlx_router.config.findings import BAD_VALUE, UNKNOWN_KEY, Report, nearest, shown
 from dlx_router.config.tree import Node, Pairs, Scalar, described
-from dlx_router.config.values import NOT_YET, Parser, Rejected, alternatives, takes
+from dlx_router.config.values import Parser, Rejected, alternatives, takes
 
 MAX_LISTED = 8
 
@@ -24,7 +24,6 @@ class Shape:
 
     what: str
     parsers: Mapping[str, Parser]
-    later: frozenset[str] = frozenset()
     hints: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, node: Node, report: Report) -> dict[str, Field] | None:
@@ -44,20 +43,19 @@ class Shape:
         return found
 
     def _unknown(self, key: Scalar, report: Report) -> None:
-        if key.text in self.later:
-            report.error(LATER, key.line, f"{shown(key.text)} {NOT_YET}; take it out")
-        elif key.text in self.hints:
+        if key.text in self.hints:
             report.error(UNKNOWN_KEY, key.line, f"{shown(key.text)} is no key of {self.what}; {self.hints[key.text]}")
         else:
-            known = [*self.parsers, *self.later]
             listed = f"; known: {alternatives(self.parsers)}" if len(self.parsers) <= MAX_LISTED else ""
-            report.error(UNKNOWN_KEY, key.line, f"unknown key {shown(key.text)}{nearest(key.text, known) or listed}")
+            report.error(
+                UNKNOWN_KEY, key.line, f"unknown key {shown(key.text)}{nearest(key.text, self.parsers) or listed}"
+            )
 
 
 def rejected(error: Rejected, report: Report, where: str) -> None:
     """Put a parser's problems into the report, each led by the key that they are about."""
     for problem in error.problems:
-        report.error(problem.code, problem.line, f"{where}: {problem.message}")
+        report.error(problem.code, problem.line, f"{where}: {problem.message}", problem.column)
 
 
 @takes({})

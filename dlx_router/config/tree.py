@@ -25,11 +25,13 @@ _WORDS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": N
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A word as it was written; `plain` means without quotes."""
+    """A word as it was written; `plain` means without quotes. `column` counts from 1 and is that of its first mark."""
 
     text: str
     plain: bool
     line: int
+    column: int = 0
+    style: str = ""
 
     @property
     def value(self) -> str | int | float | bool | None:
@@ -157,7 +159,9 @@ class _Builder:
                     self._stop(line, "a second document (---): put its policies into a file of their own")
             case yaml.ScalarEvent():
                 self._check(event, line)
-                self._add(Scalar(event.value, plain=event.style in {None, ""}, line=line))
+                plain, mark = event.style in {None, ""}, event.start_mark
+                column = mark.column + 1 if mark is not None else 0
+                self._add(Scalar(event.value, plain=plain, line=line, column=column, style=event.style or ""))
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 self._check(event, line)
                 self._begin(_Open(line, mapping=isinstance(event, yaml.MappingStartEvent)))

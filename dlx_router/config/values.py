@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dlx_router.config.findings import BAD_VALUE, LATER, nearest, shown
+from dlx_router.config.findings import BAD_VALUE, nearest, shown
 from dlx_router.config.tree import Items, Node, Pairs, Scalar, described
-from dlx_router.config.units import MAX_DURATION_MS, duration_ms
+from dlx_router.config.units import MAX_DURATION_MS, MAX_SIZE_BYTES, duration_ms, size_bytes
 
 Schema = Mapping[str, Any]
 MAX_NAME_BYTES: Final = 255  # a short string of AMQP: names of exchanges and queues, routing keys
@@ -41,6 +41,7 @@ class Problem:
     line: int
     message: str
     code: str = BAD_VALUE
+    column: int = 0
 
 
 class Rejected(Exception):
@@ -157,23 +158,51 @@ def duration(node: Node) -> int:
         raise rejected(node, f"{described(node)} is no duration: {error}") from None
 
 
-def one_of(*choices: str, later: Sequence[str] = (), instead: str = "") -> Parser:
-    """One of a few words; `later` are words of the language that this version does not obey, `instead` the way out."""
+@takes(
+    {
+        "anyOf": [
+            {"type": "integer", "minimum": 0, "maximum": MAX_SIZE_BYTES},
+            {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{1,9})? ?(B|KiB|MiB|GiB|TiB)$"},
+        ]
+    }
+)
+def size(node: Node) -> int:
+    """Bytes, from a whole number of them or text with a unit."""
+    value = node.value if isinstance(node, Scalar) else None
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise unexpected(node, 'a size: bytes or "64KiB", "10MiB", "1GiB"')
+    try:
+        return size_bytes(value)
+    except ValueError as error:
+        raise rejected(node, f"{described(node)} is no size: {error}") from None
+
+
+def above_zero(parser: Parser, why: str) -> Parser:
+    """As the parser, without 0; `why` says what 0 would mean."""
+    exact = {"not": {"const": 0}}
+
+    @takes({**parser.schema, **exact})
+    def parse(node: Node) -> Any:
+        value = parser(node)
+        if not value:
+            raise rejected(node, f"{described(node)} {why}")
+        return value
+
+    return parse
+
+
+def one_of(*choices: str) -> Parser:
+    """One of a few words."""
 
     @takes({"enum": [str(one) for one in choices]})
     def parse(node: Node) -> str:
         value = node.text if isinstance(node, Scalar) else None
         if value in choices:
             return str(value)
-        if value in later:
-            raise Rejected(Problem(node.line, f'"{value}" {NOT_YET}; write {alternatives(choices)}{instead}', LATER))
         hint = nearest(value, choices) if value else ""
         raise rejected(node, f"expected {alternatives(choices)}, found {described(node)}{hint}")
 
     return parse
-
-
-NOT_YET: Final = "is known, but not supported by this version yet"
 
 
 def alternatives(choices: Iterable[str]) -> str:

@@ -4,16 +4,18 @@ Attempts are our own counter: deaths at the failed queue since the letter last e
 Source: ARCHITECTURE ("Life of a letter", 1).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
+from dlx_router.core.declaration import Declaration
 from dlx_router.core.history import Merged, continues, fold, merge, same_deaths, without_own
 from dlx_router.core.letter import Arrival, Death, First, History, Letter
 from dlx_router.core.record import Record
 from dlx_router.core.value import value
-from dlx_router.core.words import UNKNOWN, State
+from dlx_router.core.words import REJECTED, UNKNOWN, State
 
 SHARED_DEATHS: Final = 8  # longer histories are rare, and not worth the memory of the cache
 
@@ -34,10 +36,17 @@ class Facts:
     first: First | None  # x-first-death-* of the delivery
     now_ms: int
     header: Callable[[str], str | None] = lambda _name: None  # a scalar header as text
+    body: Callable[[str], Any] = lambda _pointer: None  # a place of a JSON body
+    content_type: str = ""
+    size: int = 0
+    declaration: Declaration | None = None  # it came as a declared death; then `deaths` is empty
+    error: Mapping[str, Any] | None = None  # that headers of other clients tell
 
 
 def read(facts: Facts, is_own: Callable[[str], bool], new_id: Callable[[str], str]) -> Letter:
     """The letter. Never raises: odd histories were refused before. `new_id(failed_queue)` is called for new letters."""
+    if facts.declaration is not None:
+        return _declared(facts, facts.declaration, is_own, new_id)
     record = facts.record
     if record is None or not facts.belongs:
         return _new(facts, record, new_id, is_own)
@@ -50,6 +59,21 @@ def read(facts: Facts, is_own: Callable[[str], bool], new_id: Callable[[str], st
         native=facts.native and facts.arrival is Arrival.INBOX,  # the end of a wait is no death of the letter
     )
     return _known(facts, _homely(merged, record, is_own), record, is_own)
+
+
+def _declared(facts: Facts, said: Declaration, is_own: Callable[[str], bool], new_id: Callable[[str], str]) -> Letter:
+    """A letter whose newest death was declared: a rejection in x-death, and to us with a reason of its own."""
+    keys = said.routing_keys
+    death = Death(said.queue, REJECTED, 1, facts.now_ms // 1000, said.exchange, keys, said.original_expiration)
+    record = facts.record
+    if record is None or not facts.belongs:
+        letter = _new(replace(facts, deaths=(death,), first=None, native=False), record, new_id, is_own)
+    else:
+        merged = merge((death,), record.deaths, native=False, restarted=True, cut=record.cut)
+        letter = _known(facts, _homely(merged, record, is_own), record, is_own)
+    fresh = (death._replace(reason=said.reason),)
+    error = said.error or letter.error
+    return replace(letter, reason=said.reason, fresh=fresh, error=error, declared=said.declared)
 
 
 def _restarted(deaths: History, record: Record) -> bool:
@@ -94,7 +118,11 @@ def _new(facts: Facts, copied: Record | None, new_id: Callable[[str], str], is_o
         first_death_ms=min(map(_time, deaths)) * 1000 if deaths else facts.now_ms,
         last_death_ms=facts.now_ms,
         parent=None if copied is None else copied.id,
+        error=facts.error,
         header=facts.header,
+        body=facts.body,
+        content_type=facts.content_type,
+        size=facts.size,
     )
 
 
@@ -158,11 +186,16 @@ def _known(facts: Facts, merged: Merged, record: Record, is_own: Callable[[str],
         first_death_ms=record.first_death_ms,
         last_death_ms=facts.now_ms if fresh else record.last_death_ms,
         parent=record.parent,
-        error=record.error,
+        error=(facts.error if fresh else None) or record.error,
         shadowed=dict(record.shadowed) if record.shadowed is not None else None,
         known_before=back,
         rejected_since=back and _rejected_since(fresh, record.deaths, failed),
+        since_ms=(record.since_ms or 0) if same_stay else facts.now_ms,
         header=facts.header,
+        body=facts.body,
+        content_type=facts.content_type,
+        size=facts.size,
+        declared=None if fresh else record.declared,
     )
 
 

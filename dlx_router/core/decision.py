@@ -3,12 +3,17 @@
 The same `decide` answers the daemon, `policy explain`, policy tests and backtests; nothing else judges.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final, assert_never
 
 from dlx_router.core.backoff import ladder_elapsed_ms, ladder_ms, wait_ms
-from dlx_router.core.letter import Arrival, Death, Letter
+from dlx_router.core.breaker import CLOSED, Verdict
+from dlx_router.core.condition import Answer, any_holds, view
+from dlx_router.core.letter import Arrival, Death, First, Letter
+from dlx_router.core.passing import Target
 from dlx_router.core.policy import Effective
 from dlx_router.core.value import value
 from dlx_router.core.words import UNKNOWN, Action, Cause, State
@@ -26,6 +31,7 @@ class Retry:
     attempts: int
     action: Action = Action.RETRY
     cause: Cause | None = None
+    failed: tuple[str, ...] = ()
 
 
 @value(frozen=True, slots=True)
@@ -42,6 +48,7 @@ class DeadLetter:
     queue: str | None = None
     missing_headers: int = 0
     action: Action = Action.DEAD_LETTER
+    failed: tuple[str, ...] = ()
 
 
 @value(frozen=True, slots=True)
@@ -52,11 +59,12 @@ class Park:
     attempts: int = 0
     target: str = ""
     action: Action = Action.PARK
+    failed: tuple[str, ...] = ()
 
 
 @value(frozen=True, slots=True)
 class Hold:
-    """A refused target: waits on the ladder without using an attempt; `tries` rungs so far, this one included."""
+    """A refused target or an outage: waits without using an attempt; `tries` holds so far, this one included."""
 
     cause: Cause
     due_ms: int
@@ -64,6 +72,7 @@ class Hold:
     attempts: int
     target: str = ""
     action: Action = Action.HOLD
+    failed: tuple[str, ...] = ()
 
 
 @value(frozen=True, slots=True)
@@ -73,6 +82,24 @@ class Discard:
     attempts: int
     action: Action = Action.DISCARD
     cause: Cause | None = None
+    failed: tuple[str, ...] = ()
+
+
+@value(frozen=True, slots=True)
+class Forward:
+    """It has not failed: on to where its relay leads. `keys`: the routing key and, where they are kept, CC keys.
+
+    `kept`: the original keys, so that the CC header stays as it came.
+    """
+
+    exchange: str
+    keys: tuple[str, ...]
+    kept: bool = False
+    missing_headers: int = 0
+    attempts: int = 0
+    action: Action = Action.FORWARD
+    cause: Cause | None = None
+    failed: tuple[str, ...] = ()
 
 
 class Release(StrEnum):
@@ -83,19 +110,85 @@ class Release(StrEnum):
     JUDGE = "judge"  # it was held: decided anew
 
 
-Decision = Retry | DeadLetter | Park | Hold | Discard
+# `failed` in each: conditions that could not be evaluated, with why; they counted as false.
+Decision = Retry | DeadLetter | Park | Hold | Discard | Forward
 
 
 def attempts_of(letter: Letter, policy: Effective) -> int:
     """Failed deliveries that count: those before, and the new deaths at the failed queue with a reason in retry-on."""
-    new = sum(
+    return letter.base_attempts + died(letter, policy)
+
+
+def died(letter: Letter, policy: Effective) -> int:
+    """How many of its new deaths count: those at the failed queue with a reason in retry-on."""
+    return sum(
         death.times for death in letter.fresh if death.queue == letter.failed_queue and _counts(death.reason, policy)
     )
-    return letter.base_attempts + new
 
 
-def decide(letter: Letter, policy: Effective | None, now_ms: int, draw: float) -> Decision:
-    """What happens to the letter. `draw` in (−1, 1) is the jitter's chance. Never raises, changes nothing."""
+def decide(
+    letter: Letter, policy: Effective | None, now_ms: int, draw: float, breaker: Callable[[], Verdict] = lambda: CLOSED
+) -> Decision:
+    """What happens to the letter. `draw` in (−1, 1) is the jitter's chance. Never raises, changes nothing.
+
+    `breaker` is asked, once at most, of a letter that would be tried again or would use an attempt.
+    """
+    decision = _plain(letter, policy, now_ms, draw)
+    if policy is None or not policy.looks_further or policy.discard or not _counts(letter.reason, policy):
+        return decision
+    if _astray(letter, policy) is not None or (letter.declared is not None and letter.declared.never):
+        return decision
+    attempts = attempts_of(letter, policy)
+    never, failed = _refused(letter, policy, attempts, now_ms)
+    other = _ended(letter, policy, attempts, Cause.NEVER_RETRY) if never else None
+    other = other or _further(letter, policy, now_ms, decision, breaker)
+    return replace(other, failed=failed) if failed else other
+
+
+def _refused(letter: Letter, policy: Effective, attempts: int, now_ms: int) -> Answer:
+    """Whether never-retry or retry-only say no, and which conditions failed."""
+    seen = view(letter, attempts, now_ms)
+    never = any_holds(policy.never_retry, seen)
+    if never.holds or not policy.retry_only:
+        return never
+    only = any_holds(policy.retry_only, seen)
+    return Answer(holds=not only.holds, failed=never.failed + only.failed)
+
+
+def _further(
+    letter: Letter, policy: Effective, now_ms: int, plain: Decision, breaker: Callable[[], Verdict]
+) -> Decision:
+    """What the clock and the breaker say to a decision. A letter whose time is over is nobody's probe."""
+    attempts, last_ms = attempts_of(letter, policy), _last_ms(letter, policy)
+    due_ms = plain.due_ms if isinstance(plain, Retry) else now_ms
+    if last_ms is not None and due_ms > last_ms:
+        return _ended(letter, policy, attempts, Cause.MAX_ELAPSED)
+    if policy.outage is not None and (letter.fresh or isinstance(plain, Retry)):
+        verdict = breaker()
+        if verdict.wait_ms is not None:
+            again = letter.state == State.HELD and letter.cause == Cause.OUTAGE and not letter.fresh
+            tries = letter.tries + 1 if again else 1
+            return Hold(Cause.OUTAGE, now_ms + verdict.wait_ms, tries, letter.base_attempts)
+    return plain
+
+
+def _last_ms(letter: Letter, policy: Effective) -> int | None:
+    """The last moment at which a retry may end; None without a limit."""
+    if policy.max_elapsed_ms is None:
+        return None
+    return (letter.since_ms or letter.first_death_ms) + policy.max_elapsed_ms
+
+
+def _ended(letter: Letter, policy: Effective, attempts: int, cause: Cause) -> Decision:
+    """No retry, for this cause; but a letter that was redriven too often is parked for that."""
+    if letter.redrives and 0 <= policy.max_redrives <= letter.redrives:
+        return Park(Cause.REDRIVE_EXHAUSTED, attempts)
+    end = _dead_letter(letter, policy, attempts)
+    return replace(end, cause=cause) if isinstance(end, DeadLetter) else end
+
+
+def _plain(letter: Letter, policy: Effective | None, now_ms: int, draw: float) -> Decision:
+    """By reason and attempts alone."""
     if (cause := _astray(letter, policy)) is not None:
         return Park(cause, letter.base_attempts)
     if policy is None:
@@ -104,11 +197,42 @@ def decide(letter: Letter, policy: Effective | None, now_ms: int, draw: float) -
     if policy.discard:
         return Discard(attempts)
     if _may_retry(letter, policy, attempts):
-        wait = 0 if letter.state == State.HELD and not letter.fresh else wait_ms(policy, attempts, draw)
+        wait = 0 if letter.state == State.HELD and not letter.fresh else _wait(letter, policy, attempts, draw)
         return Retry(wait, now_ms + wait, attempts)
     if letter.redrives and 0 <= policy.max_redrives <= letter.redrives:
         return Park(Cause.REDRIVE_EXHAUSTED, attempts)
     return _dead_letter(letter, policy, attempts)
+
+
+def forward(letter: Letter, target: Target) -> Forward | Park:
+    """What a relay does with a message that lives; parked where its key has no place in a frame."""
+    came = origin(letter)
+    exchange, original = came.exchange, came.routing_keys
+    if target.routing_key is None:
+        return Forward(target.exchange, original, kept=True, attempts=letter.base_attempts)
+    said = {"queue": came.queue, "exchange": exchange, "routing_key": original[0], "vhost": letter.vhost}
+    key, missing = target.routing_key.render(said, letter.header)
+    if len(key.encode(errors="surrogateescape")) > MAX_NAME_BYTES:
+        return Park(Cause.ROUTING_KEY_TOO_LONG, letter.base_attempts, target.exchange)
+    return Forward(target.exchange, (key,), missing_headers=missing, attempts=letter.base_attempts)
+
+
+def origin(letter: Letter) -> First:
+    """Queue, exchange and keys by which a living message came to its relay."""
+    if passes(letter) and letter.first is not None:
+        return letter.first
+    return First(letter.source, letter.exchange, (letter.routing_key,), UNKNOWN)
+
+
+def passes(letter: Letter) -> bool:
+    """Whether it was held on its way through a relay: it waits for no death, and its record says where it came from."""
+    return letter.state == State.HELD and letter.reason == UNKNOWN and not letter.fresh and letter.first is not None
+
+
+def waiting(letter: Letter) -> Letter:
+    """The message as it is remembered when its relay's target refuses it; `passes` tells it afterwards."""
+    came = origin(letter)
+    return replace(letter, reason=UNKNOWN, failed_queue=came.queue, first=came)
 
 
 def _astray(letter: Letter, policy: Effective | None) -> Cause | None:
@@ -122,7 +246,15 @@ def _astray(letter: Letter, policy: Effective | None) -> Cause | None:
     return None
 
 
+def _wait(letter: Letter, policy: Effective, attempts: int, draw: float) -> int:
+    """What the policy says, or what the consumer asked for when it declared the death; never over the policy's cap."""
+    asked = letter.declared.retry_after_ms if letter.declared is not None else None
+    return wait_ms(policy, attempts, draw) if asked is None else min(asked, policy.cap_ms)
+
+
 def _may_retry(letter: Letter, policy: Effective, attempts: int) -> bool:
+    if letter.declared is not None and letter.declared.never:
+        return False
     return _counts(letter.reason, policy) and (policy.max_attempts < 0 or attempts < policy.max_attempts)
 
 
@@ -132,7 +264,8 @@ def _counts(reason: str, policy: Effective) -> bool:
 
 
 def _dead_letter(letter: Letter, policy: Effective, attempts: int) -> Decision:
-    cause = Cause.ATTEMPTS_SPENT if _counts(letter.reason, policy) else Cause.NEVER_RETRY
+    never = letter.declared is not None and letter.declared.never
+    cause = Cause.ATTEMPTS_SPENT if _counts(letter.reason, policy) and not never else Cause.NEVER_RETRY
     keys, missing = final_keys(letter, policy, attempts)
     exchange = policy.dead_letter_exchange or ""
     queue = dead_letter_queue(policy, letter.failed_queue) if policy.auto_create else None
@@ -249,7 +382,10 @@ def explain(decision: Decision, letter: Letter, policy: Effective | None) -> str
         case Park():
             return f"{died}: parked, {decision.cause}{f' at {decision.target!r}' if decision.target else ''} ({by})"
         case Hold():
-            return f"{died}: {decision.cause} at {decision.target!r}; held, try {decision.tries} ({by})"
+            where = f" at {decision.target!r}" if decision.target else ""
+            return f"{died}: {decision.cause}{where}; held, try {decision.tries} ({by})"
+        case Forward():
+            return f"forwarded to exchange {decision.exchange!r} with key {decision.keys[0]!r}"
         case Discard():
             return f"{died}: discarded, as the policy says ({by})"
         case _:

@@ -51,6 +51,14 @@ class First(NamedTuple):
     reason: str
 
 
+class Declared(NamedTuple):
+    """What a consumer that declared a death asks for besides: no retry at all, or a wait (ms); `tag` for aliases."""
+
+    never: bool = False
+    retry_after_ms: int | None = None
+    tag: str | None = None
+
+
 class Props(NamedTuple):
     """The properties that we may have to take off a copy and put back on the way home; None means not set."""
 
@@ -90,6 +98,11 @@ class Letter:
     header: Callable[[str], str | None] = lambda _name: None  # a scalar header as text, looked up only when asked for
     known_before: bool = False  # was dead, and died again at a queue that its record already names
     rejected_since: bool = False  # … and something was rejected since that queue's earlier death
+    declared: Declared | None = None  # the newest death was declared by a consumer
+    since_ms: int = 0  # of the first death since the last redrive; 0: first_death_ms
+    body: Callable[[str], Any] = lambda _pointer: None  # a place of a JSON body, looked up only when asked for
+    content_type: str = ""
+    size: int = 0  # of the body, in bytes
 
 
 def letter_id(  # noqa: PLR0913, PLR0917 - the seven inputs are the identity that INTERFACES lists

@@ -34,7 +34,7 @@ class Names:
     prefix: str = "dlx-router"
 
     def __post_init__(self) -> None:
-        for name in ("inbox", "declared", "release", "parking", "quarantine", "retired", "state", "journal"):
+        for name in ("inbox", "declared", "release", "parking", "quarantine", "retired", "state", "journal", "observe"):
             object.__setattr__(self, name, f"{self.prefix}.{name}")
         object.__setattr__(self, "return_", f"{self.prefix}.return")
         object.__setattr__(self, "_dotted", f"{self.prefix}.")
@@ -48,11 +48,16 @@ class Names:
     retired: str = ""
     state: str = ""
     journal: str = ""
+    observe: str = ""
     _dotted: str = ""
 
     def delay(self, rung_ms: int) -> str:
         """Exchange and queue of a rung."""
         return f"{self.prefix}.delay.{rung_ms}"
+
+    def guard(self, queue: str) -> str:
+        """The queue that only the router has that guards `queue`."""
+        return f"{self.prefix}.guard.{blake2b(queue.encode(errors='surrogateescape'), digest_size=8).hexdigest()}"
 
     def is_own(self, name: str) -> bool:
         """Whether a queue or exchange is ours."""

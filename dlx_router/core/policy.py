@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from dlx_router.core.condition import Condition
+from dlx_router.core.limits import KEEP, Alert, Outage, Retention
 from dlx_router.core.selection import Find, Index
 from dlx_router.core.template import Template
 
@@ -120,6 +122,10 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "dead-letter-headers": (),
     "max-redrives": 3,
     "discard": False,
+    "ordering": "none",
+    "allow-chain": False,
+    "requeue-is-death": False,
+    "trust-timestamp": False,
 }
 
 
@@ -148,6 +154,19 @@ class Effective:
     aliases: tuple[str, ...]
     max_redrives: int
     discard: bool
+    never_retry: tuple[Condition, ...] = ()
+    retry_only: tuple[Condition, ...] = ()
+    max_elapsed_ms: int | None = None
+    outage: Outage | None = None
+    fifo: bool = False
+    retention: Retention = KEEP
+    auto_delete_ms: int | None = None
+    alert: Alert | None = None
+
+    @property
+    def looks_further(self) -> bool:
+        """Whether a decision depends on more than where, why and how often a letter died."""
+        return bool(self.never_retry or self.retry_only or self.outage) or self.max_elapsed_ms is not None
 
 
 # Makes one search of many selectors (kind PATTERN): a queue's name → positions of those that fit.
@@ -221,6 +240,12 @@ def ordered(
     return PolicySet(tuple(chain), revision, search_all)
 
 
+def thresholds(policies: PolicySet) -> dict[tuple[str, str], float]:
+    """What the policies set for alerts, by (policy, kind); of one that is overlaid, the base."""
+    said = [(one.name, one.definition["alert"].value) for one in policies.policies if "alert" in one.definition]
+    return {(name, kind): value for name, alert in said for kind, value in alert.thresholds().items()}
+
+
 def overlay_keys(reason: str) -> tuple[str, ...]:
     """The `on:` keys that apply to a reason, most specific first (`application:NAME` before `application`)."""
     head, colon, _ = reason.partition(":")
@@ -274,4 +299,14 @@ def _effective(chain: tuple[Policy, ...], reason: str) -> Effective:
         aliases=tuple(get("dead-letter-headers")),
         max_redrives=get("max-redrives"),
         discard=bool(get("discard")),
+        never_retry=tuple(get("never-retry") or ()),
+        retry_only=tuple(get("retry-only") or ()),
+        max_elapsed_ms=get("redelivery-max-elapsed"),
+        outage=get("outage"),
+        fifo=get("ordering") == "fifo",
+        retention=Retention(
+            get("dead-letter-queue-ttl"), get("dead-letter-queue-max-length"), get("dead-letter-queue-max-length-bytes")
+        ),
+        auto_delete_ms=get("auto-delete-dead-letter-queue-after"),
+        alert=get("alert"),
     )

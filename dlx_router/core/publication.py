@@ -9,7 +9,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from dlx_router.core.decision import DeadLetter, Decision, Hold, Park, Retry, original_keys
+from dlx_router.core.decision import DeadLetter, Decision, Forward, Hold, Park, Retry, original_keys
 from dlx_router.core.letter import Letter, Props
 from dlx_router.core.record import AT_REST_BYTES, TOWARDS_CONSUMERS_BYTES, Record
 from dlx_router.core.value import value
@@ -36,6 +36,7 @@ class Way(StrEnum):
     RUNG = "rung"
     TARGET = "target"
     PARKING = "parking"
+    FORWARD = "forward"
 
 
 @value(frozen=True, slots=True)
@@ -70,6 +71,7 @@ STATES = {
     Action.DEAD_LETTER: State.DEAD,
     Action.PARK: State.PARKED,
     Action.HOLD: State.HELD,
+    Action.FORWARD: State.HELD,  # no forwarded copy carries it: it is what would be kept if the target refused
 }
 
 
@@ -99,9 +101,11 @@ def record_of(letter: Letter, decision: Decision, content: Content, *, policy: s
         due_ms=due,
         props=content.props,
         error=letter.error,
+        declared=letter.declared,
         parent=letter.parent,
         shadowed=letter.shadowed,
         target=target,
+        since_ms=letter.since_ms or None,
     )
 
 
@@ -128,9 +132,12 @@ def to_return(record: Record, exchange: str, key: str) -> Publication:
     )
 
 
-def to_rung(record: Record, exchange: str, rung_ms: int) -> Publication:
-    """The copy that waits; without a priority, which would disturb the order of expiry (4.0 – 4.2)."""
-    key = record.deaths[0].routing_keys[0] if record.deaths and record.deaths[0].routing_keys else ""
+def to_rung(record: Record, exchange: str, rung_ms: int, came: str = "") -> Publication:
+    """The copy that waits; without a priority, which would disturb the order of expiry (4.0 – 4.2).
+
+    `came`: its routing key, for a letter whose history tells none.
+    """
+    key = record.deaths[0].routing_keys[0] if record.deaths and record.deaths[0].routing_keys else came
     return Publication(
         Way.RUNG,
         exchange,
@@ -157,6 +164,20 @@ def to_target(decision: DeadLetter, letter: Letter, record: Record, aliases: tup
         cc=None if untold else decision.keys[1:],
         aliases=kinds,
         needs_queue=decision.queue,
+        priority=record.props.priority,
+    )
+
+
+def to_relayed(decision: Forward, record: Record) -> Publication:
+    """The copy of a message that lives: as it came, with all its properties; only a policy's key takes off the CC."""
+    return Publication(
+        Way.FORWARD,
+        decision.exchange,
+        decision.keys[0],
+        record,
+        0,
+        cc=None if decision.kept else (),
+        delivery_mode=record.props.delivery_mode,
         priority=record.props.priority,
     )
 

@@ -13,7 +13,7 @@ from hmac import compare_digest
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
-from dlx_router.core.letter import Death, First, History, Props
+from dlx_router.core.letter import Death, Declared, First, History, Props
 from dlx_router.core.value import value
 
 VERSION: Final = 1
@@ -62,6 +62,8 @@ class Record:
     shadowed: Mapping[str, str] | None = None
     target: str | None = None
     cut: bool = False
+    since_ms: int | None = None  # first death since the last redrive, where that is not first_death_ms
+    declared: Declared | None = None
 
     def is_about(self, *, crc32: int, size: int, message_id: str | None) -> bool:
         """Whether the record belongs to this content; a consumer may have copied the header onto another message."""
@@ -130,7 +132,9 @@ def _oldest_but_first(deaths: list[Death], first: First | None) -> int:
 
 def _document(record: Record, deaths: History, error: Mapping[str, Any] | None, *, cut: bool) -> str:
     """The document without its mac. Written in fragments, because letters of one queue share most of them."""
-    rest = _rest(record, error, cut=cut) if error or cut or record.redrive_id or record.shadowed is not None else ""
+    more = error or cut or record.redrive_id or record.since_ms or record.shadowed is not None
+    more = more or record.declared is not None
+    rest = _rest(record, error, cut=cut) if more else ""
     parent = "" if record.parent is None else f'"parent":{_string(record.parent)},'
     return assembled(
         record.id,
@@ -254,8 +258,21 @@ def _raw_mode(user_id: bytes | None, expiration: bytes | None, priority: int | N
 
 
 def _rest(record: Record, error: Mapping[str, Any] | None, *, cut: bool) -> str:
-    found = {"error": error, "redrive_id": record.redrive_id, "shadowed": record.shadowed, "cut": cut or None}
+    found: dict[str, Any] = {
+        "error": error,
+        "redrive_id": record.redrive_id,
+        "shadowed": record.shadowed,
+        "cut": cut or None,
+    }
+    found["since_ms"] = record.since_ms or None
+    found["declared"] = None if record.declared is None else _asked(record.declared)
     return _members({name: value for name, value in found.items() if value is not None})
+
+
+def _asked(declared: Declared) -> dict[str, Any]:
+    """A wait that was asked for is in due_ms."""
+    told: dict[str, Any] = {"never": True} if declared.never else {}
+    return told if declared.tag is None else {**told, "tag": declared.tag}
 
 
 def _members(document: dict[str, Any]) -> str:
@@ -302,7 +319,13 @@ def _record(document: dict[str, Any]) -> Record:
         shadowed=document.get("shadowed"),
         target=document.get("target"),
         cut=document.get("cut", False),
+        since_ms=document.get("since_ms"),
+        declared=None if (said := document.get("declared")) is None else _declared(said),
     )
+
+
+def _declared(said: Mapping[str, Any]) -> Declared:
+    return Declared(never=said.get("never", False), tag=said.get("tag"))
 
 
 def _death(entry: list[Any]) -> Death:

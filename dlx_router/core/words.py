@@ -8,6 +8,7 @@ from typing import Final
 
 APPLICATION: Final = "application"
 UNKNOWN: Final = "unknown"
+REJECTED: Final = "rejected"
 BROKER_REASONS: Final = frozenset({"rejected", "expired", "maxlen", "delivery_limit"})
 
 

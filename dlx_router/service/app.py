@@ -11,14 +11,18 @@ from typing import Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.management import Management, ManagementError
+from dlx_router.config.attachments import Attachment
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings, SettingsError
+from dlx_router.core.breaker import Breaker
 from dlx_router.core.names import Names
+from dlx_router.core.policy import thresholds
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Rules
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyKeeper, from_file
+from dlx_router.service.reload import Reloader
 from dlx_router.service.session import Limits
 from dlx_router.service.vhost import Addresses, Attendant
 from dlx_router.telemetry.logs import log
@@ -33,11 +37,12 @@ ASK_AGAIN_S: Final = 2.0
 class App:
     """One router process: an attendant a vhost, metrics and readiness."""
 
-    def __init__(self, settings: Settings, loaded: LoadedPolicies) -> None:
+    def __init__(self, settings: Settings, loaded: LoadedPolicies, *, observe: bool = False) -> None:
         self.metrics = Metrics()
         self.readiness = Readiness()
         self._settings = settings
         self._loaded = loaded
+        self._observe = observe
         self._names = Names(settings.prefix)
         self._management = management(settings)
         self._survey = Survey(self.metrics)
@@ -54,18 +59,27 @@ class App:
             loop.add_signal_handler(number, self._signalled, number)
         vhosts = await self._vhosts()
         self._attendants = [self._attendant(vhost) for vhost in vhosts]
+        reloader = self._reloader(vhosts)
+        loop.add_signal_handler(signal.SIGHUP, reloader.ask)
         self.metrics.revision = self._loaded.policies.revision
         self.readiness.clear("start")
+        if self._observe:
+            self.readiness.note("observe", "observing: decisions are journalled, and no letter is taken or moved")
         self.metrics.in_flight = lambda: {one.vhost: one.in_flight for one in self._attendants}
+        self.metrics.breakers = self._breakers
+        self.metrics.thresholds = thresholds(self._loaded.policies)
         log.info(
             "router.started",
             vhosts=list(vhosts),
             policies=len(self._loaded.policies.policies),
             revision=self._loaded.policies.revision,
+            **({"observe": True} if self._observe else {}),
         )
         tasks = [asyncio.create_task(one.run()) for one in self._attendants]
         stop = asyncio.create_task(self._stop.wait())
-        await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
+        watching = asyncio.create_task(reloader.watch())
+        await asyncio.wait([*tasks, stop, watching], return_when=asyncio.FIRST_COMPLETED)
+        await _ended(watching)
         left = await self._drain(tasks)
         stop.cancel()
         if self._management is not None:
@@ -84,6 +98,43 @@ class App:
                 raise error
             task.cancel()
         return left
+
+    def _breakers(self) -> dict[str, str]:
+        """Of all vhosts; where two have a queue of one name, the worse state."""
+        worst: dict[str, str] = {}
+        for one in self._attendants:
+            for queue, state in one.breakers().items():
+                worst[queue] = max(state, worst.get(queue, state), key=Breaker.badness)
+        return worst
+
+    def _rules(self, loaded: LoadedPolicies) -> Rules:
+        grace_ms = self._settings.unroutable_grace_ms
+        return Rules(loaded.policies, self._names, grace_ms, self._router_id, observes=self._observe)
+
+    def _sources(self, loaded: LoadedPolicies, vhost: str) -> tuple[Attachment, ...]:
+        """The attached queues; who observes takes from none."""
+        attached = () if self._observe else loaded.attachments
+        return tuple(one for one in attached if one.vhost in {None, vhost})
+
+    def _reloader(self, vhosts: Sequence[str]) -> Reloader:
+        async def prepare(loaded: LoadedPolicies) -> None:
+            for one in self._attendants:
+                await one.prepare(loaded.policies)
+
+        def swap(loaded: LoadedPolicies) -> None:
+            self.metrics.thresholds = thresholds(loaded.policies)
+            for one in self._attendants:
+                one.renew(self._rules(loaded), self._sources(loaded, one.vhost))
+
+        return Reloader(
+            folder=self._settings.policies,
+            vhosts=vhosts,
+            current=self._loaded,
+            prepare=prepare,
+            swap=swap,
+            metrics=self.metrics,
+            readiness=self.readiness,
+        )
 
     def _journal_lost(self, events: int) -> None:
         self.metrics.journal_gaps += events
@@ -118,13 +169,14 @@ class App:
         path = Path(settings.provenance_key_file) if settings.provenance_key_file else None
         if path is not None:
             from_file(path)  # a bad file is an error at start, not at the first connect
-        self.metrics.serve(vhost, [self._names.inbox, self._names.release])
+        sources = [self._names.observe] if self._observe else [self._names.inbox, self._names.release]
+        self.metrics.serve(vhost, sources)
         self.readiness.set(f"link {vhost}", f"vhost {vhost!r}: connecting")
         return Attendant(
             vhost=vhost,
             addresses=addresses(settings),
             names=self._names,
-            rules=Rules(self._loaded.policies, self._names, settings.unroutable_grace_ms, self._router_id),
+            rules=self._rules(self._loaded),
             limits=Limits(
                 prefetch=settings.prefetch,
                 in_flight_bytes=settings.in_flight_bytes,
@@ -133,13 +185,14 @@ class App:
                 drain_s=settings.drain_seconds,
                 max_dead_letter_queues=settings.max_dead_letter_queues,
             ),
-            keys=KeyKeeper(path, self.readiness),
+            keys=KeyKeeper(path, self.readiness, observe=self._observe),
             guard=Guard(self._management, self._names, self.readiness),
             management=self._management,
             survey=self._survey,
             metrics=self.metrics,
             readiness=self.readiness,
-            sources=tuple(one.queue for one in self._loaded.attachments if one.vhost in {None, vhost}),
+            sources=self._sources(self._loaded, vhost),
+            observe=self._observe,
             declare=settings.declare == "auto",
             journal=Journal(
                 mode=Mode(settings.journal),
@@ -151,6 +204,13 @@ class App:
                 confirm_timeout_s=settings.confirm_timeout_ms / 1000,
             ),
         )
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel what runs until it is; an error that ended it before is raised."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 def addresses(settings: Settings) -> Addresses:

@@ -2,27 +2,35 @@
 
 import random
 import time
+from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from zlib import crc32
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core import publication
+from dlx_router.core.breaker import CLOSED, Breakers, Verdict
 from dlx_router.core.decision import (
     DeadLetter,
     Decision,
     Discard,
+    Forward,
     Hold,
     Park,
     Release,
     Retry,
     attempts_of,
     decide,
+    died,
     hold,
+    passes,
     release,
     transient_queue,
+    waiting,
 )
-from dlx_router.core.letter import Arrival, Letter, letter_id
+from dlx_router.core.letter import Arrival, First, Letter, letter_id
 from dlx_router.core.names import Names
+from dlx_router.core.passing import Target
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.publication import Publication
 from dlx_router.core.record import Record
@@ -32,9 +40,10 @@ from dlx_router.operate.journal.events import KIND_OF, NO_BODY, Ruling, fragment
 from dlx_router.operate.journal.privacy import rule_of
 from dlx_router.operate.journal.rulings import Clerk
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service import intake, standing
+from dlx_router.service import intake, passage, standing
 from dlx_router.service.job import Job, Resource
 from dlx_router.service.standing import StandingOrders
+from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.wire import frames
 
@@ -54,24 +63,38 @@ class Rules:
     names: Names
     grace_ms: int
     router_id: str = "test"
+    observes: bool = False
 
 
 class Desk:
     """Judges deliveries of one vhost."""
 
     def __init__(self, rules: Rules, vhost: str, metrics: Metrics, journal: Journal) -> None:
-        self._rules = rules
         self._vhost = vhost
         self._metrics = metrics
+        self.user = b""
+        self.relays: dict[str, Target] = {}  # where each relayed queue leads
+        self._journal = journal
+        self._once = Once()
+        self.breakers = Breakers()
+        self.use(rules)
+
+    def renewed(self, rules: Rules) -> "Desk":
+        """A desk for what is decided from now on. All but the rules is shared; jobs stay with the desk they came to."""
+        desk = copy(self)
+        desk.use(rules)
+        return desk
+
+    def use(self, rules: Rules) -> None:
+        """Judge by these, and forget what was worked out by others."""
+        self._rules = rules
         self._resolved: dict[tuple[str, str], Effective | None] = {}
         self._orders = StandingOrders()
-        self.user = b""
-        self._journal = journal
-        self._clerk = Clerk(rules.router_id, rules.policies.revision)
+        self._clerk = Clerk(rules.router_id, rules.policies.revision, rules.observes)
 
     def judge(self, delivery: frames.Delivery, consumer: Consumer, place: intake.Place, started_s: float) -> Job:
         """The job of a delivery. Never raises: what cannot be read becomes a job for quarantine."""
-        job = Job(consumer, delivery, started_s)
+        job = Job(consumer, delivery, started_s, self)
         order = self._orders.find(job, place)
         if order is not None and standing.write(job, order, place.key, self._journal):
             job.order, job.action, job.resource = order, order.action, order.resource
@@ -94,17 +117,26 @@ class Desk:
 
     def read(self, job: Job, place: intake.Place) -> None:
         """The long way: the whole letter, its decision and its copy."""
+        letter = self.opened(job, place)
+        if letter is None or job.envelope is None:
+            return
+        if place.arrival is Arrival.RELEASE and self._released(job, letter, job.envelope.record):
+            return
+        if place.arrival is Arrival.RELEASE and passes(letter):
+            passage.goes_on(self, job, letter, place, now_ms())
+        else:
+            self.decided(job, letter)
+
+    def opened(self, job: Job, place: intake.Place, *, dies: str = "", came: First | None = None) -> Letter | None:
+        """The letter, or None: it cannot be read and goes to quarantine."""
         job.order = None
-        delivery = job.delivery
         try:
-            job.letter, job.envelope = intake.read(delivery, place)
+            job.letter, job.envelope = intake.read(job.delivery, place, dies=dies, came=came)
         except intake.Malformed as error:
             job.raw, job.cause = True, f"{Cause.MALFORMED}: {error}"
             self.quarantined(job, place)
-            return
-        if place.arrival is Arrival.RELEASE and self._released(job, job.letter, job.envelope.record):
-            return
-        self._decide(job, job.letter)
+            return None
+        return job.letter
 
     def _released(self, job: Job, letter: Letter, record: Record | None) -> bool:
         """Send a letter from release on its way; False where it was held and is to be judged anew."""
@@ -121,26 +153,46 @@ class Desk:
             self._metrics.release_lateness.observe((now - (record.due_ms or now)) / 1000)
         return True
 
-    def _decide(self, job: Job, letter: Letter) -> None:
+    def decided(self, job: Job, letter: Letter) -> None:
+        """Decide about the letter, and give the job what carries it out."""
         policy = job.policy = self.resolve(letter)
         now, draw = now_ms(), random.uniform(-1.0, 1.0)  # noqa: S311 - jitter, no secret
         job.draw = draw if policy is not None and policy.jitter else None
-        self.apply(job, decide(letter, policy, now, draw), now)
-        name = policy.policy if policy is not None else ""
-        self._metrics.decisions[name, job.action.value, letter.reason] += 1
+        self.carry_out(job, decide(letter, policy, now, draw, self._breaker(job, letter, now)), letter.reason, now)
+
+    def carry_out(self, job: Job, decision: Decision, reason: str, now: int | None = None) -> None:
+        """As `apply`, of a decision that is the first about this delivery, and counted."""
+        self.apply(job, decision, now_ms() if now is None else now)
+        self._metrics.decisions[job.policy.policy if job.policy is not None else "", job.action.value, reason] += 1
+
+    def _breaker(self, job: Job, letter: Letter, now: int) -> Callable[[], Verdict]:
+        """Asks the breaker of the letter's queue; what it said is part of the event."""
+
+        def ask() -> Verdict:
+            policy = job.policy
+            if policy is None or policy.outage is None:
+                return CLOSED
+            breaker = self.breakers.of(letter.failed_queue, policy.outage, now)
+            verdict = breaker.ask(letter.id, now, deaths=died(letter, policy), tries=letter.tries)
+            job.breaker = verdict.state.value
+            return verdict
+
+        return ask
 
     def resolve(self, letter: Letter) -> Effective | None:
         """The effective policy of a letter; resolved once for each (queue, reason) of a revision."""
-        key = (letter.failed_queue, letter.reason)
+        return self.policy_of(letter.failed_queue, letter.reason)
+
+    def policy_of(self, queue: str, reason: str) -> Effective | None:
+        """As `resolve`, of a queue and a reason."""
+        key = (queue, reason)
         try:
             return self._resolved[key]
         except KeyError:
             if len(self._resolved) >= MAX_CACHED:
                 self._resolved.clear()
-            own = self._rules.names.is_own(letter.failed_queue)
-            found = self._rules.policies.resolve(
-                vhost=self._vhost, queue=letter.failed_queue, reason=letter.reason, own=own
-            )
+            own = self._rules.names.is_own(queue)
+            found = self._rules.policies.resolve(vhost=self._vhost, queue=queue, reason=reason, own=own)
             self._resolved[key] = found
             return found
 
@@ -150,6 +202,8 @@ class Desk:
         assert letter is not None and envelope is not None  # noqa: PT018 - raw jobs are never judged
         job.decision, job.action, job.nacks = decision, decision.action, 0
         job.cause = decision.cause.value if decision.cause else ""
+        if failed := getattr(decision, "failed", ()):
+            self._failed(letter, failed)
         if isinstance(decision, Discard):
             job.copy, job.resource = None, None
             self._tell(job, self._clerk.decided(decision, None, job.policy.policy if job.policy else ""), now)
@@ -171,10 +225,27 @@ class Desk:
                 if letter.shadowed is None:
                     self._metrics.shadowed_headers += len(copy.record.shadowed or ())
                 self._place(job, copy)
+            case Forward():
+                self._metrics.missing_headers += decision.missing_headers
+                self._place(job, publication.to_relayed(decision, record))
             case Park():
                 self._place(job, publication.to_parking(letter, record, self._rules.names.parking))
 
-        self._tell(job, self._clerk.decided(decision, job.copy, job.policy.policy if job.policy else ""), now)
+        name, breaker, job.breaker = policy.policy if policy else "", job.breaker, ""
+        self._tell(job, self._clerk.decided(decision, job.copy, name, breaker), now)
+
+    def _failed(self, letter: Letter, failed: tuple[str, ...]) -> None:
+        """A condition that cannot be evaluated is counted, and told once for each queue and text."""
+        self._metrics.condition_errors += len(failed)
+        for said in failed:
+            self._once.warn(
+                f"{letter.failed_queue} {said}",
+                "condition.failed",
+                queue=letter.failed_queue,
+                condition=said,
+                letter=letter.id,
+                fate="it counts as false for this letter; others of this kind are not logged again",
+            )
 
     def _tell(self, job: Job, ruling: Ruling, now: int) -> None:
         """The event of a decision that went the long way; its source waits for it."""
@@ -219,6 +290,8 @@ class Desk:
     def refused(self, job: Job, cause: Cause) -> None:
         """The copy's target refused it: on to the ladder, or into parking when the grace is over."""
         assert job.letter is not None and job.copy is not None  # noqa: PT018 - discards are not published
+        if isinstance(job.decision, Forward):
+            job.letter = waiting(job.letter)
         attempts = attempts_of(job.letter, job.policy) if job.policy else job.letter.base_attempts
         copy = job.copy
         target = copy.record.failed_queue if copy.way is publication.Way.RETURN else copy.exchange or copy.routing_key
@@ -234,7 +307,8 @@ class Desk:
         names = self._rules.names
         rung = names.rung_for(due_ms - now)
         if rung is not None:
-            self._place(job, publication.to_rung(record, names.delay(rung), rung))
+            came = job.letter.routing_key if job.letter is not None else ""
+            self._place(job, publication.to_rung(record, names.delay(rung), rung, came))
         else:
             self._place(job, self.return_copy(record, names.return_key(record.failed_queue)))
 
@@ -258,7 +332,7 @@ def resource_of(copy: Publication, policy: Effective | None) -> Resource | None:
         case publication.Way.TARGET if copy.needs_queue is not None and policy is not None:
             others = transient_queue(policy)
             return ("dlq", copy.needs_queue, copy.exchange, copy.record.failed_queue, policy.dlq_type, others)
-        case publication.Way.TARGET if copy.exchange:
+        case publication.Way.TARGET | publication.Way.FORWARD if copy.exchange:
             return ("exchange", copy.exchange)
         case _:
             return None

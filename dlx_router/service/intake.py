@@ -9,9 +9,12 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from dlx_router.core import arrival, record
+from dlx_router.core import arrival, declaration, record
+from dlx_router.core.declaration import Declaration, DeclarationError
 from dlx_router.core.letter import Arrival, Death, First, History, Letter, Props, letter_id
 from dlx_router.core.names import Names
+from dlx_router.core.passing import Stamps, recorded
+from dlx_router.core.places import looked_up
 from dlx_router.core.publication import Content
 from dlx_router.core.record import Record, RecordError
 from dlx_router.wire import frames, properties, table
@@ -20,6 +23,11 @@ from dlx_router.wire import frames, properties, table
 DELIVERY_HEADERS: Final = frozenset({b"x-delivery-count", b"x-acquired-count", b"x-stream-offset"})
 _X_DEATH: Final = b"x-death"
 _RECORD: Final = record.HEADER.encode()
+_DEATH: Final = declaration.HEADER.encode()
+# Spring's RepublishMessageRecoverer, and what anybody may write.
+ERRORS: Final = frozenset(
+    {b"x-exception-message", b"x-exception-stacktrace", b"x-error-type", b"x-error-message", b"x-error-frame"}
+)
 _FIRST: Final = (b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason")
 PROPERTIES_AT: Final = 12  # of the content header: class, weight and body size come before
 
@@ -60,12 +68,22 @@ def text(data: bytes) -> str:
     return data.decode(errors="surrogateescape")
 
 
-def read(delivery: frames.Delivery, place: Place) -> tuple[Letter, Envelope]:
-    """The letter and its envelope. Raises Malformed, never anything else, and loses nothing: the delivery stays."""
+def read(
+    delivery: frames.Delivery, place: Place, *, dies: str = "", came: First | None = None
+) -> tuple[Letter, Envelope]:
+    """The letter and its envelope. Raises Malformed, never anything else, and loses nothing: the delivery stays.
+
+    `dies`: it fails here and now, by our own decision, for this reason; `came`: how it came here, where the delivery
+    does not tell.
+    """
     try:
         props = properties.parse(delivery.header, PROPERTIES_AT)
         found = table.entries(props.headers)
-        deaths = _deaths_of(props.headers, found)
+        declared = _is_declared(delivery, place)
+        said = _declaration(props.headers, found, place) if declared else None
+        deaths = () if declared else _deaths_of(props.headers, found)
+        if said is not None and said.invented_id:
+            props = properties.parse(props.without_id(), 0)
     except (table.TableError, frames.WireError) as error:
         raise Malformed(str(error)) from error
     own, foreign = _record_of(props.headers, found, place)
@@ -73,19 +91,27 @@ def read(delivery: frames.Delivery, place: Place) -> tuple[Letter, Envelope]:
     if place.arrival is Arrival.RELEASE and not belongs:
         raise Malformed(f"the record in {place.source} is about another letter")
     exchange = text(delivery.exchange)
+    died = recorded(deaths, _death_here(delivery, place, content, found, dies, came)) if dies else deaths
     facts = arrival.Facts(
         vhost=place.vhost,
         source=place.source,
         arrival=place.arrival,
         exchange=exchange,
         routing_key=text(delivery.routing_key),
-        deaths=deaths,
+        deaths=died,
         record=own,
         belongs=belongs,
-        native=place.arrival is Arrival.INBOX and (exchange == place.names.inbox or _retried(deaths, place.names)),
-        first=_first_of(props.headers, found) if own is None else None,
+        native=not dies
+        and place.arrival is Arrival.INBOX
+        and (_by_death(exchange, place) or _retried(deaths, place.names)),
+        first=_first_of(props.headers, found) if own is None and not declared else None,
         now_ms=int(time.time() * 1000),
         header=lambda name: _header(props.headers, found, name),
+        body=looked_up(delivery.body),
+        content_type="" if props.content_type is None else text(props.content_type),
+        size=len(delivery.body),
+        declaration=said,
+        error=None if ERRORS.isdisjoint(found) else _error(props.headers, found),
     )
 
     def new_id(failed_queue: str) -> str:
@@ -93,6 +119,37 @@ def read(delivery: frames.Delivery, place: Place) -> tuple[Letter, Envelope]:
 
     letter = arrival.read(facts, place.names.is_own, new_id)
     return letter, Envelope(delivery, props, found, content, deaths, foreign, own)
+
+
+def _is_declared(delivery: frames.Delivery, place: Place) -> bool:
+    """The exchange tells the kind: write rights on it can be granted apart. In the inbox the header says nothing."""
+    return text(delivery.exchange) == place.names.declared and place.source in {place.names.inbox, place.names.observe}
+
+
+def _declaration(headers: bytes, found: dict[bytes, table.Span], place: Place) -> Declaration | None:
+    at = found.get(_DEATH)
+    if at is None:
+        return None
+    if headers[at[1] : at[1] + 1] not in {b"S", b"x"}:
+        raise Malformed(f"{declaration.HEADER}: not a string")
+    try:
+        said = declaration.read(headers[at[1] + 5 : at[2]])
+    except DeclarationError as error:
+        raise Malformed(f"{declaration.HEADER}: {error}") from error
+    if place.names.is_own(said.queue):
+        raise Malformed(f"{declaration.HEADER}: 'queue' {said.queue!r} is the router's own")
+    return said
+
+
+def _error(headers: bytes, found: dict[bytes, table.Span]) -> dict[str, str] | None:
+    """What other clients tell of their error: ours by name, else Spring's."""
+    trace = _header(headers, found, "x-exception-stacktrace")
+    kind, frame = declaration.from_stacktrace(trace) if trace else (None, None)
+    return declaration.error_of(
+        _header(headers, found, "x-error-type") or kind,
+        _header(headers, found, "x-error-message") or _header(headers, found, "x-exception-message"),
+        _header(headers, found, "x-error-frame") or frame,
+    )
 
 
 def _header(headers: bytes, found: dict[bytes, tuple[int, int, int]], name: str) -> str | None:
@@ -104,6 +161,49 @@ def _header(headers: bytes, found: dict[bytes, tuple[int, int, int]], name: str)
     if isinstance(value, bool):
         return "true" if value else "false"
     return text(value) if isinstance(value, bytes) else str(value)
+
+
+def _death_here(
+    delivery: frames.Delivery,
+    place: Place,
+    content: Content,
+    found: dict[bytes, tuple[int, int, int]],
+    reason: str,
+    came: First | None,
+) -> Death:
+    """The entry that the broker would have written."""
+    if came is None:
+        props = properties.parse(delivery.header, PROPERTIES_AT)
+        keys = (text(delivery.routing_key), *_carbon_copies(props.headers, found))
+        came = First(place.source, text(delivery.exchange), keys, reason)
+    now = int(time.time())
+    return Death(came.queue, reason, 1, now, came.exchange, came.routing_keys, content.props.expiration)
+
+
+def _carbon_copies(headers: bytes, found: dict[bytes, tuple[int, int, int]]) -> tuple[str, ...]:
+    at = found.get(b"CC")
+    if at is None or headers[at[1] : at[1] + 1] != b"A":
+        return ()
+    try:
+        return tuple(text(said) for tag, said in table.decode_value(headers, at[1]) if tag == "S")
+    except table.TableError as error:
+        raise Malformed(f"CC: {error}") from error
+
+
+def stamps(delivery: frames.Delivery | frames.Got) -> Stamps:
+    """What the message tells of its age; nothing where it cannot be read."""
+    try:
+        props = properties.parse(delivery.header, PROPERTIES_AT)
+        found = table.entries(props.headers).get(b"timestamp_in_ms")
+        told = None if found is None else table.decode_value(props.headers, found[1])
+    except (table.TableError, frames.WireError):
+        return Stamps()
+    broker_ms = told if isinstance(told, int) and not isinstance(told, bool) else None
+    return Stamps(broker_ms, props.timestamp, None if props.expiration is None else text(props.expiration))
+
+
+def _by_death(exchange: str, place: Place) -> bool:
+    return exchange == place.names.inbox or place.source == place.names.observe
 
 
 def _retried(deaths: History, names: Names) -> bool:

@@ -1,6 +1,6 @@
 """A job: one delivery on its way through decide → publish → settle."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core.decision import Decision
@@ -11,6 +11,9 @@ from dlx_router.core.words import Action
 from dlx_router.operate.journal.batch import Batch
 from dlx_router.service.intake import Envelope
 from dlx_router.wire import frames
+
+if TYPE_CHECKING:
+    from dlx_router.service.desk import Desk
 
 Resource = tuple[str, ...]
 
@@ -24,12 +27,15 @@ class Job:
     __slots__ = (
         "action",
         "added",
+        "arrived_ms",
         "batches",
+        "breaker",
         "cause",
         "consumer",
         "copy",
         "decision",
         "delivery",
+        "desk",
         "draw",
         "envelope",
         "key",
@@ -44,10 +50,12 @@ class Job:
         "why",
     )
 
-    def __init__(self, consumer: Consumer, delivery: frames.Delivery, started_s: float) -> None:
+    def __init__(self, consumer: Consumer, delivery: frames.Delivery, started_s: float, desk: "Desk") -> None:
         self.consumer = consumer
         self.delivery = delivery
+        self.desk = desk  # whose policies it is judged by to its end, whatever is in force meanwhile
         self.started_s = started_s
+        self.arrived_ms = 0  # in a relay: since when it has surely been in the queue
         self.letter: Letter | None = None
         self.envelope: Envelope | None = None
         self.policy: Effective | None = None
@@ -60,6 +68,7 @@ class Job:
         self.raw = False
         self.nacks = 0
         self.batches: tuple[Batch, ...] = ()  # of the journal: the source is settled once these are
+        self.breaker = ""  # what the breaker said, where it was asked
         self.draw: float | None = None  # where the decision looked at it
         self.order: Any = None
         self.added = b""  # by a standing order: the header table, but for the stamp

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from hashlib import blake2b
 from pathlib import Path
+from secrets import token_bytes
 
 from dlx_router.broker.state import StateQueue
 from dlx_router.broker.topology import Topology
@@ -29,20 +30,31 @@ def from_file(path: Path) -> bytes:
     return blake2b(secret, digest_size=32, person=b"dlx-router").digest()
 
 
+def observers(path: Path | None) -> bytes:
+    """The shared key, so that records are understood; without one a key of its own: it signs nothing that is kept."""
+    return from_file(path) if path is not None else token_bytes(32)
+
+
 class KeyKeeper:
     """Gives the key to sessions."""
 
-    def __init__(self, path: Path | None, readiness: Readiness) -> None:
+    def __init__(self, path: Path | None, readiness: Readiness, *, observe: bool = False) -> None:
         self._path = path
+        self._observe = observe
         self._readiness = readiness
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other routers may sign with the same key, and share the work."""
+        return self._path is not None
 
     @asynccontextmanager
     async def key(
         self, topology: Topology, stopping: asyncio.Event, on_lost: Callable[[str], None]
     ) -> AsyncIterator[bytes | None]:
         """The key, until `on_lost(why)` is called; None when told to stop while waiting as a standby."""
-        if self._path is not None:
-            yield from_file(self._path)
+        if self._path is not None or self._observe:
+            yield observers(self._path)
             return
         reason = f"standby {topology.vhost}"
         async with StateQueue(topology, on_lost=lambda why: on_lost(str(why))) as state:

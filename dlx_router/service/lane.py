@@ -16,7 +16,7 @@ from dlx_router.broker.link import ChannelClosed
 from dlx_router.broker.publisher import NACKED, RETURNED, Publisher
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action, Cause
-from dlx_router.service import standing
+from dlx_router.service import passage, standing
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.probe import Probe
@@ -60,6 +60,10 @@ class Lane:
         """Deliveries of this consumer come from that place."""
         self._places[consumer] = place
 
+    def leave(self, consumer: Consumer) -> None:
+        """The consumer is gone, and so is all that came by it."""
+        self._places.pop(consumer, None)
+
     # -- in -----------------------------------------------------------------------------------------------------
 
     def take(self, delivery: frames.Delivery, consumer: Consumer) -> None:
@@ -74,6 +78,11 @@ class Lane:
             if resource is None or owner.provision.known.get(resource) == resource[1]:
                 self._send_ordered(job, order)
                 return
+        self._submit(job)
+
+    def bury(self, job: Job, reason: str) -> None:
+        """A message of a relay or a guarded queue dies, by our own decision: a letter like any other from here on."""
+        passage.dies(job.desk, job, self._places[job.consumer], reason)
         self._submit(job)
 
     def _send_ordered(self, job: Job, order: Order) -> None:
@@ -132,7 +141,7 @@ class Lane:
         if copy is not None and copy.needs_queue is not None and resolved != copy.needs_queue:
             job.copy = replace(copy, needs_queue=resolved, routing_key=resolved)
         elif copy is not None and copy.way is Way.RETURN and resolved == PLAIN:
-            job.copy, job.resource = self._owner.desk.return_copy(copy.record, PLAIN), None
+            job.copy, job.resource = job.desk.return_copy(copy.record, PLAIN), None
         self._send(job)
 
     # -- out ----------------------------------------------------------------------------------------------------
@@ -161,13 +170,13 @@ class Lane:
 
     def _long_way(self, job: Job) -> None:
         """Something about this letter is not as its order said: judge it in full."""
-        self._owner.desk.read(job, self._places[job.consumer])
+        job.desk.read(job, self._places[job.consumer])
 
     def _quarantine(self, job: Job, cause: str) -> None:
         """As it came and alone on its channel: what cannot be stamped must not be confused with a neighbour."""
         job.raw, job.action, job.cause = True, Action.QUARANTINE, cause
         job.copy = job.resource = job.order = None
-        self._owner.desk.quarantined(job, self._places[job.consumer])
+        job.desk.quarantined(job, self._places[job.consumer])
         self._send(job)
 
     # -- answers ------------------------------------------------------------------------------------------------
@@ -207,7 +216,7 @@ class Lane:
             self._owner.trouble(f"own queue {where} refused a letter ({why or cause}); given back, tried again")
             return
         if final:
-            self._owner.desk.park(job, cause)
+            job.desk.park(job, cause)
             self._submit(job)
             return
         if cause is Cause.TARGET_REFUSED:
@@ -219,7 +228,7 @@ class Lane:
     def _hold(self, job: Job, cause: Cause) -> None:
         if job.order is not None:
             self._long_way(job)
-        self._owner.desk.refused(job, cause)
+        job.desk.refused(job, cause)
         self._submit(job)
 
     # -- doubt --------------------------------------------------------------------------------------------------
@@ -277,7 +286,7 @@ class Lane:
             self._owner.trouble(f"a letter of queue {place.source!r} can neither be kept nor published: {why}")
             return
         job.action, job.cause = Action.QUARANTINE, Cause.TOO_LARGE
-        self._owner.desk.quarantined(job, place)
+        job.desk.quarantined(job, place)
         self._settling.reject(job)
 
     def _culprit(self, job: Job, error: ChannelClosed) -> None:

@@ -6,13 +6,14 @@ round trip at first use. Absence is remembered for 5 s, so that a missing target
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from dlx_router.broker.topology import Forbidden, QueueExclusive, QueueMissing, Topology, TopologyError
 from dlx_router.core.names import Names
 from dlx_router.core.words import Cause
 from dlx_router.service.job import Job, Resource
+from dlx_router.telemetry.logs import log
 
 ABSENT_S: Final = 5.0
 WITHIN_S: Final = 15.0
@@ -36,7 +37,7 @@ class Provision:
         self.known: dict[Resource, str] = {}
         self._absent: dict[Resource, tuple[float, Refusal]] = {}
         self._waiting: dict[Resource, list[tuple[Job, Callable[[Job, str | Refusal], None]]]] = {}
-        self._topology = topology
+        self._topology = self.topology = topology
         self._names = names
         self._max_queues = max_queues
         self._spawn = spawn
@@ -54,6 +55,22 @@ class Provision:
             return
         self._waiting[resource] = [(job, then)]
         self._spawn(self._ensure(resource))
+
+    async def prepare(self, resources: Iterable[Resource]) -> None:
+        """What can be made before the first letter is there; TopologyError where the broker does not let us.
+
+        Queues that do not exist yet get their dead-letter queue with their first letter; a missing exchange is said.
+        """
+        for resource in resources:
+            if resource in self.known or (resource[0] == "dlq" and not await self._lasting(resource[3])):
+                continue
+            try:
+                async with asyncio.timeout(WITHIN_S):
+                    self.known[resource] = await self._make(resource)
+            except Refusal as refusal:
+                if refusal.final:
+                    raise TopologyError(str(refusal)) from refusal
+                log.warning("policies.target_missing", problem=str(refusal), fate="its letters would wait, then park")
 
     def forget(self, resource: Resource | None) -> None:
         """A copy came back: look again before the next."""

@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import Final
 
 from dlx_router.core import record as records
+from dlx_router.core.decision import passes
 from dlx_router.core.letter import Death, History, Letter
 from dlx_router.core.publication import ALIASES, Publication, Way
 from dlx_router.core.words import Action
@@ -46,6 +47,8 @@ class Stationery:
         copy, letter, envelope = job.copy, job.letter, job.envelope
         if job.raw or copy is None or letter is None or envelope is None:
             return b"", self._quarantine, self._as_it_came(job, stamp)
+        if copy.way is Way.FORWARD:
+            return encoded(copy.exchange), encoded(copy.routing_key), self._relayed(copy, letter, envelope, stamp)
         headers = self.headers(copy, letter, envelope)
         if copy.way is Way.RETURN and len(headers) > CONSUMER_HEADER_BYTES and len(letter.history) > NEWEST:
             headers = self.headers(copy, letter, envelope, newest=NEWEST)
@@ -57,6 +60,21 @@ class Stationery:
             user_id=self._user_id(envelope.props),
         )
         return encoded(copy.exchange), encoded(copy.routing_key), section
+
+    def _relayed(self, copy: Publication, letter: Letter, envelope: Envelope, stamp: bytes) -> bytes:
+        """As it came, but for what the broker writes at each delivery, and our note where it had to wait."""
+        remove, added = DELIVERY_HEADERS | {b"dlx-router-pub"}, stamp
+        if passes(letter):  # its rung is no death of it
+            remove, added = _OURS | _FIRST | _LAST | {b"x-death"}, _deaths_told(letter.history) + stamp
+        remove = remove | {b"CC"} if copy.cc is not None else remove
+        found, props, kept = envelope.found, envelope.props, envelope.content.props
+        return props.replaced(
+            headers=table.splice(props.headers, found, remove & found.keys(), added),
+            delivery_mode=kept.delivery_mode,
+            priority=kept.priority,
+            expiration=None if kept.expiration is None else encoded(kept.expiration),
+            user_id=self._user_id(props),
+        )
 
     def tell(self, job: Job) -> None:
         """Log the fate of a letter that did not take the plain way; once for each place and cause."""
@@ -112,6 +130,8 @@ class Stationery:
                 added.append(_last(history[0]))
         if copy.cc is not None:
             self._cc(copy, envelope, remove, added)
+        if copy.way is Way.RETURN:
+            remove.add(b"dlx-death")  # it is about a death that is over
         if copy.bcc is not None:
             remove.add(b"BCC")
             added.append(table.array_of_longstr(b"BCC", (encoded(copy.bcc),)))
@@ -153,6 +173,14 @@ def _entry(death: Death) -> bytes:
     return b"".join(fields)
 
 
+def _deaths_told(history: History) -> bytes:
+    """What a message told of deaths before it had to wait; nothing where it had none."""
+    if not history:
+        return b""
+    oldest = min(reversed(history), key=lambda death: death.time_s)
+    return _x_death(history) + _three(b"x-first-death-", oldest.queue, oldest.exchange, oldest.reason)
+
+
 def _first(letter: Letter) -> bytes:
     first = letter.first
     if first is None:
@@ -184,6 +212,8 @@ def aliases(kinds: tuple[str, ...], letter: Letter, envelope: Envelope, attempts
             table.long_(b"originalReceiveCount", attempts),
             table.longstr(b"DLQ.sourceQueue", queue),
         ]
+        if letter.declared is not None and letter.declared.tag is not None:
+            out.append(table.longstr(b"sourceTag", encoded(letter.declared.tag)))
         if message_id is not None:
             out.append(table.longstr(b"originalMessageID", encoded(message_id)))
     if "artemis" in kinds:

@@ -12,24 +12,28 @@ from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.link import Link, LinkError, open_link
+from dlx_router.broker.getter import Getter, Peek
+from dlx_router.broker.link import ChannelClosed, Link, LinkError, open_link
 from dlx_router.broker.topology import Topology
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Desk
+from dlx_router.service.guarded import Guarded
 from dlx_router.service.intake import Place
 from dlx_router.service.lane import Lane
+from dlx_router.service.observe import Silence, Watch
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import Provision
 from dlx_router.service.render import Stationery
+from dlx_router.service.sources import Setting, Sources
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 
 RELEASE_PREFETCH: Final = 500
 GATHER_S: Final = 0.002
-RESUBSCRIBE_S: Final = 2.0
+LEAVING_S: Final = 0.05
 LAST_DEATHS_SINCE: Final = (3, 13)
 
 
@@ -65,23 +69,28 @@ class Session:
         topology: Topology,
         metrics: Metrics,
         readiness: Readiness,
-        sources: tuple[str, ...],
+        sources: Setting,
         journal: Journal,
         ensure_journal: Callable[[], Awaitable[None]],
+        observe: bool = False,
     ) -> None:
         self.vhost = login.vhost
         self._journal, self._ensure_journal = journal, ensure_journal
+        self._observe = observe
         self.metrics = metrics
         self.desk = desk
         self._host, self._login, self._tls = host, login, tls
         self._names, self._key, self._limits = names, key, limits
-        self._topology, self._readiness, self._sources = topology, readiness, sources
+        self._topology, self._readiness, self._setting = topology, readiness, sources
+        self._sources: Sources
         self._bytes = 0
         self._consumers: dict[str, Consumer] = {}
+        self._leaving: set[Consumer] = set()
+        self._attending = False
         self._lanes: list[Lane] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        self._draining = False
+        self.is_draining = False
         self.publish_link: Link
         self._consume_link: Link
         self.provision = Provision(topology, names, limits.max_dead_letter_queues, self.spawn)
@@ -90,7 +99,10 @@ class Session:
     @property
     def in_flight(self) -> int:
         """Deliveries that are here and not settled."""
-        return sum(len(consumer) for consumer in self._consumers.values())
+        return sum(len(consumer) for consumer in self._every_consumer())
+
+    def _every_consumer(self) -> list[Consumer]:
+        return [*self._consumers.values(), *self._leaving]
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -108,8 +120,9 @@ class Session:
     async def _connect(self) -> None:
         self._consume_link = await self._link("consume")
         self.publish_link = await self._link("publish")
-        version = tuple(int(part) for part in str(self.publish_link.server.get("version", "0")).split(".")[:2])
-        self.stationery = Stationery(
+        said = str(self.publish_link.server.get("version", "0"))
+        version = self._version = tuple(int(part) for part in said.split(".")[:2])
+        self.stationery = (Silence if self._observe else Stationery)(
             user=self._login.user,
             last_deaths=version >= LAST_DEATHS_SINCE,
             key=self._key,
@@ -132,51 +145,89 @@ class Session:
         )
 
     async def _attend(self) -> None:
-        probe = Probe(self.publish_link, self.stationery, self._limits.confirm_timeout_s)
-        inbox, release = Lane(self, "letters", probe), Lane(self, "release", probe)
-        self._lanes = [inbox, release]
-        await inbox.open()
-        await release.open()
         self.spawn(self._watch())
         self.spawn(self._journal.attend(self.publish_link, self._ensure_journal, self._published))
-        await self._consume(release, self._names.release, Arrival.RELEASE, RELEASE_PREFETCH)
-        await self._consume(inbox, self._names.inbox, Arrival.INBOX, self._limits.prefetch)
-        for source in self._sources:
-            self._readiness.set(
-                f"source {self.vhost}/{source}", f"queue {source!r} in vhost {self.vhost!r}: subscribing"
-            )
-            self.spawn(self._subscribe(inbox, source))
+        probe = Probe(self.publish_link, self.stationery, self._limits.confirm_timeout_s)
+        if self._observe:
+            watch = Watch(self, "copies", probe)
+            self._lanes = [watch]
+            await self.consume(watch, self._names.observe, Arrival.INBOX, self._limits.prefetch)
+        else:
+            await self._attend_letters(probe)
         self.metrics.broker_connected[self.vhost] = 1
         self._readiness.clear(f"link {self.vhost}")
 
-    async def _consume(self, lane: Lane, queue: str, arrival: Arrival, prefetch: int) -> None:
-        consumer = Consumer(self._consume_link, queue, prefetch, sink=lane.take, on_lost=self._consumer_lost(lane))
+    async def _attend_letters(self, probe: Probe) -> None:
+        inbox, release = Lane(self, "letters", probe), Lane(self, "release", probe)
+        self._lanes = [inbox, release]
+        self._sources = Sources(self, self._setting, self._version)
+        await inbox.open()
+        await release.open()
+        self._attending = True
+        self._sources.begin(inbox, probe)
+        await self.consume(release, self._names.release, Arrival.RELEASE, RELEASE_PREFETCH)
+        await self.consume(inbox, self._names.inbox, Arrival.INBOX, self._limits.prefetch)
+
+    async def consume(
+        self, lane: Lane, queue: str, arrival: Arrival, prefetch: int, *, exclusive: bool = False
+    ) -> Consumer:
+        """Consume a queue into a lane. ChannelClosed where the broker does not let us."""
+        lost = self._consumer_lost()
+        consumer = Consumer(self._consume_link, queue, prefetch, sink=lane.take, on_lost=lost, exclusive=exclusive)
         lane.attend(consumer, Place(self.vhost, queue, arrival, self._names, self._key))
-        await consumer.start()
+        try:
+            await consumer.start()
+        except BaseException:
+            lane.leave(consumer)
+            raise
         self._consumers[queue] = consumer
+        return consumer
 
-    async def _subscribe(self, lane: Lane, source: str) -> None:
-        """Attend a queue that is not ours; while it is not there, readiness says so and we look again."""
-        reason = f"source {self.vhost}/{source}"
-        while not self._draining:
-            try:
-                await self._consume(lane, source, Arrival.INBOX, self._limits.prefetch)
-            except (TimeoutError, Exception) as error:
-                if not self._consume_link.is_open:
-                    raise
-                self._readiness.set(reason, f"queue {source!r} in vhost {self.vhost!r} cannot be consumed: {error}")
-                await asyncio.sleep(RESUBSCRIBE_S)
-                continue
-            self._readiness.clear(reason)
+    async def fetch(self, queue: str, guarded: Guarded, lock: str) -> Getter:
+        """A channel to take single messages by. `lock`: a queue of this name keeps all others away ("": none does)."""
+        lost, empty = self._consumer_lost(), guarded.empty
+        getter = Getter(self._consume_link, queue, sink=guarded.take, on_lost=lost, on_empty=empty)
+        await getter.start()
+        if lock:
+            await getter.lock(lock)
+        await getter.counted()
+        place = Place(self.vhost, queue, Arrival.INBOX, self._names, self._key)
+        guarded.attend(getter, place, Peek(self._consume_link, queue))
+        self._consumers[queue] = getter
+        return getter
+
+    def attend_only(self, setting: Setting) -> None:
+        """Attend these queues besides our own from now on. Connections stay; what is in flight is finished."""
+        self._setting = setting
+        if self._attending:  # else they are found when it begins
+            self._sources.renew(setting)
+
+    async def leave(self, lane: Lane, source: str) -> None:
+        """Stop consuming; the channel is closed once every letter from it is settled, so that none is given back."""
+        consumer = self._consumers.pop(source, None)
+        if consumer is None:
             return
+        self._leaving.add(consumer)
+        try:
+            await consumer.end()
+            while len(consumer):  # noqa: ASYNC110 - what settles is the hot path, and has no time for events
+                await asyncio.sleep(LEAVING_S)
+            consumer.flush()
+            await consumer.close()
+        except ChannelClosed:
+            pass  # the broker was faster: what was not settled is back in the queue
+        finally:
+            self._leaving.discard(consumer)
+            lane.leave(consumer)
+        log.info("source.left", vhost=self.vhost, queue=source, fate="its letters stay in it from now on")
 
-    def _consumer_lost(self, lane: Lane) -> Callable[[Consumer, Exception, int], None]:
+    def _consumer_lost(self) -> Callable[[Consumer, Exception, int], None]:
         def lost(consumer: Consumer, error: Exception, unsettled: int) -> None:
             self.metrics.given_back[self.vhost, "connection"] += unsettled
             if self._consumers.get(consumer.queue) is not consumer:
                 return  # it never began, and who began it knows
             del self._consumers[consumer.queue]
-            if self._draining or not self._consume_link.is_open:
+            if self.is_draining or not self._consume_link.is_open:
                 return
             log.warning(
                 "consumer.lost",
@@ -184,16 +235,16 @@ class Session:
                 error=str(error),
                 fate=f"{unsettled} letters went back to the queue; consuming again",
             )
-            if consumer.queue in self._sources:
-                self.spawn(self._subscribe(lane, consumer.queue))
-            else:
+            if self._names.is_own(consumer.queue):
                 self.trouble(f"consumer of {consumer.queue} lost: {error}")
+            else:
+                self._sources.lost(consumer.queue)
 
         return lost
 
     async def drain(self) -> int:
         """Stop consuming, finish what is here within the deadline, end; → how many letters were not finished."""
-        self._draining = True
+        self.is_draining = True
         for consumer in [*self._consumers.values()]:
             consumer.cancel()
         deadline = asyncio.get_running_loop().time() + self._limits.drain_s
@@ -208,7 +259,7 @@ class Session:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for consumer in [*self._consumers.values()]:
+        for consumer in self._every_consumer():
             consumer.flush()
         for link in (getattr(self, "_consume_link", None), getattr(self, "publish_link", None)):
             if link is not None:
@@ -251,7 +302,7 @@ class Session:
     # -- events of the links ------------------------------------------------------------------------------------
 
     def _published(self) -> None:
-        for consumer in self._consumers.values():
+        for consumer in self._every_consumer():
             consumer.flush()
         self._consume_link.flush()
 
@@ -274,6 +325,6 @@ class Session:
         """Once a second: confirms that do not come; acks of letters that were settled outside a read."""
         while True:
             await asyncio.sleep(1.0)
-            for lane in self._lanes:
+            for lane in (*self._lanes, *(self._sources.lanes if self._attending else ())):
                 lane.check(self._limits.confirm_timeout_s)
             self._published()

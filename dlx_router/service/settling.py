@@ -1,6 +1,6 @@
 """Settling: the end of every job. A source is acked only when its copy is confirmed and the journal has its events.
 
-Rule for whoever edits this file: `Consumer.settle` and `Consumer.reject` are called here and nowhere else.
+Rule for whoever edits this file: `Consumer.settle`, `reject` and `give_back` are called here and nowhere else.
 """
 
 import time
@@ -88,6 +88,12 @@ class Settling:
         if job.consumer.reject(job.delivery.tag, requeue=False):
             self._owner.metrics.settled[self._owner.vhost, job.action.value] += 1
             self._owner.stationery.tell(job)
+        self.gone(job)
+
+    def give_back(self, job: Job, cause: str) -> None:
+        """The message was only looked at: back to its place."""
+        if job.consumer.give_back(job.delivery.tag):
+            self._owner.metrics.given_back[self._owner.vhost, cause] += 1
         self.gone(job)
 
     def gone(self, job: Job) -> None:

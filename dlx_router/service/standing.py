@@ -28,7 +28,9 @@ from dlx_router.wire import frames, properties, table
 MAX_ORDERS: Final = 4096
 _OWNED: Final = frozenset({b"x-death", b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason"})
 _SPECIAL: Final = (
-    frozenset({b"dlx-router", b"dlx-router-id", b"dlx-router-pub", b"CC", b"BCC"}) | intake.DELIVERY_HEADERS
+    frozenset({b"dlx-router", b"dlx-router-id", b"dlx-router-pub", b"CC", b"BCC", b"dlx-death"})
+    | intake.DELIVERY_HEADERS
+    | intake.ERRORS
 )
 _EDGE: Final = 96  # bytes that the variable part of a record may grow by before the long way has to look at its limit
 _SHAPES: Final = 4  # kept for letters of one key and length: queues of one exchange die in turn
@@ -157,6 +159,8 @@ def _compiled(job: Job, told: Fragments | None, rule: Rule) -> Order | None:
     if letter is None or envelope is None or copy is None or policy is None or letter.parent is not None:
         return None
     if envelope.record is not None or envelope.foreign_record or letter.history != envelope.broker_deaths:
+        return None
+    if policy.looks_further or policy.fifo:
         return None
     if (
         copy.cc

@@ -15,14 +15,17 @@ from dlx_router.broker.link import ChannelClosed, LinkError
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
+from dlx_router.config.attachments import Attachment
 from dlx_router.config.settings import SettingsError
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import DEFAULTS, PolicySet
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service.desk import Desk, Rules
+from dlx_router.service.desk import Desk, Rules, now_ms
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
+from dlx_router.service.reload import foreseen
 from dlx_router.service.session import Limits, Session, Trouble
+from dlx_router.service.sources import Setting
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -54,14 +57,16 @@ class Attendant:
         survey: Survey,
         metrics: Metrics,
         readiness: Readiness,
-        sources: tuple[str, ...],
+        sources: tuple[Attachment, ...],
         declare: bool,
         journal: Journal,
+        observe: bool = False,
     ) -> None:
         self.vhost = vhost
+        self._observe = observe
         self._addresses, self._names, self._limits = addresses, names, limits
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
-        self._sources, self._declare = sources, declare
+        self._sources, self._declare, self._management = sources, declare, management
         self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
         self._journal = journal
         self._desk = Desk(rules, vhost, metrics, journal)
@@ -73,6 +78,10 @@ class Attendant:
     def in_flight(self) -> int:
         """Deliveries that are here and not settled."""
         return self._session.in_flight if self._session is not None else 0
+
+    def breakers(self) -> dict[str, str]:
+        """Each queue's breaker, by its state."""
+        return {queue: state.value for queue, state in self._desk.breakers.states(now_ms()).items()}
 
     async def run(self) -> None:
         """Attend until `stop`; never gives up, because the letters are still there."""
@@ -89,6 +98,22 @@ class Attendant:
         self._stopping.set()
         return await self._session.drain() if self._session is not None else 0
 
+    async def prepare(self, policies: PolicySet) -> None:
+        """What these policies need is there, as far as is known before letters come; TopologyError where it cannot be.
+
+        Without a session nothing is looked at: letters are judged in the next one only, and find out then.
+        """
+        if self._session is not None and not self._observe:
+            await self._session.provision.prepare(foreseen(policies, self.vhost))
+
+    def renew(self, rules: Rules, sources: tuple[Attachment, ...]) -> None:
+        """Judge by these rules and attend these queues from now on; sessions and what is in flight go on."""
+        self._desk, self._sources = self._desk.renewed(rules), sources
+        self._lookout.renew(rules.policies)
+        if self._session is not None:
+            self._session.desk = self._desk
+            self._session.attend_only(self._setting())
+
     async def _once(self) -> None:
         hosts, login, tls = self._addresses(self.vhost)
         host = hosts[self._failures % len(hosts)]
@@ -96,10 +121,13 @@ class Attendant:
         try:
             await topology.connect()
             await topology.ensure_core()
+            if self._observe:
+                await topology.ensure_observe()
             async with self._keys.key(topology, self._stopping, self._key_lost) as key:
                 if key is None:
                     return
-                await self._guard.check(self.vhost)
+                if not self._observe:
+                    await self._guard.check(self.vhost)
                 session = self._session = Session(
                     host=host,
                     login=login,
@@ -111,13 +139,14 @@ class Attendant:
                     topology=topology,
                     metrics=self._metrics,
                     readiness=self._readiness,
-                    sources=self._sources,
+                    sources=self._setting(),
                     journal=self._journal,
                     ensure_journal=partial(ensure_stream, topology, journal_stream(self._names), declare=self._declare),
+                    observe=self._observe,
                 )
                 async with asyncio.TaskGroup() as group:
                     watching = (
-                        group.create_task(self._guard.watch(self.vhost, session.trouble)),
+                        *([] if self._observe else [group.create_task(self._guard.watch(self.vhost, session.trouble))]),
                         group.create_task(self._survey.watch(self.vhost, lambda: self._look(topology, session))),
                     )
                     await session.run()
@@ -132,6 +161,20 @@ class Attendant:
             self._session = None
             self._metrics.broker_connected[self.vhost] = 0
             await topology.close()
+
+    def _setting(self) -> Setting:
+        """How the attached queues are attended."""
+        resting = re.compile(self._lookout.pattern)
+        return Setting(
+            self._sources,
+            self._names,
+            self._management,
+            self._readiness,
+            self._limits.prefetch,
+            lambda queue: resting.search(queue) is not None,
+            declare=self._declare,
+            shared=self._keys.is_shared,
+        )
 
     async def _look(self, topology: Topology, session: Session) -> Seen:
         used = {int(resource[1]) for resource in session.provision.known if resource[0] == "rung"}
@@ -171,8 +214,12 @@ class Lookout:
 
     def __init__(self, names: Names, management: Management | None, policies: PolicySet) -> None:
         self._names, self._management = names, management
-        self._pattern = resting_places(names, policies)
+        self.pattern = resting_places(names, policies)
         self._rungs: frozenset[int] | None = None
+
+    def renew(self, policies: PolicySet) -> None:
+        """Other policies, other names of dead-letter queues."""
+        self.pattern = resting_places(self._names, policies)
 
     async def look(self, topology: Topology, used: Iterable[int]) -> Seen:
         """What is known; what could not be had is left out. `used`: rungs (ms) that certainly exist."""
@@ -196,7 +243,7 @@ class Lookout:
     async def _told(self, vhost: str) -> dict[str, float | None] | None:
         with contextlib.suppress(ManagementError):
             if self._management is not None:
-                return await self._management.head_timestamps(vhost, self._pattern)
+                return await self._management.head_timestamps(vhost, self.pattern)
         return None
 
 

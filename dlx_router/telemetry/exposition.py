@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from dlx_router import __version__
+from dlx_router.core.breaker import Breaker
 from dlx_router.core.words import APPLICATION
 from dlx_router.telemetry.histogram import Histogram
 
@@ -60,11 +61,17 @@ class Exposition(Collector):
         yield _counter("template_missing_headers", "Headers that a routing key asked for in vain.", (), missing)
         gaps: Values = {(): of.journal_gaps}
         yield _counter("journal_gaps", "Events that the journal lost.", (), gaps)
+        failed: Values = {(): of.condition_errors}
+        yield _counter("condition_errors", "Conditions that failed, and so counted as false.", (), failed)
         shadowed: Values = {(): of.shadowed_headers}
         yield _counter("aliases_shadowed", "Producers' headers replaced by aliases.", (), shadowed)
 
     def _surroundings(self) -> Iterator[Metric]:
         of = self._metrics
+        told = "State of a queue's breaker: 0 closed, 1 half-open, 2 open."
+        yield _gauge("breaker_state", told, ("queue",), _breakers(of.breakers()))
+        told = "Thresholds that policies set for alerts: letters, seconds, letters a second."
+        yield _gauge("policy_threshold", told, ("policy", "kind"), of.thresholds)
         yield _gauge("broker_connected", "1 while a session is up.", ("vhost",), _single(of.broker_connected))
         revision = {(of.revision,): 1} if of.revision else {}
         yield _gauge("policy_info", "The revision of the policies in force.", ("revision",), revision)
@@ -117,6 +124,15 @@ def _folded(values: Mapping[tuple[str, str, str], int]) -> Values:
     for (policy, action, reason), count in values.items():
         key = (policy, action, APPLICATION if reason.startswith(f"{APPLICATION}:") else reason)
         out[key] = out.get(key, 0) + count
+    return out
+
+
+def _breakers(states: Mapping[str, str]) -> Values:
+    """The queues that are worst keep their names; the others are one, as bad as the worst of them."""
+    out: dict[tuple[str, ...], float] = {}
+    by_state = sorted(states.items(), key=lambda item: (-Breaker.badness(item[1]), item[0]))
+    for at, (queue, state) in enumerate(by_state):
+        out.setdefault((queue if at < MAX_QUEUES else OTHER,), Breaker.badness(state))
     return out
 
 

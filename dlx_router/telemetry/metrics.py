@@ -16,7 +16,7 @@ from dlx_router.telemetry.histogram import Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REFUSALS: Final = ("returned", "nacked", "timeout", "closed")
-GIVEN_BACK: Final = ("connection", "drain")
+GIVEN_BACK: Final = ("connection", "drain", "probe", "left")
 RELOADS: Final = ("success", "failure")
 
 
@@ -37,10 +37,13 @@ class Metrics:
         self.missing_headers = 0
         self.shadowed_headers = 0
         self.journal_gaps = 0
+        self.condition_errors = 0
         # gauges
         self.broker_connected: dict[str, int] = {}  # vhost
         self.revision = ""
         self.in_flight: Callable[[], dict[str, int]] = dict  # vhost
+        self.breakers: Callable[[], dict[str, str]] = dict  # queue → state
+        self.thresholds: dict[tuple[str, str], float] = {}  # policy, kind
         self.waiting: Callable[[], dict[str, int]] = dict  # rung
         self.oldest_letter_timestamp_seconds: Callable[[], dict[str, float]] = dict  # queue
         # histograms

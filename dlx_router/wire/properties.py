@@ -125,6 +125,14 @@ class Properties:
             return b"".join((_pack_flags(flags), self._head, _pack_long(len(headers)), headers, octets, late))
         return b"".join((_pack_flags(flags), self._head, octets, late))
 
+    def without_id(self) -> bytes:
+        """The section as it came, but for the message id."""
+        values = {name: getattr(self, name) for _, name in _LATE_NAMES} | {"message_id": None}
+        plain = Properties()
+        plain.flags, plain._late = _encoded_late(self.flags & ~_LATE, values)
+        plain._head = self._head
+        return plain.replaced(headers=self.headers, delivery_mode=self.delivery_mode, priority=self.priority)
+
     def bare(self) -> bytes:
         """The section as it came, but for the headers: flags and all other values, for a digest."""
         mode = b"" if self.delivery_mode is None else _OCTETS[self.delivery_mode]

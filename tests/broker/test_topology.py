@@ -68,7 +68,7 @@ async def test_a_queue_that_exists_keeps_its_arguments(here: Topology, vhost: Vh
     await here.ensure_core()
     await here.ensure_core()
     assert arguments(vhost, NAMES.inbox) == {"x-queue-type": "quorum", "x-max-length": 7}
-    assert bindings(vhost, NAMES.inbox) == {(NAMES.inbox, "")}
+    assert bindings(vhost, NAMES.inbox) == {(NAMES.inbox, ""), (NAMES.declared, "")}
 
 
 async def test_two_routers_that_start_together_declare_once(vhost: Vhost) -> None:

@@ -99,3 +99,20 @@ def test_every_default_is_the_one_that_is_in_force(tmp_path: Path) -> None:
 def test_a_header_may_name_only_the_allowed_queues(tmp_path: Path) -> None:
     keys = "dead-letter-exchange: '', dead-letter-routing-key: 'work{header:to}', allow-queues: ['failed.#']"
     assert explain.target(effective(f"{{{keys}}}", tmp_path), "q", "/", "rejected") == "parking (forbidden)"
+
+
+def test_explain_says_how_the_queue_itself_is_attended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.yaml").write_text(
+        "version: 1\nattachments:\n"
+        "- {match: 'in.#', mode: inbox}\n"
+        "- {queue: in.a, mode: relay, forward-to: {exchange: work, routing-key: 'to.{routing_key}'}}\n"
+        "policies: [{name: a, queue: in.a, definition: {max-length: 5}}]\n"
+    )
+    assert explain.run("in.a", tmp_path, "/", None) == 0
+    out = capsys.readouterr().out
+    assert (
+        f"Queue in.a is attached ({tmp_path}/p.yaml:4), mode relay: what lives goes on to exchange work with key to.{{routing_key}}."
+        in out
+    )
+    assert explain.run("in.b", tmp_path, "/", None) == 0
+    assert "mode inbox." in capsys.readouterr().out

@@ -144,6 +144,26 @@ def test_attached_queues_are_read(tmp_path: Path) -> None:
     assert may(needed(PolicySet(()), ["old.failed"], AUTO, "/"), Right.READ, "old.failed")
 
 
+def test_attachments_get_what_their_modes_need(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(
+        """version: 1
+attachments:
+  - {match: "old.#"}
+  - {queue: in, mode: relay, forward-to: {exchange: work}}
+  - {queue: slow, mode: guard}
+policies: [{name: slow, queue: slow, definition: {max-length: 5}}]
+""",
+        encoding="utf-8",
+    )
+    loaded = load_policies(tmp_path)
+    grant = needed(loaded.policies, (), AUTO, "/", loaded.attachments)
+    assert all(may(grant, Right.READ, queue) for queue in ("old.failed", "in", "slow"))
+    assert may(grant, Right.WRITE, "work")
+    assert may(grant, Right.CONFIGURE, AUTO.names.guard("slow"))
+    looks_only = needed(loaded.policies, (), Setup(Names(), declare=False), "/", loaded.attachments)
+    assert not may(looks_only, Right.CONFIGURE, Names().guard("slow"))
+
+
 def test_no_need_is_said_twice(tmp_path: Path) -> None:
     policies = "".join(f"- {{name: p{n}, queue: q{n}, definition: {{dead-letter-exchange: d}}}}\n" for n in range(3))
     needs = [(need.right, need.names) for need in grant_of(policies, tmp_path).needs]

@@ -9,7 +9,7 @@ import pytest
 
 from dlx_router.config import schema, tree
 from dlx_router.config.findings import Report
-from dlx_router.config.keys import DEFINITION, DEFINITION_LATER
+from dlx_router.config.keys import DEFINITION
 from dlx_router.config.tree import Items, Node, Pairs
 
 ROOT: Final = Path(__file__).parents[2]
@@ -51,7 +51,12 @@ IN_A_DEFINITION: Final = [
     "dead-letter-routing-key-rewrite: [{match: a}]",
     "on: {rejeted: {}}",
     "on: {rejected: {on: {}}}",
-    *(f"{key}: 1" for key in sorted(DEFINITION_LATER)),
+    "outage: {deaths: 50, within: 10s}",
+    "ordering: lifo",
+    "never-retry: 'true'",
+    "alert: {}",
+    "journal: {body: everything}",
+    "dead-letter-queue-max-length: 0",
 ]
 
 

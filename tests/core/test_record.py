@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.letter import Death, First, Props
+from dlx_router.core.letter import Death, Declared, First, Props
 from dlx_router.core.record import AT_REST_BYTES, TOWARDS_CONSUMERS_BYTES, Record, RecordError, decode, encode, sign
 from tests.core.core_samples import KEY, amqp_text, death, firsts, histories, law, reasons, record
 
@@ -60,6 +60,7 @@ records = st.builds(
     shadowed=st.none() | st.dictionaries(st.text(max_size=4), amqp_text, max_size=2),
     target=st.none() | amqp_text,
     cut=st.booleans(),
+    declared=st.none() | st.builds(Declared, st.booleans(), st.none(), st.none() | amqp_text),
 )
 
 
@@ -406,6 +407,6 @@ def test_whatever_is_in_it_the_record_keeps_its_limit_and_its_newest_death(
 
 
 def test_a_history_of_a_thousand_queues_is_cut_in_no_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     encode(long_one(1000), KEY, TOWARDS_CONSUMERS_BYTES)
-    assert time.perf_counter() - started < 0.2
+    assert time.process_time() - started < 0.2

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dlx_router.core.letter import Arrival, Letter
+from dlx_router.core.letter import Arrival, Declared, Letter
 from dlx_router.operate.journal.events import Ruling, fragments
 from dlx_router.operate.journal.fields import KINDS
 from dlx_router.wire import properties
@@ -71,6 +71,7 @@ letters = st.builds(
     parent=st.none() | st.just("cd" * 16),
     known_before=st.booleans(),
     rejected_since=st.booleans(),
+    declared=st.none() | st.builds(Declared, st.booleans(), st.none() | st.integers(0, 10**9), st.none() | amqp_text),
 )
 rulings = st.builds(
     Ruling,

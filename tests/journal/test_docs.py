@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from dlx_router.broker.stream import DEFAULT
+from dlx_router.core.letter import Declared
 from dlx_router.operate.journal import fields
 from dlx_router.operate.journal.batch import MAX_BYTES, MAX_EVENTS
 from dlx_router.operate.journal.events import gap
@@ -36,9 +37,19 @@ def test_every_field_is_one_that_some_event_has_and_every_event_has_no_other() -
     rule = Rule(body="all", headers=("a",), pointers=("/a",), redact=("/b",))
     own = disclosed(rule, "parked", headers=table.long_(b"a", 1), body=b'{"a":1,"b":2}', error={"type": "x"})
     one = letter(
-        state="dead", known_before=True, rejected_since=True, parent="cd" * 16, fresh=(death(times=3),), first=None
+        state="dead",
+        known_before=True,
+        rejected_since=True,
+        parent="cd" * 16,
+        fresh=(death(times=3),),
+        first=None,
+        declared=Declared(never=True),
+        cause="loop",
+        since_ms=1,
     )
-    ruling = RULING._replace(cause="loop", detail="text", rung_ms=100, refused="dlx", breaker="open", redrive_id="r")
+    ruling = RULING._replace(
+        cause="loop", detail="text", rung_ms=100, refused="dlx", breaker="open", redrive_id="r", observed=True
+    )
     full = event(one, ruling, extra=own, due_ms=1, draw=0.5, props=props(type=b"x"))
     missing = {"events", "from_ms", "to_ms"}
     assert {*full} | missing == {one.name for one in fields.FIELDS}

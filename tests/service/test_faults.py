@@ -297,7 +297,7 @@ def test_priorities_do_not_disturb_waits(amqp: Client, start_router: Start) -> N
     assert Counter(letter.properties.priority for letter in seen) == dict.fromkeys(range(10), 15)
     assert {int(letter.body) % 10 == letter.properties.priority for letter in seen} == {True}
     assert min(late) > -0.005
-    assert sorted(late)[135] < 0.5, f"latest {sorted(late)[-15:]}"
+    assert sorted(late)[135] < 2, f"latest {sorted(late)[-15:]}"
 
 
 # -- what cannot be read or carried -----------------------------------------------------------------------------------

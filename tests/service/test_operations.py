@@ -166,8 +166,6 @@ def test_an_alarm_pauses_the_router_and_costs_nothing(
                 alarm()
             eventually(lambda: router.ask("/readyz")[0] == 503)
             eventually(lambda: "block" in router.ask("/readyz")[1])
-            settled = eventually(lambda: router.metric("settled_total") == router.metric("settled_total") and "yes")
-            assert settled
             assert consistently(lambda: router.running and router.ask("/readyz")[0] == 503, for_s=3)
         router.await_ready()
         assert {letter.body for letter in take_many(amqp, "arrived", 1000)} == {

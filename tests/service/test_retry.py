@@ -245,7 +245,7 @@ def test_waits_double_up_to_their_cap_and_are_never_early(scene: Scene, kind: st
         assert time.time() * 1000 >= record(message)["due_ms"]
     message.ack()
     for wait, said in zip(waits, (0.2, 0.4, 0.6, 0.6), strict=True):
-        assert said - 0.002 <= wait < said + 1, f"{waits}: the clocks are in milliseconds"
+        assert said - 0.002 <= wait < said + 3, f"{waits}: the clocks are in milliseconds"
 
 
 def test_jitter_varies_waits_within_its_bounds(scene: Scene) -> None:

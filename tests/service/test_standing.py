@@ -12,6 +12,7 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Source, ordered
+from dlx_router.core.words import Cause
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import standing
@@ -44,10 +45,14 @@ def _a_clock_that_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 1_795_240_000.5)
 
 
-def _desk(definition: dict[str, Any]) -> Desk:
+def _rules(definition: dict[str, Any], revision: str = "abcdef012345") -> Rules:
     settings_ = {key: Setting(value, SOURCE) for key, value in definition.items()}
     policy = Policy("orders", Selector(SelectorKind.MATCH, "#"), SOURCE, definition=settings_)
-    return Desk(Rules(ordered([policy], "abcdef012345"), NAMES, 30_000), "/", Metrics(), JOURNAL)
+    return Rules(ordered([policy], revision), NAMES, 30_000)
+
+
+def _desk(definition: dict[str, Any]) -> Desk:
+    return Desk(_rules(definition), "/", Metrics(), JOURNAL)
 
 
 class _LongWay:
@@ -139,3 +144,20 @@ def test_chance_and_aliases_go_the_long_way(definition: dict[str, Any]) -> None:
     desk = _desk(definition)
     for tag in (1, 2):
         assert desk.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0).order is None
+
+
+def test_a_letter_in_flight_is_finished_by_the_policies_that_it_came_to() -> None:
+    old = _desk(DEFINITIONS[0])
+    jobs = [old.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0) for tag in (1, 2)]
+    assert jobs[1].order is not None, "the short way too"
+    new = old.renewed(_rules(DEFINITIONS[1], "fedcba543210"))
+    next_job = new.judge(_delivery(3, "rejected", b"", b"x"), NOBODY, PLACE, 0.0)
+    assert next_job.order is None, "nothing that was worked out by the old rules is used"
+    assert next_job.copy is not None
+    assert (next_job.copy.exchange, next_job.copy.record.revision) == ("", "fedcba543210")
+    for job in jobs:
+        job.desk.read(job, PLACE)
+        assert job.copy is not None
+        assert (job.copy.exchange, job.copy.record.revision) == ("dlx", "abcdef012345")
+        job.desk.refused(job, Cause.TARGET_REFUSED)
+        assert job.copy.record.revision == "abcdef012345"

@@ -8,7 +8,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from dlx_router.core.letter import Arrival, History, Letter
+from dlx_router.core.letter import Arrival, Declared, History, Letter
 from dlx_router.core.words import UNKNOWN, Action
 from dlx_router.operate.journal.fields import VERSION
 from dlx_router.operate.journal.parts import deaths, encode, members, properties, string
@@ -34,7 +34,7 @@ class Ruling(NamedTuple):
     """What was decided, by whom and by which rules; equal for all letters of a standing order.
 
     `exchange` None: no copy was made. `attempts` counts this death; `rung_ms` 0: no rung; `refused`: the
-    target that would not have it.
+    target that would not have it. `observed`: nothing of it was done.
     """
 
     kind: str
@@ -50,6 +50,7 @@ class Ruling(NamedTuple):
     breaker: str = ""
     redrive_id: str = ""
     detail: str = ""
+    observed: bool = False
 
 
 class Fragments(NamedTuple):
@@ -90,7 +91,7 @@ def fragments(letter: Letter, ruling: Ruling) -> Fragments:
     history = letter.history
     cached = len(history) <= _SHARED_DEATHS and not ruling.detail
     step = (_step if cached else _step.__wrapped__)(
-        ruling.kind,
+        f"observed {ruling.kind}" if ruling.observed else ruling.kind,  # what is done later is an event of its own
         letter.failed_queue,
         ruling.revision,
         ruling.attempts,
@@ -114,10 +115,19 @@ def fragments(letter: Letter, ruling: Ruling) -> Fragments:
         letter.state,
         letter.known_before,
         letter.rejected_since,
+        letter.cause,
     )
     told = (deaths if cached else deaths.__wrapped__)(history, letter.fresh, letter.first)
     parent = "" if letter.parent is None else f'"parent":{string(letter.parent)},'
-    return Fragments(f'-{step}","id":"', f'",{ruled}{parent}{told}"ts_ms":')
+    if letter.since_ms:
+        parent = f'{parent}"since_ms":{letter.since_ms},'
+    asked = "" if letter.declared is None else f'"declared":{encode(_asked(letter.declared))},'
+    return Fragments(f'-{step}","id":"', f'",{ruled}{parent}{asked}{told}"ts_ms":')
+
+
+def _asked(declared: Declared) -> dict[str, Any]:
+    told = {"never": declared.never or None, "retry_after_ms": declared.retry_after_ms, "tag": declared.tag}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def unreadable(  # noqa: PLR0913, PLR0917 - all that is known of it
@@ -193,6 +203,7 @@ def _ruled(  # noqa: PLR0913, PLR0917 - the fields that letters of one queue sha
     state: str | None,
     known_before: bool,  # noqa: FBT001
     rejected_since: bool,  # noqa: FBT001
+    said_cause: str | None,
 ) -> str:
     told: dict[str, Any] = {
         "kind": ruling.kind,
@@ -217,9 +228,10 @@ def _ruled(  # noqa: PLR0913, PLR0917 - the fields that letters of one queue sha
         told["target"] = {"exchange": ruling.exchange, "routing_key": ruling.routing_key}
     if state is not None:
         told["state"] = state
+    told |= {"said_cause": said_cause} if said_cause else {}
     told |= {"known_before": True} if known_before else {}
     told |= {"rejected_since": True} if rejected_since else {}
     return members(told)
 
 
-_OPTIONAL: Final = ("cause", "policy", "rung_ms", "refused", "breaker", "redrive_id")
+_OPTIONAL: Final = ("cause", "policy", "rung_ms", "refused", "breaker", "redrive_id", "observed")

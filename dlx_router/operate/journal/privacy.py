@@ -13,6 +13,8 @@ from hashlib import sha256
 from math import isfinite
 from typing import Any, Final, Literal
 
+from dlx_router.core.places import NOTHING, UNREADABLE, inside, parsed, steps
+from dlx_router.core.places import place as value_at
 from dlx_router.core.policy import Effective
 from dlx_router.operate.journal import parts as encoded
 from dlx_router.operate.journal.fields import FINAL_KINDS
@@ -20,7 +22,6 @@ from dlx_router.wire import table
 
 HEAD_BYTES: Final = 1024
 INLINE_BYTES: Final = 65_536  # beyond it an event would fill a batch; the message itself lies in its queue
-PARSED_BYTES: Final = 1 << 20
 HIDDEN: Final = "***"
 Bodies = Literal["none", "hash", "head", "final", "all"]
 
@@ -62,8 +63,15 @@ def rule_of(policy: Effective | None) -> Rule:
         return PLAIN
     setting, template = policy.settings.get("journal"), policy.routing_key
     parts = () if template is None else template.parts
-    headers = tuple(part[1] for part in parts if isinstance(part, tuple) and part[0] == "header")
-    return Rule(headers=headers, **({} if setting is None else setting.value))
+    conditions = (*policy.never_retry, *policy.retry_only)
+    headers = [part[1] for part in parts if isinstance(part, tuple) and part[0] == "header"]
+    headers += [name for one in conditions for name in one.headers]
+    pointers = dict.fromkeys(place for one in conditions for place in one.pointers)
+    return Rule(
+        headers=tuple(dict.fromkeys(headers)),
+        pointers=tuple(pointers),
+        **({} if setting is None else setting.value),
+    )
 
 
 def disclosed(rule: Rule, kind: str, *, headers: bytes, body: bytes, error: Mapping[str, Any] | None = None) -> str:
@@ -82,7 +90,7 @@ def disclosed(rule: Rule, kind: str, *, headers: bytes, body: bytes, error: Mapp
     hidden.update(gone)
     if hidden:
         told["redacted"] = sorted(hidden)
-    if error is not None and _parsed(json.dumps(error, default=str).encode()) is not _UNREADABLE:
+    if error is not None and parsed(json.dumps(error, default=str).encode()) is not UNREADABLE:
         told["error"] = dict(error)
     return encoded.members(told | shown)[:-1]
 
@@ -141,16 +149,16 @@ def _body(rule: Rule, kind: str, body: bytes) -> tuple[dict[str, Any], list[str]
 
 def _without(body: bytes, places: Iterable[str]) -> tuple[bytes | None, list[str]]:
     """The body with these values hidden, and those that were there; None where nobody knows what it says."""
-    document = _parsed(body, unique=True)
-    if document is _UNREADABLE:
+    document = parsed(body, unique=True)
+    if document is UNREADABLE:
         return None, []
     gone: list[str] = []
     for place in places:
-        *way, last = _steps(place)
+        *way, last = steps(place)
         parent = document
         for step in way:
-            parent = _inside(parent, step)
-        if _inside(parent, last) is not _NOTHING:
+            parent = inside(parent, step)
+        if inside(parent, last) is not NOTHING:
             parent[int(last) if isinstance(parent, list) else last] = HIDDEN
             gone.append(place)
     return (_text(document).encode(), gone) if gone else (body, [])
@@ -159,54 +167,10 @@ def _without(body: bytes, places: Iterable[str]) -> tuple[bytes | None, list[str
 def _places(body: bytes, places: Iterable[str], rule: Rule) -> tuple[dict[str, str], list[str]]:
     """The values at these places without what is redacted inside them, and what that was."""
     shown, gone = _without(body, [one for one in rule.redact if one.startswith("/")])
-    document = _parsed(shown) if shown is not None else _UNREADABLE
+    document = parsed(shown) if shown is not None else UNREADABLE
     told = {}
     for place in places:
-        value = document
-        for step in _steps(place):
-            value = _inside(value, step)
-        if value is not _NOTHING and value is not _UNREADABLE:
+        value = value_at(document, place)
+        if value is not NOTHING and value is not UNREADABLE:
             told[place] = _text(value)
     return told, gone
-
-
-_UNREADABLE: Final = object()
-_NOTHING: Final = object()
-
-
-def _parsed(body: bytes, *, unique: bool = False) -> Any:  # noqa: ANN401
-    """The document, or _UNREADABLE. Deep nesting and numbers that JSON lacks are unreadable, not errors.
-
-    `unique` refuses objects that name a member twice: what is hidden in the second would still stand in the first.
-    """
-    if len(body) > PARSED_BYTES:
-        return _UNREADABLE
-    try:
-        document = json.loads(body, parse_constant=_refused, object_pairs_hook=_once if unique else None)
-        _text(document)  # a number beyond all floats would come back as Infinity
-    except (ValueError, RecursionError):
-        return _UNREADABLE
-    return document
-
-
-def _refused(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) < len(pairs):
-        raise ValueError("a member comes twice")
-    return found
-
-
-def _steps(pointer: str) -> list[str]:
-    """RFC 6901: "/a~1b/0" → ["a/b", "0"]."""
-    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
-
-
-def _inside(value: Any, step: str) -> Any:  # noqa: ANN401
-    if isinstance(value, dict):
-        return value.get(step, _NOTHING)
-    if isinstance(value, list) and step.isascii() and step.isdigit() and int(step) < len(value):
-        return value[int(step)]
-    return _NOTHING

@@ -1,13 +1,16 @@
 """Replay: an event → the letter as decide() saw it. The other direction of `events`, for backtests.
 
-`decide(letter_of(event), policy, event["ts_ms"], event.get("draw", 0.0))` says again what was decided.
+`decide(letter_of(event), policy, event["ts_ms"], event.get("draw", 0.0), lambda: verdict_of(event))` says again what
+was decided.
 """
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from dlx_router.core.letter import Arrival, Death, First, Letter
+from dlx_router.core.breaker import Breaker, Verdict
+from dlx_router.core.letter import Arrival, Death, Declared, First, Letter
+from dlx_router.core.words import Cause
 from dlx_router.operate.journal.parts import oldest
 
 
@@ -18,7 +21,7 @@ def letter_of(event: Mapping[str, Any]) -> Letter:
     """
     deaths = tuple(_death(entry) for entry in event["deaths"])
     told = {(death.queue, death.reason): death for death in deaths}
-    headers = event.get("headers", {})
+    headers, bodies = event.get("headers", {}), event.get("body_values", {})
     return Letter(
         id=event["id"],
         vhost=event["vhost"],
@@ -41,8 +44,25 @@ def letter_of(event: Mapping[str, Any]) -> Letter:
         error=event.get("error"),
         known_before=event.get("known_before", False),
         rejected_since=event.get("rejected_since", False),
+        declared=_declared(event["declared"]) if "declared" in event else None,
         header=lambda name: _header(headers, name),
+        cause=event.get("said_cause"),
+        since_ms=event.get("since_ms", 0),
+        body=lambda pointer: json.loads(bodies[pointer]) if pointer in bodies else None,
+        content_type=event.get("props", {}).get("content_type", ""),
+        size=event["digest"]["size"],
     )
+
+
+def verdict_of(event: Mapping[str, Any]) -> Verdict:
+    """What the breaker said; closed where it was not asked."""
+    state = Breaker(event.get("breaker", Breaker.CLOSED))
+    held = event["kind"] == "held" and event.get("cause") == Cause.OUTAGE
+    return Verdict(state, event["due_ms"] - event["ts_ms"] if held else None)
+
+
+def _declared(said: Mapping[str, Any]) -> Declared:
+    return Declared(said.get("never", False), said.get("retry_after_ms"), said.get("tag"))
 
 
 def _death(entry: Mapping[str, Any]) -> Death:

@@ -15,11 +15,13 @@ class Clerk:
 
     router_id: str
     revision: str
+    observes: bool = False  # and carries nothing out
 
-    def decided(self, decision: Decision, copy: Publication | None, policy: str) -> Ruling:
+    def decided(self, decision: Decision, copy: Publication | None, policy: str, breaker: str = "") -> Ruling:
         """Of a decision and the copy that carries it out (None: discarded); `policy` "" where none matched."""
         refused = getattr(decision, "target", "")
-        return self._ruling(decision.action, decision.attempts, copy, policy, decision.cause or "", refused)
+        ruling = self._ruling(decision.action, decision.attempts, copy, policy, decision.cause or "", refused)
+        return ruling._replace(breaker=breaker) if breaker else ruling
 
     def released(self, letter: Letter, copy: Publication, policy: str) -> Ruling:
         """Of a letter whose wait is over, on its way back to the failed queue."""
@@ -37,6 +39,7 @@ class Clerk:
             detail=detail,
             exchange="",
             routing_key=queue,
+            observed=self.observes,
         )
 
     def _ruling(
@@ -54,4 +57,5 @@ class Clerk:
             routing_key="" if copy is None or waits else copy.routing_key,
             rung_ms=0 if copy is None else copy.rung_ms,
             refused=refused,
+            observed=self.observes,
         )

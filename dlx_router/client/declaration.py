@@ -1,0 +1,188 @@
+"""What a declared death is made of, whichever client library sends it. Pure: values in, values out.
+
+Layout of the header: INTERFACES ("Headers"). What is too long is cut, because a consumer that cannot say why a message
+is dead must still be able to say that it is; what is wrong by the programmer's mistake is refused.
+"""
+
+import json
+import re
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+PREFIX: Final = "dlx-router"
+HEADER: Final = "dlx-death"
+WITHIN_S: Final = 30.0
+MAX_TYPE, MAX_MESSAGE, MAX_FRAME, MAX_TAG = 200, 1000, 500, 255
+FRAME_MAX: Final = 131_072  # RabbitMQ's own, and what pika asks for
+FRAME_EDGE: Final = 8
+MAX_RETRY_AFTER_MS: Final = 365 * 86_400_000
+_REASON: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
+# Written by the broker or by the router at each death or delivery: a copy would be taken for their word.
+_STALE: Final = re.compile(r"x-death|x-(first|last)-death-.*|x-delivery-count|x-acquired-count|x-stream-offset|BCC")
+_OURS: Final = frozenset({HEADER, "dlx-router-pub"})
+_AT_REST: Final = frozenset({"dead", "parked"})
+Error = BaseException | Mapping[str, str]
+
+
+class NotDeclared(Exception):
+    """The death was not declared; the message is not acked, so nothing is lost."""
+
+
+class InvalidDeclaration(NotDeclared, ValueError):
+    """The call is wrong: says which argument, and what it should be."""
+
+
+class FromDeadLetterQueue(NotDeclared):
+    """The message lies in a dead-letter queue: it is dead already. Redrive it, or ack it."""
+
+
+class Undeliverable(NotDeclared):
+    """The broker did not take it: no router, no right, too large, or no answer in time."""
+
+
+class NotAcked(Exception):
+    """The death was declared, but the message could not be acked: it will be delivered once more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What a consumer says of a death; checked when made. `retry_after`: seconds, or a timedelta."""
+
+    reason: str
+    description: str | None = None
+    error: Error | None = None
+    retry: str | None = None
+    retry_after: float | timedelta | None = None
+    tag: str | None = None
+
+    def __post_init__(self) -> None:
+        reason: object = self.reason  # callers need not have a type checker
+        if not isinstance(reason, str) or not _REASON.fullmatch(reason.removeprefix("application:")):
+            wanted = "1 to 64 of A-Z a-z 0-9 _ . -, beginning with a letter or digit, card-declined say"
+            raise InvalidDeclaration(f"reason {self.reason!r}: it has to be {wanted}")
+        if self.retry not in {None, "never"}:
+            raise InvalidDeclaration(
+                f'retry {self.retry!r}: only "never" can be said; leave it out to let policies decide'
+            )
+        if self.retry is not None and self.retry_after is not None:
+            raise InvalidDeclaration('retry="never" and retry_after exclude each other')
+        self.retry_after_ms()
+
+    def retry_after_ms(self) -> int | None:
+        """The wait that is asked for, in whole milliseconds."""
+        after = self.retry_after
+        if after is None:
+            return None
+        seconds: object = after.total_seconds() if isinstance(after, timedelta) else after
+        if not isinstance(seconds, int | float) or not 0 <= seconds * 1000 <= MAX_RETRY_AFTER_MS:
+            raise InvalidDeclaration(f"retry_after {after!r}: it has to be seconds or a timedelta, 0 to a year")
+        return round(seconds * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """What is to be known of the message that is dead."""
+
+    queue: str | None
+    exchange: str
+    routing_key: str
+    headers: Mapping[str, Any]
+    expiration: str | None
+    has_id: bool
+
+
+def header(words: Words, message: Delivered, prefix: str, *, invents_ids: bool = False) -> str:
+    """The text of header `dlx-death`. Raises InvalidDeclaration or FromDeadLetterQueue.
+
+    `invents_ids`: the client library gives an id to messages that have none; then the header says that there was none.
+    """
+    queue = _queue(message, prefix)
+    _require_alive(message, queue, prefix)
+    said: dict[str, Any] = {
+        "queue": queue,
+        "exchange": message.exchange,
+        "routing_keys": [message.routing_key, *_carbon_copies(message.headers)],
+        "reason": f"application:{words.reason.removeprefix('application:')}",
+        "description": _cut(words.description, MAX_MESSAGE),
+        "retry": words.retry,
+        "retry_after_ms": words.retry_after_ms(),
+        "tag": _cut(words.tag, MAX_TAG),
+        "error": _error(words.error),
+        "original_expiration": message.expiration,
+    }
+    text = {name: value for name, value in said.items() if value is not None}
+    if invents_ids and not message.has_id:
+        text["message_id"] = None
+    return json.dumps(text, separators=(",", ":"))
+
+
+def require_room(header_bytes: int, frame_max: int) -> None:
+    """Raise Undeliverable where the properties do not fit one frame: the broker would close the whole connection."""
+    if header_bytes > frame_max - FRAME_EDGE:
+        raise Undeliverable(f"its headers would have {header_bytes} bytes, and a frame holds {frame_max - FRAME_EDGE}")
+
+
+def kept(headers: Mapping[str, Any], declaration: str) -> dict[str, Any]:
+    """The headers of the copy: as they came, without what only holds for the delivery, and with the declaration."""
+    found = {name: value for name, value in headers.items() if name not in _OURS and not _STALE.fullmatch(name)}
+    return {**found, HEADER: declaration}
+
+
+def _queue(message: Delivered, prefix: str) -> str:
+    """The queue that the message was taken from, where the delivery tells it."""
+    if message.queue:
+        return message.queue
+    if not message.exchange:
+        return message.routing_key
+    if message.exchange == f"{prefix}.return" and (failed := _record(message.headers).get("failed_queue")):
+        return str(failed)
+    raise InvalidDeclaration(f"queue: it came by exchange {message.exchange!r}, so say which queue it was taken from")
+
+
+def _require_alive(message: Delivered, queue: str, prefix: str) -> None:
+    record = _record(message.headers)
+    if queue.startswith(f"{prefix}.") or (record.get("state") in _AT_REST and record.get("failed_queue") != queue):
+        raise FromDeadLetterQueue(f"a letter in {queue!r} is dead already; redrive it, or ack it")
+
+
+def _record(headers: Mapping[str, Any]) -> dict[str, Any]:
+    text = headers.get("dlx-router")
+    try:
+        found = json.loads(text) if isinstance(text, str | bytes | bytearray) else None
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _carbon_copies(headers: Mapping[str, Any]) -> Sequence[str]:
+    found = headers.get("CC")
+    return [key for key in found if isinstance(key, str)] if isinstance(found, list) else []
+
+
+def _error(error: Error | None) -> dict[str, str] | None:
+    if error is None:
+        return None
+    if not isinstance(error, BaseException):
+        told = {"type": error.get("type"), "message": error.get("message"), "frame": error.get("frame")}
+    else:
+        kind = type(error)
+        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        told = {"type": name, "message": str(error), "frame": _frame(error)}
+    limits = {"type": MAX_TYPE, "message": MAX_MESSAGE, "frame": MAX_FRAME}
+    found = {name: _cut(text, limits[name]) for name, text in told.items()}
+    return {name: text for name, text in found.items() if text} or None
+
+
+def _frame(error: BaseException) -> str | None:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else None
+
+
+def _cut(text: str | None, limit: int) -> str | None:
+    if text is None:
+        return None
+    plain = str(text).encode(errors="replace").decode()
+    return plain if len(plain) <= limit else plain[: limit - 1] + "…"

@@ -1,0 +1,142 @@
+"""Declared deaths on pika (extra `client-sync`): published with a confirm, mandatory; only then is the message acked.
+
+Blocking: call it on the thread of the connection, from a consumer's callback say.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+import pika
+from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+from pika.exceptions import AMQPError, NackError, UnroutableError
+
+from dlx_router.client.declaration import (
+    FRAME_MAX,
+    PREFIX,
+    Delivered,
+    Error,
+    NotAcked,
+    NotDeclared,
+    Undeliverable,
+    Words,
+    header,
+    kept,
+    require_room,
+)
+
+_PROPERTIES: Final = (
+    "content_type", "content_encoding", "delivery_mode", "priority", "correlation_id", "reply_to", "message_id",
+    "timestamp", "type", "app_id", "cluster_id",
+)  # fmt: skip
+_channels: Final[WeakKeyDictionary[BlockingConnection, BlockingChannel]] = WeakKeyDictionary()
+
+
+class Message(NamedTuple):
+    """What pika hands to a callback, in its order."""
+
+    channel: BlockingChannel
+    method: pika.spec.Basic.Deliver
+    properties: pika.BasicProperties
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dead(Words):
+    """One message of a batch, with what is said of it; see `dead`."""
+
+    message: Message
+    queue: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one message of a batch: `error` None means declared and acked."""
+
+    message: Message
+    error: NotDeclared | NotAcked | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Declared and acked."""
+        return self.error is None
+
+
+def dead(  # noqa: PLR0913 - what there is to say of a death
+    message: Message,
+    reason: str,
+    *,
+    description: str | None = None,
+    error: Error | None = None,
+    retry: str | None = None,
+    retry_after: float | timedelta | None = None,
+    tag: str | None = None,
+    queue: str | None = None,
+    prefix: str = PREFIX,
+) -> None:
+    """As `dlx_router.client.dead`: the death is declared and the message acked, or NotDeclared is raised."""
+    one = Dead(
+        message=message,
+        reason=reason,
+        description=description,
+        error=error,
+        retry=retry,
+        retry_after=retry_after,
+        tag=tag,
+        queue=queue,
+    )
+    _declare(one, prefix)
+
+
+def dead_many(items: Iterable[Dead], *, prefix: str = PREFIX) -> list[Result]:
+    """One result for each, in order; a message that cannot be declared keeps no other from it."""
+    results: list[Result] = []
+    for one in items:
+        try:
+            _declare(one, prefix)
+        except (NotDeclared, NotAcked) as error:
+            results.append(Result(one.message, error))
+        else:
+            results.append(Result(one.message))
+    return results
+
+
+def _declare(one: Dead, prefix: str) -> None:
+    channel, method, properties, body = one.message
+    headers = properties.headers or {}
+    delivered = Delivered(
+        queue=one.queue,
+        exchange=method.exchange,
+        routing_key=method.routing_key,
+        headers=headers,
+        expiration=properties.expiration,
+        has_id=bool(properties.message_id),
+    )
+    text = header(one, delivered, prefix)
+    # a foreign user id would close the channel, and a message's own expiration would let it evaporate in the inbox
+    values = {name: getattr(properties, name) for name in _PROPERTIES}
+    copy = pika.BasicProperties(**values, headers=kept(headers, text))
+    require_room(sum(map(len, copy.encode())), FRAME_MAX)
+    exchange = f"{prefix}.declared"
+    try:
+        publisher = _publisher(channel.connection)
+        publisher.basic_publish(exchange, method.routing_key, body, copy, mandatory=True)
+    except UnroutableError as error:
+        raise Undeliverable(f"exchange {exchange!r} leads to no queue: does a router attend this vhost?") from error
+    except (NackError, AMQPError, OSError) as error:
+        raise Undeliverable(f"exchange {exchange!r}: {error!r}") from error
+    try:
+        channel.basic_ack(method.delivery_tag)
+    except (AMQPError, OSError) as error:
+        raise NotAcked(f"declared, but not acked: {error!r}; it will be delivered once more") from error
+
+
+def _publisher(connection: BlockingConnection) -> BlockingChannel:
+    """A channel of its own, so that a refusal does not close the consumer's."""
+    channel = _channels.get(connection)
+    if channel is None or channel.is_closed:
+        channel = _channels[connection] = connection.channel()
+        channel.confirm_delivery()
+    return channel

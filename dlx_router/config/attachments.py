@@ -1,0 +1,188 @@
+"""Attachments: which further queues the router attends, and how. Source: ARCHITECTURE ("Attachments")."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dlx_router.config import keys, values
+from dlx_router.config.findings import (
+    ATTACHED_TWICE,
+    BACK_TO_WORK,
+    MISSING_KEY,
+    OPEN_TARGET,
+    WITHOUT_LIMITS,
+    Finding,
+    Report,
+    Severity,
+    shown,
+)
+from dlx_router.config.selectors import SELECTORS, match, pattern, queue
+from dlx_router.config.shape import Field, Shape
+from dlx_router.config.tree import Node, Pairs
+from dlx_router.config.values import rejected, takes, unexpected
+from dlx_router.core.passing import Target, limits_of
+from dlx_router.core.policy import PolicySet, Selector, SelectorKind, Source
+from dlx_router.core.template import Template
+from dlx_router.core.words import UNKNOWN
+
+INBOX: Final = "inbox"
+RELAY: Final = "relay"
+GUARD: Final = "guard"
+_DEAD_ONLY: Final = frozenset({"reason", "attempts"})
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """More sources: the queues that `selector` names. `vhost` None means every served vhost.
+
+    `forward`: where a relay leads. `accepts_limit`: a quorum queue that deletes after some returns is attended too.
+    """
+
+    selector: Selector
+    mode: str
+    vhost: str | None
+    source: Source
+    forward: Target | None = None
+    accepts_limit: bool = False
+
+    @property
+    def queue(self) -> str:
+        """The queue, or the pattern of its name."""
+        return self.selector.text
+
+    def same_as(self, other: "Attachment") -> bool:
+        """Whether both mean the same, wherever they were written."""
+        return replace(self, source=other.source) == other
+
+    @property
+    def named(self) -> bool:
+        """Whether it names one queue; patterns need the management API."""
+        return self.selector.kind is SelectorKind.QUEUE
+
+
+@takes(
+    {
+        "type": "object",
+        "properties": {
+            "exchange": {"type": "string", "maxLength": values.MAX_NAME_BYTES},
+            "routing-key": {"type": "string", "maxLength": 1024},
+        },
+        "required": ["exchange"],
+        "additionalProperties": False,
+    }
+)
+def forward_to(node: Node) -> Target:
+    """`{exchange: NAME, routing-key: TEMPLATE}`; without a key all keys stay as they came."""
+    parts = {key.text: value for key, value in node.pairs} if isinstance(node, Pairs) else {}
+    if "exchange" not in parts or not parts.keys() <= {"exchange", "routing-key"}:
+        raise unexpected(node, "{exchange: NAME}, and routing-key: where the key is to change")
+    exchange = values.text(empty=True)(parts["exchange"])
+    key: Template | None = keys.routing_key(parts["routing-key"]) if "routing-key" in parts else None
+    if key is not None and (dead := sorted(_fields(key) & _DEAD_ONLY)):
+        raise rejected(node, f"{{{dead[0]}}} is known of dead letters only; a living message has none, take it out")
+    return Target(exchange, key)
+
+
+def _fields(key: Template) -> set[str]:
+    return {part[1] for part in key.parts if isinstance(part, tuple) and part[0] == "value"}
+
+
+ATTACHMENT: Final = Shape(
+    "an attachment",
+    {
+        "queue": queue,
+        "match": match,
+        "pattern": pattern,
+        "vhost": values.text(),
+        "mode": values.one_of(INBOX, RELAY, GUARD),
+        "forward-to": forward_to,
+        "accept-delivery-limit": values.boolean,
+    },
+)
+
+
+def read(node: Node, report: Report) -> Attachment | None:
+    """One attachment; None where the report says what is wrong."""
+    found = ATTACHMENT.read(node, report)
+    if found is None:
+        return None
+    written = {key.text for key, _ in node.pairs} if isinstance(node, Pairs) else set()
+    selector = _selector(found, written, node, report)
+    mode = found["mode"].value if "mode" in found else INBOX
+    forward: Target | None = found["forward-to"].value if "forward-to" in found else None
+    if mode == RELAY and "forward-to" not in written:
+        report.error(MISSING_KEY, node.line, "a relay without forward-to; write forward-to: {exchange: NAME}")
+    if mode != RELAY and forward is not None:
+        report.error(MISSING_KEY, node.line, f"forward-to is for a relay, this is mode: {mode}; write mode: relay")
+    if selector is None:
+        return None
+    _check_target(forward, selector, found, report)
+    return Attachment(
+        selector,
+        mode,
+        found["vhost"].value if "vhost" in found else None,
+        Source("", report.file, node.line),
+        forward,
+        accepts_limit="accept-delivery-limit" in found and bool(found["accept-delivery-limit"].value),
+    )
+
+
+def _selector(found: dict[str, Field], written: set[str], node: Node, report: Report) -> Selector | None:
+    chosen = [kind for kind in SELECTORS if kind in written]
+    if not chosen:
+        report.error(MISSING_KEY, node.line, "an attachment without a queue; write queue: and its name")
+        return None
+    if len(chosen) > 1:
+        said = " and ".join(chosen)
+        report.error(
+            MISSING_KEY, node.line, f"an attachment has one of queue:, match: or pattern:; this one has {said}"
+        )
+        return None
+    return found[chosen[0]].value if chosen[0] in found else None
+
+
+def _check_target(forward: Target | None, selector: Selector, found: dict[str, Field], report: Report) -> None:
+    """On the default exchange the key names a queue: it must not be the source, nor anybody's choice."""
+    if forward is None or forward.exchange:
+        return
+    line, key = found["forward-to"].line, forward.routing_key
+    if key is None or key.parts in {(("value", "queue"),), (("value", "routing_key"),), (selector.text,)}:
+        message = (
+            "forward-to leads back to the source: on the default exchange the key is the name of a queue; "
+            'write routing-key: with the name of another queue, "{queue}.out" say'
+        )
+        report.error(BACK_TO_WORK, line, message)
+    elif key.uses_headers:
+        message = (
+            "forward-to takes a header on the default exchange, so whoever publishes may name any queue; "
+            "write an exchange, and bind to it the queues that may be named"
+        )
+        report.error(OPEN_TARGET, line, message)
+
+
+def findings_of(attachments: Sequence[Attachment], policies: PolicySet) -> list[Finding]:
+    """What the attachments mean together, and beside the policies."""
+    return [*_twice(attachments), *_without_limits(attachments, policies)]
+
+
+def _twice(attachments: Sequence[Attachment]) -> Iterator[Finding]:
+    known: dict[tuple[str | None, Selector], Attachment] = {}
+    for one in attachments:
+        first = known.setdefault((one.vhost, one.selector), one)
+        if first is not one:
+            message = f"attachment {shown(one.queue)} is there already ({first.source}); keep one of them"
+            yield Finding(one.source.file, one.source.line, ATTACHED_TWICE, Severity.ERROR, message)
+
+
+def _without_limits(attachments: Iterable[Attachment], policies: PolicySet) -> Iterator[Finding]:
+    """A guard has nothing else to do than to enforce limits."""
+    for one in attachments:
+        if one.mode != GUARD or not one.named:
+            continue
+        limits = limits_of(policies.resolve(vhost=one.vhost or "/", queue=one.queue, reason=UNKNOWN))
+        if not limits.any:
+            message = (
+                f"guard of {shown(one.queue)} has nothing to do: no policy sets message-ttl, max-length or "
+                f"max-length-bytes for this queue; write one, or take the attachment out"
+            )
+            yield Finding(one.source.file, one.source.line, WITHOUT_LIMITS, Severity.WARNING, message)

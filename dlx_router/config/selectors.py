@@ -1,0 +1,34 @@
+"""The three ways to name queues, in policies and attachments alike."""
+
+from typing import Final
+
+from dlx_router.config import values
+from dlx_router.config.keys import word_pattern
+from dlx_router.config.regex import RegexError, Search, compiled
+from dlx_router.config.tree import Node
+from dlx_router.config.values import takes
+from dlx_router.core.policy import Selector, SelectorKind
+
+SELECTORS: Final = tuple(kind.value for kind in SelectorKind)
+
+
+@takes({"type": "string", "minLength": 1, "maxLength": 1000})
+def pattern(node: Node) -> Selector:
+    """Queues whose names an RE2 expression finds."""
+    written = values.text(max_bytes=1000)(node)
+    try:
+        return Selector(SelectorKind.PATTERN, written, Search(compiled(written)))
+    except RegexError as error:
+        raise values.rejected(node, str(error)) from None
+
+
+@takes(word_pattern.schema)
+def match(node: Node) -> Selector:
+    """Queues by the words of their names."""
+    return Selector(SelectorKind.MATCH, word_pattern(node))
+
+
+@takes(values.text().schema)
+def queue(node: Node) -> Selector:
+    """The queue of this name."""
+    return Selector(SelectorKind.QUEUE, values.text()(node))

@@ -1,0 +1,84 @@
+"""Which queues can be attended how, and why not. Pure: what the broker said of a queue → a refusal, or none.
+
+Source: ARCHITECTURE ("Attachments"), POLICY (DLX208), rabbitmq.md §2, §4.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+CODE: Final = "DLX208"
+NEAR: Final = 3
+Version = tuple[int, ...]
+_LIMIT_SINCE: Final = (4, 0)
+_DEFAULT_LIMIT: Final = 20
+_RETURNS_FREE_SINCE: Final = (4, 3)
+_NO_LIMIT: Final = 1 << 30
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class QueueFacts(NamedTuple):
+    """What the management API says of a queue. `policy`: what its user and operator policies come to."""
+
+    kind: str = "classic"
+    arguments: Mapping[str, Any] = _NOTHING
+    policy: Mapping[str, Any] = _NOTHING
+    exclusive: bool = False
+    ready: int = 0
+    ready_bytes: int = 0
+
+    @property
+    def single(self) -> bool:
+        """Whether only one consumer is served at a time: a FIFO queue."""
+        return self.arguments.get("x-single-active-consumer") is True
+
+    @property
+    def has_dlx(self) -> bool:
+        """Whether what dies goes anywhere."""
+        return "x-dead-letter-exchange" in self.arguments or "dead-letter-exchange" in self.policy
+
+
+def delivery_limit(facts: QueueFacts, version: Version) -> int | None:
+    """How many returns a message survives; None: any number. Argument and policy: the smaller, a negative one wins."""
+    if facts.kind != "quorum":
+        return None
+    said = (facts.arguments.get("x-delivery-limit"), facts.policy.get("delivery-limit"))
+    limits = [one for one in said if isinstance(one, int)]
+    if not limits:
+        return _DEFAULT_LIMIT if version >= _LIMIT_SINCE else None
+    least = min(limits)
+    return None if least >= _NO_LIMIT or (least < 0 and version >= _LIMIT_SINCE) else least
+
+
+def refusal(mode: str, facts: QueueFacts, version: Version, *, accepts_limit: bool) -> str:
+    """Why this queue cannot be attended so, and what now; "" where it can."""
+    if facts.kind == "stream":
+        return "it is a stream, and what is read stays there; attach a queue that is bound beside it"
+    if facts.exclusive:
+        return "it is exclusive to the connection that declared it; declare it without exclusive"
+    if mode != "inbox" and (why := _disordered(mode, facts, version)):
+        return why
+    limit = delivery_limit(facts, version)
+    if limit is not None and not facts.has_dlx and not accepts_limit:
+        return (
+            f"it deletes a message at its return number {limit + 1}, and every lost connection is a return; give it a "
+            "dead-letter exchange or a higher delivery-limit, or write accept-delivery-limit: true in the attachment"
+        )
+    return ""
+
+
+def _disordered(mode: str, facts: QueueFacts, version: Version) -> str:
+    """Limits need a head that is the oldest; a guard needs to take from it without harm to the consumers."""
+    if facts.arguments.get("x-max-priority"):
+        return f"it is a priority queue, whose head is not the oldest message: a {mode} cannot keep its limits"
+    if mode != "guard":
+        return ""
+    if facts.single:
+        return "it has a single active consumer, and nobody else may take from it; let a relay stand before it"
+    if facts.kind == "quorum" and version < _RETURNS_FREE_SINCE:
+        said = ".".join(map(str, version)) or "?"
+        return (
+            f"it is a quorum queue of RabbitMQ {said}, where giving back what was looked at counts as a failure "
+            "(3.10 puts it at the end); set the limits by a RabbitMQ policy, or let a relay stand before it"
+        )
+    return ""

@@ -1,0 +1,185 @@
+"""The breaker of one queue: while everything dies there, letters wait without using attempts.
+
+A state machine without a clock: every call says what time it is. closed → open when `deaths` happened `within` a time;
+open → half-open when a probe was let go and did not come back for `probe-every`; half-open → closed when the ramp is
+over. It moves only when it is asked, so no timer can be forgotten. Source: POLICY ("outage").
+"""
+
+from collections import deque
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from dlx_router.core.limits import Outage
+
+LONGEST_WAIT_MS: Final = 300_000
+RAMP_MS: Final = 10_000
+RAMP_STEP_MS: Final = 1_000
+FEW: Final = 3  # deaths on the ramp that say nothing yet: among many letters some are bad by themselves
+
+
+class Breaker(StrEnum):
+    """What the breaker says of a letter; also its state, but for PROBE."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+    PROBE = "probe"  # open, and this letter is the one that tries
+
+    @staticmethod
+    def badness(state: str) -> int:
+        """0 closed, 1 half-open, 2 open."""
+        return {Breaker.CLOSED: 0, Breaker.HALF_OPEN: 1}.get(Breaker(state), 2)
+
+
+class Verdict(NamedTuple):
+    """`wait_ms` None: the letter is judged as usual; else it is held so long."""
+
+    state: Breaker
+    wait_ms: int | None = None
+
+
+CLOSED: Final = Verdict(Breaker.CLOSED)
+
+
+class QueueBreaker:
+    """The breaker of one failed queue. Times in ms on one clock; one that is set back makes it forget, not hang."""
+
+    def __init__(self, rule: Outage) -> None:
+        self._rule = rule
+        self._forget()
+
+    def _forget(self) -> None:
+        self._state = Breaker.CLOSED
+        self._deaths: deque[int] = deque(maxlen=self._rule.deaths)
+        self._now_ms = 0
+        self._since_ms = 0  # when this state began
+        self._next_ms = 0  # when a probe is due
+        self._slots_ms = 0  # until then each probe has its letter
+        self._turns: set[str] = set()  # those letters
+        self._probe: str | None = None
+        self._last_probe: str | None = None
+        self._probed_ms = 0
+        self._died = 0  # since the probe
+        self._released: set[str] = set()
+        self._failed = 0  # of those that were released
+
+    def state(self, now_ms: int) -> Breaker:
+        """The state now."""
+        self._look(now_ms)
+        return self._state
+
+    def ask(self, letter_id: str, now_ms: int, *, deaths: int, tries: int) -> Verdict:
+        """What to do with a letter that died `deaths` times just now, or (0) is back from its hold number `tries`."""
+        self._look(now_ms)
+        if deaths:
+            self._count(letter_id, now_ms, deaths)
+        if self._state is Breaker.OPEN:
+            return self._while_open(letter_id, now_ms, tries, died=bool(deaths))
+        if self._state is Breaker.HALF_OPEN and not deaths:
+            return self._on_the_ramp(letter_id, now_ms)
+        return Verdict(self._state)
+
+    # -- what happened ------------------------------------------------------------------------------------------
+
+    def _look(self, now_ms: int) -> None:
+        if now_ms < self._now_ms - RAMP_MS:  # the clock was set back
+            self._forget()
+        self._now_ms = max(now_ms, self._now_ms)
+        if self._state is Breaker.OPEN and self._probe is not None:
+            self._probing(now_ms)
+        elif self._state is Breaker.HALF_OPEN and now_ms - self._since_ms >= RAMP_MS:
+            self._begin(Breaker.CLOSED, now_ms)
+
+    def _probing(self, now_ms: int) -> None:
+        """A probe has survived when it did not come back, and the others do not die as they did."""
+        elapsed = now_ms - self._probed_ms
+        if elapsed < self._rule.probe_ms - self._tolerance_ms:
+            return
+        if self._died * self._rule.within_ms < self._rule.deaths * elapsed:
+            survivor = {self._probe} if self._probe is not None else set()
+            self._begin(Breaker.HALF_OPEN, now_ms)
+            self._released = survivor
+        elif elapsed > LONGEST_WAIT_MS:
+            self._probe = None  # it is stuck behind others: another may try
+
+    def _count(self, letter_id: str, now_ms: int, deaths: int) -> None:
+        for _ in range(min(deaths, self._rule.deaths)):
+            self._deaths.append(now_ms)
+        if self._state is Breaker.OPEN:
+            if letter_id == self._probe:
+                self._probe = None
+            else:
+                self._died += deaths
+            return
+        if letter_id in self._released:
+            self._released.discard(letter_id)
+            self._failed += 1
+        relapse = self._failed >= FEW and self._failed > len(self._released)
+        many = len(self._deaths) == self._rule.deaths and now_ms - self._deaths[0] <= self._rule.within_ms
+        if many or relapse:
+            self._begin(Breaker.OPEN, now_ms)
+
+    def _begin(self, state: Breaker, now_ms: int) -> None:
+        self._state, self._since_ms = state, now_ms
+        self._next_ms, self._slots_ms = now_ms + self._rule.probe_ms, now_ms
+        self._probe, self._died, self._failed = None, 0, 0
+        self._released, self._turns = set(), set()
+        self._deaths.clear()
+
+    # -- what to do ---------------------------------------------------------------------------------------------
+
+    @property
+    def _tolerance_ms(self) -> int:
+        """Waits end some milliseconds late, each by its own; a tenth of the pause is no second probe."""
+        return self._rule.probe_ms // 10
+
+    def _while_open(self, letter_id: str, now_ms: int, tries: int, *, died: bool) -> Verdict:
+        its_turn = letter_id in self._turns
+        self._turns.discard(letter_id)
+        others = letter_id == self._last_probe and not its_turn and self._slots_ms >= now_ms - self._tolerance_ms
+        if died or others or self._probe is not None or now_ms < self._next_ms - self._tolerance_ms:
+            return Verdict(Breaker.OPEN, self._wait_ms(letter_id, now_ms, tries))
+        self._probe = self._last_probe = letter_id
+        self._probed_ms, self._next_ms, self._died = now_ms, now_ms + self._rule.probe_ms, 0
+        return Verdict(Breaker.PROBE)
+
+    def _wait_ms(self, letter_id: str, now_ms: int, tries: int) -> int:
+        """Doubling; but as long as probes have no letter, this one comes back when the next of them is due."""
+        pause = self._rule.probe_ms
+        wait = max(min(pause << min(tries, 30), LONGEST_WAIT_MS), pause)
+        slot = max(self._slots_ms, now_ms) + pause
+        if slot > now_ms + wait:
+            return wait
+        self._slots_ms = slot
+        self._turns.add(letter_id)
+        return slot - now_ms
+
+    def _on_the_ramp(self, letter_id: str, now_ms: int) -> Verdict:
+        """One letter in the first second, two by the second, four by the third …; the others wait a second more."""
+        if len(self._released) + self._failed < 1 << ((now_ms - self._since_ms) // RAMP_STEP_MS + 1):
+            self._released.add(letter_id)
+            return Verdict(Breaker.HALF_OPEN)
+        return Verdict(Breaker.HALF_OPEN, RAMP_STEP_MS)
+
+
+class Breakers:
+    """The breakers of one vhost; those of queues that are well are forgotten when there are too many."""
+
+    def __init__(self, most: int = 10_000) -> None:
+        self._most = most
+        self._of: dict[str, tuple[Outage, QueueBreaker]] = {}
+
+    def of(self, queue: str, rule: Outage, now_ms: int) -> QueueBreaker:
+        """The breaker of a queue; a new one where the rule has changed."""
+        known = self._of.get(queue)
+        if known is not None and known[0] == rule:
+            return known[1]
+        if len(self._of) >= self._most:
+            self._of = {name: one for name, one in self._of.items() if one[1].state(now_ms) is not Breaker.CLOSED}
+        made = QueueBreaker(rule)
+        self._of[queue] = (rule, made)
+        return made
+
+    def states(self, now_ms: int) -> dict[str, Breaker]:
+        """Each queue's state."""
+        return {queue: one.state(now_ms) for queue, (_, one) in self._of.items()}

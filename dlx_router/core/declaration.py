@@ -1,0 +1,137 @@
+"""A declared death: what a consumer says in header `dlx-death`, and what other clients say of their errors in theirs.
+
+A declaration is obeyed only where it came by the exchange `<prefix>.declared`; the header alone says nothing. Layout:
+INTERFACES ("Headers"). Members that are not known are left alone, so that newer clients are understood.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from dlx_router.core.letter import Declared
+from dlx_router.core.words import APPLICATION
+
+HEADER: Final = "dlx-death"
+MAX_KEYS: Final = 100
+MAX_NAME_BYTES: Final = 255
+MAX_RETRY_AFTER_MS: Final = 365 * 86_400_000
+MAX_TYPE, MAX_MESSAGE, MAX_FRAME, MAX_TAG = 200, 1000, 500, 255
+NEVER: Final = "never"
+_REASON: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
+
+
+class DeclarationError(ValueError):
+    """The header is none: says which member is wrong, and what it should be."""
+
+
+class Declaration(NamedTuple):
+    """A declared death. `reason` begins with `application`; `error` is None where nothing is said of one.
+
+    `invented_id`: the client library gave the message an id that the letter did not have.
+    """
+
+    queue: str
+    exchange: str
+    routing_keys: tuple[str, ...]
+    reason: str
+    declared: Declared
+    error: Mapping[str, str] | None = None
+    original_expiration: str | None = None
+    invented_id: bool = False
+
+
+def read(text: bytes) -> Declaration:
+    """The declaration, or DeclarationError."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        raise DeclarationError("not JSON") from None
+    if not isinstance(said, dict):
+        raise DeclarationError("not a JSON object")
+    after = _whole(said, "retry_after_ms")
+    return Declaration(
+        queue=_name(said, "queue"),
+        exchange=_name(said, "exchange", empty=True),
+        routing_keys=_keys(said),
+        reason=_reason(said),
+        declared=Declared(never=_never(said), retry_after_ms=after, tag=_short(said.get("tag"), MAX_TAG)),
+        error=_error(said),
+        original_expiration=_short(said.get("original_expiration"), 20),
+        invented_id="message_id" in said and said["message_id"] is None,
+    )
+
+
+def _name(said: Mapping[str, Any], member: str, *, empty: bool = False) -> str:
+    value = said.get(member, "" if empty else None)
+    if not isinstance(value, str) or not (value or empty) or _size(value) > MAX_NAME_BYTES:
+        raise DeclarationError(f"{member!r} has to be a name of at most {MAX_NAME_BYTES} bytes")
+    return value
+
+
+def _keys(said: Mapping[str, Any]) -> tuple[str, ...]:
+    keys = said.get("routing_keys")
+    if not isinstance(keys, list) or not 0 < len(keys) <= MAX_KEYS:
+        raise DeclarationError(f"'routing_keys' has to be a list of 1 to {MAX_KEYS} keys")
+    if not all(isinstance(key, str) and _size(key) <= MAX_NAME_BYTES for key in keys):
+        raise DeclarationError(f"'routing_keys' has to hold texts of at most {MAX_NAME_BYTES} bytes")
+    return tuple(keys)
+
+
+def _reason(said: Mapping[str, Any]) -> str:
+    reason = said.get("reason", APPLICATION)
+    name = reason.removeprefix(f"{APPLICATION}:") if isinstance(reason, str) else None
+    if name == APPLICATION:
+        return APPLICATION
+    if name is None or not _REASON.fullmatch(name):
+        raise DeclarationError("'reason' has to be 1 to 64 of A-Z a-z 0-9 _ . - that begin with a letter or digit")
+    return f"{APPLICATION}:{name}"
+
+
+def _never(said: Mapping[str, Any]) -> bool:
+    retry = said.get("retry")
+    if retry not in {None, NEVER} if isinstance(retry, str | None) else True:
+        raise DeclarationError("'retry' can only be \"never\"")
+    return retry == NEVER
+
+
+def _whole(said: Mapping[str, Any], member: str) -> int | None:
+    value = said.get(member)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_RETRY_AFTER_MS:
+        raise DeclarationError(f"{member!r} has to be a whole number of milliseconds, 0 to {MAX_RETRY_AFTER_MS}")
+    return value
+
+
+def _error(said: Mapping[str, Any]) -> dict[str, str] | None:
+    """What went wrong; a description stands for the message of an error that has none."""
+    given = said.get("error")
+    error = given if isinstance(given, dict) else {}
+    return error_of(error.get("type"), error.get("message") or said.get("description"), error.get("frame"))
+
+
+def error_of(kind: object, message: object, frame: object) -> dict[str, str] | None:
+    """{type, message, frame} without what is not known, each cut to its length; None where nothing is."""
+    found = {"type": _short(kind, MAX_TYPE), "message": _short(message, MAX_MESSAGE), "frame": _short(frame, MAX_FRAME)}
+    return {name: text for name, text in found.items() if text} or None
+
+
+def from_stacktrace(trace: str) -> tuple[str | None, str | None]:
+    """(type, frame) of the innermost error of a Java stack trace, the last "Caused by"; None where it tells none."""
+    start = trace.rfind("Caused by: ")
+    lines = trace[start + len("Caused by: ") if start >= 0 else 0 :].splitlines()
+    head = lines[0].partition(":")[0].strip() if lines else ""
+    frame = next((line.strip().removeprefix("at ") for line in lines[1:] if line.strip().startswith("at ")), None)
+    return head or None, frame
+
+
+def _short(value: object, limit: int) -> str | None:
+    if not isinstance(value, str):
+        return None
+    text = value.encode(errors="replace").decode()  # lone surrogates are no text
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _size(text: str) -> int:
+    return len(text.encode(errors="surrogatepass"))

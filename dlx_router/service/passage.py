@@ -1,0 +1,49 @@
+"""Passage: what a desk says of messages that have not failed, in relayed and guarded queues."""
+
+from typing import TYPE_CHECKING
+
+from dlx_router.core.decision import Park, forward, origin
+from dlx_router.core.letter import First, Letter
+from dlx_router.core.passing import EXPIRED, Limits, Stamps, Target, due_ms, limits_of
+from dlx_router.core.words import UNKNOWN, Cause
+from dlx_router.service.intake import Place
+from dlx_router.service.job import Job
+
+if TYPE_CHECKING:
+    from dlx_router.service.desk import Desk
+
+
+def limits(desk: "Desk", queue: str) -> Limits:
+    """What a policy says of the messages in this queue."""
+    return limits_of(desk.policy_of(queue, UNKNOWN))
+
+
+def dies(desk: "Desk", job: Job, place: Place, reason: str, came: First | None = None) -> None:
+    """It fails here and now: a letter as the broker would have made it, judged like any other."""
+    letter = desk.opened(job, place, dies=reason, came=came)
+    if letter is not None:
+        desk.decided(job, letter)
+
+
+def relay(desk: "Desk", job: Job, place: Place, target: Target) -> None:
+    """It lives: on to the target."""
+    letter = desk.opened(job, place)
+    if letter is not None:
+        _forward(desk, job, letter, target)
+
+
+def goes_on(desk: "Desk", job: Job, letter: Letter, place: Place, now_ms: int) -> None:
+    """It waited because its relay's target had refused it."""
+    came = origin(letter)
+    target, ends = desk.relays.get(came.queue), due_ms(limits(desk, came.queue), Stamps(), letter.first_death_ms)
+    if ends is not None and ends <= now_ms:
+        dies(desk, job, place, EXPIRED, came)
+    elif target is None:
+        desk.apply(job, Park(Cause.NO_POLICY, letter.base_attempts), now_ms)
+    else:
+        _forward(desk, job, letter, target)
+
+
+def _forward(desk: "Desk", job: Job, letter: Letter, target: Target) -> None:
+    job.policy = desk.policy_of(origin(letter).queue, UNKNOWN)
+    desk.carry_out(job, forward(letter, target), UNKNOWN)

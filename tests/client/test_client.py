@@ -1,0 +1,177 @@
+"""The client against a router: what it declares is done, what it cannot declare stays with its consumer."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import aio_pika
+import pytest
+from aio_pika.abc import AbstractIncomingMessage, AbstractQueue
+
+from dlx_router.client import Dead, FromDeadLetterQueue, InvalidDeclaration, Undeliverable, dead, dead_many, sync
+from tests.support.bulk import record
+from tests.support.client import Client
+from tests.support.router import Router
+from tests.support.scene import deaths
+from tests.support.vhost import Vhost
+
+Start = Callable[..., Router]
+
+POLICIES: Final = """
+version: 1
+policies:
+  - {name: work, match: "work.#", definition: {max-delivery-attempts: 3, redelivery-delay: 100ms}}
+"""
+
+
+@pytest.fixture
+async def consume(vhost: Vhost) -> AsyncIterator[Callable[[str, int], Any]]:
+    """consume(queue, n) → the next n messages, unacked."""
+    async with await aio_pika.connect(vhost.amqp_url) as connection:
+        channel = await connection.channel()
+
+        async def take(name: str, count: int = 1) -> list[AbstractIncomingMessage]:
+            queue: AbstractQueue = await channel.get_queue(name)
+            async with asyncio.timeout(30), queue.iterator() as found:
+                return [await anext(found) for _ in range(count)]
+
+        yield take
+
+
+async def test_declared_and_then_acked(start_router: Start, amqp: Client, consume: Callable[..., Any]) -> None:
+    start_router(POLICIES)
+    amqp.queue("work.a")
+    amqp.publish("one", key="work.a", headers={"x-mine": "kept"}, expiration="60000", user_id="guest")
+    (message,) = await consume("work.a")
+    try:
+        int(message.body)
+    except ValueError as error:
+        await dead(message, "no-stock", error=error, retry="never", tag="t1")
+    letter = await asyncio.to_thread(amqp.take, "DLQ.work.a")
+    told = record(letter)
+    assert (letter.body, letter.headers["x-mine"]) == (b"one", "kept")
+    assert letter.properties.message_id is None, "none was invented"
+    assert (told["reason"], told["cause"]) == ("application:no-stock", "never_retry")
+    assert told["error"]["type"] == "ValueError"
+    assert letter.deaths[0]["original-expiration"] == "60000"
+    assert amqp.depth("work.a") == 0
+
+
+async def test_each_attempt_is_the_same_letter(start_router: Start, amqp: Client, consume: Callable[..., Any]) -> None:
+    start_router(POLICIES)
+    amqp.queue("work.a")
+    amqp.publish("one", key="work.a")
+    ids = set()
+    for _ in range(3):
+        (message,) = await consume("work.a")
+        ids.add(message.headers.get("dlx-router-id"))
+        await dead(message, "boom")
+    letter = await asyncio.to_thread(amqp.take, "DLQ.work.a")
+    assert deaths(letter) == [("work.a", "rejected", 3)]
+    assert ids == {None, record(letter)["id"]}
+
+
+async def test_a_batch_tells_of_each(start_router: Start, amqp: Client, consume: Callable[..., Any]) -> None:
+    start_router(POLICIES)
+    amqp.queue("work.a")
+    for number in range(3):
+        amqp.publish(str(number), key="work.a", message_id="the same")
+    one, two, three = await consume("work.a", 3)
+    await two.ack()
+    results = await dead_many([Dead(message=message, reason="boom", retry="never") for message in (one, two, three)])
+    assert [result.ok for result in results] == [True, False, True]
+    assert isinstance(results[1].error, InvalidDeclaration)
+    found = [await asyncio.to_thread(amqp.take, "DLQ.work.a") for _ in range(2)]
+    assert sorted(letter.body for letter in found) == [b"0", b"2"]
+    assert {letter.properties.message_id for letter in found} == {"the same"}
+
+
+async def test_a_dead_letter_is_not_declared_again(
+    start_router: Start, amqp: Client, consume: Callable[..., Any]
+) -> None:
+    start_router(POLICIES)
+    amqp.queue("work.a")
+    amqp.publish("one", key="work.a")
+    (message,) = await consume("work.a")
+    await dead(message, "boom", retry="never")
+    await asyncio.to_thread(amqp.await_message, "DLQ.work.a")
+    amqp.channel.basic_recover(requeue=True)
+    (message,) = await consume("DLQ.work.a")
+    with pytest.raises(FromDeadLetterQueue, match="redrive it, or ack it"):
+        await dead(message, "boom")
+    await message.reject(requeue=True)
+    assert (await asyncio.to_thread(amqp.take, "DLQ.work.a")).body == b"one"
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["no exchange", "no queue"])
+async def test_without_a_router_the_message_stays(amqp: Client, consume: Callable[..., Any], *, there: bool) -> None:
+    if there:
+        amqp.exchange("dlx-router.declared", "fanout")
+    amqp.queue("work.a")
+    amqp.publish("one", key="work.a")
+    (message,) = await consume("work.a")
+    with pytest.raises(Undeliverable, match="does a router attend" if there else "no exchange"):
+        await dead(message, "boom")
+    await message.reject(requeue=True)
+    assert (await asyncio.to_thread(amqp.take, "work.a")).body == b"one"
+
+
+async def test_headers_that_fill_a_frame_leave_the_connection_alone(
+    start_router: Start, amqp: Client, consume: Callable[..., Any]
+) -> None:
+    start_router(POLICIES)
+    amqp.queue("work.a")
+    amqp.publish("one", key="work.a", headers={"x-large": "x" * 130_700})
+    (message,) = await consume("work.a")
+    with pytest.raises(Undeliverable, match="a frame holds"):
+        await dead(message, "boom", description="y" * 900)
+    await message.reject(requeue=True)
+    message = _delivered(amqp, "work.a")
+    with pytest.raises(Undeliverable, match="a frame holds"):
+        sync.dead(message, "boom", description="y" * 900)
+    amqp.channel.basic_ack(message.method.delivery_tag)
+
+
+def _delivered(amqp: Client, queue: str) -> sync.Message:
+    amqp.await_message(queue).requeue()
+    for method, properties, body in amqp.channel.consume(queue, inactivity_timeout=10):
+        return sync.Message(amqp.channel, method, properties, body)
+    raise AssertionError
+
+
+def test_the_same_on_pika(start_router: Start, amqp: Client) -> None:
+    start_router(POLICIES)
+    amqp.queue("work.a")
+    amqp.publish("one", key="work.a", expiration="60000")
+    message = _delivered(amqp, "work.a")
+    sync.dead(message, "boom", description="no stock", retry="never")
+    amqp.channel.cancel()
+    letter = amqp.take("DLQ.work.a")
+    assert (letter.body, letter.properties.message_id) == (b"one", None)
+    assert record(letter)["error"] == {"message": "no stock"}
+    amqp.publish("two", key="work.a")
+    message = _delivered(amqp, "work.a")
+    bad = sync.Message(message.channel, message.method, message.properties, message.body)
+    results = sync.dead_many(
+        [
+            sync.Dead(message=bad, reason="boom", retry="never", queue="dlx-router.parking"),
+            sync.Dead(message=message, reason="boom", retry="never"),
+        ]
+    )
+    assert [result.ok for result in results] == [False, True]
+    amqp.channel.cancel()
+    assert amqp.take("DLQ.work.a").body == b"two"
+
+
+def test_on_pika_without_a_router_the_message_stays(amqp: Client) -> None:
+    amqp.queue("work.a")
+    amqp.publish("one", key="work.a")
+    message = _delivered(amqp, "work.a")
+    with pytest.raises(Undeliverable):
+        sync.dead(message, "boom")
+    amqp.exchange("dlx-router.declared", "fanout")
+    with pytest.raises(Undeliverable, match="does a router attend"):
+        sync.dead(message, "boom")
+    message.channel.basic_nack(message.method.delivery_tag, requeue=True)  # it is still ours
+    amqp.channel.cancel()
+    assert amqp.take("work.a").body == b"one"

@@ -1,0 +1,129 @@
+"""Conditions: what they see, what fails, what may not be written."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from dlx_router.config.conditions import ConditionError, condition
+from dlx_router.config.policies import PolicyErrors, load_policies
+from dlx_router.core.condition import ConditionFailed, view
+from dlx_router.core.places import looked_up
+from tests.core.core_samples import NOW, letter
+
+BODY: Final = b'{"order":{"total":120.5,"lines":[{"sku":"a"}],"paid":true},"n":null,"big":1e400}'
+HEADERS: Final = {"x-kind": "aab", "x-count": "7"}
+
+
+def holds(text: str, body: bytes = BODY, **fields: Any) -> bool:
+    plain: dict[str, Any] = {
+        "header": HEADERS.get, "body": looked_up(body), "content_type": "application/json", "size": len(body),
+        "first_death_ms": NOW - 90_500, "redrives": 2, "cause": "outage",
+    }  # fmt: skip
+    return condition(text).holds(view(letter(**(plain | fields)), 3, NOW))
+
+
+TRUE: Final = [
+    'reason == "rejected"',
+    'cause == "outage"',
+    "attempts == 3 && redrives == 2",
+    "age == 90",
+    'queue == "work" && vhost == "/"',
+    'exchange == "shop" && routing_key == "order.created"',
+    'content_type.startsWith("application/")',
+    "size == 84 || size > 3",
+    'header("x-kind") == "aab"',
+    'header("x-none") == ""',
+    'int(header("x-count")) > 6',
+    'header("x-kind").matches("^(a|b)+$")',
+    'matches(queue, "or")',
+    'body("/order/lines/0/sku") == "a"',
+    'body("/order/paid")',
+    'body("/n") == null && body("/none") == null',
+    'reason in ["rejected", "expired"]',
+    "[1, 2].exists(x, x == attempts - 1)",
+    'queue == "work" // with a comment on header(x)',
+]
+
+
+@pytest.mark.parametrize("text", TRUE)
+def test_what_holds(text: str) -> None:
+    assert holds(text, BODY.replace(b',"big":1e400', b""))
+    assert not holds(f"!({text.partition(' //')[0]})", BODY.replace(b',"big":1e400', b""))
+
+
+def test_a_number_in_the_body_is_compared_with_any_other() -> None:
+    assert holds('body("/t") > 100 && body("/t") < 121.0', b'{"t":120.5}')
+
+
+FAILING: Final = [
+    ("1 / (attempts - 3) == 1", "divide by zero"),
+    ('int(header("x-kind")) > 3', "cannot convert string to int"),
+    ('body("/s") > 3', "No matching overloads found"),
+    ('body("/s")', "neither true nor false"),
+    ('header("x-kind").matches(body("/s"))', "invalid regular expression"),
+    ('body("/huge") > 1', "Integer value"),
+    ("[1,2,3,4,5,6,7,8,9,10]" + "".join(f".all(x{n}, [1,2,3,4,5,6,7,8,9,10]" for n in range(5)) + ".all(y, y > 0"
+     + ")" * 6, "Iteration budget exceeded"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "why"), FAILING, ids=[why for _, why in FAILING])
+def test_what_fails_says_why_and_nothing_of_the_message(text: str, why: str) -> None:
+    with pytest.raises(ConditionFailed) as raised:
+        holds(text, b'{"s":"(secret","huge":%d}' % 2**70)
+    assert str(raised.value) == why
+
+
+def test_a_body_that_is_no_json_has_no_places() -> None:
+    assert holds('body("/a") == null', b"\xff\xfe")
+    assert holds('body("") == null', b"[" * 100_000)
+
+
+def test_what_it_asks_of_the_message_is_known() -> None:
+    one = condition('header("a") == header(r"b") && body("/x") == 1 && header("a") != \'header("c")\'')
+    assert (one.headers, one.pointers) == (("a", "b"), ("/x",))
+
+
+PLACES: Final = [
+    ("reason == ", 1, 11), ('header("a").matches("(x")', 1, 21), ("nosuch", 1, 1), ("1 ==\n 1.0", 1, 3),
+    ('true && header(queue) == ""', 1, 9),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "line", "column"), PLACES)
+def test_an_error_knows_its_place(text: str, line: int, column: int) -> None:
+    with pytest.raises(ConditionError) as raised:
+        condition(text)
+    assert (raised.value.line, raised.value.column) == (line, column)
+
+
+@pytest.mark.parametrize(("written", "column"), [
+    ("reason == oops", 18), ("'reason == oops'", 19), ("'''a'' == oops'", 18), ('"reason == \\"a\\" && oops"', 30),
+])  # fmt: skip
+def test_a_finding_has_file_line_and_column(tmp_path: Path, written: str, column: int) -> None:
+    file = tmp_path / "p.yaml"
+    head = "version: 1\npolicies:\n- name: a\n  match: a\n  definition:\n    never-retry:\n"
+    file.write_text(f"{head}    - {written}\n", encoding="utf-8")
+    with pytest.raises(PolicyErrors) as raised:
+        load_policies(tmp_path)
+    [finding] = raised.value.findings
+    line = file.read_text(encoding="utf-8").split("\n")[6]
+    assert line[finding.column - 1 :].startswith("oops"), (finding, column)
+    assert str(finding).startswith(f"{file}:7:{finding.column}: error DLX007: never-retry: ")
+
+
+def test_a_hostile_message_costs_no_time() -> None:
+    one = condition('header("x").matches("^(a+)+$")')
+    seen = view(letter(header=lambda _: "a" * 100_000 + "b"), 1, NOW)
+    began = time.perf_counter()
+    assert not one.holds(seen)
+    assert time.perf_counter() - began < 1
+
+
+def test_nobody_pays_for_the_library_who_has_no_conditions() -> None:
+    script = "import sys, dlx_router.config.policies; sys.exit('cel_expr_python' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

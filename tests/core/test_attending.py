@@ -1,0 +1,58 @@
+"""Which queues can be attended in which mode. The same on real brokers: tests/service/test_attachments.py."""
+
+import pytest
+
+from dlx_router.core.attending import QueueFacts, delivery_limit, refusal
+
+V310, V40, V43 = (3, 10), (4, 0), (4, 3)
+MODES = ("inbox", "relay", "guard")
+NO_LIMIT = {"x-delivery-limit": 2_147_483_647}
+
+
+@pytest.mark.parametrize(
+    ("facts", "version", "limit"),
+    [
+        (QueueFacts("classic"), V40, None),
+        (QueueFacts("quorum"), V310, None),
+        (QueueFacts("quorum"), V40, 20),
+        (QueueFacts("quorum", {"x-delivery-limit": 5}), V310, 5),
+        (QueueFacts("quorum", {"x-delivery-limit": 5}, {"delivery-limit": 3}), V43, 3),
+        (QueueFacts("quorum", {"x-delivery-limit": 5}, {"delivery-limit": -1}), V43, None),
+        (QueueFacts("quorum", NO_LIMIT), V43, None),
+    ],
+)
+def test_how_many_returns_a_message_survives(facts: QueueFacts, version: tuple[int, ...], limit: int | None) -> None:
+    assert delivery_limit(facts, version) == limit
+
+
+@pytest.mark.parametrize(
+    ("mode", "facts", "version", "why"),
+    [
+        *((mode, QueueFacts("classic"), version, "") for mode in MODES for version in (V310, V43)),
+        *((mode, QueueFacts("stream"), V43, "stream") for mode in MODES),
+        *((mode, QueueFacts(exclusive=True), V43, "exclusive") for mode in MODES),
+        ("inbox", QueueFacts("classic", {"x-max-priority": 5}), V43, ""),
+        ("relay", QueueFacts("classic", {"x-max-priority": 5}), V43, "priority"),
+        ("guard", QueueFacts("classic", {"x-max-priority": 5}), V43, "priority"),
+        ("relay", QueueFacts("classic", {"x-single-active-consumer": True}), V43, ""),
+        ("guard", QueueFacts("classic", {"x-single-active-consumer": True}), V43, "single active consumer"),
+        ("guard", QueueFacts("quorum", NO_LIMIT), V40, "quorum queue of RabbitMQ 4.0"),
+        ("guard", QueueFacts("quorum", NO_LIMIT), V310, "quorum queue of RabbitMQ 3.10"),
+        ("guard", QueueFacts("quorum", NO_LIMIT), V43, ""),
+        ("inbox", QueueFacts("quorum"), V40, "return number 21"),
+        ("relay", QueueFacts("quorum"), V43, "return number 21"),
+        ("relay", QueueFacts("quorum"), V310, ""),
+        ("relay", QueueFacts("quorum", {}, {"dead-letter-exchange": "dlx"}), V43, ""),
+        ("relay", QueueFacts("quorum", {"x-dead-letter-exchange": ""}), V43, ""),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_attended_is_refused_with_the_reason(
+    mode: str, facts: QueueFacts, version: tuple[int, ...], why: str
+) -> None:
+    said = refusal(mode, facts, version, accepts_limit=False)
+    assert why in said
+    assert bool(why) == bool(said)
+
+
+def test_a_delivery_limit_may_be_accepted() -> None:
+    assert refusal("relay", QueueFacts("quorum"), V43, accepts_limit=True) == ""

@@ -1,0 +1,114 @@
+"""Declared deaths: how they are read, what they count for, and what a consumer may ask for."""
+
+from contextlib import suppress
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.core.decision import DeadLetter, Retry, decide
+from dlx_router.core.declaration import Declaration, DeclarationError, error_of, from_stacktrace, read
+from dlx_router.core.letter import Arrival, Death, Declared, First
+from dlx_router.core.words import Cause
+from tests.core.core_samples import NOW, arrived, death, effective, letter, record
+
+DIED: Final = death(reason="application:x")
+
+
+@given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
+def test_whatever_stands_in_the_header_it_is_read_or_refused(text: bytes) -> None:
+    with suppress(DeclarationError):  # and by nothing else
+        assert read(text).queue
+
+
+@pytest.mark.parametrize(
+    ("trace", "found"),
+    [
+        ("", (None, None)),
+        ("java.lang.Error", ("java.lang.Error", None)),
+        ("a.B: text\n\tat a.C.d(C.java:1)\n", ("a.B", "a.C.d(C.java:1)")),
+        ("a.B: x\n\tat a.C\nCaused by: e.F: y: z\n\tat g.H\n\tat i.J", ("e.F", "g.H")),
+    ],
+)
+def test_the_innermost_error_of_a_stack_trace(trace: str, found: tuple[str | None, str | None]) -> None:
+    assert from_stacktrace(trace) == found
+
+
+def test_errors_are_cut_and_lone_surrogates_replaced() -> None:
+    error = error_of("t" * 300, "\ud800", 7)
+    assert error == {"type": "t" * 199 + "…", "message": "?"}
+    assert error_of(None, "", []) is None
+
+
+# What arrives
+
+SAID: Final = Declaration("work", "shop", ("k", "copy"), "application:boom", Declared(never=True), {"type": "E"})
+
+
+def test_a_declared_death_is_the_first_of_a_new_letter() -> None:
+    letter = arrived(declaration=SAID)
+    assert letter.history == (Death("work", "rejected", 1, NOW // 1000, "shop", ("k", "copy")),)
+    assert (letter.reason, letter.failed_queue, letter.declared) == ("application:boom", "work", Declared(never=True))
+    assert [(one.queue, one.reason, one.times) for one in letter.fresh] == [("work", "application:boom", 1)]
+    assert (letter.error, letter.first) == ({"type": "E"}, First("work", "shop", ("k", "copy"), "rejected"))
+
+
+@pytest.mark.parametrize("times", [1, 7])
+def test_a_declared_death_is_counted_on_top_of_the_record(times: int) -> None:
+    remembered = record(deaths=(death("other"), death(times=times)), attempts=times, failed_queue="work")
+    letter = arrived((), remembered, declaration=SAID._replace(exchange="dlx-router.return"))
+    assert [one.key for one in letter.history] == [("work", "rejected"), ("other", "rejected")]
+    assert letter.history[0].times == times + 1
+    assert letter.history[0].exchange == "shop", "by which it came first; our own never leaves us"
+    assert (letter.base_attempts, letter.id) == (times, remembered.id)
+
+
+def test_a_declared_death_of_a_letter_that_was_dead_is_a_redrive_by_hand() -> None:
+    letter = arrived((), record(state="dead"), declaration=SAID)
+    assert (letter.redrives, letter.base_attempts) == (1, 0)
+    assert (letter.known_before, letter.rejected_since) == (True, True), "no cycle: somebody refused it"
+
+
+def test_a_copied_record_does_not_count_for_a_declared_death() -> None:
+    letter = arrived((), record(attempts=9), belongs=False, declaration=SAID)
+    assert (letter.base_attempts, letter.parent) == (0, record().id)
+    assert letter.history[0].times == 1
+
+
+def test_the_error_of_headers_is_known_until_something_newer_is() -> None:
+    assert arrived((death(),), error={"type": "H"}).error == {"type": "H"}
+    remembered = record(error={"type": "R"})
+    assert arrived((death(times=2),), remembered, error={"type": "H"}).error == {"type": "H"}
+    assert arrived((death(times=2),), remembered).error == {"type": "R"}
+    assert arrived((death(),), error={"type": "H"}, declaration=SAID).error == {"type": "E"}
+
+
+# What a consumer asks for
+
+
+@pytest.mark.parametrize(
+    ("asked", "definition", "wait"),
+    [
+        (Declared(), {"redelivery_delay": 1000}, 1000),
+        (Declared(retry_after_ms=50), {"redelivery_delay": 1000}, 50),
+        (Declared(retry_after_ms=3_600_000), {"redelivery_delay": 1000}, 10_000),
+        (Declared(retry_after_ms=3_600_000), {"max_redelivery_delay": 60_000}, 60_000),
+        (Declared(retry_after_ms=3_600_000), {}, 0),
+    ],
+)
+def test_a_wait_that_is_asked_for_is_granted_up_to_the_cap(
+    asked: Declared, definition: dict[str, Any], wait: int
+) -> None:
+    died = letter(reason="application:x", declared=asked, fresh=(DIED,))
+    decision = decide(died, effective(**definition), NOW, 0.0)
+    assert isinstance(decision, Retry)
+    assert decision.wait_ms == wait
+
+
+@pytest.mark.parametrize("held", [{}, {"state": "held", "fresh": (), "arrival": Arrival.RELEASE}])
+def test_never_is_never(held: dict[str, Any]) -> None:
+    died = letter(**({"reason": "application:x", "declared": Declared(never=True), "fresh": (DIED,)} | held))
+    decision = decide(died, effective(max_delivery_attempts=-1), NOW, 0.0)
+    assert isinstance(decision, DeadLetter)
+    assert decision.cause is Cause.NEVER_RETRY

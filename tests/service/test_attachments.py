@@ -1,0 +1,227 @@
+"""Which queues are attended, in which mode, and which are refused and why."""
+
+from collections.abc import Callable
+from signal import SIGHUP
+from typing import Any, Final
+
+import pytest
+
+import brokers
+from tests.support.bulk import INBOX, PARKING, pour, take_many
+from tests.support.client import Client
+from tests.support.eventually import consistently, eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+Start = Callable[..., Router]
+POLICY: Final = """
+version: 1
+policies:
+  - {name: all, match: "#", definition: {max-length: 5}}
+attachments:
+"""
+ATTACHMENT: Final = {
+    "guard": "  - {queue: source, mode: guard}",
+    "relay": "  - {queue: source, mode: relay, forward-to: {exchange: amq.fanout}}",
+    "inbox": "  - {queue: source}",
+}
+
+
+def reasons(router: Router) -> str:
+    return router.ask("/readyz")[1]
+
+
+def is_refused(router: Router, *said: str) -> bool:
+    status, text = router.ask("/readyz")
+    missing = [one for one in said if one not in text]
+    assert status == 503, text
+    assert not missing, f"{missing} not in {text}"
+    return True
+
+
+def version(vhost: Vhost) -> tuple[int, ...]:
+    return tuple(int(part) for part in vhost.get("overview")["rabbitmq_version"].split(".")[:2])
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "arguments", "why"),
+    [
+        ("guard", "stream", {}, "it is a stream"),
+        ("relay", "stream", {}, "it is a stream"),
+        ("inbox", "stream", {}, "it is a stream"),
+        ("guard", "classic", {"single_active_consumer": True}, "single active consumer"),
+        ("guard", "classic", {"max_priority": 3}, "it is a priority queue"),
+        ("relay", "classic", {"max_priority": 3}, "it is a priority queue"),
+    ],
+)
+def test_a_queue_that_cannot_be_attended_so_is_refused_and_keeps_its_messages(
+    mode: str, kind: str, arguments: dict[str, Any], why: str, amqp: Client, start_router: Start
+) -> None:
+    amqp.queue("source", kind, **arguments)
+    if kind != "stream":
+        pour(amqp, "source", (str(n) for n in range(10)))
+    router = start_router(POLICY + ATTACHMENT[mode], wait=False)
+    eventually(lambda: is_refused(router, "'source'", "DLX208", why), within=20)
+    assert kind == "stream" or amqp.depth("source") == 10
+
+
+def test_an_exclusive_queue_is_refused(vhost: Vhost, amqp: Client, start_router: Start) -> None:
+    amqp.channel.queue_declare("source", exclusive=True)
+    router = start_router(POLICY + ATTACHMENT["guard"], wait=False)
+    eventually(lambda: is_refused(router, "'source'", "exclusive"), within=20)
+
+
+def test_a_guard_takes_quorum_queues_where_giving_back_is_no_failure(
+    vhost: Vhost, amqp: Client, start_router: Start
+) -> None:
+    amqp.queue("source", "quorum", delivery_limit=1 << 31 - 1)
+    pour(amqp, "source", (str(n) for n in range(10)))
+    router = start_router(POLICY + ATTACHMENT["guard"], wait=False)
+    if version(vhost) < (4, 3):
+        eventually(lambda: is_refused(router, "DLX208", "it is a quorum queue of RabbitMQ"), within=20)
+        assert amqp.depth("source") == 10
+        return
+    router.await_ready()
+    eventually(lambda: amqp.exists("DLQ.source") and amqp.depth("DLQ.source") == 5)
+    assert [one.body for one in take_many(amqp, "source", 5)] == [b"5", b"6", b"7", b"8", b"9"]
+
+
+@pytest.mark.parametrize("mode", ["relay", "inbox"])
+def test_a_queue_that_deletes_after_some_returns_is_refused_until_that_is_accepted(
+    mode: str, amqp: Client, start_router: Start
+) -> None:
+    amqp.queue("source", "quorum", delivery_limit=20)
+    router = start_router(POLICY + ATTACHMENT[mode], wait=False)
+    eventually(lambda: is_refused(router, "DLX208", "return number 21", "accept-delivery-limit: true"), within=20)
+    router.close()
+    accepted = ATTACHMENT[mode].replace("{queue: source", "{queue: source, accept-delivery-limit: true")
+    start_router(POLICY + accepted)
+
+
+def test_where_what_dies_has_a_way_a_delivery_limit_is_no_hindrance(amqp: Client, start_router: Start) -> None:
+    amqp.queue("source", "quorum", delivery_limit=20, dead_letter_exchange=INBOX)
+    start_router(POLICY + ATTACHMENT["inbox"])
+
+
+def test_a_guard_needs_the_management_api(amqp: Client, start_router: Start) -> None:
+    amqp.queue("source")
+    router = start_router(POLICY + ATTACHMENT["guard"], wait=False, MANAGEMENT_URL="")
+    eventually(lambda: is_refused(router, "'source'", "management API", "no MANAGEMENT_URL"), within=20)
+
+
+def test_a_relay_without_the_management_api_works_and_says_what_it_does_not_know(
+    amqp: Client, start_router: Start
+) -> None:
+    amqp.queue("source")
+    amqp.queue("out")
+    amqp.bind("out", "amq.fanout")
+    router = start_router(POLICY + ATTACHMENT["relay"], MANAGEMENT_URL="")
+    amqp.publish("hello", key="source")
+    assert amqp.take("out").body == b"hello"
+    assert "not verified" in reasons(router)
+
+
+def test_a_relay_whose_exchange_is_missing_leaves_everything_where_it_is(amqp: Client, start_router: Start) -> None:
+    amqp.queue("source")
+    amqp.publish("hello", key="source")
+    relay = ATTACHMENT["relay"].replace("amq.fanout", "work")
+    router = start_router(POLICY + relay, wait=False)
+    eventually(lambda: is_refused(router, "'work'", "does not exist"), within=20)
+    assert amqp.depth("source") == 1
+    amqp.exchange("work", "fanout")
+    amqp.queue("out")
+    amqp.bind("out", "work")
+    assert amqp.take("out", within=20).body == b"hello"
+    eventually(lambda: router.ask("/readyz")[0] == 200)
+
+
+def test_a_relay_is_alone_at_its_source(vhost: Vhost, amqp: Client, start_router: Start) -> None:
+    amqp.queue("source")
+    tag = amqp.channel.basic_consume("source", lambda *_: None)
+    router = start_router(POLICY + ATTACHMENT["relay"], wait=False)
+    eventually(lambda: is_refused(router, "'source'", "must be alone"), within=20)
+    amqp.channel.basic_cancel(tag)
+    router.await_ready()
+
+
+def test_two_routers_share_the_guard_and_one_of_them_works(
+    vhost: Vhost, amqp: Client, start_router: Start, tmp_path: Any
+) -> None:
+    key = tmp_path / "key"
+    key.write_text("a key of more than sixteen bytes")
+    amqp.queue("source")
+    routers = [start_router(POLICY + ATTACHMENT["guard"], PROVENANCE_KEY_FILE=str(key)) for _ in range(2)]
+    eventually(lambda: "standing by" in "".join(map(reasons, routers)))
+    pour(amqp, "source", (str(n) for n in range(30)))
+    eventually(lambda: amqp.exists("DLQ.source") and amqp.depth("DLQ.source") == 25)
+    assert consistently(lambda: amqp.depth("source") == 5)
+    working = next(one for one in routers if "standing by" not in reasons(one))
+    working.kill()
+    other = next(one for one in routers if one is not working)
+    eventually(lambda: "standing by" not in reasons(other), within=20)
+    pour(amqp, "source", ["one more"])
+    eventually(lambda: amqp.depth("DLQ.source") == 26)
+
+
+def test_queues_are_found_by_pattern_also_those_that_come_later(amqp: Client, start_router: Start) -> None:
+    for queue in ("failed.a", "other.a", "DLQ.failed.b"):
+        amqp.queue(queue)
+        amqp.publish(queue, key=queue)
+    policy = POLICY.replace("max-length: 5", "dead-letter-exchange: amq.fanout")
+    router = start_router(policy + '  - {match: "failed.#"}\n  - {pattern: "^(DLQ|late)"}\n')
+    assert amqp.take(PARKING).body == b"failed.a"
+    amqp.queue("late.a")
+    amqp.publish("late.a", key="late.a")
+    assert amqp.take(PARKING, within=30).body == b"late.a"
+    assert amqp.depth("other.a") == amqp.depth("DLQ.failed.b") == 1
+    amqp.channel.queue_delete("late.a")
+    eventually(lambda: router.ask("/readyz")[0] == 200, within=20)
+
+
+def test_a_pattern_needs_the_management_api(start_router: Start) -> None:
+    router = start_router(POLICY + '  - {match: "failed.#"}\n', wait=False, MANAGEMENT_URL="")
+    eventually(lambda: is_refused(router, "'failed.#'", "need MANAGEMENT_URL"), within=20)
+
+
+def test_a_relay_goes_on_where_it_was_after_it_was_killed(
+    broker: brokers.Broker, amqp: Client, start_router: Start
+) -> None:
+    amqp.queue("source")
+    amqp.queue("out")
+    amqp.bind("out", "amq.fanout")
+    policy = POLICY.replace("max-length: 5", "max-length: 100000") + ATTACHMENT["relay"]
+    router = start_router(policy)
+    pour(amqp, "source", (str(n) for n in range(4000)))
+    eventually(lambda: amqp.depth("out") > 200)
+    router.kill()
+    router.start()
+    eventually(lambda: amqp.depth("source") == 0 and router.metric("in_flight") == 0)
+    got = [int(one.body) for one in take_many(amqp, "out", amqp.depth("out"))]
+    assert sorted(set(got)) == list(range(4000)), "none lost"
+    assert len(got) <= 4000 + 1000, "at most what was unconfirmed came twice"
+
+
+def test_attachments_come_change_and_go_while_the_router_runs(amqp: Client, start_router: Start) -> None:
+    for queue in ("source", "full"):
+        amqp.queue(queue)
+    amqp.queue("out", max_length=1, overflow="reject-publish")
+    amqp.bind("out", "amq.fanout")
+    router = start_router(POLICY.replace("max-length: 5", "max-length: 1000") + ATTACHMENT["relay"])
+    pour(amqp, "source", (str(n) for n in range(20)))
+    eventually(lambda: amqp.depth("out") == 1)
+    rewrite(router, POLICY + ATTACHMENT["guard"])
+    eventually(lambda: amqp.exists("DLQ.source") and amqp.depth("source") == 5, within=20)
+    assert [one.body for one in take_many(amqp, "source", 5)] == [b"15", b"16", b"17", b"18", b"19"]
+    rewrite(router, POLICY.replace("attachments:", ""))
+    pour(amqp, "source", (str(n) for n in range(20)))
+    eventually(lambda: amqp.depth("source") == 20)
+    assert consistently(lambda: amqp.depth("source") == 20, for_s=1.0)
+    assert router.ask("/readyz")[0] == 200
+
+
+def rewrite(router: Router, text: str) -> None:
+    """Other policies, in force when this returns."""
+    before = router.metric("reloads_total", result="success")
+    (router.policies / "policies.yaml").write_text(text, encoding="utf-8")
+    router.signal(SIGHUP)
+    eventually(lambda: router.metric("reloads_total", result="success") > before, within=20)

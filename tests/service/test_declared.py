@@ -1,0 +1,210 @@
+"""Declared deaths through the router: what a consumer says in dlx-death is done, and only there where it may say it."""
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from tests.support.bulk import INBOX, PARKING, QUARANTINE, record
+from tests.support.client import Message
+from tests.support.eventually import consistently, eventually
+from tests.support.scene import Scene, deaths
+
+DECLARED: Final = "dlx-router.declared"
+POLICIES: Final = """
+version: 1
+policies:
+  - name: work
+    match: "work.#"
+    definition:
+      max-delivery-attempts: 3
+      redelivery-delay: 100ms
+      dead-letter-headers: [emq]
+      on: {"application:card-declined": {dead-letter-queue-prefix: "cards."}}
+  - {name: capped, match: "capped.#", definition: {max-redelivery-delay: 300ms}}
+"""
+
+
+def _said(failed: str, **more: Any) -> str:
+    told = {"queue": failed, "exchange": "shop", "routing_keys": ["order.new", "copy"], "reason": "application:boom"}
+    return json.dumps({name: value for name, value in (told | more).items() if value is not None})
+
+
+def _declare(
+    scene: Scene, body: str, said: str | None, headers: dict[str, Any] | None = None, *, exchange: str = DECLARED
+) -> None:
+    given = (headers or {}) | ({} if said is None else {"dlx-death": said})
+    scene.amqp.publish(body, key="order.new", exchange=exchange, headers=given)
+
+
+def test_a_declared_death_is_a_rejection_with_a_reason_of_its_own(scene: Scene) -> None:
+    queue = scene.work("work.a")
+    _declare(scene, "one", _said(queue, retry="never", tag="t1", error={"type": "E", "message": "no", "frame": "f"}))
+    dead = scene.amqp.take("DLQ.work.a")
+    told = record(dead)
+    assert deaths(dead) == [(queue, "rejected", 1)]
+    assert dead.deaths[0]["exchange"] == "shop"
+    assert dead.deaths[0]["routing-keys"] == ["order.new", "copy"]
+    assert (dead.headers["x-first-death-reason"], dead.headers["x-first-death-queue"]) == ("rejected", queue)
+    assert (told["reason"], told["cause"], told["attempts"]) == ("application:boom", "never_retry", 1)
+    assert told["error"] == {"type": "E", "message": "no", "frame": "f"}
+    assert dead.headers["sourceTag"] == "t1"
+
+
+def test_attempts_go_on_over_declared_and_native_deaths(scene: Scene) -> None:
+    queue = scene.work("work.b")
+    _declare(scene, "one", _said(queue))
+    back = scene.amqp.await_message(queue)
+    assert back.routing_key == "order.new"
+    assert back.headers["CC"] == ["copy"]
+    assert "dlx-death" not in back.headers
+    back.reject()  # a native death between
+    back = scene.amqp.take(queue)
+    assert deaths(back) == [(queue, "rejected", 2)]
+    _declare(scene, "one", _said(queue), {"dlx-router": back.headers["dlx-router"]})
+    dead = scene.amqp.take("DLQ.work.b")
+    assert deaths(dead) == [(queue, "rejected", 3)]
+    assert record(dead)["attempts"] == 3
+    assert record(dead)["id"] == record(back)["id"], "the same letter"
+
+
+def test_a_reason_of_an_application_has_rules_of_its_own(scene: Scene) -> None:
+    queue = scene.work("work.c")
+    _declare(scene, "one", _said(queue, reason="card-declined", retry="never"))
+    assert record(scene.amqp.take("cards.work.c"))["reason"] == "application:card-declined"
+
+
+@pytest.mark.parametrize(("asked", "waits"), [(200, 200), (86_400_000, 300), (0, 0)])
+def test_a_wait_that_is_asked_for_is_kept_up_to_the_cap(scene: Scene, asked: int, waits: int) -> None:
+    queue = scene.work("capped.a")
+    _declare(scene, "one", _said(queue, retry_after_ms=asked))
+    told = record(scene.amqp.take(queue))
+    assert told["due_ms"] - told["last_death_ms"] in range(waits, waits + 5)
+
+
+def test_never_is_remembered_while_a_full_target_refuses(scene: Scene) -> None:
+    queue = scene.work("work.full")
+    scene.amqp.queue("DLQ.work.full", max_length=1, overflow="reject-publish")
+    scene.amqp.publish("blocks", key="DLQ.work.full")
+    scene.amqp.publish("blocks", key="DLQ.work.full") if scene.amqp.depth("DLQ.work.full") == 0 else None
+    held = scene.settled("hold")
+    _declare(scene, "one", _said(queue, retry="never", tag="t1"))
+    eventually(lambda: scene.settled("hold") > held, within=30)
+    scene.amqp.take("DLQ.work.full")
+    dead = scene.amqp.take("DLQ.work.full", within=30)
+    assert (dead.body, record(dead)["cause"], dead.headers["sourceTag"]) == (b"one", "never_retry", "t1")
+    assert scene.amqp.depth(queue) == 0
+
+
+def test_what_stands_in_x_death_is_ignored(scene: Scene) -> None:
+    queue = scene.work("work.d")
+    forged = [{"queue": "other", "reason": "expired", "count": 7, "exchange": "", "routing-keys": ["x"]}]
+    _declare(scene, "one", _said(queue, retry="never"), {"x-death": forged, "x-first-death-queue": "other"})
+    dead = scene.amqp.take("DLQ.work.d")
+    assert deaths(dead) == [(queue, "rejected", 1)]
+    assert dead.headers["x-first-death-queue"] == queue
+    _declare(scene, "two", _said(queue, retry="never"), {"x-death": "no array at all"})
+    assert deaths(scene.amqp.take("DLQ.work.d")) == [(queue, "rejected", 1)]
+
+
+def test_a_queue_without_a_policy_parks(scene: Scene) -> None:
+    _declare(scene, "one", _said("nobody"))
+    told = record(scene.parked())
+    assert (told["cause"], told["failed_queue"], told["reason"]) == ("no_policy", "nobody", "application:boom")
+
+
+def test_without_a_declaration_the_origin_is_unknown(scene: Scene) -> None:
+    forged = [{"queue": "work.x", "reason": "rejected", "count": 1, "exchange": "", "routing-keys": ["x"]}]
+    _declare(scene, "one", None, {"x-death": forged})
+    assert record(scene.parked())["cause"] == "unknown_origin"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not a JSON object"),
+        (_said("work.e", queue=None), "'queue'"),
+        (_said("work.e", queue=7), "'queue'"),
+        (_said("q" * 256), "'queue'"),
+        (_said("work.e", routing_keys=[]), "'routing_keys'"),
+        (_said("work.e", routing_keys="k"), "'routing_keys'"),
+        (_said("work.e", reason="no spaces"), "'reason'"),
+        (_said("work.e", retry="later"), "'retry'"),
+        (_said("work.e", retry=["never"]), "'retry'"),
+        (_said("work.e", retry_after_ms="5s"), "'retry_after_ms'"),
+        (_said("work.e", retry_after_ms=-1), "'retry_after_ms'"),
+        (_said("dlx-router.parking"), "is the router's own"),
+        (_said(INBOX), "is the router's own"),
+        ("[" * 100_000, "not JSON"),
+    ],
+)
+def test_a_declaration_that_cannot_be_read_is_kept_and_explained(scene: Scene, said: str, why: str) -> None:
+    _declare(scene, "odd", said)
+    kept = scene.amqp.take(QUARANTINE)
+    assert kept.body == b"odd"
+    assert kept.headers["dlx-death"] == said
+    assert "malformed: dlx-death: " in kept.headers["dlx-router-cause"]
+    assert why in kept.headers["dlx-router-cause"]
+
+
+def test_in_the_ordinary_inbox_a_declaration_says_nothing(scene: Scene) -> None:
+    """Whoever publishes to a work queue may write the header; only write rights on the exchange let it be obeyed."""
+    queue = scene.work("work.f")
+    scene.work("work.victim")
+    said = _said("work.victim", retry="never", retry_after_ms=0)
+    scene.amqp.publish("one", key=queue, headers={"dlx-death": said})
+    scene.amqp.fail(queue)
+    back = scene.amqp.await_message(queue)
+    assert (record(back)["reason"], record(back)["attempts"]) == ("rejected", 1)
+    back.ack()
+    _declare(scene, "stray", said, exchange=INBOX)
+    assert record(scene.parked())["cause"] == "unknown_origin"
+    assert consistently(lambda: scene.amqp.depth("work.victim") == 0)
+
+
+def _error(message: Message) -> Any:
+    return record(message).get("error")
+
+
+TRACE: Final = """org.springframework.amqp.rabbit.support.ListenerExecutionFailedException: Listener threw exception
+\tat org.springframework.amqp.Listener.invoke(Listener.java:1)
+Caused by: java.lang.IllegalStateException: no stock
+\tat shop.Orders.take(Orders.java:42)
+\tat shop.Orders.on(Orders.java:7)
+\t... 12 more
+"""
+
+
+@pytest.mark.parametrize(
+    ("headers", "error"),
+    [
+        (
+            {"x-exception-message": "no stock", "x-exception-stacktrace": TRACE},
+            {
+                "type": "java.lang.IllegalStateException",
+                "message": "no stock",
+                "frame": "shop.Orders.take(Orders.java:42)",
+            },
+        ),
+        ({"x-exception-message": "no stock"}, {"message": "no stock"}),
+        (
+            {"x-error-type": "KeyError", "x-error-message": "'sku'", "x-error-frame": "orders.py:7"},
+            {"type": "KeyError", "message": "'sku'", "frame": "orders.py:7"},
+        ),
+        ({"x-error-message": "m" * 5000}, {"message": "m" * 999 + "…"}),
+        ({"x-error-message": ["a", "list"]}, None),
+    ],
+)
+def test_errors_that_others_write_are_understood(
+    scene: Scene, headers: dict[str, Any], error: dict[str, str] | None
+) -> None:
+    queue = scene.work("work.g")
+    scene.amqp.publish("warms up", key=queue)
+    scene.amqp.fail(queue)
+    scene.amqp.take(queue)
+    scene.amqp.publish("one", key=queue, headers=headers)
+    for _ in range(3):
+        scene.amqp.fail(queue)
+    assert _error(scene.amqp.take("DLQ.work.g")) == error
+    assert scene.amqp.depth(PARKING) == 0

@@ -1,0 +1,127 @@
+"""`run --observe`, beside production: what would be done stands in the journal, and nobody's queue is touched."""
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from tests.support.bulk import INBOX, law_holds
+from tests.support.client import Client
+from tests.support.eventually import consistently, eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+Start = Callable[..., Router]
+
+OBSERVE: Final = "dlx-router.observe"
+POLICIES: Final = """
+version: 1
+attachments: [{queue: theirs}]
+policies:
+  - {name: work, match: "work.#", definition: {max-delivery-attempts: 2, redelivery-delay: 5s}}
+"""
+
+
+@pytest.fixture
+def events(vhost: Vhost) -> Iterator[Callable[[int], list[dict[str, Any]]]]:
+    """events(n) → the first n events of the journal."""
+    with Client(vhost.amqp_url) as client:
+
+        def read(count: int) -> list[dict[str, Any]]:
+            channel = client.connection.channel()
+            channel.basic_qos(prefetch_count=100)
+            found: list[dict[str, Any]] = []
+
+            def more() -> bool:
+                for method, _, body in channel.consume(
+                    "dlx-router.journal", arguments={"x-stream-offset": "first"}, inactivity_timeout=0.5
+                ):
+                    if method is None:
+                        return False
+                    channel.basic_ack(method.delivery_tag)
+                    found.extend(map(json.loads, body.splitlines()))
+                    if len(found) >= count:
+                        return True
+                return False
+
+            eventually(more, within=30)
+            channel.cancel()
+            return found
+
+        yield read
+
+
+def test_beside_a_dead_letter_queue_in_production(
+    vhost: Vhost, amqp: Client, start_router: Start, events: Callable[[int], list[dict[str, Any]]]
+) -> None:
+    """The user's set-up dead-letters to `dlx`; a binding of exchange `dlx-router.observe` to it gives us copies."""
+    amqp.exchange("dlx", "topic")
+    amqp.queue("theirs", "quorum")
+    amqp.bind("theirs", "dlx", "#")
+    amqp.queue("work.a", dead_letter_exchange="dlx")
+    amqp.publish("before", key="work.a", headers={"x-mine": 1})
+    amqp.fail("work.a")
+    before = amqp.take("theirs")
+    router = start_router(POLICIES, "--observe")
+    assert "observing" in router.ask("/readyz")[1]
+    amqp.channel.exchange_bind(OBSERVE, "dlx", "#")
+    amqp.publish("one", key="work.a", headers={"x-mine": 1})
+    amqp.fail("work.a")
+    (told,) = events(1)
+    assert (told["kind"], told["observed"], told["failed_queue"]) == ("retried", True, "work.a")
+    assert (told["attempts"], told["policy"], told["rung_ms"]) == (1, "work", 5000)
+    assert told["exchange"] == "dlx"
+    eventually(lambda: amqp.depth("theirs") == 1)
+    assert consistently(lambda: amqp.depth("theirs") == 1), "not taken, though the policies attach it"
+    kept = amqp.take("theirs")
+    assert kept.body == b"one"
+    there, was = ({name: value for name, value in one.headers.items() if name != "x-death"} for one in (kept, before))
+    assert (there, kept.redelivered) == (was, before.redelivered), "no delivery was counted"
+    assert amqp.depth("work.a") == 0, "nothing came back"
+    assert not [name for name in vhost.queues() if name.startswith(("DLQ.", "dlx-router.delay."))]
+    assert router.metric("decisions_total", policy="work", action="retry") == 1
+    eventually(partial(law_holds, router))
+
+
+def test_what_waits_in_the_inbox_is_seen_and_stays(
+    vhost: Vhost, amqp: Client, start_router: Start, events: Callable[[int], list[dict[str, Any]]]
+) -> None:
+    observer = start_router(POLICIES, "--observe")
+    amqp.queue("work.a", dead_letter_exchange=INBOX)
+    amqp.queue("other", dead_letter_exchange=INBOX)
+    for queue in ("work.a", "other"):
+        amqp.publish(queue, key=queue)
+        amqp.fail(queue)
+    told = {one["failed_queue"]: one for one in events(2)}
+    assert (told["work.a"]["kind"], told["other"]["kind"]) == ("retried", "parked")
+    assert amqp.depth(INBOX) == 2
+    assert amqp.depth("dlx-router.parking") == 0
+    assert "letter.park" not in observer.output, "no line says that it lies there"
+    observer.stop()
+    amqp.queue("theirs")
+    start_router(POLICIES)
+    assert amqp.take("dlx-router.parking").body == b"other"
+    found = events(4)
+    real = {one["failed_queue"]: one for one in found if "observed" not in one}
+    assert set(real) == {"work.a", "other"}
+    assert len({one["event_id"] for one in found}) == 4, "what was done is not taken for a repetition"
+
+
+def test_declared_deaths_are_seen(
+    amqp: Client, start_router: Start, events: Callable[[int], list[dict[str, Any]]]
+) -> None:
+    start_router(POLICIES, "--observe")
+    said = {"queue": "work.a", "exchange": "", "routing_keys": ["work.a"], "reason": "boom", "retry": "never"}
+    amqp.publish("one", key="work.a", exchange="dlx-router.declared", headers={"dlx-death": json.dumps(said)})
+    (told,) = events(1)
+    assert (told["kind"], told["reason"], told["cause"]) == ("dead_lettered", "application:boom", "never_retry")
+    assert amqp.depth(INBOX) == 1
+
+
+def test_copies_are_bounded_and_refuse_nobody(vhost: Vhost, start_router: Start) -> None:
+    start_router(POLICIES, "--observe")
+    arguments = vhost.get(f"queues/{vhost.quoted}/{OBSERVE}")["arguments"]
+    assert (arguments["x-overflow"], arguments["x-max-length"]) == ("drop-head", 100_000)
+    assert arguments["x-expires"] == 6 * 3_600_000

@@ -1,0 +1,223 @@
+"""Policies change while letters are on their way: nothing is lost, nothing reconnects, nothing broken is in force."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.bulk import INBOX, dying_queue, law_holds, pour, record, rests, take_many
+from tests.support.client import Client
+from tests.support.eventually import consistently, eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+Start = Callable[..., Router]
+
+POLICY: Final = """
+version: 1
+policies:
+  - {{name: work, match: "work.#", definition: {{max-delivery-attempts: 1, dead-letter-queue-prefix: "{prefix}."}}}}
+"""
+BROKEN: Final = "version: 1\npolicies: [{name: work, match: 'work.#', definition: {max-delivery-attempt: 1}}]\n"
+NOT_SERVED: Final = "version: 1\npolicies: [{name: w, match: '#', vhost: other}]\n"
+
+
+def _policy(prefix: str, attached: str = "") -> str:
+    said = POLICY.format(prefix=prefix)
+    return said + (f"attachments: [{{queue: {attached}}}]\n" if attached else "")
+
+
+def _write(router: Router, text: str) -> None:
+    (router.policies / "policies.yaml").write_text(text, encoding="utf-8")
+
+
+def _reload(router: Router, text: str, result: str) -> None:
+    before = router.metric("reloads_total", result=result)
+    _write(router, text)
+    router.signal(signal.SIGHUP)
+    eventually(lambda: router.metric("reloads_total", result=result) > before, within=30)
+
+
+def _revision(router: Router) -> str:
+    return next(dict(labels)["revision"] for (name, labels) in router.metrics() if name == "dlx_router_policy_info")
+
+
+def _connections(vhost: Vhost) -> set[str]:
+    found = vhost.get("connections?columns=name,vhost,client_properties")
+    return {one["name"] for one in found if one.get("vhost") == vhost.name and "dlx-router" in str(one)}
+
+
+def test_a_changed_file_is_noticed_and_judges_the_next_letter(amqp: Client, start_router: Start) -> None:
+    router = start_router(_policy("OLD"))
+    dying_queue(amqp, "work.a")
+    amqp.publish("one", key="work.a")
+    old = _revision(router)
+    assert record(amqp.take("OLD.work.a"))["revision"] == old
+    _write(router, _policy("NEW"))
+    eventually(lambda: _revision(router) != old, within=30)
+    amqp.publish("two", key="work.a")
+    told = record(amqp.take("NEW.work.a"))
+    assert told["revision"] == _revision(router)
+    assert "policies.reloaded" in router.output
+
+
+def test_a_mount_whose_link_is_turned_is_noticed(tmp_path: Path, amqp: Client, start_router: Start) -> None:
+    """As Kubernetes updates a ConfigMap: files are links into ..data, and ..data is a link that is replaced."""
+    mount = tmp_path / "mount"
+    for version in ("OLD", "NEW"):
+        (mount / f"..{version}").mkdir(parents=True)
+        (mount / f"..{version}" / "policies.yaml").write_text(_policy(version), encoding="utf-8")
+    (mount / "..data").symlink_to("..OLD")
+    (mount / "policies.yaml").symlink_to("..data/policies.yaml")
+    router = start_router(mount)
+    old = _revision(router)
+    (mount / "..data_tmp").symlink_to("..NEW")
+    (mount / "..data_tmp").replace(mount / "..data")
+    eventually(lambda: _revision(router) != old, within=30)
+    dying_queue(amqp, "work.a")
+    amqp.publish("one", key="work.a")
+    assert amqp.take("NEW.work.a").body == b"one"
+
+
+@pytest.mark.parametrize("broken", [BROKEN, "", "a: [", NOT_SERVED])
+def test_a_broken_revision_is_refused_whole(amqp: Client, start_router: Start, broken: str) -> None:
+    router = start_router(_policy("OLD"))
+    old = _revision(router)
+    _reload(router, broken, "failure")
+    assert _revision(router) == old
+    assert "policies.refused" in router.output
+    status, text = router.ask("/readyz")
+    assert status == 200, "the old revision does its work"
+    assert f"revision {old} stays in force" in text
+    dying_queue(amqp, "work.a")
+    amqp.publish("one", key="work.a")
+    assert record(amqp.take("OLD.work.a"))["revision"] == old
+    _reload(router, _policy("NEW"), "success")
+    assert "stays in force" not in router.ask("/readyz")[1]
+
+
+def test_a_folder_that_is_gone_changes_nothing(amqp: Client, start_router: Start) -> None:
+    router = start_router(_policy("OLD"))
+    (router.policies / "policies.yaml").unlink()
+    router.signal(signal.SIGHUP)
+    eventually(lambda: router.metric("reloads_total", result="failure") == 1)
+    assert consistently(lambda: router.ask("/readyz")[0] == 200)
+
+
+def test_what_exact_policies_need_is_there_before_the_first_letter(
+    vhost: Vhost, amqp: Client, start_router: Start
+) -> None:
+    router = start_router(_policy("OLD"))
+    amqp.queue("orders", dead_letter_exchange=INBOX)
+    exact = "version: 1\npolicies: [{name: orders, queue: orders, definition: {dead-letter-queue-prefix: 'made.'}}]\n"
+    _reload(router, exact, "success")
+    assert "made.orders" in vhost.queues()
+
+
+def test_attachments_come_and_go_without_a_reconnect(vhost: Vhost, amqp: Client, start_router: Start) -> None:
+    for name in ("legacy", "work.a"):
+        amqp.queue(name, dead_letter_exchange="amq.fanout")
+    amqp.bind("legacy", "amq.fanout")
+    router = start_router(_policy("OLD"))
+    before = eventually(partial(_connections, vhost))
+    amqp.publish("one", key="work.a")
+    amqp.fail("work.a")
+    eventually(lambda: amqp.depth("legacy") == 1)
+    assert consistently(lambda: amqp.depth("legacy") == 1), "not attended yet"
+    _reload(router, _policy("OLD", attached="legacy"), "success")
+    assert amqp.take("OLD.work.a").body == b"one"
+    _reload(router, _policy("NEW"), "success")
+    eventually(lambda: "source.left" in router.output)
+    amqp.publish("two", key="work.a")
+    amqp.fail("work.a")
+    eventually(lambda: amqp.depth("legacy") == 1)
+    assert consistently(lambda: amqp.depth("legacy") == 1), "not attended any more"
+    assert _connections(vhost) == before
+    assert router.metric("given_back_total") == 0
+    eventually(partial(law_holds, router))
+    _reload(router, _policy("NEW", attached="legacy"), "success")
+    assert amqp.take("NEW.work.a").body == b"two"
+
+
+def test_waiting_letters_keep_their_decision(amqp: Client, start_router: Start) -> None:
+    slow = "version: 1\npolicies: [{name: w, match: 'work.#', definition: {redelivery-delay: 2s}}]\n"
+    router = start_router(slow)
+    old = _revision(router)
+    amqp.queue("work.a", dead_letter_exchange=INBOX)
+    amqp.publish("one", key="work.a")
+    amqp.fail("work.a")
+    eventually(lambda: router.metric("settled_total", action="retry") == 1)
+    _reload(router, _policy("NEW"), "success")
+    back = amqp.await_message("work.a")
+    assert record(back)["revision"] == old
+    back.reject()
+    assert record(amqp.take("NEW.work.a"))["revision"] == _revision(router), "the next death is judged by the new set"
+
+
+@contextmanager
+def _flood(vhost: Vhost, queue: str, rate: int) -> Iterator[list[int]]:
+    """`rate` numbered letters a second while the block lasts; the list grows by the size of each batch."""
+    batches: list[int] = []
+    ended = threading.Event()
+
+    def publish() -> None:
+        with Client(vhost.amqp_url) as client:
+            started = time.monotonic()
+            while not ended.is_set():
+                done, due = sum(batches), int((time.monotonic() - started) * rate) + 1
+                pour(client, queue, map(str, range(done, due)))
+                batches.append(max(due - done, 0))
+                ended.wait(0.02)
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        yield batches
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _many_reloads(vhost: Vhost, router: Router, *, rounds: int, rate: int, every_s: float) -> None:
+    """`rounds` reloads, every second broken, while letters die; each letter is in one of the two dead-letter queues."""
+    with Client(vhost.amqp_url) as amqp:
+        dying_queue(amqp, "work.a")
+        before = eventually(partial(_connections, vhost))
+        with _flood(vhost, "work.a", rate) as batches:
+            started = time.monotonic()
+            for number in range(rounds):
+                _reload_one_of_many(router, number)
+                time.sleep(max(started + (number + 1) * every_s - time.monotonic(), 0))
+            took_s = time.monotonic() - started
+        sent = sum(batches)
+        print(f"{rounds} reloads and {sent} letters in {took_s:.1f} s")  # noqa: T201 - with -s, for whoever measures
+        eventually(lambda: router.metric("settled_total", action="dead_letter") >= sent, within=120)
+        rests(router)
+        queues = ("OLD.work.a", "NEW.work.a")
+        seen = [one.body for queue in queues for one in take_many(amqp, queue, amqp.depth(queue), within=120)]
+    assert sorted(map(int, seen)) == [*range(sent)], "each once, none lost"
+    assert _connections(vhost) == before, "no reconnect"
+    assert (router.metric("given_back_total"), router.metric("publish_refused_total")) == (0, 0)
+    assert router.metric("reloads_total", result="failure") == rounds // 2
+    eventually(partial(law_holds, router))
+
+
+def _reload_one_of_many(router: Router, number: int) -> None:
+    text = BROKEN if number % 2 else _policy("OLD" if number % 4 else "NEW")
+    _reload(router, f"{text}# {number}\n", "failure" if number % 2 else "success")
+
+
+def test_many_reloads_under_load_lose_nothing_and_reconnect_never(vhost: Vhost, start_router: Start) -> None:
+    _many_reloads(vhost, start_router(_policy("OLD")), rounds=20, rate=500, every_s=0)
+
+
+@pytest.mark.measure
+@pytest.mark.timeout(400)
+def test_a_hundred_reloads_in_a_minute_at_5000_letters_a_second(vhost: Vhost, start_router: Start) -> None:
+    _many_reloads(vhost, start_router(_policy("OLD")), rounds=100, rate=5000, every_s=0.6)
