@@ -94,7 +94,7 @@ class Remains:
 def known_names(names: Names) -> frozenset[str]:
     """Every name under the prefix that the router gives to an exchange or a queue."""
     core = (names.inbox, names.declared, names.release, names.return_, names.parking, names.quarantine, names.retired)
-    return frozenset({*core, f"{names.inbox}.fifo", names.state, names.journal, *map(names.delay, RUNGS)})
+    return frozenset({*core, f"{names.inbox}.fifo", names.observe, names.state, names.journal, *map(names.delay, RUNGS)})
 
 
 async def remaining(
@@ -105,7 +105,7 @@ async def remaining(
     snapshot = await api.snapshot(vhost)
     mine = (ledger.read(said) | recognised(snapshot.policies, names)) & {one.name for one in snapshot.policies}
     known = known_names(names)
-    queues = [one for one in snapshot.queues if one.name in known]
+    queues = [one for one in snapshot.queues if one.name in known or one.name.startswith(names.guard("")[:-16])]
     own = {own_name(names)}
     return Remains(
         vhost=vhost,

@@ -159,10 +159,10 @@ class _Planner:
 
     def _region(self, queue: Standing) -> _Region:
         chain, displaced = self._chain(queue), self._displaced(queue.name)
-        is_bounded = bounded(queue)
-        want = wanted(chain, displaced, self._names, bounded=is_bounded)
+        want = wanted(chain, displaced, self._names, bounded=bounded(queue))
+        differs = want.content != wanted(chain, displaced, self._names).content
         kind = _kind(chain)
-        alone = is_bounded or (kind is not None and not self._typed)
+        alone = differs or (kind is not None and not self._typed)
         return _Region(chain, displaced, want, kind, frozenset({queue.name}) if alone else frozenset())
 
     def _exactly(self, queue: Standing, region: _Region) -> _Region:

@@ -76,6 +76,8 @@ def is_every(expression: str) -> bool:
 
 def _from_start(expression: str) -> str:
     """The same, to be tried at the first byte of a name."""
+    if is_every(expression):
+        return ""
     if expression.startswith("^") and "|" not in expression:
         return expression[1:]
     return f".*(?:{expression})"  # a ^ in it fits at the first byte only, wherever the search begins

@@ -9,6 +9,7 @@ from dlx_router.broker.definitions import Exchange, Queue
 from dlx_router.provisioning.acting import Remains
 from dlx_router.provisioning.desired import Written
 from dlx_router.provisioning.plan import Action, Plan, Step
+from dlx_router.provisioning.wanted import hop
 
 _MARK: Final = {Action.ADD: "+", Action.CHANGE: "~", Action.REMOVE: "-"}
 _SHOWN: Final = 5
@@ -59,6 +60,7 @@ def _policy(one: Written, was: Rule | None) -> Iterator[str]:
     for key in sorted(set(old) - set(rule.definition)):
         yield f"      {key}: {_json(old[key])} → (gone)"
     if one.keys:
+        yield f"      hop into the inbox: {hop(one.keys)}"
         yield f"      queues: {_queues(one.queues)}"
 
 

@@ -4,11 +4,12 @@ Each key says where it comes from: ours by nature, a policy file, or a RabbitMQ 
 applies one policy only, so what it had said is copied). Source: POLICY.md ("Provisioning").
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.administration import Rule, Standing
+from dlx_router.broker.definitions import Exchange, core
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, Setting
 from dlx_router.provisioning.broker_rules import unsupported
@@ -59,10 +60,10 @@ def wanted(
 
     `bounded`: an argument of the queue limits its length, so that refusing publishes would reach its producers.
     """
-    said = _said(chain)
+    said, inbox = _said(chain), inbox_of(chain, names)
     quorum, other = displaced
-    full = _merged(said, quorum, names)
-    common = {key: one for key, one in _merged(said, other, names).items() if not unsupported([key], "classic")}
+    full = _merged(said, quorum, inbox)
+    common = {key: one for key, one in _merged(said, other, inbox).items() if not unsupported([key], "classic")}
     if OVERFLOW in full and full[OVERFLOW].value == REFUSE:
         safe = True
     else:
@@ -73,6 +74,14 @@ def wanted(
     else:
         full.pop(STRATEGY, None)
     return Wanted(full, common)
+
+
+def inbox_of(chain: Sequence[Policy], names: Names) -> str:
+    """The exchange that catches: letters whose order counts have an inbox of their own, where the router has one."""
+    orders = next((one.definition["ordering"] for one in chain if "ordering" in one.definition), None)
+    fifo = f"{names.inbox}.fifo"
+    has = any(isinstance(one, Exchange) and one.name == fifo for one in core(names))
+    return fifo if has and orders is not None and orders.value == "fifo" else names.inbox
 
 
 def _before(key: Key | None) -> Any:  # noqa: ANN401 - values of RabbitMQ's keys are of any type
@@ -93,14 +102,14 @@ def _said(chain: Sequence[Policy]) -> dict[str, Setting]:
     return said
 
 
-def _merged(said: Mapping[str, Setting], displaced: Rule | None, names: Names) -> dict[str, Key]:
+def _merged(said: Mapping[str, Setting], displaced: Rule | None, inbox: str) -> dict[str, Key]:
     out: dict[str, Key] = {}
     before: Mapping[str, Any] = {} if displaced is None else displaced.definition
     if displaced is not None:
         out = {key: Key(value, f'policy "{displaced.name}"') for key, value in before.items()}
     for key, setting in said.items():
         out[key] = Key(setting.value, str(setting.source), _other(before, key, setting.value))
-    out[EXCHANGE] = Key(names.inbox, _OURS, _other(before, EXCHANGE, names.inbox))
+    out[EXCHANGE] = Key(inbox, _OURS, _other(before, EXCHANGE, inbox))
     out.pop("dead-letter-routing-key", None)  # the original keys must stay visible
     return out
 
@@ -115,6 +124,15 @@ def bounded(queue: Standing) -> bool:
     return any(f"x-{key}" in arguments for key in LENGTHS) and arguments.get("x-overflow") != REFUSE
 
 
+def hop(definition: Definition) -> str:
+    """How surely a dead letter comes from the queue to the inbox: the broker's own promise."""
+    if STRATEGY in definition:
+        return "quorum queues at least once; classic queues at most once"
+    bound = next((key for key in LENGTHS if key in definition), None)
+    why = f" ({bound} without overflow: {REFUSE})" if bound and OVERFLOW not in definition else ""
+    return f"at most once{why}"
+
+
 def foreign_target(queue: Standing, names: Names) -> str | None:
     """The exchange that its argument names and no policy can change; None where there is none or it is ours."""
     exchange = queue.arguments.get("x-dead-letter-exchange")
@@ -122,7 +140,3 @@ def foreign_target(queue: Standing, names: Names) -> str | None:
         return None
     return exchange
 
-
-def sources_of(chain: Iterable[Policy]) -> str:
-    """The names of the policies, for people."""
-    return ", ".join(policy.name for policy in chain)

@@ -1,0 +1,138 @@
+"""plan, apply and destroy on a real broker, by the command line."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.client import Client
+from tests.support.eventually import eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+ROOT = Path(__file__).parents[2]
+POLICIES = """version: 1
+policies:
+  - {name: base, match: "#", definition: {max-delivery-attempts: 1}}
+  - {name: orders, match: "orders.#", definition: {message-ttl: 1h}}
+  - {name: hot, queue: hot, definition: {delivery-limit: 5}}
+"""
+INBOX = "dlx-router.inbox"
+
+
+class Commands:
+    """The commands, on one vhost and one folder of policies."""
+
+    def __init__(self, vhost: Vhost, folder: Path) -> None:
+        self.vhost, self.folder = vhost, folder
+        self.write(POLICIES)
+
+    def write(self, text: str) -> None:
+        (self.folder / "p.yaml").write_text(text, encoding="utf-8")
+
+    def run(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        settings = {"AMQP_URL": self.vhost.amqp_url, "MANAGEMENT_URL": self.vhost.management_url, **env}
+        named = {f"DLX_ROUTER_{key}": value for key, value in settings.items()}
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
+        argv = [sys.executable, "-m", "dlx_router", *args, "--policies", str(self.folder)]
+        return subprocess.run(argv, env={**kept, **named}, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    def plan(self) -> dict[str, Any]:
+        """The plan of the vhost."""
+        done = self.run("plan", "--json")
+        assert done.returncode in {0, 1}, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)["vhosts"][0]
+        assert done.returncode == bool(found["steps"] or any(note["conflict"] for note in found["notes"]))
+        return found
+
+    def apply(self) -> str:
+        done = self.run("apply")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def declare(self, name: str, **arguments: Any) -> None:
+        given = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+        self.vhost.put(f"queues/{self.vhost.quoted}/{name}", {"durable": True, "arguments": given})
+
+    def policies(self) -> dict[str, Any]:
+        return {one["name"]: one for one in self.vhost.get(f"policies/{self.vhost.quoted}")}
+
+    def effective(self, queue: str) -> dict[str, Any] | None:
+        """The broker's own word, which may be some seconds late."""
+        found = self.vhost.get(f"queues/{self.vhost.quoted}/{queue}").get("effective_policy_definition")
+        return None if found is None else dict(found or {})
+
+    def definitions(self) -> str:
+        found = self.vhost.get(f"definitions/{self.vhost.quoted}")
+        parts = {key: value for key, value in found.items() if isinstance(value, list)}
+        return json.dumps({key: sorted(map(repr, value)) for key, value in parts.items()}, indent=1)
+
+    def parameters(self) -> list[str]:
+        return [one["name"] for one in self.vhost.get("global-parameters") if self.vhost.name in one["name"]]
+
+
+@pytest.fixture
+def commands(vhost: Vhost, tmp_path: Path) -> Commands:
+    return Commands(vhost, tmp_path)
+
+
+@pytest.fixture
+def shop(commands: Commands) -> Commands:
+    """Queues of every kind, and a policy of somebody else's."""
+    commands.declare("orders.new", queue_type="quorum")
+    commands.declare("orders.old")
+    commands.declare("hot", queue_type="quorum")
+    commands.declare("bounded", queue_type="quorum", max_length=5)
+    commands.declare("DLQ.hot", queue_type="quorum")
+    commands.vhost.policy("theirs", "^orders", {"expires": 86_400_000}, priority=3)
+    return commands
+
+
+def test_apply_makes_the_broker_catch_and_destroy_leaves_it_as_it_was(shop: Commands) -> None:
+    before = shop.definitions()
+    assert "dead-letter-exchange" in shop.apply()
+    assert shop.plan()["steps"] == []
+    caught = {"dead-letter-exchange": INBOX}
+    safe = {**caught, "dead-letter-strategy": "at-least-once", "overflow": "reject-publish"}
+    orders = {"message-ttl": 3_600_000, "expires": 86_400_000}
+    wanted = {
+        "orders.new": {**safe, **orders},
+        "orders.old": {**caught, **orders},
+        "hot": {**safe, "delivery-limit": 5},
+        "bounded": caught,
+        "DLQ.hot": {},
+        INBOX: {"queue-leader-locator": "client-local"},
+    }
+    for queue, definition in wanted.items():
+        eventually(lambda queue=queue, definition=definition: shop.effective(queue) == definition, 30)  # type: ignore[misc]
+    done = shop.run("destroy")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert shop.definitions() == before
+    assert shop.parameters() == []
+    assert shop.run("destroy").returncode == 0, "destroy may come twice"
+
+
+def test_letters_come_as_the_policies_say_and_destroy_refuses_while_there_are_any(
+    shop: Commands, amqp: Client, start_router: Callable[..., Router]
+) -> None:
+    shop.apply()
+    router = start_router(shop.folder)
+    eventually(lambda: shop.effective("orders.new"), 30)
+    amqp.publish("", "orders.new", b"1")
+    amqp.fail("orders.new")
+    eventually(lambda: amqp.depth("DLQ.orders.new") == 1)
+    refused = shop.run("destroy")
+    assert refused.returncode == 1
+    assert "a router runs; stop it" in refused.stdout
+    assert router.stop() == 0
+    amqp.publish(INBOX, "", b"2")
+    eventually(lambda: amqp.depth(INBOX) == 1)
+    refused = shop.run("destroy")
+    assert refused.returncode == 1, refused.stdout
+    assert f"queue {INBOX} holds 1 letters" in refused.stdout
+    assert shop.policies(), "nothing was removed"
