@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dlx_router.core.limits import KEEP, Retention
 from dlx_router.core.names import Names
 
 NO_LIMIT: Final = 2_147_483_647
@@ -69,6 +70,8 @@ def core(names: Names) -> tuple[Definition, ...]:
         Queue(names.parking, _rescued(names)),
         *release(names),
         *_caught(names.inbox, _rescued(names)),
+        *_caught(names.fifo, {**_rescued(names), "x-single-active-consumer": True}),
+        Queue(names.retired, _QUORUM),
         Exchange(names.declared, "fanout"),
         Binding(names.inbox, names.declared),
         Exchange(names.return_, "direct"),
@@ -102,10 +105,31 @@ def rung(names: Names, rung_ms: int) -> tuple[Definition, ...]:
     return _caught(names.delay(rung_ms), arguments)
 
 
-def dead_letter_queue(name: str, kind: str, exchange: str | None) -> tuple[Definition, ...]:
-    """A final resting place, `quorum` or `classic`; with an exchange given, bound to it by its own name."""
-    queue = Queue(name, _QUORUM if kind == "quorum" else _CLASSIC)
+def dead_letter_queue(
+    name: str, kind: str, exchange: str | None, retention: Retention = KEEP, *, fifo: bool = False, retired: str = ""
+) -> tuple[Definition, ...]:
+    """A final resting place, `quorum` or `classic`; with an exchange given, bound to it by its own name.
+
+    What its retention does not keep falls into the queue `retired`, at most once. `fifo`: for one consumer at a time.
+    """
+    arguments = {**(_QUORUM if kind == "quorum" else _CLASSIC), **_kept(retention, retired)}
+    if fifo:
+        arguments["x-single-active-consumer"] = True
+    queue = Queue(name, arguments)
     return (queue,) if exchange is None else (queue, Exchange(exchange, "direct"), Binding(name, exchange, name))
+
+
+def _kept(retention: Retention, retired: str) -> Arguments:
+    """Drop-head: a dead-letter queue with limits that refused letters would hold all the others up."""
+    if not retention.is_set:
+        return {}
+    limits = {
+        "x-message-ttl": retention.ttl_ms,
+        "x-max-length": retention.max_length,
+        "x-max-length-bytes": retention.max_bytes,
+    }
+    leads = {"x-overflow": "drop-head", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": retired}
+    return {**{key: value for key, value in limits.items() if value is not None}, **leads}
 
 
 def _caught(name: str, arguments: Arguments) -> tuple[Definition, ...]:

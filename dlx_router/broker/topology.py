@@ -32,6 +32,7 @@ from dlx_router.broker.definitions import (
     release,
     rung,
 )
+from dlx_router.core.limits import KEEP, Retention
 from dlx_router.core.names import Names
 from dlx_router.wire.frames import lenient
 
@@ -141,9 +142,12 @@ class Topology:
         await self._say(what, there, *([bound] if self._declare else []))
         return self._declare
 
-    async def ensure_dead_letter_queue(self, name: str, kind: str, exchange: str | None) -> None:
+    async def ensure_dead_letter_queue(
+        self, name: str, kind: str, exchange: str | None, retention: Retention = KEEP, *, fifo: bool = False
+    ) -> None:
         """The queue is there; with an exchange given, that one too (direct, if it was absent), and the binding."""
-        await self._ensure(dead_letter_queue(name, kind, exchange or None))
+        retired = self.names.retired
+        await self._ensure(dead_letter_queue(name, kind, exchange or None, retention, fifo=fifo, retired=retired))
 
     async def _ensure(self, definitions: Iterable[Definition]) -> None:
         """Each in its order; those that are missing and may not be declared are named together."""

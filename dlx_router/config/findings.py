@@ -21,6 +21,8 @@ UNREACHABLE: Final = "DLX102"
 WITHOUT_EFFECT: Final = "DLX103"
 BACK_TO_WORK: Final = "DLX105"
 SPREADING_EXCHANGE: Final = "DLX106"
+FIFO_WAITS: Final = "DLX110"
+FIFO_MIXED: Final = "DLX111"
 NAMELESS_QUEUE: Final = "DLX112"
 CAP_BELOW_BASE: Final = "DLX113"
 OPEN_TARGET: Final = "DLX114"
@@ -47,6 +49,8 @@ TITLES: Final[Mapping[str, str]] = {
     WITHOUT_EFFECT: "a key without effect",
     BACK_TO_WORK: "dead letters would return to the work queue",
     SPREADING_EXCHANGE: "an exchange that spreads dead letters",
+    FIFO_WAITS: "an order in which letters may not wait",
+    FIFO_MIXED: "fifo and standard do not mix",
     NAMELESS_QUEUE: "a dead-letter queue without a name of its own",
     CAP_BELOW_BASE: "the longest wait is below the first",
     OPEN_TARGET: "whoever publishes may name any queue",

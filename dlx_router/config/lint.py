@@ -11,6 +11,7 @@ from typing import Final
 
 from dlx_router.config.findings import (
     AMBIGUOUS,
+    FIFO_MIXED,
     UNREACHABLE,
     VHOST_NOT_SERVED,
     WITHOUT_EFFECT,
@@ -38,6 +39,8 @@ def findings_of(policies: PolicySet) -> list[Finding]:
             found.add(_unreachable(policy, chain[-1]))
     for effective in effectives:
         found.update(of_effective(effective))
+    for policy in policies.policies:
+        found.update(_mixed(policy))
     return sorted(found.union(_without_effect(effectives), _ambiguous(policies.policies)))
 
 
@@ -84,6 +87,22 @@ def _until_cut(policies: Iterator[Policy]) -> list[Policy]:
         if not policy.inherit:
             break
     return out
+
+
+def _mixed(policy: Policy) -> Iterator[Finding]:
+    """A queue is in order or it is not, whatever its letters die of."""
+    for reason, overlay in policy.on.items():
+        if "ordering" in overlay and overlay["ordering"].value != _base_order(policy):
+            source = overlay["ordering"].source
+            message = (
+                f"ordering of {reason} differs from that of the queue; write ordering: beside on:, for all reasons"
+            )
+            yield Finding(source.file, source.line, FIFO_MIXED, Severity.ERROR, message)
+
+
+def _base_order(policy: Policy) -> object:
+    setting = policy.definition.get("ordering")
+    return "none" if setting is None else setting.value
 
 
 def _unreachable(policy: Policy, by: Policy) -> Finding:

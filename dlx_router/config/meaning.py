@@ -6,6 +6,7 @@ from typing import Final
 from dlx_router.config.findings import (
     BACK_TO_WORK,
     CAP_BELOW_BASE,
+    FIFO_WAITS,
     NAMELESS_QUEUE,
     OPEN_TARGET,
     SPREADING_EXCHANGE,
@@ -30,6 +31,7 @@ _BACKOFF: Final = ("redelivery-delay-multiplier", CAP, "redelivery-collision-avo
 def of_effective(policy: Effective) -> Iterator[Finding]:
     """The findings, each at the line of a key that causes it."""
     yield from _waits(policy)
+    yield from _order(policy)
     if not policy.discard:
         yield from _target(policy)
 
@@ -61,6 +63,16 @@ def _waits(policy: Effective) -> Iterator[Finding]:
             CAP_BELOW_BASE,
             f"{CAP} {cap} is below {DELAY} {delay}, so every wait is {cap}; raise the cap or lower the delay",
         )
+
+
+def _order(policy: Effective) -> Iterator[Finding]:
+    """What would let one letter of a fifo queue overtake another."""
+    if not policy.fifo:
+        return
+    for key, waits in ((DELAY, policy.delay_ms > 0), ("outage", policy.outage is not None)):
+        if waits:
+            message = f"{key} beside ordering: fifo: a letter that waits is overtaken by the next; take one of them out"
+            yield _error(policy, key, FIFO_WAITS, message)
 
 
 def _target(policy: Effective) -> Iterator[Finding]:

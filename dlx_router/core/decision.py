@@ -19,7 +19,7 @@ from dlx_router.core.value import value
 from dlx_router.core.words import UNKNOWN, Action, Cause, State
 
 MAX_NAME_BYTES: Final = 255
-_GRACED: Final = frozenset({Cause.UNROUTABLE, Cause.MISSING_EXCHANGE, Cause.FORBIDDEN})
+GRACED: Final = frozenset({Cause.UNROUTABLE, Cause.MISSING_EXCHANGE, Cause.FORBIDDEN})
 
 
 @value(frozen=True, slots=True)
@@ -362,7 +362,7 @@ def release(letter: Letter, now_ms: int) -> Release:
 def hold(letter: Letter, cause: Cause, attempts: int, now_ms: int, *, grace_ms: int, target: str) -> Hold | Park:
     """A refused letter takes the next rung of the ladder; an unroutable one is parked when the grace is over."""
     tries = letter.tries + 1 if letter.state == State.HELD and letter.cause == cause else 1
-    if cause in _GRACED and ladder_elapsed_ms(tries - 1) >= grace_ms:
+    if cause in GRACED and ladder_elapsed_ms(tries - 1) >= grace_ms:
         return Park(cause, attempts, target)
     return Hold(cause, now_ms + ladder_ms(tries), tries, attempts, target)
 

@@ -20,6 +20,7 @@ class Arrival(StrEnum):
 
     INBOX = "inbox"  # a native death: the delivery's exchange is a DLX of ours, or the queue is an attached one
     RELEASE = "release"  # a wait is over
+    RETIRED = "retired"  # it left a dead-letter queue by retention
 
 
 class Death(NamedTuple):

@@ -36,6 +36,7 @@ class Names:
     def __post_init__(self) -> None:
         for name in ("inbox", "declared", "release", "parking", "quarantine", "retired", "state", "journal", "observe"):
             object.__setattr__(self, name, f"{self.prefix}.{name}")
+        object.__setattr__(self, "fifo", f"{self.inbox}.fifo")
         object.__setattr__(self, "return_", f"{self.prefix}.return")
         object.__setattr__(self, "_dotted", f"{self.prefix}.")
 
@@ -49,6 +50,7 @@ class Names:
     state: str = ""
     journal: str = ""
     observe: str = ""
+    fifo: str = ""
     _dotted: str = ""
 
     def delay(self, rung_ms: int) -> str:

@@ -23,6 +23,7 @@ class Action(StrEnum):
     DISCARD = "discard"
     HOLD = "hold"
     RELEASE = "release"
+    RETIRE = "retire"
 
 
 class State(StrEnum):

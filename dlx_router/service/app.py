@@ -169,7 +169,11 @@ class App:
         path = Path(settings.provenance_key_file) if settings.provenance_key_file else None
         if path is not None:
             from_file(path)  # a bad file is an error at start, not at the first connect
-        sources = [self._names.observe] if self._observe else [self._names.inbox, self._names.release]
+        sources = (
+            [self._names.observe]
+            if self._observe
+            else [self._names.inbox, self._names.release, self._names.fifo, self._names.retired]
+        )
         self.metrics.serve(vhost, sources)
         self.readiness.set(f"link {vhost}", f"vhost {vhost!r}: connecting")
         return Attendant(

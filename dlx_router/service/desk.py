@@ -4,13 +4,15 @@ import random
 import time
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 from zlib import crc32
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core import publication
 from dlx_router.core.breaker import CLOSED, Breakers, Verdict
 from dlx_router.core.decision import (
+    GRACED,
     DeadLetter,
     Decision,
     Discard,
@@ -25,7 +27,6 @@ from dlx_router.core.decision import (
     hold,
     passes,
     release,
-    transient_queue,
     waiting,
 )
 from dlx_router.core.letter import Arrival, First, Letter, letter_id
@@ -42,6 +43,7 @@ from dlx_router.operate.journal.rulings import Clerk
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import intake, passage, standing
 from dlx_router.service.job import Job, Resource
+from dlx_router.service.provision import dead_letter_resource
 from dlx_router.service.standing import StandingOrders
 from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.metrics import Metrics
@@ -120,6 +122,9 @@ class Desk:
         letter = self.opened(job, place)
         if letter is None or job.envelope is None:
             return
+        if place.arrival is Arrival.RETIRED:
+            self._retire(job, job.letter, job.envelope)
+            return
         if place.arrival is Arrival.RELEASE and self._released(job, letter, job.envelope.record):
             return
         if place.arrival is Arrival.RELEASE and passes(letter):
@@ -137,6 +142,20 @@ class Desk:
             self.quarantined(job, place)
             return None
         return job.letter
+
+    def _retire(self, job: Job, letter: Letter, envelope: intake.Envelope) -> None:
+        """Nothing is published: the journal is where it is kept."""
+        record = envelope.record
+        if record is not None:  # it died here in its grave; where and why it failed is what its record says
+            said: dict[str, Any] = {
+                "failed_queue": record.failed_queue,
+                "reason": record.reason,
+                "base_attempts": record.attempts,
+            }
+            letter = job.letter = replace(letter, **said)
+        job.action, job.cause = Action.RETIRE, Cause.RETENTION.value
+        job.policy = self.resolve(letter)
+        self._tell(job, self._clerk.retired(letter, job.policy.policy if job.policy else ""), now_ms())
 
     def _released(self, job: Job, letter: Letter, record: Record | None) -> bool:
         """Send a letter from release on its way; False where it was held and is to be judged anew."""
@@ -298,6 +317,10 @@ class Desk:
         now = now_ms()
         self.apply(job, hold(job.letter, cause, attempts, now, grace_ms=self._rules.grace_ms, target=target), now)
 
+    def overdue(self, cause: Cause, waited_s: float) -> bool:
+        """Whether a letter that may not be overtaken has waited long enough for a target that is not there."""
+        return cause in GRACED and waited_s * 1000 >= self._rules.grace_ms
+
     def park(self, job: Job, cause: Cause) -> None:
         """Straight to parking."""
         assert job.letter is not None
@@ -330,8 +353,7 @@ def resource_of(copy: Publication, policy: Effective | None) -> Resource | None:
         case publication.Way.RETURN if copy.bcc is not None:
             return ("return", copy.record.failed_queue)
         case publication.Way.TARGET if copy.needs_queue is not None and policy is not None:
-            others = transient_queue(policy)
-            return ("dlq", copy.needs_queue, copy.exchange, copy.record.failed_queue, policy.dlq_type, others)
+            return dead_letter_resource(policy, copy.needs_queue, copy.exchange, copy.record.failed_queue)
         case publication.Way.TARGET | publication.Way.FORWARD if copy.exchange:
             return ("exchange", copy.exchange)
         case _:

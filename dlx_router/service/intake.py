@@ -203,7 +203,7 @@ def stamps(delivery: frames.Delivery | frames.Got) -> Stamps:
 
 
 def _by_death(exchange: str, place: Place) -> bool:
-    return exchange == place.names.inbox or place.source == place.names.observe
+    return exchange in {place.names.inbox, place.names.fifo} or place.source == place.names.observe
 
 
 def _retried(deaths: History, names: Names) -> bool:

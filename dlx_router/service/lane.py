@@ -28,6 +28,8 @@ from dlx_router.wire import frames
 NACK_PAUSE_S: Final = 0.2
 FULL_S: Final = 5.0
 MAX_FULL: Final = 1000
+INSIST_PAUSE_S: Final = 1.0
+INSIST_S: Final = 45.0  # no letter stays unacked over a minute
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 PRECONDITION_FAILED: Final = 406
@@ -98,6 +100,9 @@ class Lane:
 
     def _submit(self, job: Job) -> None:
         """Towards the target: what it needs is there, or is seen to first."""
+        if job.action is Action.RETIRE:
+            self._settling.retire(job)
+            return
         if job.action is Action.DISCARD:
             self._settling.carried_out(job)
             return
@@ -228,8 +233,23 @@ class Lane:
     def _hold(self, job: Job, cause: Cause) -> None:
         if job.order is not None:
             self._long_way(job)
+        place = self._places.get(job.consumer)
+        if place is not None and place.source == place.names.fifo:
+            self._insist(job, cause)
+            return
         job.desk.refused(job, cause)
         self._submit(job)
+
+    def _insist(self, job: Job, cause: Cause) -> None:
+        """In order means that nothing overtakes: tried each second, parked where its target is missing for too long."""
+        waited_s = time.monotonic() - job.started_s
+        if job.desk.overdue(cause, waited_s):
+            job.desk.park(job, cause)
+            self._submit(job)
+        elif waited_s > INSIST_S:
+            self._settling.give_back(job, "fifo")
+        else:
+            asyncio.get_running_loop().call_later(INSIST_PAUSE_S, self._provide, job)
 
     # -- doubt --------------------------------------------------------------------------------------------------
 

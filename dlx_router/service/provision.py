@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from dlx_router.broker.topology import Forbidden, QueueExclusive, QueueMissing, Topology, TopologyError
+from dlx_router.core.decision import transient_queue
+from dlx_router.core.limits import Retention
 from dlx_router.core.names import Names
+from dlx_router.core.policy import Effective
 from dlx_router.core.words import Cause
 from dlx_router.service.job import Job, Resource
 from dlx_router.telemetry.logs import log
@@ -105,9 +108,9 @@ class Provision:
                 if not await self._topology.exchange_exists(name):
                     raise Refusal(Cause.MISSING_EXCHANGE, f"exchange {name!r} does not exist")
                 return name
-            case ("dlq", name, exchange, failed_queue, kind, shared):
+            case ("dlq", name, exchange, failed_queue, kind, shared, kept):
                 lasting = await self._lasting(failed_queue)
-                return await self._dead_letter_queue(name if lasting else shared, exchange, kind)
+                return await self._dead_letter_queue(name if lasting else shared, exchange, kind, kept)
         raise AssertionError(resource)
 
     async def _bind(self, queue: str) -> str:
@@ -119,14 +122,15 @@ class Provision:
             return PLAIN
         return self._names.return_key(queue)
 
-    async def _dead_letter_queue(self, name: str, exchange: str, kind: str) -> str:
+    async def _dead_letter_queue(self, name: str, exchange: str, kind: str, kept: str) -> str:
         known, full = name in self._created, len(self._created) >= self._max_queues
         if not known and full and not await self._topology.queue_exists(name):
             text = f"{name!r} not created: MAX_DEAD_LETTER_QUEUES={self._max_queues}"
             raise Refusal(Cause.UNROUTABLE, text, final=True)
         self._created.add(name)  # before it is there: others are asked for meanwhile
         try:
-            await self._topology.ensure_dead_letter_queue(name, kind, exchange or None)
+            retention, fifo = _read(kept)
+            await self._topology.ensure_dead_letter_queue(name, kind, exchange or None, retention, fifo=fifo)
         except BaseException:
             if not known:
                 self._created.discard(name)
@@ -141,3 +145,15 @@ class Provision:
             return await self._topology.queue_exists(queue)
         except QueueExclusive:
             return False
+
+
+def dead_letter_resource(policy: Effective, name: str, exchange: str, failed_queue: str) -> Resource:
+    """An auto-created dead-letter queue, and how it is made, as a resource."""
+    limits = ",".join("" if one is None else str(one) for one in policy.retention)
+    kept = f"{limits},{'fifo' if policy.fifo else ''}"
+    return ("dlq", name, exchange, failed_queue, policy.dlq_type, transient_queue(policy), kept)
+
+
+def _read(kept: str) -> tuple[Retention, bool]:
+    *limits, order = kept.split(",")
+    return Retention(*(int(one) if one else None for one in limits)), order == "fifo"

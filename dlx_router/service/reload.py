@@ -14,9 +14,10 @@ from typing import Final
 
 from dlx_router.broker.topology import TopologyError
 from dlx_router.config.policies import LoadedPolicies, PolicyErrors, fingerprint, load_policies
-from dlx_router.core.decision import dead_letter_queue, transient_queue
+from dlx_router.core.decision import dead_letter_queue
 from dlx_router.core.policy import PolicySet, Selector, SelectorKind
 from dlx_router.service.job import Resource
+from dlx_router.service.provision import dead_letter_resource
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -52,7 +53,7 @@ def _needs(policies: PolicySet, vhost: str, selector: Selector, reason: str) -> 
     exchange = policy.dead_letter_exchange or ""
     if policy.auto_create:
         name = dead_letter_queue(policy, selector.text)
-        yield ("dlq", name, exchange, selector.text, policy.dlq_type, transient_queue(policy))
+        yield dead_letter_resource(policy, name, exchange, selector.text)
     elif exchange:
         yield ("exchange", exchange)
 

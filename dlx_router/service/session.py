@@ -32,6 +32,7 @@ from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 
 RELEASE_PREFETCH: Final = 500
+RETIRED_PREFETCH: Final = 200
 GATHER_S: Final = 0.002
 LEAVING_S: Final = 0.05
 LAST_DEATHS_SINCE: Final = (3, 13)
@@ -167,6 +168,9 @@ class Session:
         self._sources.begin(inbox, probe)
         await self.consume(release, self._names.release, Arrival.RELEASE, RELEASE_PREFETCH)
         await self.consume(inbox, self._names.inbox, Arrival.INBOX, self._limits.prefetch)
+        await self.consume(inbox, self._names.fifo, Arrival.INBOX, 1)  # the next when this one is where it belongs
+        if self._journal.is_on:  # it is the only place where a retired letter will be
+            await self.consume(inbox, self._names.retired, Arrival.RETIRED, RETIRED_PREFETCH)
 
     async def consume(
         self, lane: Lane, queue: str, arrival: Arrival, prefetch: int, *, exclusive: bool = False

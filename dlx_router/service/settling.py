@@ -72,6 +72,14 @@ class Settling:
         """As `confirmed`, of a job that needed no copy."""
         self.confirmed([job])
 
+    def retire(self, job: Job) -> None:
+        """The journal is the only place where the letter will be: acked once the stream itself has confirmed it."""
+        for batch in job.batches:
+            if not batch.confirmed:
+                batch.wait_sure(self.retire, job)
+                return
+        self.carried_out(job)
+
     def _count(self, runs: dict[tuple[float, str], int]) -> None:
         metrics, vhost, now = self._owner.metrics, self._owner.vhost, time.monotonic()
         for (started_s, action), n in runs.items():

@@ -102,7 +102,7 @@ class StandingOrders:
             found = table.entries(headers)
         except table.TableError:
             return None
-        if place.arrival is Arrival.RELEASE or not _SPECIAL.isdisjoint(found):
+        if place.arrival is not Arrival.INBOX or not _SPECIAL.isdisjoint(found):
             return None
         job.key = key = _key(job.delivery, headers, found, place.source)
         order = None if key is None else self._orders.get(key)

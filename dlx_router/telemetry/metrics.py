@@ -16,7 +16,7 @@ from dlx_router.telemetry.histogram import Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REFUSALS: Final = ("returned", "nacked", "timeout", "closed")
-GIVEN_BACK: Final = ("connection", "drain", "probe", "left")
+GIVEN_BACK: Final = ("connection", "drain", "probe", "left", "fifo")
 RELOADS: Final = ("success", "failure")
 
 

@@ -10,17 +10,30 @@ MAX_BYTES: Final = 262_144
 class Batch:
     """`settled` says that letters may go on: the stream has the lines, or does not have to have them now."""
 
-    __slots__ = ("_lines", "_waiting", "body", "deadline_s", "events", "number", "settled", "size")
+    __slots__ = (
+        "_lines",
+        "_sure",
+        "_waiting",
+        "body",
+        "confirmed",
+        "deadline_s",
+        "events",
+        "number",
+        "settled",
+        "size",
+    )
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.settled = False
+        self.confirmed = False
         self.events = 0
         self.size = 0
         self.body = b""
         self.deadline_s = 0.0
         self._lines: list[bytes] = []
         self._waiting: list[tuple[Callable[[Any], None], Any]] = []
+        self._sure: list[tuple[Callable[[Any], None], Any]] = []
 
     def add(self, line: bytes) -> None:
         """One line more, its end included."""
@@ -51,9 +64,24 @@ class Batch:
         for call, job in waiting:
             call(job)
 
+    def wait_sure(self, call: Callable[[Any], None], job: Any) -> None:  # noqa: ANN401 - the caller's own
+        """`call(job)` once the stream has confirmed the batch, whatever the mode; never where it is lost."""
+        if self.confirmed:
+            call(job)
+        else:
+            self._sure.append((call, job))
+
+    def confirm(self) -> None:
+        """The stream has it."""
+        self.confirmed = True
+        sure, self._sure = self._sure, []
+        for call, job in sure:
+            call(job)
+
     def forget(self) -> None:
         """Nobody waits any more: the session that they belonged to has ended."""
         self._waiting.clear()
+        self._sure.clear()
 
 
 def settled() -> Batch:

@@ -23,6 +23,7 @@ KIND_OF: Final = {
     Action.DISCARD: "discarded",
     Action.HOLD: "held",
     Action.RELEASE: "released",
+    Action.RETIRE: "retired",
 }
 NO_BODY: Final = '"body_mode":"none"'
 DETAIL_CHARS: Final = 500

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from dlx_router.core.decision import Decision
 from dlx_router.core.letter import Letter
 from dlx_router.core.publication import Publication, Way
-from dlx_router.core.words import Action
+from dlx_router.core.words import Action, Cause
 from dlx_router.operate.journal.events import KIND_OF, Ruling
 
 
@@ -26,6 +26,10 @@ class Clerk:
     def released(self, letter: Letter, copy: Publication, policy: str) -> Ruling:
         """Of a letter whose wait is over, on its way back to the failed queue."""
         return self._ruling(Action.RELEASE, letter.base_attempts, copy, policy, "", "")
+
+    def retired(self, letter: Letter, policy: str) -> Ruling:
+        """Of a letter that left its dead-letter queue by retention, and is nowhere else any more."""
+        return self._ruling(Action.RETIRE, letter.base_attempts, None, policy, Cause.RETENTION, "")
 
     def quarantined(self, letter: Letter, why: str, queue: str) -> Ruling:
         """Of what cannot be read or published; `why` is a cause, and behind a colon what was said."""

@@ -153,6 +153,7 @@ class Journal:
             return
         self._lags = False
         self._release(batch)
+        batch.confirm()
         if len(self._spool) or self._spool.gap is not None:
             self._pump()
         if self._idle is not None and self._is_idle:

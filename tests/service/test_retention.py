@@ -1,0 +1,105 @@
+"""Retention and order: what leaves a dead-letter queue is in the journal first; fifo keeps the order of arrival."""
+
+import base64
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+from pika.exceptions import ChannelClosedByBroker
+
+from tests.journal.stream import events
+from tests.support.bulk import bodies, take_many
+from tests.support.client import Client
+from tests.support.eventually import consistently, eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+INBOX: Final = "dlx-router.inbox"
+FIFO: Final = "dlx-router.inbox.fifo"
+RETIRED: Final = "dlx-router.retired"
+POLICY: Final = """
+version: 1
+policies:
+  - name: short
+    match: "short.#"
+    definition: {max-delivery-attempts: 1, dead-letter-queue-type: KIND, journal: {body: final}, KEEPS}
+"""
+
+
+def retired(vhost: Vhost) -> list[Any]:
+    return [one for one in events(vhost.amqp_url) if one["kind"] == "retired"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "keeps", "left"),
+    [
+        ("quorum", "dead-letter-queue-ttl: 1s", 0),
+        ("classic", "dead-letter-queue-max-length: 2", 2),
+        ("classic", "dead-letter-queue-max-length-bytes: 14B", 2),
+    ],
+)
+def test_what_leaves_by_retention_is_journalled_first(
+    amqp: Client, vhost: Vhost, start_router: Callable[..., Router], kind: str, keeps: str, left: int
+) -> None:
+    router = start_router(POLICY.replace("KIND", kind).replace("KEEPS", keeps))
+    amqp.queue("short.a", dead_letter_exchange=INBOX)
+    for number in range(5):
+        amqp.publish(f"order-{number}", key="short.a")
+        amqp.fail("short.a")
+    eventually(lambda: router.metric("settled_total", action="retire") == 5 - left, within=30)
+    assert amqp.depth("DLQ.short.a") == left
+    assert amqp.depth(RETIRED) == 0
+    told = retired(vhost)
+    assert [base64.b64decode(one["body"]).decode() for one in told] == [f"order-{n}" for n in range(5 - left)]
+    assert {(one["failed_queue"], one["cause"], one["reason"], one["attempts"]) for one in told} == {
+        ("short.a", "retention", "rejected", 1)
+    }
+
+
+def test_nothing_is_retired_while_the_journal_is_off(
+    amqp: Client, vhost: Vhost, start_router: Callable[..., Router]
+) -> None:
+    start_router(POLICY.replace("KIND", "quorum").replace("KEEPS", "dead-letter-queue-ttl: 100ms"), JOURNAL="off")
+    amqp.queue("short.b", dead_letter_exchange=INBOX)
+    amqp.publish("order", key="short.b")
+    amqp.fail("short.b")
+    eventually(lambda: amqp.depth(RETIRED) == 1, within=20)
+    consistently(lambda: amqp.depth(RETIRED) == 1, for_s=1)
+
+
+def test_a_fifo_queues_dead_letters_come_in_the_order_of_their_deaths(
+    amqp: Client, start_router: Callable[..., Router]
+) -> None:
+    policy = "version: 1\npolicies:\n  - {name: ledger, queue: ledger, definition: {ordering: fifo, retry-on: []}}\n"
+    start_router(policy)
+    amqp.queue("ledger", dead_letter_exchange=FIFO, single_active_consumer=True)
+    for number in range(100):
+        amqp.publish(str(number), key="ledger")
+    for _ in range(100):
+        amqp.fail("ledger")
+    eventually(lambda: amqp.exists("DLQ.ledger") and amqp.depth("DLQ.ledger") == 100, within=30)
+    assert bodies(take_many(amqp, "DLQ.ledger", 100)) == [str(number) for number in range(100)]
+    with pytest.raises(ChannelClosedByBroker, match="x-single-active-consumer"):
+        amqp.channel.queue_declare("DLQ.ledger", durable=True, arguments={"x-queue-type": "quorum"})
+
+
+def test_a_target_that_is_missing_for_a_moment_breaks_no_order(
+    amqp: Client, start_router: Callable[..., Router]
+) -> None:
+    start_router("""
+version: 1
+policies:
+  - name: ledger
+    queue: ledger
+    definition: {ordering: fifo, retry-on: [], dead-letter-exchange: later, dead-letter-routing-key: all}
+""")
+    amqp.queue("ledger", dead_letter_exchange=FIFO)
+    for number in range(10):
+        amqp.publish(str(number), key="ledger")
+        amqp.fail("ledger")
+    eventually(lambda: amqp.depth(FIFO) == 9, within=10)
+    consistently(lambda: amqp.depth(FIFO) == 9, for_s=1)
+    amqp.exchange("later")
+    amqp.queue("graves")
+    amqp.bind("graves", "later", "all")
+    assert [amqp.take("graves", within=20).body for _ in range(10)] == [str(number).encode() for number in range(10)]
