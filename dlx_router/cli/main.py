@@ -74,11 +74,15 @@ def lint(
         Report,
         typer.Option("--format", help="text: a line each; json, sarif: for programs; github: for its workflows."),
     ] = Report.TEXT,
+    *,
+    broker: Annotated[
+        bool, typer.Option("--broker", help="Look at the broker of DLX_ROUTER_MANAGEMENT_URL too.")
+    ] = False,
 ) -> None:
     """Check all policy files of a folder and show every finding at once; 1 where there is one."""
     from dlx_router.cli import lint as command  # noqa: PLC0415 - see the module
 
-    raise typer.Exit(command.run(path, form))
+    raise typer.Exit(command.run(path, form, broker=broker))
 
 
 @policy.command()

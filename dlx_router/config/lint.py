@@ -12,6 +12,7 @@ from typing import Final
 from dlx_router.config.findings import (
     AMBIGUOUS,
     FIFO_MIXED,
+    NEEDS_MANAGEMENT,
     UNREACHABLE,
     VHOST_NOT_SERVED,
     WITHOUT_EFFECT,
@@ -21,7 +22,7 @@ from dlx_router.config.findings import (
 )
 from dlx_router.config.keys import REASONS
 from dlx_router.config.meaning import of_effective, without_effect
-from dlx_router.core.policy import Effective, Policy, PolicySet, Selector, SelectorKind, Setting, Source
+from dlx_router.core.policy import EVERY_KIND, Effective, Policy, PolicySet, Selector, SelectorKind, Setting, Source
 
 # A word that no queue has, for what a wildcard may stand for.
 _ANY: Final = "\x00any"
@@ -55,13 +56,30 @@ def not_served(places: Sequence[tuple[str, str | None, Source]], vhosts: Sequenc
     ]
 
 
+def needing_management(policies: Sequence[Policy]) -> list[Finding]:
+    """Errors for policies that apply to queues of one type."""
+    message = (
+        "apply-to: {} needs the management API, which tells the types of queues; write DLX_ROUTER_MANAGEMENT_URL, or "
+        "apply-to: queues"
+    )
+    return [
+        Finding(one.source.file, one.source.line, NEEDS_MANAGEMENT, Severity.ERROR, message.format(one.apply_to))
+        for one in policies
+        if one.apply_to != EVERY_KIND
+    ]
+
+
 def _for_each_reason(chain: Sequence[Policy]) -> Iterator[Effective]:
     """What the chain says for every reason that can make a difference."""
-    merged = PolicySet(tuple(replace(one, vhost=None, selector=Selector(SelectorKind.MATCH, "#")) for one in chain))
+    merged = PolicySet(tuple(_everywhere(one) for one in chain))
     for reason in sorted({*REASONS, *(reason for one in chain for reason in one.on)}):
         effective = merged.resolve(vhost="", queue="", reason=reason)
         assert effective is not None
         yield effective
+
+
+def _everywhere(policy: Policy) -> Policy:
+    return replace(policy, vhost=None, selector=Selector(SelectorKind.MATCH, "#"), apply_to=EVERY_KIND)
 
 
 def _without_effect(effectives: Sequence[Effective]) -> Iterator[Finding]:
@@ -115,7 +133,7 @@ def _unreachable(policy: Policy, by: Policy) -> Finding:
 
 def covers(wide: Policy, narrow: Policy) -> bool:
     """Whether every queue that `narrow` names is surely named by `wide` too."""
-    if wide.vhost not in {None, narrow.vhost}:
+    if wide.vhost not in {None, narrow.vhost} or wide.apply_to not in {EVERY_KIND, narrow.apply_to}:
         return False
     if wide.selector == narrow.selector:
         return True
@@ -158,6 +176,8 @@ def _ambiguous(policies: Sequence[Policy]) -> Iterator[Finding]:
 
 def _may_meet(first: Policy, second: Policy) -> bool:
     if None not in {first.vhost, second.vhost} and first.vhost != second.vhost:
+        return False
+    if EVERY_KIND not in {first.apply_to, second.apply_to} and first.apply_to != second.apply_to:
         return False
     return first.selector == second.selector or (
         first.selector.kind is SelectorKind.MATCH

@@ -6,7 +6,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-from dlx_router.config import attachments as attachments_of
+from dlx_router.config import chains, attachments as attachments_of
 from dlx_router.config import document, lint, tree
 from dlx_router.config.attachments import Attachment
 from dlx_router.config.findings import DUPLICATE_NAME, UNREADABLE, Finding, PolicyErrors, Report, Severity, shown
@@ -37,6 +37,11 @@ class LoadedPolicies:
         if errors := lint.not_served(places, vhosts):
             raise PolicyErrors(errors)
 
+    def require_management(self, *, there: bool) -> None:
+        """Raise PolicyErrors where a policy asks for the type of a queue, and there is no management API to tell it."""
+        if not there and (errors := lint.needing_management(self.policies.policies)):
+            raise PolicyErrors(errors)
+
 
 def load_policies(folder: Path) -> LoadedPolicies:
     """The policies of a folder, or of a single file. Raises PolicyErrors, and nothing else, with all that is wrong.
@@ -57,7 +62,7 @@ def load_policies(folder: Path) -> LoadedPolicies:
             attachments += attached
         findings += report.findings
     loaded = ordered(policies, digest.hexdigest(), search_all)
-    findings += [*_repeated(policies), *lint.findings_of(loaded), *attachments_of.findings_of(attachments, loaded)]
+    findings += [*_repeated(policies), *lint.findings_of(loaded), *chains.findings_of(loaded), *attachments_of.findings_of(attachments, loaded)]
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise PolicyErrors(findings)
     return LoadedPolicies(loaded, tuple(attachments), tuple(sorted(findings)), tuple(map(str, files)))

@@ -71,8 +71,16 @@ class Rules:
 class Desk:
     """Judges deliveries of one vhost."""
 
-    def __init__(self, rules: Rules, vhost: str, metrics: Metrics, journal: Journal) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        vhost: str,
+        metrics: Metrics,
+        journal: Journal,
+        kind_of: Callable[[str], str | None] = lambda _queue: None,
+    ) -> None:
         self._vhost = vhost
+        self._kind_of = kind_of
         self._metrics = metrics
         self.user = b""
         self.relays: dict[str, Target] = {}  # where each relayed queue leads
@@ -90,9 +98,15 @@ class Desk:
     def use(self, rules: Rules) -> None:
         """Judge by these, and forget what was worked out by others."""
         self._rules = rules
+        self._by_kind = rules.policies.by_kind
         self._resolved: dict[tuple[str, str], Effective | None] = {}
         self._orders = StandingOrders()
         self._clerk = Clerk(rules.router_id, rules.policies.revision, rules.observes)
+
+    @property
+    def policies(self) -> PolicySet:
+        """Those in force."""
+        return self._rules.policies
 
     def judge(self, delivery: frames.Delivery, consumer: Consumer, place: intake.Place, started_s: float) -> Job:
         """The job of a delivery. Never raises: what cannot be read becomes a job for quarantine."""
@@ -112,6 +126,8 @@ class Desk:
         rule, told = rule_of(job.policy), None
         letter, decision, copy, policy = job.letter, job.decision, job.copy, job.policy
         if letter is None or decision is None or copy is None or policy is None:
+            return
+        if self._by_kind and self._kind_of(letter.failed_queue) is None:
             return
         if self._journal.is_on and rule.wants(KIND_OF[job.action]):
             told = fragments(letter, self._clerk.decided(decision, copy, policy.policy))
@@ -211,8 +227,11 @@ class Desk:
             if len(self._resolved) >= MAX_CACHED:
                 self._resolved.clear()
             own = self._rules.names.is_own(queue)
-            found = self._rules.policies.resolve(vhost=self._vhost, queue=queue, reason=reason, own=own)
-            self._resolved[key] = found
+            kind = self._kind_of(queue) if self._by_kind else None
+            policies = self._rules.policies
+            found = policies.resolve(vhost=self._vhost, queue=queue, reason=reason, own=own, kind=kind)
+            if kind is not None or not self._by_kind:
+                self._resolved[key] = found
             return found
 
     def apply(self, job: Job, decision: Decision, now: int) -> None:

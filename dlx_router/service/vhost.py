@@ -24,6 +24,7 @@ from dlx_router.service.desk import Desk, Rules, now_ms
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
 from dlx_router.service.reload import foreseen
+from dlx_router.service.oversight import Oversight
 from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.service.sources import Setting
 from dlx_router.telemetry.logs import log
@@ -52,6 +53,7 @@ class Attendant:
         rules: Rules,
         limits: Limits,
         keys: KeyKeeper,
+        oversight: Oversight,
         guard: Guard,
         management: Management | None,
         survey: Survey,
@@ -68,8 +70,8 @@ class Attendant:
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
         self._sources, self._declare, self._management = sources, declare, management
         self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
-        self._journal = journal
-        self._desk = Desk(rules, vhost, metrics, journal)
+        self._journal, self._oversight = journal, oversight
+        self._desk = Desk(rules, vhost, metrics, journal, oversight.kind_of)
         self._session: Session | None = None
         self._stopping = asyncio.Event()
         self._failures = 0
@@ -128,6 +130,7 @@ class Attendant:
                     return
                 if not self._observe:
                     await self._guard.check(self.vhost)
+                await self._oversight.begin(self._desk.policies)
                 session = self._session = Session(
                     host=host,
                     login=login,
@@ -146,6 +149,7 @@ class Attendant:
                 )
                 async with asyncio.TaskGroup() as group:
                     watching = (
+                        group.create_task(self._oversight.watch(lambda: self._desk.policies)),
                         *([] if self._observe else [group.create_task(self._guard.watch(self.vhost, session.trouble))]),
                         group.create_task(self._survey.watch(self.vhost, lambda: self._look(topology, session))),
                     )

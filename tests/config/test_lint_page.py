@@ -24,6 +24,8 @@ def _findings(folder: Path, text: str) -> tuple[Finding, ...]:
     try:
         loaded = load_policies(folder)
         loaded.require_served(["/"])
+        if "quorum_queues}" in text:  # what is said without the API is said at start only
+            loaded.require_management(there=False)
     except PolicyErrors as error:
         return error.findings
     return loaded.warnings
@@ -44,7 +46,7 @@ def test_a_section_says_how_bad_it_is_what_it_means_and_the_way_out(code: str) -
     assert "\nWay out: " in SECTIONS[code]
 
 
-@pytest.mark.parametrize("code", sorted({*CODES} - {UNREADABLE}))
+@pytest.mark.parametrize("code", sorted(code for code in CODES if code != UNREADABLE and code < "DLX200"))  # 2xx: tests/provisioning
 def test_the_first_example_is_found_and_the_second_is_sound(code: str, tmp_path: Path) -> None:
     wrong, right = _examples(code)
     found = _findings(tmp_path, wrong)

@@ -123,16 +123,80 @@ def test_letters_come_as_the_policies_say_and_destroy_refuses_while_there_are_an
     shop.apply()
     router = start_router(shop.folder)
     eventually(lambda: shop.effective("orders.new"), 30)
-    amqp.publish("", "orders.new", b"1")
+    amqp.publish(b"1", key="orders.new")
     amqp.fail("orders.new")
-    eventually(lambda: amqp.depth("DLQ.orders.new") == 1)
+    eventually(lambda: amqp.exists("DLQ.orders.new") and amqp.depth("DLQ.orders.new") == 1, 20)
     refused = shop.run("destroy")
     assert refused.returncode == 1
     assert "a router runs; stop it" in refused.stdout
     assert router.stop() == 0
-    amqp.publish(INBOX, "", b"2")
+    amqp.publish(b"2", key="", exchange=INBOX)
     eventually(lambda: amqp.depth(INBOX) == 1)
     refused = shop.run("destroy")
     assert refused.returncode == 1, refused.stdout
     assert f"queue {INBOX} holds 1 letters" in refused.stdout
     assert shop.policies(), "nothing was removed"
+
+
+def test_what_a_hand_changes_is_drift_until_apply_puts_it_right(
+    shop: Commands, start_router: Callable[..., Router]
+) -> None:
+    shop.apply()
+    router = start_router(shop.folder)
+    name = next(name for name, one in shop.policies().items() if one["definition"].get("delivery-limit") == 5)
+    eventually(lambda: ("dlx_router_policy_drift", frozenset({("vhost", shop.vhost.name)})) in router.metrics())
+    assert router.metric("policy_drift") == 0
+    shop.vhost.policy(name, "^hot$", {"dead-letter-exchange": "elsewhere"}, priority=99)
+    (step,) = shop.plan()["steps"]
+    assert (step["action"], step["name"], step["was"]["priority"]) == ("change", name, 99)
+    eventually(lambda: router.metric("policy_drift") == 1, 60)
+    assert '"elsewhere" → "dlx-router.inbox"' in shop.apply()
+    assert shop.plan()["steps"] == []
+
+
+def test_what_is_not_ours_is_never_touched(shop: Commands) -> None:
+    shop.vhost.policy("dlx-router.mine", "^orders", {"max-length": 7}, priority=9)
+    shop.declare("argued", dead_letter_exchange="elsewhere")
+    done = shop.run("apply")
+    assert done.returncode == 1, "a queue that cannot be caught is said"
+    assert "DLX201: queue argued" in done.stdout
+    assert '"dlx-router.mine" has a name of ours, but apply did not make it' in done.stdout
+    assert 'max-length: 7  # policy "dlx-router.mine"' in done.stdout
+    shop.declare("dlx-router.stranger")
+    done = shop.run("destroy")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kept: queue dlx-router.stranger: not made by the router" in done.stdout
+    assert set(shop.policies()) == {"theirs", "dlx-router.mine"}
+    assert "dlx-router.stranger" in shop.vhost.queues()
+
+
+def test_a_policy_for_one_type_of_queue_holds_for_that_type_only(
+    commands: Commands, amqp: Client, start_router: Callable[..., Router]
+) -> None:
+    commands.write("""version: 1
+policies:
+  - {name: all, match: "#", definition: {max-delivery-attempts: 1}}
+  - name: classic
+    match: "#"
+    apply-to: classic_queues
+    priority: 1
+    definition: {dead-letter-queue-prefix: "OLD."}
+""")
+    commands.declare("new", queue_type="quorum")
+    commands.declare("old")
+    commands.apply()
+    assert commands.plan()["steps"] == []
+    start_router(commands.folder)
+    for queue in ("new", "old"):
+        eventually(lambda queue=queue: commands.effective(queue), 30)  # type: ignore[misc]
+        amqp.publish(b"1", key=queue)
+        amqp.fail(queue)
+    eventually(lambda: amqp.exists("DLQ.new") and amqp.depth("DLQ.new") == 1, 20)
+    eventually(lambda: amqp.exists("OLD.old") and amqp.depth("OLD.old") == 1, 20)
+
+
+def test_types_of_queues_are_refused_without_the_api_that_tells_them(commands: Commands) -> None:
+    commands.write("version: 1\npolicies:\n  - {name: a, match: '#', apply-to: quorum_queues}\n")
+    done = commands.run("run", MANAGEMENT_URL="")
+    assert done.returncode == 1
+    assert "DLX116" in done.stderr
