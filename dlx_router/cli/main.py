@@ -39,6 +39,16 @@ class Report(StrEnum):
     GITHUB = "github"
 
 
+class Origin(StrEnum):
+    """Systems whose policies can be imported."""
+
+    RABBITMQ = "rabbitmq"
+    ARTEMIS = "artemis"
+    SQS = "sqs"
+    YANDEX = "yandex"
+    EMQ = "emq"
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line, by default that of the process; always ends by SystemExit."""
     for stream in (sys.stdout, sys.stderr):
@@ -161,6 +171,19 @@ def judge(
     from dlx_router.cli import policytest as command  # noqa: PLC0415 - see the module
 
     raise typer.Exit(command.run(path))
+
+
+@policy.command("import")
+def import_(
+    path: Annotated[
+        Path, typer.Argument(help="definitions.json, broker.xml, queue attributes or redrive policies as JSON.")
+    ],
+    origin: Annotated[Origin, typer.Option("--from", help="The system that the file is from.")],
+) -> None:
+    """Write policies of another system in our language, and say on stderr what was not carried over, and why."""
+    from dlx_router.cli import imports as command  # noqa: PLC0415 - see the module
+
+    raise typer.Exit(command.run(path, origin))
 
 
 @policy.command()
