@@ -100,3 +100,8 @@ audit-deps: $(READY)  ## known vulnerabilities of what constraints.txt installs 
 long: $(READY)  ## tests that take minutes: an outage of a minute
 	$(BIN)/python tools/brokers.py fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m long $(ARGS)
+
+.PHONY: pages
+
+pages: $(READY)  ## docs/policies.md and its schema, from the tables that read policies
+	PYTHONPATH=. $(BIN)/python tools/policies_page.py

@@ -1,13 +1,13 @@
-"""Dead letters whose target is a source again: chains and cycles that the policies alone show.
+"""Dead letters that go round, as far as the policies alone show it, and keys for queues of another type.
 
 Only names that are written count: a target whose key holds a letter's own words, or that only a wildcard names as a
-source, may never be one. EMQ forbids chains; here they are said, and `allow-chain: true` allows them.
+source, may never be one.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-from dlx_router.config.findings import CHAIN, CLASSIC_ONLY, CYCLE, Finding, Severity, shown
+from dlx_router.config.findings import CLASSIC_ONLY, CYCLE, Finding, Severity, shown
 from dlx_router.core.decision import dead_letter_queue
 from dlx_router.core.policy import Effective, Policy, PolicySet, SelectorKind
 
@@ -16,7 +16,7 @@ _QUORUM_KEYS: Final = ("delivery-limit", "requeue-is-death")
 
 
 def findings_of(policies: PolicySet) -> Iterator[Finding]:
-    """Chains and cycles among the queues that policies name by `queue:`, each once, and keys for another type."""
+    """Cycles among the queues that policies name by `queue:`, each once, and keys for another type."""
     named = {one.selector.text: one for one in policies.policies if one.selector.kind is SelectorKind.QUEUE}
     in_cycle: set[str] = set()
     for name, policy in named.items():
@@ -25,8 +25,6 @@ def findings_of(policies: PolicySet) -> Iterator[Finding]:
             if name not in in_cycle:
                 yield _cycle(policy, way)
             in_cycle.update(way)
-        elif len(way) > 1:
-            yield from _chain(policy, named[way[1]], policies)
     for policy in policies.policies:
         yield from _classic(policy)
 
@@ -64,20 +62,6 @@ def _cycle(policy: Policy, way: list[str]) -> Finding:
         f"let one of them end elsewhere"
     )
     return Finding(policy.source.file, policy.source.line, CYCLE, Severity.WARNING, message)
-
-
-def _chain(source: Policy, target: Policy, policies: PolicySet) -> Iterator[Finding]:
-    vhost = source.vhost or "/"
-    for one in (source, target):
-        effective = policies.resolve(vhost=vhost, queue=one.selector.text, reason="rejected")
-        allowed = effective.settings.get("allow-chain") if effective is not None else None
-        if allowed is not None and allowed.value:
-            return
-    message = (
-        f"queue {shown(target.selector.text)} gets the dead letters of {shown(source.selector.text)} ({source.source}) "
-        f"and has a policy of its own, so they may die again; take the policy out, or write allow-chain: true"
-    )
-    yield Finding(target.source.file, target.source.line, CHAIN, Severity.WARNING, message)
 
 
 def _classic(policy: Policy) -> Iterator[Finding]:

@@ -21,8 +21,8 @@ UNREACHABLE: Final = "DLX102"
 WITHOUT_EFFECT: Final = "DLX103"
 BACK_TO_WORK: Final = "DLX105"
 SPREADING_EXCHANGE: Final = "DLX106"
-CYCLE: Final = "DLX107"
-CHAIN: Final = "DLX108"
+CHAIN: Final = "DLX107"
+CYCLE: Final = "DLX108"
 CLASSIC_ONLY: Final = "DLX109"
 FIFO_WAITS: Final = "DLX110"
 FIFO_MIXED: Final = "DLX111"
@@ -30,7 +30,6 @@ NAMELESS_QUEUE: Final = "DLX112"
 CAP_BELOW_BASE: Final = "DLX113"
 OPEN_TARGET: Final = "DLX114"
 VHOST_NOT_SERVED: Final = "DLX115"
-NEEDS_MANAGEMENT: Final = "DLX116"
 ATTACHED_TWICE: Final = "DLX130"
 WITHOUT_LIMITS: Final = "DLX131"
 NOT_CATCHABLE: Final = "DLX201"
@@ -69,17 +68,16 @@ TITLES: Final[Mapping[str, str]] = {
     WITHOUT_EFFECT: "a key without effect",
     BACK_TO_WORK: "dead letters would return to the work queue",
     SPREADING_EXCHANGE: "an exchange that spreads dead letters",
+    CHAIN: "letters of a dead-letter queue may die again",
     FIFO_WAITS: "an order in which letters may not wait",
     FIFO_MIXED: "fifo and standard do not mix",
     NAMELESS_QUEUE: "a dead-letter queue without a name of its own",
     CAP_BELOW_BASE: "the longest wait is below the first",
     OPEN_TARGET: "whoever publishes may name any queue",
-    NEEDS_MANAGEMENT: "the type of a queue without the management API",
     VHOST_NOT_SERVED: "a vhost that is not served",
     ATTACHED_TWICE: "a queue is attached twice",
     WITHOUT_LIMITS: "a guard without limits",
     CYCLE: "dead letters that go round",
-    CHAIN: "a dead-letter queue with a policy of its own",
     CLASSIC_ONLY: "a key that classic queues do not have",
     NOT_CATCHABLE: "a queue that cannot be caught",
     MISSING_EXCHANGE: "an exchange that does not exist",

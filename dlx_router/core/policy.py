@@ -91,9 +91,6 @@ class Rewrite:
     substitute: Callable[[str], str | None] = field(compare=False, repr=False)
 
 
-EVERY_KIND: Final = "queues"  # apply-to: queues of any type
-
-
 @dataclass(frozen=True, slots=True)
 class Policy:
     """One policy of a file. `vhost` None means every served vhost; `on` maps a reason to its overlay."""
@@ -102,7 +99,7 @@ class Policy:
     selector: Selector
     source: Source
     vhost: str | None = None
-    apply_to: str = EVERY_KIND
+    apply_to: str = "queues"
     priority: int = 0
     inherit: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -204,27 +201,25 @@ class PolicySet:
     ) -> Effective | None:
         """The effective keys, or None where no policy selects the queue.
 
-        `own` marks the router's own queues and auto-created DLQs: only a policy with `queue:` selects those. `kind` is
-        the queue's type where it is known: without it no policy with another apply-to than `queues` is selected.
+        `own` marks the router's own queues and auto-created DLQs: only a policy with `queue:` selects those.
+        `kind` is the queue's type, classic or quorum; a policy for one type only holds where it is known.
         """
         chain = self.chain(vhost=vhost, queue=queue, own=own, kind=kind)
         return _effective(chain, reason) if chain else None
 
     @property
-    def by_kind(self) -> bool:
-        """Whether the type of a queue decides which policies select it."""
-        return any(policy.apply_to != EVERY_KIND for policy in self.policies)
+    def asks_types(self) -> bool:
+        """Whether any policy is for queues of one type."""
+        return any(policy.apply_to != "queues" for policy in self.policies)
 
-    def chain(
-        self, *, vhost: str, queue: str, own: bool = False, kind: str | None = None
-    ) -> tuple[Policy, ...]:
+    def chain(self, *, vhost: str, queue: str, own: bool = False, kind: str | None = None) -> tuple[Policy, ...]:
         """The policies that contribute, highest precedence first; `inherit: false` ends it."""
         out: list[Policy] = []
         for at in self._index.fitting(queue):
             policy = self.policies[at]
             if policy.vhost not in {None, vhost} or (own and policy.selector.kind is not SelectorKind.QUEUE):
                 continue
-            if policy.apply_to not in {EVERY_KIND, f"{kind}_queues"}:
+            if policy.apply_to not in {"queues", f"{kind}_queues"}:
                 continue
             out.append(policy)
             if not policy.inherit:

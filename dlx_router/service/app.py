@@ -134,7 +134,6 @@ class App:
             current=self._loaded,
             prepare=prepare,
             swap=swap,
-            has_management=self._management is not None,
             metrics=self.metrics,
             readiness=self.readiness,
         )

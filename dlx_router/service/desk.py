@@ -71,22 +71,15 @@ class Rules:
 class Desk:
     """Judges deliveries of one vhost."""
 
-    def __init__(
-        self,
-        rules: Rules,
-        vhost: str,
-        metrics: Metrics,
-        journal: Journal,
-        kind_of: Callable[[str], str | None] = lambda _queue: None,
-    ) -> None:
+    def __init__(self, rules: Rules, vhost: str, metrics: Metrics, journal: Journal) -> None:
         self._vhost = vhost
-        self._kind_of = kind_of
         self._metrics = metrics
         self.user = b""
         self.relays: dict[str, Target] = {}  # where each relayed queue leads
         self._journal = journal
         self._once = Once()
         self.breakers = Breakers()
+        self.kinds: dict[str, str] = {}  # the types of queues, where policies ask for them
         self.use(rules)
 
     def renewed(self, rules: Rules) -> "Desk":
@@ -98,15 +91,15 @@ class Desk:
     def use(self, rules: Rules) -> None:
         """Judge by these, and forget what was worked out by others."""
         self._rules = rules
-        self._by_kind = rules.policies.by_kind
         self._resolved: dict[tuple[str, str], Effective | None] = {}
         self._orders = StandingOrders()
         self._clerk = Clerk(rules.router_id, rules.policies.revision, rules.observes)
 
-    @property
-    def policies(self) -> PolicySet:
-        """Those in force."""
-        return self._rules.policies
+    def know(self, kinds: dict[str, str]) -> None:
+        """The types of all queues; what was worked out by others is forgotten."""
+        if kinds != self.kinds:
+            self.kinds = kinds
+            self.use(self._rules)
 
     def judge(self, delivery: frames.Delivery, consumer: Consumer, place: intake.Place, started_s: float) -> Job:
         """The job of a delivery. Never raises: what cannot be read becomes a job for quarantine."""
@@ -127,8 +120,6 @@ class Desk:
         letter, decision, copy, policy = job.letter, job.decision, job.copy, job.policy
         if letter is None or decision is None or copy is None or policy is None:
             return
-        if self._by_kind and self._kind_of(letter.failed_queue) is None:
-            return
         if self._journal.is_on and rule.wants(KIND_OF[job.action]):
             told = fragments(letter, self._clerk.decided(decision, copy, policy.policy))
         self._orders.learn(job, told, rule)
@@ -139,7 +130,7 @@ class Desk:
         if letter is None or job.envelope is None:
             return
         if place.arrival is Arrival.RETIRED:
-            self._retire(job, job.letter, job.envelope)
+            self._retire(job, letter, job.envelope)
             return
         if place.arrival is Arrival.RELEASE and self._released(job, letter, job.envelope.record):
             return
@@ -227,11 +218,10 @@ class Desk:
             if len(self._resolved) >= MAX_CACHED:
                 self._resolved.clear()
             own = self._rules.names.is_own(queue)
-            kind = self._kind_of(queue) if self._by_kind else None
-            policies = self._rules.policies
-            found = policies.resolve(vhost=self._vhost, queue=queue, reason=reason, own=own, kind=kind)
-            if kind is not None or not self._by_kind:
-                self._resolved[key] = found
+            found = self._rules.policies.resolve(
+                vhost=self._vhost, queue=queue, reason=reason, own=own, kind=self.kinds.get(queue)
+            )
+            self._resolved[key] = found
             return found
 
     def apply(self, job: Job, decision: Decision, now: int) -> None:

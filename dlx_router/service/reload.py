@@ -71,9 +71,7 @@ class Reloader:
         swap: Callable[[LoadedPolicies], None],
         metrics: Metrics,
         readiness: Readiness,
-        has_management: bool = False,
     ) -> None:
-        self._has_management = has_management
         self._folder, self._vhosts = folder, vhosts
         self._current = current
         self._prepare, self._swap = prepare, swap
@@ -126,7 +124,6 @@ class Reloader:
             loaded = await asyncio.to_thread(load_policies, self._folder)
             if await asyncio.to_thread(fingerprint, self._folder) == loaded.policies.revision:
                 loaded.require_served(self._vhosts)
-                loaded.require_management(there=self._has_management)
                 return loaded
         raise Unsteady(f"{self._folder}: changes while it is read; it is read again when it rests")
 

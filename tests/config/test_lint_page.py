@@ -24,8 +24,6 @@ def _findings(folder: Path, text: str) -> tuple[Finding, ...]:
     try:
         loaded = load_policies(folder)
         loaded.require_served(["/"])
-        if "quorum_queues}" in text:  # what is said without the API is said at start only
-            loaded.require_management(there=False)
     except PolicyErrors as error:
         return error.findings
     return loaded.warnings
