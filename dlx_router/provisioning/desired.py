@@ -17,13 +17,14 @@ from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.config.lint import covers
 from dlx_router.core.decision import dead_letter_queue
 from dlx_router.core.names import Names
-from dlx_router.core.policy import EVERY_KIND, Policy, PolicySet, SelectorKind
+from dlx_router.core.policy import Policy, PolicySet, SelectorKind
 from dlx_router.provisioning import patterns
 from dlx_router.provisioning.broker_rules import TYPES_FROM, applies, in_force, unsupported
 from dlx_router.provisioning.wanted import Definition, Wanted, bounded, foreign_target, plain, wanted
 
 OWN_PRIORITY: Final = 1_000_000
 HARMLESS: Final = {"queue-leader-locator": "client-local"}
+EVERY_KIND: Final = "queues"  # apply-to: of any type
 KINDS: Final = ("classic", "quorum")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -11,7 +12,8 @@ from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import ledger
 from dlx_router.provisioning.plan import drift, has_been_applied, plan
 
-EVERY_S: Final = 30.0
+EVERY_S: Final = 10.0
+SHARE: Final = 20  # looking takes at most so small a part of the time
 
 
 class Oversight:
@@ -27,11 +29,12 @@ class Oversight:
         """Look again and again until cancelled."""
         try:
             while self._api is not None:
+                began = time.monotonic()
                 try:
                     await self._look(self._api, policies())
                 except ManagementError:
                     self._drift.pop(self._vhost, None)
-                await asyncio.sleep(EVERY_S)
+                await asyncio.sleep(max(EVERY_S, SHARE * (time.monotonic() - began)))
         finally:
             self._drift.pop(self._vhost, None)
 
