@@ -24,7 +24,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A queue as it stands. Counts are up to 5 s old; `pending` are at-least-once deaths that were not confirmed yet."""
+    """A queue as it stands. Counts are up to 5 s old; `pending`: at-least-once deaths that are not confirmed yet."""
 
     name: str
     kind: str
@@ -132,7 +132,9 @@ class Administration(Management):
     async def bind(self, vhost: str, bound: Bound) -> None:
         """Bind; a binding that is there already stays one."""
         to = "q" if bound.to_queue else "e"
-        await self._send("POST", ("bindings", vhost, "e", bound.source, to, bound.destination), {"routing_key": bound.key})
+        await self._send(
+            "POST", ("bindings", vhost, "e", bound.source, to, bound.destination), {"routing_key": bound.key}
+        )
 
     async def remove(self, path: Sequence[str]) -> None:
         """DELETE what stands under this path; it is no error that it is gone already."""
@@ -190,4 +192,6 @@ def _bound(one: Mapping[str, Any]) -> Bound:
 
 
 def _rule(one: Mapping[str, Any]) -> Rule:
-    return Rule(one["name"], one["pattern"], dict(one["definition"]), one.get("priority", 0), one.get("apply-to", "all"))
+    return Rule(
+        one["name"], one["pattern"], dict(one["definition"]), one.get("priority", 0), one.get("apply-to", "all")
+    )

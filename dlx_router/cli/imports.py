@@ -32,7 +32,9 @@ def run(path: Path, origin: StrEnum) -> int:
         return output.WRONG_USE
     try:
         if len(data) > MAX_BYTES:
-            raise ImportRefused(f"more than {MAX_BYTES >> 20} MiB; import it in parts")
+            raise ImportRefused(  # noqa: TRY301 - told below, as all others
+                f"more than {MAX_BYTES >> 20} MiB; import it in parts"
+            )
         carried = _READERS[origin](data)
         text = as_yaml(carried, f"{path.name} ({origin})")
         _proved(text)
@@ -47,7 +49,7 @@ def run(path: Path, origin: StrEnum) -> int:
 
 
 def _proved(text: str) -> None:
-    """What is printed can be read by ourselves; a value that our language refuses is said here, not at the next start."""
+    """What is printed can be read by ourselves; what our language refuses is said here, not at the next start."""
     report = Report("imported")
     document.read(tree.parse(text.encode(), report), report)
     if report.findings:

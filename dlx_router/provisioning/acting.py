@@ -13,7 +13,8 @@ from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import ledger
 from dlx_router.provisioning.broker_rules import in_force
-from dlx_router.provisioning.desired import Written, own_name, recognised
+from dlx_router.provisioning.desired import Written
+from dlx_router.provisioning.ownership import own_name, recognised
 from dlx_router.provisioning.plan import Action, Plan, Step, bound, plan
 from dlx_router.provisioning.wanted import STRATEGY
 
@@ -94,7 +95,9 @@ class Remains:
 def known_names(names: Names) -> frozenset[str]:
     """Every name under the prefix that the router gives to an exchange or a queue."""
     core = (names.inbox, names.declared, names.release, names.return_, names.parking, names.quarantine, names.retired)
-    return frozenset({*core, f"{names.inbox}.fifo", names.observe, names.state, names.journal, *map(names.delay, RUNGS)})
+    return frozenset(
+        {*core, f"{names.inbox}.fifo", names.observe, names.state, names.journal, *map(names.delay, RUNGS)}
+    )
 
 
 async def remaining(

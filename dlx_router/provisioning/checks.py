@@ -14,9 +14,10 @@ from dlx_router.config.keys import REASONS
 from dlx_router.config.meaning import EXCHANGE, KEY
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet, SelectorKind, Source
-from dlx_router.core.template import Template
 from dlx_router.provisioning.broker_rules import in_force, merged, named, unsupported
-from dlx_router.provisioning.desired import desired, recognised
+from dlx_router.provisioning.desired import desired
+from dlx_router.provisioning.ownership import recognised
+from dlx_router.provisioning.remarks import at, static, target_queue, unguardable
 from dlx_router.provisioning.rights import may
 from dlx_router.provisioning.routes import Routes
 from dlx_router.provisioning.wanted import STRATEGY
@@ -52,7 +53,9 @@ class Checks:
             for reason in sorted(reasons):
                 policy = self._policies.resolve(
                     vhost=self._snapshot.vhost, queue=queue.name, reason=reason, own=True, kind=queue.kind
-                ) or self._policies.resolve(vhost=self._snapshot.vhost, queue=queue.name, reason=reason, kind=queue.kind)
+                ) or self._policies.resolve(
+                    vhost=self._snapshot.vhost, queue=queue.name, reason=reason, kind=queue.kind
+                )
                 if policy is not None and not policy.discard:
                     found.update(self._of_target(policy, queue, reason))
         found.update(self._of_streams())
@@ -71,46 +74,75 @@ class Checks:
             return
         if exchange and exchange not in self._snapshot.exchanges:
             if not policy.auto_create:
-                yield _at(source, codes.MISSING_EXCHANGE, f"exchange {shown(exchange)} does not exist in vhost "
-                          f"{shown(self._snapshot.vhost)}; declare it, or write the name of one that does")  # fmt: skip
+                yield at(
+                    source,
+                    codes.MISSING_EXCHANGE,
+                    f"exchange {shown(exchange)} does not exist in vhost "
+                    f"{shown(self._snapshot.vhost)}; declare it, or write the name of one that does",
+                )
             return
         kind = self._snapshot.exchanges.get(exchange, "direct")
         if kind == "x-delayed-message":
-            yield _at(source, codes.DELAYED_EXCHANGE, f"exchange {shown(exchange)} is of type x-delayed-message: it "
-                      f"returns mandatory publishes and delivers them later; write an exchange of another type")  # fmt: skip
+            yield at(
+                source,
+                codes.DELAYED_EXCHANGE,
+                f"exchange {shown(exchange)} is of type x-delayed-message: it "
+                f"returns mandatory publishes and delivers them later; write an exchange of another type",
+            )
         if policy.auto_create and kind in SPREADING:
-            yield _at(source, codes.SPREADING_EXCHANGE, f"{EXCHANGE} {shown(exchange)} is a {kind} exchange: each "
-                      f"dead-letter queue on it would get the letters of all; write a direct or topic exchange", error=True)  # fmt: skip
+            yield at(
+                source,
+                codes.SPREADING_EXCHANGE,
+                f"{EXCHANGE} {shown(exchange)} is a {kind} exchange: each "
+                f"dead-letter queue on it would get the letters of all; write a direct or topic exchange",
+                error=True,
+            )
         if exchange and exchange not in self._snapshot.durable_exchanges:
-            yield _at(source, codes.NOT_DURABLE, f"exchange {shown(exchange)} is not durable: after a restart of the "
-                      f"broker it is gone, and letters are parked; declare a durable one")  # fmt: skip
+            yield at(
+                source,
+                codes.NOT_DURABLE,
+                f"exchange {shown(exchange)} is not durable: after a restart of the "
+                f"broker it is gone, and letters are parked; declare a durable one",
+            )
         if not policy.auto_create:
             yield from self._reached(policy, queue, reason, exchange)
 
     def _reached(self, policy: Effective, queue: Standing, reason: str, exchange: str) -> Iterator[Finding]:
         """What the computed key leads to, where a letter need not be known to compute it."""
-        key = _static(policy.routing_key, queue.name, reason, self._snapshot.vhost)
+        key = static(policy.routing_key, queue.name, reason, self._snapshot.vhost)
         if key is None:
             return
         source = policy.settings[KEY].source
         reached = self._routes.queues(exchange, key)
         if not reached and not exchange:
-            yield _at(source, codes.MISSING_QUEUE, f"queue {shown(key)}, where dead letters of {shown(queue.name)} go, "
-                      f"does not exist: they are parked; declare it, or leave {EXCHANGE} out")  # fmt: skip
+            yield at(
+                source,
+                codes.MISSING_QUEUE,
+                f"queue {shown(key)}, where dead letters of {shown(queue.name)} go, "
+                f"does not exist: they are parked; declare it, or leave {EXCHANGE} out",
+            )
         elif not reached and self._snapshot.exchanges.get(exchange) in {"direct", "topic", "fanout"}:
-            yield _at(source, codes.NO_BINDING, f"no queue is bound to exchange {shown(exchange)} for key {shown(key)} "
-                      f"(dead letters of {shown(queue.name)}): they are parked; bind one")  # fmt: skip
+            yield at(
+                source,
+                codes.NO_BINDING,
+                f"no queue is bound to exchange {shown(exchange)} for key {shown(key)} "
+                f"(dead letters of {shown(queue.name)}): they are parked; bind one",
+            )
         for target in (self._queues[name] for name in sorted(reached) if name in self._queues):
-            yield from _target_queue(source, target)
+            yield from target_queue(source, target)
 
     def _write(self, exchange: str, source: Source | None, policy: Effective, queue: Standing) -> Iterator[Finding]:
         if self._rights is None or may(self._rights.get("write", ""), exchange or DEFAULT_EXCHANGE):
             return
         where = source or next((one.source for one in self._policies.policies if one.name == policy.policy), None)
         if where is not None:
-            yield _at(where, codes.NO_RIGHT, f"the router's user may not write to exchange "
-                      f"{shown(exchange or DEFAULT_EXCHANGE)}, where dead letters of {shown(queue.name)} go; grant it "
-                      f"(dlx-router permissions prints how)")  # fmt: skip
+            yield at(
+                where,
+                codes.NO_RIGHT,
+                f"the router's user may not write to exchange "
+                f"{shown(exchange or DEFAULT_EXCHANGE)}, where dead letters of {shown(queue.name)} go; grant it "
+                f"(dlx-router permissions prints how)",
+            )
 
     # -- what a source is -----------------------------------------------------------------------------------------
 
@@ -118,15 +150,27 @@ class Checks:
         holds = merged(queue, self._snapshot.policies, self._snapshot.operator_policies)
         for one, target in self._desired.uncatchable:
             if one is queue:
-                yield self._about(f"queue {queue.name}", codes.NOT_CATCHABLE, f"its argument x-dead-letter-exchange names "
-                                  f"{shown(target)}, which no policy changes; attach the queue where its dead letters end, "
-                                  f"or declare it anew without the argument")  # fmt: skip
+                yield self._about(
+                    f"queue {queue.name}",
+                    codes.NOT_CATCHABLE,
+                    f"its argument x-dead-letter-exchange names "
+                    f"{shown(target)}, which no policy changes; attach the queue where its dead letters end, "
+                    f"or declare it anew without the argument",
+                )
         if "max-priority" in holds:
-            yield self._about(f"queue {queue.name}", codes.SPECIAL_QUEUE, "it is a priority queue: a retried letter keeps "
-                              "its priority, but not its place; exclude it, or bear that")  # fmt: skip
+            yield self._about(
+                f"queue {queue.name}",
+                codes.SPECIAL_QUEUE,
+                "it is a priority queue: a retried letter keeps "
+                "its priority, but not its place; exclude it, or bear that",
+            )
         if queue.kind == "classic" and queue.redelivered:
-            yield self._about(f"queue {queue.name}", codes.REQUEUED, "its consumers requeue, and classic queues do not "
-                              "count that: attempts would never end; reject without requeue, or use a quorum queue")  # fmt: skip
+            yield self._about(
+                f"queue {queue.name}",
+                codes.REQUEUED,
+                "its consumers requeue, and classic queues do not "
+                "count that: attempts would never end; reject without requeue, or use a quorum queue",
+            )
         if queue.kind == "quorum":
             yield from self._of_quorum(queue, holds)
 
@@ -135,21 +179,37 @@ class Checks:
         default = 20 if self._snapshot.version >= (4,) else None
         limit = holds.get("delivery-limit", default)
         if not has_exchange and limit is not None and limit >= 0:
-            yield self._about(f"queue {queue.name}", codes.LIMIT_DELETES, f"after {limit} returns the broker deletes a "
-                              f"letter, because no dead-letter-exchange is set; dlx-router apply sets it")  # fmt: skip
+            yield self._about(
+                f"queue {queue.name}",
+                codes.LIMIT_DELETES,
+                f"after {limit} returns the broker deletes a "
+                f"letter, because no dead-letter-exchange is set; dlx-router apply sets it",
+            )
         if has_exchange and holds.get(STRATEGY) == "at-least-once" and holds.get("overflow") != "reject-publish":
-            yield self._about(f"queue {queue.name}", codes.SILENTLY_ONCE, "at-least-once without overflow: reject-publish "
-                              "is silently at-most-once; set overflow: reject-publish too")  # fmt: skip
+            yield self._about(
+                f"queue {queue.name}",
+                codes.SILENTLY_ONCE,
+                "at-least-once without overflow: reject-publish "
+                "is silently at-most-once; set overflow: reject-publish too",
+            )
         if str(holds.get("delayed-retry-type", "disabled")) != "disabled":
-            yield self._about(f"queue {queue.name}", codes.TWO_RETRIES, "the broker's delayed-retry and the router would "
-                              "both try its letters again; take delayed-retry-type off, or the policy")  # fmt: skip
+            yield self._about(
+                f"queue {queue.name}",
+                codes.TWO_RETRIES,
+                "the broker's delayed-retry and the router would "
+                "both try its letters again; take delayed-retry-type off, or the policy",
+            )
 
     def _of_streams(self) -> Iterator[Finding]:
         for policy in self._policies.policies:
             queue = self._queues.get(policy.selector.text)
             if policy.selector.kind is SelectorKind.QUEUE and queue is not None and queue.kind == "stream":
-                yield _at(policy.source, codes.SPECIAL_QUEUE, f"queue {shown(queue.name)} is a stream: it keeps what "
-                          f"consumers reject, so nothing dies there; take the policy out")  # fmt: skip
+                yield at(
+                    policy.source,
+                    codes.SPECIAL_QUEUE,
+                    f"queue {shown(queue.name)} is a stream: it keeps what "
+                    f"consumers reject, so nothing dies there; take the policy out",
+                )
 
     # -- what stands in the broker --------------------------------------------------------------------------------
 
@@ -162,9 +222,13 @@ class Checks:
                 keys = unsupported(rule.definition, kind)
                 queue = self._skipped(rule, kind) if keys else None
                 if queue is not None:
-                    yield self._about(f"policy {rule.name}", codes.SKIPPED_POLICY, f"RabbitMQ skips it whole on {kind} "
-                                      f"queues ({queue}), because of {', '.join(keys)}; set those keys in a policy of "
-                                      f"their own with higher priority, for the other types")  # fmt: skip
+                    yield self._about(
+                        f"policy {rule.name}",
+                        codes.SKIPPED_POLICY,
+                        f"RabbitMQ skips it whole on {kind} "
+                        f"queues ({queue}), because of {', '.join(keys)}; set those keys in a policy of "
+                        f"their own with higher priority, for the other types",
+                    )
 
     def _skipped(self, rule: Rule, kind: str) -> str | None:
         """A queue whose policy it would be if it had other keys."""
@@ -188,54 +252,35 @@ class Checks:
                 continue
             reached = self._routes.queues(exchange, key)
             if "message-ttl" in holds and reached & attended:
-                yield self._about(f"queue {queue.name}", codes.SHORT_CYCLE, "its letters expire straight into a work "
-                                  "queue: this RabbitMQ silently drops one that comes round without a rejection; let "
-                                  "the router wait instead (plan --adopt)")  # fmt: skip
+                yield self._about(
+                    f"queue {queue.name}",
+                    codes.SHORT_CYCLE,
+                    "its letters expire straight into a work "
+                    "queue: this RabbitMQ silently drops one that comes round without a rejection; let "
+                    "the router wait instead (plan --adopt)",
+                )
             if any(self._queues[name].kind == "stream" for name in reached if name in self._queues):
-                yield self._about(f"queue {queue.name}", codes.STREAM_TARGET, "its dead letters go to a stream, and before "
-                                  "3.12 RabbitMQ drops them silently; write another queue, or upgrade")  # fmt: skip
+                yield self._about(
+                    f"queue {queue.name}",
+                    codes.STREAM_TARGET,
+                    "its dead letters go to a stream, and before "
+                    "3.12 RabbitMQ drops them silently; write another queue, or upgrade",
+                )
 
     def _of_guards(self) -> Iterator[Finding]:
         for one in self._attachments:
             if one.mode != GUARD:
                 continue
             for queue in self._snapshot.queues:
-                why = _unguardable(queue, self._snapshot.version) if one.selector.fits(queue.name) else ""
+                why = unguardable(queue, self._snapshot.version) if one.selector.fits(queue.name) else ""
                 if why:
-                    yield _at(one.source, codes.NOT_GUARDED, f"queue {shown(queue.name)} cannot be guarded: {why}; "
-                              f"let the broker enforce its limits (dlx-router apply), or use a relay", error=True)  # fmt: skip
+                    yield at(
+                        one.source,
+                        codes.NOT_GUARDED,
+                        f"queue {shown(queue.name)} cannot be guarded: {why}; "
+                        f"let the broker enforce its limits (dlx-router apply), or use a relay",
+                        error=True,
+                    )
 
     def _about(self, what: str, code: str, message: str) -> Finding:
         return Finding(f"vhost {self._snapshot.vhost}, {what}", 1, code, Severity.WARNING, message)
-
-
-def _target_queue(source: Source, target: Standing) -> Iterator[Finding]:
-    if not target.durable:
-        yield _at(source, codes.NOT_DURABLE, f"queue {shown(target.name)}, where dead letters go, is not durable: a "
-                  f"restart of the broker loses them; declare a durable one")  # fmt: skip
-    if target.kind == "stream" or "x-max-priority" in target.arguments:
-        what = "a stream, which drops the record" if target.kind == "stream" else "a priority queue, which reorders them"
-        yield _at(source, codes.SPECIAL_QUEUE, f"queue {shown(target.name)}, where dead letters go, is {what}; write a "
-                  f"plain quorum or classic queue")  # fmt: skip
-
-
-def _unguardable(queue: Standing, version: tuple[int, ...]) -> str:
-    if queue.kind == "stream":
-        return "it is a stream"
-    if queue.exclusive or queue.arguments.get("x-single-active-consumer"):
-        return "it is for one consumer only"
-    return "it is a quorum queue, and RabbitMQ is older than 4.3" if queue.kind == "quorum" and version < (4, 3) else ""
-
-
-def _static(template: Template | None, queue: str, reason: str, vhost: str) -> str | None:
-    """The key where it is the same for every letter, else None."""
-    if template is None:
-        return None
-    values = {"queue": queue, "reason": reason, "vhost": vhost}
-    if any(isinstance(part, tuple) and not (part[0] == "value" and part[1] in values) for part in template.parts):
-        return None
-    return "".join(part if isinstance(part, str) else values[part[1]] for part in template.parts)
-
-
-def _at(source: Source, code: str, message: str, *, error: bool = False) -> Finding:
-    return Finding(source.file, source.line, code, Severity.ERROR if error else Severity.WARNING, message)

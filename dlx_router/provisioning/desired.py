@@ -8,9 +8,7 @@ selectors are, and as good as their patterns for all to come.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from itertools import groupby
-from json import dumps
 from typing import Final
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
@@ -19,11 +17,11 @@ from dlx_router.core.decision import dead_letter_queue
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, SelectorKind
 from dlx_router.provisioning import patterns
-from dlx_router.provisioning.broker_rules import TYPES_FROM, applies, in_force, unsupported
+from dlx_router.provisioning.broker_rules import TYPES_FROM, applies, in_force
+from dlx_router.provisioning.ownership import name_of, own_rule
 from dlx_router.provisioning.wanted import Definition, Wanted, bounded, foreign_target, plain, wanted
 
 OWN_PRIORITY: Final = 1_000_000
-HARMLESS: Final = {"queue-leader-locator": "client-local"}
 EVERY_KIND: Final = "queues"  # apply-to: of any type
 KINDS: Final = ("classic", "quorum")
 
@@ -83,36 +81,6 @@ def desired(policies: PolicySet, snapshot: Snapshot, names: Names, *, owned: Ite
     return Desired((Written(own), *written), tuple(attended), tuple(uncatchable))
 
 
-def own_name(names: Names) -> str:
-    """The policy that shadows everybody's catch-all on our own queues."""
-    return f"{names.prefix}.own"
-
-
-def own_rule(names: Names, priority: int) -> Rule:
-    """That policy."""
-    return Rule(own_name(names), f"^{_escaped(names)}", HARMLESS, priority)
-
-
-def name_of(rule: Rule, names: Names) -> str:
-    """`<prefix>.<hash8>` of all but the priority, so that a policy of ours is known by its own content."""
-    said = dumps([rule.pattern, dict(rule.definition), rule.apply_to], sort_keys=True).encode()
-    return f"{names.prefix}.{blake2b(said, digest_size=4).hexdigest()}"
-
-
-def recognised(rules: Iterable[Rule], names: Names) -> frozenset[str]:
-    """The policies that are surely ours, whatever the ledger says: name and content belong together."""
-    own = own_rule(names, 0)
-    return frozenset(
-        one.name
-        for one in rules
-        if one.name == name_of(one, names) or replace(one, priority=0) == own
-    )
-
-
-def _escaped(names: Names) -> str:
-    return names.prefix.replace(".", r"\.") + r"\."
-
-
 class _Planner:
     """One vhost at one moment."""
 
@@ -150,13 +118,12 @@ class _Planner:
         wanted_of = {one.name: self._region(one) for one in attended}
         regions = self._kept([*self._general(), *(one for one in wanted_of.values() if not one.names)])
         exact = [one for one in wanted_of.values() if one.names]
-        for _ in range(2):  # once to see which queues the regions serve wrongly, once to prove that now none is
-            found = self._numbered([*_together(exact), *regions], wanted_of)
-            wrong = [one for one in attended if not self._right(one, wanted_of[one.name], found)]
-            if not wrong:
-                break
-            exact += [self._exactly(one, wanted_of[one.name]) for one in wrong]
-        return found
+        found = self._numbered([*_together(exact), *regions], wanted_of)
+        wrong = [one for one in attended if not self._right(one, wanted_of[one.name], found)]
+        if not wrong:
+            return found
+        exact += [self._exactly(one, wanted_of[one.name]) for one in wrong]
+        return self._numbered([*_together(exact), *regions], wanted_of)
 
     def _region(self, queue: Standing) -> _Region:
         chain, displaced = self._chain(queue), self._displaced(queue.name)
@@ -191,7 +158,9 @@ class _Planner:
 
     def _kept(self, regions: Sequence[_Region]) -> list[_Region]:
         """Without those that a wider region of equal content serves."""
-        by_rank = sorted({(one.members): one for one in regions}.values(), key=lambda one: (len(one.members), one.pattern()))
+        by_rank = sorted(
+            {(one.members): one for one in regions}.values(), key=lambda one: (len(one.members), one.pattern())
+        )
         kept: list[_Region] = []
         for one in by_rank:
             wider = [other for other in kept if other.members < one.members]
@@ -317,6 +286,3 @@ def _apart(policy: Policy, prefix: str) -> bool:
 
 def _literal(text: str) -> str:
     return patterns.exactly([text])[1:-1] if text else ""
-
-
-assert not unsupported(HARMLESS, "quorum")

@@ -24,7 +24,7 @@ def of_selector(selector: Selector) -> str:
 
 
 def of_words(words: list[str]) -> str:
-    """`orders.#` → `^orders(\\..*)?$`; `*` is one word, which may be empty, as in AMQP."""
+    r"""`orders.#` → `^orders(\..*)?$`; `*` is one word, which may be empty, as in AMQP."""
     if set(words) == {"#"}:
         return EVERY
     kept = [word for at, word in enumerate(words) if word != "#" or words[at - 1 : at] != ["#"]]

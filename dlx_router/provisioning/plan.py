@@ -1,6 +1,6 @@
 """What differs between the policies and the broker, as steps in the order in which they are taken."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -11,7 +11,8 @@ from dlx_router.broker.stream import journal_stream
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning.broker_rules import in_force
-from dlx_router.provisioning.desired import Desired, Written, desired, own_name, recognised
+from dlx_router.provisioning.desired import Desired, Written, desired
+from dlx_router.provisioning.ownership import own_name, recognised
 from dlx_router.provisioning.wanted import STRATEGY
 
 _ORDER: Final = (Exchange, Queue, Binding)
@@ -38,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a person should know; `conflict` where it keeps letters from coming; `name`: a policy that may not change."""
+    """What a person should know; `conflict`: it keeps letters from coming; `name`: a policy that may not change."""
 
     code: str
     text: str
@@ -62,9 +63,7 @@ class Plan:
         return tuple(one for one in self.notes if one.conflict)
 
 
-def plan(
-    policies: PolicySet, snapshot: Snapshot, names: Names, owned: frozenset[str], *, journal: bool = True
-) -> Plan:
+def plan(policies: PolicySet, snapshot: Snapshot, names: Names, owned: frozenset[str], *, journal: bool = True) -> Plan:
     """What apply would do. `owned`: the names of the RabbitMQ policies that are ours."""
     owned |= recognised(snapshot.policies, names)
     want = desired(policies, snapshot, names, owned=owned)
@@ -180,7 +179,8 @@ def _row(step: Step) -> dict[str, Any]:
     if isinstance(step.thing, Written):
         row |= {**step.thing.rule.body(), "queues": list(step.thing.queues)}
         row["keys"] = {
-            key: {"value": one.value, "by": one.by, "instead_of": one.instead_of} for key, one in step.thing.keys.items()
+            key: {"value": one.value, "by": one.by, "instead_of": one.instead_of}
+            for key, one in step.thing.keys.items()
         }
     if step.was is not None:
         row["was"] = step.was.body()

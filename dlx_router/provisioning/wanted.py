@@ -94,7 +94,7 @@ def _said(chain: Sequence[Policy]) -> dict[str, Setting]:
     for policy in chain:
         for key, setting in policy.definition.items():
             merged.setdefault(key, setting)
-    said = {key: merged[key] for key in HANDED_OVER if key in merged}
+    said: dict[str, Setting] = {key: merged[key] for key in HANDED_OVER if key in merged}
     asked = merged.get("requeue-is-death")
     delay = merged.get("redelivery-delay")
     if asked is not None and asked.value and delay is not None and delay.value:
@@ -139,4 +139,3 @@ def foreign_target(queue: Standing, names: Names) -> str | None:
     if not isinstance(exchange, str) or exchange in {names.inbox, f"{names.inbox}.fifo"}:
         return None
     return exchange
-

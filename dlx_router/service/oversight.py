@@ -1,4 +1,4 @@
-"""Drift: what apply would change in a vhost, counted while the router runs. What cannot be had is absent, never zero."""
+"""Drift: what apply would change in a vhost, counted while the router runs. What cannot be had is absent."""
 
 import asyncio
 import contextlib

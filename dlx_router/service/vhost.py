@@ -23,8 +23,8 @@ from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Desk, Rules, now_ms
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
-from dlx_router.service.reload import foreseen
 from dlx_router.service.oversight import Oversight
+from dlx_router.service.reload import foreseen
 from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.service.sources import Setting
 from dlx_router.telemetry.logs import log

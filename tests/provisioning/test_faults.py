@@ -121,7 +121,9 @@ def test_faults_of_the_broker_are_found(vhost: Vhost, amqp: Client, tmp_path: Pa
     amqp.exchange("spread", "fanout")
     vhost.put(f"exchanges/{vhost.quoted}/brittle", {"type": "fanout", "durable": False})
     amqp.bind("skipped", "brittle")
-    vhost.policy("skipped", "^skipped$", {"dead-letter-exchange": "x", "dead-letter-strategy": "at-least-once"}, priority=5)
+    vhost.policy(
+        "skipped", "^skipped$", {"dead-letter-exchange": "x", "dead-letter-strategy": "at-least-once"}, priority=5
+    )
     expected = set(PLANTED)
     if version < (3, 12):
         amqp.queue("wait", message_ttl=5, dead_letter_exchange="", dead_letter_routing_key="work")
@@ -135,12 +137,14 @@ def test_faults_of_the_broker_are_found(vhost: Vhost, amqp: Client, tmp_path: Pa
     for _ in range(3):
         amqp.await_message("quiet").requeue()
     (tmp_path / "p.yaml").write_text(BROKEN, encoding="utf-8")
-    missing = expected
+    missing, found = expected, list[dict[str, Any]]()
     for _ in range(10):  # the broker counts redeliveries every 5 s
         code, found = lint(vhost, tmp_path, user)
         assert code == 1
         said = [(one["code"], f"{one['file']} {one['message']}") for one in found]
-        missing = {(code, words) for code, words in expected if not any(c == code and words in text for c, text in said)}
+        missing = {
+            (code, words) for code, words in expected if not any(c == code and words in text for c, text in said)
+        }
         if not missing:
             break
     assert not missing, found

@@ -18,9 +18,10 @@ _NOT_NEEDED: Final = {
     "max-redelivery-records": "is not needed: the count travels in the letter",
     "persist-delivery-count-before-delivery": "is not needed: the count travels in the letter; quorum queues count "
     "crashes, classic queues cannot (docs/limits.md)",
-    "auto-delete-dead-letter-resources": "write auto-delete-dead-letter-queue-after with dead-letter-queue-type: classic",
+    "auto-delete-dead-letter-resources": "write auto-delete-dead-letter-queue-after with dead-letter-queue-type: "
+    "classic",
 }
-_RENAMED: Final = {"dead-letter-queue-prefix": "dead-letter-queue-prefix", "dead-letter-queue-suffix": "dead-letter-queue-suffix"}
+_RENAMED: Final = frozenset({"dead-letter-queue-prefix", "dead-letter-queue-suffix"})
 _WILDCARDS: Final = re.compile(r"(^|\.)([^.]*[*#][^.]+|[^.]+[*#][^.]*)(\.|$)")
 
 
@@ -84,7 +85,12 @@ def _setting(match: str, found: Mapping[str, str], out: Carried) -> None:
         return
     address = found.get("dead-letter-address", "")
     creates = found.get("auto-create-dead-letter-resources", "").lower() == "true"
-    if not address and "max-delivery-attempts" in definition and definition["max-delivery-attempts"] != -1 and not creates:
+    if (
+        not address
+        and "max-delivery-attempts" in definition
+        and definition["max-delivery-attempts"] != -1
+        and not creates
+    ):
         out.leave(where, "no dead-letter-address: Artemis would delete; letters are kept in an auto-created DLQ; "
                   "set discard: true to do the same")  # fmt: skip
     selector = {"match": words} if set(words) & {"*", "#"} else {"queue": words}

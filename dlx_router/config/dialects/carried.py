@@ -35,7 +35,7 @@ class Carried:
     left: list[Left] = field(default_factory=list)
     _names: set[str] = field(default_factory=set)
 
-    def add(self, name: str, selector: Mapping[str, str], definition: Mapping[str, Any], **more: Any) -> None:  # noqa: ANN401
+    def add(self, name: str, selector: Mapping[str, str], definition: Mapping[str, Any], **more: Any) -> None:
         """A policy; its name is made plain and unique."""
         if len(self.policies) >= MAX_POLICIES:
             raise ImportRefused(f"more than {MAX_POLICIES} policies; import them in parts")
@@ -101,7 +101,7 @@ def _line(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
-def parsed_json(data: bytes) -> Any:  # noqa: ANN401 - JSON is anything until it is checked
+def parsed_json(data: bytes) -> Any:
     """The document; ImportRefused where it is none, too large or too deep."""
     try:
         return json.loads(data.decode("utf-8-sig"), parse_constant=_refused)

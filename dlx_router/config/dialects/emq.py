@@ -22,7 +22,9 @@ def read(data: bytes) -> Carried:
         raise ImportRefused("a queue has two redrive policies; EMQ allows one")
     for name, target, attempts, others in found:
         if target in sources:
-            raise ImportRefused(f"queue {target} is the DLQ of {targets[target]} and has a redrive policy; EMQ forbids both")
+            raise ImportRefused(
+                f"queue {target} is the DLQ of {targets[target]} and has a redrive policy; EMQ forbids both"
+            )
         for key in others:
             out.leave(f"queue {name}, {key}", "is not known, and not about dead letters")
         definition = {
@@ -36,7 +38,7 @@ def read(data: bytes) -> Carried:
     return out
 
 
-def _request(one: Any, number: int) -> tuple[str, str, int, list[str]]:  # noqa: ANN401 - JSON is anything until it is checked
+def _request(one: Any, number: int) -> tuple[str, str, int, list[str]]:
     request = mapping(one, f"policy {number}")
     name = request.get("queueName")
     if not isinstance(name, str) or not name:

@@ -21,8 +21,18 @@ _WHY: Final = {
     "RedriveAllowPolicy": "says which queues may use a DLQ; here rights do (dlx-router permissions)",
     "KmsMasterKeyId": "is about encryption at rest",
 }
-_TELLS_NOTHING: Final = frozenset({"QueueArn", "QueueUrl", "CreatedTimestamp", "LastModifiedTimestamp", "FifoQueue",
-    "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesDelayed", "ApproximateNumberOfMessagesNotVisible"})  # fmt: skip
+_TELLS_NOTHING: Final = frozenset(
+    {
+        "QueueArn",
+        "QueueUrl",
+        "CreatedTimestamp",
+        "LastModifiedTimestamp",
+        "FifoQueue",
+        "ApproximateNumberOfMessages",
+        "ApproximateNumberOfMessagesDelayed",
+        "ApproximateNumberOfMessagesNotVisible",
+    }
+)
 
 
 def read(data: bytes) -> Carried:
@@ -33,7 +43,7 @@ def read(data: bytes) -> Carried:
     return out
 
 
-def _queues(document: Any) -> Iterator[tuple[str, dict[str, Any]]]:  # noqa: ANN401 - JSON is anything until it is checked
+def _queues(document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """One queue, a list of them, or an object of queue names; attributes under "Attributes" or by themselves."""
     many = document if isinstance(document, list) else [document]
     if isinstance(document, dict) and document and "RedrivePolicy" not in document and "Attributes" not in document:
@@ -84,11 +94,16 @@ def _queue(name: str, attributes: Mapping[str, Any], out: Carried) -> None:
 def _wait(attributes: Mapping[str, Any], definition: dict[str, Any], where: str, out: Carried, *, fifo: bool) -> None:
     if fifo:
         definition["ordering"] = "fifo"
-        out.leave(where, "a FIFO queue blocks a message group while one fails; here dead letters keep their order, and "
-                  "the source goes on: declare it with x-single-active-consumer")  # fmt: skip
+        out.leave(
+            where,
+            "a FIFO queue blocks a message group while one fails; here dead letters keep their order, and "
+            "the source goes on: declare it with x-single-active-consumer",
+        )
         return
     if "VisibilityTimeout" in attributes:
         seconds = whole(attributes["VisibilityTimeout"])
         if seconds is None or seconds < 0:
-            raise ImportRefused(f"{where}: VisibilityTimeout {attributes['VisibilityTimeout']!r} is no number of seconds")
+            raise ImportRefused(
+                f"{where}: VisibilityTimeout {attributes['VisibilityTimeout']!r} is no number of seconds"
+            )
         definition["redelivery-delay"] = f"{seconds}{_SECONDS}"
