@@ -130,11 +130,15 @@ def plan(
     policies: Annotated[Path, _POLICIES] = Path("policies"),
     *,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Write policies for retry loops that were made by hand with TTL and DLX.")
+    ] = False,
 ) -> None:
     """Show what the broker lacks for the policies, and what differs; 1 where something does. Changes nothing."""
     from dlx_router.cli import provisioning as command  # noqa: PLC0415 - see the module
 
-    raise typer.Exit(command.run({"policies": str(policies)}, command.plan(as_json=as_json)))
+    work = command.adopt() if adopt else command.plan(as_json=as_json)
+    raise typer.Exit(command.run({"policies": str(policies)}, work, without_policies=adopt))
 
 
 @app.command()
@@ -154,11 +158,16 @@ def destroy(
     policies: Annotated[Path, _POLICIES] = Path("policies"),
     *,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="First run a router until nothing waits: letters go where policies say.")
+    ] = False,
+    drain_seconds: Annotated[float, typer.Option(min=1, help="Drain no longer than this.")] = 600,
 ) -> None:
     """Take all of the router's away from the broker, or nothing where that would cost letters."""
     from dlx_router.cli import provisioning as command  # noqa: PLC0415 - see the module
 
-    raise typer.Exit(command.run({"policies": str(policies)}, command.destroy(as_json=as_json)))
+    work = command.destroy(as_json=as_json, drain_s=drain_seconds if drain else None)
+    raise typer.Exit(command.run({"policies": str(policies)}, work))
 
 
 @policy.command("test")

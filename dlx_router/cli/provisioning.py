@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -10,11 +11,15 @@ from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.administration import Administration, ManagementError
 from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.cli import output
+from dlx_router.cli.draining import CALM, EVERY_S, Drain, flowing
+from dlx_router.config.dialects.carried import as_yaml
 from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.names import Names
+from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import acting, show
 from dlx_router.provisioning.acting import Remains
+from dlx_router.provisioning.adopt import adopted
 from dlx_router.provisioning.plan import Plan, as_rows
 
 FRESH_S: Final = 6.0  # the broker counts pending deaths every 5 s
@@ -45,18 +50,22 @@ class Site:
 
     async def remaining(self, vhost: str) -> Remains:
         """What of ours stands in a vhost, its letters counted now."""
+        depths = await self.depths(vhost, sorted(acting.known_names(self.names)))
+        return await acting.remaining(self.api, self.policies, self.names, vhost, depths)
+
+    async def depths(self, vhost: str, queues: Sequence[str]) -> dict[str, int]:
+        """How many letters lie in each of these queues now, those that are there."""
         found = self.settings.broker_address()
         name, port = found.hosts[0]
         login = Login(found.user, found.password.get_secret_value(), vhost)
         topology = Topology(Host(name, port), login, self._tls if found.tls else None, self.names, declare=False)
         try:
-            depths = await topology.depths(sorted(acting.known_names(self.names)))
+            return await topology.depths(queues)
         finally:
             await topology.close()
-        return await acting.remaining(self.api, self.policies, self.names, vhost, depths)
 
 
-def run(given: Mapping[str, str], work: Work) -> int:
+def run(given: Mapping[str, str], work: Work, *, without_policies: bool = False) -> int:
     """Do the work on the broker that the settings name; 1 for bad policies, 2 for what cannot be reached."""
     try:
         settings = Settings.load(given)
@@ -64,7 +73,8 @@ def run(given: Mapping[str, str], work: Work) -> int:
             raise SettingsError(  # noqa: TRY301 - told below, as all others
                 "DLX_ROUTER_MANAGEMENT_URL is missing; write https://user:password@host:15671"
             )
-        return asyncio.run(_on(Site(settings, load_policies(settings.policies)), work))
+        loaded = LoadedPolicies(PolicySet(())) if without_policies else load_policies(settings.policies)
+        return asyncio.run(_on(Site(settings, loaded), work))
     except PolicyErrors as error:
         return output.refuse(error)
     except (SettingsError, ManagementError, TopologyError, OSError) as error:
@@ -110,10 +120,35 @@ def apply(*, as_json: bool) -> Work:
     return work
 
 
-def destroy(*, as_json: bool) -> Work:
-    """Remove all of ours, or nothing where it would cost letters; 1 then."""
+def adopt() -> Work:
+    """Write policies for the retry loops that somebody made by hand; changes nothing."""
 
     async def work(site: Site) -> int:
+        for vhost in site.vhosts:
+            carried = adopted(await site.api.snapshot(vhost), site.names)
+            print(as_yaml(carried, f"the retry loops of vhost {vhost}"), end="")
+        return output.OK
+
+    return work
+
+
+async def _drained(site: Site, drain_s: float) -> None:
+    """A router empties what flows by itself; what is left then is said as by any destroy."""
+    calm, deadline = 0, time.monotonic() + drain_s
+    async with Drain(str(site.settings.policies)) as router:
+        while router.runs and calm < CALM and time.monotonic() < deadline:
+            await asyncio.sleep(EVERY_S)
+            waiting = [sum((await site.depths(vhost, flowing(site.names))).values()) for vhost in site.vhosts]
+            calm = 0 if any(waiting) else calm + 1
+
+
+def destroy(*, as_json: bool, drain_s: float | None = None) -> Work:
+    """Remove all of ours, or nothing where it would cost letters; 1 then. `drain_s`: a router works so long first."""
+
+    async def work(site: Site) -> int:
+        if drain_s is not None:
+            await _drained(site, drain_s)
+            await asyncio.sleep(FRESH_S)
         found = [await site.remaining(vhost) for vhost in site.vhosts]
         if any(one.policies for one in found) and not any(one.blockers for one in found):
             await asyncio.sleep(FRESH_S)

@@ -200,3 +200,30 @@ def test_types_of_queues_are_refused_without_the_api_that_tells_them(commands: C
     done = commands.run("run", MANAGEMENT_URL="")
     assert done.returncode == 1
     assert "apply-to" in done.stderr
+
+
+def test_a_retry_loop_made_by_hand_becomes_a_policy(commands: Commands) -> None:
+    commands.declare("jobs", dead_letter_exchange="", dead_letter_routing_key="jobs.wait")
+    commands.declare("jobs.wait", message_ttl=30_000, dead_letter_exchange="", dead_letter_routing_key="jobs")
+    commands.declare("later", message_ttl=5_000, dead_letter_exchange="", dead_letter_routing_key="jobs")
+    done = commands.run("plan", "--adopt")
+    assert done.returncode == 0, done.stderr
+    assert "queue: jobs\n" in done.stdout
+    assert "redelivery-delay: 30000" in done.stdout
+    assert "queue later: waits 5000 ms and leads to jobs" in done.stdout
+    commands.write(done.stdout)
+    assert commands.run("policy", "explain", "jobs", "--vhost", commands.vhost.name).returncode == 0
+
+
+def test_drain_lets_every_letter_arrive_first(commands: Commands, amqp: Client) -> None:
+    commands.write("version: 1\npolicies:\n  - {name: a, queue: a, definition: {redelivery-delay: 2s}}\n")
+    commands.declare("a", queue_type="quorum")
+    commands.apply()
+    eventually(lambda: commands.effective("a"), 30)
+    amqp.publish(b"1", key="a")
+    amqp.fail("a")
+    eventually(lambda: amqp.depth(INBOX) == 1)
+    done = commands.run("destroy", "--drain", "--drain-seconds", "60")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert commands.vhost.queues() == ["a"]
+    assert amqp.take("a").body == b"1"
