@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501 - text of a page
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,7 +93,7 @@ def _default(key: Key) -> str:
     return f"`{json.dumps(value)}`"
 
 
-def _type(found: dict[str, Any]) -> str:
+def _type(found: Mapping[str, Any]) -> str:
     """A schema in a few words."""
     if "enum" in found:
         return ", ".join(f"`{one}`" for one in found["enum"])
