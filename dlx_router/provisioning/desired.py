@@ -12,12 +12,12 @@ from itertools import groupby
 from typing import Final
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
-from dlx_router.config.lint import covers
+from dlx_router.config.lint import Covering, covers
 from dlx_router.core.decision import dead_letter_queue
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, SelectorKind
 from dlx_router.provisioning import patterns
-from dlx_router.provisioning.broker_rules import TYPES_FROM, applies, in_force
+from dlx_router.provisioning.broker_rules import TYPES_FROM, in_force
 from dlx_router.provisioning.ownership import name_of, own_rule
 from dlx_router.provisioning.wanted import Definition, Wanted, bounded, foreign_target, plain, wanted
 
@@ -138,6 +138,7 @@ class _Planner:
 
     def _general(self) -> Iterable[_Region]:
         """What each policy means for queues that do not stand yet."""
+        covering = Covering(self._policies)
         trivial = [one for one in self._foreign if patterns.is_every(one.pattern)]
         for policy in self._policies.policies:
             if policy.vhost not in {None, self._vhost}:
@@ -145,7 +146,7 @@ class _Planner:
             kind = None if policy.apply_to == EVERY_KIND else policy.apply_to.removesuffix("_queues")
             if kind is not None and not self._typed:
                 continue
-            chain = [one for one in self._policies.policies if one is policy or covers(one, policy)]
+            chain = [*covering.of(policy)]
             chain = _until_cut(one for one in chain if one.apply_to in {EVERY_KIND, policy.apply_to})
             if policy in chain:
                 name = policy.selector.text if policy.selector.kind is SelectorKind.QUEUE else "\0"
@@ -181,7 +182,8 @@ class _Planner:
         for step, (_, group) in enumerate(grouped):
             for _, same in groupby(group, key=lambda one: (repr(one.wanted.content), one.kind)):
                 out += self._two([*same], max(base, 0) + 2 * step + 1)
-        return [self._with_queues(one, wanted_of, out) for one in reversed(out)]
+        serves = self._serves(wanted_of, out)
+        return [Written(one.rule, one.keys, tuple(sorted(serves.get(id(one.rule), ())))) for one in reversed(out)]
 
     def _two(self, same: Sequence[_Region], priority: int) -> list[Written]:
         """The lower one is what every type takes, the higher one what only quorum queues take."""
@@ -233,15 +235,13 @@ class _Planner:
         keys = region.wanted.full if queue.kind == "quorum" else region.wanted.common
         return rule is not None and rule.definition == dict(plain(keys))
 
-    def _with_queues(self, one: Written, wanted_of: dict[str, _Region], found: Sequence[Written]) -> Written:
+    def _serves(self, wanted_of: dict[str, _Region], found: Sequence[Written]) -> dict[int, list[str]]:
+        """Which queues each rule is in force for."""
         kinds = {queue.name: queue.kind for queue in self._snapshot.queues}
-        rules = self._rules(found)
-        queues = [
-            name
-            for name in wanted_of
-            if applies(one.rule, name, kinds[name]) and in_force(rules, name, kinds[name]) is one.rule
-        ]
-        return Written(one.rule, one.keys, tuple(sorted(queues)))
+        rules, out = self._rules(found), dict[int, list[str]]()
+        for name in wanted_of:
+            out.setdefault(id(in_force(rules, name, kinds[name])), []).append(name)
+        return out
 
 
 def _rank(region: _Region) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -173,3 +174,31 @@ def test_a_broker_that_cannot_be_asked_is_wrong_use(tmp_path: Path) -> None:
         done = subprocess.run(argv, env={**kept, **more}, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
+
+
+def test_ten_thousand_policies_are_checked_in_seconds(tmp_path: Path) -> None:
+    selectors = ("queue: q{}.x", 'match: "t{}.#"', 'pattern: "^p{}"')
+    rows = [f"  - {{name: n{at}, {selectors[at % 3].format(at)}}}\n" for at in range(10_000)]
+    (tmp_path / "p.yaml").write_text("version: 1\npolicies:\n" + "".join(rows))
+    began = time.process_time()
+    assert load_policies(tmp_path).warnings == ()
+    assert time.process_time() - began < 20, "each pair was asked: that takes minutes"
+
+
+@pytest.mark.parametrize("bomb", ["(a+)+$", "(a|a)*b", "(.*a){20}", "((a{1,30}){1,30}){1,30}"])
+def test_no_regular_expression_is_a_bomb(bomb: str, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(f"version: 1\npolicies:\n  - {{name: a, pattern: '{bomb}'}}\n")
+    began = time.process_time()
+    try:
+        load_policies(tmp_path).policies.resolve(vhost="/", queue="a" * 5000, reason="rejected")
+    except PolicyErrors as error:
+        assert "pattern" in str(error)
+    assert time.process_time() - began < 5
+
+
+def test_a_bomb_of_aliases_is_refused(tmp_path: Path) -> None:
+    layers = "".join(f"l{at}: &l{at} [{', '.join([f'*l{at - 1}'] * 9)}]\n" for at in range(1, 20))
+    (tmp_path / "p.yaml").write_text(f"version: 1\nl0: &l0 [lol]\n{layers}")
+    with pytest.raises(PolicyErrors) as raised:
+        load_policies(tmp_path)
+    assert "DLX003" in {one.code for one in raised.value.findings}
