@@ -207,6 +207,9 @@ class _Ways:
         exchanges = [escaped(exchange) for exchange in self._created if exchange]
         for name in [*queues, *exchanges] if declare else []:
             yield Need(Right.CONFIGURE, name, f"{by}: declares its dead-letter resources")
+        limits = ("dead-letter-queue-ttl", "dead-letter-queue-max-length", "dead-letter-queue-max-length-bytes")
+        for name in queues if declare and any(any(self._values(key)) for key in limits) else []:
+            yield Need(Right.READ, name, f"{by}: what they do not keep leaves them for the retired queue")
         for name in queues if exchanges or not declare else []:
             why = "binds its dead-letter queues" if declare else LOOKS
             yield Need(Right.WRITE, name, f"{by}: {why}", looks=not declare)

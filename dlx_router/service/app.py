@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from dlx_router.broker.address import Host, Login, Tls
-from dlx_router.broker.management import Management, ManagementError
+from dlx_router.broker.administration import Administration
+from dlx_router.broker.management import ManagementError
 from dlx_router.config.attachments import Attachment
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings, SettingsError
@@ -26,6 +27,7 @@ from dlx_router.service.drift import Drift
 from dlx_router.service.guard import Guard
 from dlx_router.service.imports import Importer
 from dlx_router.service.keys import KeyKeeper, from_file
+from dlx_router.service.oversight import Oversight
 from dlx_router.service.reload import Reloader
 from dlx_router.service.session import Limits
 from dlx_router.service.vhost import Addresses, Attendant
@@ -230,6 +232,13 @@ class App:
                 max_dead_letter_queues=settings.max_dead_letter_queues,
             ),
             keys=KeyKeeper(path, self.readiness, observe=self._observe),
+            oversight=Oversight(
+                self._management,
+                vhost,
+                self._names,
+                self.metrics.policy_drift,
+                journal=Mode(settings.journal) is not Mode.OFF,
+            ),
             guard=Guard(self._management, self._names, self.readiness),
             management=self._management,
             survey=self._survey,
@@ -269,7 +278,7 @@ def addresses(settings: Settings) -> Addresses:
     return read
 
 
-def management(settings: Settings) -> Management | None:
+def management(settings: Settings) -> Administration | None:
     """The client of the management API, where there is one; it reads its URL anew at each request."""
 
     def read() -> str:
@@ -278,7 +287,7 @@ def management(settings: Settings) -> Management | None:
         except SettingsError as error:  # a file may be gone for a moment while a secret is renewed
             raise ManagementError(str(error)) from None
 
-    return Management(read, _tls(settings)) if settings.has_management() else None
+    return Administration(read, _tls(settings)) if settings.has_management() else None
 
 
 def _tls(settings: Settings) -> Tls:

@@ -26,6 +26,7 @@ from dlx_router.service.desk import Desk, Rules, now_ms
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
 from dlx_router.service.leader import Leadership
+from dlx_router.service.oversight import Oversight
 from dlx_router.service.redriving.tasks import Tasks, lead
 from dlx_router.service.redriving.tools import Tools
 from dlx_router.service.reload import foreseen
@@ -57,6 +58,7 @@ class Attendant:
         rules: Rules,
         limits: Limits,
         keys: KeyKeeper,
+        oversight: Oversight,
         guard: Guard,
         management: Management | None,
         survey: Survey,
@@ -77,6 +79,7 @@ class Attendant:
         self.leadership = Leadership(vhost)
         self.key = b""  # that signs; empty before the first session
         self.topology: Topology | None = None  # while there is a connection to ask
+        self._oversight = oversight
         self._policies = rules.policies
         self._desk = Desk(rules, vhost, metrics, journal)
         self._session: Session | None = None
@@ -172,6 +175,7 @@ class Attendant:
                 self.topology, self.key = topology, key
                 async with self._leading(topology), asyncio.TaskGroup() as group:
                     watching = (
+                        group.create_task(self._oversight.watch(lambda: self._policies)),
                         *([] if self._observe else [group.create_task(self._guard.watch(self.vhost, session.trouble))]),
                         group.create_task(self._survey.watch(self.vhost, lambda: self._look(topology, session))),
                         group.create_task(self._lead(self._tools(host, login, tls, topology, key))),

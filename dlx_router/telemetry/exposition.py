@@ -78,6 +78,8 @@ class Exposition(Collector):
         yield _gauge("broker_connected", "1 while a session is up.", ("vhost",), _single(of.broker_connected))
         revision = {(of.revision,): 1} if of.revision else {}
         yield _gauge("policy_info", "The revision of the policies in force.", ("revision",), revision)
+        told = "Steps that apply would take; absent where apply was never used."
+        yield _gauge("policy_drift", told, ("vhost",), _single(dict(of.policy_drift)))
         yield _counter("reloads", "Policies read again.", ("result",), _single(of.reloads))
         build = {(__version__, platform.python_version()): 1}
         yield _gauge("build_info", "What runs here.", ("version", "python"), build)

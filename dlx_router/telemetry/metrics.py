@@ -43,6 +43,7 @@ class Metrics:
         # gauges
         self.broker_connected: dict[str, int] = {}  # vhost
         self.revision = ""
+        self.policy_drift: dict[str, int] = {}  # vhost
         self.in_flight: Callable[[], dict[str, int]] = dict  # vhost
         self.breakers: Callable[[], dict[str, str]] = dict  # queue → state
         self.thresholds: dict[tuple[str, str], float] = {}  # policy, kind
