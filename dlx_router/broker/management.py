@@ -141,6 +141,11 @@ class Management:
             one.get("message_bytes_ready") or 0,
         )
 
+    async def bound_to(self, vhost: str, exchange: str) -> list[str]:
+        """The names of all queues and exchanges that get what is published to this exchange."""
+        path = f"exchanges/{quote(vhost, safe='')}/{quote(exchange, safe='')}/bindings/source"
+        return sorted({one["destination"] for one in await self._get(path)})
+
     async def queues(self, vhost: str, pattern: str) -> list[str]:
         """The names of all queues that the expression (PCRE, as the broker reads it) finds."""
         return [one["name"] async for one in self._listed(vhost, pattern, "name")]

@@ -29,6 +29,9 @@ OPEN_TARGET: Final = "DLX114"
 VHOST_NOT_SERVED: Final = "DLX115"
 ATTACHED_TWICE: Final = "DLX130"
 WITHOUT_LIMITS: Final = "DLX131"
+DELAYED_TWICE: Final = "DLX140"
+DELAYED_CIRCLE: Final = "DLX141"
+DELAYED_NAME: Final = "DLX142"
 
 # From the scheme up to the last @ before the URL must end.
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^\s\"'<>]*@")
@@ -57,6 +60,9 @@ TITLES: Final[Mapping[str, str]] = {
     VHOST_NOT_SERVED: "a vhost that is not served",
     ATTACHED_TWICE: "a queue is attached twice",
     WITHOUT_LIMITS: "a guard without limits",
+    DELAYED_TWICE: "an exchange is delayed twice",
+    DELAYED_CIRCLE: "a delayed exchange leads back to itself",
+    DELAYED_NAME: "a name that a delayed exchange cannot have",
 }
 
 

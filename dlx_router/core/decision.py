@@ -64,9 +64,12 @@ class Park:
 
 @value(frozen=True, slots=True)
 class Hold:
-    """A refused target or an outage: waits without using an attempt; `tries` holds so far, this one included."""
+    """A refused target or an outage: waits without using an attempt; `tries` holds so far, this one included.
 
-    cause: Cause
+    `cause` None: nothing is wrong, it was published to wait.
+    """
+
+    cause: Cause | None
     due_ms: int
     tries: int
     attempts: int

@@ -33,6 +33,7 @@ INSIST_S: Final = 45.0  # no letter stays unacked over a minute
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 PRECONDITION_FAILED: Final = 406
+_LAST_HOPS: Final = frozenset({Way.RETURN, Way.FORWARD})
 
 
 class Lane:
@@ -109,7 +110,8 @@ class Lane:
         if job.order is not None:
             self._provide(job)
             return
-        if job.action is Action.RELEASE or job.action is Action.RETRY or job.action is Action.HOLD:
+        action = job.action  # compared by identity: an enum's hash is a call to Python
+        if action is Action.RELEASE or action is Action.RETRY or action is Action.HOLD or action is Action.FORWARD:
             wait = self._timer_s(job)
             if wait > 0:
                 asyncio.get_running_loop().call_later(wait, self._provide, job)
@@ -120,7 +122,7 @@ class Lane:
     def _timer_s(job: Job) -> float:
         """Remainders below the lowest rung are waited for here: never early, and no rung is worth 60 ms."""
         copy = job.copy
-        if copy is None or copy.way is not Way.RETURN or copy.record.due_ms is None:
+        if copy is None or copy.way not in _LAST_HOPS or copy.record.due_ms is None:
             return 0.0
         return copy.record.due_ms / 1000 - time.time()
 

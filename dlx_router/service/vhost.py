@@ -15,7 +15,6 @@ from dlx_router.broker.link import ChannelClosed, LinkError
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
-from dlx_router.config.attachments import Attachment
 from dlx_router.config.settings import SettingsError
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import DEFAULTS, PolicySet
@@ -23,6 +22,7 @@ from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Desk, Rules, now_ms
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
+from dlx_router.service.modes import Wanted
 from dlx_router.service.reload import foreseen
 from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.service.sources import Setting
@@ -57,7 +57,7 @@ class Attendant:
         survey: Survey,
         metrics: Metrics,
         readiness: Readiness,
-        sources: tuple[Attachment, ...],
+        sources: tuple[Wanted, ...],
         declare: bool,
         journal: Journal,
         observe: bool = False,
@@ -106,7 +106,7 @@ class Attendant:
         if self._session is not None and not self._observe:
             await self._session.provision.prepare(foreseen(policies, self.vhost))
 
-    def renew(self, rules: Rules, sources: tuple[Attachment, ...]) -> None:
+    def renew(self, rules: Rules, sources: tuple[Wanted, ...]) -> None:
         """Judge by these rules and attend these queues from now on; sessions and what is in flight go on."""
         self._desk, self._sources = self._desk.renewed(rules), sources
         self._lookout.renew(rules.policies)
