@@ -61,6 +61,7 @@ class Place:
     arrival: Arrival
     names: Names
     key: bytes
+    limit: int | None = None  # the broker deletes what is returned more often
 
 
 def text(data: bytes) -> str:
@@ -200,6 +201,17 @@ def stamps(delivery: frames.Delivery | frames.Got) -> Stamps:
         return Stamps()
     broker_ms = told if isinstance(told, int) and not isinstance(told, bool) else None
     return Stamps(broker_ms, props.timestamp, None if props.expiration is None else text(props.expiration))
+
+
+def returns(delivery: frames.Delivery) -> int:
+    """How often the broker says that this message was returned before; only quorum queues count."""
+    try:
+        props = properties.parse(delivery.header, PROPERTIES_AT)
+        found = table.entries(props.headers).get(b"x-delivery-count")
+        told = 0 if found is None else table.decode_value(props.headers, found[1])
+    except (table.TableError, frames.WireError):
+        return 0
+    return told if isinstance(told, int) else 0
 
 
 def _by_death(exchange: str, place: Place) -> bool:

@@ -14,9 +14,10 @@ from typing import Final
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import ChannelClosed
 from dlx_router.broker.publisher import NACKED, RETURNED, Publisher
+from dlx_router.core import attending
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action, Cause
-from dlx_router.service import passage, standing
+from dlx_router.service import intake, passage, standing
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.probe import Probe
@@ -74,6 +75,9 @@ class Lane:
         owner, place = self._owner, self._places[consumer]
         owner.metrics.deliveries[owner.vhost, place.source] += 1
         owner.weigh(len(delivery.body) + len(delivery.header))
+        if place.limit is not None and attending.is_near(intake.returns(delivery), place.limit):
+            self.spare(Job(consumer, delivery, owner.read_s(), owner.desk))
+            return
         job = owner.desk.judge(delivery, consumer, place, owner.read_s())
         order = job.order
         if order is not None and not self._full and self._publisher.is_open:
@@ -86,6 +90,12 @@ class Lane:
     def bury(self, job: Job, reason: str) -> None:
         """A message of a relay or a guarded queue dies, by our own decision: a letter like any other from here on."""
         passage.dies(job.desk, job, self._places[job.consumer], reason)
+        self._submit(job)
+
+    def spare(self, job: Job) -> None:
+        """Its source deletes what is returned once too often, and every lost connection returns it: into parking."""
+        if job.desk.opened(job, self._places[job.consumer]) is not None:
+            job.desk.park(job, Cause.ATTEMPTS_SPENT)
         self._submit(job)
 
     def _send_ordered(self, job: Job, order: Order) -> None:

@@ -33,9 +33,16 @@ class Attending(Owner, Protocol):
     is_draining: bool
 
     async def consume(
-        self, lane: Lane, queue: str, arrival: Arrival, prefetch: int, *, exclusive: bool = False
+        self,
+        lane: Lane,
+        queue: str,
+        arrival: Arrival,
+        prefetch: int,
+        *,
+        exclusive: bool = False,
+        limit: int | None = None,
     ) -> Consumer:
-        """Consume a queue into a lane."""
+        """Consume a queue into a lane; `limit`: how many returns a message survives there."""
 
     async def fetch(self, queue: str, guarded: Guarded, lock: str) -> Getter:
         """A channel to take single messages by."""
@@ -127,9 +134,10 @@ class Modes:
         if one.mode == GUARD:
             return await self._guarded(queue, setting)
         if isinstance(lane, Relay) and one.forward is not None:
-            await self._relayed(queue, lane, one.forward, setting, single=facts is not None and facts.single)
+            await self._relayed(queue, lane, one.forward, setting, facts or QueueFacts())
         else:
-            await self._session.consume(lane, queue, Arrival.INBOX, setting.prefetch)
+            limit = attending.deadly_limit(facts or QueueFacts(), self._version)
+            await self._session.consume(lane, queue, Arrival.INBOX, setting.prefetch, limit=limit)
         return None
 
     async def _delayed(self, one: Delayed, queue: str, lane: Lane, setting: Setting) -> None:
@@ -144,17 +152,18 @@ class Modes:
         if setting.management is not None:
             self._session.spawn(lane.watch(consumer, setting.management, setting.readiness))
 
-    async def _relayed(self, queue: str, lane: Relay, target: Target, setting: Setting, *, single: bool) -> None:
+    async def _relayed(self, queue: str, lane: Relay, target: Target, setting: Setting, facts: QueueFacts) -> None:
         await self._reachable(target.exchange, "forward-to", setting)
         await lane.prepare()
-        prefetch = setting.prefetch
+        prefetch, limit = setting.prefetch, attending.deadly_limit(facts, self._version)
+        consume = self._session.consume(lane, queue, Arrival.INBOX, prefetch, exclusive=not facts.single, limit=limit)
         try:
-            consumer = await self._session.consume(lane, queue, Arrival.INBOX, prefetch, exclusive=not single)
+            consumer = await consume
         except ChannelClosed as error:
             if error.code != _FORBIDDEN:
                 raise
             raise Taken(f"a relay keeps the order, so it must be alone there: {error}") from error
-        lane.begin(consumer, strict=single)
+        lane.begin(consumer, strict=facts.single)
 
     async def _guarded(self, queue: str, setting: Setting) -> Guarded:
         async def sizes() -> float:
