@@ -8,12 +8,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.bulk import law_holds, record
+from tests.support.bulk import every_body, law_holds, record
 from tests.support.client import Client, Message
 from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.scene import Scene
-from tests.support.vhost import Vhost
 
 Start = Callable[..., Router]
 POLICIES: Final = """
@@ -173,6 +172,5 @@ def test_what_waits_survives_a_router_that_is_killed(amqp: Client, start_router:
     router.kill()
     amqp.publish("50", exchange="work.delayed", key="any", headers={"x-delay": 200})
     router.start()
-    bodies: set[bytes] = set()
-    eventually(lambda: bodies.add(amqp.take("jobs").body) or len(bodies) == 51, within=30)
+    assert len(every_body(amqp, "jobs", 51, within=30)) == 51
     assert time.monotonic() - began >= 1.5
