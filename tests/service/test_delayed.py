@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
+from signal import SIGHUP
 from typing import Any, Final
 
 import pytest
@@ -54,7 +56,9 @@ def timed(scene: Scene, queue: str, delay: Any, *, exchange: str = "shop.delayed
         (None, 0.0, None),
     ],
 )
-def test_a_message_arrives_after_its_delay_and_not_before(delay: Any, waits_s: float, told: Any, scene: Scene) -> None:
+def test_a_message_arrives_after_its_delay_and_not_before(
+    delay: Any, waits_s: float, told: Any, scene: Scene, newest: None
+) -> None:
     queue = shop(scene, f"timed.{delay}".replace("-", "minus"))
     took_s, got = timed(scene, queue, delay)
     assert waits_s <= took_s < waits_s + LATE_S
@@ -89,7 +93,7 @@ def test_a_message_comes_as_it_was_published(scene: Scene) -> None:
     assert scene.amqp.take("copied").routing_key == queue
 
 
-def test_the_default_holds_where_no_delay_is_asked_for(scene: Scene) -> None:
+def test_the_default_holds_where_no_delay_is_asked_for(scene: Scene, newest: None) -> None:
     scene.amqp.queue("slow")
     scene.amqp.bind("slow", "amq.direct", "slow")
     took_s, got = timed(scene, "slow", None, exchange="slow.delayed")
@@ -99,14 +103,14 @@ def test_the_default_holds_where_no_delay_is_asked_for(scene: Scene) -> None:
     assert took_s < LATE_S
 
 
-def test_nobody_waits_behind_a_longer_delay(scene: Scene) -> None:
+def test_nobody_waits_behind_a_longer_delay(scene: Scene, newest: None) -> None:
     queue = shop(scene, "order")
     for delay in (1500, 300, 900):
         scene.amqp.publish(str(delay), exchange="shop.delayed", key=queue, headers={"x-delay": delay})
     assert [scene.amqp.take(queue).body for _ in range(3)] == [b"300", b"900", b"1500"]
 
 
-def test_it_is_no_letter_and_still_counted(scene: Scene) -> None:
+def test_it_is_no_letter_and_still_counted(scene: Scene, newest: None) -> None:
     queue = shop(scene, "counted")
     before = {action: scene.settled(action) for action in ("hold", "forward", "park", "retry", "dead_letter")}
     late = scene.router.metric("release_lateness_seconds_count")
@@ -162,7 +166,7 @@ def test_without_a_route_for_too_long_it_is_parked_and_can_go_the_same_way_again
     assert got.headers == {**headers, "x-delay": -150, "dlx-router-pub": got.headers["dlx-router-pub"]}
 
 
-def test_what_waits_survives_a_router_that_is_killed(amqp: Client, start_router: Start) -> None:
+def test_what_waits_survives_a_router_that_is_killed(amqp: Client, start_router: Start, newest: None) -> None:
     work(amqp)
     router = start_router(WORK)
     began = time.monotonic()
@@ -174,3 +178,86 @@ def test_what_waits_survives_a_router_that_is_killed(amqp: Client, start_router:
     router.start()
     assert len(every_body(amqp, "jobs", 51, within=30)) == 51
     assert time.monotonic() - began >= 1.5
+
+
+def said(router: Router, *words: str) -> bool:
+    text = router.ask("/readyz")[1]
+    missing = [word for word in words if word not in text]
+    assert not missing, f"{missing} not in {text}"
+    return True
+
+
+def test_an_exchange_is_refused_until_it_brings_everything_and_a_client_may_declare_it_first(
+    amqp: Client, start_router: Start, newest: None
+) -> None:
+    work(amqp)
+    amqp.exchange("work.delayed", "direct")
+    router = start_router(WORK, wait=False)
+    eventually(lambda: said(router, "work.delayed", "inequivalent arg 'type'"), within=20)
+    amqp.channel.exchange_delete("work.delayed")
+    amqp.channel.exchange_declare("work.delayed", "fanout", durable=False)
+    eventually(lambda: said(router, "work.delayed", "inequivalent arg 'durable'"), within=20)
+    amqp.channel.exchange_delete("work.delayed")
+    amqp.exchange("work.delayed", "topic")
+    amqp.bind(amqp.queue("besides"), "work.delayed", "#")
+    router.await_ready()
+    amqp.publish("hello", exchange="work.delayed", key="any.key", headers={"x-delay": 100})
+    assert amqp.take("jobs").routing_key == "any.key"
+    eventually(lambda: said(router, "'besides' bound to it get each message at once"), within=20)
+
+
+def test_what_is_published_before_there_is_a_target_waits_for_it(
+    amqp: Client, start_router: Start, newest: None
+) -> None:
+    router = start_router(WORK, wait=False)
+    eventually(lambda: said(router, "exchange 'work' of to does not exist"), within=20)
+    amqp.publish("hello", exchange="work.delayed", key="any", headers={"x-delay": 100})
+    work(amqp)
+    assert amqp.take("jobs", within=20).body == b"hello"
+
+
+def test_entries_come_change_and_go_and_what_waits_keeps_its_way(
+    amqp: Client, start_router: Start, newest: None
+) -> None:
+    work(amqp)
+    amqp.bind(amqp.queue("others"), amqp.exchange("other", "fanout"))
+    router = start_router("version: 1\n")
+    rewrite(router, WORK)
+    eventually(lambda: amqp.exists("dlx-router.delayed.work.delayed") and said(router, "ready"), within=20)
+    eventually(lambda: router.ask("/readyz")[0] == 200, within=20)
+    amqp.publish("1", exchange="work.delayed", key="any", headers={"x-delay": 1500})
+    eventually(lambda: router.metric("settled_total", action="hold") == 1)
+    rewrite(router, WORK.replace("to: work", "to: other, default: 100ms"))
+    eventually(lambda: router.ask("/readyz")[0] == 200, within=20)
+    amqp.publish("2", exchange="work.delayed", key="any")
+    assert amqp.take("others").body == b"2"
+    rewrite(router, "version: 1\n")
+    eventually(lambda: "source.left" in router.output)
+    amqp.publish("3", exchange="work.delayed", key="any")
+    assert amqp.take("jobs").body == b"1", "it went where it was to go when it came"
+    assert amqp.depth("dlx-router.delayed.work.delayed") == 1
+    rewrite(router, WORK)
+    assert amqp.take("jobs", within=20).body == b"3"
+
+
+def rewrite(router: Router, text: str) -> None:
+    """Other policies, in force when this returns."""
+    before = router.metric("reloads_total", result="success")
+    (router.policies / "policies.yaml").write_text(text, encoding="utf-8")
+    router.signal(SIGHUP)
+    eventually(lambda: router.metric("reloads_total", result="success") > before, within=20)
+
+
+def test_replicas_share_the_work_and_one_may_go(
+    amqp: Client, start_router: Start, tmp_path: Path, newest: None
+) -> None:
+    work(amqp)
+    key = tmp_path / "key"
+    key.write_text("a key of more than sixteen bytes")
+    routers = [start_router(WORK, PROVENANCE_KEY_FILE=str(key), PREFETCH="5") for _ in range(2)]
+    for n in range(60):
+        amqp.publish(str(n), exchange="work.delayed", key="any", headers={"x-delay": 600 + 10 * n})
+    eventually(lambda: all(one.metric("settled_total", action="hold") for one in routers))
+    routers[0].kill()
+    assert len(every_body(amqp, "jobs", 60, within=30)) == 60
+    eventually(partial(law_holds, routers[1]))
