@@ -146,6 +146,10 @@ class Management:
         path = f"exchanges/{quote(vhost, safe='')}/{quote(exchange, safe='')}/bindings/source"
         return sorted({one["destination"] for one in await self._get(path)})
 
+    async def queue_types(self, vhost: str) -> dict[str, str]:
+        """Every queue's type: classic, quorum or stream."""
+        return {one["name"]: str(one.get("type", "classic")) async for one in self._listed(vhost, ".*", "name,type")}
+
     async def queues(self, vhost: str, pattern: str) -> list[str]:
         """The names of all queues that the expression (PCRE, as the broker reads it) finds."""
         return [one["name"] async for one in self._listed(vhost, pattern, "name")]

@@ -11,7 +11,16 @@ from dlx_router.config import delayed as delayed_of
 from dlx_router.config import document, lint, tree
 from dlx_router.config.attachments import Attachment
 from dlx_router.config.delayed import Delayed
-from dlx_router.config.findings import DUPLICATE_NAME, UNREADABLE, Finding, PolicyErrors, Report, Severity, shown
+from dlx_router.config.findings import (
+    BAD_VALUE,
+    DUPLICATE_NAME,
+    UNREADABLE,
+    Finding,
+    PolicyErrors,
+    Report,
+    Severity,
+    shown,
+)
 from dlx_router.config.regex import search_all
 from dlx_router.core.policy import Policy, PolicySet, ordered
 
@@ -31,6 +40,11 @@ class LoadedPolicies:
     files: tuple[str, ...] = ()
     delayed: tuple[Delayed, ...] = ()
 
+    def require_types(self, *, told: bool) -> None:
+        """Raise PolicyErrors where a policy is for queues of one type, and nobody tells types."""
+        if not told and (errors := _needs_types(self)):
+            raise PolicyErrors(errors)
+
     def require_served(self, vhosts: Sequence[str]) -> None:
         """Raise PolicyErrors where anything is for a vhost that is not among `vhosts`; `*` serves all."""
         if "*" in vhosts:
@@ -40,6 +54,15 @@ class LoadedPolicies:
         places += [(f"delayed exchange {shown(one.exchange)}", one.vhost, one.source) for one in self.delayed]
         if errors := lint.not_served(places, vhosts):
             raise PolicyErrors(errors)
+
+
+def _needs_types(loaded: LoadedPolicies) -> list[Finding]:
+    message = "apply-to: {} needs the management API, which alone tells a queue's type; set DLX_ROUTER_MANAGEMENT_URL"
+    return [
+        Finding(one.source.file, one.source.line, BAD_VALUE, Severity.ERROR, message.format(one.apply_to))
+        for one in loaded.policies.policies
+        if one.apply_to != "queues"
+    ]
 
 
 def load_policies(folder: Path) -> LoadedPolicies:
