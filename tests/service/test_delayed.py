@@ -1,5 +1,6 @@
 """Delayed exchanges: published with `x-delay`, a message arrives at the exchange of the consumers after that time."""
 
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -261,3 +262,16 @@ def test_replicas_share_the_work_and_one_may_go(
     routers[0].kill()
     assert len(every_body(amqp, "jobs", 60, within=30)) == 60
     eventually(partial(law_holds, routers[1]))
+
+
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "migrate-delayed-plugin.md").read_text(encoding="utf-8")
+
+
+def test_the_page_s_entry_and_declaration_fit_together(amqp: Client, start_router: Start, newest: None) -> None:
+    (entry,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (declaration,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    amqp.bind(amqp.queue("jobs"), amqp.exchange("orders", "direct"), "new")
+    start_router(entry)
+    exec(declaration, {"channel": amqp.channel})
+    amqp.publish("hello", exchange="orders.delayed", key="new", headers={"x-delay": 150})
+    assert amqp.take("jobs").headers["x-delay"] == -150
