@@ -141,6 +141,10 @@ class Management:
             one.get("message_bytes_ready") or 0,
         )
 
+    async def queue_types(self, vhost: str) -> dict[str, str]:
+        """Every queue's type: classic, quorum or stream."""
+        return {one["name"]: str(one.get("type", "classic")) async for one in self._listed(vhost, ".*", "name,type")}
+
     async def queues(self, vhost: str, pattern: str) -> list[str]:
         """The names of all queues that the expression (PCRE, as the broker reads it) finds."""
         return [one["name"] async for one in self._listed(vhost, pattern, "name")]

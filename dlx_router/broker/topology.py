@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 _QueueDeclare: Final = lenient(commands.Queue.Declare)
+_QueueDelete: Final = lenient(commands.Queue.Delete)
 _QueueBind: Final = lenient(commands.Queue.Bind)
 _ExchangeDeclare: Final = lenient(commands.Exchange.Declare)
 
@@ -114,6 +115,15 @@ class Topology:
             singly = [await self.depths([name]) for name in names] if len(names) > 1 else []
             return {name: depth for one in singly for name, depth in one.items()}
         return {name: answer.message_count for name, answer in zip(names, found, strict=True)}
+
+    async def is_idle(self, queue: str) -> bool:
+        """Whether the queue is there, empty and without a consumer."""
+        [found] = await self._say(f"looking at queue {queue!r}", _QueueDeclare(queue=queue, passive=True))
+        return not found.message_count and not found.consumer_count
+
+    async def delete_idle(self, queue: str) -> None:
+        """Delete a classic queue where it is empty and unused at that very moment; else TopologyError."""
+        await self._say(f"deleting queue {queue!r}", _QueueDelete(queue=queue, if_unused=True, if_empty=True))
 
     # -- declaring ----------------------------------------------------------------------------------------------
 

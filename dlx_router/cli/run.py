@@ -22,6 +22,7 @@ def _run(*, observe: bool = False, **given: str | None) -> None:
         warnings = settings.warnings()
         loaded = load_policies(settings.policies)
         loaded.require_served(settings.vhost_list())
+        loaded.require_types(told=settings.has_management())
     except SettingsError as error:
         print(error, file=sys.stderr)
         raise typer.Exit(output.WRONG_USE) from None

@@ -21,6 +21,7 @@ UNREACHABLE: Final = "DLX102"
 WITHOUT_EFFECT: Final = "DLX103"
 BACK_TO_WORK: Final = "DLX105"
 SPREADING_EXCHANGE: Final = "DLX106"
+CHAIN: Final = "DLX107"
 FIFO_WAITS: Final = "DLX110"
 FIFO_MIXED: Final = "DLX111"
 NAMELESS_QUEUE: Final = "DLX112"
@@ -49,6 +50,7 @@ TITLES: Final[Mapping[str, str]] = {
     WITHOUT_EFFECT: "a key without effect",
     BACK_TO_WORK: "dead letters would return to the work queue",
     SPREADING_EXCHANGE: "an exchange that spreads dead letters",
+    CHAIN: "letters of a dead-letter queue may die again",
     FIFO_WAITS: "an order in which letters may not wait",
     FIFO_MIXED: "fifo and standard do not mix",
     NAMELESS_QUEUE: "a dead-letter queue without a name of its own",

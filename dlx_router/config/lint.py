@@ -11,6 +11,7 @@ from typing import Final
 
 from dlx_router.config.findings import (
     AMBIGUOUS,
+    CHAIN,
     FIFO_MIXED,
     UNREACHABLE,
     VHOST_NOT_SERVED,
@@ -21,6 +22,7 @@ from dlx_router.config.findings import (
 )
 from dlx_router.config.keys import REASONS
 from dlx_router.config.meaning import of_effective, without_effect
+from dlx_router.core.decision import dead_letter_queue
 from dlx_router.core.policy import Effective, Policy, PolicySet, Selector, SelectorKind, Setting, Source
 
 # A word that no queue has, for what a wildcard may stand for.
@@ -39,6 +41,7 @@ def findings_of(policies: PolicySet) -> list[Finding]:
             found.add(_unreachable(policy, chain[-1]))
     for effective in effectives:
         found.update(of_effective(effective))
+    found.update(_chained(policies))
     for policy in policies.policies:
         found.update(_mixed(policy))
     return sorted(found.union(_without_effect(effectives), _ambiguous(policies.policies)))
@@ -57,7 +60,9 @@ def not_served(places: Sequence[tuple[str, str | None, Source]], vhosts: Sequenc
 
 def _for_each_reason(chain: Sequence[Policy]) -> Iterator[Effective]:
     """What the chain says for every reason that can make a difference."""
-    merged = PolicySet(tuple(replace(one, vhost=None, selector=Selector(SelectorKind.MATCH, "#")) for one in chain))
+    merged = PolicySet(
+        tuple(replace(one, vhost=None, apply_to="queues", selector=Selector(SelectorKind.MATCH, "#")) for one in chain)
+    )
     for reason in sorted({*REASONS, *(reason for one in chain for reason in one.on)}):
         effective = merged.resolve(vhost="", queue="", reason=reason)
         assert effective is not None
@@ -87,6 +92,37 @@ def _until_cut(policies: Iterator[Policy]) -> list[Policy]:
         if not policy.inherit:
             break
     return out
+
+
+def _chained(policies: PolicySet) -> Iterator[Finding]:
+    """A queue that a policy names exactly and that is another's dead-letter queue: its letters would go in circles."""
+    named = {one.selector.text: one for one in policies.policies if one.selector.kind is SelectorKind.QUEUE}
+    for queue, policy in named.items():
+        effective = policies.resolve(vhost=policy.vhost or "/", queue=queue, reason=REASONS[0])
+        grave = _grave(effective, queue)
+        source = named.get(grave or "")
+        if source is None or source is policy or _allows_chain(policies, source, grave or ""):
+            continue
+        message = (
+            f"policy {shown(source.name)} is about {shown(grave or '')}, the dead-letter queue of {shown(queue)}; "
+            f"write allow-chain: true there if its letters shall be judged again, else take the policy out"
+        )
+        yield Finding(source.source.file, source.source.line, CHAIN, Severity.ERROR, message)
+
+
+def _grave(policy: Effective | None, queue: str) -> str | None:
+    if policy is None or policy.discard:
+        return None
+    if policy.auto_create:
+        return dead_letter_queue(policy, queue)
+    parts = policy.routing_key.parts if policy.routing_key is not None and not policy.dead_letter_exchange else ()
+    return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else None
+
+
+def _allows_chain(policies: PolicySet, policy: Policy, queue: str) -> bool:
+    found = policies.resolve(vhost=policy.vhost or "/", queue=queue, reason=REASONS[0])
+    setting = None if found is None else found.settings.get("allow-chain")
+    return setting is not None and bool(setting.value)
 
 
 def _mixed(policy: Policy) -> Iterator[Finding]:

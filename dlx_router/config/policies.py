@@ -9,7 +9,16 @@ from typing import Final
 from dlx_router.config import attachments as attachments_of
 from dlx_router.config import document, lint, tree
 from dlx_router.config.attachments import Attachment
-from dlx_router.config.findings import DUPLICATE_NAME, UNREADABLE, Finding, PolicyErrors, Report, Severity, shown
+from dlx_router.config.findings import (
+    BAD_VALUE,
+    DUPLICATE_NAME,
+    UNREADABLE,
+    Finding,
+    PolicyErrors,
+    Report,
+    Severity,
+    shown,
+)
 from dlx_router.config.regex import search_all
 from dlx_router.core.policy import Policy, PolicySet, ordered
 
@@ -28,6 +37,11 @@ class LoadedPolicies:
     warnings: tuple[Finding, ...] = ()
     files: tuple[str, ...] = ()
 
+    def require_types(self, *, told: bool) -> None:
+        """Raise PolicyErrors where a policy is for queues of one type, and nobody tells types."""
+        if not told and (errors := _needs_types(self)):
+            raise PolicyErrors(errors)
+
     def require_served(self, vhosts: Sequence[str]) -> None:
         """Raise PolicyErrors where a policy or attachment is for a vhost that is not among `vhosts`; `*` serves all."""
         if "*" in vhosts:
@@ -36,6 +50,15 @@ class LoadedPolicies:
         places += [(f"attachment {shown(one.queue)}", one.vhost, one.source) for one in self.attachments]
         if errors := lint.not_served(places, vhosts):
             raise PolicyErrors(errors)
+
+
+def _needs_types(loaded: LoadedPolicies) -> list[Finding]:
+    message = "apply-to: {} needs the management API, which alone tells a queue's type; set DLX_ROUTER_MANAGEMENT_URL"
+    return [
+        Finding(one.source.file, one.source.line, BAD_VALUE, Severity.ERROR, message.format(one.apply_to))
+        for one in loaded.policies.policies
+        if one.apply_to != "queues"
+    ]
 
 
 def load_policies(folder: Path) -> LoadedPolicies:

@@ -196,20 +196,30 @@ class PolicySet:
         )
         object.__setattr__(self, "_index", index)
 
-    def resolve(self, *, vhost: str, queue: str, reason: str, own: bool = False) -> Effective | None:
+    def resolve(
+        self, *, vhost: str, queue: str, reason: str, own: bool = False, kind: str | None = None
+    ) -> Effective | None:
         """The effective keys, or None where no policy selects the queue.
 
         `own` marks the router's own queues and auto-created DLQs: only a policy with `queue:` selects those.
+        `kind` is the queue's type, classic or quorum; a policy for one type only holds where it is known.
         """
-        chain = self.chain(vhost=vhost, queue=queue, own=own)
+        chain = self.chain(vhost=vhost, queue=queue, own=own, kind=kind)
         return _effective(chain, reason) if chain else None
 
-    def chain(self, *, vhost: str, queue: str, own: bool = False) -> tuple[Policy, ...]:
+    @property
+    def asks_types(self) -> bool:
+        """Whether any policy is for queues of one type."""
+        return any(policy.apply_to != "queues" for policy in self.policies)
+
+    def chain(self, *, vhost: str, queue: str, own: bool = False, kind: str | None = None) -> tuple[Policy, ...]:
         """The policies that contribute, highest precedence first; `inherit: false` ends it."""
         out: list[Policy] = []
         for at in self._index.fitting(queue):
             policy = self.policies[at]
             if policy.vhost not in {None, vhost} or (own and policy.selector.kind is not SelectorKind.QUEUE):
+                continue
+            if policy.apply_to not in {"queues", f"{kind}_queues"}:
                 continue
             out.append(policy)
             if not policy.inherit:

@@ -79,6 +79,7 @@ class Desk:
         self._journal = journal
         self._once = Once()
         self.breakers = Breakers()
+        self.kinds: dict[str, str] = {}  # the types of queues, where policies ask for them
         self.use(rules)
 
     def renewed(self, rules: Rules) -> "Desk":
@@ -93,6 +94,12 @@ class Desk:
         self._resolved: dict[tuple[str, str], Effective | None] = {}
         self._orders = StandingOrders()
         self._clerk = Clerk(rules.router_id, rules.policies.revision, rules.observes)
+
+    def know(self, kinds: dict[str, str]) -> None:
+        """The types of all queues; what was worked out by others is forgotten."""
+        if kinds != self.kinds:
+            self.kinds = kinds
+            self.use(self._rules)
 
     def judge(self, delivery: frames.Delivery, consumer: Consumer, place: intake.Place, started_s: float) -> Job:
         """The job of a delivery. Never raises: what cannot be read becomes a job for quarantine."""
@@ -211,7 +218,9 @@ class Desk:
             if len(self._resolved) >= MAX_CACHED:
                 self._resolved.clear()
             own = self._rules.names.is_own(queue)
-            found = self._rules.policies.resolve(vhost=self._vhost, queue=queue, reason=reason, own=own)
+            found = self._rules.policies.resolve(
+                vhost=self._vhost, queue=queue, reason=reason, own=own, kind=self.kinds.get(queue)
+            )
             self._resolved[key] = found
             return found
 

@@ -5,6 +5,7 @@ round trip at first use. Absence is remembered for 5 s, so that a missing target
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -45,6 +46,7 @@ class Provision:
         self._max_queues = max_queues
         self._spawn = spawn
         self._created: set[str] = set()
+        self._passing: dict[str, tuple[float, float]] = {}  # how long they may be idle, and since when they are
 
     def later(self, resource: Resource, job: Job, then: Callable[[Job, str | Refusal], None]) -> None:
         """Call `then(job, resolved)` once the resource is there, or `then(job, Refusal)` where it cannot be."""
@@ -129,13 +131,34 @@ class Provision:
             raise Refusal(Cause.UNROUTABLE, text, final=True)
         self._created.add(name)  # before it is there: others are asked for meanwhile
         try:
-            retention, fifo = _read(kept)
+            retention, fifo, reap_ms = _read(kept)
             await self._topology.ensure_dead_letter_queue(name, kind, exchange or None, retention, fifo=fifo)
+            if reap_ms:
+                self._passing[name] = (reap_ms / 1000, time.monotonic())
         except BaseException:
             if not known:
                 self._created.discard(name)
             raise
         return name
+
+    async def reap(self) -> None:
+        """Delete each auto-created classic dead-letter queue that was empty and unused for as long as its policy says.
+
+        The broker looks once more, in the same instant: a letter that has just come keeps its queue.
+        """
+        for name, (after_s, since_s) in [*self._passing.items()]:
+            with contextlib.suppress(TopologyError):
+                if not await self._topology.is_idle(name):
+                    self._passing[name] = (after_s, time.monotonic())
+                elif time.monotonic() - since_s >= after_s:
+                    await self._topology.delete_idle(name)
+                    self._gone(name)
+
+    def _gone(self, name: str) -> None:
+        self._passing.pop(name, None)
+        self._created.discard(name)
+        for resource in [one for one, made in self.known.items() if one[0] == "dlq" and made == name]:
+            del self.known[resource]
 
     async def _lasting(self, queue: str) -> bool:
         """Only a queue that exists, and not for one connection only, gets a dead-letter queue of its own."""
@@ -150,10 +173,11 @@ class Provision:
 def dead_letter_resource(policy: Effective, name: str, exchange: str, failed_queue: str) -> Resource:
     """An auto-created dead-letter queue, and how it is made, as a resource."""
     limits = ",".join("" if one is None else str(one) for one in policy.retention)
-    kept = f"{limits},{'fifo' if policy.fifo else ''}"
+    reap = "" if policy.auto_delete_ms is None or policy.dlq_type != "classic" else str(policy.auto_delete_ms)
+    kept = f"{limits},{'fifo' if policy.fifo else ''},{reap}"
     return ("dlq", name, exchange, failed_queue, policy.dlq_type, transient_queue(policy), kept)
 
 
-def _read(kept: str) -> tuple[Retention, bool]:
-    *limits, order = kept.split(",")
-    return Retention(*(int(one) if one else None for one in limits)), order == "fifo"
+def _read(kept: str) -> tuple[Retention, bool, int]:
+    *limits, order, reap = kept.split(",")
+    return Retention(*(int(one) if one else None for one in limits)), order == "fifo", int(reap or 0)

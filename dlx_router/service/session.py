@@ -33,6 +33,7 @@ from dlx_router.telemetry.readiness import Readiness
 
 RELEASE_PREFETCH: Final = 500
 RETIRED_PREFETCH: Final = 200
+REAP_EVERY: Final = 5
 GATHER_S: Final = 0.002
 LEAVING_S: Final = 0.05
 LAST_DEATHS_SINCE: Final = (3, 13)
@@ -88,6 +89,7 @@ class Session:
         self._consumers: dict[str, Consumer] = {}
         self._leaving: set[Consumer] = set()
         self._attending = False
+        self._ticks = 0
         self._lanes: list[Lane] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
@@ -329,6 +331,9 @@ class Session:
         """Once a second: confirms that do not come; acks of letters that were settled outside a read."""
         while True:
             await asyncio.sleep(1.0)
+            self._ticks = (self._ticks + 1) % REAP_EVERY
+            if self._ticks == 0:
+                self.spawn(self.provision.reap())
             for lane in (*self._lanes, *(self._sources.lanes if self._attending else ())):
                 lane.check(self._limits.confirm_timeout_s)
             self._published()

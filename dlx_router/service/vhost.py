@@ -69,6 +69,7 @@ class Attendant:
         self._sources, self._declare, self._management = sources, declare, management
         self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
         self._journal = journal
+        self._policies = rules.policies
         self._desk = Desk(rules, vhost, metrics, journal)
         self._session: Session | None = None
         self._stopping = asyncio.Event()
@@ -103,6 +104,8 @@ class Attendant:
 
         Without a session nothing is looked at: letters are judged in the next one only, and find out then.
         """
+        if policies.asks_types and self._management is None:
+            raise TopologyError("apply-to needs the management API, and MANAGEMENT_URL is not set")
         if self._session is not None and not self._observe:
             await self._session.provision.prepare(foreseen(policies, self.vhost))
 
@@ -110,6 +113,7 @@ class Attendant:
         """Judge by these rules and attend these queues from now on; sessions and what is in flight go on."""
         self._desk, self._sources = self._desk.renewed(rules), sources
         self._lookout.renew(rules.policies)
+        self._policies = rules.policies
         if self._session is not None:
             self._session.desk = self._desk
             self._session.attend_only(self._setting())
@@ -121,6 +125,7 @@ class Attendant:
         try:
             await topology.connect()
             await topology.ensure_core()
+            await self._know_types()
             if self._observe:
                 await topology.ensure_observe()
             async with self._keys.key(topology, self._stopping, self._key_lost) as key:
@@ -176,7 +181,14 @@ class Attendant:
             shared=self._keys.is_shared,
         )
 
+    async def _know_types(self) -> None:
+        """The types of queues, where policies ask; while nobody tells, what was known holds."""
+        if self._policies.asks_types and self._management is not None:
+            with contextlib.suppress(ManagementError):
+                self._desk.know(await self._management.queue_types(self.vhost))
+
     async def _look(self, topology: Topology, session: Session) -> Seen:
+        await self._know_types()
         used = {int(resource[1]) for resource in session.provision.known if resource[0] == "rung"}
         return await self._lookout.look(topology, used)
 

@@ -8,7 +8,7 @@ import pytest
 from pika.exceptions import ChannelClosedByBroker
 
 from tests.journal.stream import events
-from tests.support.bulk import bodies, take_many
+from tests.support.bulk import take_many
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
@@ -78,7 +78,8 @@ def test_a_fifo_queues_dead_letters_come_in_the_order_of_their_deaths(
     for _ in range(100):
         amqp.fail("ledger")
     eventually(lambda: amqp.exists("DLQ.ledger") and amqp.depth("DLQ.ledger") == 100, within=30)
-    assert bodies(take_many(amqp, "DLQ.ledger", 100)) == [str(number) for number in range(100)]
+    taken = take_many(amqp, "DLQ.ledger", 100)
+    assert [one.body.decode() for one in taken] == [str(number) for number in range(100)]
     with pytest.raises(ChannelClosedByBroker, match="x-single-active-consumer"):
         amqp.channel.queue_declare("DLQ.ledger", durable=True, arguments={"x-queue-type": "quorum"})
 
