@@ -5,8 +5,9 @@ A block of commands is fenced as `console`. What follows on that line says that 
     ```console run              the commands, by bash in an empty folder; `policies` and `docs` are there
     ```console run broker       the same, with a RabbitMQ behind DLX_ROUTER_AMQP_URL and DLX_ROUTER_MANAGEMENT_URL
     ```console run exits=1      the block ends with 1
+    ```console run eventually   again and again, until it ends and prints as it should
     ```console run background   goes on while the rest of the page runs, once /readyz says that it is ready
-    ```text output              directly behind: what the block printed; `…` is any text
+    ```text output              directly behind: what the block printed; `…` is any text, a line of it any lines
 
 All blocks of a page are run in one folder, from the top to the end.
 """
