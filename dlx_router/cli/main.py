@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from dlx_router.cli import pipeline, pipeline_analyses
+
 app = typer.Typer(
     name="dlx-router",
     help="Decides what happens to RabbitMQ messages after they failed, by policies in YAML.",
@@ -19,6 +21,8 @@ app = typer.Typer(
 )
 policy = typer.Typer(help="Check policies and see what they mean; needs no broker.", no_args_is_help=True)
 app.add_typer(policy, name="policy")
+pipeline_analyses.add_to(pipeline.app)
+app.add_typer(pipeline.app, name="pipeline")
 
 _POLICIES = typer.Option("--policies", envvar="DLX_ROUTER_POLICIES", help="Folder of the policy files.")
 

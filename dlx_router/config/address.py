@@ -1,14 +1,11 @@
-"""Where the broker is, read from an AMQP URL. No message of this module repeats the URL: it holds a password."""
+"""Where the broker is, as settings. No message of this module repeats a URL: it holds a password."""
 
 from dataclasses import dataclass, field
-from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-_PORTS: Final = {"amqp": 5672, "amqps": 5671}
-_FORM: Final = "write amqp://USER:PASSWORD@HOST:PORT/VHOST (amqps:// for TLS; several as HOST1:PORT,HOST2:PORT)"
-_ENCODE: Final = "percent-encode /, ?, #, @, : and , in user, password and vhost"
+from dlx_router.wire import address
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,45 +20,9 @@ class BrokerAddress:
 
 
 def broker_address(url: str) -> BrokerAddress:
-    """Parse an AMQP URL, or raise ValueError that says what is wrong without repeating it.
-
-    No path and `/` both mean vhost `/`, as in other clients; no user means guest, as in the broker.
-    """
-    scheme, separator, rest = url.strip().partition("://")
-    if scheme not in _PORTS or not separator:
-        raise ValueError(f"not an AMQP URL; {_FORM}")
-    if "?" in rest or "#" in rest:
-        raise ValueError(f"has a query or fragment; heartbeat and TLS have settings of their own, and {_ENCODE}")
-    authority, _, vhost = rest.partition("/")
-    if "/" in vhost:
-        raise ValueError(f"has a second / after the hosts; {_ENCODE}")
-    login, _, hosts = authority.rpartition("@")
-    user, colon, password = login.partition(":")
-    return BrokerAddress(
-        hosts=tuple(_host(one, _PORTS[scheme]) for one in hosts.split(",")),
-        user=_decoded(user) or "guest",
-        password=SecretStr(_decoded(password) if colon else "guest"),
-        vhost=_decoded(vhost) or "/",
-        tls=scheme == "amqps",
-    )
-
-
-def _decoded(text: str) -> str:
-    try:
-        return unquote(text, errors="strict")
-    except UnicodeDecodeError:
-        raise ValueError(f"is not UTF-8 after percent-decoding; {_ENCODE}") from None
-
-
-def _host(written: str, default_port: int) -> tuple[str, int]:
-    try:
-        parts = urlsplit(f"//{written}")
-        name, port = parts.hostname, parts.port
-    except ValueError:
-        raise ValueError(f"has a host or port that cannot be read; {_FORM}") from None
-    if not name or parts.path or "@" in written or written.endswith(":") or port == 0:
-        raise ValueError(f"has an empty or unreadable host; {_FORM}")
-    return name, port or default_port
+    """Parse an AMQP URL as `wire.address.parse`, the password kept from every repr; ValueError says what is wrong."""
+    found = address.parse(url)
+    return BrokerAddress(found.hosts, found.user, SecretStr(found.password), found.vhost, found.tls)
 
 
 def management_url(url: str) -> str:

@@ -120,7 +120,10 @@ def _own(setup: Setup, *, retries: bool) -> Iterator[Need]:
     yield Need(Right.WRITE, DEFAULT_EXCHANGE, "publishes to queues of its own, and back to queues by their name")
     yield Need(Right.WRITE, rungs, "letters begin to wait")
     yield Need(Right.READ, escaped(names.inbox), "consumes letters")
+    yield Need(Right.READ, escaped(names.fifo), "consumes letters in their order")
     yield Need(Right.READ, escaped(names.release), "consumes letters whose wait is over")
+    if setup.journal:
+        yield Need(Right.READ, escaped(names.retired), "journals what leaves dead-letter queues by retention")
     if not setup.key_file:
         yield Need(Right.READ, escaped(names.state), "reads the key that signs records")
     if retries:
@@ -131,10 +134,12 @@ def _own(setup: Setup, *, retries: bool) -> Iterator[Need]:
 def _declared(setup: Setup, rungs: str, *, retries: bool) -> Iterator[Need]:
     names = setup.names
     own = [names.quarantine, names.parking, names.release, names.inbox, names.declared, names.return_, names.state]
+    own += [names.fifo, names.retired]
     for name in [*own, *([names.journal] if setup.journal else [])]:
         yield Need(Right.CONFIGURE, escaped(name), "declares what it owns")
     yield Need(Right.CONFIGURE, rungs, "declares the rungs on which letters wait")
     yield Need(Right.WRITE, escaped(names.inbox), "binds the queue to its exchange")
+    yield Need(Right.WRITE, escaped(names.fifo), "binds the queue to its exchange")
     yield Need(Right.READ, escaped(names.declared), "binds the inbox, so that consumers can declare deaths")
     yield Need(Right.WRITE, escaped(names.release), "binds the queue; letters leave rungs for it")
     yield Need(Right.READ, escaped(names.parking), "what is refused there falls into quarantine")
@@ -147,6 +152,7 @@ def _looked_at(setup: Setup) -> Iterator[Need]:
     names = setup.names
     looks = [names.parking, names.quarantine, names.declared, names.return_]
     looks += [names.state] if setup.key_file else []
+    looks += [] if setup.journal else [names.retired]
     for name in [*looks, *([names.journal] if setup.journal else [])]:
         yield Need(Right.WRITE, escaped(name), LOOKS, looks=True)
 

@@ -53,7 +53,10 @@ async def test_the_core_is_declared_with_arguments_that_lose_nothing(here: Topol
         assert arguments(vhost, queue) == RESCUED
     assert arguments(vhost, NAMES.quarantine) == PLAIN
     assert arguments(vhost, NAMES.state) == PLAIN | {"x-single-active-consumer": True}
-    assert vhost.queues() == sorted([NAMES.inbox, NAMES.release, NAMES.parking, NAMES.quarantine, NAMES.state])
+    assert arguments(vhost, NAMES.fifo) == RESCUED | {"x-single-active-consumer": True}
+    assert arguments(vhost, NAMES.retired) == PLAIN
+    own = [NAMES.inbox, NAMES.release, NAMES.parking, NAMES.quarantine, NAMES.state, NAMES.fifo, NAMES.retired]
+    assert vhost.queues() == sorted(own)
 
 
 async def test_what_is_published_to_inbox_and_release_lies_in_their_queues(here: Topology, amqp: Client) -> None:

@@ -1,0 +1,155 @@
+"""Fingerprints: which letters died of the same thing. Plain functions over plain values, the same for index and Spark.
+
+A group is a failed queue, a reason, and, where the death was declared, the type of its error, the top frame of the
+application and the masked message. What differs from letter to letter is masked: numbers, ids, hex, UUIDs, addresses
+and times. No clock, no chance, no hash seed is in it: the same event has the same group in every process.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+VERSION: Final = 1  # begins every id; another way to mask or to choose a frame needs another
+RAW_CHARS: Final = 4096  # of a message are read
+MESSAGE_CHARS: Final = 400  # of a masked message are kept
+
+_MONTH: Final = r"(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sept?|Oct|Nov|Dec)[a-z]{0,6}"
+_DAY: Final = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{0,6},?\s"
+_CLOCK: Final = r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?"
+_ZONE: Final = r"\s?(?:Z\b|UTC\b|GMT\b|CES?T\b|[+-]\d\d:?\d\d\b)"
+_HEX: Final = "[0-9a-fA-F]"
+_GROUPS: Final = rf"{_HEX}{{1,4}}(?::{_HEX}{{1,4}}){{0,6}}"
+_TIME: Final = "|".join(
+    (
+        rf"\d{{4}}[-/.]\d\d?[-/.]\d\d?(?:[T ]{_CLOCK}(?:{_ZONE})?)?",
+        rf"(?:{_DAY})?\d{{1,2}}[ -]{_MONTH}[ -]\d{{4}}(?:,?\s{_CLOCK}(?:{_ZONE})?)?",
+        rf"(?:{_DAY})?{_MONTH} {{1,2}}\d{{1,2}}(?:,? {_CLOCK}(?:{_ZONE})?)?(?:,? \d{{4}}\b)?",
+        r"\d{1,2}[./]\d{1,2}[./]\d{4}",
+        rf"\d{{1,2}}:\d\d:\d\d(?:[.,]\d+)?(?:{_ZONE})?",
+    )
+)
+_ADDRESS: Final = "|".join(
+    (
+        rf"(?:{_HEX}{{2}}[:-]){{5}}{_HEX}{{2}}",
+        rf"\[?(?:(?:{_HEX}{{1,4}}:){{7}}{_HEX}{{1,4}}|(?:{_GROUPS})?::(?:{_GROUPS})?)(?:%\w+)?(?:\]:\d+|\])?",
+        r"\d{1,3}(?:\.\d{1,3}){3}(?::\d+|/\d{1,2})?",
+    )
+)
+_VARYING: Final = re.compile(
+    r"(?P<email>(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+)"
+    rf"|(?P<uuid>(?<![0-9A-Za-z]){_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}(?![0-9A-Za-z]))"
+    rf"|(?P<time>(?<![\w.])(?:{_TIME})(?!\w))"
+    rf"|(?P<address>(?<![\w:.])(?:{_ADDRESS})(?![\w:]))"
+    r"|(?P<number>(?:(?<![^\s(\[{=:,'\"<>])[-+])?(?<![^\W_])\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?(?P<unit>%|[a-zA-Z]{1,3})?(?![^\W_]))"
+    r"|(?P<word>[^\W_]+)"
+)
+_UNITS: Final = frozenset(
+    ["ns", "us", "ms", "s", "sec", "min", "m", "h", "hr", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "px"]
+) | {"%"}
+_NAMED: Final = re.compile(r"([^\W\d_]+)\d+")
+_ALL_HEX: Final = re.compile(rf"(?:0x)?{_HEX}+")
+_LIST: Final = re.compile(r"(<[a-z]+>)(?:[,;\s]{1,3}\1)+")
+_LONG_HEX: Final = 8
+
+_LINE_NUMBERS: Final = re.compile(r":\d+(?::\d+)?\b|,? ?\bline \d+|\+0x[0-9a-fA-F]+|@[0-9a-fA-F]+\b|0x[0-9a-fA-F]+")
+_GENERATED: Final = re.compile(r"(?<=\$)\d+|(?<=Lambda)/?\d+|(?<=Proxy)\d+|(?<=Accessor)\d+|(?<=__)\d+(?=_)")
+_LIBRARY: Final = re.compile(
+    r"site-packages|dist-packages|/lib/python\d|<frozen |node_modules|\bnode:|\binternal/|\(<anonymous>\)"
+    r"|\b(?:java|javax|jdk|sun|kotlin|scala|org\.springframework|com\.rabbitmq|reactor|System|Microsoft)\."
+    r"|\b(?:pika|aio_pika|aiormq|kombu|celery)/"
+)
+_PYTHON: Final = re.compile(r'^File "')
+
+
+class Fingerprint(NamedTuple):
+    """A group: its id, and what its letters have in common. Strings are "" where nothing is known."""
+
+    id: str
+    vhost: str
+    failed_queue: str
+    reason: str
+    error_type: str
+    frame: str
+    message: str
+
+
+def fingerprint(
+    vhost: str, failed_queue: str, reason: str, *, error_type: str = "", frame: str = "", message: str = ""
+) -> Fingerprint:
+    """The group of such a death. The id is `g1-` and 16 hex digits: equal in every process, router and archive.
+
+    `frame` may be one frame or a whole stack, `message` as the consumer said it.
+    """
+    parts = (vhost, failed_queue, reason, error_type.strip()[:MESSAGE_CHARS], application_frame(frame), masked(message))
+    told = json.dumps([VERSION, *parts], separators=(",", ":")).encode()
+    return Fingerprint(f"g{VERSION}-{blake2b(told, digest_size=8).hexdigest()}", *parts)
+
+
+def of_event(event: Mapping[str, Any]) -> Fingerprint:
+    """The group of an event of the journal about a letter. Never raises: what has another shape counts as absent."""
+    error = event.get("error")
+    said = error if isinstance(error, Mapping) else {}
+    message = said.get("message") or (event.get("detail") if event.get("kind") == "quarantined" else "")
+    return fingerprint(
+        _text(event.get("vhost")),
+        _text(event.get("failed_queue")),
+        _text(event.get("reason")),
+        error_type=_text(said.get("type")),
+        frame=_text(said.get("frame")),
+        message=_text(message),
+    )
+
+
+def masked(message: str) -> str:
+    """The message without what varies: `<n>` (numbers, hex, ids), `<uuid>`, `<time>`, `<address>`, `<email>`.
+
+    Of at most MESSAGE_CHARS characters; white space is one space, and a list of numbers one `<n>`.
+    """
+    text = _VARYING.sub(_mask, " ".join(message[:RAW_CHARS].split()))
+    return _LIST.sub(r"\1", text)[:MESSAGE_CHARS]
+
+
+def application_frame(stack: str) -> str:
+    """The top frame that is no library's, without line numbers and addresses; the top one where all are libraries'.
+
+    Python prints the top frame last, others first. Names of functions keep their digits, those of lambdas and proxies
+    that a runtime numbers do not.
+    """
+    lines = [line.strip() for line in stack[: RAW_CHARS * 4].splitlines()]
+    frames = [line for line in lines if line] if len(lines) < 2 else [line for line in lines if _is_frame(line)]  # noqa: PLR2004
+    if any(_PYTHON.match(line) for line in frames):
+        frames = [line for line in reversed(frames) if _PYTHON.match(line)]
+    if not frames:
+        frames = [line for line in lines if line]
+    chosen = next((line for line in frames if not _LIBRARY.search(line)), frames[0] if frames else "")
+    plain = _GENERATED.sub("", _LINE_NUMBERS.sub("", chosen.removeprefix("at ")))
+    return " ".join(plain.split())[:MESSAGE_CHARS]
+
+
+def _is_frame(line: str) -> bool:
+    return line.startswith(('File "', "at ")) or bool(re.search(r":\d+", line))
+
+
+def _mask(found: re.Match[str]) -> str:
+    kind = found.lastgroup
+    if kind in {"number", "unit"}:
+        unit = found["unit"] or ""
+        if not unit or unit.lower() in _UNITS:
+            return f"<n>{unit}"
+        return "<n>"
+    return _word(found["word"]) if kind == "word" else f"<{kind}>"
+
+
+def _word(word: str) -> str:
+    """A word with digits in it is an id, but for a name with a number behind it: ORD1234 is ORD<n>."""
+    is_hex = bool(_ALL_HEX.fullmatch(word))
+    if not any(one.isdigit() for one in word):
+        return "<n>" if is_hex and len(word) >= _LONG_HEX else word
+    named = None if is_hex else _NAMED.fullmatch(word)
+    return f"{named[1]}<n>" if named else "<n>"
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - a journal may have been written by anybody
+    return value if isinstance(value, str) else ""

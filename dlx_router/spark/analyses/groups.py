@@ -1,0 +1,46 @@
+"""Failure groups: letters that fail for one reason, by the fingerprint that was computed at ingest."""
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from dlx_router.spark.analyses.letters import KEY, TOLD, once
+from dlx_router.spark.analyses.shape import shaped, share
+
+GROUPS_SCHEMA: Final = (
+    "fingerprint string, vhost string, failed_queue string, reason string, error_type string, error_template string, "
+    "letters long, deaths long, recovered long, lost long, open long, lost_share double, first_ms long, last_ms long, "
+    "sample_ids array<string>"
+)
+SAMPLES: Final = 3
+
+
+def failure_groups(events: DataFrame, found: DataFrame) -> DataFrame:
+    """The groups, the largest first. GROUPS_SCHEMA. `found`: `letters` of the same events.
+
+    A letter is counted in every group that it died in. Needs also columns fingerprint, error and error_template.
+    """
+    named = once(events).withColumn("error_type", f.col("error.type"))
+    died = named.where(f.col("kind").isin(*TOLD)).where(f.col("kind") != "held")
+    each = died.groupBy("fingerprint", *KEY).agg(
+        f.count("*").alias("deaths"),
+        f.min("ts_ms").alias("first_ms"),
+        f.max("ts_ms").alias("last_ms"),
+        *(f.any_value(name).alias(name) for name in ("reason", "error_type", "error_template")),
+    )
+    ended = each.join(found.select(*KEY, "outcome"), list(KEY), "left")
+    is_open, is_good = f.col("outcome").isin("open", "held"), f.col("outcome") == "recovered"
+    counted = ended.groupBy("fingerprint", "vhost", "failed_queue").agg(
+        *(f.any_value(name).alias(name) for name in ("reason", "error_type", "error_template")),
+        f.count("*").alias("letters"),
+        f.sum("deaths").alias("deaths"),
+        f.count_if(is_good).alias("recovered"),
+        f.count_if(is_open).alias("open"),
+        f.min("first_ms").alias("first_ms"),
+        f.max("last_ms").alias("last_ms"),
+        f.slice(f.array_agg("id"), 1, SAMPLES).alias("sample_ids"),
+    )
+    lost = counted.withColumn("lost", f.col("letters") - f.col("recovered") - f.col("open"))
+    shown = lost.withColumn("lost_share", share(f.col("lost"), f.col("letters")))
+    return shaped(shown, GROUPS_SCHEMA).orderBy(f.desc("letters"), "fingerprint", "failed_queue")

@@ -1,0 +1,80 @@
+"""Poison messages, and what redrives brought. Poison: it dies again and again and nothing has ever cured it."""
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from dlx_router.spark.analyses.letters import KEY, TOLD, once
+from dlx_router.spark.analyses.shape import high, low, shaped, share
+
+POISON_SCHEMA: Final = (
+    "vhost string, failed_queue string, message string, known_by string, letters long, deaths long, "
+    "reasons array<string>, first_ms long, last_ms long, sample_id string"
+)
+REDRIVES_SCHEMA: Final = (
+    "redrive_id string, vhost string, failed_queue string, letters long, recovered long, at_once long, lost long, "
+    "open long, recovered_share double, low double, high double, first_ms long, last_ms long"
+)
+
+
+def poison_messages(events: DataFrame, found: DataFrame, *, deaths: int = 8) -> DataFrame:
+    """Messages that died `deaths` times or more, as several letters or after a redrive, and never recovered.
+
+    POISON_SCHEMA.     A message is known by the SHA-256 of its body where the journal has it (the same body sent
+    again is the same message), else by its letter id. `found`: `letters` of the same events. Needs also column
+    body_sha256.
+    """
+    hashes = once(events).where(f.col("kind").isin(*TOLD)).groupBy(*KEY)
+    told = found.join(hashes.agg(f.max("body_sha256").alias("body_sha256")), list(KEY), "left")
+    named = told.withColumn("message", f.coalesce("body_sha256", "id")).withColumn(
+        "known_by", f.when(f.col("body_sha256").isNotNull(), "body_sha256").otherwise("id")
+    )
+    counted = named.groupBy("vhost", "failed_queue", "message", "known_by").agg(
+        f.count("*").alias("letters"),
+        f.sum("deaths").alias("deaths"),
+        f.max("redrives").alias("redrives"),
+        f.count_if(f.col("outcome").isin("recovered", "open")).alias("hope"),
+        f.array_sort(f.collect_set("reason")).alias("reasons"),
+        f.min("first_death_ms").alias("first_ms"),
+        f.max("last_ms").alias("last_ms"),
+        f.min("id").alias("sample_id"),
+    )
+    again = (f.col("letters") > 1) | (f.col("redrives") > 0)
+    hopeless = counted.where((f.col("deaths") >= deaths) & (f.col("hope") == 0) & again)
+    return shaped(hopeless, POISON_SCHEMA).orderBy(f.desc("deaths"), "vhost", "failed_queue", "message")
+
+
+def redrive_success(tried: DataFrame, found: DataFrame) -> DataFrame:
+    """What each redrive brought, by queue. REDRIVES_SCHEMA. `tried`, `found`: `tries` and `letters` of the same events.
+
+    Recovered: the letter has come to rest since, `at_once` without dying again first; lost: it is dead again.
+    """
+    sent = (
+        tried.where(f.col("kind") == "redriven")
+        .groupBy("redrive_id", *KEY)
+        .agg(
+            f.max_by("outcome", "decided_ms").alias("first"),
+            f.min("decided_ms").alias("first_ms"),
+            f.max("decided_ms").alias("last_ms"),
+        )
+    )
+    ended = sent.join(found.select(*KEY, "outcome"), list(KEY), "left")
+    counted = ended.groupBy("redrive_id", "vhost", "failed_queue").agg(
+        f.count("*").alias("letters"),
+        f.count_if(f.col("outcome") == "recovered").alias("recovered"),
+        f.count_if(f.col("first") == "recovered").alias("at_once"),
+        f.count_if(f.col("outcome").isin("open", "held")).alias("open"),
+        f.min("first_ms").alias("first_ms"),
+        f.max("last_ms").alias("last_ms"),
+    )
+    closed = f.col("letters") - f.col("open")
+    rated = counted.withColumns(
+        {
+            "lost": closed - f.col("recovered"),
+            "recovered_share": share(f.col("recovered"), closed),
+            "low": low(f.col("recovered"), closed),
+            "high": high(f.col("recovered"), closed),
+        }
+    )
+    return shaped(rated, REDRIVES_SCHEMA).orderBy("first_ms", "redrive_id", "vhost", "failed_queue")

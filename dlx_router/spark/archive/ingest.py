@@ -1,0 +1,109 @@
+"""`pipeline ingest`: the journal's streams into the archive, every message exactly once.
+
+The manifests say where to go on, not Spark's checkpoint: that lives as long as one run. A lost or broken checkpoint is
+therefore no case of its own.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from dlx_router.spark.archive import delta
+from dlx_router.spark.archive.layout import Archive, token
+from dlx_router.spark.archive.sink import Sink
+from dlx_router.spark.options import EARLIEST
+from dlx_router.spark.source import NAME
+
+EVERY_S: Final = 30.0
+_LOOK_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """What to archive, and how. `every_s` None: what is there now, then end. `source`: more options of the source."""
+
+    root: Path
+    connection: str
+    streams: str
+    every_s: float | None = None
+    start: str = EARLIEST
+    keep_lines: bool = False
+    with_delta: bool = False
+    source: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What a run did."""
+
+    segments: int
+    events: int
+    bad: int
+
+
+def ingest(spark: SparkSession, job: Ingest, is_over: Callable[[], bool] = lambda: False) -> Ingested:
+    """Run until there is nothing more (or, with `every_s`, until `is_over`); what it did.
+
+    Raises ArchiveError where another ingest runs; DataLoss and StreamError come inside Spark's StreamingQueryException.
+    """
+    archive = Archive(job.root)
+    if job.with_delta:
+        delta.require()
+    with archive.lease("ingest"):
+        archive.clear()
+        shutil.rmtree(archive.work, ignore_errors=True)
+        base = archive.next_number()
+        query = _started(spark, job, archive, base)
+        try:
+            _followed(query, job, is_over)
+        finally:
+            query.stop()
+            shutil.rmtree(archive.work, ignore_errors=True)
+        new = [entry for entry in archive.entries() if entry.number >= base]
+    return Ingested(len(new), sum(sum(one.rows.values()) for one in new), sum(one.bad for one in new))
+
+
+def _started(spark: SparkSession, job: Ingest, archive: Archive, base: int) -> StreamingQuery:
+    known = {stream: at for stream, at in archive.end().items() if stream in _names(job.streams)}
+    options = {"connection": job.connection, "streams": job.streams, "startingOffsets": _starting(job, known)}
+    sink = Sink(str(archive.root), token(), base, json.dumps(known), job.keep_lines, job.with_delta)
+    frame = spark.readStream.format(NAME).options(**{**job.source, **options}).load()
+    writer = frame.writeStream.foreachBatch(sink).queryName(f"dlx-router ingest {archive.root.name}")
+    writer = writer.option("checkpointLocation", str(sink.checkpoint(archive)))
+    trigger: dict[str, Any] = (
+        {"availableNow": True} if job.every_s is None else {"processingTime": f"{job.every_s:g} seconds"}
+    )
+    return writer.trigger(**trigger).start()
+
+
+def _names(streams: str) -> list[str]:
+    return [name.strip() for name in streams.split(",")]
+
+
+def _starting(job: Ingest, known: dict[str, Any]) -> str:
+    """Where the manifests end; streams that they do not know begin as asked."""
+    return json.dumps({"*": job.start} | known) if known else job.start
+
+
+def _followed(query: StreamingQuery, job: Ingest, is_over: Callable[[], bool]) -> None:
+    if job.every_s is None:
+        query.awaitTermination()
+        return
+    while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]  # seconds may be a part of one
+        if is_over():
+            _drained(query)
+            return
+
+
+def _drained(query: StreamingQuery) -> None:
+    """Let the batch that runs come to its end, for a while: one that is stopped is read again."""
+    deadline = time.monotonic() + 60
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(_LOOK_S / 5)

@@ -1,0 +1,123 @@
+"""The backtest on Spark: every recorded arrival goes through `decide()` under other policies, in mapInArrow."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from dlx_router.spark.analyses.letters import KEY, once
+from dlx_router.spark.analyses.shape import struct
+from dlx_router.spark.backtest.replay import (
+    KINDS,
+    Files,
+    Judge,
+    Outcome,
+    differing,
+    event_of,
+    judge_of,
+    recorded,
+    was_decided,
+)
+
+# What decide() may look at, and what says how it was decided: docs/journal.md.
+NEEDED: Final = (
+    "event_id", "id", "kind", "vhost", "source", "arrival", "exchange", "routing_key", "failed_queue", "reason",
+    "cause", "attempts", "base_attempts", "redrives", "tries", "target", "state", "known_before", "rejected_since",
+    "parent", "deaths", "fresh", "first", "ts_ms", "draw", "due_ms", "first_death_ms", "last_death_ms", "headers",
+    "error", "redrive_id",
+)  # fmt: skip
+_OUTCOME: Final = (
+    "{0}_decision string, {0}_attempts long, {0}_cause string, {0}_exchange string, {0}_routing_key string, "
+    "{0}_wait_ms long"
+)
+ARRIVALS_SCHEMA: Final = (
+    "event_id string, vhost string, id string, failed_queue string, reason string, ts_ms long, redrives long, "
+    f"differs array<string>, allowed long, {_OUTCOME.format('was')}, {_OUTCOME.format('now')}"
+)
+SUMMARY_SCHEMA: Final = (
+    "vhost string, failed_queue string, reason string, change string, arrivals long, letters long, "
+    "sample_ids array<string>"
+)
+SAMPLES: Final = 3
+
+
+def arrivals(events: DataFrame, files: Files, prefix: str = "dlx-router") -> DataFrame:
+    """What was decided about each recorded arrival, and what the policies in `files` decide. ARRIVALS_SCHEMA.
+
+    `differs`: names of what is different, empty for the same. `allowed`: the new max-delivery-attempts, null without a
+    policy. Arrivals whose fate the broker decided (a target refused, an outage) are not in it.
+    """
+    told = once(events).where(f.col("kind").isin(*KINDS))
+    document = told.select(f.to_json(f.struct(*NEEDED)).alias("event"))
+    schema = struct(ARRIVALS_SCHEMA)
+    return document.mapInArrow(_judging(files, prefix, to_arrow_schema(schema)), schema)
+
+
+def _judging(
+    files: Files, prefix: str, schema: pa.Schema
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function that runs on the workers; it takes the policies along as bytes."""
+
+    def judged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        judge = judge_of(files, prefix)
+        for batch in batches:
+            rows = [row for text in batch.column(0).to_pylist() if (row := _row(judge, event_of(text))) is not None]
+            columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
+            arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return judged
+
+
+def _row(judge: Judge, event: dict[str, Any]) -> tuple[Any, ...] | None:
+    if not was_decided(event):
+        return None
+    was: Outcome = recorded(event)
+    now = judge.judge(event)
+    policy = judge.effective(event["vhost"], event["failed_queue"], event["reason"])
+    return (
+        event["event_id"], event["vhost"], event["id"], event["failed_queue"], event["reason"], event["ts_ms"],
+        event["redrives"], differing(was, now) if was != now else (), policy.max_attempts if policy else None,
+        *was, *now,
+    )  # fmt: skip
+
+
+def changed(judged: DataFrame) -> DataFrame:
+    """The arrivals that would have been decided otherwise; column `first`: no earlier one of the same letter was.
+
+    Only a letter's first difference surely would have come about: afterwards its way is another one.
+    """
+    own = f.min(f.struct("ts_ms", "event_id")).over(_of_letter())
+    different = judged.where(f.size("differs") > 0)
+    return different.withColumn("first", own == f.struct("ts_ms", "event_id"))
+
+
+def summary(different: DataFrame) -> DataFrame:
+    """What changes, by queue and reason, with sample letters, the most letters first. SUMMARY_SCHEMA. Takes `changed`.
+
+    Each letter counts once, by its first difference; `arrivals` counts all that differ.
+    """
+    change = f.when(f.col("was_decision") != f.col("now_decision"), f.concat_ws(" → ", "was_decision", "now_decision"))
+    target = f.array_contains("differs", "exchange") | f.array_contains("differs", "routing_key")
+    named = different.withColumn(
+        "change",
+        change.when(target, "another target")
+        .when(f.array_contains("differs", "wait_ms"), "another wait")
+        .when(f.array_contains("differs", "cause"), "another cause")
+        .otherwise("another count of attempts"),
+    )
+    counted = named.groupBy("vhost", "failed_queue", "reason", "change").agg(
+        f.count("*").alias("arrivals"),
+        f.count_if("first").alias("letters"),
+        f.slice(f.array_sort(f.collect_set(f.when(f.col("first"), f.col("id")))), 1, SAMPLES).alias("sample_ids"),
+    )
+    return counted.orderBy(f.desc("letters"), "vhost", "failed_queue", "reason", "change")
+
+
+def _of_letter() -> Any:  # noqa: ANN401 - a WindowSpec, classic or of Connect
+    from pyspark.sql import Window  # noqa: PLC0415
+
+    return Window.partitionBy(*KEY)

@@ -1,0 +1,131 @@
+"""`pipeline doctor`: is everything here that the pipeline needs? Each check says what it saw and what to do."""
+
+import importlib.metadata
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from dlx_router.spark.java import JavaMissing, find_java
+
+PACKAGES: Final = {
+    "pyspark": ((4, 2), (5, 0)),
+    "pyarrow": ((18,), None),
+    "pandas": ((2, 2), (3, 0)),
+    "pamqp": ((3, 3), None),
+}
+_LOW_DISK_BYTES: Final = 1 << 30
+
+
+class State(StrEnum):
+    """How a check went; `note` is no fault."""
+
+    OK = "ok"
+    NOTE = "note"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was looked at, how it went, what was seen and, where it is wrong, what to do."""
+
+    name: str
+    state: State
+    said: str
+
+
+def checks(
+    archive: Path | None, connection: str, streams: str, *, master: str | None, remote: str | None
+) -> Iterator[Check]:
+    """Every check, as it is made; later ones are left out where earlier ones make them pointless."""
+    found = [_python(), *map(_package, PACKAGES)]
+    if not remote:
+        found.append(_java())
+    yield from found
+    if all(check.state is not State.FAIL for check in found):
+        yield _session(master, remote)
+        yield _broker(connection, streams)
+    if archive is not None:
+        yield _folder(archive)
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Check("python", State.OK if sys.version_info >= (3, 11) else State.FAIL, f"{version} ({sys.executable})")
+
+
+def _package(name: str) -> Check:
+    least, below = PACKAGES[name]
+    wanted = f"needs {'.'.join(map(str, least))} or newer" + (f", below {below[0]}" if below else "")
+    try:
+        told = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Check(name, State.FAIL, f"not installed; {wanted}: pip install 'dlx-router[spark]'")
+    version = tuple(int(part) for part in told.split(".")[:2] if part.isdigit())
+    if version < least or (below and version >= below):
+        return Check(name, State.FAIL, f"{told}; {wanted}: pip install 'dlx-router[spark]'")
+    return Check(name, State.OK, told)
+
+
+def _java() -> Check:
+    try:
+        java = find_java()
+    except JavaMissing as error:
+        return Check("java", State.FAIL, str(error))
+    return Check("java", State.OK, f"{java.version}, by {java.found} ({java.home})")
+
+
+def _session(master: str | None, remote: str | None) -> Check:
+    """A session that counts in a Python worker: what fails here fails everywhere."""
+
+    def start() -> str:
+        from dlx_router.spark.session import build_session  # noqa: PLC0415 - pyspark may be missing until here
+
+        spark = build_session("dlx-router doctor", master=master, remote=remote)
+        rows = spark.range(100).mapInArrow(lambda batches: batches, "id long").count()
+        if rows != 100:  # noqa: PLR2004 - those above
+            raise RuntimeError(f"counted {rows} of 100 rows in Python workers")
+        return f"Spark {spark.version}, Python workers answer"
+
+    return _tried("spark", start)
+
+
+def _broker(connection: str, streams: str) -> Check:
+    kind, _, where = connection.partition(":")
+    if kind == "env" and where not in os.environ:
+        return Check("broker", State.NOTE, f"not asked: {where} is not set; it holds the AMQP URL for ingest")
+
+    def ask() -> str:
+        from dlx_router.spark.options import Options  # noqa: PLC0415 - as above
+
+        options = Options.read({"connection": connection, "streams": streams})
+        with options.connect() as link:
+            probes = {stream: link.probe(stream) for stream in options.streams}
+        return ", ".join(f"{stream}: offsets {now.begin} to {now.end}" for stream, now in probes.items())
+
+    return _tried("broker", ask)
+
+
+def _folder(archive: Path) -> Check:
+    def write() -> str:
+        archive.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=archive) as file:
+            file.write(b"x")
+        return f"{archive}: {shutil.disk_usage(archive).free >> 20} MiB free"
+
+    found = _tried("archive", write)
+    if found.state is State.OK and shutil.disk_usage(archive).free < _LOW_DISK_BYTES:
+        return Check("archive", State.FAIL, f"{found.said}; ingest stops where a disk is full: make room")
+    return found
+
+
+def _tried(name: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(name, State.OK, look())
+    except Exception as error:  # noqa: BLE001 - Spark, Java and sockets have errors of their own; all are findings here
+        return Check(name, State.FAIL, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")

@@ -1,0 +1,100 @@
+"""A blocking publisher for bulk: confirms, mandatory, a window of unconfirmed messages, a rate. No Spark in here."""
+
+import struct
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from pamqp import commands
+
+from dlx_router.core.settlement import Confirms
+from dlx_router.spark.amqp import Connection, StreamError
+from dlx_router.wire import frames, properties, table
+
+WINDOW: Final = 1000
+CONFIRMED: Final = "confirmed"
+RETURNED: Final = "returned"
+NACKED: Final = "nacked"
+IN_DOUBT: Final = "in doubt"
+_LARGEST_FRAME: Final = 131_072
+_pack_number: Final = struct.Struct(">q").pack
+
+
+class Outgoing(NamedTuple):
+    """A message to be sent; `properties` go around the headers, see `section`. `tag` names it in the answers."""
+
+    tag: Any
+    exchange: bytes
+    routing_key: bytes
+    headers: bytes
+    properties: dict[str, Any]
+    body: bytes
+
+    def section(self, stamp: bytes) -> bytes:
+        """The property section with the number that tells a return apart."""
+        return properties.build(headers=self.headers + stamp, **self.properties)
+
+
+class Publishing(Connection):
+    """A connection with one channel that publishes. StreamError as of its parent, while nothing is in doubt."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as the parent
+        self._frame_max = _LARGEST_FRAME
+        super().__init__(*args, **options)
+        self._confirms: Confirms[Any] = Confirms()
+        self._out = self._channel = self._channel + 1
+        self._rpc(self._out, commands.Channel.Open(), commands.Channel.OpenOk)
+        self._rpc(self._out, commands.Confirm.Select(), commands.Confirm.SelectOk)
+
+    def _await(self, answer: type[Any]) -> Any:  # noqa: ANN401 - as the parent
+        found = super()._await(answer)
+        if isinstance(found, commands.Connection.Tune):
+            self._frame_max = found.frame_max or _LARGEST_FRAME
+        return found
+
+    def bind(self, queue: str, exchange: str, key: str) -> None:
+        """Bind; StreamError where the queue or exchange is missing, or the right to."""
+        self._rpc(self._out, commands.Queue.Bind(0, queue, exchange, key), commands.Queue.BindOk)
+
+    def publish(self, messages: Iterable[Outgoing], rate: float = 0.0) -> Iterator[tuple[Any, str]]:
+        """Send all, at most `rate` a second (0: no limit) → (tag, confirmed, returned, nacked or in doubt) of each.
+
+        A connection that breaks ends it: what was sent and not answered is in doubt, what was not sent is not told.
+        """
+        began, sent = time.monotonic(), 0
+        try:
+            for one in messages:
+                while len(self._confirms) >= WINDOW:
+                    yield from self._answers()
+                if rate and (ahead := began + sent / rate - time.monotonic()) > 0:
+                    time.sleep(ahead)
+                self._write(one)
+                sent += 1
+            while len(self._confirms):
+                yield from self._answers()
+        except StreamError:
+            yield from ((tag, IN_DOUBT) for tag in self._confirms.in_doubt())
+
+    def _write(self, one: Outgoing) -> None:
+        stamp = table.PUB_PREFIX + _pack_number(self._confirms.next_number)
+        section = one.section(stamp)
+        data = frames.publish(self._out, one.exchange, one.routing_key, section, one.body, self._frame_max)
+        self._confirms.publish(one.tag)
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise StreamError(f"{self._where}: connection lost: {error}") from error
+
+    def _answers(self) -> Iterator[tuple[Any, str]]:
+        """What the next read of the socket answers."""
+        for event in self._next():
+            if event.__class__ is frames.Confirm:
+                why = CONFIRMED if event.ok else NACKED
+                for tag, returned in self._confirms.answered(event.tag, multiple=event.multiple):
+                    yield tag, returned or why
+            elif event.__class__ is frames.Returned:
+                number = properties.find_pub(event.header)
+                if number is not None:
+                    self._confirms.returned(number, RETURNED)
+            else:
+                self._checked(event)

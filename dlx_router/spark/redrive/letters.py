@@ -1,0 +1,144 @@
+"""One letter of a plan → the message that goes back, and the event that tells it. Pure.
+
+The copy is what the router would give back: body, properties, x-death and routing keys as they were, the letter's id,
+and a signed record with `redrive_id` and one redrive more, at attempt 0. Application headers are not in the journal, so
+not in the copy.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+from dlx_router.core import publication
+from dlx_router.core.letter import Letter, Props
+from dlx_router.core.names import Names
+from dlx_router.core.record import HEADER, ID_HEADER, TOWARDS_CONSUMERS_BYTES, Record, encode
+from dlx_router.core.words import State
+from dlx_router.operate.journal.events import Ruling, fragments
+from dlx_router.operate.journal.fields import MEDIA_TYPE
+from dlx_router.operate.journal.replay import letter_of
+from dlx_router.spark.publishing import Outgoing
+from dlx_router.wire import table
+
+ROUTER_ID: Final = "pipeline"
+_PLAIN: Final = ("content_type", "content_encoding", "correlation_id", "reply_to", "message_id", "type", "app_id")
+
+
+class Spoilt(ValueError):
+    """The archive does not hold this letter as it was; says what is wrong."""
+
+
+class Sender(NamedTuple):
+    """Who sends: which redrive, by which names, with which key records are signed."""
+
+    redrive_id: str
+    names: Names
+    key: bytes
+
+
+def copy_of(event: Mapping[str, Any], sender: Sender) -> Outgoing:
+    """The message for the failed queue. Raises Spoilt where the body is not whole, or not that of the letter."""
+    body = _body(event)
+    record = record_of(event, letter_of(event), sender.redrive_id)
+    copy = publication.to_return(record, sender.names.return_, sender.names.return_key(record.failed_queue))
+    headers = [
+        *_x_death(event["deaths"]),
+        *([table.array_of_longstr(b"CC", [_raw(key) for key in copy.cc])] if copy.cc else ()),
+        *([table.array_of_longstr(b"BCC", [_raw(copy.bcc)])] if copy.bcc else ()),
+        table.longstr(ID_HEADER.encode(), record.id.encode()),
+        table.longstr(HEADER.encode(), encode(record, sender.key, TOWARDS_CONSUMERS_BYTES)),
+    ]
+    told = event.get("props") or {}
+    plain: dict[str, Any] = {name: _raw(told[name]) for name in _PLAIN if told.get(name) is not None}
+    plain |= {name: told[name] for name in ("delivery_mode", "priority") if told.get(name) is not None}
+    plain |= {"timestamp": int(told["timestamp_s"])} if told.get("timestamp_s") is not None else {}
+    tag = (event["vhost"], record.id, record.failed_queue)
+    return Outgoing(tag, _raw(copy.exchange), _raw(copy.routing_key), b"".join(headers), plain, body)
+
+
+def record_of(event: Mapping[str, Any], letter: Letter, redrive_id: str) -> Record:
+    """What the letter remembers of this redrive: its next death is the first attempt of a new stay."""
+    told = event.get("props") or {}
+    kept = Props(**{name: told.get(name) for name in Props._fields})
+    return Record(
+        id=letter.id,
+        state=State.RETRYING,
+        vhost=letter.vhost,
+        failed_queue=letter.failed_queue,
+        attempts=0,
+        redrives=letter.redrives + 1,
+        tries=0,
+        reason=letter.reason,
+        policy=event.get("policy") or "",
+        revision=event["revision"],
+        first_death_ms=letter.first_death_ms,
+        last_death_ms=letter.last_death_ms,
+        deaths=letter.history,
+        crc32=event["digest"]["crc32"],
+        size=event["digest"]["size"],
+        first=letter.first,
+        props=kept,
+        error=letter.error,
+        redrive_id=redrive_id,
+        parent=letter.parent,
+    )
+
+
+def event_of(event: Mapping[str, Any], sender: Sender, now_ms: int) -> bytes:
+    """The journal's line for it, kind `redriven`."""
+    before = letter_of(event)
+    letter = replace(before, redrives=before.redrives + 1, fresh=())
+    ruling = Ruling(
+        "redriven", 0, ROUTER_ID, policy=event.get("policy") or "", revision=event["revision"],
+        exchange=sender.names.return_, routing_key=sender.names.return_key(letter.failed_queue),
+        redrive_id=sender.redrive_id,
+    )  # fmt: skip
+    digest = event["digest"]
+    return fragments(letter, ruling).line(
+        letter.id, now_ms, first_ms=letter.first_death_ms, last_ms=letter.last_death_ms, crc32=digest["crc32"],
+        size=digest["size"],
+    )  # fmt: skip
+
+
+def batch_of(lines: list[bytes], sender: Sender) -> Outgoing:
+    """A message for the journal with these lines; its tag is None."""
+    headers = table.long_(b"v", 1)
+    journal = sender.names.journal.encode()
+    return Outgoing(None, b"", journal, headers, {"content_type": MEDIA_TYPE, "delivery_mode": 2}, b"".join(lines))
+
+
+def _body(event: Mapping[str, Any]) -> bytes:
+    if event.get("body_mode") != "inline" or event.get("body") is None:
+        raise Spoilt("the journal does not hold the body; policy key journal: {body: final} makes it")
+    if event.get("redacted"):
+        raise Spoilt("something was taken out of the letter (redact)")
+    body = base64.b64decode(event["body"])
+    if len(body) != event["digest"]["size"] or crc32(body) != event["digest"]["crc32"]:
+        raise Spoilt("the body in the archive is not the letter's: size or checksum differ")
+    return body
+
+
+def _x_death(deaths: list[Mapping[str, Any]]) -> list[bytes]:
+    """x-death as the consumer would see it."""
+    if not deaths:
+        return []
+    entries = [
+        b"".join(
+            (
+                table.long_(b"count", one["count"]),
+                table.longstr(b"reason", _raw(one["reason"])),
+                table.longstr(b"queue", _raw(one["queue"])),
+                table.timestamp(b"time", one["time_ms"] // 1000),
+                table.longstr(b"exchange", _raw(one["exchange"])),
+                table.array_of_longstr(b"routing-keys", [_raw(key) for key in one["routing_keys"]]),
+            )
+        )
+        for one in deaths
+    ]
+    return [table.field_array(b"x-death", entries)]
+
+
+def _raw(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")

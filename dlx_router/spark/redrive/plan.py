@@ -1,0 +1,119 @@
+"""The plan: which letters go back, frozen in chunks before the first is sent. A folder that any engine can read.
+
+PLAN/plan.json             what was asked for, how many letters, how they were chosen
+PLAN/chunks/chunk=N/*.parquet   the letters: key and last event as JSON
+PLAN/ledger/N.json         what came of chunk N; see `run`
+"""
+
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
+
+from dlx_router.spark import schemas
+from dlx_router.spark.analyses.letters import KEY, once
+from dlx_router.spark.options import OptionError
+
+CHUNK: Final = 5000
+FINAL: Final = ("dead_lettered", "parked", "retired")
+CHUNK_SCHEMA: Final = "vhost string, id string, failed_queue string, ts_ms long, event string"
+
+
+class PlanError(OptionError):
+    """The plan cannot be made or used; says which and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is asked for; None: any. `where`: a condition in SQL on the columns of the archive, of the last event."""
+
+    queue: str | None = None
+    reason: str | None = None
+    group: str | None = None
+    where: str | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A frozen plan. `unusable` letters were chosen but are not in it: the archive lacks their bodies."""
+
+    redrive_id: str
+    choice: dict[str, Any]
+    letters: int
+    chunks: int
+    unusable: int
+    queues: dict[str, int]
+    as_of_ms: int
+
+    @classmethod
+    def load(cls, folder: Path) -> "Plan":
+        """PlanError where there is none, or it is not whole."""
+        try:
+            return cls(**json.loads((folder / "plan.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise PlanError(
+                f"{folder}: no plan that can be read ({error}); make one with --plan into a new folder"
+            ) from error
+
+
+def chosen(events: DataFrame, choice: Choice) -> DataFrame:
+    """The last event of every letter that fits and is dead-lettered, parked or retired. PlanError on bad SQL."""
+    told = once(events).where(f.col("kind") != "released")
+    own = Window.partitionBy(*KEY).orderBy(f.desc("ts_ms"), f.desc("redrives"), f.desc("attempts"), f.desc("event_id"))
+    last = told.withColumn("_n", f.row_number().over(own)).where("_n = 1").drop("_n").where(f.col("kind").isin(*FINAL))
+    for name, value in (("failed_queue", choice.queue), ("reason", choice.reason), ("fingerprint", choice.group)):
+        last = last.where(f.col(name) == value) if value is not None else last
+    if choice.where is not None:
+        try:
+            last = last.where(choice.where)
+            last.schema  # noqa: B018 - Spark Connect judges a condition only when it is asked
+        except AnalysisException as error:
+            said = str(error).partition("\n")[0]
+            raise PlanError(f"--where {choice.where!r}: {said}; it is SQL on the archive's columns") from None
+    return last
+
+
+def freeze(
+    events: DataFrame, choice: Choice, folder: Path, *, redrive_id: str, as_of_ms: int, chunk: int = CHUNK
+) -> Plan:
+    """Choose, and write it down. The folder must be new or empty. A plan that is not whole has no plan.json."""
+    if folder.exists() and any(folder.iterdir()):
+        raise PlanError(f"{folder}: not empty; a plan is frozen once, name a new folder (or run the one that is there)")
+    last = chosen(events, choice)
+    usable = (f.col("body_mode") == "inline") & f.col("redacted").isNull()
+    kept = last.where(usable)
+    kept = kept.orderBy("ts_ms", "id").limit(choice.limit) if choice.limit is not None else kept
+    number = f.row_number().over(Window.orderBy("ts_ms", "id", "failed_queue", "vhost")) - 1
+    rows = kept.select(*KEY, "ts_ms", f.to_json(f.struct(*schemas.EVENT.names)).alias("event"))
+    rows = rows.withColumn("chunk", f.floor(number / chunk))
+    target = folder / "chunks"
+    rows.repartition("chunk").write.partitionBy("chunk").parquet(str(target))
+    written = events.sparkSession.read.schema(f"{CHUNK_SCHEMA}, chunk long").parquet(str(target))
+    queues = {row.failed_queue: row["count"] for row in written.groupBy("failed_queue").count().collect()}
+    letters = sum(queues.values())
+    asked = {name: value for name, value in asdict(choice).items() if value is not None}
+    unusable = last.where(~f.coalesce(usable, f.lit(False))).count()  # noqa: FBT003 - lit takes no name
+    plan = Plan(redrive_id, asked, letters, -(-letters // chunk), unusable, queues, as_of_ms)
+    if not letters:
+        shutil.rmtree(folder)
+        raise PlanError(
+            f"no letter to send back: {unusable} fit, but the archive does not hold their bodies"
+            if unusable
+            else "no letter to send back: none at its end fits"
+        )
+    (folder / "ledger").mkdir()
+    replace_text(folder / "plan.json", json.dumps(asdict(plan), indent=1))
+    return plan
+
+
+def replace_text(path: Path, text: str) -> None:
+    """The file has the old text or the new one, never a part."""
+    aside = path.with_name(f".{path.name}.new")
+    aside.write_text(text + "\n", encoding="utf-8")
+    aside.replace(path)

@@ -1,0 +1,41 @@
+"""Afterwards: what the ledger says against what the journal knows."""
+
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from dlx_router.spark.analyses.letters import KEY, letters, observed_quiet
+from dlx_router.spark.redrive.plan import CHUNK_SCHEMA, Plan
+
+RECONCILED: Final = ("planned", "told", "untold", "recovered", "open", "dead")
+
+
+def reconcile(spark: SparkSession, events: DataFrame, folder: Path, *, as_of_ms: int) -> dict[str, int]:
+    """Of the plan's letters: `told` by an event of this redrive, and what became of those.
+
+    Run it after the next ingest. `untold` letters were not sent, or the archive has not come so far. Recovered: as
+    everywhere, silent for long enough; until then open. dead: at an end again, by whatever kind.
+    """
+    plan = Plan.load(folder)
+    planned = spark.read.schema(CHUNK_SCHEMA).parquet(str(folder / "chunks")).select(*KEY)
+    of_plan = events.join(f.broadcast(planned), list(KEY), "left_semi")
+    told = (
+        of_plan.where((f.col("kind") == "redriven") & (f.col("redrive_id") == plan.redrive_id)).select(*KEY).distinct()
+    )
+    found = letters(of_plan, observed_quiet(events), as_of_ms).select(*KEY, "outcome")
+    counted = (
+        planned.join(told.withColumn("told", f.lit(1)), list(KEY), "left")
+        .join(found, list(KEY), "left")
+        .agg(
+            f.count("*").alias("planned"),
+            f.count("told").alias("told"),
+            f.count_if(f.col("told").isNull()).alias("untold"),
+            f.count_if(f.col("told").isNotNull() & (f.col("outcome") == "recovered")).alias("recovered"),
+            f.count_if(f.col("told").isNotNull() & f.col("outcome").isin("open", "held")).alias("open"),
+            f.count_if(f.col("told").isNotNull() & ~f.col("outcome").isin("recovered", "open", "held")).alias("dead"),
+        )
+        .collect()[0]
+    )
+    return {name: counted[name] for name in RECONCILED}

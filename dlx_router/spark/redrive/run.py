@@ -1,0 +1,164 @@
+"""A run of a plan: chunk by chunk, each sent by Spark's workers and then entered in the ledger.
+
+A chunk in the ledger is done but for the letters that it lists as failed; those go again in the next run. A chunk
+that is not in it goes whole: what a killed run had sent of it exists twice, with one letter id and one redrive_id.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from dlx_router.core.names import Names
+from dlx_router.spark.amqp import StreamError
+from dlx_router.spark.analyses.shape import struct
+from dlx_router.spark.backtest.replay import event_of as parsed
+from dlx_router.spark.options import Options
+from dlx_router.spark.publishing import CONFIRMED, IN_DOUBT, Publishing
+from dlx_router.spark.redrive.letters import Sender, Spoilt, batch_of, copy_of, event_of
+from dlx_router.spark.redrive.plan import CHUNK_SCHEMA, Plan, replace_text
+
+RESULT_SCHEMA: Final = "vhost string, id string, failed_queue string, result string"
+NOT_SENT: Final = "not sent"
+_LINES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How letters are sent. `connection` and `key_file` say where secrets are, on every worker."""
+
+    options: Options
+    key_file: str
+    prefix: str = "dlx-router"
+    rate: float = 0.0
+    tasks: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the ledger says. `failed`: result → letters; they go again in the next run."""
+
+    chunks: int
+    chunks_done: int
+    letters: int
+    confirmed: int
+    failed: dict[str, int]
+
+    @property
+    def is_done(self) -> bool:
+        return self.chunks_done == self.chunks and not self.failed
+
+
+def run(
+    spark: SparkSession, folder: Path, way: Way, *, on_chunk: Callable[[Progress], None] = lambda _progress: None
+) -> Progress:
+    """Send what the ledger does not have; `on_chunk` hears of every chunk. StreamError where a queue is missing."""
+    plan = Plan.load(folder)
+    _bound(plan, way)
+    for number in range(plan.chunks):
+        entry = ledger_entry(folder, number)
+        if entry is not None and not entry["failed"]:
+            continue
+        rows = spark.read.schema(CHUNK_SCHEMA).parquet(str(folder / "chunks" / f"chunk={number}"))
+        wanted = None if entry is None else [one["id"] for one in entry["failed"]]
+        todo = rows if wanted is None else rows.where(f.col("id").isin(wanted))
+        results = sent(todo, way, plan.redrive_id).collect()
+        failed = [row.asDict() for row in results if row.result != CONFIRMED]
+        confirmed = sum(row.result == CONFIRMED for row in results) + (entry["confirmed"] if entry else 0)
+        told = {"confirmed": confirmed, "failed": failed, "at_ms": _now_ms()}
+        replace_text(folder / "ledger" / f"{number}.json", json.dumps(told))
+        on_chunk(progress(folder))
+        if any(row["result"].startswith((NOT_SENT, IN_DOUBT)) for row in failed):
+            break  # the broker is gone; the next run begins here
+    return progress(folder)
+
+
+def ledger_entry(folder: Path, number: int) -> dict[str, Any] | None:
+    """What came of a chunk, or None where it was not sent."""
+    try:
+        found: dict[str, Any] = json.loads((folder / "ledger" / f"{number}.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def progress(folder: Path) -> Progress:
+    """Where a plan stands."""
+    plan = Plan.load(folder)
+    entries = [entry for number in range(plan.chunks) if (entry := ledger_entry(folder, number)) is not None]
+    failed: dict[str, int] = {}
+    for entry in entries:
+        for one in entry["failed"]:
+            failed[one["result"]] = failed.get(one["result"], 0) + 1
+    return Progress(plan.chunks, len(entries), plan.letters, sum(entry["confirmed"] for entry in entries), failed)
+
+
+def sent(rows: DataFrame, way: Way, redrive_id: str) -> DataFrame:
+    """Publish the rows (CHUNK_SCHEMA) → what came of each (RESULT_SCHEMA). Every action on it sends again.
+
+    No task fails because of the broker, so Spark has no reason to run one twice.
+    """
+    schema = struct(RESULT_SCHEMA)
+    spread = rows.select("event").repartition(way.tasks)
+    return spread.mapInArrow(_sending(way, redrive_id, to_arrow_schema(schema)), schema)
+
+
+def _sending(
+    way: Way, redrive_id: str, schema: pa.Schema
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        sender = Sender(redrive_id, Names(way.prefix), _key(way.key_file))
+        events = [parsed(text) for batch in batches for text in batch.column(0).to_pylist()]
+        found = list(_results(events, way, sender)) if events else []
+        columns = zip(*found, strict=True) if found else ((),) * len(schema)
+        arrays = [pa.array(values, pa.string()) for values in columns]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return work
+
+
+def _results(events: list[dict[str, Any]], way: Way, sender: Sender) -> Iterator[tuple[str, str, str, str]]:
+    """Each letter with its result; a letter is confirmed only if its event was, too."""
+    waiting: dict[tuple[str, str, str], str] = {}
+    copies, lines = [], []
+    for event in events:
+        tag = (event["vhost"], event["id"], event["failed_queue"])
+        try:
+            copies.append(copy_of(event, sender))
+            lines.append(event_of(event, sender, _now_ms()))
+            waiting[tag] = NOT_SENT
+        except Spoilt as error:
+            waiting[tag] = f"spoilt: {error}"
+    try:
+        with Publishing(way.options.address(), way.options.tls, timeout_s=way.options.timeout_s) as out:
+            told = list(out.publish(batch_of(lines[at : at + _LINES], sender) for at in range(0, len(lines), _LINES)))
+            if all(result == CONFIRMED for _, result in told):
+                waiting |= dict(out.publish(copies, way.rate / way.tasks))
+    except StreamError as error:
+        waiting |= {tag: f"{NOT_SENT}: {error}" for tag, result in waiting.items() if result == NOT_SENT}
+    return ((*tag, result) for tag, result in waiting.items())
+
+
+def _bound(plan: Plan, way: Way) -> None:
+    """Every failed queue exists, and the way back leads to it, before the first letter is sent."""
+    names = Names(way.prefix)
+    with Publishing(way.options.address(), way.options.tls, timeout_s=way.options.timeout_s) as out:
+        for queue in plan.queues:
+            out.bind(queue, names.return_, names.return_key(queue))
+
+
+def _key(path: str) -> bytes:
+    from dlx_router.service.keys import from_file  # noqa: PLC0415 - workers read the file, drivers need not
+
+    return from_file(Path(path))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

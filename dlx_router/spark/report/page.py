@@ -1,0 +1,260 @@
+"""The page: `ReportData` → one HTML document that needs nothing but a browser. Pure; what letters say is escaped."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any, Final
+
+from dlx_router.config.units import duration_text
+from dlx_router.spark.report import charts
+from dlx_router.spark.report.data import ReportData
+from dlx_router.spark.report.style import CSS
+from dlx_router.spark.report.svg import duration, moment, number, percent
+
+Row = dict[str, Any]
+_VERDICTS: Final = {
+    "never": "do not retry",
+    "fewer": "fewer attempts",
+    "longer": "wait for longer",
+    "keep": "keep as it is",
+}
+
+
+def page(data: ReportData) -> str:
+    """The document. Scripts and links are not in it: it can be mailed, and opened anywhere."""
+    parts = [_head(data), _tiles(data), _advice(data), _over_time(data), _fates(data), _efficacy(data), _times(data)]
+    parts += [_slo(data), _groups(data), _poison(data), _redrives(data), _foot(data)]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{escape(data.title)}</title><style>{CSS}</style></head><body><main>{''.join(parts)}</main></body></html>\n"
+    )
+
+
+def _head(data: ReportData) -> str:
+    period = f"{moment(data.first_ms, '%d %b %Y %H:%M')} to {moment(data.last_ms, '%d %b %Y %H:%M')} UTC"
+    gaps = ""
+    if data.gaps:
+        gaps = f'<p class="note">{number(data.gaps)} events of this time are missing in the journal (kind gap).</p>'
+    return f'<h1>{escape(data.title)}</h1><p class="lead">{period}</p>{gaps}'
+
+
+def _tiles(data: ReportData) -> str:
+    letters, closed = data.total("letters"), max(data.total("letters") - data.total("open"), 1)
+    by_retry = data.total("recovered") - data.total("by_redrive")
+    retries = sum(row["tried"] for row in data.efficacy)
+    spared = sum(row["retries_saved"] for row in data.advice)
+    shown = (
+        ("", number(letters), "letters failed"),
+        ("good", number(by_retry), f"recovered by a retry, {percent(by_retry / closed)}"),
+        (
+            "back",
+            number(data.total("by_redrive")),
+            f"recovered by a redrive, {percent(data.total('by_redrive') / closed)}",
+        ),
+        ("bad", number(data.total("lost")), f"not recovered, {percent(data.total('lost') / closed)}"),
+        ("", number(data.total("open")), "still open"),
+        ("", percent(spared / retries) if retries else "–", f"of {number(retries)} retries in vain, see below"),
+    )
+    tiles = (f'<div class="tile {css}"><b>{value}</b><span>{said}</span></div>' for css, value, said in shown)
+    return f'<div class="tiles">{"".join(tiles)}</div>'
+
+
+def _section(title: str, why: str, *parts: str) -> str:
+    return f'<section><h2>{title}</h2><p class="why">{why}</p>{"".join(parts)}</section>'
+
+
+def _advice(data: ReportData) -> str:
+    if not data.advice:
+        return ""
+    order = list(_VERDICTS)
+    rows = sorted(data.advice, key=lambda row: (order.index(row["verdict"]), -row["retries"]))
+    cards = "".join(_card(row) for row in rows)
+    why = "What the retries of this time say about the policies. Try a change on the recorded letters first: "
+    why += "<code>dlx-router pipeline backtest --policies NEW</code>."
+    return _section("What to change", why, f'<div class="advice">{cards}</div>')
+
+
+def _card(row: Row) -> str:
+    tag = f'<span class="tag {row["verdict"]}">{_VERDICTS[row["verdict"]]}</span>'
+    head = f'<div class="head"><h3>{escape(row["failed_queue"])}</h3>{tag}</div>'
+    yaml = _yaml(row)
+    shown = f"<pre>{escape(yaml)}</pre>" if yaml else ""
+    return f'<div class="card">{head}<p>{escape(row["reason"])}: {_reasoning(row)}</p>{shown}</div>'
+
+
+def _reasoning(row: Row) -> str:
+    retries, saved = number(row["retries"]), number(row["retries_saved"])
+    spread = f"{percent(row['saved_low'])} to {percent(row['saved_high'])}"
+    lost = (
+        f"{number(row['recovered_lost'])} letters recovered by them (95 %: at most {row['lost_high']:.0f} of as many)"
+    )
+    match row["verdict"]:
+        case "never":
+            return f"{saved} of {retries} retries were in vain (next time {spread}); {lost}."
+        case "fewer":
+            return f"beyond {row['attempts_advised']} deliveries, {saved} of {retries} retries ({spread}); {lost}."
+        case "longer":
+            back = (
+                f"{number(row['redriven_recovered'])} of {number(row['redriven'])} recovered when they were sent back"
+            )
+            return (
+                f"{number(row['recovered'])} of {retries} retries succeeded, they came too early: later, {back}. "
+                f"Such deaths go on for {duration(row['span_ms'])}; these waits cover that."
+            )
+        case _:
+            return f"{number(row['recovered'])} letters recovered by {retries} retries; the last attempt still pays."
+
+
+def _yaml(row: Row) -> str:
+    if row["verdict"] == "never":
+        return f'on:\n  "{row["reason"]}":\n    retry-on: []'
+    if row["verdict"] == "fewer":
+        return f"max-delivery-attempts: {row['attempts_advised']}"
+    if row["verdict"] == "longer":
+        delay, cap = row["delay_advised_ms"], row["delay_advised_ms"] * 2 ** max(row["attempts_advised"] - 2, 0)
+        return (
+            f"max-delivery-attempts: {row['attempts_advised']}\nredelivery-delay: {duration_text(delay)}\n"
+            f"redelivery-delay-multiplier: 2.0\nmax-redelivery-delay: {duration_text(cap)}"
+        )
+    return ""
+
+
+def _over_time(data: ReportData) -> str:
+    classes = charts.colours(data.recovery)
+    drawn = charts.deaths_over_time(data.trends, classes, data.bucket_ms, data.first_ms, data.last_ms)
+    why = (
+        f"Each letter counts once, when it failed first. One bar is {duration(data.bucket_ms)}; strips have own scales."
+    )
+    return _section("When letters failed", why, drawn)
+
+
+def _fates(data: ReportData) -> str:
+    why = "Recovered: no event of the letter for at least an hour, or twice its longest wait, after it was given back."
+    legend = _legend([(css, said) for _, css, said in charts.FATES])
+    table = _table(
+        ("queue", "reason", "#letters", "#recovered", "#of these by redrive", "#lost", "#open", "#share (95 %)"),
+        (
+            (row["failed_queue"], row["reason"], *(number(row[name]) for name in
+             ("letters", "recovered", "by_redrive", "lost", "open")),
+             f"{percent(row['recovered_share'])} ({percent(row['low'])} to {percent(row['high'])})")
+            for row in data.recovery
+        ),
+    )  # fmt: skip
+    return _section("What became of them", why, legend, charts.fates(data.recovery), _more(table))
+
+
+def _efficacy(data: ReportData) -> str:
+    if not data.efficacy:
+        return ""
+    small = "".join(
+        f"<div><h3>{escape(queue)}</h3><p>{escape(reason)}</p>{drawn}</div>"
+        for queue, reason, drawn in charts.efficacy(data.efficacy)
+    )
+    table = _table(
+        ("queue", "reason", "#delivery", "#tried", "#succeeded", "#share", "#95 % interval", "#median wait"),
+        (
+            (row["failed_queue"], row["reason"], str(row["attempts"] + 1), number(row["tried"]),
+             number(row["recovered"]), percent(row["recovered_share"]),
+             f"{percent(row['low'])} to {percent(row['high'])}", duration(row["wait_p50_ms"]))
+            for row in data.efficacy
+        ),
+    )  # fmt: skip
+    why = "How often the 2nd, 3rd … delivery of a letter succeeds, of those that got so far. Whiskers: 95 % interval; "
+    why += "below: median wait before it, and letters tried."
+    return _section("Which attempt succeeds", why, f'<div class="small">{small}</div>', _more(table))
+
+
+def _times(data: ReportData) -> str:
+    drawn = charts.times(data.recovery)
+    why = "From the first death until the letter was given back for the last time: half of the recovered letters (full "
+    why += "dot), 95 % (ring), 99 % (small ring)."
+    return _section("How long recovery took", why, drawn) if drawn else ""
+
+
+def _slo(data: ReportData) -> str:
+    target = f"{percent(data.objective.share)} of the letters recover within {duration(data.objective.within_ms)}"
+    why = f"The objective: {target} of their first death. 1 × uses up what it allows to fail."
+    return _section("Error budgets", why, charts.burn(data.slo)) if data.slo else ""
+
+
+def _groups(data: ReportData) -> str:
+    why = (
+        "Letters that fail for one cause: queue, reason, type and place of the error, its message without what varies."
+    )
+    rows = (
+        (
+            _group(row), number(row["letters"]), number(row["deaths"]), percent(row["lost_share"]),
+            moment(row["first_ms"]), moment(row["last_ms"]),
+        )
+        for row in data.groups
+    )  # fmt: skip
+    head = ("group", "#letters", "#deaths", "#lost", "first", "last")
+    return _section("Groups", why, _table(head, rows, is_html=True))
+
+
+def _group(row: Row) -> str:
+    where = " · ".join(escape(row[name] or "–") for name in ("failed_queue", "reason", "fingerprint"))
+    return f"<code>{escape(_error(row))}</code><small>{where}</small>"
+
+
+def _error(row: Row) -> str:
+    said = row["error_template"] or ""
+    if row["error_type"] and not said.startswith(row["error_type"]):
+        return f"{row['error_type']}: {said}" if said else row["error_type"]
+    return said or f"{row['reason']} (nothing said)"
+
+
+def _poison(data: ReportData) -> str:
+    if not data.poison:
+        return ""
+    rows = (
+        (row["message"][:16], row["failed_queue"], ", ".join(row["reasons"]), number(row["letters"]),
+         number(row["deaths"]), moment(row["first_ms"]), moment(row["last_ms"]))
+        for row in data.poison
+    )  # fmt: skip
+    why = "The same message (by its body) dies again and again, and has never recovered."
+    head = ("message", "queue", "reasons", "#letters", "#deaths", "first", "last")
+    return _section("Poison messages", why, _table(head, rows))
+
+
+def _redrives(data: ReportData) -> str:
+    if not data.redrives:
+        return ""
+    rows = (
+        (row["redrive_id"] or "–", row["failed_queue"], number(row["letters"]), number(row["recovered"]),
+         number(row["at_once"]), number(row["lost"]), number(row["open"]),
+         f"{percent(row['recovered_share'])} ({percent(row['low'])} to {percent(row['high'])})",
+         moment(row["first_ms"]))
+        for row in data.redrives
+    )  # fmt: skip
+    why = "Letters that were sent back, and whether they came to rest; at once: without dying again first."
+    head = ("redrive", "queue", "#letters", "#recovered", "#at once", "#lost", "#open", "#share (95 %)", "began")
+    return _section("Redrives", why, _table(head, rows))
+
+
+def _foot(data: ReportData) -> str:
+    kinds = ", ".join(f"{escape(kind)} {number(count)}" for kind, count in sorted(data.kinds.items()))
+    return f"<footer>Events: {kinds}. Made {data.made_at:%d %b %Y %H:%M} UTC by dlx-router. Times are UTC.</footer>"
+
+
+def _legend(named: Sequence[tuple[str, str]]) -> str:
+    return f'<ul class="legend">{"".join(f"<li><i class={css}></i>{escape(said)}</li>" for css, said in named)}</ul>'
+
+
+def _more(table: str) -> str:
+    return f"<details><summary>The numbers as a table</summary>{table}</details>"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, is_html: bool = False) -> str:
+    """A # before a name: a column of numbers. `is_html`: the first cell of each row is HTML already."""
+    css = [' class="n"' if name[:1] == "#" else "" for name in head]
+    heads = "".join(
+        f'<th scope="col"{one}>{escape(name.removeprefix("#"))}</th>' for one, name in zip(css, head, strict=True)
+    )
+    body = "".join(f"<tr>{_cells(row, css, is_html=is_html)}</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cells(row: Sequence[str], css: Sequence[str], *, is_html: bool) -> str:
+    cells = (cell if is_html and at == 0 else escape(cell) for at, cell in enumerate(row))
+    return "".join(f"<td{one}>{cell}</td>" for one, cell in zip(css, cells, strict=True))

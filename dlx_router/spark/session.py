@@ -1,0 +1,89 @@
+"""The one place that makes a Spark session: here, on a cluster, under spark-submit, or far away by Spark Connect.
+
+Every session of ours computes in UTC, has the package on its workers and knows the source `rabbitmq_stream`.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from dlx_router.spark import bundle
+from dlx_router.spark.java import find_java
+
+LOCAL: Final = "local[*,4]"  # four attempts: with local[2] one closed connection to the broker ends a query
+ALWAYS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.shuffle.partitions": "8",
+}
+_HERE: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+}
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit alone
+
+
+def build_session(
+    app: str = "dlx-router",
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """The session, ready for every job of ours; that of this process where there is one.
+
+    `remote`: a Spark Connect server (sc://host:15002). `master`: a cluster (spark://host:7077). Neither: SPARK_REMOTE,
+    or what spark-submit says, or this machine. `conf` wins over our settings. Raises JavaMissing where Spark would run
+    here and cannot.
+    """
+    remote = remote or (None if master else os.environ.get("SPARK_REMOTE"))
+    if remote:
+        return _remote(app, remote, {**ALWAYS, **(conf or {})})
+    if _SUBMITTED in os.environ:
+        return _ready(_built(SparkSession.Builder().appName(app), {**ALWAYS, **(conf or {})}))
+    _prepare_environment(is_local=(master or LOCAL).startswith("local"))
+    local = _HERE if (master or LOCAL).startswith("local") else {}
+    builder = SparkSession.Builder().appName(app).master(master or LOCAL)
+    return _ready(_built(builder, {**ALWAYS, **local, **(conf or {})}), ship=bool(master) and not local)
+
+
+def _prepare_environment(*, is_local: bool) -> None:
+    """What Spark reads from the environment when it starts its JVM and workers."""
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    if is_local:  # else PATH's python3 runs the workers, which may lack pyarrow or this package
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        paths = [path for path in (bundle.root(), os.environ.get("PYTHONPATH", "")) if path]
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+
+
+def _built(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSession:
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _remote(app: str, url: str, conf: Mapping[str, str]) -> SparkSession:
+    session = SparkSession.Builder().appName(app).remote(url).getOrCreate()
+    for key, value in conf.items():
+        session.conf.set(key, value)
+    session.addArtifacts(str(bundle.made()), pyfile=True)
+    return _ready(session)
+
+
+def _ready(session: SparkSession, *, ship: bool = False) -> SparkSession:
+    from dlx_router.spark.source import RabbitMQStream  # noqa: PLC0415 - after JAVA_HOME and the rest are set
+
+    if ship:
+        session.sparkContext.addPyFile(str(bundle.made()))
+    session.dataSource.register(RabbitMQStream)
+    return session

@@ -1,0 +1,267 @@
+"""`rabbitmq_stream`: a stream of RabbitMQ as a DataFrame, whole or as it grows.
+
+    spark.dataSource.register(RabbitMQStream)
+    spark.readStream.format("rabbitmq_stream").option("connection", "env:AMQP_URL").option("streams", "orders").load()
+
+Every message between two offsets is read exactly once by whoever keeps the offsets, as Structured Streaming does: what
+cannot be read is an error, never a shorter answer. Options: `options.MEANINGS`; columns: `schemas.SOURCE_COLUMNS`.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from dlx_router.spark import schemas
+from dlx_router.spark.amqp import Connection, Message, Probe, StreamError, StreamMissing
+from dlx_router.spark.offsets import (
+    DataLoss,
+    Limits,
+    Position,
+    Positions,
+    Range,
+    advanced,
+    checked,
+    position,
+    ranges,
+    shares,
+)
+from dlx_router.spark.options import EARLIEST, LATEST, Options
+from dlx_router.wire import properties, table
+
+NAME: Final = "rabbitmq_stream"
+T = TypeVar("T")
+
+_BATCH_ROWS: Final = 2000
+_BATCH_BYTES: Final = 8 << 20
+_FIRST_PAUSE_S: Final = 0.2
+_LONGEST_PAUSE_S: Final = 5.0
+_ARROW: Final[pa.Schema] = to_arrow_schema(schemas.SOURCE)
+_PLAIN: Final = str | bytes | bool | int | float | None
+
+
+class RabbitMQStream(DataSource):
+    """The data source; a wrong option is refused when it is loaded."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._read = Options.read(dict(options))
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        return schemas.SOURCE
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's interface
+        return BatchReader(self._read)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's interface
+        return StreamReader(self._read)
+
+
+class BatchReader(DataSourceReader):
+    """All messages between startingOffsets and endingOffsets, as they are when the plan is made."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        with options.connect() as connection:
+            probes = {stream: connection.probe(stream) for stream in options.streams}
+        starts = {stream: _start(options, stream, now) for stream, now in probes.items()}
+        ends = {stream: _end(options, stream, now) for stream, now in probes.items()}
+        return _partitions(options, starts, {stream: max(end, starts[stream]) for stream, end in ends.items()})
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read(self._options, partition.value)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The same as it grows. The offsets in Spark's checkpoint are `offsets.Positions`."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._target: dict[str, int] | None = None
+        self._newest: Positions | None = None
+
+    def initialOffset(self) -> Positions:  # noqa: N802
+        def look(connection: Connection) -> Positions:
+            probes = {stream: connection.probe(stream) for stream in self._options.streams}
+            return {stream: _initial(connection, self._options, stream, now) for stream, now in probes.items()}
+
+        return self._asked(look)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self._options.max_offsets)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._asked(lambda one: {stream: one.probe(stream).end for stream in self._options.streams})
+
+    def latestOffset(self, start: Positions, limit: ReadLimit) -> Positions:  # noqa: N802
+        return self._asked(lambda connection: self._latest(connection, start, limit))
+
+    def reportLatestOffset(self) -> Positions | None:  # noqa: N802
+        return self._newest
+
+    def partitions(self, start: Positions, end: Positions) -> Sequence[InputPartition]:
+        starts = {stream: start[stream]["next"] if stream in start else 0 for stream in end}
+        return _partitions(self._options, starts, {stream: at["next"] for stream, at in end.items()})
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read(self._options, partition.value)
+
+    def _latest(self, connection: Connection, start: Positions, limit: ReadLimit) -> Positions:
+        known, probes = dict(start), {}
+        for stream in self._options.streams:
+            now = self._probed(connection, stream)
+            if now is not None:
+                probes[stream] = now
+                known[stream] = self._known(connection, stream, start.get(stream), now)
+        self._newest = known | {stream: position(now.end, now.newest) for stream, now in probes.items()}
+        ends = {stream: self._reachable(stream, now) for stream, now in probes.items()}
+        backlogs = {stream: max(end - known[stream]["next"], 0) for stream, end in ends.items()}
+        limits = self._limits(backlogs, ends, limit)
+        return known | {
+            stream: advanced(connection, stream, known[stream], now, limits[stream])
+            for stream, now in probes.items()
+            if backlogs[stream]
+        }
+
+    def _probed(self, connection: Connection, stream: str) -> Probe | None:
+        try:
+            return connection.probe(stream)
+        except StreamMissing as error:
+            if self._options.fail_on_data_loss:
+                raise DataLoss(f"{error}; a router makes its journal when it starts") from error
+            return None
+
+    def _known(self, connection: Connection, stream: str, at: Position | None, now: Probe) -> Position:
+        if at is None:  # named since the last run
+            return _initial(connection, self._options, stream, now)
+        return checked(connection, stream, at, now, fail_on_loss=self._options.fail_on_data_loss)
+
+    def _reachable(self, stream: str, now: Probe) -> int:
+        """The end of what may be read of it: with AvailableNow nothing that came later."""
+        return now.end if self._target is None else min(now.end, self._target.get(stream, 0))
+
+    def _limits(self, backlogs: dict[str, int], ends: dict[str, int], limit: ReadLimit) -> dict[str, Limits]:
+        if isinstance(limit, ReadAllAvailable):
+            return {stream: Limits(end) for stream, end in ends.items()}
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_offsets
+        offsets, sizes = shares(backlogs, most), shares(backlogs, self._options.max_bytes)
+        return {stream: Limits(ends[stream], offsets[stream], sizes[stream]) for stream in backlogs}
+
+    def _asked(self, ask: Callable[[Connection], T]) -> T:
+        """The broker's answer; where it is away, asked again for a while, because an error here ends the query."""
+        deadline, pause = time.monotonic() + self._options.retry_for_s, _FIRST_PAUSE_S
+        while True:
+            try:
+                with self._options.connect() as connection:
+                    return ask(connection)
+            except StreamMissing:
+                raise
+            except StreamError:
+                if time.monotonic() + pause > deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+
+def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
+    """Every message of the range as record batches of `schemas.SOURCE`; StreamError or DataLoss, never less."""
+    with options.connect() as connection:
+        kept: list[Message] = []
+        size, is_first = 0, True
+        for messages in connection.read(wanted.stream, wanted.start, wanted.end, prefetch=options.prefetch):
+            if is_first:
+                _nothing_before(options, wanted, messages)
+                is_first = False
+            kept += messages
+            size += sum(len(one.body) for one in messages)
+            if len(kept) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+                yield _batch(wanted.stream, kept)
+                kept, size = [], 0
+        if kept:
+            yield _batch(wanted.stream, kept)
+
+
+def _nothing_before(options: Options, wanted: Range, messages: list[Message]) -> None:
+    """A stream that begins later than asked says nothing. A gap between offsets is natural, a lost beginning is not."""
+    found = messages[0].offset if messages else wanted.end
+    if found <= wanted.start or not options.fail_on_data_loss:
+        return
+    with options.connect() as other:
+        begin = other.probe(wanted.stream).begin
+    if begin > wanted.start:
+        raise DataLoss(
+            f"stream {wanted.stream!r}: offsets {wanted.start} to {begin - 1} went while they were to be read"
+        )
+
+
+def _batch(stream: str, messages: list[Message]) -> pa.RecordBatch:
+    kinds, headers = [], []
+    for one in messages:
+        kind, told = _described(one.header)
+        kinds.append(kind)
+        headers.append(told)
+    columns = [
+        pa.array([stream] * len(messages), pa.string()),
+        pa.array([one.offset for one in messages], pa.int64()),
+        pa.array(kinds, pa.string()),
+        pa.array(headers, _ARROW.field("headers").type),
+        pa.array([one.body for one in messages], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
+
+
+def _described(header: bytes) -> tuple[str | None, list[tuple[str, str]]]:
+    """Content type, and the headers whose value is plain, but for the broker's own."""
+    found = properties.parse(header, properties.PROPERTIES_AT)
+    kind = None if found.content_type is None else found.content_type.decode(errors="replace")
+    told: dict[str, str] = {}
+    for name, _, value in table.decode(found.headers):
+        if isinstance(value, _PLAIN) and not name.startswith("x-stream-"):
+            key = name.encode(errors="surrogateescape").decode(errors="replace")
+            told.setdefault(key, json.dumps(_text(value), allow_nan=True))
+    return kind, list(told.items())
+
+
+def _text(value: Any) -> Any:  # noqa: ANN401 - a header's value
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _partitions(options: Options, starts: dict[str, int], ends: dict[str, int]) -> list[InputPartition]:
+    cut = ranges(starts, ends, most=options.partitions, least_offsets=options.min_offsets)
+    return [InputPartition(one) for one in cut]
+
+
+def _start(options: Options, stream: str, now: Probe) -> int:
+    given: Any = options.starting
+    given = given if isinstance(given, str) else given.get(stream, given.get("*", EARLIEST))
+    if isinstance(given, str):
+        return now.end if given == LATEST else now.begin
+    start = int(given["next"] if isinstance(given, dict) else given)
+    if start < now.begin and now.first is not None and options.fail_on_data_loss:
+        raise DataLoss(f"stream {stream!r}: startingOffsets {start}, but it begins at {now.begin}")
+    return max(start, now.begin)
+
+
+def _end(options: Options, stream: str, now: Probe) -> int:
+    return now.end if isinstance(options.ending, str) else min(options.ending.get(stream, now.end), now.end)
+
+
+def _initial(connection: Connection, options: Options, stream: str, now: Probe) -> Position:
+    """Where to begin; a position of an earlier run is checked as one of this run."""
+    if not isinstance(options.starting, str) and isinstance(at := options.starting.get(stream), dict):
+        return checked(connection, stream, at, now, fail_on_loss=options.fail_on_data_loss)
+    start = _start(options, stream, now)
+    return position(start, now.newest if start == now.end else None)

@@ -1,0 +1,16 @@
+"""How long a letter must be silent to be recovered, by its policies: core's own answer as a DataFrame."""
+
+from pyspark.sql import DataFrame
+
+from dlx_router.core.recovered import longest_wait_ms, window_ms
+from dlx_router.spark.analyses.letters import QUIET_SCHEMA
+from dlx_router.spark.backtest.replay import Files, judge_of
+
+
+def quiet_of(events: DataFrame, files: Files, prefix: str = "dlx-router") -> DataFrame:
+    """For every queue and reason in the events: max(1 h, 2 × the longest wait of these policies). QUIET_SCHEMA."""
+    judge = judge_of(files, prefix)
+    asked = events.where("failed_queue is not null").select("vhost", "failed_queue", "reason").distinct()
+    keys = sorted(tuple(row) for row in asked.collect())
+    rows = [(*key, window_ms(longest_wait_ms(judge.effective(*key)))) for key in keys]
+    return events.sparkSession.createDataFrame(rows, QUIET_SCHEMA)

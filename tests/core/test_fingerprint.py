@@ -1,0 +1,206 @@
+"""Groups of letters: what varies is masked, what tells failures apart is not, and an id is the same for ever."""
+
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import product
+from math import comb
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.core.fingerprint import MESSAGE_CHARS, application_frame, fingerprint, masked, of_event
+
+GOLDEN = "g1-57aeb76bc1689126"
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("order 1234 not found", "order <n> not found"),
+        ("customer 8f3a gone", "customer <n> gone"),
+        ("commit deadbeef and 0xDEAD12", "commit <n> and <n>"),
+        ("id 6f9619ff-8b86-d011-b42d-00c04fc964ff.", "id <uuid>."),
+        ("from 10.0.0.1:5672 and [fe80::1%eth0]:80", "from <address> and <address>"),
+        ("card 00:1a:2b:3c:4d:5e", "card <address>"),
+        ("at 2026-11-21T12:04:02.123Z", "at <time>"),
+        ("at 2026-11-21 12:04:02+01:00, again", "at <time>, again"),
+        ("Sat, 21 Nov 2026 12:04:02 GMT", "<time>"),
+        ("Sat Nov 21 12:04:02 UTC 2026 late", "<time> late"),
+        ("mail to a.b+c@shop.example failed", "mail to <email> failed"),
+        ("took 30s, 1.5 ms, 12%", "took <n>s, <n> ms, <n>%"),
+        ("ids [1, 2, 3]", "ids [<n>]"),
+        ("-5 and 1e-05 and 1,234.50", "<n> and <n> and <n>"),
+        ("ORD1234 by v2", "ORD<n> by v<n>"),
+        ("KeyError: 'order_17'", "KeyError: 'order_<n>'"),
+        ("std::vector in café", "std::vector in café"),
+        ("two\n  lines\t and", "two lines and"),
+        ("٣ letters", "<n> letters"),
+        ("", ""),
+    ],
+)
+def test_what_varies_is_masked_and_nothing_else(said: str, kept: str) -> None:
+    assert masked(said) == kept
+
+
+@pytest.mark.parametrize(
+    ("stack", "frame"),
+    [
+        ("orders/handler.py:42 in handle_v2", "orders/handler.py in handle_v2"),
+        ("com.acme.Order.run(Order.java:99)", "com.acme.Order.run(Order.java)"),
+        (
+            "java.lang.NullPointerException: x\n\tat java.util.Foo.bar(Foo.java:12)\n\tat com.acme.Order.run(O.java:9)",
+            "com.acme.Order.run(O.java)",
+        ),
+        (
+            (
+                'Traceback (most recent call last):\n  File "/app/a.py", line 3, in top\n    x()\n'
+                '  File "/app/b.py", line 9, in inner\n    y()\n'
+                '  File "/v/lib/python3.11/site-packages/z.py", line 5, in g\n    z()\nKeyError: 1'
+            ),
+            'File "/app/b.py", in inner',
+        ),
+        ("Error: x\n    at Object.a (node:fs:10:2)\n    at pay (/srv/pay.js:7:1)", "pay (/srv/pay.js)"),
+        ("at java.util.Foo.bar(Foo.java:12)\nat java.util.Foo.baz(Foo.java:13)", "java.util.Foo.bar(Foo.java)"),
+        ("\n \n", ""),
+    ],
+)
+def test_the_frame_is_the_top_one_of_the_application(stack: str, frame: str) -> None:
+    assert application_frame(stack) == frame
+
+
+def test_an_id_never_changes() -> None:
+    found = fingerprint("/", "orders", "rejected", error_type="KeyError", message="order 12")
+    assert found == (GOLDEN, "/", "orders", "rejected", "KeyError", "", "order <n>")
+
+
+def test_an_id_is_the_same_in_another_process() -> None:
+    code = (
+        "from dlx_router.core.fingerprint import fingerprint as f;"
+        "print(f('/', 'orders', 'rejected', error_type='KeyError', message='order 99').id)"
+    )
+    seeds = ({"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)} for seed in ("1", "2"))
+    assert {subprocess.check_output([sys.executable, "-c", code], env=env, text=True).strip() for env in seeds} == {
+        GOLDEN
+    }
+
+
+def test_each_part_tells_groups_apart() -> None:
+    said: dict[str, Any] = {"error_type": "E", "frame": "a.py in f", "message": "m"}
+    ids = {fingerprint("/", "q", "rejected", **said).id}
+    ids |= {fingerprint("/", "q", "rejected", **{**said, name: "other"}).id for name in said}
+    ids |= {fingerprint(*where, **said).id for where in (("v", "q", "rejected"), ("/", "p", "rejected"))}
+    assert len(ids | {fingerprint("/", "q", "expired", **said).id}) == 7
+
+
+@pytest.mark.parametrize("odd", [{}, {"error": 7, "vhost": None}, {"error": {"type": 3, "message": [], "frame": {}}}])
+def test_an_event_of_another_shape_has_a_group_too(odd: dict[str, Any]) -> None:
+    assert of_event(odd).id == fingerprint("", "", "").id
+
+
+def test_only_a_quarantined_letter_is_grouped_by_what_was_said_of_it() -> None:
+    event = {"vhost": "/", "failed_queue": "q", "reason": "unknown", "detail": "byte 17 is no table"}
+    assert of_event(event | {"kind": "quarantined"}).message == "byte <n> is no table"
+    assert of_event(event | {"kind": "parked"}).message == ""
+
+
+@given(st.text(max_size=300))
+def test_masking_is_total_short_and_made_once(text: str) -> None:
+    once = masked(text)
+    assert len(once) <= MESSAGE_CHARS
+    assert not any(one.isdecimal() for one in once)
+
+
+@given(st.uuids(), st.uuids(), st.integers(0), st.integers(0), st.ip_addresses(), st.ip_addresses())
+def test_letters_that_differ_in_ids_only_are_one_group(u1: Any, u2: Any, n1: int, n2: int, a1: Any, a2: Any) -> None:
+    def group(uuid: Any, number: int, address: Any) -> str:
+        return fingerprint("/", "q", "rejected", message=f"order {number} ({uuid}) of {address} failed").id
+
+    assert group(u1, n1, a1) == group(u2, n2, a2)
+
+
+@pytest.mark.parametrize("text", ["a" * 10**6, "1" * 10**6, "a@" * 10**5, ":" * 10**6, "1:" * 10**5, "ab.ab@" * 10**5])
+@pytest.mark.timeout(5)
+def test_no_message_takes_long(text: str) -> None:
+    assert len(masked(text)) <= MESSAGE_CHARS
+    assert len(application_frame(text)) <= MESSAGE_CHARS
+
+
+# -- against a seeded generator's truth -------------------------------------------------------------------------------
+
+
+def _hex(draw: random.Random, size: int) -> str:
+    return f"{draw.getrandbits(4 * size):0{size}x}"
+
+
+VALUES: dict[str, Callable[[random.Random], str]] = {
+    "number": lambda draw: str(draw.randrange(10 ** draw.randrange(1, 12))),
+    "money": lambda draw: f"{draw.uniform(-1e4, 1e4):.2f}",
+    "uuid": lambda draw: f"{_hex(draw, 8)}-{_hex(draw, 4)}-{_hex(draw, 4)}-{_hex(draw, 4)}-{_hex(draw, 12)}",
+    "hex": lambda draw: _hex(draw, draw.choice((8, 16, 40))),
+    "pointer": lambda draw: f"0x{_hex(draw, 12)}",
+    "ip": lambda draw: ".".join(str(draw.randrange(256)) for _ in range(4)) + draw.choice(("", ":5672", ":443")),
+    "time": lambda draw: f"2026-{draw.randrange(1, 13):02}-{draw.randrange(1, 29):02}T{draw.randrange(24):02}:00:17Z",
+    "order": lambda draw: f"ORD-{draw.randrange(10**8):08}",
+    "mail": lambda draw: f"{draw.choice(('ann', 'bob', 'eve.k'))}{draw.randrange(99)}@shop{draw.randrange(9)}.example",
+}
+VERBS = (
+    "not found",
+    "is locked",
+    "timed out",
+    "was refused",
+    "has no address",
+    "cannot be parsed",
+    "is over its limit",
+)
+THINGS = ("order", "customer", "invoice", "payment", "shipment", "article", "coupon", "warehouse")
+
+
+def _templates(draw: random.Random, count: int) -> list[dict[str, Any]]:
+    pairs = draw.sample(list(product(THINGS, VERBS)), count)
+    kinds = list(VALUES)
+    return [
+        {
+            "failed_queue": draw.choice(("orders", "payments", "mail")),
+            "reason": draw.choice(("rejected", "application:gone", "delivery_limit")),
+            "type": draw.choice(("KeyError", "TimeoutError", "java.sql.SQLException")),
+            "frame": draw.choice(("pay/handler.py:{} in pay", "com.acme.Order.run(Order.java:{})")),
+            "text": (f"{thing} {{}} {verb} at {{}}", [draw.choice(kinds), draw.choice(kinds)]),
+        }
+        for thing, verb in pairs
+    ]
+
+
+def _event(template: dict[str, Any], draw: random.Random) -> dict[str, Any]:
+    text, kinds = template["text"]
+    error = {
+        "type": template["type"],
+        "frame": template["frame"].format(draw.randrange(1, 900)),
+        "message": text.format(*(VALUES[kind](draw) for kind in kinds)),
+    }
+    return {"vhost": "/", "failed_queue": template["failed_queue"], "reason": template["reason"], "error": error}
+
+
+def adjusted_rand(left: Iterable[Any], right: Iterable[Any]) -> float:
+    """Hubert and Arabie's index of two partitions: 1 where they are equal, around 0 where only chance agrees."""
+    pairs = list(zip(left, right, strict=True))
+    both, one, other = (
+        sum(comb(count, 2) for count in Counter(part).values())
+        for part in (pairs, [pair[0] for pair in pairs], [pair[1] for pair in pairs])
+    )
+    expected = one * other / comb(len(pairs), 2)
+    return (both - expected) / ((one + other) / 2 - expected)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_are_the_true_ones_of_a_seeded_generator(seed: int) -> None:
+    draw = random.Random(seed)
+    templates = _templates(draw, 40)
+    truth = [min(int(draw.expovariate(0.1)), 39) for _ in range(5000)]
+    found = [of_event(_event(templates[one], draw)).id for one in truth]
+    assert adjusted_rand(truth, found) >= 0.95
+    assert adjusted_rand(truth, [one % 3 for one in truth]) < 0.5  # the index can tell

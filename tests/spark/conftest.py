@@ -1,0 +1,118 @@
+"""`spark`: one session for the whole run. `stream`: a journal in the test's vhost, written by a plain client.
+
+Skipped where pyspark or Java is absent, but not in CI. What does not depend on RabbitMQ's version runs on the newest.
+"""
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import brokers
+from tests.conftest import NAMED
+from tests.support.client import Client
+from tests.support.vhost import Vhost
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MUST = os.environ.get("CI") == "true"  # `make spark` brings it
+NAME = "dlx-router.journal"
+CONNECTION = "env:DLX_ROUTER_TEST_STREAM_URL"
+HERE = Path(__file__).parent
+
+
+def _missing() -> str:
+    if importlib.util.find_spec("pyspark") is None:
+        return "no pyspark: make spark"
+    from dlx_router.spark.java import JavaMissing, find_java  # noqa: PLC0415 - pyspark may be missing
+
+    try:
+        find_java()
+    except JavaMissing as error:
+        return str(error)
+    return ""
+
+
+if importlib.util.find_spec("pyspark") is None and not MUST:
+    collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The marker, more time, and no end by a warning of Spark's own."""
+    for item in items:
+        if item.path.parent == HERE:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.filterwarnings("default::DeprecationWarning", "ignore::ResourceWarning"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """Local, small, in UTC."""
+    if why := _missing():
+        pytest.fail(why) if MUST else pytest.skip(why)
+    from dlx_router.spark.session import build_session  # noqa: PLC0415 - as above
+
+    conf = {"spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR"}
+    session = build_session("dlx-router tests", master="local[2,4]", conf=conf)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def newest(broker: brokers.Broker) -> brokers.Broker:
+    """The broker, if it is of the newest version of this run."""
+    if NAMED and not broker.version.startswith(max(NAMED, key=_number)):
+        pytest.skip("once is enough: the newest version does it")
+    return broker
+
+
+def _number(name: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in name.split(".") if part.isdigit())
+
+
+class Stream:
+    """A stream of one test's own."""
+
+    def __init__(self, client: Client, vhost: Vhost, name: str = NAME, **arguments: Any) -> None:
+        self.client, self.vhost, self.name, self.arguments = client, vhost, name, arguments
+        self.make()
+
+    def make(self) -> None:
+        """Declare it."""
+        self.client.queue(self.name, "stream", **self.arguments)
+
+    def remake(self) -> None:
+        """Delete it and make it anew: offsets begin at 0 again."""
+        self.client.channel.queue_delete(self.name)
+        self.make()
+
+    def put(self, *lines: bytes) -> None:
+        """One message of these lines, confirmed."""
+        self.client.publish(b"".join(lines), key=self.name, headers={"v": 1}, content_type="application/x-ndjson")
+
+
+@pytest.fixture
+def make_stream(amqp: Client, vhost: Vhost, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Stream]:
+    """make_stream(name, max_age="1h") → a stream; CONNECTION names its broker and vhost."""
+    monkeypatch.setenv(CONNECTION.partition(":")[2], vhost.amqp_url)
+    return lambda name=NAME, **arguments: Stream(amqp, vhost, name, **arguments)
+
+
+@pytest.fixture
+def stream(make_stream: Callable[..., Stream]) -> Stream:
+    """The journal."""
+    return make_stream()
+
+
+@pytest.fixture
+def connection(vhost: Vhost, tmp_path: Path) -> str:
+    """Where workers find the URL: a file, because their environment is older than the test's vhost."""
+    file = tmp_path / "amqp-url"
+    file.write_text(vhost.amqp_url, encoding="utf-8")
+    os.chmod(file, 0o600)  # noqa: PTH101
+    return f"file:{file}"

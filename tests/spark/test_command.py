@@ -1,0 +1,58 @@
+"""`dlx-router pipeline` as people run it: doctor, ingest, verify; and ingest that is killed as it works."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import brokers
+from tests.spark.conftest import NAME, Stream
+
+ROOT = Path(__file__).parents[2]
+
+
+def pipeline(*args: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    argv = [sys.executable, "-m", "dlx_router", "pipeline", *args]
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
+    return subprocess.run(argv, env=plain | env, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+
+
+def test_verify_says_what_is_there_and_what_is_not(tmp_path: Path) -> None:
+    done = pipeline("verify", "--archive", str(tmp_path / "none"))
+    assert (done.returncode, "no such folder" in done.stderr) == (2, True)
+    empty = pipeline("verify", "--archive", str(tmp_path))
+    assert (empty.returncode, empty.stdout) == (0, "0 segments, 0 compacted days, 0 events, 0 bad lines\n")
+
+
+def test_a_java_that_is_not_there_is_a_finding_of_doctor_and_ends_ingest_with_one_line(tmp_path: Path) -> None:
+    nowhere = {"JAVA_HOME": str(tmp_path), "DLX_ROUTER_AMQP_URL": "amqp://me:hunter2@localhost/"}
+    doctor = pipeline("doctor", **nowhere)
+    assert doctor.returncode == 1
+    assert "fail  java" in doctor.stdout
+    ingest = pipeline("ingest", "--archive", str(tmp_path / "archive"), **nowhere)
+    assert (ingest.returncode, ingest.stderr.count("\n")) == (2, 1)
+    assert "Spark needs Java 17" in ingest.stderr
+    assert "hunter2" not in doctor.stdout + doctor.stderr + ingest.stderr
+
+
+def test_doctor_is_content_with_this_machine_and_knows_the_stream(
+    newest: brokers.Broker, stream: Stream, tmp_path: Path
+) -> None:
+    stream.put(b"x\n")
+    done = pipeline("doctor", "--archive", str(tmp_path / "archive"), DLX_ROUTER_AMQP_URL=stream.vhost.amqp_url)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{NAME}: offsets 0 to 1" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_three_times_nothing_is_lost_and_nothing_is_there_twice(newest: brokers.Broker) -> None:
+    name = newest.version.rpartition(".")[0] if newest.managed else "any"
+    argv = [sys.executable, "tools/pipeline_chaos.py", "--kills", "3", "--rate", "300", "--seed", "7", "--broker"]
+    known = name if name in brokers.RELEASES else brokers.ANY
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*argv, known], env=env, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert "0 lost, 0 duplicated" in done.stdout

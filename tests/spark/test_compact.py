@@ -1,0 +1,128 @@
+"""Days that are over: one file, each event once; what is too old or unwanted is gone from the disk."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dlx_router.spark import schemas
+from dlx_router.spark.archive import parsing, reading
+from dlx_router.spark.archive.compact import Compacted, Erased, Rules, compact, erase
+from dlx_router.spark.archive.layout import Archive, ArchiveError, Entry, moved
+from dlx_router.spark.archive.verify import verify
+from tests.core.core_samples import letter
+from tests.journal.journal_samples import line, props
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAY = datetime(2026, 3, 10, tzinfo=UTC)
+LATER = DAY + timedelta(days=2)
+
+
+def ms(hours: float) -> int:
+    return int((DAY + timedelta(hours=hours)).timestamp() * 1000)
+
+
+def event(name: str, hours: float, user: str = "anna") -> bytes:
+    """An event of a letter, so many hours after DAY began."""
+    one = letter(id=name * 32)
+    return line(one, now_ms=ms(hours), props=props(user_id=user.encode()))
+
+
+class Book:
+    """An archive that segments are put into as ingest puts them, without a broker."""
+
+    def __init__(self, spark: "SparkSession", root: Path) -> None:
+        self.spark, self.archive = spark, Archive(root)
+
+    def put(self, *lines: bytes) -> None:
+        number = self.archive.next_number()
+        seg = f"{number:010}-test"
+        source = self.spark.createDataFrame([("s", number, None, None, b"".join(lines))], schemas.SOURCE)
+        staged = self.archive.work / seg
+        parsing.rows(source).write.partitionBy("event_date").parquet(str(staged))
+        found = {day.name[11:]: len([*day.glob("*.parquet")]) for day in staged.glob("event_date=*")}
+        counts = {row["event_date"].isoformat(): row["count"] for row in self._count(staged)}
+        assert {*found} == {*counts}
+        for day in counts:
+            moved(staged / f"event_date={day}", self.archive.raw(day, seg))
+        ends = {"s": {"next": number + 1, "seen": number, "mark": "", "lost": 0}}
+        starts = {"s": {"next": number, "seen": -1, "mark": "", "lost": 0}}
+        self.archive.commit(Entry(number, seg, counts, 0, starts, ends, 0))
+
+    def _count(self, staged: Path) -> list:  # type: ignore[type-arg]  # rows
+        return self.spark.read.parquet(str(staged)).groupBy("event_date").count().collect()
+
+    def letters(self) -> list[str]:
+        """The letters of all events, each as its one character, sorted."""
+        rows = reading.read(self.spark, self.archive.root, repeated=True).collect()
+        return sorted(row["id"][0] for row in rows)
+
+    def compact(self, now: datetime = LATER, **rules: float) -> Compacted:
+        return compact(self.spark, self.archive.root, Rules(**rules), now=now)  # type: ignore[arg-type]  # ints among them
+
+
+@pytest.fixture
+def book(spark: "SparkSession", tmp_path: Path) -> Book:
+    return Book(spark, tmp_path / "archive")
+
+
+def test_a_day_that_is_over_is_one_file_with_each_event_once(book: Book) -> None:
+    book.put(event("a", 1), event("b", 2), event("c", 30))
+    book.put(event("a", 3), event("d", 23.9))
+    book.put(event("d", 24.1))  # decided again after a crash, and after midnight
+    assert book.letters() == ["a", "a", "b", "c", "d", "d"]
+    assert book.compact() == Compacted(days=2, events=4, repeated=2, expired=0, segments=0)
+    assert book.letters() == ["a", "b", "c", "d"]
+    assert verify(book.archive.root, deep=True).findings == ()
+    assert book.compact().days == 0
+
+
+def test_raw_goes_when_nobody_can_be_reading_it_any_more(book: Book) -> None:
+    book.put(event("a", 1))
+    book.compact()
+    assert [*book.archive.root.glob("raw/*/*")]
+    assert book.compact(datetime.now(UTC) + timedelta(days=2)).segments == 1
+    assert not [*book.archive.root.glob("raw/*/*")]
+    assert not [*book.archive.root.glob("manifest/*.json")]
+    book.put(event("b", 2))
+    assert (book.letters(), book.archive.end()["s"]["next"]) == (["a", "b"], 2)
+    book.compact()
+    assert book.letters() == ["a", "b"]
+    found = verify(book.archive.root, deep=True)
+    assert (found.segments, found.events, found.findings) == (2, 2, ())
+
+
+def test_today_is_left_alone(book: Book) -> None:
+    book.put(event("a", 1))
+    assert book.compact(DAY + timedelta(hours=5)).days == 0
+
+
+def test_what_is_older_than_its_time_is_deleted_and_stays_away(book: Book) -> None:
+    book.put(event("a", 1), event("b", 30))
+    book.put(event("c", 50))
+    assert book.compact(keep=1).expired == 1
+    assert book.letters() == ["b", "c"]
+    assert sorted(path.name for path in book.archive.root.glob("*/event_date=2026-03-10")) == []
+    assert verify(book.archive.root).findings == ()
+
+
+def test_every_event_of_a_persons_letters_is_erased_from_the_disk(book: Book) -> None:
+    book.put(event("a", 1), event("b", 2, user="bert"))
+    book.compact()
+    book.put(event("a", 3, user="somebody"), event("b", 50, user="bert"), event("a", 51, user="x"))
+    assert erase(book.spark, book.archive.root, "props.user_id = 'anna'") == Erased(1, 3, 0)
+    assert book.letters() == ["b", "b"]
+    left = b"".join(file.read_bytes() for file in book.archive.root.rglob("*.parquet"))
+    assert b"aaaaaaaa" not in left
+    assert b"bbbbbbbb" in left
+    assert verify(book.archive.root, deep=True).findings == ()
+
+
+def test_a_condition_that_cannot_be_read_changes_nothing(book: Book) -> None:
+    book.put(event("a", 1))
+    with pytest.raises(ArchiveError, match="--where 'nobody = 1'"):
+        erase(book.spark, book.archive.root, "nobody = 1")
+    assert book.letters() == ["a"]

@@ -1,0 +1,68 @@
+"""Connections that break while Spark reads, TLS, and a broker that is away for a while."""
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import brokers
+from dlx_router.broker.address import Tls
+from dlx_router.spark.amqp import Connection, StreamError
+from dlx_router.spark.archive.ingest import Ingest, ingest
+from dlx_router.spark.archive.layout import Archive
+from dlx_router.wire.address import parse
+from tests.journal.journal_samples import line
+from tests.spark.conftest import Stream
+from tests.support.certificates import Authority
+from tests.support.client import Client
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_connections_that_are_closed_while_they_read_cost_nothing(
+    newest: brokers.Broker, spark: "SparkSession", stream: Stream, connection: str, tmp_path: Path
+) -> None:
+    for start in range(0, 6000, 10):
+        stream.put(*(line(size=number) for number in range(start, start + 10)))
+    over = threading.Event()
+    closed: list[str] = []
+
+    def close_all() -> None:
+        while not over.wait(0.5) and len(closed) < 6:
+            for one in stream.vhost.get(f"vhosts/{stream.vhost.quoted}/connections"):
+                if (one.get("client_properties") or {}).get("connection_name") == "dlx-router pipeline":
+                    stream.vhost.api.delete(f"connections/{one['name']}")
+                    closed.append(one["name"])
+
+    closer = threading.Thread(target=close_all)
+    closer.start()
+    try:
+        done = ingest(spark, Ingest(tmp_path / "archive", connection, stream.name, source={"prefetch": "1"}))
+    finally:
+        over.set()
+        closer.join()
+    assert done.events == sum(part.rows for part in Archive(tmp_path / "archive").parts()) == 6000
+
+
+@pytest.mark.usefixtures("newest")
+def test_tls_is_verified_and_a_wrong_name_is_refused(broker: brokers.Broker, tmp_path: Path) -> None:
+    if not isinstance(broker, brokers.Node):
+        pytest.skip("a broker that was given has its own certificates")
+    authority = Authority(tmp_path / "ca", "test")
+    pair = authority.issue("localhost")
+    files = (authority.certificate, pair.certificate, pair.key)
+    node = brokers.Node(broker.program, tls=files)
+    try:
+        with Client(node.amqp_url) as client:
+            client.queue("s", "stream")
+            client.publish("x", key="s")
+        with Connection(parse(node.amqps_url), Tls(str(authority.certificate))) as link:
+            assert link.probe("s").end == 1
+        with pytest.raises(StreamError, match=r"certificate verify failed"):
+            Connection(parse(node.amqps_url), Tls(str(authority.certificate), server_name="elsewhere"))
+        with pytest.raises(StreamError, match=r"certificate verify failed"):
+            Connection(parse(node.amqps_url))
+    finally:
+        node.close()

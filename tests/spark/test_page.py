@@ -1,0 +1,27 @@
+"""docs/pipeline.md says what the code does: its tables are made from it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dlx_router.spark import page, schemas
+
+PATH = Path(__file__).parents[2] / "docs/pipeline.md"
+PARTS = {
+    "place": page.columns(schemas.PLACE_COLUMNS),
+    "event": page.event(),
+    "added": page.columns(schemas.ADDED_COLUMNS),
+    "partition": page.columns(schemas.PARTITION_COLUMNS),
+    "bad": page.columns(schemas.BAD_COLUMNS),
+    "source": page.columns(schemas.SOURCE_COLUMNS),
+    "options": page.options(),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_the_tables_of_the_page_are_those_of_the_code(name: str) -> None:
+    text = PATH.read_text(encoding="utf-8")
+    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", text, re.DOTALL)
+    assert found, f"docs/pipeline.md lacks <!-- {name} --> … <!-- end -->"
+    assert found[1].strip() == PARTS[name]
