@@ -36,10 +36,10 @@ class Machines:
         own = {"JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         self.env = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "SPARK_REMOTE"}} | own
 
-    def start(self, name: str, *argv: str) -> None:
+    def start(self, name: str, *argv: str, **env: str) -> None:
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                argv, env=self.env, cwd=self.folder, stdout=log, stderr=log, start_new_session=True
+                argv, env=self.env | env, cwd=self.folder, stdout=log, stderr=log, start_new_session=True
             )
         self._running.append(process)
 
@@ -114,14 +114,8 @@ def test_a_cluster_and_connect_give_the_archive_of_one_machine(
     address, port = connect.split(":")
     conf = (f"spark.connect.grpc.binding.port={port}", f"spark.connect.grpc.binding.address={address}")
     server = [str(machines.bin / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    machines.start(
-        "connect",
-        *server,
-        "--master",
-        "local[2,4]",
-        *(part for one in conf for part in ("--conf", one)),
-        "spark-internal",
-    )
+    server += ["--master", "local[2,4]", *(part for one in conf for part in ("--conf", one)), "spark-internal"]
+    machines.start("connect", *server, PYTHONPATH=str(ROOT))  # foreachBatch's process there gets nothing from a client
     eventually(lambda: machines.says("connect", "Spark Connect server started"), within=90)
     machines.run(*python, *cli(tmp_path / "connect", connection), "--remote", f"sc://{connect}")
 
