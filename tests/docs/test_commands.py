@@ -153,7 +153,9 @@ def test_what_a_block_prints_is_compared() -> None:
     assert not is_like("a 12 c\n", "a … b\n")
 
 
-@pytest.mark.parametrize("folder", sorted(path.parent for path in (ROOT / "docs/examples").rglob("*.test.yaml")), ids=str)
+@pytest.mark.parametrize(
+    "folder", sorted(path.parent for path in (ROOT / "docs/examples").rglob("*.test.yaml")), ids=str
+)
 def test_an_example_is_sound_tested_and_the_one_of_its_page(folder: Path, tmp_path: Path) -> None:
     shell = Shell(tmp_path, {})
     for command in ("lint", "test"):

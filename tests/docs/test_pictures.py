@@ -21,7 +21,9 @@ def _text(svg: str) -> list[str]:
 
 
 def test_every_picture_is_shown_and_the_readme_begins_with_one() -> None:
-    shown = {(page.path.parent / link).resolve() for page in map(read, PAGES) for link in page.links() if "img/" in link}
+    shown = {
+        (page.path.parent / link).resolve() for page in map(read, PAGES) for link in page.links() if "img/" in link
+    }
     assert shown == set(PICTURES)
     assert {one.stem for one in PICTURES} == {"demo", *screenshots.COMMANDS}
 
