@@ -51,8 +51,8 @@ _SHIM: Final = 'set -o pipefail; dlx-router() {{ "{python}" -m dlx_router "$@"; 
 _FORMAT: Final = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
-.{unique_id}-matrix {{ font-family: "Fira Code", "DejaVu Sans Mono", Menlo, Consolas, monospace; font-size: {char_height}px;
-  line-height: {line_height}px; font-variant-east-asian: full-width; }}
+.{unique_id}-matrix {{ font-family: "Fira Code", "DejaVu Sans Mono", Menlo, Consolas, monospace;
+  font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asian: full-width; }}
 .{unique_id}-title {{ font-size: 18px; font-weight: bold; font-family: arial, sans-serif; }}
 {styles}
 </style>

@@ -90,7 +90,7 @@ def _words(line: str) -> list[str]:
     return words
 
 
-def _options(command: Any) -> set[str]:  # noqa: ANN401 - typer brings a click of its own
+def _options(command: Any) -> set[str]:  # typer brings a click of its own
     named = {name for one in command.params for name in (*one.opts, *one.secondary_opts)} | {"--help"}
     if command.name == "run":
         named |= {*map(option, Settings.model_fields), "--observe"}

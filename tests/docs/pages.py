@@ -47,7 +47,8 @@ class Block:
         if self.info[:1] != ("console",):
             return ()
         whole = re.sub(r"\\\n\s*", " ", re.sub(r"<<'(\w+)'\n.*?\n\1$", "", self.text, flags=re.DOTALL | re.MULTILINE))
-        return tuple(line.strip() for line in whole.splitlines() if line.strip() and not line.lstrip().startswith("#"))
+        lines = (line.strip().removeprefix("$ ") for line in whole.splitlines())
+        return tuple(line for line in lines if line and not line.startswith("#"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def read(path: Path) -> Page:
 
 def _body(lines: Iterator[tuple[int, str]], opened: re.Match[str]) -> str:
     indent, fence = len(opened["indent"]), opened["fence"]
-    found = []
+    found: list[str] = []
     for _, line in lines:
         if line.strip().startswith(fence) and not line.strip().strip(fence[0]):
             return "".join(f"{one}\n" for one in found)

@@ -139,7 +139,7 @@ def _as_written(page: Page, block: Block, expected: str | None, shell: Shell) ->
 
 
 def is_like(printed: str, expected: str) -> bool:
-    """Whether it is the expected text; `…` stands for any text, a line of it for any lines; blanks at ends do not count."""
+    """Whether it is the expected text; `…` is any text, a line of it any lines; blanks at ends do not count."""
     plain = "".join(f"{line.rstrip()}\n" for line in printed.strip().splitlines())
     lines = (line.rstrip() for line in expected.strip().splitlines())
     pattern = (r"(?:.*\n)*" if line == "…" else re.escape(line).replace("…", ".*") + r"\n" for line in lines)

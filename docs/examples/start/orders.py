@@ -1,4 +1,4 @@
-"""A shop whose orders fail: publishes three to orders.new and rejects every delivery, until each was delivered thrice."""
+"""A shop whose orders fail: publishes three to orders.new and rejects every delivery, three of each."""
 
 import asyncio
 import os
