@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from dlx_router.config import attachments as attachments_of
-from dlx_router.config import document, lint, tree
+from dlx_router.config import chains, document, lint, tree
 from dlx_router.config.attachments import Attachment
 from dlx_router.config.findings import (
     BAD_VALUE,
@@ -80,7 +80,8 @@ def load_policies(folder: Path) -> LoadedPolicies:
             attachments += attached
         findings += report.findings
     loaded = ordered(policies, digest.hexdigest(), search_all)
-    findings += [*_repeated(policies), *lint.findings_of(loaded), *attachments_of.findings_of(attachments, loaded)]
+    findings += [*_repeated(policies), *lint.findings_of(loaded), *chains.findings_of(loaded)]
+    findings += attachments_of.findings_of(attachments, loaded)
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise PolicyErrors(findings)
     return LoadedPolicies(loaded, tuple(attachments), tuple(sorted(findings)), tuple(map(str, files)))
