@@ -159,3 +159,9 @@ pipeline-chaos: $(READY_SPARK)  ## kill ingest in the middle of its work, then a
 bench-pipeline: $(READY_SPARK)  ## measure ingest, freshness, restart and memory; writes build/bench-pipeline.json
 	$(BIN)/python tools/brokers.py fetch 4.3
 	PYTHONPATH=. $(BIN)/python tools/bench_pipeline.py $(ARGS)
+
+.PHONY: screenshots
+
+screenshots: $(READY)  ## the pictures of README and docs, drawn from what our programs print → docs/img
+	$(BIN)/python tools/brokers.py fetch any
+	$(BIN)/python tools/screenshots.py $(ARGS)
