@@ -150,7 +150,7 @@ def destroy(*, as_json: bool, drain_s: float | None = None) -> Work:
             await _drained(site, drain_s)
             await asyncio.sleep(FRESH_S)
         found = [await site.remaining(vhost) for vhost in site.vhosts]
-        if any(one.policies for one in found) and not any(one.blockers for one in found):
+        if drain_s is None and any(one.policies for one in found) and not any(one.blockers for one in found):
             await asyncio.sleep(FRESH_S)
             found = [await site.remaining(vhost) for vhost in site.vhosts]
         _print_removal(found, as_json=as_json)
