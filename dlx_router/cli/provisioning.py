@@ -22,6 +22,7 @@ from dlx_router.provisioning.acting import Remains
 from dlx_router.provisioning.adopt import adopted
 from dlx_router.provisioning.plan import Plan, as_rows
 
+SETTLES_S: Final = 20.0
 FRESH_S: Final = 6.0  # the broker counts pending deaths every 5 s
 Work = Callable[["Site"], Awaitable[int]]
 
@@ -142,15 +143,25 @@ async def _drained(site: Site, drain_s: float) -> None:
             calm = 0 if any(waiting) else calm + 1
 
 
+async def _settled(site: Site) -> None:
+    """The API still counts what was there some seconds ago, our own router too; what stays stands in the way."""
+    deadline = time.monotonic() + SETTLES_S
+    await asyncio.sleep(FRESH_S)
+    while time.monotonic() < deadline:
+        if not any([(await site.remaining(vhost)).blockers for vhost in site.vhosts]):
+            return
+        await asyncio.sleep(EVERY_S)
+
+
 def destroy(*, as_json: bool, drain_s: float | None = None) -> Work:
     """Remove all of ours, or nothing where it would cost letters; 1 then. `drain_s`: a router works so long first."""
 
     async def work(site: Site) -> int:
         if drain_s is not None:
             await _drained(site, drain_s)
-            await asyncio.sleep(FRESH_S)
+            await _settled(site)
         found = [await site.remaining(vhost) for vhost in site.vhosts]
-        if any(one.policies for one in found) and not any(one.blockers for one in found):
+        if drain_s is None and any(one.policies for one in found) and not any(one.blockers for one in found):
             await asyncio.sleep(FRESH_S)
             found = [await site.remaining(vhost) for vhost in site.vhosts]
         _print_removal(found, as_json=as_json)

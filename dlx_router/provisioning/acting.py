@@ -125,7 +125,7 @@ def _blockers(snapshot: Snapshot, names: Names, depths: Mapping[str, int], mine:
     known = known_names(names) - {names.state, names.journal}
     out = []
     for one in snapshot.queues:
-        letters = max(one.messages, depths.get(one.name, 0))
+        letters = depths.get(one.name, one.messages)  # what a consumer holds is told by its being there
         if one.name in known and letters:
             out.append(f"queue {one.name} holds {letters} letters")
         if one.name in known | {names.state} and one.consumers:
