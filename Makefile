@@ -102,18 +102,34 @@ release: $(READY)  ## wheel, sdist and SBOM in dist/, the wheel tried in a fresh
 	$(PYTHON) -m venv build/release && build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl
 	build/release/bin/dlx-router --version
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.json build/release/bin/python
+
+.PHONY: redrive-audit
+
+LETTERS ?= 100000
+
+redrive-audit: $(READY)  ## redrive LETTERS=100000, the router killed twice, every letter audited; and the rates
+	$(BIN)/python tools/brokers.py fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 DLX_ROUTER_REDRIVE_LETTERS=$(LETTERS) $(BIN)/python -m pytest tests/redrive/test_kill.py -k killed
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest tests/redrive/test_rates.py -m measure -s
+
 .PHONY: long
 
 long: $(READY)  ## tests that take minutes: an outage of a minute
 	$(BIN)/python tools/brokers.py fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m long $(ARGS)
 
+.PHONY: measure-index
+
+measure-index: $(READY)  ## what the index can carry: events a second, searches over a million letters
+	$(BIN)/python tools/brokers.py fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/index/test_measure.py
+
 .PHONY: pages
 
 pages: $(READY)  ## docs/policies.md and its schema, from the tables that read policies
 	PYTHONPATH=. $(BIN)/python tools/policies_page.py
 
-.PHONY: pipeline-chaos bench-pipeline java spark
+.PHONY: pipeline-chaos bench-pipeline java spark browser demo-pipeline
 
 KILLS ?= 100
 READY_SPARK := $(VENV)/.ready-spark
@@ -126,6 +142,14 @@ $(READY_SPARK): $(READY) | java
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[spark-dev]'
 	@touch $@
 
+browser:  ## Chromium, for the test that looks at the pipeline's report (root on Debian)
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || [ "$$(id -u)" != 0 ] || \
+		! command -v apt-get >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
+
+demo-pipeline: $(READY_SPARK)  ## a week whose causes are known through the pipeline: every number checked; ends by itself
+	$(BIN)/python tools/brokers.py fetch any
+	PYTHONPATH=.:tools $(BIN)/python tools/demo_pipeline.py $(ARGS)
+
 spark: $(READY_SPARK)  ## the pipeline's packages and Java; then `make test` runs its tests too
 
 pipeline-chaos: $(READY_SPARK)  ## kill ingest in the middle of its work, then audit the archive; KILLS=n
@@ -135,3 +159,9 @@ pipeline-chaos: $(READY_SPARK)  ## kill ingest in the middle of its work, then a
 bench-pipeline: $(READY_SPARK)  ## measure ingest, freshness, restart and memory; writes build/bench-pipeline.json
 	$(BIN)/python tools/brokers.py fetch 4.3
 	PYTHONPATH=. $(BIN)/python tools/bench_pipeline.py $(ARGS)
+
+.PHONY: screenshots
+
+screenshots: $(READY)  ## the pictures of README and docs, drawn from what our programs print → docs/img
+	$(BIN)/python tools/brokers.py fetch any
+	$(BIN)/python tools/screenshots.py $(ARGS)

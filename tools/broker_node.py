@@ -14,6 +14,7 @@ import fcntl
 import os
 import random
 import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -171,6 +172,13 @@ class Node:
             message = f"rabbitmqctl {' '.join(args)} failed ({done.returncode}): {done.stdout}{done.stderr}"
             raise BrokerError(message)
         return done.stdout
+
+    def write_rabbitmqctl(self, path: Path) -> None:
+        """Write a program that is `rabbitmqctl` of this node, for shells."""
+        settings = shlex.join(f"{name}={value}" for name, value in self._env.items())
+        argv = shlex.join(self._argv(str(self.program.sbin / "rabbitmqctl"), "-q"))
+        path.write_text(f'#!/bin/sh\nexec env {settings} {argv} "$@"\n', encoding="utf-8")
+        path.chmod(0o755)
 
     def close(self) -> None:
         """Kill the node and remove its data; safe to repeat."""

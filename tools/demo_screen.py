@@ -70,12 +70,13 @@ class Screen:
     def update(self, view: View, *, last: bool = False) -> None:
         """Show this; on paper only every two seconds, and the last."""
         if self._live is not None:
-            self._live.update(self._picture(view), refresh=True)
+            self._live.update(self.picture(view), refresh=True)
         elif last or time.monotonic() - self._said_at >= _LINES_EVERY_S:
             self._said_at = time.monotonic()
             self._lines(view)
 
-    def _picture(self, view: View) -> RenderableType:
+    def picture(self, view: View) -> RenderableType:
+        """The whole screen at this instant."""
         title = "[bold]A shop whose messages fail[/]"
         stories = list(self.books.stories)[-self._room() :]
         letters = Text("\n").join(_story(one) for one in stories) if stories else Text("nothing has failed yet")

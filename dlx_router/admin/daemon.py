@@ -5,9 +5,11 @@ import gc
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from dlx_router.admin.api_door import Door
 from dlx_router.admin.server import AdminError, AdminServer
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings
+from dlx_router.config.tokens import TokensError
 from dlx_router.service.app import App
 from dlx_router.service.keys import KeyFileError
 from dlx_router.telemetry import logs
@@ -21,6 +23,9 @@ def run(settings: Settings, loaded: LoadedPolicies, *, observe: bool = False) ->
     _spare_the_collector()
     try:
         return _loop()(_serve(settings, loaded, observe=observe))
+    except TokensError as error:
+        logs.log.error("tokens.refused", error=str(error), fate="nothing was consumed")
+        return REFUSED
     except AdminError as error:
         logs.log.error("admin.refused", error=str(error), fate="nothing was consumed")
         return REFUSED
@@ -47,7 +52,8 @@ def _spare_the_collector() -> None:
 
 async def _serve(settings: Settings, loaded: LoadedPolicies, *, observe: bool) -> int:
     app = App(settings, loaded, observe=observe)
-    server = AdminServer(settings.http_host, settings.http_port, app.metrics, app.readiness)
+    door = Door(settings, app)
+    server = AdminServer(settings.http_host, settings.http_port, app.metrics, app.readiness, door)
     await server.start()
     try:
         return await app.run()

@@ -5,9 +5,10 @@
 | /livez   | 200 while the event loop turns                                                    |
 | /readyz  | 200 {"ready": true, …}, or 503 with the reasons against it; notes are no reasons  |
 | /metrics | Prometheus' text format                                                           |
+| /api/…   | another app's, where there is one; it asks for tokens                             |
 
-None needs a token, none shows message data or secrets. Nobody can hold it: a connection serves one request and ends
-after ten seconds whatever it did. Why uvicorn: docs/decisions/0003-http.md.
+The first three need no token and show no message data or secrets. Nobody can hold it: a connection serves one request
+and ends after ten seconds whatever it did. Why uvicorn: docs/decisions/0003-http.md.
 """
 
 import asyncio
@@ -32,6 +33,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Answer = tuple[int, str, bytes]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class AdminError(Exception):
@@ -41,8 +43,9 @@ class AdminError(Exception):
 class AdminServer:
     """Answers between `start` and `stop`. Port 0: any free one, see `port`."""
 
-    def __init__(self, host: str, port: int, metrics: Metrics, readiness: Readiness) -> None:
+    def __init__(self, host: str, port: int, metrics: Metrics, readiness: Readiness, api: App | None = None) -> None:
         self.port = port
+        self._api = api
         self._host = host
         self._metrics = metrics
         self._readiness = readiness
@@ -75,7 +78,10 @@ class AdminServer:
         if serving is not None:
             await serving
 
-    async def _app(self, scope: Message, _receive: Receive, send: Send) -> None:
+    async def _app(self, scope: Message, receive: Receive, send: Send) -> None:
+        if self._api is not None and scope["path"].startswith("/api/"):
+            await self._api(scope, receive, _closing(send))
+            return
         status, kind, body = self._answer(scope["method"], scope["path"])
         fields = {"content-type": kind, "content-length": str(len(body)), "cache-control": "no-store"}
         fields |= {"connection": "close", "x-content-type-options": "nosniff"}
@@ -101,6 +107,20 @@ class AdminServer:
 
 
 _NOT_ALLOWED: Final[Answer] = (405, JSON, b'{"error": "only GET and HEAD"}')
+
+
+def _closing(send: Send) -> Send:
+    """Each connection serves one request; the answer says so."""
+
+    async def closing(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), (b"connection", b"close"), *_PLAIN]
+        await send(message)
+
+    return closing
+
+
+_PLAIN: Final = ((b"x-content-type-options", b"nosniff"),)
 
 
 class _Server(uvicorn.Server):

@@ -1,6 +1,6 @@
 """A consuming channel: hands over deliveries, turns settled ones into few acks, and counts what it gives back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pamqp import commands
@@ -13,7 +13,7 @@ from dlx_router.wire import frames
 class Consumer:
     """Consumes one queue: deliveries go to `sink(delivery, self)`, the end to `on_lost(self, error, unsettled)`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what consuming can ask for
         self,
         link: Link,
         queue: str,
@@ -21,6 +21,7 @@ class Consumer:
         *,
         sink: Callable[[Any, "Consumer"], None],
         on_lost: Callable[["Consumer", Exception, int], None],
+        arguments: Mapping[str, Any] | None = None,
         exclusive: bool = False,
     ) -> None:
         """`exclusive`: only where nobody else consumes, and nobody else will."""
@@ -30,6 +31,7 @@ class Consumer:
         self._prefetch = prefetch
         self._sink = sink
         self._on_lost = on_lost
+        self._arguments = dict(arguments or {})
         self._acks = Acks()
         self._channel = 0
         self._tag = "dlx-router"
@@ -48,8 +50,31 @@ class Consumer:
         await self._link.rpc(self._channel, commands.Basic.Qos(0, self._prefetch, False))  # noqa: FBT003 - AMQP order
         await self._link.rpc(
             self._channel,
-            frames.lenient(commands.Basic.Consume)(queue=self.queue, consumer_tag=self._tag, exclusive=self._exclusive),
+            frames.lenient(commands.Basic.Consume)(
+                queue=self.queue, consumer_tag=self._tag, exclusive=self._exclusive, arguments=self._arguments
+            ),
         )
+
+    async def halt(self) -> None:
+        """As `cancel`; no delivery comes once this returns. The socket must be read."""
+        if self._channel:
+            await self._link.rpc(self._channel, commands.Basic.Cancel(self._tag))
+
+    async def give_all_back(self, *, singly: bool = False) -> int:
+        """Give back all that is unsettled, in its order, and end; → how many. After `halt`, or more would come.
+
+        By basic.nack: closing the channel would count as a failed delivery on every version. `singly`: quorum queues of
+        3.10 mix up what one nack gives back, where it is more than 32 messages.
+        """
+        channel, unsettled = self._channel, len(self._acks)
+        if not channel:
+            return 0
+        self.flush()
+        tags = self._acks.unsettled if singly else [0]  # 0 with multiple: all of them
+        self._link.send(b"".join(frames.nack(channel, tag, not singly, True) for tag in tags))  # noqa: FBT003 - requeue
+        self._channel, self._acks = 0, Acks()
+        await self._link.close_channel(channel)
+        return unsettled
 
     async def counted(self) -> tuple[int, int]:
         """How many messages lie in the queue and wait, and how many consumers it has, as the broker counts now."""

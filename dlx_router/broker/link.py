@@ -288,6 +288,7 @@ class Link(asyncio.Protocol):
             waiter = self._waiting.pop(channel)
             if not waiter.done():
                 waiter.set_exception(error)
+                waiter.exception()  # nobody may be waiting: then it is no news either
         for channel in [*self._handlers]:
             self._channel_gone(channel, error)
         if self._transport is not None:

@@ -10,6 +10,7 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
@@ -19,6 +20,7 @@ from dlx_router.broker.address import Tls
 from dlx_router.broker.policies import Policy, effective, harmful
 from dlx_router.core.attending import QueueFacts
 from dlx_router.core.names import Names
+from dlx_router.core.selection import Index
 
 __all__ = ["Management", "ManagementError", "Problem", "QueuePolicies", "harmful"]
 
@@ -106,6 +108,14 @@ class Management:
                 found[name] = _queue_policies(await self._get(path))
         return found
 
+    async def queue_facts(self, vhost: str, name: str) -> Mapping[str, Any]:
+        """Type, arguments and effective policy of a queue. NotThereError, a ManagementError, where there is none."""
+        columns = "name,type,arguments,effective_policy_definition,messages_ready"
+        found: Mapping[str, Any] = await self._get(
+            f"queues/{quote(vhost, safe='')}/{quote(name, safe='')}?columns={columns}"
+        )
+        return found
+
     async def check_own_queues(self, vhost: str, names: Names) -> list[Problem]:
         """Every policy that must not stand, for every queue of ours that exists."""
         deadline = asyncio.get_running_loop().time() + FRESH_S
@@ -124,6 +134,42 @@ class Management:
         """
         columns = "name,head_message_timestamp"
         return {one["name"]: _seconds(one) async for one in self._listed(vhost, pattern, columns)}
+
+    async def totals(self, vhost: str, queues: Iterable[str]) -> dict[str, int]:
+        """Messages of each of these queues, ready or out with a consumer; those that are not there are left out.
+
+        Some seconds old: the broker counts every five.
+        """
+        found = {}
+        for name in queues:
+            path = f"queues/{quote(vhost, safe='')}/{quote(name, safe='')}?columns=messages"
+            with contextlib.suppress(NotThereError):
+                total = (await self._get(path)).get("messages")
+                if isinstance(total, int):
+                    found[name] = total
+        return found
+
+    async def bound_queues(self, vhost: str, exchange: str, key: str) -> list[str] | None:
+        """The queues that a direct, topic or fanout exchange routes this key to, sorted.
+
+        None where that is not all: another type, or a binding to an exchange.
+        """
+        where = f"exchanges/{quote(vhost, safe='')}/{quote(exchange, safe='')}"
+        try:
+            kind = (await self._get(f"{where}?columns=type")).get("type")
+            bindings = await self._get(f"{where}/bindings/source")
+        except NotThereError:
+            return None
+        ways: dict[str, Callable[[str], bool]] = {
+            "fanout": lambda _bound: True,
+            "direct": lambda bound: bound == key,
+            "topic": partial(_topic_fits, key),
+        }
+        fits = ways.get(kind)
+        found = [one for one in bindings if fits is not None and fits(one["routing_key"])]
+        if fits is None or any(one["destination_type"] != "queue" for one in found):
+            return None
+        return sorted({one["destination"] for one in found})
 
     async def facts(self, vhost: str, queue: str) -> QueueFacts | None:
         """What there is to know of a queue before it is attended; None where it does not exist."""
@@ -212,6 +258,10 @@ class Management:
             verify: bool | ssl.SSLContext = self._tls.context() if secure and self._tls is not None else True
             self._client = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=verify)
         return self._client
+
+
+def _topic_fits(key: str, pattern: str) -> bool:
+    return bool(Index((), [(0, pattern)], lambda _key: ()).fitting(key))
 
 
 def _place(url: str) -> tuple[str, tuple[str, str]]:

@@ -117,6 +117,19 @@ class Topology:
             return {name: depth for one in singly for name, depth in one.items()}
         return {name: answer.message_count for name, answer in zip(names, found, strict=True)}
 
+    async def censuses(self, queues: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Ready messages and consumers of each of these queues; those that cannot be looked at are left out."""
+        found: dict[str, tuple[int, int]] = {}
+        for name in queues:
+            try:
+                (told,) = await self._say(f"queue {name!r}", _QueueDeclare(queue=name, passive=True))
+            except Lost:
+                raise
+            except TopologyError:
+                continue
+            found[name] = (told.message_count, told.consumer_count)
+        return found
+
     async def is_idle(self, queue: str) -> bool:
         """Whether the queue is there, empty and without a consumer."""
         [found] = await self._say(f"looking at queue {queue!r}", _QueueDeclare(queue=queue, passive=True))

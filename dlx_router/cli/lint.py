@@ -19,14 +19,21 @@ _REPORTS: Final[Mapping[str, Callable[[Sequence[Finding]], str]]] = {
 }
 
 
-def run(path: Path, form: StrEnum) -> int:
-    """Print every finding. 0 without any, 1 with some, warnings too; 2 where a path cannot be read."""
+def run(path: Path, form: StrEnum, *, broker: bool = False) -> int:
+    """Print every finding. 0 without any, 1 with some, warnings too; 2 where a path or the broker cannot be read."""
     try:
         loaded = load_policies(path)
     except PolicyErrors as error:
         findings, unreadable, summary = error.findings, error.unreadable, ""
     else:
         findings, unreadable = loaded.warnings, False
+        if broker:
+            from dlx_router.cli import brokerlint  # noqa: PLC0415 - most runs need no broker
+
+            more = brokerlint.findings(loaded)
+            if more is None:
+                return output.WRONG_USE
+            findings = tuple(sorted({*findings, *more}))
         policies, files = len(loaded.policies.policies), len(loaded.files)
         summary = f"{policies} policies in {files} files, revision {loaded.policies.revision}"
     if text := _REPORTS[form](findings):

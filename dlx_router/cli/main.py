@@ -10,17 +10,20 @@ from typing import Annotated
 
 import typer
 
-from dlx_router.cli import pipeline, pipeline_analyses
+from dlx_router.cli import groups, letters, operate, pipeline, pipeline_analyses
 
 app = typer.Typer(
     name="dlx-router",
     help="Decides what happens to RabbitMQ messages after they failed, by policies in YAML.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 policy = typer.Typer(help="Check policies and see what they mean; needs no broker.", no_args_is_help=True)
 app.add_typer(policy, name="policy")
+operate.add_to(app)
+app.add_typer(letters.app, name="letters")
+app.add_typer(groups.app, name="groups")
+app.command()(groups.queues)
 pipeline_analyses.add_to(pipeline.app)
 app.add_typer(pipeline.app, name="pipeline")
 
@@ -41,6 +44,16 @@ class Report(StrEnum):
     JSON = "json"
     SARIF = "sarif"
     GITHUB = "github"
+
+
+class Origin(StrEnum):
+    """Systems whose policies can be imported."""
+
+    RABBITMQ = "rabbitmq"
+    ARTEMIS = "artemis"
+    SQS = "sqs"
+    YANDEX = "yandex"
+    EMQ = "emq"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -78,11 +91,15 @@ def lint(
         Report,
         typer.Option("--format", help="text: a line each; json, sarif: for programs; github: for its workflows."),
     ] = Report.TEXT,
+    *,
+    broker: Annotated[
+        bool, typer.Option("--broker", help="Look at the broker of DLX_ROUTER_MANAGEMENT_URL too.")
+    ] = False,
 ) -> None:
     """Check all policy files of a folder and show every finding at once; 1 where there is one."""
     from dlx_router.cli import lint as command  # noqa: PLC0415 - see the module
 
-    raise typer.Exit(command.run(path, form))
+    raise typer.Exit(command.run(path, form, broker=broker))
 
 
 @policy.command()
@@ -115,6 +132,51 @@ def permissions(
     raise typer.Exit(command.run({"policies": str(policies)}, user, as_json=form is Format.JSON))
 
 
+@app.command()
+def plan(
+    policies: Annotated[Path, _POLICIES] = Path("policies"),
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Write policies for retry loops that were made by hand with TTL and DLX.")
+    ] = False,
+) -> None:
+    """Show what the broker lacks for the policies, and what differs; 1 where something does. Changes nothing."""
+    from dlx_router.cli import provisioning as command  # noqa: PLC0415 - see the module
+
+    work = command.adopt() if adopt else command.plan(as_json=as_json)
+    raise typer.Exit(command.run({"policies": str(policies)}, work, without_policies=adopt))
+
+
+@app.command()
+def apply(
+    policies: Annotated[Path, _POLICIES] = Path("policies"),
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Make the broker send dead letters to the router, as the policies say; shows what it changes."""
+    from dlx_router.cli import provisioning as command  # noqa: PLC0415 - see the module
+
+    raise typer.Exit(command.run({"policies": str(policies)}, command.apply(as_json=as_json)))
+
+
+@app.command()
+def destroy(
+    policies: Annotated[Path, _POLICIES] = Path("policies"),
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="First run a router until nothing waits: letters go where policies say.")
+    ] = False,
+    drain_seconds: Annotated[float, typer.Option(min=1, help="Drain no longer than this.")] = 600,
+) -> None:
+    """Take all of the router's away from the broker, or nothing where that would cost letters."""
+    from dlx_router.cli import provisioning as command  # noqa: PLC0415 - see the module
+
+    work = command.destroy(as_json=as_json, drain_s=drain_seconds if drain else None)
+    raise typer.Exit(command.run({"policies": str(policies)}, work))
+
+
 @policy.command("test")
 def judge(
     path: Annotated[
@@ -125,6 +187,19 @@ def judge(
     from dlx_router.cli import policytest as command  # noqa: PLC0415 - see the module
 
     raise typer.Exit(command.run(path))
+
+
+@policy.command("import")
+def import_(
+    path: Annotated[
+        Path, typer.Argument(help="definitions.json, broker.xml, queue attributes or redrive policies as JSON.")
+    ],
+    origin: Annotated[Origin, typer.Option("--from", help="The system that the file is from.")],
+) -> None:
+    """Write policies of another system in our language, and say on stderr what was not carried over, and why."""
+    from dlx_router.cli import imports as command  # noqa: PLC0415 - see the module
+
+    raise typer.Exit(command.run(path, origin))
 
 
 @policy.command()

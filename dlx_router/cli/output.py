@@ -1,8 +1,9 @@
 """Printing: tables for people on a terminal, aligned plain columns for pipes."""
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from dlx_router.config.findings import PolicyErrors
 
@@ -33,6 +34,19 @@ def _rich(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         shown.add_row(*map(Text, row))
     Console().print(shown)
+
+
+def as_json(document: Any) -> None:  # noqa: ANN401
+    """A document, for programs."""
+    print(json.dumps(document, indent=2))
+
+
+def confirmed(question: str) -> bool:
+    """Whether a person says yes. Where nobody can be asked: no, with a word about --yes."""
+    if not sys.stdin.isatty():
+        print(f"{question} Nobody can be asked here; --yes does it.", file=sys.stderr)
+        return False
+    return input(f"{question} [y/N] ").strip().lower() in {"y", "yes"}
 
 
 def refuse(errors: PolicyErrors) -> int:

@@ -57,6 +57,7 @@ def grants_of(settings: Settings, loaded: LoadedPolicies, vhosts: Sequence[str])
         Names(settings.prefix),
         declare=settings.declare == "auto",
         key_file=settings.provenance_key_file is not None,
+        index=settings.index_path is not None,
         journal=settings.journal in {"best-effort", "required"},
     )
     wanted: tuple[Attachment | Delayed, ...] = (*loaded.attachments, *loaded.delayed)

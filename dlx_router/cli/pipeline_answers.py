@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 from dlx_router.cli import output
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.config.units import duration_ms
+from dlx_router.service.keys import KeyFileError, from_file
 from dlx_router.spark.archive.reading import read
 from dlx_router.spark.backtest.estimate import Estimate
 from dlx_router.spark.backtest.replay import files_of
@@ -54,6 +55,8 @@ class Where:
     def events(self, spark: SparkSession) -> DataFrame:
         """The events of the time that was asked for."""
         since, until = _moment("--since", self.since), _moment("--until", self.until)
+        if not self.remote and not self.archive.is_dir():
+            raise OptionError(f"--archive {self.archive}: no such folder; name the one that `pipeline ingest` writes")
         day = None if since is None else datetime.fromtimestamp(since / 1000, UTC).date()
         found = read(spark, self.archive, since=day)
         found = found if since is None else found.where(f.col("ts_ms") >= since)
@@ -149,6 +152,10 @@ def way_of(connection: str, key_file: str, rate: float) -> Way:
         for option, name in (("tlsCa", "TLS_CA"), ("tlsCert", "TLS_CERT"), ("tlsKey", "TLS_KEY"),
                              ("tlsServerName", "TLS_SERVER_NAME"))
     }  # fmt: skip
+    try:
+        from_file(Path(key_file))
+    except KeyFileError as error:
+        raise OptionError(str(error)) from None
     options = Options.read({"connection": connection, "streams": f"{prefix}.journal", **tls})
     return Way(options, str(Path(key_file).absolute()), prefix, rate)
 

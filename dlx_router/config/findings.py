@@ -22,6 +22,8 @@ WITHOUT_EFFECT: Final = "DLX103"
 BACK_TO_WORK: Final = "DLX105"
 SPREADING_EXCHANGE: Final = "DLX106"
 CHAIN: Final = "DLX107"
+CYCLE: Final = "DLX108"
+CLASSIC_ONLY: Final = "DLX109"
 FIFO_WAITS: Final = "DLX110"
 FIFO_MIXED: Final = "DLX111"
 NAMELESS_QUEUE: Final = "DLX112"
@@ -30,6 +32,22 @@ OPEN_TARGET: Final = "DLX114"
 VHOST_NOT_SERVED: Final = "DLX115"
 ATTACHED_TWICE: Final = "DLX130"
 WITHOUT_LIMITS: Final = "DLX131"
+NOT_CATCHABLE: Final = "DLX201"
+MISSING_EXCHANGE: Final = "DLX202"
+NO_BINDING: Final = "DLX203"
+NOT_DURABLE: Final = "DLX204"
+SKIPPED_POLICY: Final = "DLX205"
+NO_RIGHT: Final = "DLX206"
+REQUEUED: Final = "DLX207"
+NOT_GUARDED: Final = "DLX208"
+SILENTLY_ONCE: Final = "DLX209"
+LIMIT_DELETES: Final = "DLX210"
+TWO_RETRIES: Final = "DLX211"
+SHORT_CYCLE: Final = "DLX212"
+STREAM_TARGET: Final = "DLX213"
+SPECIAL_QUEUE: Final = "DLX214"
+MISSING_QUEUE: Final = "DLX215"
+DELAYED_EXCHANGE: Final = "DLX216"
 DELAYED_TWICE: Final = "DLX140"
 DELAYED_CIRCLE: Final = "DLX141"
 DELAYED_NAME: Final = "DLX142"
@@ -62,6 +80,24 @@ TITLES: Final[Mapping[str, str]] = {
     VHOST_NOT_SERVED: "a vhost that is not served",
     ATTACHED_TWICE: "a queue is attached twice",
     WITHOUT_LIMITS: "a guard without limits",
+    CYCLE: "dead letters that go round",
+    CLASSIC_ONLY: "a key that classic queues do not have",
+    NOT_CATCHABLE: "a queue that cannot be caught",
+    MISSING_EXCHANGE: "an exchange that does not exist",
+    NO_BINDING: "no queue is bound for the key",
+    NOT_DURABLE: "a target that a restart loses",
+    SKIPPED_POLICY: "a policy that RabbitMQ silently skips",
+    NO_RIGHT: "the router may not write to a target",
+    REQUEUED: "consumers requeue on a classic queue",
+    NOT_GUARDED: "a queue that cannot be guarded",
+    SILENTLY_ONCE: "at-least-once that is not",
+    LIMIT_DELETES: "a delivery limit that deletes",
+    TWO_RETRIES: "the broker retries too",
+    SHORT_CYCLE: "a delay queue that leads straight back to work",
+    STREAM_TARGET: "a stream as a native dead-letter target",
+    SPECIAL_QUEUE: "a priority queue or stream as source or target",
+    MISSING_QUEUE: "a dead-letter queue that does not exist",
+    DELAYED_EXCHANGE: "an x-delayed-message exchange",
     DELAYED_TWICE: "an exchange is delayed twice",
     DELAYED_CIRCLE: "a delayed exchange leads back to itself",
     DELAYED_NAME: "a name that a delayed exchange cannot have",

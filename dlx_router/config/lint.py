@@ -33,8 +33,9 @@ def findings_of(policies: PolicySet) -> list[Finding]:
     """All findings about the set, each once, in order of file and line."""
     found: set[Finding] = set()
     effectives: list[Effective] = []
+    covering = Covering(policies)
     for policy in policies.policies:
-        chain = _until_cut(one for one in policies.policies if one is policy or covers(one, policy))
+        chain = _until_cut(covering.of(policy))
         if policy in chain:
             effectives += _for_each_reason(chain)
         else:
@@ -164,6 +165,28 @@ def covers(wide: Policy, narrow: Policy) -> bool:
     return all(map(wide.selector.fits, _witnesses(narrow.selector)))
 
 
+class Covering:
+    """Which policies cover another, without asking each of them: ten thousand policies are a hundred million pairs."""
+
+    def __init__(self, policies: PolicySet) -> None:
+        self._policies = policies
+        self._same: dict[Selector, set[int]] = {}
+        for at, one in enumerate(policies.policies):
+            self._same.setdefault(one.selector, set()).add(at)
+        self._all = self._same.get(Selector(SelectorKind.MATCH, "#"), set())
+
+    def of(self, policy: Policy) -> Iterator[Policy]:
+        """The policy and those that cover it, in order of precedence."""
+        found = self._same[policy.selector] | self._all
+        if policy.selector.kind is not SelectorKind.PATTERN:
+            named = [set(self._policies.fitting(one)) for one in _witnesses(policy.selector)]
+            found |= set.intersection(*named)
+        for at in sorted(found):
+            one = self._policies.policies[at]
+            if one is policy or covers(one, policy):
+                yield one
+
+
 def _begin_apart(one: Selector, other: Selector) -> bool:
     """Whether the first words alone tell that no queue fits both; cheap, because every pair of policies is asked."""
     words = one.text.partition(".")[0], other.text.partition(".")[0]
@@ -187,9 +210,22 @@ def _ambiguous(policies: Sequence[Policy]) -> Iterator[Finding]:
         return (-policy.priority, *policy.selector.rank, exact)
 
     for _, tied in groupby(sorted(policies, key=precedence), key=precedence):
-        for first, second in combinations(tied, 2):
+        for first, second in _pairs([*tied]):
             if _may_meet(first, second):
                 yield from _disagreements(first, second)
+
+
+def _pairs(tied: Sequence[Policy]) -> Iterator[tuple[Policy, Policy]]:
+    """Every pair whose first words do not keep them apart, the earlier first."""
+    begins: dict[str, list[int]] = {}
+    for at, one in enumerate(tied):
+        word = one.selector.text.partition(".")[0]
+        begins.setdefault("#" if one.selector.kind is SelectorKind.PATTERN or word == "*" else word, []).append(at)
+    wild = begins.pop("#", [])
+    pairs = {pair for same in begins.values() for pair in combinations(same, 2)} | set(combinations(wild, 2))
+    pairs |= {(min(one, other), max(one, other)) for one in wild for same in begins.values() for other in same}
+    for first, second in sorted(pairs):
+        yield tied[first], tied[second]
 
 
 def _may_meet(first: Policy, second: Policy) -> bool:

@@ -73,6 +73,7 @@ class Setup:
     declare: bool = True
     key_file: bool = False
     journal: bool = False
+    index: bool = False  # made from the journal, by whoever leads the state queue
 
 
 def needed(
@@ -129,7 +130,11 @@ def _own(setup: Setup, *, retries: bool) -> Iterator[Need]:
     yield Need(Right.READ, escaped(names.fifo), "consumes letters in their order")
     yield Need(Right.READ, escaped(names.release), "consumes letters whose wait is over")
     if setup.journal:
+        yield Need(Right.READ, escaped(names.journal), "reads what it wrote: redrive tasks, index")
+        yield Need(Right.READ, escaped(names.parking), "takes letters from there for a redrive")
         yield Need(Right.READ, escaped(names.retired), "journals what leaves dead-letter queues by retention")
+        if setup.key_file:
+            yield Need(Right.READ, escaped(names.state), "finds out which router leads")
     if not setup.key_file:
         yield Need(Right.READ, escaped(names.state), "reads the key that signs records")
     if retries:
@@ -221,6 +226,9 @@ class _Ways:
         exchanges = [escaped(exchange) for exchange in self._created if exchange]
         for name in [*queues, *exchanges] if declare else []:
             yield Need(Right.CONFIGURE, name, f"{by}: declares its dead-letter resources")
+        limits = ("dead-letter-queue-ttl", "dead-letter-queue-max-length", "dead-letter-queue-max-length-bytes")
+        for name in queues if declare and any(any(self._values(key)) for key in limits) else []:
+            yield Need(Right.READ, name, f"{by}: what they do not keep leaves them for the retired queue")
         for name in queues if exchanges or not declare else []:
             why = "binds its dead-letter queues" if declare else LOOKS
             yield Need(Right.WRITE, name, f"{by}: {why}", looks=not declare)

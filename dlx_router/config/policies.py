@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from dlx_router.config import attachments as attachments_of
+from dlx_router.config import chains, document, lint, tree
 from dlx_router.config import delayed as delayed_of
-from dlx_router.config import document, lint, tree
 from dlx_router.config.attachments import Attachment
 from dlx_router.config.delayed import Delayed
 from dlx_router.config.findings import (
@@ -86,8 +86,8 @@ def load_policies(folder: Path) -> LoadedPolicies:
             delayed += late
         findings += report.findings
     loaded = ordered(policies, digest.hexdigest(), search_all)
-    findings += [*_repeated(policies), *lint.findings_of(loaded), *attachments_of.findings_of(attachments, loaded)]
-    findings += delayed_of.findings_of(delayed)
+    findings += [*_repeated(policies), *lint.findings_of(loaded), *chains.findings_of(loaded)]
+    findings += [*attachments_of.findings_of(attachments, loaded), *delayed_of.findings_of(delayed)]
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise PolicyErrors(findings)
     return LoadedPolicies(loaded, tuple(attachments), tuple(sorted(findings)), tuple(map(str, files)), tuple(delayed))

@@ -135,8 +135,8 @@ class Settings(BaseSettings):
     declare: Literal["auto", "never"] = Field(
         "auto", description="auto: declare what is missing; never: check only, and print what is missing."
     )
-    http_host: str = Field("127.0.0.1", description="Where /livez, /readyz and /metrics listen.")
-    http_port: int = Field(9719, ge=0, le=65535, description="Port of /livez, /readyz and /metrics.")
+    http_host: str = Field("127.0.0.1", description="Where /livez, /readyz, /metrics and /api/v1 listen.")
+    http_port: int = Field(9719, ge=0, le=65535, description="Port of /livez, /readyz, /metrics and /api/v1.")
     prefetch: int = Field(1000, ge=1, le=65535, description="Letters in flight for each source.")
     in_flight_bytes: SizeBytes = Field(
         64 << 20, ge=1 << 16, description="Bytes of letters in flight; above it nothing more is read."
@@ -174,11 +174,15 @@ class Settings(BaseSettings):
         "best-effort",
         description="best-effort: letters wait at most 250 ms for their events. required: until they are written. off.",
     )
-    index_path: OptionalPath = Field(None, description=RESERVED)
-    api_tokens_file: OptionalPath = Field(None, description=RESERVED)
-    api_url: str | None = Field(None, description=RESERVED)
-    api_token: SecretStr | None = Field(None, description=RESERVED)
-    api_token_file: OptionalPath = Field(None, description=RESERVED)
+    index_path: OptionalPath = Field(
+        None, description="File of the index, for letters, groups and queues; made from the journal. Without it none."
+    )
+    api_tokens_file: OptionalPath = Field(
+        None, description="File of the API's tokens, their roles and scopes. Off loopback the API needs it."
+    )
+    api_url: str = Field("http://127.0.0.1:9719", description="Where the commands find the router's API.")
+    api_token: SecretStr | None = Field(None, description="The token that the commands show to the API.")
+    api_token_file: OptionalPath = Field(None, description="File that holds API_TOKEN.")
 
     @classmethod
     def load(cls, overrides: Mapping[str, str] | None = None) -> Self:
@@ -216,6 +220,10 @@ class Settings(BaseSettings):
     def management_credentials(self) -> str:
         """The URL of the management API, secret included. Reads MANAGEMENT_URL_FILE anew; SettingsError if unusable."""
         return _checked("management_url", lambda: address.management_url(self._secret("management_url")))
+
+    def api_credentials(self) -> str:
+        """The token that the commands show; "" for none. Reads API_TOKEN_FILE; SettingsError where it cannot."""
+        return self._secret("api_token")
 
     def vhost_list(self) -> list[str]:
         """The vhosts to serve, each once; ["*"] means all."""

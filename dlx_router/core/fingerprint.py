@@ -8,6 +8,7 @@ and times. No clock, no chance, no hash seed is in it: the same event has the sa
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -102,6 +103,7 @@ def of_event(event: Mapping[str, Any]) -> Fingerprint:
     )
 
 
+@lru_cache(maxsize=4096)
 def masked(message: str) -> str:
     """The message without what varies: `<n>` (numbers, hex, ids), `<uuid>`, `<time>`, `<address>`, `<email>`.
 
@@ -111,6 +113,7 @@ def masked(message: str) -> str:
     return _LIST.sub(r"\1", text)[:MESSAGE_CHARS]
 
 
+@lru_cache(maxsize=4096)
 def application_frame(stack: str) -> str:
     """The top frame that is no library's, without line numbers and addresses; the top one where all are libraries'.
 

@@ -207,6 +207,10 @@ class PolicySet:
         chain = self.chain(vhost=vhost, queue=queue, own=own, kind=kind)
         return _effective(chain, reason) if chain else None
 
+    def fitting(self, queue: str) -> list[int]:
+        """The positions of all policies whose selector names the queue, in order, of any vhost and type."""
+        return self._index.fitting(queue)
+
     @property
     def asks_types(self) -> bool:
         """Whether any policy is for queues of one type."""

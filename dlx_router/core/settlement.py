@@ -97,6 +97,11 @@ class Acks:
         if tag in self._open:
             self._done.add(tag)
 
+    @property
+    def unsettled(self) -> list[int]:
+        """The tags that are not settled, in the order of their deliveries."""
+        return [tag for tag in self._open if tag not in self._done]
+
     def gone(self, tag: int) -> None:
         """The delivery was rejected or given back by other means."""
         self._open.pop(tag, None)

@@ -10,18 +10,24 @@ from pathlib import Path
 from typing import Final
 
 from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.administration import Administration
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.breaker import Breaker
 from dlx_router.core.names import Names
 from dlx_router.core.policy import thresholds
+from dlx_router.operate.index.schema import place_of
+from dlx_router.operate.index.supervisor import Supervisor
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Rules
+from dlx_router.service.drift import Drift
 from dlx_router.service.guard import Guard
+from dlx_router.service.imports import Importer
 from dlx_router.service.keys import KeyKeeper, from_file
 from dlx_router.service.modes import Wanted
+from dlx_router.service.oversight import Oversight
 from dlx_router.service.reload import Reloader
 from dlx_router.service.session import Limits
 from dlx_router.service.vhost import Addresses, Attendant
@@ -50,7 +56,24 @@ class App:
         self._signals = 0
         self._code = 0
         self._stop = asyncio.Event()
-        self._router_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
+        self.router_id = self._router_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
+
+        self.index = self._index()
+        self.attendants: dict[str, Attendant] = {}  # by vhost, for those who ask
+        self.importer = None if self.index is None else Importer(addresses(settings), self._names, self.router_id)
+        self.drift = None if self.index is None else Drift(self.index, self.attendants, self._management)
+
+    def _index(self) -> Supervisor | None:
+        """The index, where there is a file for it and a journal to make it from."""
+        settings = self._settings
+        if settings.index_path is None or settings.journal == "off":
+            return None
+        where = addresses(settings)
+        return Supervisor(place_of(settings.index_path), self._names.journal, where, self.readiness)
+
+    def _led(self, index: Supervisor, attendant: Attendant) -> None:
+        """Whoever leads a vhost indexes it."""
+        attendant.leadership.on_change(lambda: index.lead(attendant.vhost, ours=attendant.leadership.is_ours))
 
     async def run(self) -> int:
         """Attend until a signal; 0 after a drained SIGTERM, 130 after SIGINT, 1 where the deadline passed."""
@@ -60,6 +83,8 @@ class App:
             loop.add_signal_handler(number, self._signalled, number)
         vhosts = await self._vhosts()
         self._attendants = [self._attendant(vhost) for vhost in vhosts]
+        self.attendants |= {one.vhost: one for one in self._attendants}
+        beside = self._beside()
         reloader = self._reloader(vhosts, reload_asked)
         self.metrics.revision = self._loaded.policies.revision
         self.readiness.clear("start")
@@ -81,11 +106,27 @@ class App:
         await asyncio.wait([*tasks, stop, watching], return_when=asyncio.FIRST_COMPLETED)
         await _ended(watching)
         left = await self._drain(tasks)
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         stop.cancel()
         if self._management is not None:
             await self._management.close()
         log.info("router.stopped", in_flight=left, fate="what was not settled is still in its queue")
         return self._code if not left or self._code else 1
+
+    def _beside(self) -> list[asyncio.Task[None]]:
+        """What runs beside the letters' way."""
+        if self.index is None or self.drift is None:
+            return []
+        for one in self._attendants:
+            self._led(self.index, one)
+        return [asyncio.create_task(self.index.run()), asyncio.create_task(self.drift.watch())]
+
+    @property
+    def management(self) -> Management | None:
+        """The management API, where there is one."""
+        return self._management
 
     async def _drain(self, tasks: list[asyncio.Task[None]]) -> int:
         for one in self._attendants:
@@ -191,6 +232,13 @@ class App:
                 max_dead_letter_queues=settings.max_dead_letter_queues,
             ),
             keys=KeyKeeper(path, self.readiness, observe=self._observe),
+            oversight=Oversight(
+                self._management,
+                vhost,
+                self._names,
+                self.metrics.policy_drift,
+                journal=Mode(settings.journal) is not Mode.OFF,
+            ),
             guard=Guard(self._management, self._names, self.readiness),
             management=self._management,
             survey=self._survey,
@@ -230,7 +278,7 @@ def addresses(settings: Settings) -> Addresses:
     return read
 
 
-def management(settings: Settings) -> Management | None:
+def management(settings: Settings) -> Administration | None:
     """The client of the management API, where there is one; it reads its URL anew at each request."""
 
     def read() -> str:
@@ -239,7 +287,7 @@ def management(settings: Settings) -> Management | None:
         except SettingsError as error:  # a file may be gone for a moment while a secret is renewed
             raise ManagementError(str(error)) from None
 
-    return Management(read, _tls(settings)) if settings.has_management() else None
+    return Administration(read, _tls(settings)) if settings.has_management() else None
 
 
 def _tls(settings: Settings) -> Tls:

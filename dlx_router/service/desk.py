@@ -94,6 +94,11 @@ class Desk:
         self._orders = StandingOrders()
         self._clerk = Clerk(rules.router_id, rules.policies.revision, rules.observes)
 
+    @property
+    def policies(self) -> PolicySet:
+        """The policies that this desk judges by."""
+        return self._rules.policies
+
     def know(self, kinds: dict[str, str]) -> None:
         """The types of all queues; what was worked out by others is forgotten."""
         if kinds != self.kinds:

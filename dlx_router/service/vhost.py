@@ -16,13 +16,19 @@ from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.config.settings import SettingsError
+from dlx_router.core.letter import Letter
 from dlx_router.core.names import RUNGS, Names
-from dlx_router.core.policy import DEFAULTS, PolicySet
+from dlx_router.core.policy import DEFAULTS, Effective, PolicySet
 from dlx_router.operate.journal.writer import Journal
+from dlx_router.operate.redrive.filter import compiled
 from dlx_router.service.desk import Desk, Rules, now_ms
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
+from dlx_router.service.leader import Leadership
 from dlx_router.service.modes import Wanted
+from dlx_router.service.oversight import Oversight
+from dlx_router.service.redriving.tasks import Tasks, lead
+from dlx_router.service.redriving.tools import Tools
 from dlx_router.service.reload import foreseen
 from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.service.sources import Setting
@@ -52,6 +58,7 @@ class Attendant:
         rules: Rules,
         limits: Limits,
         keys: KeyKeeper,
+        oversight: Oversight,
         guard: Guard,
         management: Management | None,
         survey: Survey,
@@ -68,17 +75,32 @@ class Attendant:
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
         self._sources, self._declare, self._management = sources, declare, management
         self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
-        self._journal = journal
+        self.journal = self._journal = journal
+        self.leadership = Leadership(vhost)
+        self.key = b""  # that signs; empty before the first session
+        self.topology: Topology | None = None  # while there is a connection to ask
+        self._oversight = oversight
         self._policies = rules.policies
         self._desk = Desk(rules, vhost, metrics, journal)
         self._session: Session | None = None
         self._stopping = asyncio.Event()
         self._failures = 0
+        self._router_id = rules.router_id
+        self.tasks = Tasks(vhost, compiled, journal_is_on=journal.is_on)
 
     @property
     def in_flight(self) -> int:
         """Deliveries that are here and not settled."""
         return self._session.in_flight if self._session is not None else 0
+
+    def policy_of(self, letter: Letter) -> Effective | None:
+        """What is in force for a letter."""
+        return self._desk.resolve(letter)
+
+    @property
+    def policies(self) -> PolicySet:
+        """The policies in force."""
+        return self._desk.policies
 
     def breakers(self) -> dict[str, str]:
         """Each queue's breaker, by its state."""
@@ -97,6 +119,7 @@ class Attendant:
     async def stop(self) -> int:
         """Drain and end; → how many letters were not finished, and stay in their queues."""
         self._stopping.set()
+        await self.tasks.stop()
         return await self._session.drain() if self._session is not None else 0
 
     async def prepare(self, policies: PolicySet) -> None:
@@ -149,10 +172,13 @@ class Attendant:
                     ensure_journal=partial(ensure_stream, topology, journal_stream(self._names), declare=self._declare),
                     observe=self._observe,
                 )
-                async with asyncio.TaskGroup() as group:
+                self.topology, self.key = topology, key
+                async with self._leading(topology), asyncio.TaskGroup() as group:
                     watching = (
+                        group.create_task(self._oversight.watch(lambda: self._policies)),
                         *([] if self._observe else [group.create_task(self._guard.watch(self.vhost, session.trouble))]),
                         group.create_task(self._survey.watch(self.vhost, lambda: self._look(topology, session))),
+                        group.create_task(self._lead(self._tools(host, login, tls, topology, key))),
                     )
                     await session.run()
                     for task in watching:
@@ -163,9 +189,30 @@ class Attendant:
                 raise
             raise _leaf(known) from None
         finally:
-            self._session = None
+            self._session = self.topology = None
             self._metrics.broker_connected[self.vhost] = 0
             await topology.close()
+
+    async def _lead(self, tools: Tools) -> None:
+        """Redrive tasks, for as long as we lead."""
+        await lead(self.leadership, lambda term: self.tasks.lead(tools, term))
+
+    def _tools(self, host: Host, login: Login, tls: Tls | None, topology: Topology, key: bytes) -> Tools:
+        return Tools(
+            host=host,
+            login=login,
+            tls=tls,
+            heartbeat_s=self._limits.heartbeat_s,
+            confirm_timeout_s=self._limits.confirm_timeout_s,
+            names=self._names,
+            topology=topology,
+            management=self._management,
+            journal=self._journal,
+            metrics=self._metrics,
+            router_id=self._router_id,
+            desk=lambda: self._desk,
+            sign_with=lambda: key,
+        )
 
     def _setting(self) -> Setting:
         """How the attached queues are attended."""
@@ -192,7 +239,14 @@ class Attendant:
         used = {int(resource[1]) for resource in session.provision.known if resource[0] == "rung"}
         return await self._lookout.look(topology, used)
 
+    def _leading(self, topology: Topology) -> contextlib.AbstractAsyncContextManager[None]:
+        """Whoever observes has no duties."""
+        if self._observe:
+            return contextlib.nullcontext()
+        return self.leadership.held(topology, alone=not self._keys.is_shared)
+
     def _key_lost(self, why: str) -> None:
+        self.leadership.lose()
         if self._session is not None:
             self._session.trouble(f"the state queue is lost: {why}")
 

@@ -57,6 +57,9 @@ class Exposition(Collector):
         of = self._metrics
         yield _counter("publish_refused", "Publishes that were not taken.", ("cause",), _single(of.publish_refused))
         yield _histogram("confirm_seconds", "From delivery to confirm.", of.confirm_seconds)
+        yield _counter(
+            "redrive_letters", "Letters that tasks sent, or could not.", ("result",), _single(of.redrive_letters)
+        )
         missing: Values = {(): of.missing_headers}
         yield _counter("template_missing_headers", "Headers that a routing key asked for in vain.", (), missing)
         gaps: Values = {(): of.journal_gaps}
@@ -75,6 +78,8 @@ class Exposition(Collector):
         yield _gauge("broker_connected", "1 while a session is up.", ("vhost",), _single(of.broker_connected))
         revision = {(of.revision,): 1} if of.revision else {}
         yield _gauge("policy_info", "The revision of the policies in force.", ("revision",), revision)
+        told = "Steps that apply would take; absent where apply was never used."
+        yield _gauge("policy_drift", told, ("vhost",), _single(dict(of.policy_drift)))
         yield _counter("reloads", "Policies read again.", ("result",), _single(of.reloads))
         build = {(__version__, platform.python_version()): 1}
         yield _gauge("build_info", "What runs here.", ("version", "python"), build)

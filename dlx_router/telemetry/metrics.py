@@ -16,6 +16,7 @@ from dlx_router.telemetry.histogram import Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REFUSALS: Final = ("returned", "nacked", "timeout", "closed")
+REDRIVEN: Final = ("sent", "returned", "nacked")
 GIVEN_BACK: Final = ("connection", "drain", "probe", "left", "fifo")
 RELOADS: Final = ("success", "failure")
 
@@ -34,6 +35,7 @@ class Metrics:
         self.decisions: defaultdict[tuple[str, str, str], int] = defaultdict(int)  # policy, action, reason
         self.publish_refused: defaultdict[str, int] = defaultdict(int, dict.fromkeys(REFUSALS, 0))  # cause
         self.reloads: defaultdict[str, int] = defaultdict(int, dict.fromkeys(RELOADS, 0))  # result
+        self.redrive_letters: defaultdict[str, int] = defaultdict(int, dict.fromkeys(REDRIVEN, 0))  # result
         self.missing_headers = 0
         self.shadowed_headers = 0
         self.journal_gaps = 0
@@ -41,6 +43,7 @@ class Metrics:
         # gauges
         self.broker_connected: dict[str, int] = {}  # vhost
         self.revision = ""
+        self.policy_drift: dict[str, int] = {}  # vhost
         self.in_flight: Callable[[], dict[str, int]] = dict  # vhost
         self.breakers: Callable[[], dict[str, str]] = dict  # queue → state
         self.thresholds: dict[tuple[str, str], float] = {}  # policy, kind

@@ -44,7 +44,8 @@ def test_a_section_says_how_bad_it_is_what_it_means_and_the_way_out(code: str) -
     assert "\nWay out: " in SECTIONS[code]
 
 
-@pytest.mark.parametrize("code", sorted({*CODES} - {UNREADABLE}))
+# what only a broker shows (2xx) is planted in tests/provisioning
+@pytest.mark.parametrize("code", sorted(code for code in CODES if code != UNREADABLE and code < "DLX200"))
 def test_the_first_example_is_found_and_the_second_is_sound(code: str, tmp_path: Path) -> None:
     wrong, right = _examples(code)
     found = _findings(tmp_path, wrong)

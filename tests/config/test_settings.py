@@ -189,7 +189,6 @@ def test_a_secret_file_is_read_anew_at_each_call(monkeypatch: pytest.MonkeyPatch
 WARNINGS = [
     ({"PREFECH": "1"}, "DLX_ROUTER_PREFECH is no setting; did you mean DLX_ROUTER_PREFETCH?"),
     ({"XYZZY": "1"}, "DLX_ROUTER_XYZZY is no setting; see dlx-router run --help"),
-    ({"INDEX_PATH": "x"}, "DLX_ROUTER_INDEX_PATH is set, but reserved: not in this version."),
     ({"TLS_CA": "ca.pem"}, "amqps://"),
 ]
 

@@ -1,5 +1,6 @@
 """docs/journal.md says what the code does: its tables are the code's, and its example runs."""
 
+import json
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from typing import Final
 from dlx_router.broker.stream import DEFAULT
 from dlx_router.core.letter import Declared
 from dlx_router.operate.journal import fields
+from dlx_router.operate.journal.audit import audit
 from dlx_router.operate.journal.batch import MAX_BYTES, MAX_EVENTS
 from dlx_router.operate.journal.events import gap
 from dlx_router.operate.journal.privacy import HEAD_BYTES, INLINE_BYTES, Rule, disclosed
@@ -52,7 +54,8 @@ def test_every_field_is_one_that_some_event_has_and_every_event_has_no_other() -
     )
     full = event(one, ruling, extra=own, due_ms=1, draw=0.5, props=props(type=b"x"))
     missing = {"events", "from_ms", "to_ms"}
-    assert {*full} | missing == {one.name for one in fields.FIELDS}
+    audited = {*json.loads(audit("r", "/", actor="ann", action="group.set", details={}, ts_ms=1))}
+    assert {*full} | missing | audited == {one.name for one in fields.FIELDS}
     assert missing <= {*map(str, re.findall(r'"(\w+)":', gap("r", "/", events=1, from_ms=1, to_ms=2).decode()))}
 
 

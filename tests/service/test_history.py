@@ -43,10 +43,11 @@ policies:
     definition: {max-delivery-attempts: 2, dead-letter-exchange: "", dead-letter-routing-key: chain.second}
   - name: second
     queue: chain.second
-    definition: {max-delivery-attempts: 2, dead-letter-exchange: "", dead-letter-routing-key: chain.hop}
+    definition:
+      {max-delivery-attempts: 2, dead-letter-exchange: "", dead-letter-routing-key: chain.hop, allow-chain: true}
   - name: last
     queue: chain.hop
-    definition: {}
+    definition: {allow-chain: true}
 """
 
 

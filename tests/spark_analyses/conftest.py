@@ -1,44 +1,54 @@
-"""One Spark session for all, and a small week whose truth is known."""
+"""One Spark session for all, and a small week whose truth is known.
 
+Skipped where pyspark or Java is absent, but not in CI.
+"""
+
+import importlib.util
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import week
+from tests.conftest import MUST
 from week_causes import WEEK_S
 
-pytest.importorskip("pyspark", reason="the pipeline needs the extra `spark`") if os.environ.get(
-    "CI"
-) != "true" else None
-
-from pyspark.sql import DataFrame, SparkSession  # noqa: E402 - after the check that it is there
-from pyspark.sql import functions as f  # noqa: E402
-
-from dlx_router.spark import schemas  # noqa: E402
-from dlx_router.spark.archive.parsing import rows  # noqa: E402
-from dlx_router.spark.java import JavaMissing  # noqa: E402
-from dlx_router.spark.session import build_session  # noqa: E402
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 AS_OF_MS = week.MONDAY_MS + (WEEK_S + 86_400) * 1000
 LETTERS = 1200
+HERE = Path(__file__).parent
 _SMALL = {"spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR"}
 _QUICK = {  # to compile code for a thousand rows takes longer than to go through them
     "spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.adaptive.enabled": "false",
 }  # fmt: skip
 
+if importlib.util.find_spec("pyspark") is None and not MUST:
+    collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where tests run side by side, these share one process: a second session would cost more than it saves."""
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            if item.path.parent == HERE:
+                item.add_marker(pytest.mark.xdist_group("spark"))
+
 
 @pytest.fixture(scope="session")
-def spark() -> SparkSession:
+def spark() -> "SparkSession":
     """The session of the run; it ends with the process."""
+    from dlx_router.spark.java import JavaMissing  # noqa: PLC0415 - pyspark may be missing
+    from dlx_router.spark.session import build_session  # noqa: PLC0415 - pyspark may be missing
+
     try:
         session = build_session("dlx-router tests", master="local[2,4]", conf=_SMALL)
     except JavaMissing as error:
-        pytest.fail(str(error)) if os.environ.get("CI") == "true" else pytest.skip(str(error))
+        pytest.fail(str(error)) if MUST else pytest.skip(str(error))
     for name, value in _QUICK.items():  # another test may have made the session
         session.conf.set(name, value)
     return session
@@ -55,8 +65,13 @@ def lines(truth: week.Truth) -> list[dict[str, Any]]:
     return [json.loads(line) for line in truth.journal()]
 
 
-def archived(spark: SparkSession, journal: bytes, place: Path) -> DataFrame:
+def archived(spark: "SparkSession", journal: bytes, place: Path) -> "DataFrame":
     """Lines of a journal as the archive has them."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - pyspark may be missing
+
+    from dlx_router.spark import schemas  # noqa: PLC0415 - pyspark may be missing
+    from dlx_router.spark.archive.parsing import rows  # noqa: PLC0415 - pyspark may be missing
+
     place.write_bytes(journal)
     source = spark.read.text(str(place)).select(
         f.lit("journal").alias("stream"), f.monotonically_increasing_id().alias("offset"),
@@ -66,7 +81,7 @@ def archived(spark: SparkSession, journal: bytes, place: Path) -> DataFrame:
 
 
 @pytest.fixture(scope="session")
-def events(spark: SparkSession, truth: week.Truth, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataFrame]:
+def events(spark: "SparkSession", truth: week.Truth, tmp_path_factory: pytest.TempPathFactory) -> Iterator["DataFrame"]:
     """The week in the archive's columns."""
     frame = archived(spark, b"".join(truth.journal()), tmp_path_factory.mktemp("week") / "week.ndjson").cache()
     yield frame

@@ -175,3 +175,19 @@ def test_a_letter_that_is_not_whole_is_not_sent(
 ) -> None:
     with pytest.raises(Spoilt, match=said):
         copy_of(event(lines, **changed), Sender("r-1", Names(), b"k" * 32))
+
+
+def test_a_queue_that_goes_away_in_the_middle_costs_nothing(
+    spark: SparkSession, plan: Path, way: Way, amqp: Client
+) -> None:
+    amqp.queue(QUEUE)
+
+    def gone(so_far: Progress) -> None:
+        if so_far.chunks_done == 1:
+            amqp.channel.queue_delete(QUEUE)
+
+    found = run(spark, plan, way, on_chunk=gone)
+    assert (found.is_done, found.confirmed, found.failed) == (False, 60, {"returned": 180})
+    amqp.queue(QUEUE)
+    assert run(spark, plan, way).is_done
+    assert amqp.depth(QUEUE) == 180

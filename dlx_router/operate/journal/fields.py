@@ -113,6 +113,9 @@ FIELDS: Final = (
     Field("events", "int", "how many events are missing", "gap"),
     Field("from_ms", "int", "when the first of them was lost", "gap"),
     Field("to_ms", "int", "when the last of them was lost", "gap"),
+    Field("actor", "string", "name of the token that did it; local: nobody asked for one", "audit"),
+    Field("action", "string", "what was done, as noun.verb: group.set", "audit"),
+    Field("details", "object", "to what, and how; see below", "audit"),
 )
 
 

@@ -32,8 +32,9 @@ QUIET_SCHEMA: Final = "vhost string, failed_queue string, reason string, quiet_m
 
 
 def once(events: DataFrame) -> DataFrame:
-    """Each event once, although the journal may tell it twice; only events about letters."""
-    return events.where(f.col("id").isNotNull()).dropDuplicates(["event_id", "failed_queue", "vhost"])
+    """Each event once, although the journal may tell it twice. Only of letters, none of observed copies."""
+    real = f.col("id").isNotNull() & f.col("observed").isNull()
+    return events.where(real).dropDuplicates(["event_id", "failed_queue", "vhost"])
 
 
 def observed_quiet(events: DataFrame) -> DataFrame:

@@ -27,7 +27,7 @@ NEEDED: Final = (
     "event_id", "id", "kind", "vhost", "source", "arrival", "exchange", "routing_key", "failed_queue", "reason",
     "cause", "attempts", "base_attempts", "redrives", "tries", "target", "state", "known_before", "rejected_since",
     "parent", "deaths", "fresh", "first", "ts_ms", "draw", "due_ms", "first_death_ms", "last_death_ms", "headers",
-    "error", "redrive_id",
+    "error", "redrive_id", "said_cause", "since_ms", "breaker", "declared", "props", "body_values", "digest",
 )  # fmt: skip
 _OUTCOME: Final = (
     "{0}_decision string, {0}_attempts long, {0}_cause string, {0}_exchange string, {0}_routing_key string, "

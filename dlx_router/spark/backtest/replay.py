@@ -13,7 +13,7 @@ from dlx_router.core.decision import DeadLetter, Decision, Discard, Forward, Hol
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.words import Cause, State
-from dlx_router.operate.journal.replay import letter_of
+from dlx_router.operate.journal.replay import letter_of, verdict_of
 
 KINDS: Final = ("retried", "dead_lettered", "parked", "discarded")
 # A park for another cause is what the broker or the router's limits made of a decision, not the decision.
@@ -50,7 +50,7 @@ class Judge:
     def judge(self, event: Mapping[str, Any]) -> Outcome:
         """What these policies decide about the letter as it arrived then: its time, its chance, its history."""
         policy = self.effective(event["vhost"], event["failed_queue"], event["reason"])
-        return outcome_of(decide(letter_of(event), policy, event["ts_ms"], draw_of(event)))
+        return outcome_of(decide(letter_of(event), policy, event["ts_ms"], draw_of(event), lambda: verdict_of(event)))
 
 
 def was_decided(event: Mapping[str, Any]) -> bool:

@@ -84,7 +84,8 @@ def _card(row: Row) -> str:
 
 def _reasoning(row: Row) -> str:
     retries, saved = number(row["retries"]), number(row["retries_saved"])
-    spread = f"{percent(row['saved_low'])} to {percent(row['saved_high'])}"
+    least = percent(row["saved_low"])
+    spread = least if least.startswith(">") else f"at least {least}"
     lost = (
         f"{number(row['recovered_lost'])} letters recovered by them (95 %: at most {row['lost_high']:.0f} of as many)"
     )

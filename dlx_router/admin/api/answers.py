@@ -1,0 +1,61 @@
+"""What every path answers with: JSON that survives any name, and errors of one shape."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import HTTPException
+from pydantic import BaseModel
+from starlette.responses import Response
+
+
+class Error(BaseModel):
+    """What went wrong, and what to do now."""
+
+    error: str
+    problems: list[str] = []
+
+
+class Answer(Response):
+    """JSON in ASCII: a queue's name may hold bytes that are no text."""
+
+    media_type = "application/json"
+
+    def __init__(self, content: Any, status_code: int = 200, headers: Mapping[str, str] | None = None) -> None:  # noqa: ANN401
+        text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_plain)
+        super().__init__(text, status_code, {"cache-control": "no-store", **(headers or {})})
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="python", exclude_none=True)
+    raise TypeError(type(value).__name__)
+
+
+def refused(status: int, error: str, *, retry_after_s: int | None = None, problems: list[str] | None = None) -> Answer:
+    """An error's answer."""
+    headers = {"retry-after": str(retry_after_s)} if retry_after_s is not None else {}
+    headers |= {"www-authenticate": "Bearer"} if status == 401 else {}  # noqa: PLR2004
+    return Answer({"error": error, "problems": problems or []}, status, headers)
+
+
+def refuse(status: int, error: str, *, retry_after_s: int | None = None) -> HTTPException:
+    """To be raised inside a path."""
+    headers = None if retry_after_s is None else {"retry-after": str(retry_after_s)}
+    return HTTPException(status, error, headers)
+
+
+_SAYS: Final = {
+    401: "no token, or not a valid one",
+    403: "the token's role or scope does not allow it",
+    404: "there is no such thing",
+    409: "it is in the way of something else",
+    413: "the request is too large",
+    422: "the request cannot be understood",
+    429: "too many requests; wait as Retry-After says",
+    503: "not here or not now; see Retry-After",
+}
+EVERYWHERE: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"model": Error, "description": _SAYS[status]} for status in (401, 403, 404, 413, 422, 429, 503)
+}
+CHANGES: Final[dict[int | str, dict[str, Any]]] = {409: {"model": Error, "description": _SAYS[409]}}

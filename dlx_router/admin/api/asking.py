@@ -1,0 +1,37 @@
+"""Asking the index, off the event loop, and saying clearly why there is no answer."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from dlx_router.admin.api.answers import refuse
+from dlx_router.admin.api.context import Context
+from dlx_router.config.tokens import Caller
+from dlx_router.operate.index.reader import IndexAway, Reader, Sees, TooLong
+
+T = TypeVar("T")
+AT_ONCE = 4
+
+
+def sees_of(context: Context, who: Caller) -> Sees:
+    """What this caller may see of what the index of this router is right about: the vhosts that it leads."""
+    led = {vhost for vhost, one in context.attendants.items() if one.leadership.is_ours}
+    if context.index is not None and context.attendants and not led:
+        raise refuse(503, "this router leads no vhost, so its index stands still; ask the leader", retry_after_s=2)
+    return lambda vhost, queue: vhost in led and who.may_see(vhost, queue)
+
+
+async def asked(context: Context, question: Callable[[Reader], T]) -> T:
+    """The index's answer; 503 where there is none, 422 where the question is too large."""
+    index = context.index
+    if index is None:
+        raise refuse(503, "there is no index: set DLX_ROUTER_INDEX_PATH to a file, and leave JOURNAL on")
+    gate = context.extras.setdefault("index_gate", asyncio.Semaphore(AT_ONCE))
+    async with gate:
+        try:
+            return await asyncio.to_thread(question, index.reader)
+        except TooLong as error:
+            raise refuse(422, str(error)) from None
+        except IndexAway as error:
+            index.verify()
+            raise refuse(503, str(error), retry_after_s=2) from None

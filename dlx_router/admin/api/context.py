@@ -1,0 +1,137 @@
+"""What the paths of the API work with: the vhosts of this router, the index, and who asks."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from dlx_router.admin.api.answers import refuse
+from dlx_router.broker.management import Management, ManagementError
+from dlx_router.broker.topology import TopologyError
+from dlx_router.config.tokens import Caller, Role, Tokens
+from dlx_router.core.names import Names
+from dlx_router.operate.index.supervisor import Supervisor
+from dlx_router.operate.journal.audit import AuditError
+from dlx_router.operate.journal.audit import audit as audited
+from dlx_router.service.drift import Drift
+from dlx_router.service.imports import Importer
+from dlx_router.service.peek import Kind
+from dlx_router.service.vhost import Attendant
+
+CONFIRM_S = 5.0
+
+
+@dataclass(slots=True)
+class Context:
+    """One router, as the API sees it. `index` None: INDEX_PATH is not set. `tokens` None: only loopback may ask."""
+
+    router_id: str
+    names: Names
+    attendants: Mapping[str, Attendant]
+    index: Supervisor | None = None
+    tokens: Tokens | None = None
+    is_loopback: bool = True
+    drift: Drift | None = None
+    importer: Importer | None = None
+    management: Management | None = None
+    max_body_bytes: int = 1 << 20
+    per_second: float = 50.0
+    burst: int = 100
+    extras: dict[str, Any] = field(default_factory=dict)  # what other routers of the API need
+
+    def attendant(self, vhost: str, who: Caller) -> Attendant:
+        """The vhost's attendant; 404 where it is not served or not to be seen."""
+        found = self.attendants.get(vhost)
+        if found is None or not who.may_see(vhost):
+            raise refuse(404, f"vhost {vhost!r} is not served here; served: {', '.join(self.visible(who)) or 'none'}")
+        return found
+
+    def visible(self, who: Caller) -> list[str]:
+        """The vhosts that are served and may be seen."""
+        return [vhost for vhost in self.attendants if who.may_see(vhost)]
+
+    def led(self, vhost: str, who: Caller) -> Attendant:
+        """As `attendant`; 503 where another router has the leader's duties."""
+        found = self.attendant(vhost, who)
+        if not found.leadership.is_ours:
+            raise refuse(503, f"this router does not lead vhost {vhost!r}; ask the one that does", retry_after_s=2)
+        return found
+
+    async def audit(self, who: Caller, vhost: str, action: str, details: Mapping[str, Any]) -> None:
+        """Returns once the journal has it; 503 where it cannot be written, and then nothing may be changed."""
+        journal = self.led(vhost, who).journal
+        if not journal.is_on:
+            raise refuse(503, "JOURNAL=off: nothing can be changed, because nothing could tell who did it")
+        if not journal.is_working:
+            raise refuse(503, f"the journal of vhost {vhost!r} cannot be written now; see /readyz", retry_after_s=5)
+        try:
+            line = audited(
+                self.router_id, vhost, actor=who.name, action=action, details=details, ts_ms=int(time.time() * 1000)
+            )
+        except AuditError as error:
+            raise refuse(422, str(error)) from None
+        await self.write(self.attendants[vhost], [line])
+
+    async def write(self, attendant: Attendant, lines: Sequence[bytes]) -> None:
+        """Returns once the journal has all of them; 503 where it does not take them in time."""
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        left = {id(batch): batch for batch in map(attendant.journal.record, lines)}
+
+        def settled(key: int) -> None:
+            left.pop(key, None)
+            if not left and not written.done():
+                written.set_result(None)
+
+        for key, batch in [*left.items()]:
+            batch.wait(settled, key)
+        try:
+            async with asyncio.timeout(CONFIRM_S):
+                await written
+        except TimeoutError:
+            raise refuse(503, f"the journal of {attendant.vhost!r} did not confirm in time", retry_after_s=5) from None
+
+    async def kind_of(self, attendant: Attendant, queue: str) -> Kind:
+        """What has to be known before a queue is looked into; 404 where there is none."""
+        if self.management is None or attendant.topology is None:
+            raise refuse(503, "only the management API tells a queue's type; set DLX_ROUTER_MANAGEMENT_URL")
+        try:
+            facts = await self.management.facts(attendant.vhost, queue)
+            census = await attendant.topology.censuses([queue])
+        except (ManagementError, TopologyError) as error:
+            raise refuse(503, str(error), retry_after_s=2) from None
+        if facts is None or queue not in census:
+            raise refuse(404, f"there is no queue {queue!r} in vhost {attendant.vhost!r}")
+        return Kind(facts.kind, census[queue][1])
+
+
+def context_of(request: Request) -> Context:
+    """The context that the app was made with."""
+    found: Context = request.app.state.context
+    return found
+
+
+def caller_of(request: Request) -> Caller:
+    """Who asks; the gate has put it there."""
+    found: Caller = request.scope["dlx_router.caller"]
+    return found
+
+
+def at_least(role: Role) -> Callable[[Request], Caller]:
+    """A dependency: the caller, 403 where the role is less than this."""
+
+    def check(request: Request) -> Caller:
+        who = caller_of(request)
+        if who.role < role:
+            raise refuse(403, f"token {who.name!r} is a {who.role.name.lower()}; this needs {role.name.lower()}")
+        return who
+
+    return check
+
+
+Given = Annotated[Context, Depends(context_of)]
+Viewer = Annotated[Caller, Depends(at_least(Role.VIEWER))]
+Operator = Annotated[Caller, Depends(at_least(Role.OPERATOR))]
+Admin = Annotated[Caller, Depends(at_least(Role.ADMIN))]

@@ -1,0 +1,83 @@
+"""/groups: letters that died of the same thing, and what people decided about them."""
+
+import asyncio
+import time
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from dlx_router.admin.api import models
+from dlx_router.admin.api.answers import CHANGES, Answer, refuse
+from dlx_router.admin.api.asking import asked, sees_of
+from dlx_router.admin.api.context import Context, Given, Operator, Viewer
+from dlx_router.config.tokens import Caller
+from dlx_router.operate.index.store import SET_GROUP
+
+router = APIRouter(tags=["groups"])
+
+SEEN_S: Final = 5.0
+LOOK_S: Final = 0.05
+MAX_OFFSET: Final = 1_000_000
+Name = Annotated[str | None, Query(max_length=255)]
+
+
+@router.get("/groups", response_model=models.Groups)
+async def groups(  # noqa: PLR0913, PLR0917 - each is a filter
+    given: Given,
+    who: Viewer,
+    vhost: Name = None,
+    queue: Annotated[str | None, Query(max_length=255, description="The failed queue.")] = None,
+    state: models.GroupState | None = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    offset: Annotated[int, Query(ge=0, le=MAX_OFFSET)] = 0,
+) -> Response:
+    """Groups, those that had a death last first."""
+    sees = sees_of(given, who)
+    found = await asked(
+        given,
+        lambda reader: reader.groups(sees, vhost=vhost, failed_queue=queue, state=state, limit=limit, offset=offset),
+    )
+    return Answer({"groups": found, "next": offset + limit if len(found) == limit else None})
+
+
+@router.get("/groups/{group_id}", response_model=models.Group)
+async def group(given: Given, who: Viewer, group_id: str) -> Response:
+    """One group."""
+    return Answer(await _one(given, who, group_id))
+
+
+@router.patch("/groups/{group_id}", response_model=models.Group, responses=CHANGES)
+async def change(given: Given, who: Operator, group_id: str, wanted: models.GroupChange) -> Response:
+    """Set its state or note. The journal has it when this answers, and the index almost always."""
+    found = await _one(given, who, group_id)
+    details: dict[str, Any] = {"group": found["id"], **wanted.model_dump(exclude_unset=True)}
+    if len(details) == 1:
+        raise refuse(409, "nothing to change; name state, until_ms or note")
+    if "until_ms" in details and wanted.state != "ignored":
+        raise refuse(409, "until_ms belongs to state ignored")
+    if wanted.until_ms is not None and wanted.until_ms <= time.time() * 1000:
+        raise refuse(409, "until_ms lies in the past")
+    if "state" in details and wanted.state is None:
+        raise refuse(409, "state is null; write open, ignored or resolved, or leave it out")
+    await given.audit(who, found["vhost"], SET_GROUP, details)
+    return Answer(await _changed(given, who, group_id, wanted))
+
+
+async def _one(given: Context, who: Caller, group_id: str) -> dict[str, Any]:
+    sees = sees_of(given, who)
+    found = await asked(given, lambda reader: reader.group(group_id, sees))
+    if found is None:
+        raise refuse(404, f"the index knows no group {group_id[:64]!r} that this token may see")
+    return found
+
+
+async def _changed(given: Context, who: Caller, group_id: str, wanted: models.GroupChange) -> dict[str, Any]:
+    """The group once the index has read the change; after some seconds as it is, since the journal has it."""
+    deadline = asyncio.get_running_loop().time() + SEEN_S
+    while True:
+        found = await _one(given, who, group_id)
+        done = wanted.state in {None, found["state"]} and (wanted.note is None or (found["note"] or "") == wanted.note)
+        if done or asyncio.get_running_loop().time() > deadline:
+            return found
+        await asyncio.sleep(LOOK_S)

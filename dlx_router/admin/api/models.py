@@ -1,0 +1,242 @@
+"""The shapes of the API. Times are ms since 1970; null: not known, or there is none."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+LetterState = Literal[
+    "retrying",
+    "held",
+    "released",
+    "dead",
+    "parked",
+    "quarantined",
+    "discarded",
+    "redriven",
+    "edited",
+    "retired",
+    "gone",
+]
+GroupState = Literal["open", "ignored", "resolved"]
+
+
+class Target(BaseModel):
+    """Where a letter was published to for good."""
+
+    exchange: str
+    routing_key: str
+
+
+class Letter(BaseModel):
+    """A letter, as its newest event left it."""
+
+    id: str
+    vhost: str
+    failed_queue: str
+    group: str
+    state: LetterState
+    reason: str
+    cause: str | None
+    policy: str | None
+    attempts: int
+    redrives: int
+    first_ms: int
+    last_ms: int
+    due_ms: int | None
+    size: int
+    message_id: str | None
+    target: Target | None
+    cursor: int
+
+
+class Letters(BaseModel):
+    """A page of letters; `next` is the cursor of the page after it."""
+
+    letters: list[Letter]
+    next: int | None
+
+
+class Step(BaseModel):
+    """A step of a letter's journey: what was decided, and when."""
+
+    ts_ms: int
+    kind: str
+    source: str
+    reason: str
+    cause: str | None
+    attempts: int | None
+    redrives: int | None
+    tries: int | None
+    due_ms: int | None
+    policy: str | None
+    exchange: str | None
+    routing_key: str | None
+    refused: str | None
+    redrive_id: str | None
+
+
+class Body(BaseModel):
+    """What is known of a body. `form` says what `content` is; null content: `why` says why."""
+
+    form: Literal["json", "text", "hex", "none"]
+    content: Any
+    is_whole: bool
+    content_type: str | None
+    sha256: str | None
+    why: str | None
+
+
+class WholeLetter(Letter):
+    """A letter with its journey, its newest event as the journal has it, and its body as far as that is known."""
+
+    journey: list[Step]
+    event: dict[str, Any] | None
+    body: Body
+
+
+class LetterCopies(BaseModel):
+    """The letter, once for each failed queue that a copy of it died in."""
+
+    letters: list[WholeLetter]
+
+
+class Group(BaseModel):
+    """Letters that died of the same thing. `returned`: it was resolved, and had a death since."""
+
+    id: str
+    vhost: str
+    failed_queue: str
+    reason: str
+    error_type: str
+    frame: str
+    message: str
+    first_ms: int
+    last_ms: int
+    deaths: int
+    lying: int
+    states: dict[str, int]
+    state: GroupState
+    until_ms: int | None
+    returned: bool
+    note: str | None
+    actor: str | None
+
+
+class Groups(BaseModel):
+    """A page of groups; `next` is the offset of the page after it."""
+
+    groups: list[Group]
+    next: int | None
+
+
+class GroupChange(BaseModel, extra="forbid"):
+    """What is to be changed; what is not named stays. `until_ms` belongs to ignored."""
+
+    state: GroupState | None = None
+    until_ms: int | None = Field(None, ge=0, le=2**53)
+    note: str | None = Field(None, max_length=2000)
+
+
+class FailedQueue(BaseModel):
+    """A queue whose letters the index knows."""
+
+    vhost: str
+    failed_queue: str
+    states: dict[str, int]
+    last_ms: int
+
+
+class Place(BaseModel):
+    """Where letters lie. `drift` is what the index counts more than the queue holds."""
+
+    vhost: str
+    exchange: str
+    routing_key: str
+    queue: str | None
+    indexed: int
+    depth: int | None
+    drift: int | None
+    checked_ms: int | None
+
+
+class Queues(BaseModel):
+    """Where letters failed, and where they lie."""
+
+    failed: list[FailedQueue]
+    lying: list[Place]
+
+
+class Policy(BaseModel):
+    """A policy in force."""
+
+    name: str
+    vhost: str | None
+    selects: str
+    priority: int
+    file: str
+    keys: dict[str, str]
+
+
+class Policies(BaseModel):
+    """The policies in force."""
+
+    revision: str
+    policies: list[Policy]
+
+
+class KeyInForce(BaseModel):
+    """A key of a policy, its value as text, and the line that set it, or default."""
+
+    key: str
+    value: str
+    set_by: str
+
+
+class Explanation(BaseModel):
+    """What is in force for a queue: each key, its value and who set it."""
+
+    vhost: str
+    queue: str
+    revision: str
+    policies: list[str]
+    keys: list[KeyInForce]
+
+
+class Audit(BaseModel):
+    """What somebody did."""
+
+    event_id: str
+    vhost: str
+    ts_ms: int
+    actor: str
+    action: str
+    details: dict[str, Any]
+
+
+class Audits(BaseModel):
+    """The newest come first."""
+
+    audits: list[Audit]
+
+
+class Import(BaseModel, extra="forbid"):
+    """Which queue's letters are to be known to the index, and at most how many."""
+
+    queue: str = Field(min_length=1, max_length=255)
+    limit: int = Field(10_000, ge=1, le=100_000)
+
+
+class Imported(BaseModel):
+    """How many were read, and how many of them are no letters."""
+
+    read: int
+    unreadable: int
+
+
+class Status(BaseModel):
+    """How this router and its index are."""
+
+    router_id: str
+    version: str
+    vhosts: dict[str, dict[str, Any]]
+    index: dict[str, Any]

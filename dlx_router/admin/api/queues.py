@@ -1,0 +1,97 @@
+"""/queues: where letters failed and where they lie. /audits: who did what. /status: how router and index are."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from dlx_router import __version__
+from dlx_router.admin.api import models
+from dlx_router.admin.api.answers import CHANGES, Answer, refuse
+from dlx_router.admin.api.asking import asked, sees_of
+from dlx_router.admin.api.context import Admin, Given, Operator, Viewer
+from dlx_router.service.peek import PeekError
+
+router = APIRouter(tags=["queues"])
+
+AT_ONCE: Final = 500  # events; the journal keeps few MB for a stream that lags
+
+
+@router.get("/queues", response_model=models.Queues)
+async def queues(given: Given, who: Viewer) -> Response:
+    """Failed queues, and the places where letters lie. Depths are looked at every some seconds, by the leader."""
+    sees = sees_of(given, who)
+    failed = await asked(given, lambda reader: reader.failed_queues(sees))
+    places = await asked(given, lambda reader: reader.places(sees))
+    drift = given.drift
+    told = [drift.told(one, limited=who.is_limited) if drift is not None else _unchecked(one) for one in places]
+    return Answer({"failed": failed, "lying": told})
+
+
+def _unchecked(one: dict[str, Any]) -> dict[str, Any]:
+    blank = {"queue": None, "depth": None, "drift": None, "checked_ms": None}
+    return {**{key: one[key] for key in ("vhost", "exchange", "routing_key")}, "indexed": one["n"], **blank}
+
+
+@router.post("/queues/import", response_model=models.Imported, responses=CHANGES)
+async def bring_in(
+    given: Given, who: Operator, wanted: models.Import, vhost: Annotated[str, Query(max_length=255)] = "/"
+) -> Response:
+    """Make the letters that lie in a queue known to the index. They stay where they are."""
+    attendant, importer = given.led(vhost, who), given.importer
+    if importer is None or given.index is None:
+        raise refuse(503, "there is no index: set DLX_ROUTER_INDEX_PATH to a file, and leave JOURNAL on")
+    if who.match is not None:
+        raise refuse(403, f"token {who.name!r} sees some queues only, and an import does not know whose letters come")
+    kind = await given.kind_of(attendant, wanted.queue)
+    await given.audit(who, vhost, "queue.import", {"queue": wanted.queue, "limit": wanted.limit})
+    try:
+        lines, read, unreadable = await importer.lines(
+            attendant, wanted.queue, kind, limit=wanted.limit, actor=who.name
+        )
+    except PeekError as error:
+        raise refuse(409, str(error)) from None
+    for start in range(0, len(lines), AT_ONCE):
+        await given.write(attendant, lines[start : start + AT_ONCE])
+    return Answer({"read": read, "unreadable": unreadable})
+
+
+@router.get("/audits", response_model=models.Audits)
+async def audits(given: Given, who: Viewer, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> Response:
+    """What people did, newest first. Not for tokens that see some queues only: an audit may name others."""
+    if who.match is not None:
+        raise refuse(403, f"token {who.name!r} sees some queues only; an audit may name others")
+    sees_of(given, who)
+    found = await asked(given, lambda reader: reader.audits(given.visible(who), limit=limit))
+    return Answer({"audits": found})
+
+
+@router.get("/status", response_model=models.Status)
+async def status(given: Given, who: Viewer) -> Response:
+    """This router, each vhost that it serves, and how far its index is."""
+    vhosts = {
+        vhost: {"leads": one.leadership.is_ours, "term": one.leadership.term, "journal": str(one.journal.mode)}
+        for vhost, one in given.attendants.items()
+        if who.may_see(vhost)
+    }
+    index: dict[str, Any] = {"on": given.index is not None}
+    if given.index is not None:
+        told = given.index.status
+        index |= {key: told.get(key) for key in ("trouble", "rebuilds")}
+        index["vhosts"] = {vhost: one for vhost, one in (told.get("vhosts") or {}).items() if who.may_see(vhost)}
+    return Answer({"router_id": given.router_id, "version": __version__, "vhosts": vhosts, "index": index})
+
+
+@router.post("/index/rebuild", status_code=202, response_model=models.Status)
+async def rebuild(given: Given, who: Admin) -> Response:
+    """Make the index anew from the start of the journal. What was imported has to be imported again."""
+    index = given.index
+    if index is None or who.is_limited:
+        raise refuse(503 if index is None else 403, "no index here" if index is None else "not for a limited token")
+    for vhost in given.visible(who):
+        if given.attendants[vhost].leadership.is_ours:
+            await given.audit(who, vhost, "index.rebuild", {})
+    index.rebuild()
+    answer = await status(given, who)
+    answer.status_code = 202
+    return answer

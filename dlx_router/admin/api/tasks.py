@@ -1,0 +1,181 @@
+"""/tasks: redrive tasks, started, shown, paused, resumed, cancelled. A change is in the journal before its answer."""
+
+from collections.abc import Awaitable
+from typing import Annotated, Any, Final, TypeVar
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from dlx_router.admin.api.answers import CHANGES, Answer, Error, refuse
+from dlx_router.admin.api.context import Context, Given, Operator, Viewer
+from dlx_router.config.tokens import Caller
+from dlx_router.operate.redrive.task import Kind, State, Task, TaskError, spec_of
+from dlx_router.service.redriving.tasks import Conflict, Missing, NotLeader, Tasks
+
+router = APIRouter(tags=["tasks"])
+
+RETRY_AFTER_S: Final = 2
+Text = Annotated[str, Field(max_length=255)]
+Vhost = Annotated[str, Query(max_length=255)]
+Found = TypeVar("Found")
+_WRONG: Final[dict[int | str, dict[str, Any]]] = {400: {"model": Error, "description": "what was asked for cannot be"}}
+
+
+class Destination(BaseModel):
+    """Where letters go instead of their failed queue."""
+
+    model_config = ConfigDict(extra="forbid")
+    exchange: Text = ""
+    routing_key: Text = ""
+
+
+class Canary(BaseModel):
+    """The first letters go alone; the rest only where at most `max_dead_percent` of them died within `watch_s`."""
+
+    model_config = ConfigDict(extra="forbid")
+    first: Annotated[int, Field(ge=1, le=100_000)]
+    watch_s: Annotated[float, Field(gt=0, le=604_800)] = 60.0
+    max_dead_percent: Annotated[float, Field(ge=0, lt=100)] = 0.0
+
+
+class NewTask(BaseModel):
+    """What a new task shall do."""
+
+    model_config = ConfigDict(extra="forbid")
+    vhost: Text = "/"
+    queue: Annotated[str, Field(min_length=1, max_length=255)]
+    kind: Kind = Kind.REDRIVE
+    ids: Annotated[list[Text], Field(max_length=1000)] = []
+    group: Text = ""
+    filter: Annotated[str, Field(max_length=2000)] = ""
+    to: Destination | None = None
+    limit: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
+    rate: Annotated[float, Field(ge=0, le=100_000)] = 50.0
+    ramp: Annotated[list[Annotated[float, Field(gt=0, le=100_000)]], Field(max_length=20)] = []
+    ramp_step_s: Annotated[float, Field(gt=0, le=86_400)] = 10.0
+    cutoff_ms: Annotated[int, Field(ge=0, le=10_000_000_000_000)] = 0
+    canary: Canary | None = None
+    max_target_depth: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
+    dry_run: bool = False
+
+
+class Counts(BaseModel):
+    """Letters: looked at in this look, sent in all, left where they are, and unreadable ones."""
+
+    seen: int
+    sent: int
+    left: int
+    unreadable: int
+
+
+class GroupCount(BaseModel):
+    """Of a dry run: letters of one group that would go."""
+
+    group: str
+    failed_queue: str
+    reason: str
+    letters: int
+
+
+class OneTask(BaseModel):
+    """A task as it stands; `why` says what stopped it, or which letters stay."""
+
+    v: int
+    id: str
+    spec: NewTask
+    state: State
+    why: str
+    by: str
+    created_ms: int
+    changed_ms: int
+    counts: Counts
+    total: int
+    canary_passed: bool
+    term: int
+    change: int
+    groups: list[GroupCount]
+
+
+class AllTasks(BaseModel):
+    """Newest first."""
+
+    tasks: list[OneTask]
+
+
+@router.post("/tasks", status_code=201, response_model=OneTask, responses={**CHANGES, **_WRONG})
+async def create(given: Given, who: Operator, wanted: NewTask) -> Response:
+    """Start a task. It means only what was dead before `cutoff_ms`, by default now."""
+    tasks = _of(given, who, wanted.vhost)
+    task = await _refusing(tasks.create(spec_of(wanted.model_dump()), who.name))
+    return Answer(task.to_document(), 201)
+
+
+@router.get("/tasks", response_model=AllTasks, responses=_WRONG)
+async def every(
+    given: Given, who: Viewer, vhost: Vhost = "/", queue: Annotated[str, Query(max_length=255)] = ""
+) -> Response:
+    """All tasks of a vhost, or of one queue in it."""
+    tasks = _of(given, who, vhost)
+
+    async def found() -> list[Task]:
+        return tasks.all()
+
+    shown = [one.to_document() for one in await _refusing(found()) if queue in {"", one.spec.queue}]
+    return Answer({"tasks": shown})
+
+
+@router.get("/tasks/{task_id}", response_model=OneTask, responses=_WRONG)
+async def show(given: Given, who: Viewer, task_id: str, vhost: Vhost = "/") -> Response:
+    """One task, counted to this moment."""
+    tasks = _of(given, who, vhost)
+
+    async def found() -> Task:
+        return tasks.get(task_id)
+
+    return Answer((await _refusing(found())).to_document())
+
+
+@router.post("/tasks/{task_id}/pause", response_model=OneTask, responses={**CHANGES, **_WRONG})
+async def pause(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -> Response:
+    """Stop it for now; when this answers, what was not sent is back in its queue."""
+    return await _change(given, who, vhost, task_id, State.PAUSED)
+
+
+@router.post("/tasks/{task_id}/resume", response_model=OneTask, responses={**CHANGES, **_WRONG})
+async def resume(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -> Response:
+    """Go on with a task that was paused or stopped; one that its canary stopped goes on without it."""
+    return await _change(given, who, vhost, task_id, State.RUNNING)
+
+
+@router.post("/tasks/{task_id}/cancel", response_model=OneTask, responses={**CHANGES, **_WRONG})
+async def cancel(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -> Response:
+    """End it for good; what was not sent stays in its queue."""
+    return await _change(given, who, vhost, task_id, State.CANCELLED)
+
+
+async def _change(given: Context, who: Caller, vhost: str, task_id: str, state: State) -> Response:
+    task = await _refusing(_of(given, who, vhost).change(task_id, state, who.name))
+    return Answer(task.to_document())
+
+
+def _of(given: Context, who: Caller, vhost: str) -> Tasks:
+    """The vhost's tasks. A queue holds letters of many failed queues, so a scope of some of those is too small."""
+    found = given.attendant(vhost, who)
+    if who.match is not None:
+        raise refuse(403, f"token {who.name!r} is limited to some failed queues; tasks need one for the whole vhost")
+    return found.tasks
+
+
+async def _refusing(work: Awaitable[Found]) -> Found:
+    """The result, or the answer that says why there is none."""
+    try:
+        return await work
+    except Missing as error:
+        raise refuse(404, str(error)) from None
+    except Conflict as error:
+        raise refuse(409, str(error)) from None
+    except TaskError as error:
+        raise refuse(400, str(error)) from None
+    except NotLeader as error:
+        raise refuse(503, str(error), retry_after_s=RETRY_AFTER_S) from None

@@ -1,0 +1,55 @@
+"""The door to the API: the framework behind it is loaded by the first request, in a thread, and not before."""
+
+import asyncio
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from dlx_router.admin.server import Message, Receive, Send
+from dlx_router.config.settings import Settings
+from dlx_router.config.tokens import Tokens
+from dlx_router.core.names import Names
+from dlx_router.service.app import App
+
+
+class Door:
+    """An ASGI app. Raises TokensError where API_TOKENS_FILE cannot be used: at the start, not at the first request."""
+
+    def __init__(self, settings: Settings, router: App) -> None:
+        self._router, self._names = router, Names(settings.prefix)
+        self._tokens = Tokens(Path(settings.api_tokens_file)) if settings.api_tokens_file else None
+        self._is_loopback = _is_loopback(settings.http_host)
+        self._loading = asyncio.Lock()
+        self._app: Any = None
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if self._app is None:
+            async with self._loading:
+                if self._app is None:
+                    self._app = await asyncio.to_thread(self._load)
+        await self._app(scope, receive, send)
+
+    def _load(self) -> Any:  # noqa: ANN401 - an ASGI app, as frameworks type it
+        from dlx_router.admin.api.assembly import api  # noqa: PLC0415 - see the module
+        from dlx_router.admin.api.context import Context  # noqa: PLC0415
+
+        return api(
+            Context(
+                router_id=self._router.router_id,
+                names=self._names,
+                attendants=self._router.attendants,
+                index=self._router.index,
+                tokens=self._tokens,
+                is_loopback=self._is_loopback,
+                drift=self._router.drift,
+                importer=self._router.importer,
+                management=self._router.management,
+            )
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,197 @@
+"""What stands in a vhost, read whole, and changed one thing at a time: for plan, apply, destroy and lint --broker.
+
+Nothing is changed but by `make` and `remove`, and what they are given decides; errors say where, what and what now.
+Source: the HTTP API page of the management plugin (/api/index.html), tried on RabbitMQ 3.10, 4.0 and 4.3.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx
+
+from dlx_router.broker.management import Management, ManagementError, NotThereError, _place
+
+__all__ = ["Administration", "Bound", "ManagementError", "Rule", "Snapshot", "Standing"]
+
+_COLUMNS: Final = (
+    "name,type,arguments,durable,exclusive,auto_delete,messages,messages_dlx,consumers,"
+    "effective_policy_definition,message_stats.redeliver"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A queue as it stands. Counts are up to 5 s old; `pending`: at-least-once deaths that are not confirmed yet."""
+
+    name: str
+    kind: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    durable: bool = True
+    exclusive: bool = False
+    messages: int = 0
+    pending: int = 0
+    consumers: int = 0
+    redelivered: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A binding; `to_queue` False means that the destination is an exchange."""
+
+    source: str
+    destination: str
+    key: str
+    to_queue: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A RabbitMQ policy: its pattern is an unanchored regular expression, of all that fit the highest priority wins."""
+
+    name: str
+    pattern: str
+    definition: Mapping[str, Any]
+    priority: int = 0
+    apply_to: str = "queues"
+
+    def body(self) -> dict[str, Any]:
+        """What the API is given."""
+        return {
+            "pattern": self.pattern,
+            "definition": dict(self.definition),
+            "priority": self.priority,
+            "apply-to": self.apply_to,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All of a vhost that provisioning looks at. `exchanges`: name → type. `version`: (4, 3), say."""
+
+    vhost: str
+    version: tuple[int, ...]
+    queues: tuple[Standing, ...] = ()
+    exchanges: Mapping[str, str] = field(default_factory=dict)
+    bindings: tuple[Bound, ...] = ()
+    policies: tuple[Rule, ...] = ()
+    operator_policies: tuple[Rule, ...] = ()
+    durable_exchanges: frozenset[str] = frozenset()
+    auto_delete: frozenset[str] = frozenset()
+    alternates: Mapping[str, str] = field(default_factory=dict)
+
+
+class Administration(Management):
+    """The management API for those who may change things. Every method raises ManagementError."""
+
+    async def snapshot(self, vhost: str) -> Snapshot:
+        """What stands there now."""
+        where = quote(vhost, safe="")
+        overview = await self._get("overview?columns=rabbitmq_version")
+        queues = [_standing(one) async for one in self._listed(vhost, "", _COLUMNS)]
+        exchanges = await self._get(f"exchanges/{where}?columns=name,type,durable,auto_delete,arguments")
+        return Snapshot(
+            vhost=vhost,
+            version=_version(overview.get("rabbitmq_version", "")),
+            queues=tuple(sorted(queues, key=lambda one: one.name)),
+            exchanges={one["name"]: one["type"] for one in exchanges},
+            bindings=tuple(map(_bound, await self._get(f"bindings/{where}"))),
+            policies=tuple(map(_rule, await self._get(f"policies/{where}"))),
+            operator_policies=tuple(map(_rule, await self._get(f"operator-policies/{where}"))),
+            durable_exchanges=frozenset(one["name"] for one in exchanges if one["durable"]),
+            auto_delete=frozenset(one["name"] for one in exchanges if one["auto_delete"]),
+            alternates={
+                one["name"]: str(one["arguments"]["alternate-exchange"])
+                for one in exchanges
+                if "alternate-exchange" in (one.get("arguments") or {})
+            },
+        )
+
+    async def parameter(self, name: str) -> Any:
+        """A global parameter, None where it is not there. Takes the tag policymaker or administrator."""
+        try:
+            return (await self._get(f"global-parameters/{quote(name, safe='')}"))["value"]
+        except NotThereError:
+            return None
+
+    async def permissions(self, vhost: str, user: str) -> Mapping[str, str] | None:
+        """The user's rights in the vhost, None without any."""
+        try:
+            path = f"permissions/{quote(vhost, safe='')}/{quote(user, safe='')}"
+            found: Mapping[str, str] = await self._get(path)
+        except NotThereError:
+            return None
+        return found
+
+    async def make(self, path: Sequence[str], body: Mapping[str, Any]) -> None:
+        """PUT what stands under this path: `("policies", vhost, name)`, say."""
+        await self._send("PUT", path, body)
+
+    async def bind(self, vhost: str, bound: Bound) -> None:
+        """Bind; a binding that is there already stays one."""
+        to = "q" if bound.to_queue else "e"
+        await self._send(
+            "POST", ("bindings", vhost, "e", bound.source, to, bound.destination), {"routing_key": bound.key}
+        )
+
+    async def remove(self, path: Sequence[str]) -> None:
+        """DELETE what stands under this path; it is no error that it is gone already."""
+        await self._send("DELETE", path, None)
+
+    async def _send(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None) -> None:
+        where, credentials = _place(self._url())
+        url = f"{where}/api/{'/'.join(quote(part, safe='') for part in path)}"
+        try:
+            client = self._connected(secure=where.startswith("https:"))
+            answer = await client.request(
+                method, url, json=None if body is None else dict(body), auth=credentials, extensions=self._named()
+            )
+        except (httpx.HTTPError, ValueError, OSError) as error:
+            await self.close()
+            raise ManagementError(f"{where}: {type(error).__name__} {error}; is the management plugin there?") from None
+        if answer.is_success or (method == "DELETE" and answer.status_code == httpx.codes.NOT_FOUND):
+            return
+        raise ManagementError(f"{method} {url}: {answer.status_code}, {_reason(answer)}")
+
+
+def _reason(answer: httpx.Response) -> str:
+    """What the broker said, in a line; rights are said in our words, because it does not."""
+    if answer.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+        return "the user may not do this; provisioning takes an administrator, or policymaker with configure rights"
+    try:
+        said = str(answer.json().get("reason", ""))
+    except (ValueError, AttributeError):
+        said = ""
+    return " ".join(said.split())[:300] or "look at the broker's log"
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3]) or (0,)
+
+
+def _standing(one: Mapping[str, Any]) -> Standing:
+    arguments = one.get("arguments") or {}
+    stats = one.get("message_stats") or {}
+    return Standing(
+        name=one["name"],
+        kind=str(one.get("type") or arguments.get("x-queue-type") or "classic").removeprefix("rabbit_").split("_")[0],
+        arguments=dict(arguments),
+        durable=bool(one.get("durable", True)),
+        exclusive=bool(one.get("exclusive", False)),
+        messages=int(one.get("messages") or 0),
+        pending=int(one.get("messages_dlx") or 0),
+        consumers=int(one.get("consumers") or 0),
+        redelivered=int(stats.get("redeliver") or 0) if isinstance(stats, Mapping) else 0,
+    )
+
+
+def _bound(one: Mapping[str, Any]) -> Bound:
+    return Bound(one["source"], one["destination"], one["routing_key"], one["destination_type"] == "queue")
+
+
+def _rule(one: Mapping[str, Any]) -> Rule:
+    return Rule(
+        one["name"], one["pattern"], dict(one["definition"]), one.get("priority", 0), one.get("apply-to", "all")
+    )

@@ -1,0 +1,39 @@
+"""Questions of `doctor` to the management API; nothing is changed."""
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+import httpx
+
+from dlx_router.broker.management import Management, ManagementError, _place
+
+_COLUMNS: Final = "name,type,arguments,policy,effective_policy_definition,exclusive"
+
+
+class Examination(Management):
+    """As Management. All methods raise ManagementError."""
+
+    async def every_queue(self, vhost: str) -> AsyncIterator[Mapping[str, Any]]:
+        """Every queue of the vhost: name, type, arguments and effective policy."""
+        async for one in self._listed(vhost, ".*", _COLUMNS):
+            yield one
+
+    async def disabled_flags(self) -> list[str]:
+        """Stable feature flags that are not enabled. Takes an administrator or a monitoring user."""
+        found = await self._get("feature-flags")
+        return sorted(
+            one["name"] for one in found if one.get("state") != "enabled" and one.get("stability") == "stable"
+        )
+
+    async def clock_ahead_s(self) -> float | None:
+        """How far the broker's clock is ahead of ours, to a second; None where it does not say."""
+        where, credentials = _place(self._url())
+        try:
+            answer = await self._connected(secure=where.startswith("https:")).get(
+                f"{where}/api/overview", auth=credentials, extensions=self._named()
+            )
+            return parsedate_to_datetime(answer.headers["date"]).timestamp() + 0.5 - time.time()
+        except (httpx.HTTPError, KeyError, ValueError, OSError) as error:
+            raise ManagementError(f"{where}: the clock could not be asked for: {type(error).__name__}") from None

@@ -1,0 +1,66 @@
+"""A stream read from some place on, message by message.
+
+Source: rabbitmq.com/docs/streams (consuming). The broker never says that the end is reached; `last_offset` does.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+
+from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.link import Link, LinkError
+from dlx_router.wire import frames, properties, table
+
+PREFETCH: Final = 100
+QUIET_S: Final = 0.5
+_AT: Final = 12  # of the content header: class, weight and body size come before
+Message = tuple[int, bytes]
+
+
+async def last_offset(link: Link, stream: str, quiet_s: float = QUIET_S) -> int:
+    """The offset of the newest message; −1 where there is none. LinkError, ChannelClosed: cannot be read."""
+    newest = -1
+    messages = read(link, stream, "last")
+    try:
+        while True:
+            async with asyncio.timeout(quiet_s):
+                newest, _ = await anext(messages)
+    except TimeoutError:
+        return newest
+    finally:
+        await messages.aclose()
+
+
+async def read(link: Link, stream: str, start: Any) -> AsyncGenerator[Message, None]:
+    """(offset, body) of every message from `start` on, for ever. `start`: first, last, next, an offset or a time."""
+    arrived: asyncio.Queue[frames.Delivery | Exception] = asyncio.Queue()
+
+    def lost(_consumer: Consumer, error: Exception, _unsettled: int) -> None:
+        arrived.put_nowait(error)
+
+    consumer = Consumer(
+        link,
+        stream,
+        PREFETCH,
+        sink=lambda delivery, _consumer: arrived.put_nowait(delivery),
+        on_lost=lost,
+        arguments={"x-stream-offset": start},
+    )
+    await consumer.start()
+    try:
+        while True:
+            delivery = await arrived.get()
+            if isinstance(delivery, Exception):
+                raise LinkError(f"stream {stream!r} is read no more: {delivery}") from delivery
+            consumer.settle(delivery.tag)
+            consumer.flush()
+            yield _offset(delivery), delivery.body
+    finally:
+        if consumer.is_open and link.is_open:
+            await consumer.close()
+
+
+def _offset(delivery: frames.Delivery) -> int:
+    headers = properties.parse(delivery.header, _AT).headers
+    at = table.entries(headers).get(b"x-stream-offset")
+    return -1 if at is None else int(table.decode_value(headers, at[1]))

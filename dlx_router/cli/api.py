@@ -1,0 +1,105 @@
+"""The commands' client of /api/v1: waits where it is told to, and says clearly why there is no answer."""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NoReturn
+
+import httpx
+import typer
+
+from dlx_router.cli import output
+from dlx_router.config.settings import Settings, SettingsError
+
+TIMEOUT_S: Final = 30.0
+PATIENCE_S: Final = 20.0  # for a rate limit, a takeover, an index that is being made
+BUSY: Final = frozenset({429, 503})
+PAGE: Final = 500
+_HINTS: Final = {
+    401: "set DLX_ROUTER_API_TOKEN or DLX_ROUTER_API_TOKEN_FILE",
+    403: "the token's role or scope does not allow it",
+}
+
+
+class Api:
+    """Of one router. Every method ends the command with exit code 2 where there is no answer."""
+
+    def __init__(self, url: str | None = None) -> None:
+        """`url` None: setting API_URL."""
+        try:
+            settings = Settings.load({} if url is None else {"api_url": url})
+            token = settings.api_credentials()
+        except SettingsError as error:
+            _end(str(error))
+        self._url = settings.api_url.rstrip("/").removesuffix("/api/v1")
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        try:
+            self._http = httpx.Client(
+                base_url=f"{self._url}/api/v1", headers=headers, timeout=TIMEOUT_S, trust_env=False
+            )
+        except (httpx.InvalidURL, ValueError) as error:
+            _end(f"DLX_ROUTER_API_URL {settings.api_url!r}: {error}; write http://HOST:9719")
+
+    def get(self, path: str, **query: Any) -> dict[str, Any]:  # noqa: ANN401
+        """The answer to a GET; None and empty queries are left out."""
+        return self.ask("GET", path, query={key: value for key, value in query.items() if value not in (None, [], ())})
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,  # noqa: ANN401
+    ) -> dict[str, Any]:
+        """The answer; what is busy is asked again for some seconds. Only a GET is repeated after it was sent."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            answer = self._once(method, path, query, body)
+            waits = answer.headers.get("retry-after", "")
+            may_wait = method == "GET" or answer.status_code == httpx.codes.TOO_MANY_REQUESTS
+            if answer.status_code not in BUSY or not waits or not may_wait or time.monotonic() > deadline:
+                break
+            time.sleep(min(float(waits) if waits.isdigit() else 1.0, 5.0))
+        if not answer.is_success:
+            _end(self._said(answer))
+        return _document(answer)
+
+    def pages(self, path: str, key: str, cursor: str, limit: int, **query: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+        """Up to `limit` items of a list, page by page; 0: all."""
+        left, at = limit, None
+        while True:
+            size = min(PAGE, left) if limit else PAGE
+            page = self.get(path, **query, **{"limit": size, cursor: at})
+            yield from page[key]
+            left, at = left - len(page[key]), page["next"]
+            if at is None or (limit and left <= 0):
+                return
+
+    def _once(self, method: str, path: str, query: Mapping[str, Any] | None, body: Any) -> httpx.Response:  # noqa: ANN401
+        try:
+            return self._http.request(method, path, params=query, json=body)
+        except httpx.TransportError as error:
+            said = str(error) or type(error).__name__
+            _end(f"{self._url}: {said}; is the router running, and DLX_ROUTER_API_URL its address?")
+
+    def _said(self, answer: httpx.Response) -> str:
+        try:
+            document = _document(answer)
+        except (ValueError, KeyError):
+            return f"{self._url}: {answer.status_code}; is this the address of a router?"
+        problems = "".join(f"\n  {one}" for one in document.get("problems") or ())
+        hint = _HINTS.get(answer.status_code)
+        return f"{document.get('error', answer.status_code)}{f'; {hint}' if hint else ''}{problems}"
+
+
+def _document(answer: httpx.Response) -> dict[str, Any]:
+    document = answer.json()
+    if not isinstance(document, dict):
+        raise ValueError("no object")  # noqa: TRY004
+    return document
+
+
+def _end(why: str) -> NoReturn:
+    print(why, file=sys.stderr)
+    raise typer.Exit(output.WRONG_USE)

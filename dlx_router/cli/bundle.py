@@ -1,0 +1,101 @@
+"""`dlx-router support-bundle`: what somebody who helps needs, in one zip file; no secret and no message data.
+
+Settings are listed by name from a list of those that hold none; policies are left out, because their values may tell of
+the business: only their findings and their revision are in it.
+"""
+
+import asyncio
+import json
+import platform
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from dlx_router import __version__
+from dlx_router.cli import doctor, output
+from dlx_router.config.policies import PolicyErrors, load_policies
+from dlx_router.config.settings import Settings, SettingsError
+
+WITHIN_S: Final = 10.0
+# What may be shown. What is new is not, until it stands here: a list of secrets would forget one.
+SHOWN: Final = (
+    "vhosts", "prefix", "declare", "http_host", "http_port", "prefetch", "in_flight_bytes", "drain_seconds",
+    "confirm_timeout_ms", "heartbeat", "journal", "log_format", "log_level", "unroutable_grace_ms",
+    "max_dead_letter_queues",
+)  # fmt: skip
+LIBRARIES: Final = ("aio-pika", "aiormq", "httpx", "pamqp", "pydantic", "uvicorn", "uvloop")
+
+
+def run(given: Mapping[str, str], to: Path, api_url: str) -> int:
+    """Write the file; 2 where settings cannot be used or the file cannot be written."""
+    try:
+        settings = Settings.load(given)
+        files = _files(settings, api_url)
+        with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return output.WRONG_USE
+    except OSError as error:
+        print(f"{to}: {error.strerror}; say --to FILE", file=sys.stderr)
+        return output.WRONG_USE
+    print(f"{to}: {', '.join(files)}")
+    return output.OK
+
+
+def _files(settings: Settings, api_url: str) -> dict[str, str]:
+    found, reached = asyncio.run(doctor.examined(settings))
+    readyz, metrics = _asked(api_url, "/readyz"), _asked(api_url, "/metrics")
+    return {
+        "about.json": _json(_about(settings, reached=reached)),
+        "settings.json": _json({name: _plain(getattr(settings, name)) for name in SHOWN}),
+        "doctor.json": _json([asdict(one) for one in found]),
+        "readyz.json": readyz,
+        "metrics.txt": metrics,
+    }
+
+
+def _about(settings: Settings, *, reached: bool) -> dict[str, Any]:
+    try:
+        loaded = load_policies(settings.policies)
+        policies: dict[str, Any] = {"revision": loaded.policies.revision, "policies": len(loaded.policies.policies)}
+    except PolicyErrors as error:
+        policies = {"findings": len(str(error).splitlines())}
+    return {
+        "dlx-router": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "libraries": {name: _version(name) for name in LIBRARIES},
+        "policies": policies,
+        "broker_reached": reached,
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _asked(url: str, path: str) -> str:
+    """What a running router says, or that none does. These paths never show secrets or message data."""
+    try:
+        return httpx.get(f"{url.rstrip('/')}{path}", timeout=WITHIN_S, trust_env=False).text
+    except (httpx.HTTPError, ValueError):
+        return "no router answered\n"
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - a setting
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def _json(document: Any) -> str:  # noqa: ANN401 - JSON
+    return json.dumps(document, indent=2) + "\n"

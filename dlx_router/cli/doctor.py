@@ -1,0 +1,250 @@
+"""`dlx-router doctor`: looks at everything a router depends on, changes nothing, and needs no running router.
+
+Exit: 0 nothing to mend, 1 warnings or errors, 2 settings that cannot be used, or no broker.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.control import Forbidden, TopologyError
+from dlx_router.broker.examination import Examination
+from dlx_router.broker.link import ChannelClosed, LinkError, open_link
+from dlx_router.broker.management import ManagementError
+from dlx_router.broker.rights import Rights
+from dlx_router.broker.topology import Topology, TopologyMissing
+from dlx_router.cli import output
+from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
+from dlx_router.config.settings import Settings, SettingsError
+from dlx_router.core.names import Names
+from dlx_router.operate import findings
+from dlx_router.operate.findings import Diagnosis, Level
+
+NEEDED_FLAGS: Final = frozenset({"quorum_queue", "stream_queue"})
+NO_API: Final = "set MANAGEMENT_URL: without it queues, policies, flags and clocks cannot be looked at"
+
+
+class Unreachable(Exception):
+    """No broker answered; the findings so far say why."""
+
+
+def run(given: Mapping[str, str], *, as_json: bool) -> int:
+    """Print what was found, worst first."""
+    try:
+        settings = Settings.load(given)
+        settings.broker_address()
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return output.WRONG_USE
+    found, reached = asyncio.run(examined(settings))
+    _print(found, as_json=as_json)
+    if not reached:
+        return output.WRONG_USE
+    return output.FINDINGS if any(one.level in {Level.WARNING, Level.ERROR} for one in found) else output.OK
+
+
+async def examined(settings: Settings) -> tuple[list[Diagnosis], bool]:
+    """All findings, worst first, and whether a broker answered."""
+    found: list[Diagnosis] = []
+    try:
+        async for one in _everything(settings):
+            found.append(one)  # noqa: PERF401 - what was found before a broker fails is kept
+    except Unreachable:
+        return _sorted(found), False
+    return _sorted(found), True
+
+
+def _sorted(found: Sequence[Diagnosis]) -> list[Diagnosis]:
+    order = [*Level]
+    return sorted(found, key=lambda one: -order.index(one.level))
+
+
+async def _everything(settings: Settings) -> AsyncIterator[Diagnosis]:
+    loaded = None
+    try:
+        loaded = load_policies(settings.policies)
+        yield Diagnosis("policies", Level.OK, f"{len(loaded.policies.policies)} policies")
+    except PolicyErrors as error:
+        yield Diagnosis("policies", Level.ERROR, str(error), "dlx-router policy lint shows each with its line")
+    for warning in settings.warnings():
+        yield Diagnosis("settings", Level.WARNING, warning, "see dlx-router run --help")
+    for one in _files(settings):
+        yield one
+    examination = Examination(settings.management_credentials(), _tls(settings)) if settings.has_management() else None
+    try:
+        vhosts, broken = await _vhosts(settings, examination)
+        if broken is not None:
+            yield broken
+        if examination is None:
+            yield Diagnosis("management", Level.WARNING, "the management API is not asked", NO_API)
+        else:
+            async for one in _broker(examination):
+                yield one
+        for vhost in vhosts:
+            async for one in _vhost(settings, vhost, loaded, examination):
+                yield one
+    finally:
+        if examination is not None:
+            await examination.close()
+
+
+def _files(settings: Settings) -> list[Diagnosis]:
+    found = []
+    if settings.journal == "off":
+        fix = "set JOURNAL=best-effort: without it nothing can be explained later, and there are no redrive tasks"
+        found.append(Diagnosis("journal", Level.WARNING, "JOURNAL=off", fix))
+    path = getattr(settings, "index_path", None)
+    if path:
+        folder = Path(path).absolute().parent
+        if folder.is_dir() and os.access(folder, os.W_OK):
+            found.append(Diagnosis("index", Level.OK, f"{path} can be written"))
+        else:
+            fix = "make the folder, and let the router's user write there"
+            found.append(Diagnosis("index", Level.ERROR, f"{folder} cannot be written", fix))
+    return found
+
+
+async def _vhosts(settings: Settings, examination: Examination | None) -> tuple[list[str], Diagnosis | None]:
+    said = settings.vhost_list()
+    if said != ["*"] or examination is None:
+        return said, None
+    try:
+        return await examination.vhosts(), None
+    except ManagementError as error:
+        return [], Diagnosis("vhosts", Level.ERROR, f"VHOSTS=* cannot be resolved: {error}", "name the vhosts")
+
+
+async def _broker(examination: Examination) -> AsyncIterator[Diagnosis]:
+    try:
+        yield findings.clock(await examination.clock_ahead_s() or 0.0)
+        missing = await examination.disabled_flags()
+    except ManagementError as error:
+        yield Diagnosis("management", Level.WARNING, str(error), NO_API)
+        return
+    needed = [name for name in missing if name in NEEDED_FLAGS]
+    if missing:
+        level = Level.ERROR if needed else Level.WARNING
+        fix = "rabbitmqctl enable_feature_flag all"
+        yield Diagnosis("feature flags", level, f"not enabled: {', '.join(missing)}", fix)
+    else:
+        yield Diagnosis("feature flags", Level.OK, "all stable ones are enabled")
+
+
+async def _vhost(
+    settings: Settings, vhost: str, loaded: LoadedPolicies | None, examination: Examination | None
+) -> AsyncIterator[Diagnosis]:
+    found = settings.broker_address()
+    tls = _tls(settings) if found.tls else None
+    login = Login(found.user, found.password.get_secret_value(), vhost)
+    version: tuple[int, ...] = (0,)
+    for host in [Host(name, port) for name, port in found.hosts]:
+        try:
+            link = await open_link(host, login, tls=tls, heartbeat=10, name="dlx-router doctor")
+        except (LinkError, ChannelClosed, TimeoutError, OSError) as error:
+            fix = "look at AMQP_URL, at the user, and at the broker's log"
+            yield Diagnosis("connection", Level.ERROR, str(error), fix)
+            continue
+        number = str(link.server.get("version", "0"))
+        version = findings.parsed(number)
+        await link.close()
+        yield Diagnosis("connection", Level.OK, f"vhost {vhost!r} at {host.name}:{host.port}")
+        yield findings.version(number)
+        async for one in _own(settings, Topology(host, login, tls, Names(settings.prefix), declare=False)):
+            yield one
+        break
+    else:
+        raise Unreachable
+    if examination is not None:
+        async for one in _queues(settings, vhost, loaded, examination, version):
+            yield one
+
+
+async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosis]:
+    """What the router owns is there, or can be made; looked at passively."""
+    fix = "`dlx-router permissions` says which rights the router's user needs"
+    names = topology.names
+    try:
+        await topology.ensure_core()
+        yield Diagnosis("own queues", Level.OK, f"all of {names.prefix}.* that a start needs is there")
+        if settings.journal != "off" and not await topology.queue_exists(names.journal):
+            yield Diagnosis("journal", Level.NOTE, f"stream {names.journal!r} is not there yet", "a start declares it")
+    except TopologyMissing as error:
+        missing = ", ".join(one.partition(":")[0] for one in error.definitions)
+        if settings.declare == "auto":
+            yield Diagnosis(
+                "own queues", Level.NOTE, f"not there yet: {missing}", "a start of the router declares them"
+            )
+        else:
+            yield Diagnosis("own queues", Level.ERROR, str(error), "declare them by hand, or set DECLARE=auto")
+    except Forbidden as error:
+        yield Diagnosis("rights", Level.ERROR, str(error), fix)
+    except TopologyError as error:
+        yield Diagnosis("own queues", Level.ERROR, str(error), "look at the broker's log")
+    finally:
+        await topology.close()
+
+
+async def _queues(
+    settings: Settings,
+    vhost: str,
+    loaded: LoadedPolicies | None,
+    examination: Examination,
+    version: tuple[int, ...],
+) -> AsyncIterator[Diagnosis]:
+    names = Names(settings.prefix)
+    try:
+        problems = await examination.check_own_queues(vhost, names)
+        for problem in problems:
+            yield Diagnosis("own queues", Level.ERROR, str(problem), "change that policy; the router consumes nothing")
+        attached = {getattr(one, "queue", None) for one in loaded.attachments} if loaded is not None else set()
+        async for one in examination.every_queue(vhost):
+            if names.is_own(one["name"]):
+                continue
+            for finding in findings.queue(one, names, selected=_selected(loaded, vhost, one["name"])):
+                yield finding
+            limit = findings.source(one, version) if one["name"] in attached else None
+            if limit is not None:
+                yield limit
+    except ManagementError as error:
+        yield Diagnosis("management", Level.WARNING, str(error), NO_API)
+        return
+    async for stranger in _strangers(settings, vhost, names):
+        yield stranger
+
+
+def _selected(loaded: LoadedPolicies | None, vhost: str, queue: str) -> bool:
+    """Whether a policy says by more than a catch-all that it is about this queue."""
+    if loaded is None:
+        return False
+    found = loaded.policies.resolve(vhost=vhost, queue=queue, reason="rejected", own=False)
+    return found is not None and found.named_exactly
+
+
+async def _strangers(settings: Settings, vhost: str, names: Names) -> AsyncIterator[Diagnosis]:
+    rights = Rights(settings.management_credentials(), _tls(settings))
+    try:
+        for one in await rights.strangers(vhost, names, settings.broker_address().user):
+            yield Diagnosis(
+                "rights", Level.NOTE, str(one), "take away what it does not need; see docs of `permissions`"
+            )
+    except ManagementError:
+        yield Diagnosis("rights", Level.NOTE, "who else has rights takes an administrator to ask", "ask one")
+    finally:
+        await rights.close()
+
+
+def _tls(settings: Settings) -> Tls:
+    return Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)
+
+
+def _print(found: Sequence[Diagnosis], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([asdict(one) for one in found], indent=2))
+        return
+    output.table(("", "check", "found", "fix"), [(one.level.value, one.check, one.found, one.fix) for one in found])

@@ -1,0 +1,146 @@
+"""`dlx-router groups` and `dlx-router queues`."""
+
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+
+from dlx_router.cli import output
+from dlx_router.cli.letters import Json, Queue, Url, Vhost, reach, where
+from dlx_router.cli.moments import ago, moment_ms, shown
+from dlx_router.config.units import duration_ms
+
+app = typer.Typer(help="Letters that died of the same thing: see, ignore, resolve, note.", invoke_without_command=True)
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Note = Annotated[str | None, typer.Option(help="Why; kept with the group.")]
+Id = Annotated[str, typer.Argument(help="Id of the group, g1-….")]
+
+
+@app.callback()
+def every(  # noqa: PLR0913, PLR0917 - each is an option
+    context: typer.Context,
+    vhost: Vhost = None,
+    queue: Queue = None,
+    state: Annotated[str | None, typer.Option(help="Only open, ignored or resolved ones.")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="At most so many; 0: all.")] = 50,
+    url: Url = None,
+    as_json: Json = False,  # noqa: FBT002 - typer makes a flag of it
+) -> None:
+    """Show groups, those that had a death last first."""
+    if context.invoked_subcommand is not None:
+        return
+    found = list(reach(url).pages("/groups", "groups", "offset", limit, vhost=vhost, queue=queue, state=state))
+    if as_json:
+        output.as_json(found)
+        return
+    if not found:
+        print("No groups.")
+        return
+    columns = ("id", "failed queue", "reason", "error", "state", "lying", "deaths", "last")
+    output.table(columns, [_row(one) for one in found])
+
+
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    error = ": ".join(part for part in (one["error_type"], one["message"]) if part)
+    state = one["state"] + (f" until {shown(one['until_ms'])}" if one["until_ms"] else "")
+    state += " (returned)" if one["returned"] else ""
+    counts = (str(one["lying"]), str(one["deaths"]))
+    return (one["id"], one["failed_queue"], one["reason"], error or "–", state, *counts, ago(one["last_ms"]))
+
+
+@app.command()
+def show(group: Id, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002
+    """Show one group."""
+    one = reach(url).get(f"/groups/{group}")
+    if as_json:
+        output.as_json(one)
+        return
+    dated = {key: shown(one[key]) for key in ("first_ms", "last_ms", "until_ms")}
+    rows = [
+        (key.removesuffix("_ms"), str(dated.get(key, value))) for key, value in one.items() if value not in (None, "")
+    ]
+    output.table(("group", group), [row for row in rows if row[0] != "id"])
+
+
+@app.command()
+def ignore(
+    group: Id,
+    until: Annotated[
+        str | None, typer.Option(help="A time, or for how long (2d); without it until it is opened.")
+    ] = None,
+    note: Note = None,
+    yes: Yes = False,  # noqa: FBT002
+    url: Url = None,
+    as_json: Json = False,  # noqa: FBT002
+) -> None:
+    """Show it among the ignored ones, until then. Its letters are not touched."""
+    _change(group, {"state": "ignored", "until_ms": _later(until)}, note, url, yes=yes, as_json=as_json)
+
+
+@app.command()
+def resolve(group: Id, note: Note = None, yes: Yes = False, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002
+    """Its cause is gone; it opens by itself when another letter dies of it."""
+    _change(group, {"state": "resolved"}, note, url, yes=yes, as_json=as_json)
+
+
+@app.command("open")
+def reopen(group: Id, note: Note = None, yes: Yes = False, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002
+    """Open it again."""
+    _change(group, {"state": "open"}, note, url, yes=yes, as_json=as_json)
+
+
+def _later(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return int(time.time() * 1000) + duration_ms(text)
+    except ValueError:
+        return moment_ms(text, "--until")
+
+
+def _change(group: str, wanted: dict[str, Any], note: str | None, url: str | None, *, yes: bool, as_json: bool) -> None:
+    api = reach(url)
+    one = api.get(f"/groups/{group}")
+    said = f"{wanted['state']}: {one['failed_queue']}, {one['reason']} {one['error_type']} {one['message']}".strip()
+    if not yes and not output.confirmed(f"{said}; {one['lying']} letters lie. Do it?"):
+        print("Nothing was changed.", file=sys.stderr)
+        raise typer.Exit(output.FINDINGS)
+    body = {key: value for key, value in wanted.items() if value is not None} | ({} if note is None else {"note": note})
+    changed = api.ask("PATCH", f"/groups/{group}", body=body)
+    if as_json:
+        output.as_json(changed)
+    else:
+        print(f"{changed['id']}: {changed['state']}")
+
+
+def queues(url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002
+    """Show where letters failed, and where they lie; "drift" is what the index counts more than the queue holds."""
+    found = reach(url).get("/queues")
+    if as_json:
+        output.as_json(found)
+        return
+    if not found["failed"]:
+        print("No letters.")
+        return
+    states = sorted({state for one in found["failed"] for state in one["states"]})
+    rows = [
+        (
+            one["failed_queue"],
+            one["vhost"],
+            *(str(one["states"].get(state, 0)) for state in states),
+            ago(one["last_ms"]),
+        )
+        for one in found["failed"]
+    ]
+    output.table(("failed queue", "vhost", *states, "last"), rows)
+    if found["lying"]:
+        print()
+        output.table(("lies at", "vhost", "index", "queue", "drift", "looked"), [_lying(one) for one in found["lying"]])
+
+
+def _lying(one: dict[str, Any]) -> tuple[str, ...]:
+    name = one["queue"] or where(one)
+    depth, drift = ("?" if one[key] is None else str(one[key]) for key in ("depth", "drift"))
+    return (name, one["vhost"], str(one["indexed"]), depth, drift, ago(one["checked_ms"]))

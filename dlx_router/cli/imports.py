@@ -1,0 +1,57 @@
+"""`dlx-router policy import`: policies of another system in our language on stdout, the report on stderr."""
+
+import sys
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from dlx_router.cli import output
+from dlx_router.config import document, tree
+from dlx_router.config.dialects import artemis, emq, rabbitmq, sqs
+from dlx_router.config.dialects.carried import MAX_BYTES, Carried, ImportRefused, as_yaml
+from dlx_router.config.findings import Report
+from dlx_router.config.policies import why_unreadable
+
+_READERS: Final[Mapping[str, Callable[[bytes], Carried]]] = {
+    "rabbitmq": rabbitmq.read,
+    "artemis": artemis.read,
+    "sqs": sqs.read,
+    "yandex": sqs.read,
+    "emq": emq.read,
+}
+
+
+def run(path: Path, origin: StrEnum) -> int:
+    """Print the policies and what was not carried over; 1 where the file is not what it should be, 2 unreadable."""
+    try:
+        with path.open("rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        print(f"{path}: {why_unreadable(error)}", file=sys.stderr)
+        return output.WRONG_USE
+    try:
+        if len(data) > MAX_BYTES:
+            raise ImportRefused(  # noqa: TRY301 - told below, as all others
+                f"more than {MAX_BYTES >> 20} MiB; import it in parts"
+            )
+        carried = _READERS[origin](data)
+        text = as_yaml(carried, f"{path.name} ({origin})")
+        _proved(text)
+    except ImportRefused as error:
+        print(f"{path}: {error}", file=sys.stderr)
+        return output.FINDINGS
+    print(text, end="")
+    for one in carried.left:
+        print(f"not carried over: {one}", file=sys.stderr)
+    print(f"{len(carried.policies)} policies, {len(carried.left)} remarks", file=sys.stderr)
+    return output.OK
+
+
+def _proved(text: str) -> None:
+    """What is printed can be read by ourselves; what our language refuses is said here, not at the next start."""
+    report = Report("imported")
+    document.read(tree.parse(text.encode(), report), report)
+    if report.findings:
+        lines = "\n".join(f"  {one.message}" for one in report.findings[:20])
+        raise ImportRefused(f"holds values that a policy cannot have; correct them first:\n{lines}")

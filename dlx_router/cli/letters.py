@@ -1,0 +1,203 @@
+"""`dlx-router letters`: list, search, show, export."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from dlx_router.cli import output
+from dlx_router.cli.journey import drawn
+from dlx_router.cli.moments import ago, moment_ms, shown
+
+if TYPE_CHECKING:
+    from dlx_router.cli.api import Api
+
+app = typer.Typer(help="Look for letters, show one with its journey, export them.", no_args_is_help=True)
+
+MAX_BODY_LINES: Final = 200
+Url = Annotated[str | None, typer.Option("--api-url", help="The router's API; default: DLX_ROUTER_API_URL.")]
+Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
+Vhost = Annotated[str | None, typer.Option(help="Only of this vhost.")]
+Queue = Annotated[str | None, typer.Option(help="Only letters that failed in this queue.")]
+Group = Annotated[str | None, typer.Option(help="Only of this group.")]
+State = Annotated[list[str] | None, typer.Option(help="Only in this state; may be given more than once.")]
+Reason = Annotated[str | None, typer.Option(help="Only that failed for this reason.")]
+Policy = Annotated[str | None, typer.Option(help="Only that this policy decided about.")]
+Since = Annotated[str | None, typer.Option(help="Not older: a time (2026-01-31T12:00Z), or how long ago (2h).")]
+Until = Annotated[str | None, typer.Option(help="Older than this.")]
+Limit = Annotated[int, typer.Option(min=0, help="At most so many; 0: all.")]
+
+
+def reach(url: str | None) -> "Api":
+    """The API; the HTTP client is loaded only by who needs it, so that help and completion are there at once."""
+    from dlx_router.cli.api import Api  # noqa: PLC0415 - see above
+
+    return Api(url)
+
+
+def _query(**given: Any) -> dict[str, Any]:  # noqa: ANN401
+    """The filters, as the API has them."""
+    return {
+        **{key: value for key, value in given.items() if key not in {"since", "until"}},
+        "since_ms": moment_ms(given["since"], "--since"),
+        "until_ms": moment_ms(given["until"], "--until"),
+    }
+
+
+@app.command("list")
+def every(  # noqa: PLR0913, PLR0917 - each is an option
+    vhost: Vhost = None,
+    queue: Queue = None,
+    group: Group = None,
+    state: State = None,
+    reason: Reason = None,
+    policy: Policy = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = 50,
+    url: Url = None,
+    as_json: Json = False,  # noqa: FBT002 - typer makes a flag of it
+) -> None:
+    """Show letters, those that came last first."""
+    query = _query(
+        vhost=vhost, queue=queue, group=group, state=state, reason=reason, policy=policy, since=since, until=until
+    )
+    _print(reach(url).pages("/letters", "letters", "cursor", limit, **query), limit, as_json=as_json)
+
+
+@app.command()
+def search(  # noqa: PLR0913, PLR0917 - each is an option
+    text: Annotated[str, typer.Argument(help='Words that all must be there; "a phrase"; begin*.')],
+    vhost: Vhost = None,
+    queue: Queue = None,
+    group: Group = None,
+    state: State = None,
+    reason: Reason = None,
+    policy: Policy = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = 50,
+    url: Url = None,
+    as_json: Json = False,  # noqa: FBT002
+) -> None:
+    """Find letters by ids, keys, error, values that the journal shows, and the start of a body that it has."""
+    query = _query(
+        vhost=vhost, queue=queue, group=group, state=state, reason=reason, policy=policy, since=since, until=until
+    )
+    _print(reach(url).pages("/letters", "letters", "cursor", limit, q=text, **query), limit, as_json=as_json)
+
+
+@app.command()
+def show(
+    letter: Annotated[str, typer.Argument(help="Id of the letter.")],
+    queue: Queue = None,
+    hexadecimal: Annotated[bool, typer.Option("--hex", help="The body as bytes.")] = False,  # noqa: FBT002
+    url: Url = None,
+    as_json: Json = False,  # noqa: FBT002
+) -> None:
+    """Show one letter: where it is, its journey of deaths, waits and redrives, and its body as far as known."""
+    form = "hex" if hexadecimal else "auto"
+    found = reach(url).get(f"/letters/{_segment(letter)}", queue=queue, form=form)["letters"]
+    if as_json:
+        output.as_json(found)
+        return
+    for one in found:
+        print("\n".join(drawn(one)))
+
+
+@app.command()
+def export(  # noqa: PLR0913, PLR0917 - each is an option
+    to: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; without it standard output.")
+    ] = None,
+    text: Annotated[str | None, typer.Option("--search", help="Only what `letters search` finds by this.")] = None,
+    vhost: Vhost = None,
+    queue: Queue = None,
+    group: Group = None,
+    state: State = None,
+    reason: Reason = None,
+    policy: Policy = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = 0,
+    full: Annotated[bool, typer.Option(help="With journey, newest event and body; a request each.")] = False,  # noqa: FBT002
+    url: Url = None,
+) -> None:
+    """Write letters as JSON, one a line, the newest first."""
+    api = reach(url)
+    query = _query(
+        vhost=vhost, queue=queue, group=group, state=state, reason=reason, policy=policy, since=since, until=until
+    )
+    found = api.pages("/letters", "letters", "cursor", limit, q=text, **query)
+    count = 0
+    with _opened(to) as file:
+        for one in _counted(found, to is not None):
+            whole = api.get(f"/letters/{_segment(one['id'])}", queue=one["failed_queue"])["letters"] if full else [one]
+            for letter in whole:
+                file.write(f"{json.dumps(letter, separators=(',', ':'))}\n")
+                count += 1
+    if to is not None:
+        print(f"{count} letters → {to}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _opened(to: Path | None) -> Iterator[IO[str]]:
+    if to is None:
+        yield sys.stdout
+        return
+    try:
+        with to.open("w", encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        print(f"{to}: {error.strerror}; name a file that can be written", file=sys.stderr)
+        raise typer.Exit(output.WRONG_USE) from None
+
+
+def _counted(found: Iterable[dict[str, Any]], wanted: bool) -> Iterable[dict[str, Any]]:  # noqa: FBT001
+    """With a count on a terminal, where the letters themselves are not seen."""
+    if not wanted or not sys.stderr.isatty():
+        return found
+    from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
+    from rich.progress import track  # noqa: PLC0415
+
+    return track(found, "Letters", total=None, console=Console(stderr=True))
+
+
+def _print(found: Iterable[dict[str, Any]], limit: int, *, as_json: bool) -> None:
+    letters = list(found)
+    if as_json:
+        output.as_json(letters)
+        return
+    if not letters:
+        print("No letters.")
+        return
+    columns = ("id", "last", "state", "failed queue", "reason", "attempts", "redrives", "lies at", "group")
+    output.table(columns, [_row(one) for one in letters])
+    if limit and len(letters) == limit:
+        print(f"The newest {limit}; --limit 0 shows all.", file=sys.stderr)
+
+
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    reason = one["reason"] + (f" ({one['cause']})" if one["cause"] else "")
+    counts = (str(one["attempts"]), str(one["redrives"]))
+    lies = where(one["target"]) if one["target"] else f"until {shown(one['due_ms'])}" if _waits(one) else "–"
+    return (one["id"], ago(one["last_ms"]), one["state"], one["failed_queue"], reason, *counts, lies, one["group"])
+
+
+def _waits(one: dict[str, Any]) -> bool:
+    return one["state"] in {"retrying", "held"} and one["due_ms"] is not None
+
+
+def where(target: dict[str, Any]) -> str:
+    """A target in short."""
+    return f"{target['exchange']} → {target['routing_key']}" if target["exchange"] else target["routing_key"]
+
+
+def _segment(text: str) -> str:
+    from urllib.parse import quote  # noqa: PLC0415
+
+    return quote(text, safe="", errors="surrogateescape")

@@ -1,0 +1,49 @@
+"""Times as people write and read them."""
+
+import sys
+import time
+from datetime import UTC, datetime
+
+import typer
+
+from dlx_router.cli import output
+from dlx_router.config.units import duration_ms, duration_text
+
+
+def moment_ms(text: str | None, option: str) -> int | None:
+    """A time, or how long ago, in ms since 1970; ends the command with exit code 2 where it is neither."""
+    if text is None:
+        return None
+    try:
+        return int(time.time() * 1000) - duration_ms(text)
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        print(f"{option} {text!r}: neither a time (2026-01-31T12:00Z) nor a duration (2h)", file=sys.stderr)
+        raise typer.Exit(output.WRONG_USE) from None
+    return int((found if found.tzinfo else found.astimezone()).timestamp() * 1000)
+
+
+def shown(ms: int | None) -> str:
+    """Local time, to the millisecond."""
+    if not ms:
+        return "–"
+    return datetime.fromtimestamp(ms / 1000, UTC).astimezone().isoformat(sep=" ", timespec="milliseconds")
+
+
+def ago(ms: int | None) -> str:
+    """How long ago, roughly."""
+    if not ms:
+        return "–"
+    seconds = max(0, int(time.time() - ms / 1000))
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def lasting(ms: int) -> str:
+    """A duration."""
+    return duration_text(max(0, ms))

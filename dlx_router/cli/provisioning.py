@@ -1,0 +1,198 @@
+"""`dlx-router plan`, `apply`, `destroy`: what the broker should hold for the policies, and the way there and back."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.administration import Administration, ManagementError
+from dlx_router.broker.topology import Topology, TopologyError
+from dlx_router.cli import output
+from dlx_router.cli.draining import CALM, EVERY_S, Drain, flowing
+from dlx_router.config.dialects.carried import as_yaml
+from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
+from dlx_router.config.settings import Settings, SettingsError
+from dlx_router.core.names import Names
+from dlx_router.core.policy import PolicySet
+from dlx_router.provisioning import acting, show
+from dlx_router.provisioning.acting import Remains
+from dlx_router.provisioning.adopt import adopted
+from dlx_router.provisioning.plan import Plan, as_rows
+
+FRESH_S: Final = 6.0  # the broker counts pending deaths every 5 s
+Work = Callable[["Site"], Awaitable[int]]
+
+
+class Site:
+    """The broker, the policies and the vhosts that a command is about."""
+
+    def __init__(self, settings: Settings, loaded: LoadedPolicies) -> None:
+        self.settings, self.policies = settings, loaded.policies
+        self.names = Names(settings.prefix)
+        self.journal = settings.journal in {"best-effort", "required"}
+        self.loaded = loaded
+        self._tls = Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)
+        self.api = Administration(settings.management_credentials, self._tls)
+        self.vhosts: Sequence[str] = ()
+
+    async def open(self) -> None:
+        """Learn which vhosts are meant."""
+        said = self.settings.vhost_list()
+        self.vhosts = await self.api.vhosts() if said == ["*"] else said
+        self.loaded.require_served(self.vhosts)
+
+    async def plan(self, vhost: str) -> Plan:
+        """The plan of one vhost."""
+        return await acting.planned(self.api, self.policies, self.names, vhost, journal=self.journal)
+
+    async def remaining(self, vhost: str) -> Remains:
+        """What of ours stands in a vhost, its letters counted now."""
+        depths = await self.depths(vhost, sorted(acting.known_names(self.names)))
+        return await acting.remaining(self.api, self.policies, self.names, vhost, depths)
+
+    async def depths(self, vhost: str, queues: Sequence[str]) -> dict[str, int]:
+        """How many letters lie in each of these queues now, those that are there."""
+        found = self.settings.broker_address()
+        name, port = found.hosts[0]
+        login = Login(found.user, found.password.get_secret_value(), vhost)
+        topology = Topology(Host(name, port), login, self._tls if found.tls else None, self.names, declare=False)
+        try:
+            return await topology.depths(queues)
+        finally:
+            await topology.close()
+
+
+def run(given: Mapping[str, str], work: Work, *, without_policies: bool = False) -> int:
+    """Do the work on the broker that the settings name; 1 for bad policies, 2 for what cannot be reached."""
+    try:
+        settings = Settings.load(given)
+        if not settings.has_management():
+            raise SettingsError(  # noqa: TRY301 - told below, as all others
+                "DLX_ROUTER_MANAGEMENT_URL is missing; write https://user:password@host:15671"
+            )
+        loaded = LoadedPolicies(PolicySet(())) if without_policies else load_policies(settings.policies)
+        return asyncio.run(_on(Site(settings, loaded), work))
+    except PolicyErrors as error:
+        return output.refuse(error)
+    except (SettingsError, ManagementError, TopologyError, OSError) as error:
+        print(error, file=sys.stderr)
+        return output.WRONG_USE
+
+
+async def _on(site: Site, work: Work) -> int:
+    try:
+        await site.open()
+        return await work(site)
+    finally:
+        await site.api.close()
+
+
+def plan(*, as_json: bool) -> Work:
+    """Show what differs; 1 where something does."""
+
+    async def work(site: Site) -> int:
+        plans = [await site.plan(vhost) for vhost in site.vhosts]
+        _print(plans, as_json=as_json)
+        return output.FINDINGS if any(one.steps or one.conflicts for one in plans) else output.OK
+
+    return work
+
+
+def apply(*, as_json: bool) -> Work:
+    """Show what differs and change it; 1 where something stays in the way, and nothing that would cost letters."""
+
+    async def work(site: Site) -> int:
+        plans = [await site.plan(vhost) for vhost in site.vhosts]
+        _print(plans, as_json=as_json)
+        done = output.OK
+        for one in plans:
+            if any(note.code == "pending" for note in one.conflicts):
+                print(f"vhost {one.vhost}: nothing was changed", file=sys.stderr)
+                done = output.FINDINGS
+                continue
+            await acting.apply(site.api, one, site.names)
+            done = output.FINDINGS if one.conflicts else done
+        return done
+
+    return work
+
+
+def adopt() -> Work:
+    """Write policies for the retry loops that somebody made by hand; changes nothing."""
+
+    async def work(site: Site) -> int:
+        for vhost in site.vhosts:
+            carried = adopted(await site.api.snapshot(vhost), site.names)
+            print(as_yaml(carried, f"the retry loops of vhost {vhost}"), end="")
+        return output.OK
+
+    return work
+
+
+async def _drained(site: Site, drain_s: float) -> None:
+    """A router empties what flows by itself; what is left then is said as by any destroy."""
+    calm, deadline = 0, time.monotonic() + drain_s
+    async with Drain(str(site.settings.policies)) as router:
+        while router.runs and calm < CALM and time.monotonic() < deadline:
+            await asyncio.sleep(EVERY_S)
+            waiting = [sum((await site.depths(vhost, flowing(site.names))).values()) for vhost in site.vhosts]
+            calm = 0 if any(waiting) else calm + 1
+
+
+def destroy(*, as_json: bool, drain_s: float | None = None) -> Work:
+    """Remove all of ours, or nothing where it would cost letters; 1 then. `drain_s`: a router works so long first."""
+
+    async def work(site: Site) -> int:
+        if drain_s is not None:
+            await _drained(site, drain_s)
+            await asyncio.sleep(FRESH_S)
+        found = [await site.remaining(vhost) for vhost in site.vhosts]
+        if any(one.policies for one in found) and not any(one.blockers for one in found):
+            await asyncio.sleep(FRESH_S)
+            found = [await site.remaining(vhost) for vhost in site.vhosts]
+        _print_removal(found, as_json=as_json)
+        if any(one.blockers for one in found):
+            print("nothing was removed", file=sys.stderr)
+            return output.FINDINGS
+        return max([await _destroyed(site, one) for one in found], default=output.OK)
+
+    return work
+
+
+async def _destroyed(site: Site, found: Remains) -> int:
+    await acting.remove_policies(site.api, found, site.names)
+    now = await site.remaining(found.vhost)
+    if now.blockers:
+        print(
+            f"vhost {found.vhost}: letters came meanwhile, so only the policies were removed; run a router until "
+            f"they are gone, then destroy again\n" + "\n".join(f"  ! {one}" for one in now.blockers),
+            file=sys.stderr,
+        )
+        return output.FINDINGS
+    await acting.remove_rest(site.api, now, site.names)
+    return output.OK
+
+
+def _print(plans: Sequence[Plan], *, as_json: bool) -> None:
+    if not as_json:
+        print("\n\n".join(map(show.text, plans)))
+        return
+    rows = [
+        {
+            "vhost": one.vhost,
+            "steps": as_rows(one),
+            "notes": [{"code": note.code, "text": note.text, "conflict": note.conflict} for note in one.notes],
+        }
+        for one in plans
+    ]
+    print(json.dumps({"vhosts": rows}, indent=2, ensure_ascii=False))
+
+
+def _print_removal(found: Sequence[Remains], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"vhosts": [one.as_row() for one in found]}, indent=2, ensure_ascii=False))
+    else:
+        print("\n\n".join(map(show.removal, found)))

@@ -1,0 +1,185 @@
+"""`dlx-router redrive …` and `discard`: tasks of a running router, by its API.
+
+Exit: 0 done or shown, 1 the task stopped or was cancelled, 2 wrong use or cannot reach, 130 interrupted: the task goes
+on.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from dlx_router.cli import output
+
+EVERY_S: Final = 0.5
+OVER: Final = frozenset({"done", "stopped", "cancelled", "paused"})
+INTERRUPTED: Final = 130
+_COLUMNS: Final = ("task", "queue", "kind", "state", "sent", "left", "of", "why")
+
+
+class Refused(Exception):
+    """The router did not do it; says what it said."""
+
+
+class Api:
+    """The tasks of one vhost, as the router tells them. The token appears in no error."""
+
+    def __init__(self, url: str, token: str, vhost: str) -> None:
+        self._url, self._vhost = url.rstrip("/"), vhost
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._client = httpx.Client(headers=headers, timeout=30, trust_env=False, follow_redirects=True)
+
+    def ask(self, method: str, path: str = "", body: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
+        """The answer, decoded. Raises Refused."""
+        where = f"{self._url}/api/v1/tasks{path}"
+        told = None if body is None else {**body, "vhost": self._vhost}
+        try:
+            answer = self._client.request(method, where, json=told, params={"vhost": self._vhost})
+            found = answer.json()
+        except (httpx.HTTPError, ValueError, UnicodeError) as error:
+            raise Refused(
+                f"{self._url}: {str(error) or type(error).__name__}; is a router there? see --api-url"
+            ) from None
+        if answer.is_success:
+            return found
+        raise Refused(_said(found) or f"{where}: {answer.status_code}")
+
+
+def _said(found: Any) -> str:  # noqa: ANN401 - JSON
+    if not isinstance(found, dict):
+        return ""
+    problems = found.get("problems") or []
+    detail = [
+        f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in found.get("detail") or () if "loc" in one
+    ]
+    return "; ".join([str(one) for one in (found.get("error"), *problems, *detail) if one])
+
+
+def token() -> str:
+    """DLX_ROUTER_API_TOKEN, or the content of DLX_ROUTER_API_TOKEN_FILE; "" without both."""
+    path = os.environ.get("DLX_ROUTER_API_TOKEN_FILE")
+    if not path:
+        return os.environ.get("DLX_ROUTER_API_TOKEN", "")
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise Refused(f"DLX_ROUTER_API_TOKEN_FILE {path}: {error.strerror}") from None
+
+
+def run(work: Callable[[Api], int], url: str, vhost: str) -> int:
+    """The exit code of `work`; what the router or the network refuses is printed."""
+    try:
+        return work(Api(url, token(), vhost))
+    except Refused as error:
+        print(error, file=sys.stderr)
+        return output.WRONG_USE
+    except KeyboardInterrupt:
+        print("interrupted; a task that was started goes on: dlx-router redrive list", file=sys.stderr)
+        return INTERRUPTED
+
+
+def start(api: Api, asked: Mapping[str, Any], *, yes: bool, wait: bool, as_json: bool) -> int:
+    """Say what will happen, ask, start, and show how it goes."""
+    if not yes and not asked.get("dry_run") and not _agreed(_plan(asked)):
+        print("nothing was done", file=sys.stderr)
+        return output.WRONG_USE
+    task = api.ask("POST", body=asked)
+    if wait:
+        task = _followed(api, task, quiet=as_json)
+    _print(task, as_json=as_json)
+    return output.OK if task["state"] not in {"stopped", "cancelled"} else output.FINDINGS
+
+
+def _plan(asked: Mapping[str, Any]) -> str:
+    verb = {"redrive": "send back", "discard": "DELETE for good", "park": "park"}[asked.get("kind", "redrive")]
+    said = [f"{name} {asked[name]}" for name in ("filter", "group", "ids", "limit", "to", "canary") if asked.get(name)]
+    rate = f"{asked['rate']:g} a second" if asked.get("rate") else "as fast as it goes"
+    which = f"letters with {', '.join(said)}" if said else "ALL letters"
+    return f"{verb} {which} of queue {asked['queue']}, {rate}?"
+
+
+def _agreed(question: str) -> bool:
+    if not sys.stdin.isatty():
+        print(f"{question} Say --yes where nobody can be asked.", file=sys.stderr)
+        return False
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def follow(api: Api, task_id: str, *, as_json: bool) -> int:
+    """Show a task until it is over."""
+    task = _followed(api, api.ask("GET", f"/{task_id}"), quiet=as_json)
+    _print(task, as_json=as_json)
+    return output.OK if task["state"] not in {"stopped", "cancelled"} else output.FINDINGS
+
+
+def _followed(api: Api, task: Any, *, quiet: bool) -> Any:  # noqa: ANN401 - JSON
+    show = _bar(task) if not quiet and sys.stderr.isatty() else lambda _task: None
+    while task["state"] not in OVER:
+        time.sleep(EVERY_S)
+        task = api.ask("GET", f"/{task['id']}")
+        show(task)
+    show(None)
+    return task
+
+
+def _bar(task: Any) -> Callable[[Any], None]:  # noqa: ANN401 - JSON
+    from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
+    from rich.progress import Progress  # noqa: PLC0415
+
+    progress = Progress(console=Console(stderr=True))
+    bar = progress.add_task(task["spec"]["queue"], total=task["spec"]["limit"] or task["total"])
+    progress.start()
+
+    def show(now: Any) -> None:  # noqa: ANN401 - JSON
+        if now is None:
+            progress.stop()
+        else:
+            progress.update(bar, completed=now["counts"]["sent"], description=f"{now['spec']['queue']} {now['state']}")
+
+    return show
+
+
+def change(api: Api, task_id: str, verb: str, *, as_json: bool) -> int:
+    """Pause, resume or cancel."""
+    _print(api.ask("POST", f"/{task_id}/{verb}"), as_json=as_json)
+    return output.OK
+
+
+def show(api: Api, task_id: str, *, as_json: bool) -> int:
+    """One task."""
+    _print(api.ask("GET", f"/{task_id}"), as_json=as_json)
+    return output.OK
+
+
+def every(api: Api, *, as_json: bool) -> int:
+    """All tasks."""
+    found = api.ask("GET")["tasks"]
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        output.table(_COLUMNS, [_row(task) for task in found])
+    return output.OK
+
+
+def _row(task: Any) -> Sequence[str]:  # noqa: ANN401 - JSON
+    spec, counts = task["spec"], task["counts"]
+    kind = f"{spec['kind']} (dry run)" if spec["dry_run"] else spec["kind"]
+    numbers = (str(counts["sent"]), str(counts["left"] + counts["unreadable"]), str(task["total"]))
+    return (task["id"], spec["queue"], kind, task["state"], *numbers, task["why"])
+
+
+def _print(task: Any, *, as_json: bool) -> None:  # noqa: ANN401 - JSON
+    if as_json:
+        print(json.dumps(task, indent=2))
+        return
+    output.table(_COLUMNS, [_row(task)])
+    if task["groups"]:
+        print()
+        rows = [(one["group"], one["failed_queue"], one["reason"], str(one["letters"])) for one in task["groups"]]
+        output.table(("group", "failed queue", "reason", "letters"), rows)

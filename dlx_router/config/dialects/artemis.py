@@ -1,0 +1,140 @@
+"""A broker.xml of Apache ActiveMQ Artemis: its address-settings.
+
+The XML is read without entities, document types or anything external: a file with a DOCTYPE is refused. Source: the
+Artemis manual, "Message redelivery and undelivered messages".
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from xml.parsers import expat
+
+from dlx_router.config.dialects.carried import Carried, ImportRefused, whole
+
+MAX_DEPTH: Final = 50
+_NUMBERS: Final = {"redelivery-delay": int, "max-redelivery-delay": int, "redelivery-delay-multiplier": float,
+                   "redelivery-collision-avoidance-factor": float}  # fmt: skip
+_NOT_NEEDED: Final = {
+    "max-redelivery-records": "is not needed: the count travels in the letter",
+    "persist-delivery-count-before-delivery": "is not needed: the count travels in the letter; quorum queues count "
+    "crashes, classic queues cannot (docs/limits.md)",
+    "auto-delete-dead-letter-resources": "write auto-delete-dead-letter-queue-after with dead-letter-queue-type: "
+    "classic",
+}
+_RENAMED: Final = frozenset({"dead-letter-queue-prefix", "dead-letter-queue-suffix"})
+_WILDCARDS: Final = re.compile(r"(^|\.)([^.]*[*#][^.]+|[^.]+[*#][^.]*)(\.|$)")
+
+
+def read(data: bytes) -> Carried:
+    """The address-settings, in their order. ImportRefused where it is no such file."""
+    settings = _settings(data)
+    out = Carried()
+    for match, found in settings:
+        _setting(match, found, out)
+    return out
+
+
+def _settings(data: bytes) -> list[tuple[str, dict[str, str]]]:
+    """Each address-setting: its match, and its keys with their texts."""
+    found: list[tuple[str, dict[str, str]]] = []
+    path: list[str] = []
+    text: list[str] = []
+
+    def begin(name: str, attributes: Mapping[str, str]) -> None:
+        if len(path) >= MAX_DEPTH:
+            raise ImportRefused(f"line {parser.CurrentLineNumber}: nested deeper than {MAX_DEPTH}")
+        path.append(name.rpartition(":")[2])
+        text.clear()
+        if path[-1] == "address-setting":
+            if "match" not in attributes:
+                raise ImportRefused(f"line {parser.CurrentLineNumber}: an address-setting without match")
+            found.append((attributes["match"], {}))
+
+    def end(_name: str) -> None:
+        name = path.pop()
+        if path and path[-1] == "address-setting":
+            found[-1][1][name] = "".join(text).strip()
+
+    def refuse(*_: object) -> None:
+        raise ImportRefused(f"line {parser.CurrentLineNumber}: a document type or entity; write the file without")
+
+    parser = expat.ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler = begin, end
+    parser.CharacterDataHandler = text.append
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
+    try:
+        parser.Parse(data, True)  # noqa: FBT003 - as expat has it
+    except expat.ExpatError as error:
+        raise ImportRefused(f"not XML: {error}; export it again") from None
+    if not found:
+        raise ImportRefused("no address-setting in it; name the broker.xml of an Artemis broker")
+    return found
+
+
+def _setting(match: str, found: Mapping[str, str], out: Carried) -> None:
+    where = f"address-setting {match}"
+    words = match.replace("/", ".") if "." not in match else match
+    if _WILDCARDS.search(words):
+        out.leave(where, "mixes a word with a wildcard; write pattern: with a regular expression by hand")
+        return
+    definition: dict[str, object] = {}
+    for key, text in found.items():
+        _key(key, text, definition, where, out)
+    if not definition:
+        out.leave(where, "has no key about dead letters")
+        return
+    address = found.get("dead-letter-address", "")
+    creates = found.get("auto-create-dead-letter-resources", "").lower() == "true"
+    if (
+        not address
+        and "max-delivery-attempts" in definition
+        and definition["max-delivery-attempts"] != -1
+        and not creates
+    ):
+        out.leave(where, "no dead-letter-address: Artemis would delete; letters are kept in an auto-created DLQ; "
+                  "set discard: true to do the same")  # fmt: skip
+    selector = {"match": words} if set(words) & {"*", "#"} else {"queue": words}
+    out.add(match.replace("#", "all").replace("*", "any"), selector, definition)
+
+
+def _key(key: str, text: str, definition: dict[str, object], where: str, out: Carried) -> None:
+    place = f"{where}, {key}"
+    if key == "max-delivery-attempts":
+        number = whole(text)
+        if number == 0:
+            out.leave(place, "0 is silently infinite in Artemis; carried over as -1")
+            number = -1
+        _number(number, key, text, definition, place, out)
+    elif key in _NUMBERS:
+        _number(_parsed(text, _NUMBERS[key]), key, text, definition, place, out)
+    elif key == "dead-letter-address" and text:
+        definition["dead-letter-exchange"] = text
+    elif key == "expiry-address" and text:
+        definition["on"] = {"expired": {"dead-letter-exchange": text}}
+    elif key in _RENAMED:
+        definition[key] = text
+    elif key == "auto-create-dead-letter-resources":
+        definition[key] = text.lower() == "true"
+    elif key == "expiry-delay":
+        out.leave(place, "is the TTL of messages without one; write message-ttl, which holds for all")
+    else:
+        out.leave(place, _NOT_NEEDED.get(key, "is not about dead letters"))
+
+
+def _number(number: float | None, key: str, text: str, definition: dict[str, object], place: str, out: Carried) -> None:
+    if number is None:
+        raise ImportRefused(f"{place}: {text[:40]!r} is no number")
+    if key == "max-delivery-attempts" and number < -1:
+        out.leave(place, f"{number:g} is no number of attempts; left out")
+    elif number < 0 and key == "max-redelivery-delay":
+        out.leave(place, "-1 is 10 × redelivery-delay, here too")
+    elif number < 0 and key != "max-delivery-attempts":
+        out.leave(place, f"{number:g} is below 0; left out")
+    else:
+        definition[key] = number
+
+
+def _parsed(text: str, kind: type[int] | type[float]) -> float | None:
+    if kind is int:
+        return whole(text)
+    return float(text) if re.fullmatch(r"-?[0-9]{1,9}(\.[0-9]{1,9})?", text, re.ASCII) else None

@@ -1,0 +1,131 @@
+"""What an import gives: policies in our language, and what could not be carried over."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+MAX_BYTES: Final = 16 << 20
+MAX_POLICIES: Final = 10_000
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./:-]*")
+_WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+
+
+class ImportRefused(Exception):
+    """The file cannot be read as what it was said to be: where, what, what now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Something that was not carried over: where it stood, and why, and what to do."""
+
+    where: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.why}"
+
+
+@dataclass(slots=True)
+class Carried:
+    """Policies as plain values, and the report, in the order of the source."""
+
+    policies: list[dict[str, Any]] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
+    _names: set[str] = field(default_factory=set)
+
+    def add(self, name: str, selector: Mapping[str, str], definition: Mapping[str, Any], **more: Any) -> None:
+        """A policy; its name is made plain and unique."""
+        if len(self.policies) >= MAX_POLICIES:
+            raise ImportRefused(f"more than {MAX_POLICIES} policies; import them in parts")
+        policy: dict[str, Any] = {"name": self._unique(name), **more, **selector}
+        if definition:
+            policy["definition"] = dict(definition)
+        self.policies.append(policy)
+
+    def leave(self, where: str, why: str) -> None:
+        """Note what was not carried over."""
+        self.left.append(Left(where, why))
+
+    def _unique(self, name: str) -> str:
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:100] or "policy"
+        found, number = plain, 1
+        while found in self._names:
+            number += 1
+            found = f"{plain}-{number}"
+        self._names.add(found)
+        return found
+
+
+def as_yaml(carried: Carried, origin: str) -> str:
+    """A policy file: the policies, and the report as comments above them."""
+    lines = [f"# Imported from {_line(origin)}."]
+    lines += [f"# Not carried over: {_line(str(one))}" for one in carried.left]
+    lines += ["version: 1", "policies:" if carried.policies else "policies: []"]
+    for policy in carried.policies:
+        lead = "  - "
+        for key, value in policy.items():
+            lines += _written(key, value, lead)
+            lead = "    "
+    return "\n".join(lines) + "\n"
+
+
+def _written(key: str, value: object, lead: str) -> list[str]:
+    if isinstance(value, Mapping) and key in {"definition", "on"}:
+        inner = " " * (len(lead) + 2)
+        return [f"{lead}{key}:", *(line for name, one in value.items() for line in _written(name, one, inner))]
+    return [f"{lead}{word(key)}: {_value(value)}"]
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return f"{value}"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{word(str(key))}: {_value(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return word(str(value))
+
+
+def word(text: str) -> str:
+    """The text as YAML: plain where nothing can misread it, else in quotes."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS and not text.endswith(":"):
+        return text
+    return json.dumps(text, ensure_ascii=True)
+
+
+def _line(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def parsed_json(data: bytes) -> Any:
+    """The document; ImportRefused where it is none, too large or too deep."""
+    try:
+        return json.loads(data.decode("utf-8-sig"), parse_constant=_refused)
+    except RecursionError:
+        raise ImportRefused("nested too deep to be a real file") from None
+    except ValueError as error:
+        raise ImportRefused(f"not JSON: {error}; export it again") from None
+
+
+def _refused(text: str) -> None:
+    raise ValueError(f"{text} is no JSON number")
+
+
+def mapping(value: object, what: str) -> dict[str, Any]:
+    """The value as an object; ImportRefused where it is another thing."""
+    if not isinstance(value, dict):
+        raise ImportRefused(f"{what}: expected an object, found {type(value).__name__}")
+    return value
+
+
+def whole(value: object) -> int | None:
+    """A whole number, written as one or as text; None where it is none."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip(), re.ASCII) else None

@@ -1,0 +1,55 @@
+"""Redrive policies of Xiaomi EMQ: `{queueName, redrivePolicy: {dlqName, maxReceiveTime}}`, one or a list.
+
+maxReceiveTime n (1..100) is n deliveries: max-delivery-attempts n. Dead letters carry EMQ's attributes as headers.
+"""
+
+from typing import Any, Final
+
+from dlx_router.config.dialects.carried import Carried, ImportRefused, mapping, parsed_json, whole
+
+MOST: Final = 100
+_KNOWN: Final = frozenset({"queueName", "redrivePolicy"})
+
+
+def read(data: bytes) -> Carried:
+    """A policy for each queue. ImportRefused for what EMQ itself would refuse."""
+    document = parsed_json(data)
+    requests = document if isinstance(document, list) else [document]
+    found = [_request(one, at + 1) for at, one in enumerate(requests)]
+    out = Carried()
+    sources, targets = {name for name, _, _, _ in found}, {target: name for name, target, _, _ in found}
+    if len(sources) != len(found):
+        raise ImportRefused("a queue has two redrive policies; EMQ allows one")
+    for name, target, attempts, others in found:
+        if target in sources:
+            raise ImportRefused(
+                f"queue {target} is the DLQ of {targets[target]} and has a redrive policy; EMQ forbids both"
+            )
+        for key in others:
+            out.leave(f"queue {name}, {key}", "is not known, and not about dead letters")
+        definition = {
+            "max-delivery-attempts": attempts,
+            "dead-letter-exchange": "",
+            "dead-letter-routing-key": target.replace("{", "{{").replace("}", "}}"),
+            "dead-letter-headers": ["emq"],
+        }
+        out.add(name, {"queue": name}, definition)
+        out.leave(f"queue {name}", "tags: each counts on its own in EMQ; here each queue of a fan-out does")
+    return out
+
+
+def _request(one: Any, number: int) -> tuple[str, str, int, list[str]]:
+    request = mapping(one, f"policy {number}")
+    name = request.get("queueName")
+    if not isinstance(name, str) or not name:
+        raise ImportRefused(f"policy {number}: queueName is missing")
+    redrive = mapping(request.get("redrivePolicy"), f"queue {name}, redrivePolicy")
+    target, attempts = redrive.get("dlqName"), whole(redrive.get("maxReceiveTime"))
+    if not isinstance(target, str) or not target:
+        raise ImportRefused(f"queue {name}: dlqName is missing")
+    if target == name:
+        raise ImportRefused(f"queue {name}: it is its own DLQ")
+    if attempts is None or not 1 <= attempts <= MOST:
+        raise ImportRefused(f"queue {name}: maxReceiveTime {redrive.get('maxReceiveTime')!r} is not 1..{MOST}")
+    others = [key for key in (*request, *redrive) if key not in _KNOWN | {"dlqName", "maxReceiveTime"}]
+    return name, target, attempts, others

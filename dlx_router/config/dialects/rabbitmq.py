@@ -1,0 +1,109 @@
+"""A definitions file of RabbitMQ: its policies, and the arguments of its queues.
+
+RabbitMQ applies one policy to a queue, the one of highest priority, and our policies merge: `inherit: false` says so.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dlx_router.config.dialects.carried import Carried, ImportRefused, mapping, parsed_json
+from dlx_router.config.regex import RegexError, compiled
+
+_KEYS: Final = ("dead-letter-exchange", "dead-letter-routing-key", "message-ttl", "max-length", "max-length-bytes",
+                "overflow", "delivery-limit", "expires")  # fmt: skip
+_WHY: Final = {
+    "dead-letter-strategy": "apply chooses at-least-once wherever it is safe",
+    "queue-mode": "is about how a queue stores, not about dead letters; keep it in RabbitMQ (apply copies it)",
+}
+_KEPT: Final = "is not about dead letters; keep it in RabbitMQ (apply copies it into its own policy)"
+_QUEUES: Final = {"all", "queues", "classic_queues", "quorum_queues"}
+
+
+def read(data: bytes) -> Carried:
+    """The policies of all vhosts. ImportRefused where it is no definitions file."""
+    document = mapping(parsed_json(data), "definitions")
+    if not {"policies", "queues"} & document.keys():
+        raise ImportRefused("no policies and no queues in it; export with rabbitmqctl export_definitions")
+    out = Carried()
+    vhost = document.get("vhost") if isinstance(document.get("vhost"), str) else None
+    for one in _items(document, "policies"):
+        _policy(one, out, vhost)
+    for one in _items(document, "queues"):
+        _queue(one, out, vhost)
+    return out
+
+
+def _items(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    items = document.get(key, [])
+    if not isinstance(items, list):
+        raise ImportRefused(f"{key}: expected a list, found {type(items).__name__}")
+    return [mapping(one, f"{key}[{at}]") for at, one in enumerate(items)]
+
+
+def _policy(one: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
+    name, pattern = str(one.get("name", "policy")), one.get("pattern")
+    where = f"policy {name}"
+    apply_to = one.get("apply-to", "all")
+    definition = mapping(one.get("definition", {}), f"{where}, definition")
+    if apply_to not in _QUEUES:
+        out.leave(where, f"applies to {apply_to}, which have no dead letters of this kind; keep it in RabbitMQ")
+        return
+    carried = _definition(definition, where, out)
+    if not carried:
+        out.leave(where, "has no key about dead letters")
+        return
+    if not isinstance(pattern, str):
+        raise ImportRefused(f"{where}: pattern is missing")
+    try:
+        compiled(pattern or ".*")
+    except RegexError as error:
+        out.leave(where, f"its pattern needs a backtracking engine ({error}); write match: or pattern: by hand")
+        return
+    more: dict[str, Any] = {"vhost": one.get("vhost", vhost)} if one.get("vhost", vhost) else {}
+    more |= {"apply-to": apply_to} if apply_to not in {"all", "queues"} else {}
+    more |= {"priority": one["priority"]} if one.get("priority") else {}
+    out.add(name, {"pattern": pattern or ".*"}, carried, **more, inherit=False)
+
+
+def _queue(one: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
+    name = one.get("name")
+    if not isinstance(name, str):
+        raise ImportRefused("a queue without a name")
+    arguments = {
+        key.removeprefix("x-"): value
+        for key, value in mapping(one.get("arguments") or {}, f"queue {name}, arguments").items()
+        if key.startswith("x-")
+    }
+    carried = {key: value for key, value in arguments.items() if key in _KEYS and key.startswith("dead-letter-")}
+    if "dead-letter-exchange" not in carried:
+        return
+    out.leave(f"queue {name}", "its arguments stay as they are, and no policy changes them (DLX201); declare it anew "
+              "without them, or attach the queue where its dead letters end")  # fmt: skip
+    place = one.get("vhost", vhost)
+    more: dict[str, Any] = {"vhost": place} if place else {}
+    definition = _definition(carried, f"queue {name}", out)
+    if definition:
+        out.add(f"queue-{name}", {"queue": name}, definition, **more, priority=1000)
+
+
+def _definition(said: Mapping[str, Any], where: str, out: Carried) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in said.items():
+        if key in _KEYS:
+            found[key] = _braced(value) if key == "dead-letter-routing-key" else value
+        else:
+            out.leave(f"{where}, {key}", _WHY.get(key, _KEPT))
+    if "dead-letter-routing-key" in found and "dead-letter-exchange" not in found:
+        del found["dead-letter-routing-key"]
+        out.leave(f"{where}, dead-letter-routing-key", "has no effect without dead-letter-exchange")
+    if found.get("dead-letter-exchange") == "" and "dead-letter-routing-key" not in found:
+        del found["dead-letter-exchange"]
+        out.leave(f"{where}, dead-letter-exchange", 'is "" without a routing key, which returns letters to their own '
+                  "queue; left out, so that they go to an auto-created DLQ")  # fmt: skip
+    if "dead-letter-exchange" in found:  # native dead lettering tries nothing again
+        found["retry-on"] = []
+    return found
+
+
+def _braced(value: object) -> object:
+    return value.replace("{", "{{").replace("}", "}}") if isinstance(value, str) else value

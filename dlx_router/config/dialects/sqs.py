@@ -1,0 +1,109 @@
+"""Queue attributes of Amazon SQS and Yandex Message Queue, as `get-queue-attributes` prints them.
+
+maxReceiveCount n is n deliveries, dead instead of delivery n + 1: max-delivery-attempts n. A visibility timeout is the
+wait before the next delivery: redelivery-delay.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from dlx_router.config.dialects.carried import Carried, ImportRefused, mapping, parsed_json, whole
+
+MOST: Final = 1000
+_NAMELESS: Final = "queue"
+_SECONDS: Final = "s"
+_WHY: Final = {
+    "MessageRetentionPeriod": "is the age at which messages are deleted; RabbitMQ's message-ttl would let them die as "
+    "expired instead: write it if that is meant",
+    "DelaySeconds": "delays every message before its first delivery; the router delays only what failed",
+    "ReceiveMessageWaitTimeSeconds": "is long polling; RabbitMQ pushes",
+    "ContentBasedDeduplication": "RabbitMQ has no deduplication",
+    "RedriveAllowPolicy": "says which queues may use a DLQ; here rights do (dlx-router permissions)",
+    "KmsMasterKeyId": "is about encryption at rest",
+}
+_TELLS_NOTHING: Final = frozenset(
+    {
+        "QueueArn",
+        "QueueUrl",
+        "CreatedTimestamp",
+        "LastModifiedTimestamp",
+        "FifoQueue",
+        "ApproximateNumberOfMessages",
+        "ApproximateNumberOfMessagesDelayed",
+        "ApproximateNumberOfMessagesNotVisible",
+    }
+)
+
+
+def read(data: bytes) -> Carried:
+    """A policy for each queue with a RedrivePolicy. ImportRefused where there is none that can be read."""
+    out = Carried()
+    for name, attributes in _queues(parsed_json(data)):
+        _queue(name, attributes, out)
+    return out
+
+
+def _queues(document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """One queue, a list of them, or an object of queue names; attributes under "Attributes" or by themselves."""
+    many = document if isinstance(document, list) else [document]
+    if isinstance(document, dict) and document and "RedrivePolicy" not in document and "Attributes" not in document:
+        many = [{"QueueName": name, **mapping(one, f"queue {name}")} for name, one in document.items()]
+    for at, one in enumerate(many):
+        found = mapping(one, f"queue {at + 1}")
+        attributes = mapping(found.get("Attributes", found), f"queue {at + 1}, Attributes")
+        arn = attributes.get("QueueArn") or found.get("QueueUrl") or ""
+        name = found.get("QueueName") or _last(str(arn))
+        if not name:
+            raise ImportRefused(f"queue {at + 1} has neither QueueArn, QueueUrl nor QueueName; add one of them")
+        yield str(name), attributes
+
+
+def _last(text: str) -> str:
+    return text.rstrip("/").replace("/", ":").rpartition(":")[2]
+
+
+def _queue(name: str, attributes: Mapping[str, Any], out: Carried) -> None:
+    where = f"queue {name}"
+    for key in attributes:
+        if key in _WHY:
+            out.leave(f"{where}, {key}", _WHY[key])
+        elif key not in _TELLS_NOTHING | {"RedrivePolicy", "VisibilityTimeout", "QueueName"}:
+            out.leave(f"{where}, {key}", "is not about dead letters")
+    if "RedrivePolicy" not in attributes:
+        out.leave(where, "has no RedrivePolicy: nothing dies there")
+        return
+    said = attributes["RedrivePolicy"]
+    redrive = mapping(parsed_json(said.encode()) if isinstance(said, str) else said, f"{where}, RedrivePolicy")
+    count, target = whole(redrive.get("maxReceiveCount")), redrive.get("deadLetterTargetArn")
+    if count is None or not 1 <= count <= MOST:
+        raise ImportRefused(f"{where}: maxReceiveCount {redrive.get('maxReceiveCount')!r} is not 1..{MOST}")
+    if not isinstance(target, str) or not target:
+        raise ImportRefused(f"{where}: RedrivePolicy without deadLetterTargetArn")
+    fifo, dead = name.endswith(".fifo"), _last(target)
+    if fifo != dead.endswith(".fifo"):
+        raise ImportRefused(f"{where}: FIFO and standard do not mix, and its DLQ is {dead}")
+    definition: dict[str, Any] = {
+        "max-delivery-attempts": count,
+        "dead-letter-exchange": "",
+        "dead-letter-routing-key": dead.replace("{", "{{").replace("}", "}}"),
+    }
+    _wait(attributes, definition, where, out, fifo=fifo)
+    out.add(name, {"queue": name}, definition)
+
+
+def _wait(attributes: Mapping[str, Any], definition: dict[str, Any], where: str, out: Carried, *, fifo: bool) -> None:
+    if fifo:
+        definition["ordering"] = "fifo"
+        out.leave(
+            where,
+            "a FIFO queue blocks a message group while one fails; here dead letters keep their order, and "
+            "the source goes on: declare it with x-single-active-consumer",
+        )
+        return
+    if "VisibilityTimeout" in attributes:
+        seconds = whole(attributes["VisibilityTimeout"])
+        if seconds is None or seconds < 0:
+            raise ImportRefused(
+                f"{where}: VisibilityTimeout {attributes['VisibilityTimeout']!r} is no number of seconds"
+            )
+        definition["redelivery-delay"] = f"{seconds}{_SECONDS}"

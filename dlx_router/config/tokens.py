@@ -1,0 +1,169 @@
+"""API_TOKENS_FILE: who may do what.
+
+The file is YAML, made of tokens:
+
+    tokens:
+      - name: ann                 # what the audit says
+        token: 9f0c…              # at least 16 characters; or token-sha256: 64 hex digits
+        role: operator            # viewer, operator (changes things) or admin
+        vhost: /                  # without it all
+        match: "orders.#"         # failed queues, as in policies; without it all
+
+Tokens are kept as digests only, and appear in no repr, log or error.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from hashlib import sha256
+from hmac import compare_digest
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from dlx_router.core.selection import Index
+
+MIN_TOKEN: Final = 16
+MAX_BYTES: Final = 1 << 20
+_KEYS: Final = frozenset({"name", "token", "token-sha256", "role", "vhost", "match"})
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class Role(IntEnum):
+    """Each may do what the ones before it may."""
+
+    VIEWER = 1  # looks
+    OPERATOR = 2  # changes groups and letters
+    ADMIN = 3  # changes the router's own things too
+
+
+class TokensError(ValueError):
+    """The file cannot be used; says where and what, never a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and what they may see and do. `match` None: every failed queue; `vhost` None: every vhost."""
+
+    name: str
+    role: Role
+    vhost: str | None = None
+    match: str | None = None
+    _selector: Index | None = field(default=None, repr=False, compare=False)
+
+    def may_see(self, vhost: str, queue: str | None = None) -> bool:
+        """Whether this vhost, and this queue where one is named, are in the caller's scope."""
+        if self.vhost not in {None, vhost}:
+            return False
+        return queue is None or self._selector is None or bool(self._selector.fitting(queue))
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is anything that the caller may not see."""
+        return self.vhost is not None or self.match is not None
+
+
+LOCAL: Final = Caller("local", Role.ADMIN)
+
+
+def caller(name: str, role: Role, vhost: str | None = None, match: str | None = None) -> Caller:
+    """A caller with this scope."""
+    selector = None if match is None else Index((), ((0, match),), lambda _queue: ())
+    return Caller(name, role, vhost, match, selector)
+
+
+class Tokens:
+    """The tokens of a file, read again when it changes; a file that became wrong changes nothing, and is told."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises TokensError."""
+        self._path = path
+        self._stamp = _stamp(path)
+        self._known = read(path)
+        self.trouble: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Tokens({str(self._path)!r})"
+
+    def find(self, token: str) -> Caller | None:
+        """Who has this token. Takes as long for a wrong one as for a right one."""
+        self._renew()
+        digest, found = _digest(token), None
+        for known, who in self._known.items():
+            if compare_digest(known, digest):
+                found = who
+        return found
+
+    def _renew(self) -> None:
+        try:
+            stamp = _stamp(self._path)
+            if stamp != self._stamp:
+                self._known, self._stamp, self.trouble = read(self._path), stamp, None
+        except TokensError as error:
+            self.trouble = str(error)
+
+
+def read(path: Path) -> dict[str, Caller]:
+    """Digest of each token → its caller. Raises TokensError."""
+    try:
+        with path.open("rb") as opened:
+            document = yaml.safe_load(opened.read(MAX_BYTES))
+    except OSError as error:
+        raise TokensError(f"API_TOKENS_FILE {path}: {error.strerror}; name a readable file") from None
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise TokensError(f"API_TOKENS_FILE {path}{where}: no YAML") from None  # its text may be a token
+    entries = document.get("tokens") if isinstance(document, dict) else None
+    if not isinstance(entries, list) or not entries:
+        raise TokensError(f"API_TOKENS_FILE {path}: has no list `tokens`; write at least one")
+    found: dict[str, Caller] = {}
+    for number, entry in enumerate(entries, 1):
+        digest, who = _entry(entry, f"API_TOKENS_FILE {path}, token {number}")
+        if digest in found:
+            raise TokensError(f"API_TOKENS_FILE {path}, token {number}: the same token stands there twice")
+        found[digest] = who
+    return found
+
+
+def _entry(entry: Any, where: str) -> tuple[str, Caller]:
+    if not isinstance(entry, Mapping):
+        raise TokensError(f"{where}: not a mapping; write name, token and role")
+    if strange := sorted(map(str, {*entry} - _KEYS)):
+        raise TokensError(f"{where}: unknown keys ({len(strange)}); known: {', '.join(sorted(_KEYS))}")
+    name, role = entry.get("name"), str(entry.get("role", "")).upper()
+    if not isinstance(name, str) or not name:
+        raise TokensError(f"{where}: has no name; the audit needs one")
+    if role not in Role.__members__:
+        raise TokensError(f"{where}: role is none of viewer, operator, admin")
+    for key in ("vhost", "match"):
+        if not isinstance(entry.get(key), str | None):
+            raise TokensError(f"{where}: {key} is no text")
+    return _secret(entry, where), caller(name, Role[role], entry.get("vhost"), entry.get("match"))
+
+
+def _secret(entry: Mapping[str, Any], where: str) -> str:
+    token, digest = entry.get("token"), entry.get("token-sha256")
+    if (token is None) == (digest is None):
+        raise TokensError(f"{where}: needs one of token and token-sha256")
+    if token is None:
+        if not isinstance(digest, str) or not _HEX.fullmatch(digest):
+            raise TokensError(f"{where}: token-sha256 is not 64 hex digits in lower case")
+        return digest
+    if not isinstance(token, str) or len(token) < MIN_TOKEN:
+        raise TokensError(f"{where}: token is no text of at least {MIN_TOKEN} characters; quote it")
+    return _digest(token)
+
+
+def _digest(token: str) -> str:
+    return sha256(token.encode(errors="surrogateescape")).hexdigest()
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise TokensError(f"API_TOKENS_FILE {path}: {error.strerror}; name a readable file") from None
+    return found.st_mtime_ns, found.st_size, found.st_ino

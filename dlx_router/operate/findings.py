@@ -1,0 +1,111 @@
+"""What `doctor` says: a check, what it found, and what mends it. The rules about queues are pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from dlx_router.core.names import Names
+
+MAX_SKEW_S: Final = 5.0
+OLDEST: Final = (3, 10)
+DEFAULT_LIMIT: Final = 20
+DEFAULT_LIMIT_SINCE: Final = (4, 0)
+NO_LIMIT: Final = 1_000_000
+
+
+class Level(StrEnum):
+    """How much it matters: `error` costs letters or stops the router, `warning` may, `note` is to be known."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One finding. `fix` is empty only where nothing has to be done."""
+
+    check: str
+    level: Level
+    found: str
+    fix: str = ""
+
+
+def version(number: str) -> Diagnosis:
+    """Whether this RabbitMQ is one that we know."""
+    said = parsed(number)
+    if said < OLDEST:
+        return Diagnosis("version", Level.ERROR, f"RabbitMQ {number} is too old", "upgrade to 3.10 or later")
+    return Diagnosis("version", Level.OK, f"RabbitMQ {number}")
+
+
+def parsed(number: str) -> tuple[int, ...]:
+    """Major and minor; (0,) where it is no version."""
+    try:
+        return tuple(int(part) for part in number.split(".")[:2])
+    except ValueError:
+        return (0,)
+
+
+def clock(ahead_s: float) -> Diagnosis:
+    """Waits end and runs are cut off by clocks."""
+    if abs(ahead_s) <= MAX_SKEW_S:
+        return Diagnosis("clock", Level.OK, "the broker's clock and this one agree")
+    way = "ahead" if ahead_s > 0 else "behind"
+    found = f"the broker's clock is {abs(ahead_s):.0f} s {way} of this one"
+    return Diagnosis("clock", Level.WARNING, found, "let both follow NTP: ages, waits and cutoffs are told by them")
+
+
+def queue(one: Mapping[str, Any], names: Names, *, selected: bool) -> Iterator[Diagnosis]:
+    """What is to be said of one queue that is not ours. `selected`: a policy of ours applies to it."""
+    name, kind = one["name"], one.get("type", "classic")
+    target = setting(one, "dead-letter-exchange")
+    if target in {names.inbox, f"{names.inbox}.fifo"}:
+        yield from _hop(name, kind, one)
+    elif target is None and selected and kind != "stream":
+        yield Diagnosis(
+            "dead-lettering",
+            Level.WARNING,
+            f"queue {name!r} has a policy of ours, but its dead letters are dropped by the broker",
+            f"give it dead-letter-exchange {names.inbox!r} by a RabbitMQ policy",
+        )
+
+
+def _hop(name: str, kind: str, one: Mapping[str, Any]) -> Iterator[Diagnosis]:
+    if kind == "quorum" and setting(one, "dead-letter-strategy") == "at-least-once":
+        if setting(one, "overflow") != "reject-publish":
+            yield Diagnosis(
+                "hop",
+                Level.WARNING,
+                f"queue {name!r}: at-least-once has no effect without overflow reject-publish",
+                "add overflow: reject-publish to its policy",
+            )
+        return
+    fix = "accept it (docs/limits.md), or make it a quorum queue with dead-letter-strategy: at-least-once"
+    if kind == "quorum":
+        fix = "add dead-letter-strategy: at-least-once and overflow: reject-publish to its policy"
+    found = f"queue {name!r} ({kind}) dead-letters at most once: what the broker drops on that hop nobody has"
+    yield Diagnosis("hop", Level.NOTE, found, fix)
+
+
+def source(one: Mapping[str, Any], broker: tuple[int, ...]) -> Diagnosis | None:
+    """What is to be said of an attached queue: the broker ends letters that were given back too often."""
+    if one.get("type") != "quorum":
+        return None
+    said = setting(one, "delivery-limit")
+    limit = DEFAULT_LIMIT if said is None and broker >= DEFAULT_LIMIT_SINCE else said
+    if not isinstance(limit, int) or limit < 0 or limit >= NO_LIMIT:
+        return None
+    drops = setting(one, "dead-letter-exchange") is None
+    found = f"source {one['name']!r} has delivery limit {limit}"
+    found += ": beyond it the broker deletes the letter" if drops else ""
+    fix = "raise it by a policy (delivery-limit: 1000000), or give the queue a dead-letter-exchange"
+    return Diagnosis("delivery limit", Level.ERROR if drops else Level.NOTE, found, fix)
+
+
+def setting(one: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 - as RabbitMQ has it
+    """Of a queue: its argument, or else its policy."""
+    argument = (one.get("arguments") or {}).get(f"x-{key}")
+    return argument if argument is not None else (one.get("effective_policy_definition") or {}).get(key)

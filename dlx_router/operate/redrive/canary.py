@@ -1,0 +1,46 @@
+"""The canary's verdict: which of the first letters came back dead, by the events of the journal. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dlx_router.operate.redrive.task import Canary
+
+DEAD: Final = frozenset({"dead_lettered", "parked", "quarantined"})
+
+
+class Flock:
+    """The letters that one task sent, and those of them that died since. Events may come twice."""
+
+    def __init__(self, task_id: str) -> None:
+        self._task_id = task_id
+        self._sent: set[tuple[str, str]] = set()
+        self._dead: set[tuple[str, str]] = set()
+
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """Take an event of the journal into account."""
+        key = (event.get("id", ""), event.get("failed_queue", ""))
+        if event.get("kind") == "redriven" and event.get("redrive_id") == self._task_id:
+            self._sent.add(key)
+        elif key in self._sent and event.get("kind") in DEAD:
+            self._dead.add(key)
+
+    @property
+    def sent(self) -> int:
+        """Different letters that were sent."""
+        return len(self._sent)
+
+    @property
+    def dead(self) -> int:
+        """Those of them that are dead again."""
+        return len(self._dead)
+
+
+def objection(canary: Canary, sent: int, dead: int) -> str:
+    """Why the task must stop; "" where it may go on."""
+    share = 100.0 * dead / sent if sent else 0.0
+    if share <= canary.max_dead_percent:
+        return ""
+    return (
+        f"canary: {dead} of the first {sent} letters came back dead ({share:.0f} %, allowed are "
+        f"{canary.max_dead_percent:g} %); look at the consumer, then resume or cancel"
+    )

@@ -1,0 +1,210 @@
+"""A task: what was asked for, how far it is, and which changes are possible.
+
+Each event of a task carries the whole task, so that the newest event alone says all and replay is `newest`. Source:
+INTERFACES ("Replicas").
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any, Final
+
+VERSION: Final = 1
+MAX_IDS: Final = 1000
+MAX_RATE: Final = 100_000.0
+
+
+class TaskError(ValueError):
+    """What was asked for cannot be done; says which part, why, and what now."""
+
+
+class Kind(StrEnum):
+    """What happens to each letter that is meant."""
+
+    REDRIVE = "redrive"
+    DISCARD = "discard"
+    PARK = "park"
+
+
+class State(StrEnum):
+    """Where a task stands. `stopped`: it stopped by itself, `why` says so."""
+
+    RUNNING = "running"
+    WATCHING = "watching"  # the canary was sent
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    CANCELLED = "cancelled"
+    DONE = "done"
+
+
+ACTIVE: Final = frozenset({State.RUNNING, State.WATCHING, State.PAUSED})
+AT_WORK: Final = frozenset({State.RUNNING, State.WATCHING})
+_CHANGES: Final[Mapping[State, frozenset[State]]] = {
+    State.RUNNING: frozenset({State.WATCHING, State.PAUSED, State.STOPPED, State.CANCELLED, State.DONE}),
+    State.WATCHING: frozenset({State.RUNNING, State.PAUSED, State.STOPPED, State.CANCELLED, State.DONE}),
+    State.PAUSED: frozenset({State.RUNNING, State.CANCELLED}),
+    State.STOPPED: frozenset({State.RUNNING, State.CANCELLED}),
+    State.CANCELLED: frozenset(),
+    State.DONE: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """The first letters go alone; the rest only where at most `max_dead_percent` of them are dead after `watch_s`."""
+
+    first: int
+    watch_s: float = 60.0
+    max_dead_percent: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where letters go instead of their failed queue."""
+
+    exchange: str
+    routing_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What was asked for. `rate` in letters a second, 0: as fast as it goes; `cutoff_ms`: dead before that moment."""
+
+    vhost: str
+    queue: str
+    kind: Kind = Kind.REDRIVE
+    ids: tuple[str, ...] = ()
+    group: str = ""
+    filter: str = ""
+    to: Destination | None = None
+    limit: int = 0
+    rate: float = 50.0
+    ramp: tuple[float, ...] = ()
+    ramp_step_s: float = 10.0
+    cutoff_ms: int = 0
+    canary: Canary | None = None
+    max_target_depth: int = 0
+    dry_run: bool = False
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether every letter that was dead before the cutoff is meant."""
+        return not (self.ids or self.group or self.filter or self.dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Letters so far: seen in this run, meant, sent (of all runs), left where they are, and those that cannot go."""
+
+    seen: int = 0
+    sent: int = 0
+    left: int = 0
+    unreadable: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task. `term`: the leader's that wrote it; `change` counts its events."""
+
+    id: str
+    spec: Spec
+    state: State = State.RUNNING
+    why: str = ""
+    by: str = ""
+    created_ms: int = 0
+    changed_ms: int = 0
+    counts: Counts = Counts()
+    total: int = 0
+    canary_passed: bool = False
+    term: int = 0
+    change: int = 0
+    groups: tuple[Mapping[str, Any], ...] = field(default=())
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it keeps others from its queue."""
+        return self.state in ACTIVE
+
+    @property
+    def canary_left(self) -> int:
+        """Letters that the canary still lacks; 0 where there is none or it is over."""
+        canary = self.spec.canary
+        return max(canary.first - self.counts.sent, 0) if canary is not None and not self.canary_passed else 0
+
+    def to_document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"v": VERSION, **asdict(self)}
+
+
+def changed(task: Task, state: State, now_ms: int, why: str = "") -> Task:
+    """The task in its new state; TaskError where there is no such way."""
+    if state not in _CHANGES[task.state]:
+        said = f" ({task.why})" if task.why else ""
+        raise TaskError(f"task {task.id} is {task.state}{said}: it cannot become {state}")
+    return replace(task, state=state, why=why, changed_ms=now_ms, change=task.change + 1)
+
+
+def newest(tasks: Iterable[Task]) -> dict[str, Task]:
+    """The tasks by id, each as its newest event says: of the highest term, and in it the highest change."""
+    found: dict[str, Task] = {}
+    for task in tasks:
+        known = found.get(task.id)
+        if known is None or (task.term, task.change) >= (known.term, known.change):
+            found[task.id] = task
+    return found
+
+
+def check(spec: Spec) -> Spec:
+    """The same, or TaskError that names every part that cannot be."""
+    wrong = [text for bad, text in _faults(spec) if bad]
+    if wrong:
+        raise TaskError("; ".join(wrong))
+    return spec
+
+
+def _faults(spec: Spec) -> Iterable[tuple[bool, str]]:
+    yield not spec.queue, "queue: name the dead-letter queue"
+    yield spec.limit < 0, f"limit {spec.limit}: a number of letters, 0 for all"
+    yield not 0 <= spec.rate <= MAX_RATE, f"rate {spec.rate:g}: letters a second, 0 … {MAX_RATE:g}; 0 is without limit"
+    yield any(not 0 < step <= MAX_RATE for step in spec.ramp), f"ramp: rates above 0, at most {MAX_RATE:g}"
+    yield spec.ramp_step_s <= 0, f"ramp_step_s {spec.ramp_step_s:g}: seconds above 0"
+    yield len(spec.ids) > MAX_IDS, f"ids: {len(spec.ids)} of them, at most {MAX_IDS}; use a filter"
+    yield spec.max_target_depth < 0, f"max_target_depth {spec.max_target_depth}: a number of messages, 0 for no limit"
+    canary = spec.canary
+    if canary is not None:
+        yield canary.first < 1, f"canary.first {canary.first}: at least one letter"
+        yield canary.watch_s <= 0, f"canary.watch_s {canary.watch_s:g}: seconds above 0"
+        percent = canary.max_dead_percent
+        yield not 0 <= percent < 100, f"canary.max_dead_percent {percent:g}: 0 … below 100"  # noqa: PLR2004
+    yield spec.canary is not None and spec.kind is not Kind.REDRIVE, "canary: only a redrive can have one"
+    yield spec.to is not None and spec.kind is not Kind.REDRIVE, "to: only a redrive goes somewhere"
+    yield spec.to == Destination("", spec.queue), "to: it would return to the queue it is taken from"
+
+
+def of_document(document: Mapping[str, Any]) -> Task:
+    """The task that an event carries. Raises TaskError where it is none that this version can read."""
+    try:
+        if abs(document["v"] - VERSION) > 1:
+            raise TaskError(f"version {document['v']} is not readable by version {VERSION}")
+        told = {one.name: document[one.name] for one in fields(Task) if one.name in document}
+        told["spec"] = spec_of(document["spec"])
+        told["counts"] = _known(Counts, document["counts"])
+        told["state"] = State(document["state"])
+        told["groups"] = tuple(document.get("groups", ()))
+        return Task(**told)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise TaskError(f"no task that can be read: {error!r}") from error
+
+
+def spec_of(document: Mapping[str, Any]) -> Spec:
+    """What was asked for, from JSON; unknown members are ignored. Raises KeyError, TypeError, ValueError."""
+    told = {one.name: document[one.name] for one in fields(Spec) if one.name in document}
+    told["kind"] = Kind(document.get("kind", Kind.REDRIVE))
+    told["ids"], told["ramp"] = tuple(document.get("ids", ())), tuple(document.get("ramp", ()))
+    told["to"] = None if document.get("to") is None else _known(Destination, document["to"])
+    told["canary"] = None if document.get("canary") is None else _known(Canary, document["canary"])
+    return Spec(**told)
+
+
+def _known(kind: type[Any], document: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of that type
+    return kind(**{one.name: document[one.name] for one in fields(kind) if one.name in document})

@@ -1,0 +1,173 @@
+"""Carrying a plan out, and taking everything of ours away again.
+
+What does not exist any more is no error, what exists already neither: both commands can be killed and run again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dlx_router.broker.administration import Administration, Rule, Snapshot
+from dlx_router.broker.definitions import Binding, Exchange
+from dlx_router.core.names import RUNGS, Names
+from dlx_router.core.policy import PolicySet
+from dlx_router.provisioning import ledger
+from dlx_router.provisioning.broker_rules import in_force
+from dlx_router.provisioning.desired import Written
+from dlx_router.provisioning.ownership import own_name, recognised
+from dlx_router.provisioning.plan import Action, Plan, Step, bound, plan
+from dlx_router.provisioning.wanted import STRATEGY
+
+_GLOBAL: Final = "global-parameters"
+
+
+async def planned(api: Administration, policies: PolicySet, names: Names, vhost: str, *, journal: bool) -> Plan:
+    """The plan of one vhost as it stands now."""
+    owned = ledger.read(await api.parameter(ledger.parameter(names, vhost)))
+    return plan(policies, await api.snapshot(vhost), names, owned, journal=journal)
+
+
+async def apply(api: Administration, found: Plan, names: Names) -> None:
+    """Take the steps in their order; the ledger names every policy of ours before it stands and until it is gone."""
+    wanted = {one.rule.name for one in found.desired.policies}
+    blocked = {one.name for one in found.notes if one.name}
+    mine = wanted - blocked
+    await _note(api, names, found.vhost, mine | found.owned)
+    for step in found.steps:
+        if step.name not in blocked:
+            await _take(api, found.vhost, step)
+    await _note(api, names, found.vhost, mine)
+
+
+async def _note(api: Administration, names: Names, vhost: str, policies: frozenset[str] | set[str]) -> None:
+    name = ledger.parameter(names, vhost)
+    said = ledger.written(policies)
+    if await api.parameter(name) != said:
+        await api.make((_GLOBAL, name), {"name": name, "value": said})
+
+
+async def _take(api: Administration, vhost: str, step: Step) -> None:
+    match step.thing:
+        case Rule(name=name) if step.action is Action.REMOVE:
+            await api.remove(("policies", vhost, name))
+        case Written(rule=rule):
+            await api.make(("policies", vhost, rule.name), rule.body())
+        case Exchange(name=name, kind=kind):
+            await api.make(("exchanges", vhost, name), {"type": kind, "durable": True})
+        case Binding() as one:
+            await api.bind(vhost, bound(one))
+        case _ as queue:
+            assert not isinstance(queue, Rule)
+            await api.make(("queues", vhost, queue.name), {"durable": True, "arguments": dict(queue.arguments)})
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What of ours stands in a vhost, and what keeps it from being removed."""
+
+    vhost: str
+    policies: tuple[str, ...]
+    exchanges: tuple[str, ...]
+    queues: tuple[str, ...]
+    blockers: tuple[str, ...]
+    kept: tuple[str, ...]
+    ledger: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of ours stands."""
+        return not (self.policies or self.exchanges or self.queues or self.ledger)
+
+    def as_row(self) -> Mapping[str, Any]:
+        """For programs."""
+        return {
+            "vhost": self.vhost,
+            "remove": {
+                "policies": list(self.policies),
+                "exchanges": list(self.exchanges),
+                "queues": list(self.queues),
+            },
+            "refused_because": list(self.blockers),
+            "kept": list(self.kept),
+        }
+
+
+def known_names(names: Names) -> frozenset[str]:
+    """Every name under the prefix that the router gives to an exchange or a queue."""
+    core = (names.inbox, names.declared, names.release, names.return_, names.parking, names.quarantine, names.retired)
+    return frozenset(
+        {*core, f"{names.inbox}.fifo", names.observe, names.state, names.journal, *map(names.delay, RUNGS)}
+    )
+
+
+async def remaining(
+    api: Administration, policies: PolicySet, names: Names, vhost: str, depths: Mapping[str, int]
+) -> Remains:
+    """What destroy would remove. `depths`: how many letters lie in each queue now; the API's numbers are 5 s old."""
+    said = await api.parameter(ledger.parameter(names, vhost))
+    snapshot = await api.snapshot(vhost)
+    mine = (ledger.read(said) | recognised(snapshot.policies, names)) & {one.name for one in snapshot.policies}
+    known = known_names(names)
+    queues = [one for one in snapshot.queues if one.name in known or one.name.startswith(names.guard("")[:-16])]
+    own = {own_name(names)}
+    return Remains(
+        vhost=vhost,
+        policies=(*sorted(mine - own), *sorted(mine & own)),
+        exchanges=tuple(sorted(one for one in snapshot.exchanges if one in known)),
+        queues=tuple(one.name for one in queues),
+        blockers=tuple(_blockers(snapshot, names, depths, mine)),
+        kept=tuple(_kept(snapshot, policies, names, mine)),
+        ledger=said is not None,
+    )
+
+
+def _blockers(snapshot: Snapshot, names: Names, depths: Mapping[str, int], mine: frozenset[str]) -> list[str]:
+    known = known_names(names) - {names.state, names.journal}
+    out = []
+    for one in snapshot.queues:
+        letters = max(one.messages, depths.get(one.name, 0))
+        if one.name in known and letters:
+            out.append(f"queue {one.name} holds {letters} letters")
+        if one.name in known | {names.state} and one.consumers:
+            out.append(f"queue {one.name} has {one.consumers} consumers: a router runs; stop it")
+        rule = in_force(snapshot.policies, one.name, one.kind)
+        if one.pending and rule is not None and rule.name in mine and STRATEGY in rule.definition:
+            out.append(f"queue {one.name}: {one.pending} at-least-once deaths are on their way, and would be deleted")
+    return out
+
+
+def _kept(snapshot: Snapshot, policies: PolicySet, names: Names, mine: frozenset[str]) -> list[str]:
+    """What may look like ours, and is not touched."""
+    known = known_names(names)
+    out = [f"queue {one.name}: not made by the router" for one in snapshot.queues if _strange(one.name, names, known)]
+    out += [f"exchange {one}: not made by the router" for one in snapshot.exchanges if _strange(one, names, known)]
+    out += [f"policy {one.name}: not made by apply" for one in snapshot.policies if _strange(one.name, names, mine)]
+    exchanges = {names.inbox, f"{names.inbox}.fifo"}
+    for queue in snapshot.queues:
+        if queue.name not in known and queue.arguments.get("x-dead-letter-exchange") in exchanges:
+            out.append(f"queue {queue.name} names {names.inbox} by its argument: its dead letters will be dropped")
+    if policies.policies:
+        out.append("dead-letter queues: they hold your letters, and stay")
+    return out
+
+
+def _strange(name: str, names: Names, known: frozenset[str]) -> bool:
+    return names.is_own(name) and name not in known
+
+
+async def remove_policies(api: Administration, found: Remains, names: Names) -> None:
+    """No letters come any more: the broker's policies first, all but the one that shadows others' on our queues."""
+    for name in found.policies:
+        if name != own_name(names):
+            await api.remove(("policies", found.vhost, name))
+
+
+async def remove_rest(api: Administration, found: Remains, names: Names) -> None:
+    """Exchanges, then queues, then the last policy and the ledger."""
+    for name in found.exchanges:
+        await api.remove(("exchanges", found.vhost, name))
+    for name in found.queues:
+        await api.remove(("queues", found.vhost, name))
+    if own_name(names) in found.policies:
+        await api.remove(("policies", found.vhost, own_name(names)))
+    await api.remove((_GLOBAL, ledger.parameter(names, found.vhost)))

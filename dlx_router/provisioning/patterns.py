@@ -1,0 +1,83 @@
+"""Our selectors as regular expressions of RabbitMQ (Erlang's `re`, PCRE, on bytes, unanchored).
+
+An expression names exactly the queues that the selector names, those too that do not exist yet.
+"""
+
+import re
+from collections.abc import Iterable
+
+from dlx_router.core.policy import Selector, SelectorKind
+
+EVERY = ".*"
+
+
+def of_selector(selector: Selector) -> str:
+    """The expression of a selector, anchored where the selector is."""
+    match selector.kind:
+        case SelectorKind.QUEUE:
+            return f"^{re.escape(selector.text)}$"
+        case SelectorKind.MATCH:
+            return of_words(selector.text.split("."))
+        case SelectorKind.PATTERN:
+            return selector.text
+    raise AssertionError(selector)
+
+
+def of_words(words: list[str]) -> str:
+    r"""`orders.#` → `^orders(\..*)?$`; `*` is one word, which may be empty, as in AMQP."""
+    if set(words) == {"#"}:
+        return EVERY
+    kept = [word for at, word in enumerate(words) if word != "#" or words[at - 1 : at] != ["#"]]
+    leading = kept[0] == "#"
+    first, rest = (r"(.*\.)?", kept[1:]) if leading else ("", kept)
+    out = first
+    for at, word in enumerate(rest):
+        dot = "" if at == 0 else r"\."
+        out += r"(\..*)?" if word == "#" else dot + ("[^.]*" if word == "*" else re.escape(word))
+    return f"^{out}$"
+
+
+def both(expressions: Iterable[str]) -> str:
+    """An expression that fits where all of them do."""
+    needed = [one for one in dict.fromkeys(expressions) if not is_every(one)]
+    if not needed:
+        return EVERY
+    if len(needed) == 1:
+        return needed[0]
+    *ahead, last = sorted(needed, key=lambda one: one.startswith("^"))
+    looks = "".join(f"(?={_from_start(one)})" for one in ahead)
+    return f"^{looks}{_from_start(last)}"
+
+
+def either(expressions: Iterable[str]) -> str:
+    """An expression that fits where any of them does."""
+    kept = list(dict.fromkeys(expressions))
+    if any(is_every(one) for one in kept):
+        return EVERY
+    return kept[0] if len(kept) == 1 else "|".join(f"(?:{one})" if "|" in one else one for one in kept)
+
+
+def except_for(expression: str, others: Iterable[str]) -> str:
+    """An expression that fits where `expression` does and none of the others."""
+    looks = "".join(f"(?!{_from_start(one)})" for one in dict.fromkeys(others))
+    return f"^{looks}{_from_start(expression)}" if looks else expression
+
+
+def exactly(names: Iterable[str]) -> str:
+    """An expression that fits these names only."""
+    escaped = [re.escape(one) for one in sorted(names)]
+    return f"^{escaped[0]}$" if len(escaped) == 1 else f"^({'|'.join(escaped)})$"
+
+
+def is_every(expression: str) -> bool:
+    """Whether it surely fits every name."""
+    return expression in {EVERY, "", "^", "^.*", "^.*$", ".*$", "^.+", ".+", "^(.*)$", "(.*)"}
+
+
+def _from_start(expression: str) -> str:
+    """The same, to be tried at the first byte of a name."""
+    if is_every(expression):
+        return ""
+    if expression.startswith("^") and "|" not in expression:
+        return expression[1:]
+    return f".*(?:{expression})"  # a ^ in it fits at the first byte only, wherever the search begins

@@ -1,0 +1,191 @@
+"""What differs between the policies and the broker, as steps in the order in which they are taken."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from dlx_router.broker.administration import Bound, Rule, Snapshot
+from dlx_router.broker.definitions import Binding, Exchange, Queue, core
+from dlx_router.broker.stream import journal_stream
+from dlx_router.core.names import Names
+from dlx_router.core.policy import PolicySet
+from dlx_router.provisioning.broker_rules import in_force
+from dlx_router.provisioning.desired import Desired, Written, desired
+from dlx_router.provisioning.ownership import own_name, recognised
+from dlx_router.provisioning.wanted import STRATEGY
+
+_ORDER: Final = (Exchange, Queue, Binding)
+
+
+class Action(StrEnum):
+    """What a step does."""
+
+    ADD = "add"
+    CHANGE = "change"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change. `what` is exchange, queue, binding or policy; `was` is the policy as it stands now."""
+
+    action: Action
+    what: str
+    name: str
+    thing: Exchange | Queue | Binding | Written | Rule
+    was: Rule | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a person should know; `conflict`: it keeps letters from coming; `name`: a policy that may not change."""
+
+    code: str
+    text: str
+    conflict: bool = False
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The steps of one vhost, and the notes. `owned`: what the ledger says now."""
+
+    vhost: str
+    steps: tuple[Step, ...]
+    notes: tuple[Note, ...]
+    desired: Desired
+    owned: frozenset[str]
+
+    @property
+    def conflicts(self) -> tuple[Note, ...]:
+        """The notes that say why something cannot be as the policies want it."""
+        return tuple(one for one in self.notes if one.conflict)
+
+
+def plan(policies: PolicySet, snapshot: Snapshot, names: Names, owned: frozenset[str], *, journal: bool = True) -> Plan:
+    """What apply would do. `owned`: the names of the RabbitMQ policies that are ours."""
+    owned |= recognised(snapshot.policies, names)
+    want = desired(policies, snapshot, names, owned=owned)
+    steps = [*_things(snapshot, names, journal=journal), *_policies(want, snapshot, owned)]
+    notes = [*_uncatchable(want, names), *_taken(want, snapshot, names, owned), *_pending(want, snapshot, owned)]
+    return Plan(snapshot.vhost, tuple(steps), tuple(notes), want, owned)
+
+
+def _things(snapshot: Snapshot, names: Names, *, journal: bool) -> Iterator[Step]:
+    """Exchanges, then queues, then bindings, each only where it is not there: what exists is never declared again."""
+    everything = [*core(names), *([journal_stream(names)] if journal else [])]
+    queues = {one.name for one in snapshot.queues}
+    bound = {(one.source, one.destination, one.key) for one in snapshot.bindings if one.to_queue}
+    for kind in _ORDER:
+        for one in everything:
+            if not isinstance(one, kind):
+                continue
+            if isinstance(one, Binding):
+                there = (one.exchange, one.queue, one.key) in bound
+                name = f"{one.exchange} → {one.queue}"
+            else:
+                there = one.name in (snapshot.exchanges if isinstance(one, Exchange) else queues)
+                name = one.name
+            if not there:
+                yield Step(Action.ADD, kind.__name__.lower(), name, one)
+
+
+def _policies(want: Desired, snapshot: Snapshot, owned: frozenset[str]) -> Iterator[Step]:
+    """New and changed ones first, then those that nothing needs any more: no queue is without one in between."""
+    there = {one.name: one for one in snapshot.policies}
+    for one in want.policies:
+        now = there.get(one.rule.name)
+        if now is None:
+            yield Step(Action.ADD, "policy", one.rule.name, one)
+        elif not same(now, one.rule) and one.rule.name in owned:
+            yield Step(Action.CHANGE, "policy", one.rule.name, one, now)
+    wanted = {one.rule.name for one in want.policies}
+    for name in sorted((owned & there.keys()) - wanted):
+        yield Step(Action.REMOVE, "policy", name, there[name], there[name])
+
+
+def same(one: Rule, other: Rule) -> bool:
+    """Whether the broker would do the same for both."""
+    return one.body() == other.body()
+
+
+def _uncatchable(want: Desired, names: Names) -> Iterator[Note]:
+    for queue, target in want.uncatchable:
+        yield Note(
+            "DLX201",
+            f'queue {queue.name}: its argument x-dead-letter-exchange names "{target}", and no policy changes an '
+            f"argument; attach the queue where its dead letters end (attachments: - queue: …), or delete the queue and "
+            f"declare it without the argument, or with {names.inbox}",
+            conflict=True,
+        )
+
+
+def _taken(want: Desired, snapshot: Snapshot, names: Names, owned: frozenset[str]) -> Iterator[Note]:
+    """Policies that are not ours and stand where ours should."""
+    wanted = {one.rule.name: one.rule for one in want.policies}
+    for one in snapshot.policies:
+        if one.name in owned or not (names.is_own(one.name) or one.name in wanted):
+            continue
+        ours = wanted.get(one.name)
+        if ours is None or not same(one, ours):
+            yield Note(
+                "policy",
+                f'policy "{one.name}" has a name of ours, but apply did not make it, so it is not touched; '
+                f"rename or remove it",
+                conflict=ours is not None,
+                name=one.name,
+            )
+
+
+def _pending(want: Desired, snapshot: Snapshot, owned: frozenset[str]) -> Iterator[Note]:
+    """At-least-once deaths that the broker would delete if a queue's strategy changed now."""
+    rules = [*(one.rule for one in want.policies), *(one for one in snapshot.policies if one.name not in owned)]
+    for queue in snapshot.queues:
+        now = in_force(snapshot.policies, queue.name, queue.kind)
+        then = in_force(rules, queue.name, queue.kind)
+        lost = now is not None and STRATEGY in now.definition and (then is None or STRATEGY not in then.definition)
+        if queue.pending and lost:
+            yield Note(
+                "pending",
+                f"queue {queue.name}: {queue.pending} at-least-once deaths are not confirmed yet, and the broker would "
+                f"delete them with the policy; let them arrive first, then apply",
+                conflict=True,
+            )
+
+
+def bound(one: Binding) -> Bound:
+    """A binding of ours as the API takes it."""
+    return Bound(one.exchange, one.queue, one.key)
+
+
+def drift(found: Plan) -> int:
+    """How many steps apply would take, and how many conflicts are in the way."""
+    return len(found.steps) + len(found.conflicts)
+
+
+def has_been_applied(found: Plan, snapshot: Snapshot, names: Names) -> bool:
+    """Whether apply was ever run here: without it a broker that was set up by hand would be all drift."""
+    return bool(found.owned) or own_name(names) in {one.name for one in snapshot.policies}
+
+
+def as_rows(found: Plan) -> list[Mapping[str, Any]]:
+    """The steps for programs."""
+    return [_row(step) for step in found.steps]
+
+
+def _row(step: Step) -> dict[str, Any]:
+    row: dict[str, Any] = {"action": step.action.value, "what": step.what, "name": step.name}
+    if isinstance(step.thing, Written):
+        row |= {**step.thing.rule.body(), "queues": list(step.thing.queues)}
+        row["keys"] = {
+            key: {"value": one.value, "by": one.by, "instead_of": one.instead_of}
+            for key, one in step.thing.keys.items()
+        }
+    if step.was is not None:
+        row["was"] = step.was.body()
+    if isinstance(step.thing, Queue):
+        row["arguments"] = dict(step.thing.arguments)
+    if isinstance(step.thing, Exchange):
+        row["type"] = step.thing.kind
+    return row

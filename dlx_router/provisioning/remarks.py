@@ -1,0 +1,53 @@
+"""Parts of the checks: findings that need no snapshot."""
+
+from collections.abc import Iterator
+
+from dlx_router.broker.administration import Standing
+from dlx_router.config import findings as codes
+from dlx_router.config.findings import Finding, Severity, shown
+from dlx_router.core.policy import Source
+from dlx_router.core.template import Template
+
+
+def target_queue(source: Source, target: Standing) -> Iterator[Finding]:
+    """What is wrong with a queue as the place of dead letters."""
+    if not target.durable:
+        yield at(
+            source,
+            codes.NOT_DURABLE,
+            f"queue {shown(target.name)}, where dead letters go, is not durable: a "
+            f"restart of the broker loses them; declare a durable one",
+        )
+    if target.kind == "stream" or "x-max-priority" in target.arguments:
+        what = (
+            "a stream, which drops the record" if target.kind == "stream" else "a priority queue, which reorders them"
+        )
+        yield at(
+            source,
+            codes.SPECIAL_QUEUE,
+            f"queue {shown(target.name)}, where dead letters go, is {what}; write a plain quorum or classic queue",
+        )
+
+
+def unguardable(queue: Standing, version: tuple[int, ...]) -> str:
+    """Why the queue cannot be guarded; empty where it can."""
+    if queue.kind == "stream":
+        return "it is a stream"
+    if queue.exclusive or queue.arguments.get("x-single-active-consumer"):
+        return "it is for one consumer only"
+    return "it is a quorum queue, and RabbitMQ is older than 4.3" if queue.kind == "quorum" and version < (4, 3) else ""
+
+
+def static(template: Template | None, queue: str, reason: str, vhost: str) -> str | None:
+    """The key where it is the same for every letter, else None."""
+    if template is None:
+        return None
+    values = {"queue": queue, "reason": reason, "vhost": vhost}
+    if any(isinstance(part, tuple) and not (part[0] == "value" and part[1] in values) for part in template.parts):
+        return None
+    return "".join(part if isinstance(part, str) else values[part[1]] for part in template.parts)
+
+
+def at(source: Source, code: str, message: str, *, error: bool = False) -> Finding:
+    """A finding at the line that causes it."""
+    return Finding(source.file, source.line, code, Severity.ERROR if error else Severity.WARNING, message)

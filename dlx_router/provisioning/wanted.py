@@ -1,0 +1,141 @@
+"""What a queue should get from the broker: the definition of its RabbitMQ policy, for quorum queues and for all others.
+
+Each key says where it comes from: ours by nature, a policy file, or a RabbitMQ policy that ours displaces (the broker
+applies one policy only, so what it had said is copied). Source: POLICY.md ("Provisioning").
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from dlx_router.broker.administration import Rule, Standing
+from dlx_router.broker.definitions import Exchange, core
+from dlx_router.core.names import Names
+from dlx_router.core.policy import Policy, Setting
+from dlx_router.provisioning.broker_rules import unsupported
+
+HANDED_OVER: Final = ("message-ttl", "max-length", "max-length-bytes", "overflow", "delivery-limit", "expires")
+LENGTHS: Final = ("max-length", "max-length-bytes")
+EXCHANGE: Final = "dead-letter-exchange"
+STRATEGY: Final = "dead-letter-strategy"
+OVERFLOW: Final = "overflow"
+LIMIT: Final = "delivery-limit"
+REFUSE: Final = "reject-publish"
+_OURS: Final = "the router"
+
+
+class Key(NamedTuple):
+    """A key of a RabbitMQ policy: its value, who said so, and what a displaced policy had said instead."""
+
+    value: Any
+    by: str
+    instead_of: Any = None
+
+
+Definition = Mapping[str, Key]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """`full` is for quorum queues; `common` is what classic queues take."""
+
+    full: Definition
+    common: Definition
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What two queues must have in common to share a policy."""
+        return (plain(self.full), plain(self.common))
+
+
+def plain(definition: Definition) -> tuple[tuple[str, Any], ...]:
+    """Keys and values, in order."""
+    return tuple(sorted((key, one.value) for key, one in definition.items()))
+
+
+def wanted(
+    chain: Sequence[Policy], displaced: tuple[Rule | None, Rule | None], names: Names, *, bounded: bool = False
+) -> Wanted:
+    """What the chain asks for, on top of what it displaces (for quorum, for others).
+
+    `bounded`: an argument of the queue limits its length, so that refusing publishes would reach its producers.
+    """
+    said, inbox = _said(chain), inbox_of(chain, names)
+    quorum, other = displaced
+    full = _merged(said, quorum, inbox)
+    common = {key: one for key, one in _merged(said, other, inbox).items() if not unsupported([key], "classic")}
+    if OVERFLOW in full and full[OVERFLOW].value == REFUSE:
+        safe = True
+    else:
+        safe = not bounded and not any(key in full for key in LENGTHS) and OVERFLOW not in full
+    if safe:
+        full[STRATEGY] = Key("at-least-once", _OURS, _before(full.get(STRATEGY)))
+        full.setdefault(OVERFLOW, Key(REFUSE, _OURS))
+    else:
+        full.pop(STRATEGY, None)
+    return Wanted(full, common)
+
+
+def inbox_of(chain: Sequence[Policy], names: Names) -> str:
+    """The exchange that catches: letters whose order counts have an inbox of their own, where the router has one."""
+    orders = next((one.definition["ordering"] for one in chain if "ordering" in one.definition), None)
+    fifo = f"{names.inbox}.fifo"
+    has = any(isinstance(one, Exchange) and one.name == fifo for one in core(names))
+    return fifo if has and orders is not None and orders.value == "fifo" else names.inbox
+
+
+def _before(key: Key | None) -> Any:  # noqa: ANN401 - values of RabbitMQ's keys are of any type
+    return None if key is None or key.value == "at-least-once" else key.value
+
+
+def _said(chain: Sequence[Policy]) -> dict[str, Setting]:
+    """The keys of the chain that the broker obeys; reasons do not matter there."""
+    merged: dict[str, Setting] = {}
+    for policy in chain:
+        for key, setting in policy.definition.items():
+            merged.setdefault(key, setting)
+    said: dict[str, Setting] = {key: merged[key] for key in HANDED_OVER if key in merged}
+    asked = merged.get("requeue-is-death")
+    delay = merged.get("redelivery-delay")
+    if asked is not None and asked.value and delay is not None and delay.value:
+        said[LIMIT] = Setting(0, asked.source)
+    return said
+
+
+def _merged(said: Mapping[str, Setting], displaced: Rule | None, inbox: str) -> dict[str, Key]:
+    out: dict[str, Key] = {}
+    before: Mapping[str, Any] = {} if displaced is None else displaced.definition
+    if displaced is not None:
+        out = {key: Key(value, f'policy "{displaced.name}"') for key, value in before.items()}
+    for key, setting in said.items():
+        out[key] = Key(setting.value, str(setting.source), _other(before, key, setting.value))
+    out[EXCHANGE] = Key(inbox, _OURS, _other(before, EXCHANGE, inbox))
+    out.pop("dead-letter-routing-key", None)  # the original keys must stay visible
+    return out
+
+
+def _other(before: Mapping[str, Any], key: str, value: object) -> Any:  # noqa: ANN401 - as _before
+    return before[key] if key in before and before[key] != value else None
+
+
+def bounded(queue: Standing) -> bool:
+    """Whether an argument limits its length, and it does not refuse publishes by itself."""
+    arguments = queue.arguments
+    return any(f"x-{key}" in arguments for key in LENGTHS) and arguments.get("x-overflow") != REFUSE
+
+
+def hop(definition: Definition) -> str:
+    """How surely a dead letter comes from the queue to the inbox: the broker's own promise."""
+    if STRATEGY in definition:
+        return "quorum queues at least once; classic queues at most once"
+    bound = next((key for key in LENGTHS if key in definition), None)
+    why = f" ({bound} without overflow: {REFUSE})" if bound and OVERFLOW not in definition else ""
+    return f"at most once{why}"
+
+
+def foreign_target(queue: Standing, names: Names) -> str | None:
+    """The exchange that its argument names and no policy can change; None where there is none or it is ours."""
+    exchange = queue.arguments.get("x-dead-letter-exchange")
+    if not isinstance(exchange, str) or exchange in {names.inbox, f"{names.inbox}.fifo"}:
+        return None
+    return exchange

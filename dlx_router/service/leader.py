@@ -1,0 +1,81 @@
+"""Leadership: which of the routers of a vhost has the duties that only one may have. Source: INTERFACES ("Replicas").
+
+Guarantees: `term` is told only while we are the single active consumer of the state queue, and is taken back before
+anybody else can be told one; a later leader has a larger term, as far as the routers' clocks agree.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from dlx_router.broker.state import StateQueue
+from dlx_router.broker.topology import Topology, TopologyError
+from dlx_router.telemetry.logs import log
+
+AGAIN_S: Final = 1.0
+Heard = Callable[[], None]
+
+
+class Leadership:
+    """Of one vhost, for as long as the router runs. `on_change` is called after each change of `term`."""
+
+    def __init__(self, vhost: str) -> None:
+        self.vhost = vhost
+        self.term: int | None = None  # ms since 1970 when it began; None: somebody else's, or nobody's
+        self._listeners: list[Heard] = []
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this router has the duties now."""
+        return self.term is not None
+
+    def on_change(self, listener: Heard) -> None:
+        """Call the listener after each change; it must not raise."""
+        self._listeners.append(listener)
+
+    @contextlib.asynccontextmanager
+    async def held(self, topology: Topology, *, alone: bool) -> AsyncIterator[None]:
+        """Inside the block we stand for it. `alone`: we hold the state queue already, for its key."""
+        standing = None if alone else asyncio.create_task(self._stand(topology))
+        if alone:
+            self._set(leads=True)
+        try:
+            yield
+        finally:
+            self._set(leads=False)
+            if standing is not None:
+                standing.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await standing
+
+    def lose(self) -> None:
+        """The state queue is lost: act no more."""
+        self._set(leads=False)
+
+    async def _stand(self, topology: Topology) -> None:
+        while True:
+            lost = asyncio.Event()
+            try:
+                async with StateQueue(topology, on_lost=lambda _why, lost=lost: self._lost(lost)) as state:  # type: ignore[misc]
+                    await state.wait_active()
+                    self._set(leads=True)
+                    await lost.wait()
+            except TopologyError as error:
+                log.debug("leader.trouble", vhost=self.vhost, error=str(error))
+            finally:
+                self._set(leads=False)
+            await asyncio.sleep(AGAIN_S)
+
+    def _lost(self, lost: asyncio.Event) -> None:
+        self.lose()
+        lost.set()
+
+    def _set(self, *, leads: bool) -> None:
+        if leads == self.is_ours:
+            return
+        self.term = int(time.time() * 1000) if leads else None
+        log.info("leader.changed", vhost=self.vhost, leads=leads, term=self.term)
+        for listener in self._listeners:
+            listener()

@@ -1,0 +1,129 @@
+"""Copies: a letter that a task means → what is published of it, and its event.
+
+The letter keeps its id; its record says one redrive more, the task's id, and no attempts: it begins anew at its failed
+queue. Source: ARCHITECTURE ("Life of a letter": a redrive restarts at 0).
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from dlx_router.broker.consumer import Consumer
+from dlx_router.core import publication
+from dlx_router.core.letter import Letter
+from dlx_router.core.publication import Publication, Way
+from dlx_router.core.record import AT_REST_BYTES, Record
+from dlx_router.core.words import State
+from dlx_router.operate.journal import privacy
+from dlx_router.operate.journal.events import NO_BODY, Ruling, fragments
+from dlx_router.operate.journal.privacy import rule_of
+from dlx_router.operate.redrive.task import Kind, Spec
+from dlx_router.service.desk import Desk
+from dlx_router.service.intake import Envelope
+from dlx_router.service.job import Job
+from dlx_router.wire import frames
+
+KINDS: Final = {Kind.REDRIVE: "redriven", Kind.DISCARD: "discarded", Kind.PARK: "parked"}
+
+
+class Copies:
+    """Makes jobs and events of one task."""
+
+    def __init__(
+        self,
+        task_id: str,
+        spec: Spec,
+        *,
+        router_id: str,
+        return_exchange: str,
+        parking: str,
+        desk: Callable[[], Desk],
+    ) -> None:
+        self._task_id, self._spec = task_id, spec
+        self._router_id, self._desk = router_id, desk
+        self._return, self._parking = return_exchange, parking
+
+    def job(self, consumer: Consumer, delivery: frames.Delivery, letter: Letter, envelope: Envelope) -> Job:
+        """The letter as the task will send it; its copy is made when the way is known."""
+        job = Job(consumer, delivery, 0.0, self._desk())
+        job.letter = replace(letter, redrives=letter.redrives + (self._spec.kind is Kind.REDRIVE))
+        job.envelope, job.policy = envelope, job.desk.resolve(letter)
+        return job
+
+    def address(self, job: Job, return_key: str) -> None:
+        """Give the job its copy; `return_key` is the binding that leads to the failed queue, "" by its plain name."""
+        letter, envelope = job.letter, job.envelope
+        assert letter is not None and envelope is not None  # noqa: PT018 - made by `job`
+        record = self._record(job, letter, envelope)
+        to = self._spec.to
+        if self._spec.kind is Kind.PARK:
+            job.copy = publication.to_parking(letter, replace(record, state=State.PARKED), self._parking)
+        elif to is None:
+            job.copy = publication.to_return(record, self._return, return_key)
+        else:
+            mode, priority = record.props.delivery_mode, record.props.priority
+            job.copy = Publication(
+                Way.TARGET,
+                to.exchange,
+                to.routing_key,
+                record,
+                AT_REST_BYTES,
+                cc=(),
+                delivery_mode=mode,
+                priority=priority,
+            )
+
+    def _record(self, job: Job, letter: Letter, envelope: Envelope) -> Record:
+        return Record(
+            id=letter.id,
+            state=State.RETRYING,
+            vhost=letter.vhost,
+            failed_queue=letter.failed_queue,
+            attempts=0,
+            redrives=letter.redrives,
+            tries=0,
+            reason=letter.reason,
+            policy=job.policy.policy if job.policy is not None else "",
+            revision=job.desk.policies.revision,
+            first_death_ms=letter.first_death_ms,
+            last_death_ms=letter.last_death_ms,
+            deaths=letter.history,
+            crc32=envelope.content.crc32,
+            size=envelope.content.size,
+            first=letter.first,
+            props=envelope.content.props,
+            error=letter.error,
+            redrive_id=self._task_id,
+            parent=letter.parent,
+            shadowed=letter.shadowed,
+        )
+
+    def event(self, job: Job, now_ms: int) -> bytes:
+        """The line of the journal about this letter; the same for a letter that is sent again after a crash."""
+        letter, envelope, copy = job.letter, job.envelope, job.copy
+        assert letter is not None and envelope is not None  # noqa: PT018 - made by `job`
+        kind, rule = KINDS[self._spec.kind], rule_of(job.policy)
+        ruling = Ruling(
+            kind,
+            0,
+            self._router_id,
+            policy=job.policy.policy if job.policy is not None else "",
+            revision=job.desk.policies.revision,
+            exchange=None if copy is None else copy.exchange,
+            routing_key="" if copy is None else copy.routing_key,
+            redrive_id=self._task_id,
+        )
+        own = NO_BODY
+        if letter.error is not None or not rule.is_plain:
+            headers, body = envelope.props.headers, job.delivery.body
+            own = privacy.disclosed(rule, kind, headers=headers, body=body, error=letter.error)
+        return fragments(letter, ruling).line(
+            letter.id,
+            now_ms,
+            first_ms=letter.first_death_ms,
+            last_ms=letter.last_death_ms,
+            crc32=envelope.content.crc32,
+            size=envelope.content.size,
+            props=envelope.props,
+            extra=own,
+        )

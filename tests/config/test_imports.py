@@ -1,0 +1,224 @@
+"""`policy import`: what four systems say, in our language, by the examples of their documents."""
+# ruff: noqa: E501 - a row of a table is read as one line
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.cli.imports import _READERS, run
+from dlx_router.cli.main import Origin
+from dlx_router.config.dialects.carried import ImportRefused, as_yaml
+from dlx_router.config.policies import load_policies
+from dlx_router.core.backoff import wait_ms
+from dlx_router.core.policy import Effective
+
+Import = Callable[[str, str], Callable[..., Effective]]
+
+
+def artemis(*settings: str) -> str:
+    return f"""<?xml version="1.0"?><configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
+<address-settings>{"".join(settings)}</address-settings></core></configuration>"""
+
+
+def setting(match: str, **keys: object) -> str:
+    inner = "".join(f"<{key.replace('_', '-')}>{value}</{key.replace('_', '-')}>" for key, value in keys.items())
+    return f'<address-setting match="{match}">{inner}</address-setting>'
+
+
+@pytest.fixture
+def imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Import:
+    def go(origin: str, text: str) -> Callable[..., Effective]:
+        source, folder = tmp_path / "source", tmp_path / "policies"
+        folder.mkdir(exist_ok=True)
+        source.write_text(text, encoding="utf-8")
+        assert run(source, Origin(origin)) == 0
+        said = capsys.readouterr()
+        (folder / "p.yaml").write_text(said.out, encoding="utf-8")
+        policies = load_policies(folder).policies
+
+        def effective(queue: str, reason: str = "rejected", vhost: str = "/") -> Effective:
+            found = policies.resolve(vhost=vhost, queue=queue, reason=reason)
+            assert found is not None, said.out
+            return found
+
+        effective.report = said.err  # type: ignore[attr-defined]
+        return effective
+
+    return go
+
+
+def report(found: Any) -> str:
+    return str(found.report)
+
+
+def test_artemis_delays_double_up_to_the_longest(imported: Import) -> None:
+    keys = {"redelivery_delay": 5000, "redelivery_delay_multiplier": 2, "max_redelivery_delay": 15000}
+    policy = imported("artemis", artemis(setting("exampleQueue", **keys)))("exampleQueue")
+    waits = [wait_ms(policy, n, 0.0) for n in (1, 2, 3)]
+    assert waits == [5000, 10000, 15000]
+
+
+def test_artemis_jitter_is_the_documents(imported: Import) -> None:
+    keys = {
+        "redelivery_delay": 1000,
+        "redelivery_delay_multiplier": 1,
+        "max_redelivery_delay": 15000,
+        "redelivery_collision_avoidance_factor": 0.5,
+    }
+    policy = imported("artemis", artemis(setting("q", **keys)))("q")
+    waits = [wait_ms(policy, 1, draw) for draw in (-0.25, 0.75, -0.05)]
+    assert waits == [875, 1375, 975]
+
+
+def test_artemis_dead_letter_address_after_three_attempts(imported: Import) -> None:
+    policy = imported(
+        "artemis", artemis(setting("exampleQueue", dead_letter_address="deadLetterAddress", max_delivery_attempts=3))
+    )("exampleQueue")
+    assert (policy.max_attempts, policy.dead_letter_exchange, policy.auto_create) == (3, "deadLetterAddress", False)
+
+
+def test_artemis_global_address_and_one_without_limit(imported: Import) -> None:
+    found = imported(
+        "artemis",
+        artemis(
+            setting("#", dead_letter_address="DLA", max_delivery_attempts=3), setting("hot", max_delivery_attempts=-1)
+        ),
+    )
+    assert (found("cold").max_attempts, found("hot").max_attempts) == (3, -1)
+    assert found("hot").dead_letter_exchange == "DLA"
+
+
+def test_artemis_creates_queues_with_prefix_and_suffix(imported: Import) -> None:
+    keys = {
+        "dead_letter_address": "DLA",
+        "max_delivery_attempts": 3,
+        "auto_create_dead_letter_resources": "true",
+        "dead_letter_queue_prefix": "",
+        "dead_letter_queue_suffix": ".DLQ",
+    }
+    policy = imported("artemis", artemis(setting("#", **keys)))("stocks")
+    assert (policy.auto_create, policy.dlq_prefix, policy.dlq_suffix) == (True, "", ".DLQ")
+
+
+def test_artemis_without_an_address_would_delete_and_ours_keeps_and_says_so(imported: Import) -> None:
+    found = imported("artemis", artemis(setting("q", max_delivery_attempts=3, max_redelivery_records=5)))
+    assert (found("q").auto_create, found("q").discard) == (True, False)
+    assert "Artemis would delete" in report(found)
+    assert "max-redelivery-records: is not needed" in report(found)
+
+
+def test_artemis_expiry_address_is_for_expired_letters_only(imported: Import) -> None:
+    found = imported("artemis", artemis(setting("q", dead_letter_address="D", expiry_address="E")))
+    assert (found("q").dead_letter_exchange, found("q", "expired").dead_letter_exchange) == ("D", "E")
+
+
+@pytest.mark.parametrize("origin", ["sqs", "yandex"])
+@pytest.mark.parametrize("count", [5, "5"])
+def test_a_redrive_policy_with_number_or_text(origin: str, count: int | str, imported: Import) -> None:
+    redrive = json.dumps({"deadLetterTargetArn": "arn:aws:sqs:eu:1:failed", "maxReceiveCount": count})
+    attributes = {
+        "Attributes": {
+            "QueueArn": "arn:aws:sqs:eu:1:orders",
+            "RedrivePolicy": redrive,
+            "VisibilityTimeout": "30",
+            "DelaySeconds": "0",
+        }
+    }
+    found = imported(origin, json.dumps(attributes))
+    policy = found("orders")
+    assert (policy.max_attempts, policy.delay_ms, policy.dead_letter_exchange) == (5, 30_000, "")
+    assert policy.routing_key is not None
+    assert policy.routing_key.text == "failed"
+    assert "DelaySeconds: delays every message" in report(found)
+
+
+def test_a_fifo_queue_stays_one(imported: Import) -> None:
+    attributes = {"QueueName": "a.fifo", "RedrivePolicy": {"deadLetterTargetArn": "x:dead.fifo", "maxReceiveCount": 3}}
+    assert imported("yandex", json.dumps(attributes))("a.fifo").settings["ordering"].value == "fifo"
+
+
+def test_emq_carries_its_own_headers(imported: Import) -> None:
+    policy = imported("emq", '{"queueName": "q", "redrivePolicy": {"dlqName": "dead", "maxReceiveTime": 7}}')("q")
+    assert (policy.max_attempts, policy.aliases) == (7, ("emq",))
+
+
+def test_rabbitmq_policies_win_alone_and_try_nothing_again(imported: Import) -> None:
+    definitions = {"policies": [
+        {"vhost": "/", "name": "DLX", "pattern": ".*", "apply-to": "queues", "definition": {"dead-letter-exchange": "my-dlx"}, "priority": 7},
+        {"vhost": "/", "name": "less", "pattern": "^a", "apply-to": "queues", "definition": {"message-ttl": 5, "ha-mode": "all"}, "priority": 1},
+        {"vhost": "/", "name": "x", "pattern": ".*", "apply-to": "exchanges", "definition": {"alternate-exchange": "y"}, "priority": 0},
+    ], "queues": [{"name": "argued", "vhost": "/", "durable": True, "arguments": {"x-dead-letter-exchange": "some.exchange.name", "x-dead-letter-routing-key": "bar"}}]}  # fmt: skip
+    found = imported("rabbitmq", json.dumps(definitions))
+    policy = found("a")
+    assert (policy.dead_letter_exchange, policy.retry_on) == ("my-dlx", frozenset())
+    assert "message-ttl" not in policy.settings, "one policy wins, in RabbitMQ"
+    argued = found("argued")
+    assert (argued.dead_letter_exchange, argued.routing_key.text if argued.routing_key else "") == (
+        "some.exchange.name",
+        "bar",
+    )
+    assert all(
+        words in report(found) for words in ("DLX201", "ha-mode: is not about dead letters", "applies to exchanges")
+    )
+
+
+BAD = [
+    ("rabbitmq", "{", "not JSON"), ("rabbitmq", "[]", "expected an object"), ("rabbitmq", "{}", "no policies and no queues"),
+    ("rabbitmq", '{"policies": 1}', "expected a list"), ("rabbitmq", "[" * 100_000, "JSON|nested"), ("rabbitmq", '{"policies": [{"definition": {"message-ttl": -5}, "pattern": "x"}]}', "message-ttl"),
+    ("artemis", "<a>", "not XML"), ("artemis", "<a/>", "no address-setting"),
+    ("artemis", '<!DOCTYPE l [<!ENTITY a "b"><!ENTITY c "&a;&a;">]><l>&c;</l>', "document type or entity"),
+    ("artemis", '<!DOCTYPE l [<!ENTITY x SYSTEM "file:///etc/passwd">]><address-setting match="&x;"/>', "document type or entity"),
+    ("artemis", "<a>" * 1000, "nested deeper"), ("artemis", artemis(setting("q", redelivery_delay="soon")), "is no number"),
+    ("sqs", '{"QueueName": "q", "RedrivePolicy": {"maxReceiveCount": 0, "deadLetterTargetArn": "d"}}', "is not 1..1000"),
+    ("sqs", '{"QueueName": "q", "RedrivePolicy": {"maxReceiveCount": 1001, "deadLetterTargetArn": "d"}}', "is not 1..1000"),
+    ("sqs", '{"QueueName": "q", "RedrivePolicy": {"maxReceiveCount": 5}}', "without deadLetterTargetArn"),
+    ("sqs", '{"QueueName": "q.fifo", "RedrivePolicy": {"maxReceiveCount": 5, "deadLetterTargetArn": "d"}}', "do not mix"),
+    ("sqs", '{"RedrivePolicy": "{}"}', "neither QueueArn"), ("yandex", '{"QueueName": "q", "RedrivePolicy": "{"}', "not JSON"),
+    ("emq", '{"queueName": "q", "redrivePolicy": {"dlqName": "d", "maxReceiveTime": 101}}', "is not 1..100"),
+    ("emq", '{"queueName": "q", "redrivePolicy": {"dlqName": "q", "maxReceiveTime": 1}}', "its own DLQ"),
+    ("emq", '[{"queueName": "q", "redrivePolicy": {"dlqName": "d", "maxReceiveTime": 1}}, {"queueName": "d", "redrivePolicy": {"dlqName": "e", "maxReceiveTime": 1}}]', "EMQ forbids both"),
+    ("emq", '[{"queueName": "q", "redrivePolicy": {"dlqName": "d", "maxReceiveTime": 1}}, {"queueName": "q", "redrivePolicy": {"dlqName": "e", "maxReceiveTime": 1}}]', "two redrive policies"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("origin", "text", "why"), BAD, ids=[f"{one[0]}-{one[2]}" for one in BAD])
+def test_bad_input_is_said_and_nothing_is_written(
+    origin: str, text: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "source").write_text(text, encoding="utf-8")
+    assert run(tmp_path / "source", Origin(origin)) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert any(one in said.err for one in why.split("|"))
+    assert "Traceback" not in said.err
+
+
+def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path / "nowhere", Origin.EMQ) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+NAMES = st.text(min_size=1, max_size=30)
+
+
+@given(NAMES, NAMES, st.integers(1, 100))
+def test_whatever_queues_are_called_the_import_says_the_same_or_refuses(queue: str, dead: str, count: int) -> None:
+    text = json.dumps({"queueName": queue, "redrivePolicy": {"dlqName": dead, "maxReceiveTime": count}})
+    try:
+        written = as_yaml(_READERS["emq"](text.encode()), "a\nb")
+    except ImportRefused:
+        assert queue == dead
+        return
+    assert f"queue: {json.dumps(queue)}" in written or f"queue: {queue}\n" in written
+
+
+@given(st.binary(max_size=200), st.sampled_from(sorted(_READERS)))
+def test_no_bytes_crash_a_reader(data: bytes, origin: str) -> None:
+    with suppress(ImportRefused):
+        _READERS[origin](data)

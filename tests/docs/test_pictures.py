@@ -1,0 +1,56 @@
+"""The pictures of the docs: what they show is what our programs print."""
+
+import html
+import re
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree as ET
+
+import pytest
+
+import screenshots
+from tests.docs.pages import PAGES, read
+
+FOLDER: Final = screenshots.FOLDER
+PICTURES: Final = sorted(FOLDER.glob("*.svg"))
+
+
+def _text(svg: str) -> list[str]:
+    """Words in the order in which they are drawn; where lines are broken is the drawing's business."""
+    return html.unescape(" ".join(re.findall(r">([^<]+)</text>", svg))).split()
+
+
+def test_every_picture_is_shown_and_the_readme_begins_with_one() -> None:
+    shown = {
+        (page.path.parent / link).resolve() for page in map(read, PAGES) for link in page.links() if "img/" in link
+    }
+    assert shown == set(PICTURES)
+    assert {one.stem for one in PICTURES} == {"demo", *screenshots.COMMANDS}
+
+
+@pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.name)
+def test_a_picture_is_whole_and_loads_nothing(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    names = {element.tag.rpartition("}")[2] for element in ET.fromstring(text).iter()}
+    assert names <= {"svg", "style", "defs", "clipPath", "rect", "g", "text", "circle"}
+    assert re.findall(r"https?://[^\"]*|url\((?!#)", text) == ["http://www.w3.org/2000/svg", *_addresses(text)]
+
+
+def _addresses(text: str) -> list[str]:
+    """Where the demo answered: told, not loaded."""
+    return re.findall(r"http://127\.0\.0\.1:\d+/metrics[^\"]*", text)
+
+
+@pytest.mark.parametrize("name", sorted(screenshots.COMMANDS))
+def test_a_picture_of_a_command_shows_what_it_prints_now(name: str) -> None:
+    drawn = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+    assert _text(drawn) == _text(screenshots.command(name)), "stale: make screenshots"
+
+
+def test_the_picture_of_the_demo_accounts_for_every_delivery() -> None:
+    words = " ".join(_text((FOLDER / "demo.svg").read_text(encoding="utf-8")))
+    told = re.search(r"([\d,]+) deliveries = ([\d,]+) settled \+ (\d+) given back \+ (\d+) in flight", words)
+    assert told
+    deliveries, *rest = (int(number.replace(",", "")) for number in told.groups())
+    assert deliveries == sum(rest)
+    assert "out of tries" in words

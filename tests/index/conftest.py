@@ -1,0 +1,125 @@
+"""`desk`: one vhost and one router with an index for all tests of a file; each test names queues of its own."""
+
+import itertools
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import brokers
+from tests.conftest import ROUTERS
+from tests.support.bulk import INBOX, pour
+from tests.support.client import Client
+from tests.support.eventually import eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+POLICIES = """
+version: 1
+policies:
+  - name: all
+    match: "#"
+    definition: {max-delivery-attempts: 1, journal: {body: final}}
+  - name: plain
+    match: "plain.#"
+    definition: {journal: {body: none}}
+  - name: twice
+    match: "twice.#"
+    definition: {max-delivery-attempts: 2, redelivery-delay: 100}
+"""
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Desk:
+    """A router with an index, and what a test does around it."""
+
+    vhost: Vhost
+    router: Router
+    amqp: Client
+    index: Path
+
+    def work(self, name: str) -> str:
+        """A work queue that dead-letters into the inbox."""
+        return self.amqp.queue(name, "classic", dead_letter_exchange=INBOX)
+
+    def kill(self, queue: str, *bodies: bytes | str, **properties: Any) -> None:
+        """Letters that are rejected in this queue."""
+        pour(self.amqp, queue, bodies, **properties)
+        for _ in bodies:
+            self.amqp.fail(queue)
+
+    def get(self, path: str, **query: Any) -> tuple[int, Any]:
+        """Status and document of a GET."""
+        return self.ask("GET", path, params=query)
+
+    def ask(self, method: str, path: str, **given: Any) -> tuple[int, Any]:
+        """Status and document."""
+        url = f"http://127.0.0.1:{self.router.port}/api/v1{path}"
+        answer = httpx.request(method, url, timeout=20, trust_env=False, **given)
+        return answer.status_code, answer.json() if answer.content else None
+
+    def letters(self, count: int, within: float = 20, **query: Any) -> list[dict[str, Any]]:
+        """Exactly so many letters, as soon as the index has them."""
+
+        def found() -> list[dict[str, Any]]:
+            status, told = self.get("/letters", limit=1000, **query)
+            assert status == 200, told
+            assert len(told["letters"]) == count, f"{len(told['letters'])} of {count}"
+            return told["letters"] or [{}]
+
+        return eventually(found, within, every=0.1)[:count]
+
+    def groups(self, queue: str) -> list[dict[str, Any]]:
+        """The groups of a failed queue."""
+        status, told = self.get("/groups", queue=queue)
+        assert status == 200, told
+        found: list[dict[str, Any]] = told["groups"]
+        return found
+
+    def state(self) -> Mapping[str, Any]:
+        """How the index is."""
+        status, told = self.get("/status")
+        assert status == 200, told
+        found: Mapping[str, Any] = told["index"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def _shared(broker: brokers.Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Vhost, Router, Path]]:
+    vhost = Vhost.make(broker, f"index{next(_numbers)}-{os.getpid()}")
+    folder = tmp_path_factory.mktemp("index")
+    (folder / "policies").mkdir()
+    (folder / "policies" / "a.yaml").write_text(POLICIES, encoding="utf-8")
+    file = folder / "index.sqlite"
+    router = Router(
+        amqp_url=vhost.amqp_url,
+        management_url=vhost.management_url,
+        policies=folder / "policies",
+        log=folder / "router.log",
+        env={"INDEX_PATH": str(file)},
+    )
+    router.start(wait=False)
+    yield vhost, router, file
+    router.close()
+    vhost.close()
+
+
+@pytest.fixture
+def desk(_shared: tuple[Vhost, Router, Path], request: pytest.FixtureRequest) -> Iterator[Desk]:
+    """The file's router, ready."""
+    vhost, router, file = _shared
+    request.node.stash[ROUTERS] = [router]
+    router.await_ready(40)
+    with Client(vhost.amqp_url) as client:
+        yield Desk(vhost, router, client, file)
+
+
+def as_json(**document: Any) -> str:
+    """A body."""
+    return json.dumps(document)

@@ -1,0 +1,93 @@
+"""The commands on the API, as processes: what they print, write and ask, and how they end."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.index.conftest import Desk, as_json
+
+
+def run(desk: Desk | None, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """`dlx-router ARGV` against the desk's router."""
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
+    url = {} if desk is None else {"DLX_ROUTER_API_URL": f"http://127.0.0.1:{desk.router.port}"}
+    return subprocess.run(
+        [sys.executable, "-m", "dlx_router", *argv],
+        capture_output=True, text=True, env={**plain, **url, **env}, stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def letter(desk: Desk) -> str:
+    """A letter that was tried twice, with a body."""
+    if not desk.amqp.exists("twice.told"):
+        queue = desk.work("twice.told")
+        desk.kill(queue, as_json(order=12), content_type="application/json", message_id="told-12")
+        desk.amqp.fail(queue, within=20)
+    return str(desk.letters(1, queue="twice.told", state="dead")[0]["id"])
+
+
+def test_letters_are_listed_searched_and_exported(desk: Desk, letter: str, tmp_path: Path) -> None:
+    listed = run(desk, "letters", "list", "--queue", "twice.told")
+    assert (listed.returncode, letter in listed.stdout, "DLQ.twice.told" in listed.stdout) == (0, True, True)
+    found = json.loads(run(desk, "letters", "search", "told-12", "--json").stdout)
+    assert [one["id"] for one in found] == [letter]
+    assert run(desk, "letters", "search", "nobody-has-this").stdout == "No letters.\n"
+    file = tmp_path / "letters.jsonl"
+    done = run(desk, "letters", "export", "--queue", "twice.told", "--full", "-o", str(file))
+    assert done.returncode == 0, done.stderr
+    (whole,) = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    assert (whole["id"], len(whole["journey"])) == (letter, 3)
+    assert run(desk, "letters", "list", "--since", "1h", "--queue", "twice.told", "--json").stdout != "[]\n"
+    assert run(desk, "letters", "list", "--until", "2020-01-01T00:00Z", "--json").stdout == "[]\n"
+
+
+def test_show_draws_the_journey(desk: Desk, letter: str) -> None:
+    shown = run(desk, "letters", "show", letter).stdout
+    drawn = [line for line in shown.splitlines() if line[:4] in {"  ↻ ", "  → ", "  ✝ "}]
+    kinds = [line.split("  ")[2].partition(":")[0] for line in drawn]
+    assert kinds[-3:] == ["retried", "released", "dead-lettered"]
+    assert "delivery 1 in twice.told failed, rejected, waits 100ms" in shown
+    assert "Deaths" in shown
+    assert "attempts_spent" in shown
+
+
+def test_groups_are_shown_and_changed_only_when_somebody_says_yes(desk: Desk, letter: str) -> None:
+    (group,) = json.loads(run(desk, "groups", "--queue", "twice.told", "--json").stdout)
+    refused = run(desk, "groups", "resolve", group["id"])
+    assert (refused.returncode, "--yes" in refused.stderr) == (1, True)
+    assert run(desk, "groups", "ignore", group["id"], "--until", "2d", "--note", "soon", "--yes").returncode == 0
+    told = json.loads(run(desk, "groups", "show", group["id"], "--json").stdout)
+    assert (told["state"], told["note"], told["until_ms"] > told["last_ms"]) == ("ignored", "soon", True)
+    assert run(desk, "groups", "open", group["id"], "-y").stdout == f"{group['id']}: open\n"
+
+
+def test_queues_show_where_letters_failed_and_lie(desk: Desk, letter: str) -> None:
+    shown = run(desk, "queues")
+    assert shown.returncode == 0
+    assert "twice.told" in shown.stdout
+    assert "DLQ.twice.told" in shown.stdout
+    assert {"failed", "lying"} == {*json.loads(run(desk, "queues", "--json").stdout)}
+
+
+def test_what_cannot_be_done_says_why_and_ends_with_2(desk: Desk) -> None:
+    for argv, why in (
+        (("letters", "show", "ffff"), "no letter"),
+        (("groups", "show", "g1-none"), "no group"),
+        (("letters", "list", "--since", "lately"), "neither a time"),
+        (("letters", "list", "--state", "lost"), "cannot be understood"),
+        (("letters", "export", "-o", "/nowhere/x"), "/nowhere/x"),
+    ):
+        done = run(desk, *argv)
+        assert (done.returncode, why in done.stderr) == (2, True), (argv, done)
+    away = run(None, "queues", DLX_ROUTER_API_URL="http://127.0.0.1:9")
+    assert (away.returncode, "is the router running" in away.stderr) == (2, True)
+
+
+def test_shells_can_complete(desk: Desk) -> None:
+    env = {"_DLX_ROUTER_COMPLETE": "complete_bash", "COMP_WORDS": "dlx-router letters s", "COMP_CWORD": "2"}
+    assert run(desk, **env).stdout.split() == ["search", "show"]

@@ -1,0 +1,235 @@
+"""The index through the API: what it knows, and that nothing that happens to it costs a letter."""
+
+import json
+import signal
+import sqlite3
+
+import psutil
+import pytest
+
+from tests.index.conftest import Desk, as_json
+from tests.support.eventually import eventually
+
+
+def test_a_letter_is_found_with_its_journey_and_body(desk: Desk) -> None:
+    queue = desk.work("shown")
+    desk.kill(queue, as_json(order=4711, to="Zürich"), content_type="application/json", message_id="msg-4711")
+    (one,) = desk.letters(1, queue=queue)
+    assert (one["state"], one["reason"], one["cause"]) == ("dead", "rejected", "attempts_spent")
+    assert one["target"] == {"exchange": "", "routing_key": "DLQ.shown"}
+    status, told = desk.get(f"/letters/{one['id']}")
+    assert status == 200
+    (whole,) = told["letters"]
+    assert whole["body"]["form"] == "json"
+    assert whole["body"]["content"] == {"order": 4711, "to": "Zürich"}
+    assert [step["kind"] for step in whole["journey"]] == ["dead_lettered"]
+    assert whole["event"]["deaths"][0]["queue"] == queue
+    _, told = desk.get(f"/letters/{one['id']}", form="hex")
+    assert bytes.fromhex(told["letters"][0]["body"]["content"]) == as_json(order=4711, to="Zürich").encode()
+
+
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [("msg-77", 1), ("seventy", 1), ("seventy eight", 0), ('"seventy seven"', 1), ("seven*", 1), ("SEVENTY", 1)],
+)
+def test_words_find_letters(desk: Desk, words: str, count: int) -> None:
+    if not desk.amqp.exists("searched"):
+        desk.kill(desk.work("searched"), "seventy seven", message_id="msg-77")
+        desk.kill("searched", "eighty", message_id="msg-80")
+    desk.letters(2, queue="searched")
+    assert len(desk.letters(count, queue="searched", q=words)) == count
+
+
+def test_pages_are_whole_and_newest_first(desk: Desk) -> None:
+    queue = desk.work("paged")
+    desk.kill(queue, *(f"{number}" for number in range(7)))
+    every = [one["id"] for one in desk.letters(7, queue=queue)]
+    paged: list[str] = []
+    cursor: int | None = None
+    while True:
+        _, told = desk.get("/letters", queue=queue, limit=3, **({} if cursor is None else {"cursor": cursor}))
+        paged += [one["id"] for one in told["letters"]]
+        cursor = told["next"]
+        if cursor is None:
+            break
+    assert paged == every
+
+
+def test_a_body_that_is_no_text_is_shown_in_hex_and_one_that_is_not_known_says_why(desk: Desk) -> None:
+    queue, plain = desk.work("binary"), desk.work("plain.one")
+    desk.kill(queue, b"\xff\x00\xfe", content_type="text/plain")
+    desk.kill(plain, "secret")
+    (one,) = desk.letters(1, queue=queue)
+    body = desk.get(f"/letters/{one['id']}")[1]["letters"][0]["body"]
+    assert (body["form"], body["content"], body["is_whole"]) == ("hex", "ff00fe", True)
+    (other,) = desk.letters(1, queue=plain)
+    body = desk.get(f"/letters/{other['id']}")[1]["letters"][0]["body"]
+    assert (body["form"], body["content"]) == ("none", None)
+    assert "journal" in body["why"]
+
+
+def test_a_letter_that_comes_again_is_one_letter_with_a_journey(desk: Desk) -> None:
+    queue = desk.work("twice.one")
+    desk.kill(queue, "again", message_id="again")
+    desk.amqp.fail(queue, within=20)
+    (one,) = desk.letters(1, queue=queue, state="dead")
+    journey = desk.get(f"/letters/{one['id']}")[1]["letters"][0]["journey"]
+    assert [step["kind"] for step in journey] == ["retried", "released", "dead_lettered"]
+    (group,) = desk.groups(queue)
+    assert (group["deaths"], group["lying"], group["states"]) == (2, 1, {"dead": 1})
+
+
+def test_a_group_is_ignored_resolved_and_opens_when_a_letter_returns(desk: Desk) -> None:
+    queue = desk.work("grouped")
+    desk.kill(queue, "a", "b")
+    desk.letters(2, queue=queue)
+    (group,) = desk.groups(queue)
+    assert (group["state"], group["deaths"]) == ("open", 2)
+    path = f"/groups/{group['id']}"
+    status, told = desk.ask("PATCH", path, json={"state": "ignored", "until_ms": 2**42, "note": "known"})
+    assert (status, told["state"], told["until_ms"], told["note"], told["actor"]) == (
+        200, "ignored", 2**42, "known", "local",
+    )  # fmt: skip
+    status, told = desk.ask("PATCH", path, json={"state": "resolved"})
+    assert (status, told["state"], told["note"]) == (200, "resolved", "known")
+    desk.kill(queue, "c")
+    eventually(lambda: desk.get(path)[1]["returned"], 20)
+    assert desk.get(path)[1]["state"] == "open"
+    _, told = desk.get("/audits")
+    assert [one["details"]["state"] for one in told["audits"] if one["details"]["group"] == group["id"]] == [
+        "resolved",
+        "ignored",
+    ]
+
+
+def test_ids_states_and_offsets_survive_a_restart_and_a_damaged_file(desk: Desk) -> None:
+    queue = desk.work("kept")
+    desk.kill(queue, "a", "b", "c")
+    before = desk.letters(3, queue=queue)
+    (group,) = desk.groups(queue)
+    desk.ask("PATCH", f"/groups/{group['id']}", json={"state": "ignored"})
+    assert desk.router.stop() == 0
+    desk.router.start(within=40)
+    assert [one["id"] for one in desk.letters(3, queue=queue)] == [one["id"] for one in before]
+    assert [(one["id"], one["state"]) for one in desk.groups(queue)] == [(group["id"], "ignored")]
+    assert desk.state()["rebuilds"] == 0
+
+    desk.index.write_bytes(b"this is no database" * 1000)
+    desk.kill(queue, "d")  # routing goes on
+    assert desk.amqp.take("DLQ.kept", within=20).body == b"a"
+    eventually(lambda: desk.get("/letters")[0] != 200 or desk.state()["rebuilds"] > 0, 20)
+
+    def rebuilt() -> bool:
+        status, told = desk.get("/letters", queue=queue)
+        assert status == 200, told
+        assert desk.state()["rebuilds"] > 0
+        return len(told["letters"]) == 4
+
+    eventually(rebuilt, 30, every=0.2)
+    assert [(one["id"], one["state"]) for one in desk.groups(queue)] == [(group["id"], "ignored")]
+
+
+def test_the_process_of_the_index_may_be_killed(desk: Desk) -> None:
+    queue = desk.work("killed")
+    desk.kill(queue, "a")
+    desk.letters(1, queue=queue)
+    (worker,) = [one for one in psutil.Process(desk.router.pid).children() if "index" in " ".join(one.cmdline())]
+    worker.send_signal(signal.SIGKILL)
+    desk.kill(queue, "b", "c")
+    desk.letters(3, queue=queue, within=30)
+    assert desk.router.ask("/readyz")[0] == 200
+
+
+@pytest.mark.slow
+def test_an_emptied_queue_is_noticed(desk: Desk) -> None:
+    queue = desk.work("emptied")
+    desk.kill(queue, "a", "b")
+    desk.letters(2, queue=queue, state="dead")
+
+    def lying() -> dict[str, object]:
+        found = desk.get("/queues")[1]["lying"]
+        return next((one for one in found if one["queue"] == "DLQ.emptied"), {})
+
+    eventually(lambda: lying().get("depth") == 2, 30, every=0.3)
+    desk.amqp.channel.queue_purge("DLQ.emptied")
+    eventually(lambda: lying().get("drift") == 2, 30, every=0.3)
+    desk.letters(2, within=50, queue=queue, state="gone")
+    assert lying() == {}
+
+
+def test_a_stream_that_was_made_anew_is_read_from_its_start(desk: Desk) -> None:
+    queue = desk.work("streamed")
+    desk.kill(queue, "a")
+    desk.letters(1, queue=queue)
+    assert desk.router.stop() == 0
+    desk.amqp.channel.queue_delete("dlx-router.journal")
+    desk.router.start(within=40)
+    desk.kill(queue, "other")
+    (one,) = desk.letters(1, queue=queue, q="other", within=50)
+    assert [other["id"] for other in desk.letters(1, queue=queue)] == [one["id"]]  # the old stream's are forgotten
+
+
+def test_what_is_not_there_and_what_cannot_be_said(desk: Desk) -> None:
+    assert desk.get("/letters/ffff")[0] == 404
+    assert desk.get("/groups/g1-0000")[0] == 404
+    assert desk.get("/letters", q="---")[0] == 422
+    assert desk.get("/letters", state="lost")[0] == 422
+    assert desk.get("/explain", queue="x")[0] == 404  # vhost / is not served here
+    assert desk.get("/explain", queue="x", reason="why", vhost=desk.vhost.name)[0] == 422
+    assert desk.get("/nothing")[0] == 404
+    status, told = desk.ask("PATCH", "/groups/g1-0", content=b"{", headers={"content-type": "application/json"})
+    assert (status, told["error"]) == (422, "the request cannot be understood")
+    assert desk.ask("PATCH", "/groups/g1-0", content=b"x" * (2 << 20))[0] == 413
+
+
+def test_explain_says_who_set_what(desk: Desk) -> None:
+    _, told = desk.get("/explain", queue="twice.x", vhost=desk.vhost.name)
+    assert told["policies"] == ["twice", "all"]
+    by = {one["key"]: (one["value"], one["set_by"]) for one in told["keys"]}
+    assert by["max-delivery-attempts"][0] == "2"
+    assert by["max-delivery-attempts"][1].endswith("(twice)")
+    assert json.dumps(desk.get("/policies")[1]).count('"twice"') == 1
+
+
+def test_the_file_is_for_readers_too(desk: Desk) -> None:
+    """Somebody may look with sqlite3 while the index is written."""
+    reader = sqlite3.connect(f"{desk.index.resolve().as_uri()}?mode=ro", uri=True)
+    assert reader.execute("SELECT count(*) FROM letters").fetchone()[0] >= 0
+    reader.close()
+
+
+def test_what_lay_in_a_queue_before_is_imported_without_being_touched(desk: Desk) -> None:
+    """Classic queues count nothing; the router's own letters keep their ids and are not told twice."""
+    name = desk.vhost.name
+    queue = desk.amqp.queue("old.work", "classic", dead_letter_exchange="", dead_letter_routing_key="old.dlq")
+    desk.amqp.queue("old.dlq", "classic")
+    desk.kill(queue, '{"old": 1}', '{"old": 2}', content_type="application/json")
+    eventually(lambda: desk.amqp.depth("old.dlq") == 2)
+    for _ in range(2):
+        status, told = desk.ask("POST", "/queues/import", params={"vhost": name}, json={"queue": "old.dlq"})
+        assert (status, told) == (200, {"read": 2, "unreadable": 0})
+    found = desk.letters(2, queue=queue)
+    assert {(one["state"], one["reason"], one["target"]["routing_key"]) for one in found} == {
+        ("dead", "rejected", "old.dlq")
+    }
+    body = desk.get(f"/letters/{found[0]['id']}")[1]["letters"][0]["body"]
+    assert body["content"] == {"old": 2}
+    assert [desk.amqp.take("old.dlq").body for _ in range(2)] == [b'{"old": 1}', b'{"old": 2}']
+
+    assert desk.ask("POST", "/queues/import", params={"vhost": name}, json={"queue": "nowhere"})[0] == 404
+    status, told = desk.ask("POST", "/queues/import", params={"vhost": name}, json={"queue": "dlx-router.journal"})
+    assert (status, "stream" in told["error"]) == (409, True)
+
+
+def test_an_import_counts_no_delivery_that_could_kill(desk: Desk) -> None:
+    """From 4.3 a nack is not counted; before, quorum queues are refused with the way out."""
+    desk.amqp.queue("old.quorum", "quorum")
+    desk.amqp.publish("q", key="old.quorum")
+    params = {"vhost": desk.vhost.name}
+    status, told = desk.ask("POST", "/queues/import", params=params, json={"queue": "old.quorum"})
+    message = desk.amqp.take("old.quorum")
+    assert message.headers.get("x-delivery-count", 0) == 0
+    if status == 409:
+        assert "attachments" in told["error"]
+    else:
+        assert (status, told["read"]) == (200, 1)

@@ -1,0 +1,181 @@
+"""The index's writer by itself: an event counts once, a full file makes room, a foreign file is never touched."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlx_router.core.fingerprint import of_event
+from dlx_router.operate.index import schema
+from dlx_router.operate.index.reader import IndexAway, Reader, Wanted, query
+from dlx_router.operate.index.schema import Damaged, IndexFileError, open_writer, place_of
+from dlx_router.operate.index.store import Message, Store
+from dlx_router.operate.journal.audit import audit
+from dlx_router.operate.journal.events import gap
+from tests.core.core_samples import NOW, letter
+from tests.journal.journal_samples import RULING, line
+
+EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731
+ALL = Wanted()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "index.sqlite"
+
+
+@pytest.fixture
+def store(file: Path) -> Iterator[Store]:
+    one = Store(open_writer(file, max_bytes=1 << 30))
+    yield one
+    one.close()
+
+
+def told(number: int, kind: str = "dead_lettered", *, queue: str = "orders", at: int = 0, **own: Any) -> bytes:
+    one = letter(id=f"{number:032x}", failed_queue=queue, **own)
+    return line(one, RULING._replace(kind=kind), now_ms=NOW + at)
+
+
+def everything(file: Path) -> list[dict[str, Any]]:
+    return Reader(file).letters(ALL, EVERYTHING, limit=1000, before=None)
+
+
+def test_an_event_counts_once_however_often_it_comes(store: Store, file: Path) -> None:
+    body = told(1) + told(2)
+    store.apply("/", [Message(0, body), Message(1, body)])
+    store.apply("/", [Message(2, body)])
+    assert len(everything(file)) == 2
+    (group,) = Reader(file).groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
+    assert (group["deaths"], group["states"]) == (2, {"dead": 2})
+    assert group["id"] == of_event(json.loads(told(1))).id
+    assert store.position("/") is not None
+    assert store.position("other") is None
+
+
+def test_lines_that_are_no_events_are_counted_and_stop_nothing(store: Store, file: Path) -> None:
+    odd = b'{"v":9,"kind":"x","event_id":"y"}\nno json\n[]\n{"v":1,"kind":"parked","event_id":"a-b"}\n{"v":1}\n'
+    store.apply("/", [Message(0, odd + told(1))])
+    assert len(everything(file)) == 1
+    assert Reader(file).streams()["/"]["unread"] == 5
+
+
+def test_gaps_are_told(store: Store, file: Path) -> None:
+    missing = gap("r", "/", events=7, from_ms=1, to_ms=2)
+    store.apply("/", [Message(0, missing + missing)])
+    assert Reader(file).streams()["/"]["missing"] == 7
+
+
+def test_names_that_are_no_text_are_kept(store: Store, file: Path) -> None:
+    store.apply("/", [Message(0, told(1, queue="bad\udc80"))])
+    assert everything(file)[0]["failed_queue"] == "bad\\udc80"
+
+
+def test_what_came_by_the_time_a_queue_was_empty_is_gone_and_what_came_later_is_not(store: Store, file: Path) -> None:
+    store.apply("/", [Message(0, told(1) + told(2, at=100))])
+    (place,) = Reader(file).places()
+    assert store.emptied("/", (place["exchange"], place["routing_key"]), NOW + 50) == 1
+    assert [one["state"] for one in everything(file)] == ["dead", "gone"]
+    (group,) = Reader(file).groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
+    assert group["states"] == {"dead": 1, "gone": 1}
+
+
+def test_a_failed_transaction_leaves_nothing(store: Store, file: Path) -> None:
+    store.apply("/", [Message(0, told(1))])
+    store._connection.execute("DROP TABLE bodies")
+    store._connection.execute("CREATE TABLE bodies (letter INTEGER PRIMARY KEY CHECK (letter < 0))")
+    before = store.position("/")
+    full = line(letter(id="f" * 32), extra='"body_mode":"inline","body_sha256":"00","body":"YQ=="')
+    with pytest.raises(sqlite3.Error):
+        store.apply("/", [Message(1, told(2) + full)])
+    assert store.position("/") == before
+    assert len(everything(file)) == 1
+
+
+def test_a_full_file_says_so_and_makes_room(file: Path) -> None:
+    store = Store(open_writer(file, max_bytes=2 << 20))
+
+    def fill() -> None:
+        for number in range(100_000):
+            store.apply("/", [Message(number, told(number))])
+
+    with pytest.raises(sqlite3.OperationalError) as full:
+        fill()
+    assert schema.is_passing(full.value)
+    known = store.count()
+    assert store.shrink(known // 2) == known // 2
+    store.apply("/", [Message(known, told(10**6))])
+    found = everything(file)
+    assert found[0]["id"] == f"{10**6:032x}"  # the newest is there, the oldest are not
+    assert store.count() == known - known // 2 + 1
+    store.close()
+
+
+def test_only_finished_letters_go_by_age(store: Store, file: Path) -> None:
+    store.apply("/", [Message(0, told(1) + told(2, "discarded") + told(3, "discarded", at=10_000))])
+    assert store.prune(before_ms=NOW + 5000, at_most=100) == 1
+    assert {one["id"][-1] for one in everything(file)} == {"1", "3"}
+
+
+def test_another_stream_takes_the_old_ones_place_whole(store: Store, file: Path) -> None:
+    store.apply("/", [Message(0, told(1))])
+    store.apply("other", [Message(0, told(2))])
+    store.forget("/")
+    assert [one["id"][-1] for one in everything(file)] == ["2"]
+    store.apply("/", [Message(0, told(1))])
+    assert len(everything(file)) == 2
+
+
+def test_a_state_that_nobody_knows_changes_nothing(store: Store, file: Path) -> None:
+    store.apply("/", [Message(0, told(1))])
+    group = of_event(json.loads(told(1))).id
+    for details in ({"group": group, "state": "lost"}, {"group": 7}, {}, {"group": "g1-none", "state": "ignored"}):
+        store.apply("/", [Message(1, audit("r", "/", actor="a", action="group.set", details=details, ts_ms=1))])
+    found = Reader(file).group(group, EVERYTHING)
+    assert found is not None
+    assert found["state"] == "open"
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [b"somebody's notes", b"SQLite format 3\x00" + bytes(84)])
+def test_a_file_that_is_not_ours_is_not_touched(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    with pytest.raises(IndexFileError, match="no index of the router"):
+        open_writer(file, max_bytes=1 << 20)
+    assert file.read_bytes() == content
+
+
+def test_a_file_of_ours_that_is_damaged_says_so(file: Path) -> None:
+    open_writer(file, max_bytes=1 << 20).close()
+    file.write_bytes(b"x" * 10_000)
+    with pytest.raises(Damaged):
+        open_writer(file, max_bytes=1 << 20)
+
+
+def test_a_folder_gets_a_file_and_a_file_is_itself(tmp_path: Path) -> None:
+    assert place_of(str(tmp_path)) == tmp_path / "index.sqlite"
+    assert place_of("/nowhere/") == Path("/nowhere/index.sqlite")
+    assert place_of("/nowhere/x.db") == Path("/nowhere/x.db")
+
+
+def test_a_reader_of_nothing_says_that_it_is_being_made(file: Path) -> None:
+    with pytest.raises(IndexAway):
+        everything(file)
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.text(max_size=60))
+@settings(max_examples=200)
+def test_any_words_can_be_asked_for(text: str) -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE VIRTUAL TABLE t USING fts5 (x)")
+    connection.execute("SELECT * FROM t WHERE t MATCH ?", (query(text.replace("\0", "")),)).fetchall()
+    connection.close()

@@ -1,0 +1,126 @@
+"""Our selectors as RabbitMQ's regular expressions, and the policies that are made of them, without a broker."""
+
+import re
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.core.names import Names
+from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source, ordered, words_match
+from dlx_router.provisioning import ledger, patterns
+from dlx_router.provisioning.broker_rules import in_force
+from dlx_router.provisioning.desired import desired
+from dlx_router.provisioning.ownership import recognised
+from dlx_router.provisioning.plan import Action, plan
+
+NAMES = Names()
+WORDS = st.lists(st.sampled_from(["a", "b", "a+", "*", "#"]), min_size=1, max_size=5)
+QUEUES = st.lists(st.sampled_from(["a", "b", "a+", "", "x"]), min_size=1, max_size=5).map(".".join)
+
+
+@given(WORDS, QUEUES)
+def test_an_expression_names_the_queues_that_the_words_name(words: list[str], queue: str) -> None:
+    assert bool(re.search(patterns.of_words(words), queue)) == words_match(words, queue.split("."))
+
+
+@given(st.lists(WORDS, min_size=1, max_size=3), QUEUES)
+def test_both_and_either_mean_what_they_say(many: list[list[str]], queue: str) -> None:
+    expressions = [patterns.of_words(words) for words in many]
+    fits = [bool(re.search(one, queue)) for one in expressions]
+    assert bool(re.search(patterns.both(expressions), queue)) == all(fits)
+    assert bool(re.search(patterns.either(expressions), queue)) == any(fits)
+    kept = bool(re.search(patterns.except_for(expressions[0], expressions[1:]), queue))
+    assert kept == (fits[0] and not any(fits[1:]))
+
+
+def _policy(name: str, selector: Selector, **keys: Any) -> Policy:
+    source = Source(name, "p.yaml", 1)
+    return Policy(name, selector, source, definition={key: Setting(value, source) for key, value in keys.items()})
+
+
+SELECTORS = st.one_of(
+    WORDS.map(lambda words: Selector(SelectorKind.MATCH, ".".join(words))),
+    QUEUES.filter(bool).map(partial(Selector, SelectorKind.QUEUE)),
+    st.sampled_from(["a", "^b", "x$"]).map(lambda text: Selector(SelectorKind.PATTERN, text, re.compile(text).search)),
+)
+KEYS = st.fixed_dictionaries(
+    {}, optional={"message-ttl": st.sampled_from([1, 2]), "delivery-limit": st.just(5), "max-length": st.just(9)}
+)
+SETS = st.lists(st.tuples(SELECTORS, KEYS), min_size=1, max_size=4).map(
+    lambda rows: ordered([_policy(f"p{at}", selector, **keys) for at, (selector, keys) in enumerate(rows)])
+)
+FOREIGN = st.lists(
+    st.builds(
+        Rule,
+        st.sampled_from(["one", "two"]),
+        st.sampled_from([".*", "^a", "x"]),
+        st.sampled_from([{"expires": 5}, {"max-length": 3}, {"delivery-limit": 7}]),
+        st.integers(0, 3),
+    ),
+    max_size=2,
+    unique_by=(lambda one: one.name, lambda one: one.priority),
+)
+STANDING = st.lists(
+    st.builds(Standing, QUEUES.filter(bool), st.sampled_from(["classic", "quorum"])),
+    max_size=6,
+    unique_by=lambda q: q.name,
+)
+
+
+@given(SETS, FOREIGN, STANDING, st.sampled_from([(3, 10), (4, 3)]))
+def test_every_queue_that_stands_gets_its_own_definition_and_a_second_plan_is_empty(
+    policies: PolicySet, foreign: list[Rule], queues: list[Standing], version: tuple[int, ...]
+) -> None:
+    before = Snapshot("/", version, tuple(queues), policies=tuple(foreign))
+    want = desired(policies, before, NAMES)
+    after = replace(before, policies=(*foreign, *(one.rule for one in want.policies)))
+    for queue in queues:
+        chain = policies.chain(vhost="/", queue=queue.name)
+        rule = in_force(after.policies, queue.name, queue.kind)
+        if not chain:
+            assert rule is None or rule in foreign
+            continue
+        assert rule is not None
+        assert rule.definition["dead-letter-exchange"] == NAMES.inbox
+        said: dict[str, Any] = {}
+        for policy in chain:
+            for key, setting in policy.definition.items():
+                said.setdefault(key, setting.value)
+        limit = said.pop("delivery-limit", None)
+        assert said.items() <= rule.definition.items()
+        if limit is not None and queue.kind == "quorum":
+            assert rule.definition["delivery-limit"] == limit
+    owned = frozenset(one.rule.name for one in want.policies)
+    again = plan(policies, after, NAMES, owned)
+    assert [step for step in again.steps if step.what == "policy"] == []
+    assert owned <= recognised(after.policies, NAMES), "known by their content too"
+
+
+def test_what_is_no_ledger_makes_nothing_ours() -> None:
+    values: list[object] = [None, 1, [], {}, {"policies": "all"}, {"policies": [1, None]}]
+    for value in values:
+        assert ledger.read(value) == frozenset()
+    assert ledger.read(ledger.written(["b", "a", "b"])) == {"a", "b"}
+
+
+def test_what_no_policy_needs_any_more_is_removed_and_only_that() -> None:
+    left = Rule("dlx-router.11111111", "^gone$", {"dead-letter-exchange": NAMES.inbox}, 5)
+    theirs = Rule("dlx-router.22222222", "^other$", {"max-length": 1}, 5)
+    snapshot = Snapshot("/", (4, 3), policies=(left, theirs))
+    found = plan(ordered([]), snapshot, NAMES, frozenset({left.name}))
+    assert [step.name for step in found.steps if step.action is Action.REMOVE] == [left.name]
+    assert [note.name for note in found.notes] == [theirs.name]
+
+
+@pytest.mark.parametrize(("definition", "lost"), [({"dead-letter-strategy": "at-least-once"}, 3), ({}, 0)])
+def test_deaths_that_are_on_their_way_keep_their_policy(definition: dict[str, Any], lost: int) -> None:
+    rule = Rule("theirs", "^q$", {"dead-letter-exchange": "x", **definition})
+    snapshot = Snapshot("/", (4, 3), (Standing("q", "quorum", pending=3),), policies=(rule,))
+    policies = ordered([_policy("p", Selector(SelectorKind.QUEUE, "q"), **{"max-length": 5})])
+    found = plan(policies, snapshot, NAMES, frozenset())
+    assert [one.code for one in found.conflicts] == ["pending"] * bool(lost)

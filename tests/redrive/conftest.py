@@ -1,0 +1,106 @@
+"""`shop`: a vhost, a router in it that leads, and the API of its tasks."""
+
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+import pytest
+
+import brokers
+from tests.conftest import ROUTERS
+from tests.support.bulk import INBOX
+from tests.support.client import Client
+from tests.support.eventually import eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+_numbers: Final = itertools.count(1)
+POLICY: Final = """
+version: 1
+policies:
+  - name: all
+    match: "#"
+    definition: {max-delivery-attempts: 1}
+"""
+
+
+@dataclass
+class Shop:
+    """`call` speaks to the API; queues die into the inbox."""
+
+    vhost: Vhost
+    amqp: Client
+    router: Router
+
+    def call(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        url = f"http://127.0.0.1:{self.router.port}/api/v1/tasks{path}"
+        return httpx.request(method, url, json=body, params={"vhost": self.vhost.name}, timeout=30, trust_env=False)
+
+    def start(self, queue: str, **asked: Any) -> str:
+        """The id of a new task."""
+
+        def led() -> str:
+            answer = self.call("POST", "", {"vhost": self.vhost.name, "queue": queue, "rate": 0, **asked})
+            assert answer.status_code == 201, f"{answer.status_code} {answer.text}"
+            return str(answer.json()["id"])
+
+        return eventually(led, 30, every=0.1)
+
+    def task(self, name: str) -> Any:
+        """As the API shows it."""
+        answer = self.call("GET", f"/{name}")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def ends(self, name: str, state: str = "done", within: float = 30) -> Any:
+        """The task once it is in this state."""
+
+        def over() -> Any:
+            task = self.task(name)
+            assert task["state"] == state, task
+            return task
+
+        return eventually(over, within, every=0.1)
+
+    def ends_led(self, name: str, within: float) -> Any:
+        """As `ends`, asked of a router that may not lead yet."""
+        eventually(lambda: self.call("GET", f"/{name}").status_code == 200, 20, every=0.1)
+        return self.ends(name, within=within)
+
+    def failed(self, queue: str, bodies: list[str]) -> str:
+        """These letters were rejected at `queue`; gives the name of its dead-letter queue."""
+        self.amqp.queue(queue, dead_letter_exchange=INBOX)
+        for number, body in enumerate(bodies):
+            self.amqp.publish(body, key=queue, message_id=f"m{number}", headers={"number": number})
+        for _ in bodies:
+            self.amqp.fail(queue)
+        name = f"DLQ.{queue}"
+        eventually(lambda: self.amqp.exists(name) and self.amqp.depth(name) == len(bodies), 60)
+        return name
+
+
+@pytest.fixture(scope="module")
+def _shared(
+    broker: brokers.Broker, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Vhost, Router]]:
+    vhost = Vhost.make(broker, f"shop{next(_numbers)}-{os.getpid()}")
+    folder = tmp_path_factory.mktemp("shop")
+    (folder / "policies.yaml").write_text(POLICY, encoding="utf-8")
+    log = folder / "router.log"
+    router = Router(amqp_url=vhost.amqp_url, management_url=vhost.management_url, policies=folder, log=log)
+    router.start()
+    yield vhost, router
+    router.close()
+    vhost.close()
+
+
+@pytest.fixture
+def shop(_shared: tuple[Vhost, Router], request: pytest.FixtureRequest) -> Iterator[Shop]:
+    """The file's vhost and router; each test names queues of its own."""
+    vhost, router = _shared
+    request.node.stash[ROUTERS] = [router]
+    with Client(vhost.amqp_url) as client:
+        yield Shop(vhost, client, router)

@@ -1,0 +1,121 @@
+"""redrive, discard, doctor and support-bundle as people type them."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.redrive.conftest import Shop
+from tests.support.eventually import eventually
+
+ROOT: Final = Path(__file__).parents[2]
+SECRET: Final = "hunter2hunter2hunter2"
+
+
+def command(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    others = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
+    named = {f"DLX_ROUTER_{key}": value for key, value in env.items()}
+    argv = [sys.executable, "-m", "dlx_router", *args]
+    return subprocess.run(
+        argv, cwd=ROOT, env={**others, **named}, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+
+
+def redrive(shop: Shop, *args: str) -> subprocess.CompletedProcess[str]:
+    return command(*args, "--vhost", shop.vhost.name, API_URL=f"http://127.0.0.1:{shop.router.port}")
+
+
+def test_a_redrive_from_dry_run_to_done(shop: Shop) -> None:
+    queue = shop.failed("cli.a", ["a", "b", "c"])
+    eventually(lambda: redrive(shop, "redrive", "list").returncode == 0, 20)
+    dry = redrive(shop, "redrive", "start", queue, "--dry-run", "--filter", "attempts == 1", "--json")
+    assert (dry.returncode, json.loads(dry.stdout)["groups"][0]["letters"]) == (0, 3), dry.stderr
+    asked = redrive(shop, "redrive", "start", queue, "--filter", "attempts == 1")
+    assert (asked.returncode, "--yes" in asked.stderr, "attempts == 1" in asked.stderr) == (2, True, True)
+    done = redrive(shop, "redrive", "start", queue, "--limit", "2", "--rate", "0", "--yes")
+    assert (done.returncode, "done" in done.stdout) == (0, True), done.stderr
+    assert (shop.amqp.depth(queue), shop.amqp.depth("cli.a")) == (1, 2)
+    gone = redrive(shop, "discard", queue, "--yes", "--json")
+    assert json.loads(gone.stdout)["counts"]["sent"] == 1
+    assert shop.amqp.depth(queue) == 0
+    listed = json.loads(redrive(shop, "redrive", "list", "--json").stdout)
+    assert [one["spec"]["kind"] for one in listed] == ["discard", "redrive", "redrive"]
+    assert redrive(shop, "redrive", "show", listed[0]["id"]).returncode == 0
+
+
+def test_what_is_refused_says_why(shop: Shop) -> None:
+    eventually(lambda: redrive(shop, "redrive", "list").returncode == 0, 20)
+    for args, said in (
+        (("redrive", "start", "nothing", "--yes"), "does not exist"),
+        (("redrive", "start", "dlx-router.parking", "--yes", "--filter", "1 +"), "filter, line 1, column"),
+        (("redrive", "start", "dlx-router.parking", "--yes", "--rate", "-1"), "rate"),
+        (("redrive", "show", "nothing"), "no task"),
+    ):
+        found = redrive(shop, *args)
+        assert (found.returncode, said in found.stderr) == (2, True), found.stderr
+    nobody = command("redrive", "list", API_URL="http://127.0.0.1:1")
+    assert (nobody.returncode, "is a router there" in nobody.stderr) == (2, True)
+
+
+def doctor(shop: Shop, policies: Path, **env: str) -> tuple[int, list[Any]]:
+    urls = {"AMQP_URL": shop.vhost.amqp_url, "MANAGEMENT_URL": shop.vhost.management_url}
+    found = command("doctor", "--json", "--policies", str(policies), **{**urls, **env})
+    return found.returncode, json.loads(found.stdout)
+
+
+def test_doctor_finds_what_costs_letters_and_says_what_mends_it(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("version: 1\npolicies:\n  - {name: a, queue: lonely, definition: {}}\n")
+    shop.amqp.queue("lonely", "quorum")
+    shop.amqp.queue("hop", "quorum", dead_letter_exchange="dlx-router.inbox")
+    code, found = doctor(shop, tmp_path)
+    said = {(one["check"], one["level"]): one for one in found}
+    assert code == 1
+    assert "'lonely'" in said["dead-lettering", "warning"]["found"]
+    assert any("'hop'" in one["found"] and "at-least-once" in one["fix"] for one in found if one["check"] == "hop")
+    for check in ("connection", "version", "clock", "own queues", "policies"):
+        assert (check, "ok") in said, found
+    assert all(one["fix"] for one in found if one["level"] != "ok")
+    shop.vhost.policy("harm", ".*", {"max-length": 5})
+    _, found = doctor(shop, tmp_path)
+    shop.vhost.api.delete(f"policies/{shop.vhost.quoted}/harm")
+    assert any(one["level"] == "error" and "max-length" in one["found"] for one in found)
+
+
+@pytest.mark.parametrize(
+    ("env", "code", "check"),
+    [({"AMQP_URL": f"amqp://u:{SECRET}@127.0.0.1:1/"}, 2, "connection"), ({"JOURNAL": "off"}, 1, "journal")],
+)
+def test_doctor_says_what_is_missing(shop: Shop, tmp_path: Path, env: dict[str, str], code: int, check: str) -> None:
+    found = doctor(shop, tmp_path, **env)
+    assert (found[0], check in {one["check"] for one in found[1] if one["level"] in {"warning", "error"}}) == (
+        code,
+        True,
+    )
+    assert SECRET not in json.dumps(found[1])
+
+
+def test_the_bundle_holds_no_secret_and_no_message_data(shop: Shop, tmp_path: Path) -> None:
+    shop.failed("bundle.a", ["the body of a letter"])
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "a.yaml").write_text("version: 1\npolicies: []\n")
+    key, to = tmp_path / "key", tmp_path / "bundle.zip"
+    key.write_text(SECRET)
+    url = shop.vhost.amqp_url
+    env = {"AMQP_URL": url, "MANAGEMENT_URL": shop.vhost.management_url, "PROVENANCE_KEY_FILE": str(key)}
+    env |= {"API_URL": f"http://127.0.0.1:{shop.router.port}", "API_TOKEN": SECRET}
+    made = command("support-bundle", "--to", str(to), "--policies", str(policies), **env)
+    assert made.returncode == 0, made.stderr
+    with zipfile.ZipFile(to) as archive:
+        names = set(archive.namelist())
+        text = "".join(archive.read(name).decode() for name in names)
+    assert names == {"about.json", "settings.json", "doctor.json", "readyz.json", "metrics.txt"}
+    assert '"ready": true' in text
+    assert "dlx_router_settled_total" in text
+    for secret in (SECRET, url, "guest:guest", "the body of a letter"):
+        assert secret not in text

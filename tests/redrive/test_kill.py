@@ -1,0 +1,86 @@
+"""The router killed in the middle of a task, and replicas: the next leader goes on, nothing is lost."""
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.redrive.conftest import POLICY, Shop
+from tests.support.bulk import INBOX, pour, record, take_many
+from tests.support.client import Client, Message
+from tests.support.eventually import eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+Start = Callable[..., Router]
+N: Final = int(os.environ.get("DLX_ROUTER_REDRIVE_LETTERS", "3000"))
+RATE: Final = max(600, N // 40)
+WINDOW: Final = 1000  # unconfirmed at most
+
+
+@pytest.mark.timeout(60 + N // 50)
+def test_killed_twice_nothing_is_lost_and_copies_have_one_id_and_number(
+    vhost: Vhost, amqp: Client, start_router: Start
+) -> None:
+    amqp.queue("work", dead_letter_exchange=INBOX)
+    shop = Shop(vhost, amqp, start_router(POLICY))
+    pour(amqp, "work", [f"letter {number}" for number in range(N)])
+    channel = amqp.connection.channel()
+    channel.basic_qos(prefetch_count=500)
+    for number, (method, _, _) in enumerate(channel.consume("work"), 1):
+        channel.basic_reject(method.delivery_tag, requeue=False)
+        if number == N:
+            break
+    channel.cancel()
+    channel.close()
+    queue = "DLQ.work"
+    eventually(lambda: amqp.exists(queue) and amqp.depth(queue) == N, 60 + N // 200)
+    name = shop.start(queue, rate=RATE)
+    for kill in (1, 2):
+        eventually(lambda kill=kill: amqp.depth("work") > kill * N / 4, 30 + N // RATE)  # type: ignore[misc]
+        shop.router.kill()
+        shop.router.start()
+    done = shop.ends_led(name, 60 + N // RATE)
+    assert (amqp.depth(queue), done["spec"]["rate"]) == (0, RATE)
+    letters = take_many(amqp, "work", amqp.depth("work"), 60 + N // 500)
+    copies = Counter(one.body for one in letters)
+    assert set(copies) == {f"letter {number}".encode() for number in range(N)}
+    assert sum(copies.values()) - N <= 2 * WINDOW
+    for body in [body for body, number in copies.items() if number > 1]:
+        assert len({_identity(one) for one in letters if one.body == body}) == 1
+    assert {record(one)["redrives"] for one in letters} == {1}
+
+
+def _identity(letter: Message) -> tuple[str, int, str]:
+    said = record(letter)
+    return said["id"], said["redrives"], said["redrive_id"]
+
+
+def test_another_replica_takes_over_and_only_the_leader_answers(
+    vhost: Vhost, amqp: Client, start_router: Start, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    key.write_text("0123456789abcdef0123456789abcdef")
+    first = start_router(POLICY, PROVENANCE_KEY_FILE=str(key), HEARTBEAT="2")
+    shop = Shop(vhost, amqp, first)
+    queue = shop.failed("work", [f"{number}" for number in range(60)])
+    name = shop.start(queue, rate=4)
+    second = start_router(POLICY, PROVENANCE_KEY_FILE=str(key), HEARTBEAT="2")
+    other = Shop(vhost, amqp, second)
+    asked = other.call("GET", f"/{name}")
+    assert (asked.status_code, "lead" in asked.text, asked.headers["retry-after"]) == (503, True, "2")
+    eventually(lambda: shop.task(name)["counts"]["sent"] >= 3, every=0.1)
+    first.kill()
+    assert eventually(lambda: other.call("GET", f"/{name}").status_code == 200, 15, every=0.1)
+    eventually(lambda: amqp.depth("work") > 10, 20)
+    assert other.call("POST", f"/{name}/cancel").json()["state"] == "cancelled"
+    eventually(lambda: amqp.depth("work") + amqp.depth(queue) == 60)
+
+
+def test_without_a_journal_there_are_no_tasks(vhost: Vhost, amqp: Client, start_router: Start) -> None:
+    shop = Shop(vhost, amqp, start_router(POLICY, JOURNAL="off"))
+    answer = shop.call("POST", "", {"vhost": vhost.name, "queue": "dlx-router.parking"})
+    assert (answer.status_code, "JOURNAL=off" in answer.text) == (400, True)

@@ -1,0 +1,230 @@
+"""Redrive through the outside: letters in a dead-letter queue, a task, and what consumers and queues then see."""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pytest
+
+from tests.journal import stream
+from tests.redrive.conftest import Shop
+from tests.support.bulk import record, take_many
+from tests.support.client import Client
+from tests.support.eventually import eventually
+
+N: Final = 30
+
+
+@contextmanager
+def failing(shop: Shop, queue: str) -> Iterator[list[bytes]]:
+    """A consumer that rejects all it gets; what it got."""
+    got: list[bytes] = []
+    over = threading.Event()
+
+    def consume() -> None:
+        with Client(shop.vhost.amqp_url) as client:
+            for method, _, body in client.channel.consume(queue, inactivity_timeout=0.05):
+                if over.is_set():
+                    return
+                if method is not None:
+                    got.append(body)
+                    client.channel.basic_reject(method.delivery_tag, requeue=False)
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    try:
+        yield got
+    finally:
+        over.set()
+        thread.join(20)
+
+
+def test_letters_go_back_to_their_failed_queue_as_they_first_came(shop: Shop) -> None:
+    queue = shop.failed("work.a", [f"letter {number}" for number in range(N)])
+    before = {message.body: record(message) for message in [shop.amqp.await_message(queue)]}
+    shop.amqp.channel.basic_nack(0, multiple=True, requeue=True)
+    name = shop.start(queue)
+    done = shop.ends(name)
+    assert (done["counts"]["sent"], done["total"], done["why"]) == (N, N, "")
+    assert shop.amqp.depth(queue) == 0
+    letters = take_many(shop.amqp, "work.a", N)
+    assert [one.body.decode() for one in letters] == [f"letter {number}" for number in range(N)]
+    for number, one in enumerate(letters):
+        said = record(one)
+        assert (one.routing_key, one.properties.message_id, one.headers["number"]) == ("work.a", f"m{number}", number)
+        assert (said["redrives"], said["attempts"], said["redrive_id"], said["state"]) == (1, 0, name, "retrying")
+        assert "BCC" not in one.headers
+    first = letters[0]
+    assert record(first)["id"] == before[first.body]["id"]
+    events = [event for event in stream.events(shop.vhost.amqp_url) if event["kind"] == "redriven"]
+    assert {event["redrive_id"] for event in events} == {name}
+    assert len({event["event_id"] for event in events}) == len(events) == N
+
+
+def test_a_letter_that_fails_again_begins_anew_and_is_parked_after_max_redrives(shop: Shop) -> None:
+    queue = shop.failed("again.a", ["hello"])
+    for redrives in (1, 2, 3):
+        shop.ends(shop.start(queue))
+        letter = shop.amqp.fail("again.a")
+        assert (record(letter)["redrives"], record(letter)["attempts"]) == (redrives, 0)
+        if redrives < 3:
+            eventually(lambda: shop.amqp.depth(queue) == 1)
+    parked = shop.amqp.take("dlx-router.parking")
+    assert (record(parked)["cause"], record(parked)["redrives"]) == ("redrive_exhausted", 3)
+
+
+def test_a_filter_takes_what_it_means_and_the_rest_stays_in_its_order(shop: Shop) -> None:
+    bodies = [f"letter {number}" for number in range(50)]
+    queue = shop.failed("filter.a", bodies)
+    done = shop.ends(shop.start(queue, filter='header("number").endsWith("7")'))
+    assert (done["counts"]["sent"], done["counts"]["left"]) == (5, 45)
+    assert [one.body.decode() for one in take_many(shop.amqp, "filter.a", 5)] == [
+        f"letter {n}7" for n in ("", 1, 2, 3, 4)
+    ]
+    rest = take_many(shop.amqp, queue, 45)
+    assert [one.body.decode() for one in rest] == [body for body in bodies if not body.endswith("7")]
+    assert [one.headers.get("x-delivery-count", 0) for one in rest] in ([0] * 45, [1] * 45)
+
+
+def test_a_consumer_that_still_fails_ends_the_run_at_the_cutoff(shop: Shop) -> None:
+    queue = shop.failed("cutoff.a", ["a", "b", "c"])
+    with failing(shop, "cutoff.a") as failed:
+        done = shop.ends(shop.start(queue))
+        eventually(lambda: len(failed) == 3 and shop.amqp.depth(queue) == 3)
+    assert done["counts"]["sent"] == 3
+
+
+def test_the_canary_stops_by_itself_and_says_why(shop: Shop) -> None:
+    queue = shop.failed("canary.a", [f"letter {number}" for number in range(10)])
+    canary = {"first": 4, "watch_s": 30, "max_dead_percent": 20}
+    with failing(shop, "canary.a"):
+        stopped = shop.ends(shop.start(queue, canary=canary), "stopped")
+    assert stopped["counts"]["sent"] == 4
+    assert re.search(r"canary: \d of the first 4 letters came back dead", stopped["why"])
+    eventually(lambda: shop.amqp.depth(queue) == 10)
+
+
+def test_a_canary_that_lives_lets_the_rest_go(shop: Shop) -> None:
+    queue = shop.failed("alive.a", [f"letter {number}" for number in range(10)])
+    name = shop.start(queue, canary={"first": 3, "watch_s": 2})
+    watching = shop.ends(name, "watching")
+    assert (watching["counts"]["sent"], shop.amqp.depth("alive.a"), shop.amqp.depth(queue)) == (3, 3, 7)
+    assert shop.ends(name)["counts"]["sent"] == 10
+    assert shop.amqp.depth("alive.a") == 10
+
+
+def test_paused_letters_are_back_and_resumed_ones_go_on(shop: Shop) -> None:
+    queue = shop.failed("pause.a", [f"letter {number}" for number in range(20)])
+    name = shop.start(queue, rate=5)
+    eventually(lambda: shop.task(name)["counts"]["sent"] >= 2, every=0.1)
+    paused = shop.call("POST", f"/{name}/pause").json()
+    sent = paused["counts"]["sent"]
+    assert (paused["state"], 2 <= sent < 20) == ("paused", True)
+    assert (shop.amqp.depth(queue), shop.amqp.depth("pause.a")) == (20 - sent, sent)
+    second = shop.call("POST", "", {"vhost": shop.vhost.name, "queue": queue})
+    assert (second.status_code, name in second.text) == (409, True)
+    assert shop.call("POST", f"/{name}/resume").json()["state"] == "running"
+    assert shop.ends(name)["counts"]["sent"] == 20
+    assert [one.body.decode() for one in take_many(shop.amqp, "pause.a", 20)] == [f"letter {n}" for n in range(20)]
+    assert shop.call("POST", f"/{name}/resume").status_code == 400
+    assert shop.call("POST", "/nothing/resume").status_code == 404
+
+
+def test_a_cancelled_task_leaves_its_queue_to_others(shop: Shop) -> None:
+    queue = shop.failed("cancel.a", ["a", "b", "c", "d"])
+    name = shop.start(queue, rate=1)
+    assert shop.call("POST", f"/{name}/cancel").json()["state"] == "cancelled"
+    shop.ends(shop.start(queue))
+    assert shop.amqp.depth("cancel.a") == 4
+
+
+def test_a_limit_and_another_destination(shop: Shop) -> None:
+    queue = shop.failed("limit.a", ["a", "b", "c"])
+    shop.amqp.queue("elsewhere")
+    done = shop.ends(shop.start(queue, limit=2, to={"routing_key": "elsewhere"}))
+    assert (done["counts"]["sent"], shop.amqp.depth(queue), shop.amqp.depth("limit.a")) == (2, 1, 0)
+    assert [one.body for one in take_many(shop.amqp, "elsewhere", 2)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    "to", [{"exchange": "gone"}, {"routing_key": "gone"}, {"exchange": "amq.direct", "routing_key": "x"}]
+)
+def test_without_a_destination_all_letters_stay(shop: Shop, to: Any) -> None:
+    queue = shop.failed(f"nowhere.{len(str(to))}", ["a", "b"])
+    stopped = shop.ends(shop.start(queue, to=to), "stopped")
+    assert re.search(r"does not exist|leads to no queue", stopped["why"])
+    eventually(lambda: shop.amqp.depth(queue) == 2)
+
+
+def test_letters_whose_queue_is_gone_stay_and_are_told(shop: Shop) -> None:
+    queue = shop.failed("gone.a", ["a", "b"])
+    shop.amqp.channel.queue_delete("gone.a")
+    done = shop.ends(shop.start(queue))
+    assert (done["counts"]["sent"], done["why"]) == (0, "2 stay: queue 'gone.a' does not exist")
+    eventually(lambda: shop.amqp.depth(queue) == 2)
+
+
+def test_a_queue_that_is_deleted_in_the_middle_stops_the_task(shop: Shop) -> None:
+    queue = shop.failed("deleted.a", ["a", "b", "c", "d"])
+    name = shop.start(queue, rate=0.5)
+    eventually(lambda: shop.task(name)["counts"]["sent"] == 1, every=0.1)
+    shop.amqp.channel.queue_delete(queue)
+    assert "deleted" in shop.ends(name, "stopped")["why"] or "does not exist" in shop.task(name)["why"]
+
+
+def test_a_target_that_nears_its_limit_stops_the_task(shop: Shop) -> None:
+    queue = shop.failed("near.a", [f"{number}" for number in range(20)])
+    stopped = shop.ends(shop.start(queue, rate=10, max_target_depth=5), "stopped")
+    assert "queue 'near.a' holds" in stopped["why"]
+    assert 5 <= shop.amqp.depth("near.a") < 20
+
+
+def test_a_dry_run_counts_by_group_and_moves_nothing(shop: Shop) -> None:
+    queue = shop.failed("dry.a", ["a", "b", "c"])
+    done = shop.ends(shop.start(queue, dry_run=True, filter='header("number") != "1"'))
+    assert [(one["failed_queue"], one["reason"], one["letters"]) for one in done["groups"]] == [
+        ("dry.a", "rejected", 2)
+    ]
+    eventually(lambda: shop.amqp.depth(queue) == 3)
+    group = done["groups"][0]["group"]
+    assert shop.ends(shop.start(queue, group="g1-other"))["counts"]["left"] == 3
+    assert shop.ends(shop.start(queue, group=group))["counts"]["sent"] == 3
+
+
+def test_discard_and_park_by_id(shop: Shop) -> None:
+    queue = shop.failed("ids.a", ["a", "b", "c"])
+    ids = [record(shop.amqp.await_message(queue))["id"] for _ in range(3)]
+    shop.amqp.channel.basic_nack(0, multiple=True, requeue=True)
+    assert shop.ends(shop.start(queue, kind="discard", ids=[ids[1]]))["counts"]["sent"] == 1
+    assert shop.ends(shop.start(queue, kind="park", ids=[ids[2]]))["counts"]["sent"] == 1
+    parked = shop.amqp.take("dlx-router.parking")
+    assert (parked.body, record(parked)["id"], record(parked)["state"]) == (b"c", ids[2], "parked")
+    assert shop.amqp.take(queue).body == b"a"
+    kinds = [event["kind"] for event in stream.events(shop.vhost.amqp_url) if event.get("id") in ids[1:]]
+    assert sorted(set(kinds)) == ["dead_lettered", "discarded", "parked"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "said"),
+    [
+        ({"queue": "DLQ.nothing"}, 404, "does not exist"),
+        ({"queue": "dlx-router.inbox"}, 400, "the router's own"),
+        ({"queue": "dlx-router.parking", "filter": "attempts >"}, 400, "filter, line 1, column"),
+        ({"queue": "dlx-router.parking", "filter": "nobody == 1"}, 400, "filter, line 1, column 1"),
+        ({"queue": "dlx-router.parking", "vhost": "elsewhere"}, 404, "is not served"),
+        ({"queue": "dlx-router.parking", "kind": "park"}, 400, "in parking already"),
+        ({"queue": "dlx-router.parking", "kind": "discard", "canary": {"first": 1}}, 400, "only a redrive"),
+        ({"queue": "dlx-router.parking", "to": {"routing_key": "dlx-router.parking"}}, 400, "it is taken from"),
+        ({"queue": "dlx-router.parking", "rate": -1}, 422, "rate"),
+    ],
+)
+def test_bad_input_is_answered_with_what_is_wrong(shop: Shop, asked: Any, status: int, said: str) -> None:
+    def answered() -> Any:
+        answer = shop.call("POST", "", {"vhost": shop.vhost.name, **asked})
+        assert answer.status_code != 503, answer.text
+        return answer
+
+    answer = eventually(answered, 20, every=0.1)
+    assert (answer.status_code, said in answer.text) == (status, True), answer.text

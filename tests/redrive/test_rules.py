@@ -1,0 +1,203 @@
+"""The pure parts of a redrive: tables first, laws second."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlx_router.core.recovered import is_recovered, longest_wait_ms, window_ms
+from dlx_router.operate.redrive import told
+from dlx_router.operate.redrive.canary import Flock, objection
+from dlx_router.operate.redrive.choosing import Chooser, Verdict
+from dlx_router.operate.redrive.holding import Holding, holding
+from dlx_router.operate.redrive.pacing import BURST_S, Pace, rate_at
+from dlx_router.operate.redrive.task import (
+    Canary,
+    Counts,
+    Destination,
+    Kind,
+    Spec,
+    State,
+    Task,
+    TaskError,
+    changed,
+    check,
+    newest,
+    of_document,
+)
+from tests.core.core_samples import death, letter
+
+SPEC: Final = Spec("/", "DLQ.a", cutoff_ms=2_000_000)
+TASK: Final = Task("t1", SPEC, created_ms=1, changed_ms=1)
+HOUR: Final = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "limit", "known", "expected"),
+    [
+        ("classic", (3, 10), None, True, Holding.GIVE_BACK),
+        ("classic", (4, 0), 20, True, Holding.GIVE_BACK),
+        ("quorum", (3, 10), None, True, Holding.GIVE_BACK),
+        ("quorum", (3, 10), 5, True, Holding.ASIDE),
+        ("quorum", (3, 10), 2_147_483_647, True, Holding.GIVE_BACK),
+        ("quorum", (4, 0), None, True, Holding.ASIDE),
+        ("quorum", (4, 0), -1, True, Holding.GIVE_BACK),
+        ("quorum", (4, 3), 1, True, Holding.GIVE_BACK),
+        (None, (4, 0), None, False, Holding.ASIDE),
+        (None, (4, 3), None, False, Holding.GIVE_BACK),
+    ],
+)
+def test_a_look_never_counts_where_it_could_end_a_letter(
+    kind: str | None,
+    version: tuple[int, int],
+    limit: int | None,
+    known: bool,  # noqa: FBT001 - a column of the table
+    expected: Holding,
+) -> None:
+    assert holding(kind, version, limit, limit_known=known) is expected
+
+
+@pytest.mark.parametrize(("elapsed", "expected"), [(0, 1), (9.9, 1), (10, 10), (25, 50), (30, 50), (1e6, 50)])
+def test_a_ramp_rises_to_the_rate(elapsed: float, expected: float) -> None:
+    assert rate_at(elapsed, 50, (1, 10, 100), 10) == expected
+
+
+def test_a_ramp_without_a_rate_ends_without_limit() -> None:
+    assert [rate_at(at, 0, (1, 10), 10) for at in (0, 10, 20)] == [1, 10, 0]
+
+
+@given(st.floats(0.5, 5000), st.lists(st.floats(0, 2), min_size=1, max_size=60))
+def test_never_more_than_the_rate_and_a_burst(rate: float, gaps: list[float]) -> None:
+    pace, now, sent = Pace(rate), 0.0, 0
+    sent += pace.take(now, 10_000)
+    for gap in gaps:
+        now += gap
+        sent += pace.take(now, 10_000)
+        assert sent <= rate * now + max(1.0, rate * BURST_S) + 1
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.sampled_from([10.0, 200.0, 2000.0]), st.floats(0.005, 0.02))
+def test_the_rate_is_kept_within_one_percent_where_somebody_asks_often(rate: float, tick: float) -> None:
+    pace, sent, ticks = Pace(rate), 0, int(60 / tick)
+    for at in range(ticks):
+        sent += pace.take(at * tick, 10_000)
+    assert sent == pytest.approx(rate * ticks * tick, rel=0.01, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "one", "expected"),
+    [
+        (SPEC, letter(state="dead", last_death_ms=1_999_999), Verdict.TAKE),
+        (SPEC, letter(state="dead", last_death_ms=2_000_000), Verdict.LATER),
+        (SPEC, letter(history=(death(time_s=1999),)), Verdict.TAKE),
+        (SPEC, letter(history=(death(time_s=2000),)), Verdict.LATER),
+        (SPEC, letter(history=(), reason="unknown"), Verdict.HOMELESS),
+        (replace(SPEC, to=Destination("", "b")), letter(history=(), reason="unknown"), Verdict.TAKE),
+        (replace(SPEC, kind=Kind.DISCARD), letter(history=(), reason="unknown"), Verdict.TAKE),
+        (replace(SPEC, ids=("x",)), letter(id="y", history=()), Verdict.LEAVE),
+        (replace(SPEC, group="other"), letter(history=()), Verdict.LEAVE),
+        (replace(SPEC, filter="no"), letter(history=()), Verdict.LEAVE),
+    ],
+)
+def test_which_letters_are_meant(spec: Spec, one: Any, expected: Verdict) -> None:
+    assert Chooser(spec, lambda _one: False, lambda _one: "mine").verdict(one) is expected
+
+
+def test_a_canary_objects_above_its_share_only() -> None:
+    canary = Canary(10, max_dead_percent=20)
+    assert [bool(objection(canary, 10, dead)) for dead in (0, 2, 3)] == [False, False, True]
+    assert not objection(canary, 0, 0)
+
+
+def test_a_flock_counts_letters_once_and_only_deaths_after_they_were_sent() -> None:
+    flock = Flock("t1")
+    sent = {"kind": "redriven", "redrive_id": "t1", "id": "a", "failed_queue": "q"}
+    dead = {"kind": "dead_lettered", "id": "a", "failed_queue": "q"}
+    for event in (dead, sent, sent, {**sent, "redrive_id": "t2", "id": "b"}, {**dead, "failed_queue": "other"}):
+        flock.hear(event)
+    assert (flock.sent, flock.dead) == (1, 0)
+    for event in (dead, dead):
+        flock.hear(event)
+    assert (flock.sent, flock.dead) == (1, 1)
+
+
+@pytest.mark.parametrize("state", [*State])
+@pytest.mark.parametrize("to", [*State])
+def test_what_is_over_stays_over(state: State, to: State) -> None:
+    task = replace(TASK, state=state)
+    if state in {State.DONE, State.CANCELLED} or state is to:
+        with pytest.raises(TaskError):
+            changed(task, to, 2)
+    elif to is State.CANCELLED:
+        assert changed(task, to, 2).change == task.change + 1
+
+
+_tasks = st.builds(
+    Task,
+    id=st.sampled_from(["a", "b"]),
+    spec=st.builds(
+        Spec,
+        vhost=st.just("/"),
+        queue=st.text(max_size=20),
+        kind=st.sampled_from(Kind),
+        ids=st.lists(st.text(max_size=5), max_size=3).map(tuple),
+        to=st.none() | st.builds(Destination, st.text(max_size=5), st.text(max_size=5)),
+        ramp=st.lists(st.floats(0.1, 100), max_size=3).map(tuple),
+        canary=st.none() | st.builds(Canary, st.integers(1, 9)),
+    ),
+    state=st.sampled_from(State),
+    why=st.text(max_size=20),
+    counts=st.builds(Counts, sent=st.integers(0, 9)),
+    term=st.integers(0, 3),
+    change=st.integers(0, 3),
+)
+
+
+@settings(deadline=None)
+@given(_tasks)
+def test_a_task_comes_back_from_the_journal_as_it_was(task: Task) -> None:
+    line = told.line(task, "router")
+    assert [*told.tasks(b'{"kind":"parked"}\nno json\n' + line)] == [task]
+    assert of_document(task.to_document()) == task
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(_tasks, max_size=8), st.randoms())
+def test_replay_does_not_depend_on_the_order_of_terms(tasks: list[Task], chance: Any) -> None:
+    mixed = [*tasks]
+    chance.shuffle(mixed)
+    found, again = newest(tasks), newest(mixed)
+    assert {name: (one.term, one.change) for name, one in found.items()} == {
+        name: (one.term, one.change) for name, one in again.items()
+    }
+    assert all((one.term, one.change) <= (found[one.id].term, found[one.id].change) for one in tasks)
+
+
+def test_every_fault_is_told_at_once() -> None:
+    with pytest.raises(TaskError, match=r"queue.*limit.*rate"):
+        check(Spec("/", "", limit=-1, rate=-2))
+
+
+@pytest.mark.parametrize(
+    ("last", "now", "wait", "expected"),
+    [(10, 10 + HOUR, 0, True), (10, 9 + HOUR, 0, False), (11, 10 + HOUR, 0, False), (10, 10 + HOUR, HOUR, False)],
+)
+def test_recovered_is_silence_for_its_window(
+    last: int,
+    now: int,
+    wait: int,
+    expected: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    assert is_recovered(given_back_ms=10, last_event_ms=last, now_ms=now, longest_wait_ms=wait) is expected
+
+
+@given(st.integers(0, 10**12))
+def test_the_window_is_an_hour_or_twice_the_longest_wait(wait: int) -> None:
+    assert window_ms(wait) == max(HOUR, 2 * wait)
+
+
+def test_without_a_policy_there_is_no_wait() -> None:
+    assert longest_wait_ms(None) == 0
