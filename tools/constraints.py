@@ -21,7 +21,9 @@ def main() -> int:
     if answer.returncode:
         return 1
     found = [entry["metadata"] for entry in json.loads(answer.stdout)["install"]]
-    lines = sorted(f"{one['name'].lower()}=={one['version']}\n" for one in found if one["name"] not in {"dlx-router", "pip"})
+    lines = sorted(
+        f"{one['name'].lower()}=={one['version']}\n" for one in found if one["name"] not in {"dlx-router", "pip"}
+    )
     (ROOT / "constraints.txt").write_text(HEAD + "".join(lines), encoding="utf-8")
     return 0
 

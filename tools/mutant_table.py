@@ -120,7 +120,7 @@ MUTANTS: Final = (
     Mutant(
         "attempts-not-counted",
         "core/decision.py",
-        "    return letter.base_attempts + new\n",
+        "    return letter.base_attempts + died(letter, policy)\n",
         "    return letter.base_attempts\n",
         f"{_ARRIVAL}::test_attempts_are_failures_since_the_letter_last_came_other_than_by_our_retry",
     ),
@@ -141,8 +141,8 @@ MUTANTS: Final = (
     Mutant(
         "due-ignored",
         "core/decision.py",
-        "    if now_ms < letter.due_ms:\n",
-        "    if now_ms < 0:\n",
+        "    if now_ms < letter.due_ms and (",
+        "    if now_ms < 0 and (",
         f"{_DECISION}::test_a_letter_is_released_when_it_is_due_and_never_early",
     ),
     Mutant(
@@ -162,8 +162,8 @@ MUTANTS: Final = (
     Mutant(
         "copied-record-obeyed",
         "core/arrival.py",
-        "    if record is None or not facts.belongs:\n",
-        "    if record is None:\n",
+        "    if record is None or not facts.belongs:\n        return",
+        "    if record is None:\n        return",
         f"{_ARRIVAL}::test_a_copied_record_lends_its_count_to_nobody",
     ),
     Mutant(

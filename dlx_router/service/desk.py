@@ -2,16 +2,13 @@
 
 import random
 import time
-from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Any
-from zlib import crc32
+from dataclasses import dataclass
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.config.delayed import Delayed
 from dlx_router.core import publication
-from dlx_router.core.breaker import CLOSED, Breakers, Verdict
+from dlx_router.core.breaker import Breakers
 from dlx_router.core.decision import (
     GRACED,
     DeadLetter,
@@ -24,27 +21,27 @@ from dlx_router.core.decision import (
     Retry,
     attempts_of,
     decide,
-    died,
     hold,
     passes,
     release,
     waiting,
 )
-from dlx_router.core.letter import Arrival, First, Letter, letter_id
+from dlx_router.core.letter import Arrival, First, Letter
 from dlx_router.core.names import Names
 from dlx_router.core.passing import Target
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.publication import Publication
 from dlx_router.core.record import Record
 from dlx_router.core.words import Action, Cause
-from dlx_router.operate.journal import privacy
-from dlx_router.operate.journal.events import KIND_OF, NO_BODY, Ruling, fragments, unreadable
+from dlx_router.operate.journal.events import KIND_OF, Ruling, fragments
 from dlx_router.operate.journal.privacy import rule_of
 from dlx_router.operate.journal.rulings import Clerk
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service import delaying, intake, passage, standing
-from dlx_router.service.job import Job, Resource
-from dlx_router.service.provision import dead_letter_resource
+from dlx_router.service import delaying, intake, passage, standing, telling
+from dlx_router.service.job import Job
+from dlx_router.service.outage import breaker_of
+from dlx_router.service.provision import resource_of
+from dlx_router.service.retiring import buried
 from dlx_router.service.standing import StandingOrders
 from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.metrics import Metrics
@@ -136,10 +133,10 @@ class Desk:
         letter = self.opened(job, place)
         if letter is None or job.envelope is None:
             return
-        if place.arrival is Arrival.RETIRED:
-            self._retire(job, letter, job.envelope)
-            return
         record = job.envelope.record
+        if place.arrival is Arrival.RETIRED:
+            self._retire(job, letter, record)
+            return
         if place.arrival is Arrival.RELEASE and record is not None and place.names.is_delayed(letter.failed_queue):
             delaying.goes_on(self, job, place, letter, record)
             return
@@ -165,16 +162,8 @@ class Desk:
         job.raw, job.cause = True, f"{Cause.MALFORMED}: {error}"
         self.quarantined(job, place)
 
-    def _retire(self, job: Job, letter: Letter, envelope: intake.Envelope) -> None:
-        """Nothing is published: the journal is where it is kept."""
-        record = envelope.record
-        if record is not None:  # it died here in its grave; where and why it failed is what its record says
-            said: dict[str, Any] = {
-                "failed_queue": record.failed_queue,
-                "reason": record.reason,
-                "base_attempts": record.attempts,
-            }
-            letter = job.letter = replace(letter, **said)
+    def _retire(self, job: Job, letter: Letter, record: Record | None) -> None:
+        letter = job.letter = buried(letter, record)
         job.action, job.cause = Action.RETIRE, Cause.RETENTION.value
         job.policy = self.resolve(letter)
         self._tell(job, self._clerk.retired(letter, job.policy.policy if job.policy else ""), now_ms())
@@ -187,7 +176,7 @@ class Desk:
             return False
         job.action = Action.RELEASE
         job.policy = self.resolve(letter)
-        self._waiting_copy(job, record, record.due_ms or 0, now)
+        self.wait_on(job, record, record.due_ms or 0, now)
         if job.copy is not None and job.copy.way is publication.Way.RETURN:
             self._tell(job, self._clerk.released(letter, job.copy, job.policy.policy if job.policy else ""), now)
         if step is Release.RETURN:
@@ -199,26 +188,14 @@ class Desk:
         policy = job.policy = self.resolve(letter)
         now, draw = now_ms(), random.uniform(-1.0, 1.0)  # noqa: S311 - jitter, no secret
         job.draw = draw if policy is not None and policy.jitter else None
-        self.carry_out(job, decide(letter, policy, now, draw, self._breaker(job, letter, now)), letter.reason, now)
+        self.carry_out(
+            job, decide(letter, policy, now, draw, breaker_of(self.breakers, job, letter, now)), letter.reason, now
+        )
 
     def carry_out(self, job: Job, decision: Decision, reason: str, now: int | None = None) -> None:
         """As `apply`, of a decision that is the first about this delivery, and counted."""
         self.apply(job, decision, now_ms() if now is None else now)
         self._metrics.decisions[job.policy.policy if job.policy is not None else "", job.action.value, reason] += 1
-
-    def _breaker(self, job: Job, letter: Letter, now: int) -> Callable[[], Verdict]:
-        """Asks the breaker of the letter's queue; what it said is part of the event."""
-
-        def ask() -> Verdict:
-            policy = job.policy
-            if policy is None or policy.outage is None:
-                return CLOSED
-            breaker = self.breakers.of(letter.failed_queue, policy.outage, now)
-            verdict = breaker.ask(letter.id, now, deaths=died(letter, policy), tries=letter.tries)
-            job.breaker = verdict.state.value
-            return verdict
-
-        return ask
 
     def resolve(self, letter: Letter) -> Effective | None:
         """The effective policy of a letter; resolved once for each (queue, reason) of a revision."""
@@ -246,7 +223,8 @@ class Desk:
         job.decision, job.action, job.nacks = decision, decision.action, 0
         job.cause = decision.cause.value if decision.cause else ""
         if failed := getattr(decision, "failed", ()):
-            self._failed(letter, failed)
+            self._metrics.condition_errors += len(failed)
+            telling.failed_conditions(self._once, letter, failed)
         if isinstance(decision, Discard):
             job.copy, job.resource = None, None
             self._tell(job, self._clerk.decided(decision, None, job.policy.policy if job.policy else ""), now)
@@ -261,7 +239,7 @@ class Desk:
         )
         match decision:
             case Retry() | Hold():
-                self._waiting_copy(job, record, decision.due_ms, now)
+                self.wait_on(job, record, decision.due_ms, now)
             case DeadLetter():
                 self._metrics.missing_headers += decision.missing_headers
                 copy = publication.to_target(decision, letter, record, policy.aliases if policy else ())
@@ -277,58 +255,15 @@ class Desk:
         name, breaker, job.breaker = policy.policy if policy else "", job.breaker, ""
         self._tell(job, self._clerk.decided(decision, job.copy, name, breaker), now)
 
-    def _failed(self, letter: Letter, failed: tuple[str, ...]) -> None:
-        """A condition that cannot be evaluated is counted, and told once for each queue and text."""
-        self._metrics.condition_errors += len(failed)
-        for said in failed:
-            self._once.warn(
-                f"{letter.failed_queue} {said}",
-                "condition.failed",
-                queue=letter.failed_queue,
-                condition=said,
-                letter=letter.id,
-                fate="it counts as false for this letter; others of this kind are not logged again",
-            )
-
     def _tell(self, job: Job, ruling: Ruling, now: int) -> None:
-        """The event of a decision that went the long way; its source waits for it."""
-        rule, letter, envelope = rule_of(job.policy), job.letter, job.envelope
-        if letter is None or not self._journal.is_on or not rule.wants(ruling.kind):
-            return
-        own = NO_BODY
-        if envelope is not None and (letter.error is not None or not rule.is_plain):
-            headers, body = envelope.props.headers, job.delivery.body
-            own = privacy.disclosed(rule, ruling.kind, headers=headers, body=body, error=letter.error)
-        content = envelope.content if envelope is not None else None
-        line = fragments(letter, ruling).line(
-            letter.id,
-            now,
-            first_ms=letter.first_death_ms,
-            last_ms=letter.last_death_ms,
-            crc32=content.crc32 if content is not None else crc32(job.delivery.body),
-            size=len(job.delivery.body),
-            props=envelope.props if envelope is not None else None,
-            due_ms=job.copy.record.due_ms if job.copy is not None else None,
-            draw=job.draw,
-            extra=own,
-        )
-        job.draw = None
-        job.batches += (self._journal.record(line),)
+        telling.tell(self._journal, job, ruling, now)
 
     def quarantined(self, job: Job, place: intake.Place) -> None:
         """The event of what goes to quarantine, letter or not."""
-        now, delivery = now_ms(), job.delivery
-        if job.letter is None:
-            exchange, key = intake.text(delivery.exchange), intake.text(delivery.routing_key)
-            raw = delivery.header[intake.PROPERTIES_AT :]
-            name = letter_id(
-                place.vhost, place.source, delivery.exchange, delivery.routing_key, raw, b"", delivery.body
-            )
-            job.letter = unreadable(name, place.vhost, place.source, place.arrival, exchange, key, now)
-            self._tell(job, self._clerk.quarantined(job.letter, job.cause, place.names.quarantine), now)
-            job.letter = None
-            return
-        self._tell(job, self._clerk.quarantined(job.letter, job.cause, place.names.quarantine), now)
+        now, letter = now_ms(), job.letter
+        told = job.letter = letter if letter is not None else telling.unread(job, place, now)
+        self._tell(job, self._clerk.quarantined(told, job.cause, place.names.quarantine), now)
+        job.letter = letter
 
     def refused(self, job: Job, cause: Cause) -> None:
         """The copy's target refused it: on to the ladder, or into parking when the grace is over."""
@@ -350,15 +285,12 @@ class Desk:
         assert job.letter is not None
         self.apply(job, Park(cause, job.letter.base_attempts), now_ms())
 
-    def wait_on(self, job: Job, record: Record, due_ms: int, now: int) -> None:
-        """Its time has not come: a rung more, with the same record."""
-        self._waiting_copy(job, record, due_ms, now)
-
     def late(self, by_ms: int) -> None:
         """A wait ended so many ms after its time."""
         self._metrics.release_lateness.observe(max(0, by_ms) / 1000)
 
-    def _waiting_copy(self, job: Job, record: Record, due_ms: int, now: int) -> None:
+    def wait_on(self, job: Job, record: Record, due_ms: int, now: int) -> None:
+        """On the largest rung that is not too long; back at once where that is none."""
         names = self._rules.names
         rung = names.rung_for(due_ms - now)
         if rung is not None:
@@ -376,18 +308,3 @@ class Desk:
             copy = delaying.delayed_copy(copy)
         job.copy = copy
         job.resource = resource_of(copy, job.policy)
-
-
-def resource_of(copy: Publication, policy: Effective | None) -> Resource | None:
-    """What must exist in the broker before the copy can be sent; None for what always does."""
-    match copy.way:
-        case publication.Way.RUNG:
-            return ("rung", str(copy.rung_ms))
-        case publication.Way.RETURN if copy.bcc is not None:
-            return ("return", copy.record.failed_queue)
-        case publication.Way.TARGET if copy.needs_queue is not None and policy is not None:
-            return dead_letter_resource(policy, copy.needs_queue, copy.exchange, copy.record.failed_queue)
-        case publication.Way.TARGET | publication.Way.FORWARD if copy.exchange:
-            return ("exchange", copy.exchange)
-        case _:
-            return None

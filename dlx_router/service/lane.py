@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Final
 
 from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.link import ChannelClosed
 from dlx_router.broker.publisher import NACKED, RETURNED, Publisher
 from dlx_router.core import attending
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action, Cause
 from dlx_router.service import intake, passage, standing
+from dlx_router.service.doubt import Doubtful
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.probe import Probe
@@ -31,13 +31,10 @@ FULL_S: Final = 5.0
 MAX_FULL: Final = 1000
 INSIST_PAUSE_S: Final = 1.0
 INSIST_S: Final = 45.0  # no letter stays unacked over a minute
-FORBIDDEN: Final = 403
-NOT_FOUND: Final = 404
-PRECONDITION_FAILED: Final = 406
 _LAST_HOPS: Final = frozenset({Way.RETURN, Way.FORWARD})
 
 
-class Lane:
+class Lane(Doubtful):
     """One publishing channel and the consumers whose letters go through it."""
 
     def __init__(self, owner: Owner, name: str, probe: Probe) -> None:
@@ -288,49 +285,6 @@ class Lane:
         backlog, self._backlog = self._backlog, []
         for job in backlog:
             self._provide(job)  # what it needs may be what was just missed
-
-    async def _alone(self, jobs: list[Job]) -> None:
-        for job in jobs:
-            if job.consumer.is_open:
-                await self._one(job)
-            else:
-                self._settling.gone(job)
-
-    async def _one(self, job: Job) -> None:
-        if job.order is not None:
-            self._long_way(job)
-        try:
-            answer = await self._probe.publish(job)
-        except frames.FrameTooLarge as error:
-            self._move_natively(job, str(error))
-            return
-        if answer == "":
-            self._settling.carried_out(job)
-        elif isinstance(answer, ChannelClosed):
-            self._culprit(job, answer)
-        else:
-            self._answered(job, answer)
-
-    def _move_natively(self, job: Job, why: str) -> None:
-        """Too large to be published by anybody: the broker moves it to quarantine by the queue's own DLX, unchecked."""
-        place = self._places[job.consumer]
-        if not place.names.is_own(place.source):  # a foreign queue may have no DLX: rejecting would drop the letter
-            self._owner.trouble(f"a letter of queue {place.source!r} can neither be kept nor published: {why}")
-            return
-        job.action, job.cause = Action.QUARANTINE, Cause.TOO_LARGE
-        job.desk.quarantined(job, place)
-        self._settling.reject(job)
-
-    def _culprit(self, job: Job, error: ChannelClosed) -> None:
-        if error.code == PRECONDITION_FAILED and "larger than" in error.text:
-            self._move_natively(job, str(error))
-        elif job.raw:
-            self._owner.trouble(f"quarantine refused a letter: {error}; given back, tried again")
-        elif error.code in {NOT_FOUND, FORBIDDEN}:
-            self._owner.provision.forget(job.resource)
-            self._refused(job, Cause.MISSING_EXCHANGE if error.code == NOT_FOUND else Cause.FORBIDDEN, str(error))
-        else:
-            self._quarantine(job, f"{Cause.MALFORMED}: {error}")
 
 
 def _target(job: Job) -> tuple[object, ...]:

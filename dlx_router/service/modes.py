@@ -4,8 +4,6 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.getter import Getter
 from dlx_router.broker.link import ChannelClosed
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.attachments import GUARD, RELAY, Attachment
@@ -15,6 +13,7 @@ from dlx_router.core.attending import QueueFacts, Version
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.core.passing import Target
+from dlx_router.service.consumers import Consumers
 from dlx_router.service.delayed import Delay
 from dlx_router.service.guarded import Guarded
 from dlx_router.service.lane import Lane
@@ -31,24 +30,7 @@ class Attending(Owner, Protocol):
     """What sources ask of their session."""
 
     is_draining: bool
-
-    async def consume(
-        self,
-        lane: Lane,
-        queue: str,
-        arrival: Arrival,
-        prefetch: int,
-        *,
-        exclusive: bool = False,
-        limit: int | None = None,
-    ) -> Consumer:
-        """Consume a queue into a lane; `limit`: how many returns a message survives there."""
-
-    async def fetch(self, queue: str, guarded: Guarded, lock: str) -> Getter:
-        """A channel to take single messages by."""
-
-    async def leave(self, lane: Lane, source: str) -> None:
-        """Stop consuming; what is in flight is finished."""
+    consumers: Consumers
 
 
 Wanted = Attachment | Delayed
@@ -137,7 +119,7 @@ class Modes:
             await self._relayed(queue, lane, one.forward, setting, facts or QueueFacts())
         else:
             limit = attending.deadly_limit(facts or QueueFacts(), self._version)
-            await self._session.consume(lane, queue, Arrival.INBOX, setting.prefetch, limit=limit)
+            await self._session.consumers.consume(lane, queue, Arrival.INBOX, setting.prefetch, limit=limit)
         return None
 
     async def _delayed(self, one: Delayed, queue: str, lane: Lane, setting: Setting) -> None:
@@ -148,7 +130,7 @@ class Modes:
         await self._reachable(one.to, "to", setting)
         assert isinstance(lane, Delay)
         await lane.prepare()
-        consumer = await self._session.consume(lane, queue, Arrival.INBOX, setting.prefetch)
+        consumer = await self._session.consumers.consume(lane, queue, Arrival.INBOX, setting.prefetch)
         if setting.management is not None:
             self._session.spawn(lane.watch(consumer, setting.management, setting.readiness))
 
@@ -156,9 +138,9 @@ class Modes:
         await self._reachable(target.exchange, "forward-to", setting)
         await lane.prepare()
         prefetch, limit = setting.prefetch, attending.deadly_limit(facts, self._version)
-        consume = self._session.consume(lane, queue, Arrival.INBOX, prefetch, exclusive=not facts.single, limit=limit)
+        consume = self._session.consumers.consume
         try:
-            consumer = await consume
+            consumer = await consume(lane, queue, Arrival.INBOX, prefetch, exclusive=not facts.single, limit=limit)
         except ChannelClosed as error:
             if error.code != _FORBIDDEN:
                 raise
@@ -174,7 +156,7 @@ class Modes:
 
         names, guarded = setting.names, Guarded(self._session, queue, self._letters, sizes)
         try:
-            getter = await self._session.fetch(queue, guarded, names.guard(queue) if setting.declare else "")
+            getter = await self._session.consumers.fetch(queue, guarded, names.guard(queue) if setting.declare else "")
         except ChannelClosed as error:
             if error.code != _LOCKED:
                 raise

@@ -15,6 +15,7 @@ from dlx_router.core.decision import transient_queue
 from dlx_router.core.limits import Retention
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective
+from dlx_router.core.publication import Publication, Way
 from dlx_router.core.words import Cause
 from dlx_router.service.job import Job, Resource
 from dlx_router.telemetry.logs import log
@@ -181,3 +182,18 @@ def dead_letter_resource(policy: Effective, name: str, exchange: str, failed_que
 def _read(kept: str) -> tuple[Retention, bool, int]:
     *limits, order, reap = kept.split(",")
     return Retention(*(int(one) if one else None for one in limits)), order == "fifo", int(reap or 0)
+
+
+def resource_of(copy: Publication, policy: Effective | None) -> Resource | None:
+    """What must exist in the broker before the copy can be sent; None for what always does."""
+    match copy.way:
+        case Way.RUNG:
+            return ("rung", str(copy.rung_ms))
+        case Way.RETURN if copy.bcc is not None:
+            return ("return", copy.record.failed_queue)
+        case Way.TARGET if copy.needs_queue is not None and policy is not None:
+            return dead_letter_resource(policy, copy.needs_queue, copy.exchange, copy.record.failed_queue)
+        case Way.TARGET | Way.FORWARD if copy.exchange:
+            return ("exchange", copy.exchange)
+        case _:
+            return None

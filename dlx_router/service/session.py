@@ -11,16 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
-from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.getter import Getter, Peek
-from dlx_router.broker.link import ChannelClosed, Link, LinkError, open_link
+from dlx_router.broker.link import Link, LinkError, open_link
 from dlx_router.broker.topology import Topology
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.operate.journal.writer import Journal
+from dlx_router.service.consumers import Consumers
 from dlx_router.service.desk import Desk
-from dlx_router.service.guarded import Guarded
-from dlx_router.service.intake import Place
 from dlx_router.service.lane import Lane
 from dlx_router.service.observe import Silence, Watch
 from dlx_router.service.probe import Probe
@@ -35,7 +32,6 @@ RELEASE_PREFETCH: Final = 500
 RETIRED_PREFETCH: Final = 200
 REAP_EVERY: Final = 5
 GATHER_S: Final = 0.002
-LEAVING_S: Final = 0.05
 LAST_DEATHS_SINCE: Final = (3, 13)
 
 
@@ -86,8 +82,7 @@ class Session:
         self._topology, self._readiness, self._setting = topology, readiness, sources
         self._sources: Sources
         self._bytes = 0
-        self._consumers: dict[str, Consumer] = {}
-        self._leaving: set[Consumer] = set()
+        self.consumers = Consumers(self.vhost, names, key, metrics, self._consumer_lost)
         self._attending = False
         self._ticks = 0
         self._lanes: list[Lane] = []
@@ -102,10 +97,7 @@ class Session:
     @property
     def in_flight(self) -> int:
         """Deliveries that are here and not settled."""
-        return sum(len(consumer) for consumer in self._every_consumer())
-
-    def _every_consumer(self) -> list[Consumer]:
-        return [*self._consumers.values(), *self._leaving]
+        return self.consumers.in_flight
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -121,7 +113,7 @@ class Session:
             await self._shut()
 
     async def _connect(self) -> None:
-        self._consume_link = await self._link("consume")
+        self._consume_link = self.consumers.link = await self._link("consume")
         self.publish_link = await self._link("publish")
         said = str(self.publish_link.server.get("version", "0"))
         version = self._version = tuple(int(part) for part in said.split(".")[:2])
@@ -154,7 +146,7 @@ class Session:
         if self._observe:
             watch = Watch(self, "copies", probe)
             self._lanes = [watch]
-            await self.consume(watch, self._names.observe, Arrival.INBOX, self._limits.prefetch)
+            await self.consumers.consume(watch, self._names.observe, Arrival.INBOX, self._limits.prefetch)
         else:
             await self._attend_letters(probe)
         self.metrics.broker_connected[self.vhost] = 1
@@ -168,46 +160,12 @@ class Session:
         await release.open()
         self._attending = True
         self._sources.begin(inbox, probe)
-        await self.consume(release, self._names.release, Arrival.RELEASE, RELEASE_PREFETCH)
-        await self.consume(inbox, self._names.inbox, Arrival.INBOX, self._limits.prefetch)
-        await self.consume(inbox, self._names.fifo, Arrival.INBOX, 1)  # the next when this one is where it belongs
+        consume = self.consumers.consume
+        await consume(release, self._names.release, Arrival.RELEASE, RELEASE_PREFETCH)
+        await consume(inbox, self._names.inbox, Arrival.INBOX, self._limits.prefetch)
+        await consume(inbox, self._names.fifo, Arrival.INBOX, 1)  # the next when this one is where it belongs
         if self._journal.is_on:  # it is the only place where a retired letter will be
-            await self.consume(inbox, self._names.retired, Arrival.RETIRED, RETIRED_PREFETCH)
-
-    async def consume(
-        self,
-        lane: Lane,
-        queue: str,
-        arrival: Arrival,
-        prefetch: int,
-        *,
-        exclusive: bool = False,
-        limit: int | None = None,
-    ) -> Consumer:
-        """Consume a queue into a lane. ChannelClosed where the broker does not let us."""
-        lost = self._consumer_lost()
-        consumer = Consumer(self._consume_link, queue, prefetch, sink=lane.take, on_lost=lost, exclusive=exclusive)
-        lane.attend(consumer, Place(self.vhost, queue, arrival, self._names, self._key, limit))
-        try:
-            await consumer.start()
-        except BaseException:
-            lane.leave(consumer)
-            raise
-        self._consumers[queue] = consumer
-        return consumer
-
-    async def fetch(self, queue: str, guarded: Guarded, lock: str) -> Getter:
-        """A channel to take single messages by. `lock`: a queue of this name keeps all others away ("": none does)."""
-        lost, empty = self._consumer_lost(), guarded.empty
-        getter = Getter(self._consume_link, queue, sink=guarded.take, on_lost=lost, on_empty=empty)
-        await getter.start()
-        if lock:
-            await getter.lock(lock)
-        await getter.counted()
-        place = Place(self.vhost, queue, Arrival.INBOX, self._names, self._key)
-        guarded.attend(getter, place, Peek(self._consume_link, queue))
-        self._consumers[queue] = getter
-        return getter
+            await consume(inbox, self._names.retired, Arrival.RETIRED, RETIRED_PREFETCH)
 
     def attend_only(self, setting: Setting) -> None:
         """Attend these queues besides our own from now on. Connections stay; what is in flight is finished."""
@@ -215,51 +173,16 @@ class Session:
         if self._attending:  # else they are found when it begins
             self._sources.renew(setting)
 
-    async def leave(self, lane: Lane, source: str) -> None:
-        """Stop consuming; the channel is closed once every letter from it is settled, so that none is given back."""
-        consumer = self._consumers.pop(source, None)
-        if consumer is None:
-            return
-        self._leaving.add(consumer)
-        try:
-            await consumer.end()
-            while len(consumer):  # noqa: ASYNC110 - what settles is the hot path, and has no time for events
-                await asyncio.sleep(LEAVING_S)
-            consumer.flush()
-            await consumer.close()
-        except ChannelClosed:
-            pass  # the broker was faster: what was not settled is back in the queue
-        finally:
-            self._leaving.discard(consumer)
-            lane.leave(consumer)
-        log.info("source.left", vhost=self.vhost, queue=source, fate="its letters stay in it from now on")
-
-    def _consumer_lost(self) -> Callable[[Consumer, Exception, int], None]:
-        def lost(consumer: Consumer, error: Exception, unsettled: int) -> None:
-            self.metrics.given_back[self.vhost, "connection"] += unsettled
-            if self._consumers.get(consumer.queue) is not consumer:
-                return  # it never began, and who began it knows
-            del self._consumers[consumer.queue]
-            if self.is_draining or not self._consume_link.is_open:
-                return
-            log.warning(
-                "consumer.lost",
-                queue=consumer.queue,
-                error=str(error),
-                fate=f"{unsettled} letters went back to the queue; consuming again",
-            )
-            if self._names.is_own(consumer.queue):
-                self.trouble(f"consumer of {consumer.queue} lost: {error}")
-            else:
-                self._sources.lost(consumer.queue)
-
-        return lost
+    def _consumer_lost(self, queue: str, error: Exception) -> None:
+        if self._names.is_own(queue):
+            self.trouble(f"consumer of {queue} lost: {error}")
+        else:
+            self._sources.lost(queue)
 
     async def drain(self) -> int:
         """Stop consuming, finish what is here within the deadline, end; → how many letters were not finished."""
         self.is_draining = True
-        for consumer in [*self._consumers.values()]:
-            consumer.cancel()
+        self.consumers.drain()
         deadline = asyncio.get_running_loop().time() + self._limits.drain_s
         while self.in_flight and asyncio.get_running_loop().time() < deadline and not self._ended.done():  # noqa: ASYNC110 - what settles is the hot path, and has no time for events
             await asyncio.sleep(0.02)
@@ -272,8 +195,7 @@ class Session:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for consumer in self._every_consumer():
-            consumer.flush()
+        self.consumers.flush()
         for link in (getattr(self, "_consume_link", None), getattr(self, "publish_link", None)):
             if link is not None:
                 await link.close()
@@ -315,8 +237,7 @@ class Session:
     # -- events of the links ------------------------------------------------------------------------------------
 
     def _published(self) -> None:
-        for consumer in self._every_consumer():
-            consumer.flush()
+        self.consumers.flush()
         self._consume_link.flush()
 
     def _blocked(self, blocked: bool, reason: str) -> None:  # noqa: FBT001 - the link's callback

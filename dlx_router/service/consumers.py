@@ -1,0 +1,121 @@
+"""Consumers: every queue that one session takes from, from the first delivery to the last that is settled."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.getter import Getter, Peek
+from dlx_router.broker.link import ChannelClosed, Link
+from dlx_router.core.letter import Arrival
+from dlx_router.core.names import Names
+from dlx_router.service.guarded import Guarded
+from dlx_router.service.intake import Place
+from dlx_router.service.lane import Lane
+from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.metrics import Metrics
+
+LEAVING_S: Final = 0.05
+Lost = Callable[[str, Exception], None]
+
+
+class Consumers:
+    """Those of one vhost; `on_lost(queue, error)` tells the end of one that nobody asked for."""
+
+    def __init__(self, vhost: str, names: Names, key: bytes, metrics: Metrics, on_lost: Lost) -> None:
+        self._vhost, self._names, self._key, self._metrics = vhost, names, key, metrics
+        self._on_lost = on_lost
+        self._consumers: dict[str, Consumer] = {}
+        self._leaving: set[Consumer] = set()
+        self._draining = False
+        self.link: Link  # set once there is one, before anything is consumed
+
+    def __iter__(self) -> Iterator[Consumer]:
+        """All that have something to settle, or may get it; those too that are being left."""
+        return iter([*self._consumers.values(), *self._leaving])
+
+    @property
+    def in_flight(self) -> int:
+        """Deliveries that are here and not settled."""
+        return sum(map(len, self))
+
+    async def consume(
+        self,
+        lane: Lane,
+        queue: str,
+        arrival: Arrival,
+        prefetch: int,
+        *,
+        exclusive: bool = False,
+        limit: int | None = None,
+    ) -> Consumer:
+        """Consume a queue into a lane; `limit`: how many returns a message survives there, where it is deleted then.
+
+        ChannelClosed where the broker does not let us.
+        """
+        consumer = Consumer(self.link, queue, prefetch, sink=lane.take, on_lost=self._lost, exclusive=exclusive)
+        lane.attend(consumer, Place(self._vhost, queue, arrival, self._names, self._key, limit))
+        try:
+            await consumer.start()
+        except BaseException:
+            lane.leave(consumer)
+            raise
+        self._consumers[queue] = consumer
+        return consumer
+
+    async def fetch(self, queue: str, guarded: Guarded, lock: str) -> Getter:
+        """A channel to take single messages by. `lock`: a queue of this name keeps all others away ("": none does)."""
+        getter = Getter(self.link, queue, sink=guarded.take, on_lost=self._lost, on_empty=guarded.empty)
+        await getter.start()
+        if lock:
+            await getter.lock(lock)
+        await getter.counted()
+        place = Place(self._vhost, queue, Arrival.INBOX, self._names, self._key)
+        guarded.attend(getter, place, Peek(self.link, queue))
+        self._consumers[queue] = getter
+        return getter
+
+    async def leave(self, lane: Lane, source: str) -> None:
+        """Stop consuming; the channel is closed once every letter from it is settled, so that none is given back."""
+        consumer = self._consumers.pop(source, None)
+        if consumer is None:
+            return
+        self._leaving.add(consumer)
+        try:
+            await consumer.end()
+            while len(consumer):  # noqa: ASYNC110 - what settles is the hot path, and has no time for events
+                await asyncio.sleep(LEAVING_S)
+            consumer.flush()
+            await consumer.close()
+        except ChannelClosed:
+            pass  # the broker was faster: what was not settled is back in the queue
+        finally:
+            self._leaving.discard(consumer)
+            lane.leave(consumer)
+        log.info("source.left", vhost=self._vhost, queue=source, fate="its letters stay in it from now on")
+
+    def drain(self) -> None:
+        """No more deliveries soon; those here can still be settled."""
+        self._draining = True
+        for consumer in [*self._consumers.values()]:
+            consumer.cancel()
+
+    def flush(self) -> None:
+        """Send the acks of all that was settled since the last flush."""
+        for consumer in self:
+            consumer.flush()
+
+    def _lost(self, consumer: Consumer, error: Exception, unsettled: int) -> None:
+        self._metrics.given_back[self._vhost, "connection"] += unsettled
+        if self._consumers.get(consumer.queue) is not consumer:
+            return  # it never began, and who began it knows
+        del self._consumers[consumer.queue]
+        if self._draining or not self.link.is_open:
+            return
+        log.warning(
+            "consumer.lost",
+            queue=consumer.queue,
+            error=str(error),
+            fate=f"{unsettled} letters went back to the queue; consuming again",
+        )
+        self._on_lost(consumer.queue, error)

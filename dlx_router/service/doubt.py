@@ -1,0 +1,89 @@
+"""Doubt: what was in flight when a publishing channel closed is repeated one by one, so that only the culprit pays.
+
+A channel that closes leaves all its unanswered publications in doubt, and says neither which of them was the cause nor
+which of the others arrived. A copy may then exist twice, both with one letter id.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Final
+
+from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.link import ChannelClosed
+from dlx_router.core.words import Action, Cause
+from dlx_router.service.intake import Place
+from dlx_router.service.job import Job
+from dlx_router.service.probe import Probe
+from dlx_router.service.settling import Owner, Settling
+from dlx_router.wire import frames
+
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+PRECONDITION_FAILED: Final = 406
+
+
+class Doubtful(ABC):
+    """The part of a lane that repeats jobs alone."""
+
+    _owner: Owner
+    _probe: Probe
+    _settling: Settling
+    _places: dict[Consumer, Place]
+
+    @abstractmethod
+    def _long_way(self, job: Job) -> None:
+        """Judge it in full, where that was spared."""
+
+    @abstractmethod
+    def _answered(self, job: Job, why: str) -> None:
+        """The broker said why not."""
+
+    @abstractmethod
+    def _refused(self, job: Job, cause: Cause, why: str = "", *, final: bool = False) -> None:
+        """The target is full, gone or forbidden."""
+
+    @abstractmethod
+    def _quarantine(self, job: Job, cause: str) -> None:
+        """As it came, and alone."""
+
+    async def _alone(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            if job.consumer.is_open:
+                await self._one(job)
+            else:
+                self._settling.gone(job)
+
+    async def _one(self, job: Job) -> None:
+        if job.order is not None:
+            self._long_way(job)
+        try:
+            answer = await self._probe.publish(job)
+        except frames.FrameTooLarge as error:
+            self._move_natively(job, str(error))
+            return
+        if answer == "":
+            self._settling.carried_out(job)
+        elif isinstance(answer, ChannelClosed):
+            self._culprit(job, answer)
+        else:
+            self._answered(job, answer)
+
+    def _move_natively(self, job: Job, why: str) -> None:
+        """Too large to be published by anybody: the broker moves it to quarantine by the queue's own DLX, unchecked."""
+        place = self._places[job.consumer]
+        if not place.names.is_own(place.source):  # a foreign queue may have no DLX: rejecting would drop the letter
+            self._owner.trouble(f"a letter of queue {place.source!r} can neither be kept nor published: {why}")
+            return
+        job.action, job.cause = Action.QUARANTINE, Cause.TOO_LARGE
+        job.desk.quarantined(job, place)
+        self._settling.reject(job)
+
+    def _culprit(self, job: Job, error: ChannelClosed) -> None:
+        if error.code == PRECONDITION_FAILED and "larger than" in error.text:
+            self._move_natively(job, str(error))
+        elif job.raw:
+            self._owner.trouble(f"quarantine refused a letter: {error}; given back, tried again")
+        elif error.code in {NOT_FOUND, FORBIDDEN}:
+            self._owner.provision.forget(job.resource)
+            self._refused(job, Cause.MISSING_EXCHANGE if error.code == NOT_FOUND else Cause.FORBIDDEN, str(error))
+        else:
+            self._quarantine(job, f"{Cause.MALFORMED}: {error}")

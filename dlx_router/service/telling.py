@@ -1,0 +1,61 @@
+"""Telling: what a desk decided → the event in the journal for which the source waits."""
+
+from collections.abc import Sequence
+from zlib import crc32
+
+from dlx_router.core.letter import Letter, letter_id
+from dlx_router.operate.journal import privacy
+from dlx_router.operate.journal.events import NO_BODY, Ruling, fragments, unreadable
+from dlx_router.operate.journal.privacy import rule_of
+from dlx_router.operate.journal.writer import Journal
+from dlx_router.service import intake
+from dlx_router.service.job import Job
+from dlx_router.telemetry.logs import Once
+
+
+def tell(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
+    """The event of a decision that went the long way; its source waits for it."""
+    rule, letter, envelope = rule_of(job.policy), job.letter, job.envelope
+    if letter is None or not journal.is_on or not rule.wants(ruling.kind):
+        return
+    own = NO_BODY
+    if envelope is not None and (letter.error is not None or not rule.is_plain):
+        headers, body = envelope.props.headers, job.delivery.body
+        own = privacy.disclosed(rule, ruling.kind, headers=headers, body=body, error=letter.error)
+    content = envelope.content if envelope is not None else None
+    line = fragments(letter, ruling).line(
+        letter.id,
+        now,
+        first_ms=letter.first_death_ms,
+        last_ms=letter.last_death_ms,
+        crc32=content.crc32 if content is not None else crc32(job.delivery.body),
+        size=len(job.delivery.body),
+        props=envelope.props if envelope is not None else None,
+        due_ms=job.copy.record.due_ms if job.copy is not None else None,
+        draw=job.draw,
+        extra=own,
+    )
+    job.draw = None
+    job.batches += (journal.record(line),)
+
+
+def unread(job: Job, place: intake.Place, now: int) -> Letter:
+    """What there is to tell of a message that cannot be read."""
+    delivery = job.delivery
+    exchange, key = intake.text(delivery.exchange), intake.text(delivery.routing_key)
+    raw = delivery.header[intake.PROPERTIES_AT :]
+    name = letter_id(place.vhost, place.source, delivery.exchange, delivery.routing_key, raw, b"", delivery.body)
+    return unreadable(name, place.vhost, place.source, place.arrival, exchange, key, now)
+
+
+def failed_conditions(once: Once, letter: Letter, failed: Sequence[str]) -> None:
+    """A condition that cannot be evaluated is told once for each queue and text."""
+    for said in failed:
+        once.warn(
+            f"{letter.failed_queue} {said}",
+            "condition.failed",
+            queue=letter.failed_queue,
+            condition=said,
+            letter=letter.id,
+            fate="it counts as false for this letter; others of this kind are not logged again",
+        )
