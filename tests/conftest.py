@@ -100,10 +100,19 @@ def _written(policies: Mapping[str, str] | str, folder: Path) -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What `make test` runs side by side: a file and a version of the broker stay together, and share its fixtures."""
+    """What `make test` runs side by side: a file and a version of the broker stay together, and share its fixtures.
+
+    All of Spark is one such group, for one session, and comes first, because it is the longest.
+    """
     for item in items:
         params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        item.add_marker(pytest.mark.xdist_group(f"{params.get('broker', '')}:{item.nodeid.partition('::')[0]}"))
+        place = f"{params.get('broker', '')}:{item.nodeid.partition('::')[0]}"
+        item.add_marker(pytest.mark.xdist_group("spark" if _is_spark(item) else place))
+    items.sort(key=lambda item: not _is_spark(item))
+
+
+def _is_spark(item: pytest.Item) -> bool:
+    return item.nodeid.startswith("tests/spark")
 
 
 @pytest.hookimpl(wrapper=True)

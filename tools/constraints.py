@@ -15,13 +15,13 @@ HEAD: Final = "# Made by `make constraints`. What CI and a fresh checkout instal
 
 def main() -> int:
     """0 written · 1 pip found no solution; the file is as it was."""
-    options = "install --quiet --dry-run --ignore-installed --report - .[dev]"
+    options = "install --quiet --dry-run --ignore-installed --report - .[dev,release,spark-dev]"
     ask = [sys.executable, "-m", "pip", *options.split()]
     answer = subprocess.run(ask, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if answer.returncode:
         return 1
     found = [entry["metadata"] for entry in json.loads(answer.stdout)["install"]]
-    lines = sorted(f"{one['name'].lower()}=={one['version']}\n" for one in found if one["name"] != "dlx-router")
+    lines = sorted(f"{one['name'].lower()}=={one['version']}\n" for one in found if one["name"] not in {"dlx-router", "pip"})
     (ROOT / "constraints.txt").write_text(HEAD + "".join(lines), encoding="utf-8")
     return 0
 

@@ -65,6 +65,7 @@ def page() -> str:
     defs = schema()["$defs"]
     parts = [HEAD, "## A policy\n", _table(defs["policy"]["properties"])]
     parts += ["\n## An attachment\n", _table(defs["attachment"]["properties"])]
+    parts += ["\n## A delayed exchange\n", _table(defs["delayed"]["properties"])]
     rows = [f"| `{name}` | {_type(key.parse.schema)} | {_default(key)} | {_cell(key.doc)} |" for name, key in _keys()]
     parts += ["\n## Keys of a definition\n", "| key | takes | default | meaning |\n|---|---|---|---|", *rows]
     on = "| `on` | mapping | – | Keys that hold for one reason only: rejected, expired, maxlen, delivery_limit, application, "

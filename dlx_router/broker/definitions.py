@@ -105,6 +105,15 @@ def rung(names: Names, rung_ms: int) -> tuple[Definition, ...]:
     return _caught(names.delay(rung_ms), arguments)
 
 
+def delayed(names: Names, exchange: str) -> tuple[Definition, ...]:
+    """An exchange that clients publish to, and the queue that all of it comes to.
+
+    The key of the binding means everything on a topic exchange too, where a client declared one first.
+    """
+    queue = names.delayed(exchange)
+    return (Queue(queue, _rescued(names)), Exchange(exchange, "fanout"), Binding(queue, exchange, "#"))
+
+
 def dead_letter_queue(
     name: str, kind: str, exchange: str | None, retention: Retention = KEEP, *, fifo: bool = False, retired: str = ""
 ) -> tuple[Definition, ...]:

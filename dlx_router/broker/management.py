@@ -187,6 +187,11 @@ class Management:
             one.get("message_bytes_ready") or 0,
         )
 
+    async def bound_to(self, vhost: str, exchange: str) -> list[str]:
+        """The names of all queues and exchanges that get what is published to this exchange."""
+        path = f"exchanges/{quote(vhost, safe='')}/{quote(exchange, safe='')}/bindings/source"
+        return sorted({one["destination"] for one in await self._get(path)})
+
     async def queue_types(self, vhost: str) -> dict[str, str]:
         """Every queue's type: classic, quorum or stream."""
         return {one["name"]: str(one.get("type", "classic")) async for one in self._listed(vhost, ".*", "name,type")}

@@ -28,6 +28,7 @@ from dlx_router.broker.definitions import (
     Queue,
     core,
     dead_letter_queue,
+    delayed,
     observe,
     release,
     rung,
@@ -164,6 +165,23 @@ class Topology:
         what = f"binding queue {queue!r} to exchange {self.names.return_!r}"
         await self._say(what, there, *([bound] if self._declare else []))
         return self._declare
+
+    async def ensure_delayed(self, exchange: str) -> None:
+        """All that is published to the exchange comes to a queue of ours. TopologyError where its type forbids that."""
+        await self._ensure(delayed(self.names, exchange))
+        if not self._declare:
+            return  # AMQP tells the type only to who declares
+        try:
+            await self._say(f"exchange {exchange!r}", _declaration(Exchange(exchange, "fanout")))
+        except Lost:
+            raise
+        except TopologyError as refused:
+            try:
+                await self._say(f"exchange {exchange!r}", _declaration(Exchange(exchange, "topic")))
+            except Lost:
+                raise
+            except TopologyError:
+                raise refused from None
 
     async def ensure_dead_letter_queue(
         self, name: str, kind: str, exchange: str | None, retention: Retention = KEEP, *, fifo: bool = False

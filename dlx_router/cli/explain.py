@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from dlx_router.cli import output
 from dlx_router.config import parts, values
 from dlx_router.config.attachments import Attachment
+from dlx_router.config.delayed import Delayed
 from dlx_router.config.keys import DEFINITION, REASONS, Key, known_reason
 from dlx_router.config.policies import PolicyErrors, load_policies
 from dlx_router.config.units import duration_text, size_text
@@ -45,9 +46,12 @@ def run(queue: str, folder: Path, vhost: str, reason: str | None) -> int:
     except PolicyErrors as error:
         return output.refuse(error)
     policies = loaded.policies
-    for line in attended(loaded.attachments, queue, vhost):
+    late = [*delayed(loaded.delayed, queue, vhost)]
+    for line in (*late, *attended(loaded.attachments, queue, vhost)):
         print(line)
     chain = policies.chain(vhost=vhost, queue=queue, own=Names().is_own(queue))
+    if not chain and late:
+        return output.OK
     if not chain:
         print(f"No policy names queue {queue} in vhost {vhost}: its letters are parked (no_policy).")
         return output.OK
@@ -65,6 +69,17 @@ def attended(attachments: Sequence[Attachment], queue: str, vhost: str) -> Itera
             where = f"exchange {one.forward.exchange}" if one.forward.exchange else "the default exchange"
             said += f": what lives goes on to {where} with {key}"
         yield f"{said}."
+
+
+def delayed(found: Sequence[Delayed], name: str, vhost: str) -> Iterator[str]:
+    """What happens to what is published to the exchange of this name, or lies in the router's queue for it."""
+    for one in found:
+        if one.vhost in {None, vhost} and name in {one.exchange, Names().delayed(one.exchange)}:
+            yield (
+                f"Exchange {one.exchange} is delayed ({one.source}): what is published to it goes on to exchange "
+                f"{one.to} after x-delay ms (without that header {duration_text(one.default_ms)}), with its key and "
+                f"its headers. It is no letter."
+            )
 
 
 def _print(chain: PolicySet, queue: str, vhost: str, reason: str | None) -> None:

@@ -16,6 +16,8 @@ from dlx_router.broker.address import Tls
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.rights import Rights
 from dlx_router.cli import output
+from dlx_router.config.attachments import Attachment
+from dlx_router.config.delayed import Delayed
 from dlx_router.config.permissions import DEFAULT_EXCHANGE, Grant, Right, Setup, needed
 from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.config.settings import Settings, SettingsError
@@ -58,7 +60,8 @@ def grants_of(settings: Settings, loaded: LoadedPolicies, vhosts: Sequence[str])
         index=settings.index_path is not None,
         journal=settings.journal in {"best-effort", "required"},
     )
-    attached = {vhost: [one for one in loaded.attachments if one.vhost in {None, vhost}] for vhost in vhosts}
+    wanted: tuple[Attachment | Delayed, ...] = (*loaded.attachments, *loaded.delayed)
+    attached = {vhost: [one for one in wanted if one.vhost in {None, vhost}] for vhost in vhosts}
     return [needed(loaded.policies, (), setup, vhost, attached[vhost]) for vhost in vhosts]
 
 

@@ -50,9 +50,9 @@ class Attachment:
         """The queue, or the pattern of its name."""
         return self.selector.text
 
-    def same_as(self, other: "Attachment") -> bool:
+    def same_as(self, other: object) -> bool:
         """Whether both mean the same, wherever they were written."""
-        return replace(self, source=other.source) == other
+        return isinstance(other, Attachment) and replace(self, source=other.source) == other
 
     @property
     def named(self) -> bool:

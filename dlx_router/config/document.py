@@ -1,11 +1,13 @@
 """One policy file: its tree → policies and attachments, with every error in the report."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeVar
 
 from dlx_router.config import attachments as attachments_of
+from dlx_router.config import delayed as delayed_of
 from dlx_router.config import values
 from dlx_router.config.attachments import Attachment
+from dlx_router.config.delayed import Delayed
 from dlx_router.config.findings import BAD_VALUE, MISSING_KEY, VERSION, Report
 from dlx_router.config.keys import DEFINITION, FOREIGN, overlay_reason
 from dlx_router.config.selectors import SELECTORS, match, pattern, queue
@@ -18,6 +20,7 @@ SUPPORTED_VERSION: Final = 1
 MAX_PRIORITY: Final = 2**31 - 1
 
 _Definition = dict[str, Setting]
+Found = TypeVar("Found")
 
 
 _UNDER_DEFINITION: Final = dict.fromkeys((*DEFINITION, "on"), 'write it under "definition:"')
@@ -27,7 +30,7 @@ _MOVED: Final = dict.fromkeys(_UNDER_POLICY, 'write it beside "definition:", not
 
 FILE: Final = Shape(
     "a policy file",
-    {"version": raw, "policies": raw, "attachments": raw},
+    {"version": raw, "policies": raw, "attachments": raw, "delayed": raw},
     hints={"tests": "write tests into a file whose name ends in .test.yaml"},
 )
 POLICY: Final = Shape(
@@ -47,18 +50,23 @@ OVERLAY: Final = Shape(
 BASE: Final = Shape("a definition", {**OVERLAY.parsers, "on": raw}, _MOVED)
 
 
-def read(node: Node | None, report: Report) -> tuple[list[Policy], list[Attachment]]:
-    """The policies and attachments of a file. Never raises; where the report has errors the lists may be incomplete."""
+def read(node: Node | None, report: Report) -> tuple[list[Policy], list[Attachment], list[Delayed]]:
+    """Policies, attachments and delayed exchanges of a file. Never raises; where the report has errors some lack."""
     if node is None:
-        return [], []
+        return [], [], []
     if isinstance(node, Scalar) and node.value is None:
         node = Pairs((), node.line)
     found = FILE.read(node, report)
     if found is None or not version_known(found.get("version"), node.line, report):
-        return [], []
+        return [], [], []
     policies = [_policy(one, report) for one in listed(found.get("policies"), "policies", report)]
     attachments = [attachments_of.read(one, report) for one in listed(found.get("attachments"), "attachments", report)]
-    return [one for one in policies if one is not None], [one for one in attachments if one is not None]
+    delayed = [delayed_of.read(one, report) for one in listed(found.get("delayed"), "delayed", report)]
+    return _whole(policies), _whole(attachments), _whole(delayed)
+
+
+def _whole(found: Iterable[Found | None]) -> list[Found]:
+    return [one for one in found if one is not None]
 
 
 def version_known(version: Field | None, line: int, report: Report) -> bool:

@@ -48,6 +48,9 @@ STREAM_TARGET: Final = "DLX213"
 SPECIAL_QUEUE: Final = "DLX214"
 MISSING_QUEUE: Final = "DLX215"
 DELAYED_EXCHANGE: Final = "DLX216"
+DELAYED_TWICE: Final = "DLX140"
+DELAYED_CIRCLE: Final = "DLX141"
+DELAYED_NAME: Final = "DLX142"
 
 # From the scheme up to the last @ before the URL must end.
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^\s\"'<>]*@")
@@ -95,6 +98,9 @@ TITLES: Final[Mapping[str, str]] = {
     SPECIAL_QUEUE: "a priority queue or stream as source or target",
     MISSING_QUEUE: "a dead-letter queue that does not exist",
     DELAYED_EXCHANGE: "an x-delayed-message exchange",
+    DELAYED_TWICE: "an exchange is delayed twice",
+    DELAYED_CIRCLE: "a delayed exchange leads back to itself",
+    DELAYED_NAME: "a name that a delayed exchange cannot have",
 }
 
 

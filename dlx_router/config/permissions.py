@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from dlx_router.config.attachments import GUARD, Attachment
+from dlx_router.config.delayed import Delayed
 from dlx_router.core.decision import short_name
 from dlx_router.core.names import Names
 from dlx_router.core.policy import DEFAULTS, Policy, PolicySet, Selector, SelectorKind
@@ -76,7 +77,11 @@ class Setup:
 
 
 def needed(
-    policies: PolicySet, sources: Iterable[str], setup: Setup, vhost: str, attachments: Iterable[Attachment] = ()
+    policies: PolicySet,
+    sources: Iterable[str],
+    setup: Setup,
+    vhost: str,
+    attachments: Iterable[Attachment | Delayed] = (),
 ) -> Grant:
     """The rights for these policies in this vhost; `sources` are queues that are consumed besides the attached ones."""
     here = [policy for policy in policies.policies if policy.vhost in {None, vhost}]
@@ -84,7 +89,8 @@ def needed(
     retries = any(way.retries for way in ways)
     all_ = [*_own(setup, retries=retries), *(need for way in ways for need in way.needs(declare=setup.declare))]
     all_ += [Need(Right.READ, escaped(source), f"attached queue {source}") for source in sources]
-    all_ += [need for one in attachments for need in _attached(one, setup)]
+    for one in attachments:
+        all_ += _delayed(one, setup) if isinstance(one, Delayed) else _attached(one, setup)
     unique: dict[tuple[Right, str, bool], Need] = {}
     for need in all_:
         unique.setdefault((need.right, need.names, need.whole), need)
@@ -170,6 +176,19 @@ def _attached(one: Attachment, setup: Setup) -> Iterator[Need]:
     if one.mode == GUARD and setup.declare:
         locks = f"{escaped(setup.names.guard('')[:-16])}[0-9a-f]+"
         yield Need(Right.CONFIGURE, locks, "only one router guards a queue, the one that declared its lock")
+
+
+def _delayed(one: Delayed, setup: Setup) -> Iterator[Need]:
+    queue, why = escaped(setup.names.delayed(one.exchange)), f"delayed exchange {one.exchange}"
+    yield Need(Right.READ, queue, f"{why}: consumes what is published to it")
+    yield Need(Right.WRITE, escaped(one.to), f"{why}: messages go on there")
+    if not setup.declare:
+        yield Need(Right.WRITE, escaped(one.exchange), f"{why}: {LOOKS}", looks=True)
+        return
+    for name in (escaped(one.exchange), queue):
+        yield Need(Right.CONFIGURE, name, f"{why}: declares it")
+    yield Need(Right.READ, escaped(one.exchange), f"{why}: binds its queue")
+    yield Need(Right.WRITE, queue, f"{why}: binds its queue")
 
 
 # -- what policies ask for ---------------------------------------------------------------------------------------------

@@ -8,7 +8,9 @@ from typing import Final
 
 from dlx_router.config import attachments as attachments_of
 from dlx_router.config import chains, document, lint, tree
+from dlx_router.config import delayed as delayed_of
 from dlx_router.config.attachments import Attachment
+from dlx_router.config.delayed import Delayed
 from dlx_router.config.findings import (
     BAD_VALUE,
     DUPLICATE_NAME,
@@ -36,6 +38,7 @@ class LoadedPolicies:
     attachments: tuple[Attachment, ...] = ()
     warnings: tuple[Finding, ...] = ()
     files: tuple[str, ...] = ()
+    delayed: tuple[Delayed, ...] = ()
 
     def require_types(self, *, told: bool) -> None:
         """Raise PolicyErrors where a policy is for queues of one type, and nobody tells types."""
@@ -43,11 +46,12 @@ class LoadedPolicies:
             raise PolicyErrors(errors)
 
     def require_served(self, vhosts: Sequence[str]) -> None:
-        """Raise PolicyErrors where a policy or attachment is for a vhost that is not among `vhosts`; `*` serves all."""
+        """Raise PolicyErrors where anything is for a vhost that is not among `vhosts`; `*` serves all."""
         if "*" in vhosts:
             return
         places = [(f"policy {shown(one.name)}", one.vhost, one.source) for one in self.policies.policies]
         places += [(f"attachment {shown(one.queue)}", one.vhost, one.source) for one in self.attachments]
+        places += [(f"delayed exchange {shown(one.exchange)}", one.vhost, one.source) for one in self.delayed]
         if errors := lint.not_served(places, vhosts):
             raise PolicyErrors(errors)
 
@@ -70,21 +74,23 @@ def load_policies(folder: Path) -> LoadedPolicies:
     findings: list[Finding] = []
     policies: list[Policy] = []
     attachments: list[Attachment] = []
+    delayed: list[Delayed] = []
     digest = blake2b(digest_size=6)
     for file in files:
         report = Report(str(file))
         if (data := read_file(file, report)) is not None:
             _digest(digest, file, data)
-            found, attached = document.read(tree.parse(data, report), report)
+            found, attached, late = document.read(tree.parse(data, report), report)
             policies += found
             attachments += attached
+            delayed += late
         findings += report.findings
     loaded = ordered(policies, digest.hexdigest(), search_all)
     findings += [*_repeated(policies), *lint.findings_of(loaded), *chains.findings_of(loaded)]
-    findings += attachments_of.findings_of(attachments, loaded)
+    findings += [*attachments_of.findings_of(attachments, loaded), *delayed_of.findings_of(delayed)]
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise PolicyErrors(findings)
-    return LoadedPolicies(loaded, tuple(attachments), tuple(sorted(findings)), tuple(map(str, files)))
+    return LoadedPolicies(loaded, tuple(attachments), tuple(sorted(findings)), tuple(map(str, files)), tuple(delayed))
 
 
 def fingerprint(folder: Path) -> str:

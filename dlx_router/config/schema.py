@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dlx_router.config.attachments import ATTACHMENT
+from dlx_router.config.delayed import DELAYED
 from dlx_router.config.document import OVERLAY, POLICY, SUPPORTED_VERSION
 from dlx_router.config.keys import DEFINITION, REASONS, Key
 from dlx_router.config.shape import Shape
@@ -35,6 +36,10 @@ _SAYS: Final[Mapping[str, str]] = {
     "mode": "How the queue is attended: inbox (each message is a letter), relay (the living go on to forward-to) or "
     "guard (others consume, the router enforces the limits).",
     "forward-to": "Where a relay leads: an exchange, and a routing-key where the key is to change.",
+    "delayed": "Exchanges whose messages go on after the wait that header x-delay (ms) asks for.",
+    "exchange": "The exchange that the router declares, and that is published to.",
+    "to": "The exchange that messages go on to, with their own routing key and headers.",
+    "default": "How long a message waits that asks for no wait; 0s without it.",
     "accept-delivery-limit": "true: attend a quorum queue too that deletes messages after some returns.",
 }
 
@@ -43,9 +48,12 @@ def schema() -> _Schema:
     """The JSON Schema (draft 2020-12) of a policy file."""
     policies = {"type": "array", "items": {"$ref": "#/$defs/policy"}}
     attachments = {"type": "array", "items": {"$ref": "#/$defs/attachment"}}
-    found = _object({"version": {"const": SUPPORTED_VERSION}, "policies": policies, "attachments": attachments})
+    delayed = {"type": "array", "items": {"$ref": "#/$defs/delayed"}}
+    lists = {"policies": policies, "attachments": attachments, "delayed": delayed}
+    found = _object({"version": {"const": SUPPORTED_VERSION}, **lists})
     overlay = _object({name: _key(DEFINITION[name]) for name in OVERLAY.parsers})
     definitions = {"policy": _policy(), "definition": _definition(), "overlay": overlay, "attachment": _attachment()}
+    definitions["delayed"] = {**_object(_parsed(DELAYED)), "required": ["exchange", "to"]}
     return {"$schema": _DIALECT, "title": "dlx-router policies", **found, "required": ["version"], "$defs": definitions}
 
 

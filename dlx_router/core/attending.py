@@ -50,6 +50,16 @@ def delivery_limit(facts: QueueFacts, version: Version) -> int | None:
     return None if least >= _NO_LIMIT or (least < 0 and version >= _LIMIT_SINCE) else least
 
 
+def deadly_limit(facts: QueueFacts, version: Version) -> int | None:
+    """After how many returns the next one deletes a message; None: never, or a dead-letter exchange catches it."""
+    return None if facts.has_dlx else delivery_limit(facts, version)
+
+
+def is_near(returns: int, limit: int) -> bool:
+    """Whether a message has so few returns left that it must not be given back: it goes to parking."""
+    return returns > 0 and returns >= limit - NEAR
+
+
 def refusal(mode: str, facts: QueueFacts, version: Version, *, accepts_limit: bool) -> str:
     """Why this queue cannot be attended so, and what now; "" where it can."""
     if facts.kind == "stream":

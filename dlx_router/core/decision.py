@@ -13,6 +13,7 @@ from dlx_router.core.backoff import ladder_elapsed_ms, ladder_ms, wait_ms
 from dlx_router.core.breaker import CLOSED, Verdict
 from dlx_router.core.condition import Answer, any_holds, view
 from dlx_router.core.letter import Arrival, Death, First, Letter
+from dlx_router.core.names import RUNGS
 from dlx_router.core.passing import Target
 from dlx_router.core.policy import Effective
 from dlx_router.core.value import value
@@ -64,9 +65,12 @@ class Park:
 
 @value(frozen=True, slots=True)
 class Hold:
-    """A refused target or an outage: waits without using an attempt; `tries` holds so far, this one included."""
+    """A refused target or an outage: waits without using an attempt; `tries` holds so far, this one included.
 
-    cause: Cause
+    `cause` None: nothing is wrong, it was published to wait.
+    """
+
+    cause: Cause | None
     due_ms: int
     tries: int
     attempts: int
@@ -353,8 +357,11 @@ def short_name(name: str, limit: int = MAX_NAME_BYTES) -> str:
 
 
 def release(letter: Letter, now_ms: int) -> Release:
-    """What a letter from the release queue does: never early, and a held one is decided anew."""
-    if now_ms < letter.due_ms:
+    """What a letter from the release queue does: never early, and a held one is decided anew.
+
+    What is left of a hold is not waited for below the lowest rung: another host's clock may be behind the broker's.
+    """
+    if now_ms < letter.due_ms and (letter.state != State.HELD or letter.due_ms - now_ms >= RUNGS[0]):
         return Release.WAIT
     return Release.JUDGE if letter.state == State.HELD else Release.RETURN
 

@@ -8,6 +8,7 @@ from typing import Final
 _S, _M, _H, _D = 1_000, 60_000, 3_600_000, 86_400_000
 _STEPS: Final = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 MAX_KEY_BYTES: Final = 240
+MAX_NAME_BYTES: Final = 255
 
 
 def _grid() -> tuple[int, ...]:
@@ -27,6 +28,10 @@ def return_key(queue: str) -> str:
     return f"to:{queue}" if len(data) <= MAX_KEY_BYTES else f"to:{blake2b(data, digest_size=16).hexdigest()}"
 
 
+def _hash(data: bytes) -> str:
+    return blake2b(data, digest_size=8).hexdigest()
+
+
 @dataclass(frozen=True)
 class Names:
     """The names under one prefix."""
@@ -39,6 +44,7 @@ class Names:
         object.__setattr__(self, "fifo", f"{self.inbox}.fifo")
         object.__setattr__(self, "return_", f"{self.prefix}.return")
         object.__setattr__(self, "_dotted", f"{self.prefix}.")
+        object.__setattr__(self, "_delayed", f"{self.prefix}.delayed.")
 
     inbox: str = ""
     declared: str = ""
@@ -52,14 +58,25 @@ class Names:
     observe: str = ""
     fifo: str = ""
     _dotted: str = ""
+    _delayed: str = ""
 
     def delay(self, rung_ms: int) -> str:
         """Exchange and queue of a rung."""
         return f"{self.prefix}.delay.{rung_ms}"
 
+    def delayed(self, exchange: str) -> str:
+        """The queue of a delayed exchange; by hash where the name is over 255 bytes."""
+        data = exchange.encode(errors="surrogateescape")
+        name = f"{self.prefix}.delayed.{exchange}"
+        return name if len(name) - len(exchange) + len(data) <= MAX_NAME_BYTES else f"{self._delayed}{_hash(data)}"
+
+    def is_delayed(self, queue: str) -> bool:
+        """Whether it is the queue of a delayed exchange."""
+        return queue.startswith(self._delayed)
+
     def guard(self, queue: str) -> str:
         """The queue that only the router has that guards `queue`."""
-        return f"{self.prefix}.guard.{blake2b(queue.encode(errors='surrogateescape'), digest_size=8).hexdigest()}"
+        return f"{self.prefix}.guard.{_hash(queue.encode(errors='surrogateescape'))}"
 
     def is_own(self, name: str) -> bool:
         """Whether a queue or exchange is ours."""

@@ -208,7 +208,7 @@ class PolicySet:
         return _effective(chain, reason) if chain else None
 
     def fitting(self, queue: str) -> list[int]:
-        """The positions of all policies whose selector names the queue, in order; vhosts and types are not looked at."""
+        """The positions of all policies whose selector names the queue, in order, of any vhost and type."""
         return self._index.fitting(queue)
 
     @property

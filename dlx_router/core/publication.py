@@ -50,7 +50,10 @@ class Content:
 
 @value(frozen=True, slots=True)
 class Publication:
-    """One copy to send. `cc` None keeps the CC header as it came; else it is set to exactly these (none: removed)."""
+    """One copy to send. `cc` None keeps the CC header as it came; else it is set to exactly these (none: removed).
+
+    `aside`: of a delayed message, whose headers under names of ours or the broker's come out again as they went in.
+    """
 
     way: Way
     exchange: str
@@ -64,6 +67,7 @@ class Publication:
     needs_queue: str | None = None
     delivery_mode: int | None = 2
     priority: int | None = None
+    aside: bool = False
 
 
 STATES = {

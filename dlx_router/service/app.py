@@ -11,8 +11,7 @@ from typing import Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.administration import Administration
-from dlx_router.broker.management import ManagementError
-from dlx_router.config.attachments import Attachment
+from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.breaker import Breaker
@@ -27,6 +26,7 @@ from dlx_router.service.drift import Drift
 from dlx_router.service.guard import Guard
 from dlx_router.service.imports import Importer
 from dlx_router.service.keys import KeyKeeper, from_file
+from dlx_router.service.modes import Wanted
 from dlx_router.service.oversight import Oversight
 from dlx_router.service.reload import Reloader
 from dlx_router.service.session import Limits
@@ -152,10 +152,10 @@ class App:
         grace_ms = self._settings.unroutable_grace_ms
         return Rules(loaded.policies, self._names, grace_ms, self._router_id, observes=self._observe)
 
-    def _sources(self, loaded: LoadedPolicies, vhost: str) -> tuple[Attachment, ...]:
-        """The attached queues; who observes takes from none."""
-        attached = () if self._observe else loaded.attachments
-        return tuple(one for one in attached if one.vhost in {None, vhost})
+    def _sources(self, loaded: LoadedPolicies, vhost: str) -> tuple[Wanted, ...]:
+        """The attached queues and delayed exchanges; who observes takes from none."""
+        wanted: tuple[Wanted, ...] = () if self._observe else (*loaded.attachments, *loaded.delayed)
+        return tuple(one for one in wanted if one.vhost in {None, vhost})
 
     def _reloader(self, vhosts: Sequence[str], asked: asyncio.Event) -> Reloader:
         async def prepare(loaded: LoadedPolicies) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from zlib import crc32
 
 from dlx_router.broker.consumer import Consumer
+from dlx_router.config.delayed import Delayed
 from dlx_router.core import publication
 from dlx_router.core.breaker import CLOSED, Breakers, Verdict
 from dlx_router.core.decision import (
@@ -41,7 +42,7 @@ from dlx_router.operate.journal.events import KIND_OF, NO_BODY, Ruling, fragment
 from dlx_router.operate.journal.privacy import rule_of
 from dlx_router.operate.journal.rulings import Clerk
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service import intake, passage, standing
+from dlx_router.service import delaying, intake, passage, standing
 from dlx_router.service.job import Job, Resource
 from dlx_router.service.provision import dead_letter_resource
 from dlx_router.service.standing import StandingOrders
@@ -76,6 +77,7 @@ class Desk:
         self._metrics = metrics
         self.user = b""
         self.relays: dict[str, Target] = {}  # where each relayed queue leads
+        self.delayed: dict[str, Delayed] = {}  # whose queue each is
         self._journal = journal
         self._once = Once()
         self.breakers = Breakers()
@@ -137,7 +139,11 @@ class Desk:
         if place.arrival is Arrival.RETIRED:
             self._retire(job, letter, job.envelope)
             return
-        if place.arrival is Arrival.RELEASE and self._released(job, letter, job.envelope.record):
+        record = job.envelope.record
+        if place.arrival is Arrival.RELEASE and record is not None and place.names.is_delayed(letter.failed_queue):
+            delaying.goes_on(self, job, place, letter, record)
+            return
+        if place.arrival is Arrival.RELEASE and self._released(job, letter, record):
             return
         if place.arrival is Arrival.RELEASE and passes(letter):
             passage.goes_on(self, job, letter, place, now_ms())
@@ -150,10 +156,14 @@ class Desk:
         try:
             job.letter, job.envelope = intake.read(job.delivery, place, dies=dies, came=came)
         except intake.Malformed as error:
-            job.raw, job.cause = True, f"{Cause.MALFORMED}: {error}"
-            self.quarantined(job, place)
+            self.unreadable(job, place, error)
             return None
         return job.letter
+
+    def unreadable(self, job: Job, place: intake.Place, error: intake.Malformed) -> None:
+        """It goes to quarantine as it came."""
+        job.raw, job.cause = True, f"{Cause.MALFORMED}: {error}"
+        self.quarantined(job, place)
 
     def _retire(self, job: Job, letter: Letter, envelope: intake.Envelope) -> None:
         """Nothing is published: the journal is where it is kept."""
@@ -340,6 +350,14 @@ class Desk:
         assert job.letter is not None
         self.apply(job, Park(cause, job.letter.base_attempts), now_ms())
 
+    def wait_on(self, job: Job, record: Record, due_ms: int, now: int) -> None:
+        """Its time has not come: a rung more, with the same record."""
+        self._waiting_copy(job, record, due_ms, now)
+
+    def late(self, by_ms: int) -> None:
+        """A wait ended so many ms after its time."""
+        self._metrics.release_lateness.observe(max(0, by_ms) / 1000)
+
     def _waiting_copy(self, job: Job, record: Record, due_ms: int, now: int) -> None:
         names = self._rules.names
         rung = names.rung_for(due_ms - now)
@@ -353,8 +371,9 @@ class Desk:
         """The copy back to the failed queue; an empty key means by the default exchange."""
         return publication.to_return(record, self._rules.names.return_, key)
 
-    @staticmethod
-    def _place(job: Job, copy: Publication) -> None:
+    def _place(self, job: Job, copy: Publication) -> None:
+        if self._rules.names.is_delayed(copy.record.failed_queue):
+            copy = delaying.delayed_copy(copy)
         job.copy = copy
         job.resource = resource_of(copy, job.policy)
 

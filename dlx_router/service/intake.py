@@ -61,6 +61,7 @@ class Place:
     arrival: Arrival
     names: Names
     key: bytes
+    limit: int | None = None  # the broker deletes what is returned more often
 
 
 def text(data: bytes) -> str:
@@ -86,8 +87,8 @@ def read(
             props = properties.parse(props.without_id(), 0)
     except (table.TableError, frames.WireError) as error:
         raise Malformed(str(error)) from error
-    own, foreign = _record_of(props.headers, found, place)
-    content, belongs = _content(delivery.body, props, own)
+    own, foreign = record_of(props.headers, found, place)
+    content, belongs = content_of(delivery.body, props, own)
     if place.arrival is Arrival.RELEASE and not belongs:
         raise Malformed(f"the record in {place.source} is about another letter")
     exchange = text(delivery.exchange)
@@ -115,7 +116,7 @@ def read(
     )
 
     def new_id(failed_queue: str) -> str:
-        return _identity(delivery, props, found, place.vhost, failed_queue)
+        return identity(delivery, props, found, place.vhost, failed_queue)
 
     letter = arrival.read(facts, place.names.is_own, new_id)
     return letter, Envelope(delivery, props, found, content, deaths, foreign, own)
@@ -202,6 +203,17 @@ def stamps(delivery: frames.Delivery | frames.Got) -> Stamps:
     return Stamps(broker_ms, props.timestamp, None if props.expiration is None else text(props.expiration))
 
 
+def returns(delivery: frames.Delivery) -> int:
+    """How often the broker says that this message was returned before; only quorum queues count."""
+    try:
+        props = properties.parse(delivery.header, PROPERTIES_AT)
+        found = table.entries(props.headers).get(b"x-delivery-count")
+        told = 0 if found is None else table.decode_value(props.headers, found[1])
+    except (table.TableError, frames.WireError):
+        return 0
+    return told if isinstance(told, int) else 0
+
+
 def _by_death(exchange: str, place: Place) -> bool:
     return exchange in {place.names.inbox, place.names.fifo} or place.source == place.names.observe
 
@@ -253,7 +265,7 @@ def _string(tagged: tuple[str, Any]) -> str:
     return tagged[1] if isinstance(tagged[1], str) else text(tagged[1])
 
 
-def _record_of(headers: bytes, found: dict[bytes, tuple[int, int, int]], place: Place) -> tuple[Record | None, bool]:
+def record_of(headers: bytes, found: dict[bytes, tuple[int, int, int]], place: Place) -> tuple[Record | None, bool]:
     """Our record, and whether a foreign one stands in its place. In release only a signed one is obeyed."""
     at = found.get(_RECORD)
     if at is not None and headers[at[1] : at[1] + 1] == b"S":
@@ -267,7 +279,8 @@ def _record_of(headers: bytes, found: dict[bytes, tuple[int, int, int]], place: 
     return None, at is not None
 
 
-def _content(body: bytes, props: properties.Properties, own: Record | None) -> tuple[Content, bool]:
+def content_of(body: bytes, props: properties.Properties, own: Record | None) -> tuple[Content, bool]:
+    """What a record is bound to, and whether `own` is: a consumer may have copied it onto another message."""
     checksum, message_id = crc32(body), None if props.message_id is None else text(props.message_id)
     belongs = own is not None and own.is_about(crc32=checksum, size=len(body), message_id=message_id)
     said = Props(
@@ -295,13 +308,14 @@ def _first(queue: bytes, exchange: bytes, reason: bytes) -> First | None:
     return First(text(queue[5:]), text(exchange[5:]), (), text(reason[5:]))
 
 
-def _identity(
+def identity(
     delivery: frames.Delivery,
     props: properties.Properties,
     found: dict[bytes, tuple[int, int, int]],
     vhost: str,
     failed_queue: str,
 ) -> str:
+    """The letter id of a message that has none yet; stale headers of deliveries are no part of it."""
     stale = DELIVERY_HEADERS & found.keys()
     headers = table.splice(props.headers, found, stale, b"") if stale else props.headers
     return letter_id(vhost, failed_queue, delivery.exchange, delivery.routing_key, props.bare(), headers, delivery.body)

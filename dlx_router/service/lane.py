@@ -14,9 +14,10 @@ from typing import Final
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import ChannelClosed
 from dlx_router.broker.publisher import NACKED, RETURNED, Publisher
+from dlx_router.core import attending
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action, Cause
-from dlx_router.service import passage, standing
+from dlx_router.service import intake, passage, standing
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.probe import Probe
@@ -33,6 +34,7 @@ INSIST_S: Final = 45.0  # no letter stays unacked over a minute
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 PRECONDITION_FAILED: Final = 406
+_LAST_HOPS: Final = frozenset({Way.RETURN, Way.FORWARD})
 
 
 class Lane:
@@ -73,6 +75,9 @@ class Lane:
         owner, place = self._owner, self._places[consumer]
         owner.metrics.deliveries[owner.vhost, place.source] += 1
         owner.weigh(len(delivery.body) + len(delivery.header))
+        if place.limit is not None and attending.is_near(intake.returns(delivery), place.limit):
+            self.spare(Job(consumer, delivery, owner.read_s(), owner.desk))
+            return
         job = owner.desk.judge(delivery, consumer, place, owner.read_s())
         order = job.order
         if order is not None and not self._full and self._publisher.is_open:
@@ -85,6 +90,12 @@ class Lane:
     def bury(self, job: Job, reason: str) -> None:
         """A message of a relay or a guarded queue dies, by our own decision: a letter like any other from here on."""
         passage.dies(job.desk, job, self._places[job.consumer], reason)
+        self._submit(job)
+
+    def spare(self, job: Job) -> None:
+        """Its source deletes what is returned once too often, and every lost connection returns it: into parking."""
+        if job.desk.opened(job, self._places[job.consumer]) is not None:
+            job.desk.park(job, Cause.ATTEMPTS_SPENT)
         self._submit(job)
 
     def _send_ordered(self, job: Job, order: Order) -> None:
@@ -109,7 +120,8 @@ class Lane:
         if job.order is not None:
             self._provide(job)
             return
-        if job.action is Action.RELEASE or job.action is Action.RETRY or job.action is Action.HOLD:
+        action = job.action  # compared by identity: an enum's hash is a call to Python
+        if action is Action.RELEASE or action is Action.RETRY or action is Action.HOLD or action is Action.FORWARD:
             wait = self._timer_s(job)
             if wait > 0:
                 asyncio.get_running_loop().call_later(wait, self._provide, job)
@@ -120,7 +132,7 @@ class Lane:
     def _timer_s(job: Job) -> float:
         """Remainders below the lowest rung are waited for here: never early, and no rung is worth 60 ms."""
         copy = job.copy
-        if copy is None or copy.way is not Way.RETURN or copy.record.due_ms is None:
+        if copy is None or copy.way not in _LAST_HOPS or copy.record.due_ms is None:
             return 0.0
         return copy.record.due_ms / 1000 - time.time()
 

@@ -14,6 +14,7 @@ from typing import Final
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import ChannelClosed, LinkError
 from dlx_router.broker.publisher import NACKED
+from dlx_router.core import attending
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, Marks, Target, due_ms, excess
 from dlx_router.core.words import Action, Cause
 from dlx_router.service import intake, passage
@@ -97,6 +98,11 @@ class Relay(Lane):
         owner.metrics.deliveries[owner.vhost, self._queue] += 1
         owner.weigh(size + len(delivery.header))
         job = Job(consumer, delivery, owner.read_s(), owner.desk)
+        limit = self._places[consumer].limit
+        if limit is not None and attending.is_near(intake.returns(delivery), limit):
+            self._marks.delivered(now_ms())
+            self._deaths.spare(job)
+            return
         job.arrived_ms = self._marks.delivered(now_ms())
         self._mean_bytes += (size - self._mean_bytes) * (_WEIGHT if self._marks.seen > 1 else 1.0)
         self._line.append(job)

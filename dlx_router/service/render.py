@@ -8,6 +8,7 @@ from dlx_router.core.decision import passes
 from dlx_router.core.letter import Death, History, Letter
 from dlx_router.core.publication import ALIASES, Publication, Way
 from dlx_router.core.words import Action
+from dlx_router.service import aside
 from dlx_router.service.intake import DELIVERY_HEADERS, PROPERTIES_AT, Envelope
 from dlx_router.service.job import Job
 from dlx_router.telemetry.logs import Once
@@ -63,13 +64,22 @@ class Stationery:
 
     def _relayed(self, copy: Publication, letter: Letter, envelope: Envelope, stamp: bytes) -> bytes:
         """As it came, but for what the broker writes at each delivery, and our note where it had to wait."""
+        if copy.aside:
+            return self._with_properties(envelope, aside.onward(envelope, stamp))
         remove, added = DELIVERY_HEADERS | {b"dlx-router-pub"}, stamp
         if passes(letter):  # its rung is no death of it
             remove, added = _OURS | _FIRST | _LAST | {b"x-death"}, _deaths_told(letter.history) + stamp
         remove = remove | {b"CC"} if copy.cc is not None else remove
-        found, props, kept = envelope.found, envelope.props, envelope.content.props
+        headers = envelope.props.headers
+        return self._with_properties(
+            envelope, table.splice(headers, envelope.found, remove & envelope.found.keys(), added)
+        )
+
+    def _with_properties(self, envelope: Envelope, headers: bytes) -> bytes:
+        """All properties as they came, also those that a rung does not let through."""
+        props, kept = envelope.props, envelope.content.props
         return props.replaced(
-            headers=table.splice(props.headers, found, remove & found.keys(), added),
+            headers=headers,
             delivery_mode=kept.delivery_mode,
             priority=kept.priority,
             expiration=None if kept.expiration is None else encoded(kept.expiration),
@@ -78,7 +88,7 @@ class Stationery:
 
     def tell(self, job: Job) -> None:
         """Log the fate of a letter that did not take the plain way; once for each place and cause."""
-        if job.action is Action.QUARANTINE or job.action is Action.PARK or job.action is Action.HOLD:
+        if job.action is Action.QUARANTINE or job.action is Action.PARK or (job.action is Action.HOLD and job.cause):
             place = job.letter.failed_queue if job.letter is not None else job.consumer.queue
             self._once.warn(
                 f"{job.action} {place}",
@@ -117,6 +127,8 @@ class Stationery:
 
     def headers(self, copy: Publication, letter: Letter, envelope: Envelope, newest: int | None = None) -> bytes:
         """The header table's payload: foreign entries as they came, ours behind them."""
+        if copy.aside:
+            return aside.waiting(envelope, self._record(copy, letter), over=copy.way is Way.PARKING)
         history = letter.history[:newest]
         remove = {*_OURS}
         added: list[bytes] = []
@@ -138,9 +150,13 @@ class Stationery:
         for kind in copy.aliases:
             remove.update(name.encode() for name in ALIASES[kind])
         added += aliases(copy.aliases, letter, envelope, copy.record.attempts)
-        added.append(table.longstr(b"dlx-router-id", letter.id.encode()))
-        added.append(table.longstr(b"dlx-router", records.encode(copy.record, self._key, copy.record_bytes)))
+        added.append(self._record(copy, letter))
         return table.splice(envelope.props.headers, envelope.found, remove & envelope.found.keys(), b"".join(added))
+
+    def _record(self, copy: Publication, letter: Letter) -> bytes:
+        """The entries by which we know the letter again."""
+        written = records.encode(copy.record, self._key, copy.record_bytes)
+        return table.longstr(b"dlx-router-id", letter.id.encode()) + table.longstr(b"dlx-router", written)
 
     @staticmethod
     def _cc(copy: Publication, envelope: Envelope, remove: set[bytes], added: list[bytes]) -> None:

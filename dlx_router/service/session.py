@@ -175,12 +175,19 @@ class Session:
             await self.consume(inbox, self._names.retired, Arrival.RETIRED, RETIRED_PREFETCH)
 
     async def consume(
-        self, lane: Lane, queue: str, arrival: Arrival, prefetch: int, *, exclusive: bool = False
+        self,
+        lane: Lane,
+        queue: str,
+        arrival: Arrival,
+        prefetch: int,
+        *,
+        exclusive: bool = False,
+        limit: int | None = None,
     ) -> Consumer:
         """Consume a queue into a lane. ChannelClosed where the broker does not let us."""
         lost = self._consumer_lost()
         consumer = Consumer(self._consume_link, queue, prefetch, sink=lane.take, on_lost=lost, exclusive=exclusive)
-        lane.attend(consumer, Place(self.vhost, queue, arrival, self._names, self._key))
+        lane.attend(consumer, Place(self.vhost, queue, arrival, self._names, self._key, limit))
         try:
             await consumer.start()
         except BaseException:

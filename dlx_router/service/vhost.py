@@ -15,7 +15,6 @@ from dlx_router.broker.link import ChannelClosed, LinkError
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
-from dlx_router.config.attachments import Attachment
 from dlx_router.config.settings import SettingsError
 from dlx_router.core.letter import Letter
 from dlx_router.core.names import RUNGS, Names
@@ -26,6 +25,7 @@ from dlx_router.service.desk import Desk, Rules, now_ms
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
 from dlx_router.service.leader import Leadership
+from dlx_router.service.modes import Wanted
 from dlx_router.service.oversight import Oversight
 from dlx_router.service.redriving.tasks import Tasks, lead
 from dlx_router.service.redriving.tools import Tools
@@ -64,7 +64,7 @@ class Attendant:
         survey: Survey,
         metrics: Metrics,
         readiness: Readiness,
-        sources: tuple[Attachment, ...],
+        sources: tuple[Wanted, ...],
         declare: bool,
         journal: Journal,
         observe: bool = False,
@@ -132,7 +132,7 @@ class Attendant:
         if self._session is not None and not self._observe:
             await self._session.provision.prepare(foreseen(policies, self.vhost))
 
-    def renew(self, rules: Rules, sources: tuple[Attachment, ...]) -> None:
+    def renew(self, rules: Rules, sources: tuple[Wanted, ...]) -> None:
         """Judge by these rules and attend these queues from now on; sessions and what is in flight go on."""
         self._desk, self._sources = self._desk.renewed(rules), sources
         self._lookout.renew(rules.policies)

@@ -240,3 +240,37 @@ async def test_after_a_lost_connection_the_next_look_connects_again(here: Topolo
 
     await asyncio.to_thread(eventually, cut, 20)  # the management plugin lists connections after a while
     assert await here.queue_exists(NAMES.inbox)
+
+
+async def test_all_that_is_published_to_a_delayed_exchange_comes_to_its_queue(
+    here: Topology, vhost: Vhost, amqp: Client
+) -> None:
+    amqp.exchange("theirs", "topic")
+    for exchange in ("ours", "theirs", "ours"):
+        await here.ensure_delayed(exchange)
+        amqp.publish(exchange, exchange=exchange, key="any.key")
+        assert amqp.take(NAMES.delayed(exchange)).routing_key == "any.key"
+    assert arguments(vhost, NAMES.delayed("ours")) == RESCUED
+
+
+@pytest.mark.parametrize(("kind", "durable"), [("direct", True), ("headers", True), ("fanout", False)])
+async def test_an_exchange_that_would_not_bring_everything_cannot_be_delayed(
+    kind: str,
+    durable: bool,  # noqa: FBT001 - a table
+    here: Topology,
+    amqp: Client,
+) -> None:
+    amqp.channel.exchange_declare("theirs", kind, durable=durable)
+    with pytest.raises(TopologyError, match=r"exchange 'theirs'.*inequivalent arg"):
+        await here.ensure_delayed("theirs")
+
+
+async def test_who_may_not_declare_is_told_how_to_delay(never: Topology, amqp: Client) -> None:
+    with pytest.raises(TopologyMissing) as raised:
+        await never.ensure_delayed("orders.delayed")
+    queue, exchange, binding = raised.value.definitions
+    assert queue.startswith("queue dlx-router.delayed.orders.delayed: durable")
+    assert exchange == "exchange orders.delayed: fanout, durable"
+    assert "routing key '#'" in binding
+    amqp.bind(amqp.queue(NAMES.delayed("orders.delayed")), amqp.exchange("orders.delayed", "fanout"), "#")
+    await never.ensure_delayed("orders.delayed")

@@ -33,6 +33,8 @@ STRUCTURAL: Final = [
     "version: 1\npolicies: [{name: a, queue: a, max-redrives: 1}]",
     "version: 1\nattachments: [{mode: inbox}]",
     "version: 1\nattachments: [{queue: a, mode: inbx}]",
+    "version: 1\ndelayed: [{exchange: a}]",
+    "version: 1\ndelayed: [{exchange: a, to: b, default: soon}]",
 ]
 IN_A_DEFINITION: Final = [
     "max-delivery-atempts: 3",
@@ -121,3 +123,4 @@ def test_the_definition_has_every_key_of_an_overlay_and_the_overlays() -> None:
     assert {*found["definition"]["properties"]} == {*DEFINITION, "on"}
     assert all("description" in one for one in found["policy"]["properties"].values())
     assert all("description" in one for one in found["attachment"]["properties"].values())
+    assert all("description" in one for one in found["delayed"]["properties"].values())

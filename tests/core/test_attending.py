@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlx_router.core.attending import QueueFacts, delivery_limit, refusal
+from dlx_router.core.attending import QueueFacts, deadly_limit, delivery_limit, is_near, refusal
 
 V310, V40, V43 = (3, 10), (4, 0), (4, 3)
 MODES = ("inbox", "relay", "guard")
@@ -56,3 +56,17 @@ def test_what_cannot_be_attended_is_refused_with_the_reason(
 
 def test_a_delivery_limit_may_be_accepted() -> None:
     assert refusal("relay", QueueFacts("quorum"), V43, accepts_limit=True) == ""
+
+
+def test_only_a_limit_without_a_dead_letter_exchange_deletes() -> None:
+    assert deadly_limit(QueueFacts("quorum"), V43) == 20
+    assert deadly_limit(QueueFacts("quorum", {"x-dead-letter-exchange": "dlx"}), V43) is None
+    assert deadly_limit(QueueFacts("classic"), V43) is None
+
+
+@pytest.mark.parametrize(
+    ("returns", "limit", "near"),
+    [(0, 20, False), (16, 20, False), (17, 20, True), (21, 20, True), (0, 2, False), (1, 2, True), (1, 0, True)],
+)
+def test_what_has_three_returns_left_is_near_its_end(returns: int, limit: int, near: bool) -> None:  # noqa: FBT001 - a table
+    assert is_near(returns, limit) == near

@@ -192,7 +192,7 @@ def test_no_regular_expression_is_a_bomb(bomb: str, tmp_path: Path) -> None:
     try:
         load_policies(tmp_path).policies.resolve(vhost="/", queue="a" * 5000, reason="rejected")
     except PolicyErrors as error:
-        assert "pattern" in str(error)
+        assert "pattern" in str(error)  # noqa: PT017 - refused or harmless, both are right
     assert time.process_time() - began < 5
 
 

@@ -102,7 +102,8 @@ def test_every_queue_that_stands_gets_its_own_definition_and_a_second_plan_is_em
 
 
 def test_what_is_no_ledger_makes_nothing_ours() -> None:
-    for value in (None, 1, [], {}, {"policies": "all"}, {"policies": [1, None]}):
+    values: list[object] = [None, 1, [], {}, {"policies": "all"}, {"policies": [1, None]}]
+    for value in values:
         assert ledger.read(value) == frozenset()
     assert ledger.read(ledger.written(["b", "a", "b"])) == {"a", "b"}
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 import brokers
-from tests.support.bulk import INBOX, PARKING, pour, take_many
+from tests.support.bulk import INBOX, PARKING, pour, record, take_many
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
@@ -96,6 +96,20 @@ def test_a_queue_that_deletes_after_some_returns_is_refused_until_that_is_accept
     router.close()
     accepted = ATTACHMENT[mode].replace("{queue: source", "{queue: source, accept-delivery-limit: true")
     start_router(POLICY + accepted)
+
+
+@pytest.mark.parametrize("mode", ["relay", "inbox"])
+def test_what_the_next_returns_would_delete_is_parked_and_not_given_back(
+    mode: str, amqp: Client, start_router: Start
+) -> None:
+    amqp.queue("source", "quorum", delivery_limit=5)
+    amqp.publish("near", key="source")
+    for _ in range(2):
+        amqp.await_message("source").put_back()
+    accepted = ATTACHMENT[mode].replace("{queue: source", "{queue: source, accept-delivery-limit: true")
+    start_router(POLICY + accepted)
+    parked = amqp.take(PARKING)
+    assert (parked.body, record(parked)["cause"]) == (b"near", "attempts_spent")
 
 
 def test_where_what_dies_has_a_way_a_delivery_limit_is_no_hindrance(amqp: Client, start_router: Start) -> None:

@@ -20,9 +20,10 @@ KINDS: Final[dict[str, str]] = {
     "dead_lettered": "the letter went to its final target",
     "parked": "the letter had nowhere to go and lies in parking",
     "quarantined": "the letter could not be read or published again and lies in quarantine as it came",
-    "forwarded": "a relay passed a living message on",
+    "forwarded": "a relay passed a living message on, or the wait of a delayed one is over",
     "discarded": "the policy says so; the only way to drop",
-    "held": "a target refused the letter, or its queue has an outage; it waits without using an attempt",
+    "held": "a target refused the letter, or its queue has an outage; it waits without using an attempt. "
+    "Without a cause: a message of a delayed exchange begins to wait",
     "released": "the wait is over, the letter goes back to its failed queue; hops between rungs are not told",
     "redriven": "somebody sent the letter back",
     "edited": "somebody changed the letter",
