@@ -72,7 +72,8 @@ class Shell:
         url = f"http://127.0.0.1:{self._env['DLX_ROUTER_HTTP_PORT']}/readyz"
 
         def ready() -> bool:
-            assert process.poll() is None, (self.folder / "background.log").read_text()
+            if process.poll() is not None:
+                pytest.fail((self.folder / "background.log").read_text())
             try:
                 answer = httpx.get(url, timeout=5, trust_env=False)
             except httpx.TransportError:
@@ -103,10 +104,12 @@ def test_commands_that_need_no_broker(page: Page, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("newest")
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in RUN if page not in PLAIN])
 def test_commands_on_a_broker(page: Page, own_broker: brokers.Node, tmp_path: Path, stack: ExitStack) -> None:
+    port = brokers.free_port()
     env = {
         "DLX_ROUTER_AMQP_URL": own_broker.amqp_url,
         "DLX_ROUTER_MANAGEMENT_URL": own_broker.management_url,
-        "DLX_ROUTER_HTTP_PORT": str(brokers.free_port()),
+        "DLX_ROUTER_HTTP_PORT": str(port),
+        "DLX_ROUTER_API_URL": f"http://127.0.0.1:{port}",
     }
     shell = Shell(tmp_path, env)
     stack.callback(shell.close)

@@ -24,7 +24,7 @@ def test_every_picture_is_shown_and_the_readme_begins_with_one() -> None:
     shown = {
         (page.path.parent / link).resolve() for page in map(read, PAGES) for link in page.links() if "img/" in link
     }
-    assert shown == set(PICTURES)
+    assert {one for one in shown if one.suffix == ".svg"} == set(PICTURES)
     assert {one.stem for one in PICTURES} == {"demo", *screenshots.COMMANDS}
 
 
