@@ -99,6 +99,7 @@ def _written(policies: Mapping[str, str] | str, folder: Path) -> Path:
     return folder
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What `make test` runs side by side: a file and a version of the broker stay together, and share its fixtures.
 
