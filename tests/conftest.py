@@ -99,16 +99,18 @@ def _written(policies: Mapping[str, str] | str, folder: Path) -> Path:
     return folder
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in its own
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """What `make test` runs side by side: a file and a version of the broker stay together, and share its fixtures.
 
-    All of Spark is one such group, for one session, and comes first, because it is the longest.
+    All of Spark is one such group, for one session.
     """
-    for item in items:
-        params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        place = f"{params.get('broker', '')}:{item.nodeid.partition('::')[0]}"
-        item.add_marker(pytest.mark.xdist_group("spark" if _is_spark(item) else place))
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    place = f"{params.get('broker', '')}:{item.nodeid.partition('::')[0]}"
+    item.add_marker(pytest.mark.xdist_group("spark" if _is_spark(item) else place))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark's group, the longest, begins first."""
     items.sort(key=lambda item: not _is_spark(item))
 
 
