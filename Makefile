@@ -26,12 +26,12 @@ endif
 .PHONY: test demo lint bench brokers constraints test-clean clean help
 .DEFAULT_GOAL := help
 
-JOBS ?= 3  # tests wait for brokers most of the time
+JOBS ?= 4  # tests wait for brokers most of the time
 
 test: $(READY)  ## run the tests; ALL=1: on every version of RabbitMQ; ARGS="-k name": options for pytest
 	$(BIN)/python tools/brokers.py fetch $(versions)
 	$(if $(ALL),$(BIN)/python tools/programs.py prometheus)
-	$(named) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(named) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(if $(findstring tests/,$(ARGS)),,tests/spark tests/spark_analyses tests) $(ARGS)
 
 demo: $(READY)  ## a broker, a failing consumer and the router; SECONDS=20 ends it by itself
 	$(BIN)/python tools/brokers.py fetch any

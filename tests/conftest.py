@@ -109,11 +109,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.xdist_group("spark" if _is_spark(item) else place))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark's group, the longest, begins first."""
-    items.sort(key=lambda item: not _is_spark(item))
-
-
 def _is_spark(item: pytest.Item) -> bool:
     return item.nodeid.startswith("tests/spark")
 

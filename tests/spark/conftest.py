@@ -41,13 +41,11 @@ if importlib.util.find_spec("pyspark") is None and not MUST:
     collect_ignore_glob = ["test_*.py"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """The marker, more time, and no end by a warning of Spark's own."""
-    for item in items:
-        if item.path.parent == HERE:
-            item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.timeout(300))
-            item.add_marker(pytest.mark.filterwarnings("default::DeprecationWarning", "ignore::ResourceWarning"))
+    item.add_marker(pytest.mark.spark)
+    item.add_marker(pytest.mark.timeout(300))
+    item.add_marker(pytest.mark.filterwarnings("default::DeprecationWarning", "ignore::ResourceWarning"))
 
 
 @pytest.fixture(scope="session")

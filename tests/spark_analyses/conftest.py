@@ -31,14 +31,6 @@ if importlib.util.find_spec("pyspark") is None and not MUST:
     collect_ignore_glob = ["test_*.py"]
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where tests run side by side, these share one process: a second session would cost more than it saves."""
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            if item.path.parent == HERE:
-                item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 @pytest.fixture(scope="session")
 def spark() -> "SparkSession":
     """The session of the run; it ends with the process."""
