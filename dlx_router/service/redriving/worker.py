@@ -21,6 +21,7 @@ from dlx_router.broker.topology import QueueExclusive, QueueMissing
 from dlx_router.core.fingerprint import fingerprint
 from dlx_router.core.letter import Arrival, Letter
 from dlx_router.operate.redrive.choosing import Chooser, Verdict
+from dlx_router.operate.redrive.editing import Edit
 from dlx_router.operate.redrive.holding import Holding
 from dlx_router.operate.redrive.pacing import Pace
 from dlx_router.operate.redrive.task import Counts, Kind, Task
@@ -59,7 +60,7 @@ class End(Enum):
 class Worker:
     """Works until `run` returns; `halt` makes it return soon. `counts` may be read at any time."""
 
-    def __init__(self, task: Task, tools: Tools, holds: Callable[[Letter], bool]) -> None:
+    def __init__(self, task: Task, tools: Tools, holds: Callable[[Letter], bool], edit: Edit | None = None) -> None:
         self.task = task
         self.counts: Counts = replace(task.counts, seen=0, left=0, unreadable=0)
         self.groups: Counter[tuple[str, str, str]] = Counter()
@@ -92,6 +93,7 @@ class Worker:
             return_exchange=tools.names.return_,
             parking=tools.names.parking,
             desk=tools.desk,
+            edit=edit,
         )
         self._place = intake.Place(tools.login.vhost, spec.queue, Arrival.INBOX, tools.names, tools.sign_with())
         self._ahead = MAX_AHEAD if not spec.rate else max(2, min(MAX_AHEAD, int(spec.rate * AHEAD_S)))
@@ -368,8 +370,9 @@ class Worker:
             self._tell(job)
 
     def _tell(self, job: Job) -> None:
-        batch = self._tools.journal.record(self._copies.event(job, int(time.time() * 1000)))
-        batch.wait(self._settled, job)
+        lines = self._copies.events(job, int(time.time() * 1000))
+        batches = [self._tools.journal.record(line) for line in lines]
+        batches[-1].wait(self._settled, job)  # batches are written in their order
 
     def _settled(self, job: Job) -> None:
         self._pending -= 1
