@@ -189,6 +189,7 @@ def test_a_dry_run_counts_by_group_and_moves_nothing(shop: Shop) -> None:
     assert [(one["failed_queue"], one["reason"], one["letters"]) for one in done["groups"]] == [
         ("dry.a", "rejected", 2)
     ]
+    assert (done["counts"]["sent"], done["counts"]["left"]) == (2, 1)
     eventually(lambda: shop.amqp.depth(queue) == 3)
     group = done["groups"][0]["group"]
     assert shop.ends(shop.start(queue, group="g1-other"))["counts"]["left"] == 3

@@ -272,30 +272,31 @@ class Worker:
         except intake.Malformed:
             self.counts = replace(self.counts, seen=self.counts.seen + 1, unreadable=self.counts.unreadable + 1)
             return
-        counts = self.counts
         verdict = self._verdict(letter)
-        if verdict is Verdict.TAKE:
-            self.counts = replace(counts, seen=counts.seen + 1)
+        counts = self.counts = replace(self.counts, seen=self.counts.seen + 1)
+        if verdict is Verdict.TAKE and self.task.spec.dry_run:
+            self.counts = replace(counts, sent=counts.sent + 1)
+            self._count(letter)
+        elif verdict is Verdict.TAKE:
             self._todo.append(self._copies.job(consumer, delivery, letter, envelope))
             self._weigh(len(delivery.body) + len(delivery.header))
         else:
-            self.counts = replace(counts, seen=counts.seen + 1, left=counts.left + 1)
+            self.counts = replace(counts, left=counts.left + 1)
 
     def _verdict(self, letter: Letter) -> Verdict:
         verdict = self._chooser.verdict(letter)
         self._later = verdict is Verdict.LATER
         if verdict is Verdict.HOMELESS:
             self.stays["nothing tells which queue they failed at; give a destination"] += 1
-        if verdict is Verdict.TAKE and self.task.spec.dry_run:
-            self.counts = replace(self.counts, sent=self.counts.sent + 1)
-            key = (group_of(letter), letter.failed_queue, letter.reason)
-            if key in self.groups or len(self.groups) < GROUPS:
-                self.groups[key] += 1
-            return Verdict.LEAVE
         if verdict is Verdict.TAKE and self._ways.get(letter.failed_queue, "") is None:
             self.stays[f"queue {letter.failed_queue!r} does not exist"] += 1
             return Verdict.LEAVE
         return verdict
+
+    def _count(self, letter: Letter) -> None:
+        key = (group_of(letter), letter.failed_queue, letter.reason)
+        if key in self.groups or len(self.groups) < GROUPS:
+            self.groups[key] += 1
 
     def _weigh(self, size: int) -> None:
         self._todo_bytes += size
