@@ -46,7 +46,7 @@ TICK_S: Final = 0.02
 LOOK_S: Final = 1.0
 LOOK_AGAIN_S: Final = 0.1
 GROUPS: Final = 200
-ONE_NACK_KEEPS_ORDER: Final = (4, 0)
+NACKS_KEEP_ORDER: Final = (4, 0)
 
 
 class End(Enum):
@@ -261,7 +261,7 @@ class Worker:
         self._todo.clear()
         self._todo_bytes = 0
         with suppress(LinkError, ChannelClosed, TimeoutError):
-            await self._sieve.give_back(singly=version_of(self._link) < ONE_NACK_KEEPS_ORDER)
+            await self._sieve.give_back(by_closing=version_of(self._link) < NACKS_KEEP_ORDER)
 
     # -- in -----------------------------------------------------------------------------------------------------
 
