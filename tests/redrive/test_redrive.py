@@ -130,7 +130,7 @@ def test_paused_letters_are_back_and_resumed_ones_go_on(shop: Shop) -> None:
     assert shop.call("POST", f"/{name}/resume").json()["state"] == "running"
     assert shop.ends(name)["counts"]["sent"] == 20
     assert [one.body.decode() for one in take_many(shop.amqp, "pause.a", 20)] == [f"letter {n}" for n in range(20)]
-    assert shop.call("POST", f"/{name}/resume").status_code == 422
+    assert shop.call("POST", f"/{name}/resume").status_code == 409
     assert shop.call("POST", "/nothing/resume").status_code == 404
 
 
@@ -213,13 +213,13 @@ def test_discard_and_park_by_id(shop: Shop) -> None:
     ("asked", "status", "said"),
     [
         ({"queue": "DLQ.nothing"}, 404, "does not exist"),
-        ({"queue": "dlx-router.inbox"}, 422, "the router's own"),
-        ({"queue": "dlx-router.parking", "filter": "attempts >"}, 422, "filter, line 1, column"),
-        ({"queue": "dlx-router.parking", "filter": "nobody == 1"}, 422, "filter, line 1, column 1"),
+        ({"queue": "dlx-router.inbox"}, 409, "the router's own"),
+        ({"queue": "dlx-router.parking", "filter": "attempts >"}, 409, "filter, line 1, column"),
+        ({"queue": "dlx-router.parking", "filter": "nobody == 1"}, 409, "filter, line 1, column 1"),
         ({"queue": "dlx-router.parking", "vhost": "elsewhere"}, 404, "is not served"),
-        ({"queue": "dlx-router.parking", "kind": "park"}, 422, "in parking already"),
-        ({"queue": "dlx-router.parking", "kind": "discard", "canary": {"first": 1}}, 422, "only a redrive"),
-        ({"queue": "dlx-router.parking", "to": {"routing_key": "dlx-router.parking"}}, 422, "it is taken from"),
+        ({"queue": "dlx-router.parking", "kind": "park"}, 409, "in parking already"),
+        ({"queue": "dlx-router.parking", "kind": "discard", "canary": {"first": 1}}, 409, "only a redrive"),
+        ({"queue": "dlx-router.parking", "to": {"routing_key": "dlx-router.parking"}}, 409, "it is taken from"),
         ({"queue": "dlx-router.parking", "rate": -1}, 422, "rate"),
     ],
 )

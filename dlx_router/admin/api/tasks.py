@@ -229,6 +229,6 @@ async def _refusing(work: Awaitable[Found]) -> Found:
     except Conflict as error:
         raise refuse(409, str(error)) from None
     except TaskError as error:
-        raise refuse(422, str(error)) from None
+        raise refuse(409, str(error)) from None
     except NotLeader as error:
         raise refuse(503, str(error), retry_after_s=RETRY_AFTER_S) from None
