@@ -60,18 +60,18 @@ class Consumer:
         if self._channel:
             await self._link.rpc(self._channel, commands.Basic.Cancel(self._tag))
 
-    async def give_all_back(self, *, singly: bool = False) -> int:
+    async def give_all_back(self, *, by_closing: bool = False) -> int:
         """Give back all that is unsettled, in its order, and end; → how many. After `halt`, or more would come.
 
-        By basic.nack: closing the channel would count as a failed delivery on every version. `singly`: quorum queues of
-        3.10 mix up what one nack gives back, where it is more than 32 messages.
+        By basic.nack: closing the channel counts as a failed delivery on every version. `by_closing`: quorum queues of
+        3.10 mix up what nacks give back, where it is more than 32 messages, and count both alike.
         """
         channel, unsettled = self._channel, len(self._acks)
         if not channel:
             return 0
         self.flush()
-        tags = self._acks.unsettled if singly else [0]  # 0 with multiple: all of them
-        self._link.send(b"".join(frames.nack(channel, tag, not singly, True) for tag in tags))  # noqa: FBT003 - requeue
+        if not by_closing:
+            self._link.send(frames.nack(channel, 0, True, True))  # noqa: FBT003 - tag 0 and multiple: all, requeued
         self._channel, self._acks = 0, Acks()
         await self._link.close_channel(channel)
         return unsettled

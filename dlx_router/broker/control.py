@@ -82,8 +82,9 @@ _REFUSALS: Final[tuple[tuple[type[Exception], str, type[TopologyError], str], ..
 class Control:
     """One connection to one vhost, opened on demand and again after a loss."""
 
-    def __init__(self, host: Host, login: Login, tls: Tls | None, role: str) -> None:
+    def __init__(self, host: Host, login: Login, tls: Tls | None, role: str, *, heartbeat_s: int = HEARTBEAT_S) -> None:
         self._host, self._login, self._tls, self._role = host, login, tls, role
+        self._heartbeat_s = heartbeat_s
         self._connection: AbstractConnection | None = None
         self._opening = asyncio.Lock()
 
@@ -159,7 +160,7 @@ class Control:
             user=self._login.user,
             password=self._login.password,
             path=f"/{self._login.vhost}",
-            query={"heartbeat": HEARTBEAT_S},
+            query={"heartbeat": self._heartbeat_s},
         )
 
 

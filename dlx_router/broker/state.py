@@ -27,7 +27,7 @@ from dlx_router.broker.control import Control, TopologyError
 from dlx_router.broker.topology import Topology
 
 RENEW_S: Final = 30.0
-HELLO_S: Final = 3.0
+HELLO_S: Final = 1.0  # a takeover has 5 s, and a standby learns of it by its next hello
 WITHIN_S: Final = 15.0
 KEY_BYTES: Final = 32
 PREFETCH: Final = 1000

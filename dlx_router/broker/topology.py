@@ -13,6 +13,7 @@ from pamqp import commands
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.control import (
+    HEARTBEAT_S,
     Control,
     Forbidden,
     Lost,
@@ -66,16 +67,26 @@ class TopologyMissing(TopologyError):
 class Topology:
     """Looks and declares in one vhost. All methods raise TopologyError where the broker does not let them."""
 
-    def __init__(self, host: Host, login: Login, tls: Tls | None, names: Names, *, declare: bool = True) -> None:
+    def __init__(
+        self,
+        host: Host,
+        login: Login,
+        tls: Tls | None,
+        names: Names,
+        *,
+        declare: bool = True,
+        heartbeat_s: int = HEARTBEAT_S,
+    ) -> None:
         self.vhost = login.vhost
         self.names = names
         self._address = (host, login, tls)
-        self._control = Control(host, login, tls, "control")
+        self._heartbeat_s = heartbeat_s
+        self._control = self.another("control")
         self._declare = declare
 
     def another(self, role: str) -> Control:
         """A connection of its own to the same place: one that publishes is not read while the broker has an alarm."""
-        return Control(*self._address, role)
+        return Control(*self._address, role, heartbeat_s=self._heartbeat_s)
 
     async def connect(self) -> AbstractConnection:
         """Connect now, to learn early; every method connects by itself."""

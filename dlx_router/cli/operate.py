@@ -30,6 +30,7 @@ def add_to(app: typer.Typer) -> None:
     """Put these commands into the whole."""
     app.add_typer(redrive, name="redrive")
     app.command()(discard)
+    app.command()(edit)
     app.command()(doctor)
     app.command("support-bundle")(bundle)
 
@@ -93,6 +94,64 @@ def discard(  # noqa: PLR0913 - its options
     asked: dict[str, Any] = {"queue": queue, "kind": "discard", "filter": filter_, "group": group, "ids": ids or []}
     asked |= {"limit": limit, "rate": rate, "dry_run": dry_run}
     _start(asked, vhost, api_url, yes=yes, wait=wait or dry_run, json=json)
+
+
+@redrive.command()
+def park(  # noqa: PLR0913 - its options
+    queue: Queue,
+    *,
+    filter_: Filter = "",
+    group: Group = "",
+    ids: Ids = None,
+    limit: Limit = 0,
+    rate: Rate = 0.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, by group; nothing moves.")] = False,
+    vhost: Vhost = "/",
+    wait: Wait = True,
+    yes: Yes = False,
+    json: Json = False,
+    api_url: Url = LOCAL,
+) -> None:
+    """Put dead letters into parking, where they stay until somebody decides."""
+    asked: dict[str, Any] = {"queue": queue, "kind": "park", "filter": filter_, "group": group, "ids": ids or []}
+    asked |= {"limit": limit, "rate": rate, "dry_run": dry_run}
+    _start(asked, vhost, api_url, yes=yes, wait=wait or dry_run, json=json)
+
+
+def edit(  # noqa: PLR0913 - its options
+    letter: Annotated[str, typer.Argument(help="Id of the letter.")],
+    *,
+    queue: Annotated[str, typer.Option(help="The dead-letter queue that it lies in.")],
+    body: Annotated[str | None, typer.Option(help="File with the new body; - is standard input.")] = None,
+    headers: Annotated[
+        list[str] | None, typer.Option("--header", help="NAME=VALUE, a string; may be repeated.")
+    ] = None,
+    without: Annotated[list[str] | None, typer.Option("--no-header", help="Take this header off.")] = None,
+    to_queue: Annotated[str, typer.Option(help="Send it to this queue instead of the one where it failed.")] = "",
+    vhost: Vhost = "/",
+    yes: Yes = False,
+    json: Json = False,
+    api_url: Url = LOCAL,
+) -> None:
+    """Change one letter and send it back; its record and deaths stay, and the journal has it before and after."""
+    from dlx_router.cli import redrive as command  # noqa: PLC0415 - see the module
+
+    if body == "-" and not yes:
+        raise typer.BadParameter("standard input is the body, so nobody can be asked: say --yes", param_hint="--body")
+    changed: dict[str, str | None] = dict.fromkeys(without or ())
+    for one in headers or ():
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{one!r}: NAME=VALUE", param_hint="--header")
+        changed[name] = value
+    to = {"exchange": "", "routing_key": to_queue} if to_queue else None
+
+    def work(api: "command.Api") -> int:
+        read = None if body is None else command.read_body(body)
+        asked = {"queue": queue, "id": letter, "body": read, "headers": changed, "to": to}
+        return command.edit(api, asked, yes=yes, as_json=json)
+
+    raise typer.Exit(command.run(work, api_url, vhost))
 
 
 def _start(asked: dict[str, Any], vhost: str, url: str, *, yes: bool, wait: bool, json: bool) -> None:

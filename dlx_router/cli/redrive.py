@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -34,9 +35,9 @@ class Api:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._client = httpx.Client(headers=headers, timeout=30, trust_env=False, follow_redirects=True)
 
-    def ask(self, method: str, path: str = "", body: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
+    def ask(self, method: str, path: str = "", body: Any = None, kind: str = "tasks") -> Any:  # noqa: ANN401 - JSON
         """The answer, decoded. Raises Refused."""
-        where = f"{self._url}/api/v1/tasks{path}"
+        where = f"{self._url}/api/v1/{kind}{path}"
         told = None if body is None else {**body, "vhost": self._vhost}
         try:
             answer = self._client.request(method, where, json=told, params={"vhost": self._vhost})
@@ -93,6 +94,37 @@ def start(api: Api, asked: Mapping[str, Any], *, yes: bool, wait: bool, as_json:
         task = _followed(api, task, quiet=as_json)
     _print(task, as_json=as_json)
     return output.OK if task["state"] not in {"stopped", "cancelled"} else output.FINDINGS
+
+
+def edit(api: Api, asked: Mapping[str, Any], *, yes: bool, as_json: bool) -> int:
+    """Say what will be changed, ask, and do it."""
+    if not yes and not _agreed(_changes(asked)):
+        print("nothing was done", file=sys.stderr)
+        return output.WRONG_USE
+    task = _followed(api, api.ask("POST", body=asked, kind="edits"), quiet=True)
+    _print(task, as_json=as_json)
+    if task["state"] == "done" and not task["counts"]["sent"]:
+        print(task["why"] or f"letter {asked['id']} does not lie in queue {asked['queue']}", file=sys.stderr)
+        return output.FINDINGS
+    return output.OK if task["state"] == "done" else output.FINDINGS
+
+
+def _changes(asked: Mapping[str, Any]) -> str:
+    put = [f"header {name} = {value!r}" for name, value in asked["headers"].items() if value is not None]
+    off = [f"no header {name}" for name, value in asked["headers"].items() if value is None]
+    body = [f"a body of {len(b64decode(asked['body']))} bytes"] if asked["body"] is not None else []
+    return (
+        f"send letter {asked['id']} of queue {asked['queue']} back with {', '.join(body + put + off) or 'no change'}?"
+    )
+
+
+def read_body(path: str) -> str:
+    """The file's content in base64; `-` is standard input. Refused where it cannot be read."""
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise Refused(f"--body {path}: {error.strerror}") from None
+    return b64encode(data).decode()
 
 
 def _plan(asked: Mapping[str, Any]) -> str:

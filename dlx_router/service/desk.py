@@ -195,7 +195,15 @@ class Desk:
     def carry_out(self, job: Job, decision: Decision, reason: str, now: int | None = None) -> None:
         """As `apply`, of a decision that is the first about this delivery, and counted."""
         self.apply(job, decision, now_ms() if now is None else now)
+        if job.letter is not None and job.letter.redrives:
+            self._came_back(job.letter, decision)
         self._metrics.decisions[job.policy.policy if job.policy is not None else "", job.action.value, reason] += 1
+
+    def _came_back(self, letter: Letter, decision: Decision) -> None:
+        """Counted where it died for good; what is judged anew after a wait died before that wait."""
+        is_new = letter.arrival is not Arrival.RELEASE and not self._rules.observes
+        if is_new and isinstance(decision, DeadLetter | Park):
+            self._metrics.redrive_letters["came_back"] += 1
 
     def resolve(self, letter: Letter) -> Effective | None:
         """The effective policy of a letter; resolved once for each (queue, reason) of a revision."""

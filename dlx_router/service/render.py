@@ -7,7 +7,7 @@ from dlx_router.core import record as records
 from dlx_router.core.decision import passes
 from dlx_router.core.letter import Death, History, Letter
 from dlx_router.core.publication import ALIASES, Publication, Way
-from dlx_router.core.words import Action
+from dlx_router.core.words import Action, State
 from dlx_router.service import aside
 from dlx_router.service.intake import DELIVERY_HEADERS, PROPERTIES_AT, Envelope
 from dlx_router.service.job import Job
@@ -142,7 +142,7 @@ class Stationery:
                 added.append(_last(history[0]))
         if copy.cc is not None:
             self._cc(copy, envelope, remove, added)
-        if copy.way is Way.RETURN:
+        if copy.way is Way.RETURN or (copy.way is Way.TARGET and copy.record.state == State.RETRYING):
             remove.add(b"dlx-death")  # it is about a death that is over
         if copy.bcc is not None:
             remove.add(b"BCC")

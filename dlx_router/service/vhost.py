@@ -144,7 +144,7 @@ class Attendant:
     async def _once(self) -> None:
         hosts, login, tls = self._addresses(self.vhost)
         host = hosts[self._failures % len(hosts)]
-        topology = Topology(host, login, tls, self._names, declare=self._declare)
+        topology = Topology(host, login, tls, self._names, declare=self._declare, heartbeat_s=self._limits.heartbeat_s)
         try:
             await topology.connect()
             await topology.ensure_core()

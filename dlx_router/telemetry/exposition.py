@@ -58,7 +58,10 @@ class Exposition(Collector):
         yield _counter("publish_refused", "Publishes that were not taken.", ("cause",), _single(of.publish_refused))
         yield _histogram("confirm_seconds", "From delivery to confirm.", of.confirm_seconds)
         yield _counter(
-            "redrive_letters", "Letters that tasks sent, or could not.", ("result",), _single(of.redrive_letters)
+            "redrive_letters",
+            "Letters that tasks sent, and their fates.",
+            ("result",),
+            _single(of.redrive_letters),
         )
         missing: Values = {(): of.missing_headers}
         yield _counter("template_missing_headers", "Headers that a routing key asked for in vain.", (), missing)

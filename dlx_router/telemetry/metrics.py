@@ -16,7 +16,7 @@ from dlx_router.telemetry.histogram import Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REFUSALS: Final = ("returned", "nacked", "timeout", "closed")
-REDRIVEN: Final = ("sent", "returned", "nacked")
+REDRIVEN: Final = ("sent", "came_back", "returned", "nacked")
 GIVEN_BACK: Final = ("connection", "drain", "probe", "left", "fifo")
 RELOADS: Final = ("success", "failure")
 

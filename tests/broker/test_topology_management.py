@@ -45,7 +45,7 @@ async def test_own_queues_without_policies_are_safe(management: Management, vhos
 async def test_a_catch_all_policy_is_found_on_every_own_queue_at_once(management: Management, vhost: Vhost) -> None:
     vhost.policy("everything", ".*", {"max-length": 5})
     problems = await management.check_own_queues(vhost.name, NAMES)
-    own = {NAMES.inbox, NAMES.release, NAMES.parking, NAMES.quarantine, NAMES.state}
+    own = {NAMES.inbox, NAMES.release, NAMES.parking, NAMES.quarantine, NAMES.state, NAMES.fifo, NAMES.retired}
     assert {(one.queue, one.policy, one.keys) for one in problems} == {
         (queue, "everything", ("max-length",)) for queue in own
     }
@@ -152,7 +152,7 @@ async def test_a_user_who_may_only_monitor_sees_enough(vhost: Vhost) -> None:
     vhost.policy("everything", ".*", {"max-length": 5})
     parts = urlsplit(vhost.management_url)
     one = Management(f"http://{name}:{quote(password, safe='')}@{parts.hostname}:{parts.port}")
-    assert len(await one.check_own_queues(vhost.name, NAMES)) == 5
+    assert len(await one.check_own_queues(vhost.name, NAMES)) == 7
     assert vhost.name in await one.vhosts()
     await one.close()
 

@@ -34,7 +34,7 @@ scrape_configs:
     static_configs: [{targets: ["127.0.0.1:PORT"]}]
 """
 NOT_OURS: Final = "rabbitmq_"
-UNSEEN: Final = frozenset({"breaker_state", "policy_threshold", "redrive_letters"})
+UNSEEN: Final = frozenset({"breaker_state", "policy_threshold"})
 """Metrics that are only there once something rare has happened; each is tested where it does."""
 
 

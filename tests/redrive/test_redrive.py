@@ -99,11 +99,13 @@ def test_a_consumer_that_still_fails_ends_the_run_at_the_cutoff(shop: Shop) -> N
 def test_the_canary_stops_by_itself_and_says_why(shop: Shop) -> None:
     queue = shop.failed("canary.a", [f"letter {number}" for number in range(10)])
     canary = {"first": 4, "watch_s": 30, "max_dead_percent": 20}
+    before = shop.router.metric("redrive_letters_total", result="came_back")
     with failing(shop, "canary.a"):
         stopped = shop.ends(shop.start(queue, canary=canary), "stopped")
     assert stopped["counts"]["sent"] == 4
     assert re.search(r"canary: \d of the first 4 letters came back dead", stopped["why"])
     eventually(lambda: shop.amqp.depth(queue) == 10)
+    assert shop.router.metric("redrive_letters_total", result="came_back") == before + 4
 
 
 def test_a_canary_that_lives_lets_the_rest_go(shop: Shop) -> None:
@@ -128,7 +130,7 @@ def test_paused_letters_are_back_and_resumed_ones_go_on(shop: Shop) -> None:
     assert shop.call("POST", f"/{name}/resume").json()["state"] == "running"
     assert shop.ends(name)["counts"]["sent"] == 20
     assert [one.body.decode() for one in take_many(shop.amqp, "pause.a", 20)] == [f"letter {n}" for n in range(20)]
-    assert shop.call("POST", f"/{name}/resume").status_code == 400
+    assert shop.call("POST", f"/{name}/resume").status_code == 409
     assert shop.call("POST", "/nothing/resume").status_code == 404
 
 
@@ -187,6 +189,7 @@ def test_a_dry_run_counts_by_group_and_moves_nothing(shop: Shop) -> None:
     assert [(one["failed_queue"], one["reason"], one["letters"]) for one in done["groups"]] == [
         ("dry.a", "rejected", 2)
     ]
+    assert (done["counts"]["sent"], done["counts"]["left"]) == (2, 1)
     eventually(lambda: shop.amqp.depth(queue) == 3)
     group = done["groups"][0]["group"]
     assert shop.ends(shop.start(queue, group="g1-other"))["counts"]["left"] == 3
@@ -210,13 +213,13 @@ def test_discard_and_park_by_id(shop: Shop) -> None:
     ("asked", "status", "said"),
     [
         ({"queue": "DLQ.nothing"}, 404, "does not exist"),
-        ({"queue": "dlx-router.inbox"}, 400, "the router's own"),
-        ({"queue": "dlx-router.parking", "filter": "attempts >"}, 400, "filter, line 1, column"),
-        ({"queue": "dlx-router.parking", "filter": "nobody == 1"}, 400, "filter, line 1, column 1"),
+        ({"queue": "dlx-router.inbox"}, 409, "the router's own"),
+        ({"queue": "dlx-router.parking", "filter": "attempts >"}, 409, "filter, line 1, column"),
+        ({"queue": "dlx-router.parking", "filter": "nobody == 1"}, 409, "filter, line 1, column 1"),
         ({"queue": "dlx-router.parking", "vhost": "elsewhere"}, 404, "is not served"),
-        ({"queue": "dlx-router.parking", "kind": "park"}, 400, "in parking already"),
-        ({"queue": "dlx-router.parking", "kind": "discard", "canary": {"first": 1}}, 400, "only a redrive"),
-        ({"queue": "dlx-router.parking", "to": {"routing_key": "dlx-router.parking"}}, 400, "it is taken from"),
+        ({"queue": "dlx-router.parking", "kind": "park"}, 409, "in parking already"),
+        ({"queue": "dlx-router.parking", "kind": "discard", "canary": {"first": 1}}, 409, "only a redrive"),
+        ({"queue": "dlx-router.parking", "to": {"routing_key": "dlx-router.parking"}}, 409, "it is taken from"),
         ({"queue": "dlx-router.parking", "rate": -1}, 422, "rate"),
     ],
 )

@@ -1,15 +1,17 @@
 """/tasks: redrive tasks, started, shown, paused, resumed, cancelled. A change is in the journal before its answer."""
 
+from base64 import b64decode
 from collections.abc import Awaitable
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 from starlette.responses import Response
 
-from dlx_router.admin.api.answers import CHANGES, Answer, Error, refuse
+from dlx_router.admin.api.answers import CHANGES, Answer, refuse
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.tokens import Caller
+from dlx_router.operate.redrive.editing import Edit
 from dlx_router.operate.redrive.task import Kind, State, Task, TaskError, spec_of
 from dlx_router.service.redriving.tasks import Conflict, Missing, NotLeader, Tasks
 
@@ -19,7 +21,6 @@ RETRY_AFTER_S: Final = 2
 Text = Annotated[str, Field(max_length=255)]
 Vhost = Annotated[str, Query(max_length=255)]
 Found = TypeVar("Found")
-_WRONG: Final[dict[int | str, dict[str, Any]]] = {400: {"model": Error, "description": "what was asked for cannot be"}}
 
 
 class Destination(BaseModel):
@@ -60,6 +61,45 @@ class NewTask(BaseModel):
     dry_run: bool = False
 
 
+class Edited(BaseModel):
+    """That the letter was changed: names of headers, and the new body's size; null: as it was."""
+
+    headers: list[str]
+    body_bytes: int | None
+
+
+class Asked(NewTask):
+    """What a task was asked to do."""
+
+    edit: Edited | None = None
+
+
+class NewEdit(BaseModel):
+    """One letter, changed and sent back. `body` is base64, `text` the same in UTF-8; neither: the body stays."""
+
+    model_config = ConfigDict(extra="forbid")
+    vhost: Text = "/"
+    queue: Annotated[str, Field(min_length=1, max_length=255, description="Where the letter lies.")]
+    id: Annotated[str, Field(min_length=1, max_length=255)]
+    body: Annotated[str | None, Field(max_length=1 << 20, description="Base64.")] = None
+    text: Annotated[str | None, Field(max_length=1 << 20)] = None
+    headers: Annotated[
+        dict[str, StrictBool | StrictInt | StrictStr | None],
+        Field(max_length=50, description="To set; null takes one off."),
+    ] = {}
+    to: Destination | None = None
+
+    def to_edit(self) -> Edit:
+        """TaskError: the body is no base64, or is given twice."""
+        if self.body is not None and self.text is not None:
+            raise TaskError("body, text: one of them")
+        try:
+            body = None if self.body is None else b64decode(self.body, validate=True)
+            return Edit(body if self.text is None else self.text.encode(), self.headers)
+        except (ValueError, UnicodeError) as error:
+            raise TaskError(f"body: {error}") from None
+
+
 class Counts(BaseModel):
     """Letters: looked at in this look, sent in all, left where they are, and unreadable ones."""
 
@@ -83,7 +123,7 @@ class OneTask(BaseModel):
 
     v: int
     id: str
-    spec: NewTask
+    spec: Asked
     state: State
     why: str
     by: str
@@ -103,7 +143,7 @@ class AllTasks(BaseModel):
     tasks: list[OneTask]
 
 
-@router.post("/tasks", status_code=201, response_model=OneTask, responses={**CHANGES, **_WRONG})
+@router.post("/tasks", status_code=201, response_model=OneTask, responses=CHANGES)
 async def create(given: Given, who: Operator, wanted: NewTask) -> Response:
     """Start a task. It means only what was dead before `cutoff_ms`, by default now."""
     tasks = _of(given, who, wanted.vhost)
@@ -111,7 +151,20 @@ async def create(given: Given, who: Operator, wanted: NewTask) -> Response:
     return Answer(task.to_document(), 201)
 
 
-@router.get("/tasks", response_model=AllTasks, responses=_WRONG)
+@router.post("/edits", status_code=201, response_model=OneTask, responses=CHANGES)
+async def edit(given: Given, who: Operator, wanted: NewEdit) -> Response:
+    """Change one letter and send it back, by a task. Its record and deaths are locked; the journal tells both sides."""
+    tasks = _of(given, who, wanted.vhost)
+    asked = {"vhost": wanted.vhost, "queue": wanted.queue, "ids": [wanted.id], "rate": 0.0}
+    asked |= {"to": None if wanted.to is None else wanted.to.model_dump()}
+
+    async def made() -> Task:
+        return await tasks.create(spec_of(asked), who.name, wanted.to_edit())
+
+    return Answer((await _refusing(made())).to_document(), 201)
+
+
+@router.get("/tasks", response_model=AllTasks)
 async def every(
     given: Given, who: Viewer, vhost: Vhost = "/", queue: Annotated[str, Query(max_length=255)] = ""
 ) -> Response:
@@ -125,7 +178,7 @@ async def every(
     return Answer({"tasks": shown})
 
 
-@router.get("/tasks/{task_id}", response_model=OneTask, responses=_WRONG)
+@router.get("/tasks/{task_id}", response_model=OneTask)
 async def show(given: Given, who: Viewer, task_id: str, vhost: Vhost = "/") -> Response:
     """One task, counted to this moment."""
     tasks = _of(given, who, vhost)
@@ -136,19 +189,19 @@ async def show(given: Given, who: Viewer, task_id: str, vhost: Vhost = "/") -> R
     return Answer((await _refusing(found())).to_document())
 
 
-@router.post("/tasks/{task_id}/pause", response_model=OneTask, responses={**CHANGES, **_WRONG})
+@router.post("/tasks/{task_id}/pause", response_model=OneTask, responses=CHANGES)
 async def pause(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -> Response:
     """Stop it for now; when this answers, what was not sent is back in its queue."""
     return await _change(given, who, vhost, task_id, State.PAUSED)
 
 
-@router.post("/tasks/{task_id}/resume", response_model=OneTask, responses={**CHANGES, **_WRONG})
+@router.post("/tasks/{task_id}/resume", response_model=OneTask, responses=CHANGES)
 async def resume(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -> Response:
     """Go on with a task that was paused or stopped; one that its canary stopped goes on without it."""
     return await _change(given, who, vhost, task_id, State.RUNNING)
 
 
-@router.post("/tasks/{task_id}/cancel", response_model=OneTask, responses={**CHANGES, **_WRONG})
+@router.post("/tasks/{task_id}/cancel", response_model=OneTask, responses=CHANGES)
 async def cancel(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -> Response:
     """End it for good; what was not sent stays in its queue."""
     return await _change(given, who, vhost, task_id, State.CANCELLED)
@@ -176,6 +229,6 @@ async def _refusing(work: Awaitable[Found]) -> Found:
     except Conflict as error:
         raise refuse(409, str(error)) from None
     except TaskError as error:
-        raise refuse(400, str(error)) from None
+        raise refuse(409, str(error)) from None
     except NotLeader as error:
         raise refuse(503, str(error), retry_after_s=RETRY_AFTER_S) from None

@@ -67,6 +67,17 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
+class Edited:
+    """That the letter is changed before it goes: the names of the headers, and the new body's size (None: as it was).
+
+    What it is changed to is in no task, because tasks are in the journal whatever a policy says of bodies.
+    """
+
+    headers: tuple[str, ...] = ()
+    body_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Spec:
     """What was asked for. `rate` in letters a second, 0: as fast as it goes; `cutoff_ms`: dead before that moment."""
 
@@ -85,6 +96,7 @@ class Spec:
     canary: Canary | None = None
     max_target_depth: int = 0
     dry_run: bool = False
+    edit: Edited | None = None
 
     @property
     def takes_all(self) -> bool:
@@ -178,6 +190,8 @@ def _faults(spec: Spec) -> Iterable[tuple[bool, str]]:
         yield not 0 <= percent < 100, f"canary.max_dead_percent {percent:g}: 0 … below 100"  # noqa: PLR2004
     yield spec.canary is not None and spec.kind is not Kind.REDRIVE, "canary: only a redrive can have one"
     yield spec.to is not None and spec.kind is not Kind.REDRIVE, "to: only a redrive goes somewhere"
+    is_one = len(spec.ids) == 1 and spec.kind is Kind.REDRIVE
+    yield spec.edit is not None and not is_one, "edit: of one letter that is sent back; give its id"
     yield spec.to == Destination("", spec.queue), "to: it would return to the queue it is taken from"
 
 
@@ -203,7 +217,13 @@ def spec_of(document: Mapping[str, Any]) -> Spec:
     told["ids"], told["ramp"] = tuple(document.get("ids", ())), tuple(document.get("ramp", ()))
     told["to"] = None if document.get("to") is None else _known(Destination, document["to"])
     told["canary"] = None if document.get("canary") is None else _known(Canary, document["canary"])
+    told["edit"] = None if document.get("edit") is None else _edited(document["edit"])
     return Spec(**told)
+
+
+def _edited(document: Mapping[str, Any]) -> Edited:
+    found: Edited = _known(Edited, document)
+    return replace(found, headers=tuple(found.headers))
 
 
 def _known(kind: type[Any], document: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of that type

@@ -36,13 +36,13 @@ def tasks(batch: bytes) -> Iterator[Task]:
 
 
 def letters(batch: bytes) -> Iterator[Mapping[str, Any]]:
-    """All events of a batch that can be read."""
+    """All events of a batch that can be read, but for what a router that only observes would have done."""
     for one in batch.splitlines():
         try:
             event = json.loads(one)
         except ValueError:
             continue
-        if isinstance(event, dict):
+        if isinstance(event, dict) and not event.get("observed"):
             yield event
 
 

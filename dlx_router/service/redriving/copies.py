@@ -17,19 +17,22 @@ from dlx_router.core.words import State
 from dlx_router.operate.journal import privacy
 from dlx_router.operate.journal.events import NO_BODY, Ruling, fragments
 from dlx_router.operate.journal.privacy import rule_of
+from dlx_router.operate.redrive.editing import Edit
 from dlx_router.operate.redrive.task import Kind, Spec
 from dlx_router.service.desk import Desk
 from dlx_router.service.intake import Envelope
 from dlx_router.service.job import Job
+from dlx_router.service.redriving.editing import edited
 from dlx_router.wire import frames
 
 KINDS: Final = {Kind.REDRIVE: "redriven", Kind.DISCARD: "discarded", Kind.PARK: "parked"}
+SHOWN_AS: Final = "dead_lettered"  # where the policy lets the journal keep a dead letter's body, an edited one's too
 
 
 class Copies:
     """Makes jobs and events of one task."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a copy says, and where it goes
         self,
         task_id: str,
         spec: Spec,
@@ -38,9 +41,12 @@ class Copies:
         return_exchange: str,
         parking: str,
         desk: Callable[[], Desk],
+        edit: Edit | None = None,
     ) -> None:
         self._task_id, self._spec = task_id, spec
         self._router_id, self._desk = router_id, desk
+        self._edit = edit
+        self._before: dict[int, tuple[Envelope, bytes]] = {}  # by delivery tag, of letters that are edited
         self._return, self._parking = return_exchange, parking
 
     def job(self, consumer: Consumer, delivery: frames.Delivery, letter: Letter, envelope: Envelope) -> Job:
@@ -48,6 +54,9 @@ class Copies:
         job = Job(consumer, delivery, 0.0, self._desk())
         job.letter = replace(letter, redrives=letter.redrives + (self._spec.kind is Kind.REDRIVE))
         job.envelope, job.policy = envelope, job.desk.resolve(letter)
+        if self._edit is not None:
+            self._before[delivery.tag] = (envelope, delivery.body)
+            job.delivery, job.envelope = edited(delivery, envelope, self._edit)
         return job
 
     def address(self, job: Job, return_key: str) -> None:
@@ -98,11 +107,19 @@ class Copies:
             shadowed=letter.shadowed,
         )
 
-    def event(self, job: Job, now_ms: int) -> bytes:
-        """The line of the journal about this letter; the same for a letter that is sent again after a crash."""
-        letter, envelope, copy = job.letter, job.envelope, job.copy
-        assert letter is not None and envelope is not None  # noqa: PT018 - made by `job`
-        kind, rule = KINDS[self._spec.kind], rule_of(job.policy)
+    def events(self, job: Job, now_ms: int) -> list[bytes]:
+        """The lines of the journal about this letter; the same for a letter that is sent again after a crash.
+
+        An edited letter has two: `edited` tells it as it was, `redriven` as it goes.
+        """
+        assert job.envelope is not None
+        after = self._event(job, KINDS[self._spec.kind], job.envelope, job.delivery.body, now_ms)
+        before = self._before.pop(job.delivery.tag, None)
+        return [after] if before is None else [self._event(job, "edited", *before, now_ms), after]
+
+    def _event(self, job: Job, kind: str, envelope: Envelope, body: bytes, now_ms: int) -> bytes:
+        letter, copy, rule = job.letter, job.copy, rule_of(job.policy)
+        assert letter is not None
         ruling = Ruling(
             kind,
             0,
@@ -115,8 +132,8 @@ class Copies:
         )
         own = NO_BODY
         if letter.error is not None or not rule.is_plain:
-            headers, body = envelope.props.headers, job.delivery.body
-            own = privacy.disclosed(rule, kind, headers=headers, body=body, error=letter.error)
+            shown = kind if self._edit is None else SHOWN_AS
+            own = privacy.disclosed(rule, shown, headers=envelope.props.headers, body=body, error=letter.error)
         return fragments(letter, ruling).line(
             letter.id,
             now_ms,

@@ -6,6 +6,7 @@ one goes on, so that giving back one after the other keeps the order. Source: ra
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from dlx_router.broker.consumer import Consumer
@@ -13,6 +14,8 @@ from dlx_router.broker.link import Link
 from dlx_router.wire import frames
 
 MAX_HELD: Final = 60_000
+BACK_S: Final = 5.0
+BACK_LOOK_S: Final = 0.05
 
 
 class Sieve:
@@ -65,12 +68,26 @@ class Sieve:
         """Read no more, or go on."""
         self._link.pause(paused=paused)
 
-    async def give_back(self, *, singly: bool) -> int:
-        """End: all that is unsettled is given back in its order; → how many. `singly`: see Consumer."""
+    async def give_back(self, *, by_closing: bool) -> int:
+        """End: all that is unsettled is given back in its order; → how many. `by_closing`: see Consumer."""
         self._closing = True
         self._link.pause(paused=False)
         if self._changing is not None:
             await self._changing
         for consumer in self._consumers[-1:]:
             await consumer.halt()
-        return sum([await consumer.give_all_back(singly=singly) for consumer in self._consumers])
+        total = 0
+        for consumer, later in zip(self._consumers, [*self._consumers[1:], None], strict=True):
+            ready = (await later.counted())[0] if by_closing and later is not None else 0
+            total += (given := await consumer.give_all_back(by_closing=by_closing))
+            if by_closing and later is not None:
+                await _arrived(later, ready + given)
+        return total
+
+
+async def _arrived(consumer: Consumer, ready: int) -> None:
+    """The queue has taken back what a channel held: it learns of its end later than we do."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(BACK_S):
+            while (await consumer.counted())[0] < ready:  # noqa: ASYNC110 - the broker tells nobody
+                await asyncio.sleep(BACK_LOOK_S)

@@ -16,6 +16,8 @@ from dlx_router.broker.link import ChannelClosed, LinkError
 from dlx_router.broker.topology import TopologyError
 from dlx_router.core.letter import Letter
 from dlx_router.operate.redrive.canary import objection
+from dlx_router.operate.redrive.editing import Edit
+from dlx_router.operate.redrive.editing import check as checked
 from dlx_router.operate.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed, check
 from dlx_router.operate.redrive.told import line
 from dlx_router.service.leader import Leadership
@@ -31,6 +33,10 @@ LONGEST_PAUSE_S: Final = 5.0
 LOOK_S: Final = 1.0
 LONGEST_LOOK_S: Final = 60.0
 MAX_KEPT: Final = 1000
+EDIT_LOST: Final = (
+    "the router ended before the edit was done, and what it changes is kept nowhere; "
+    "look where the letter is, and edit again"
+)
 Compile = Callable[[str], Callable[[Letter], bool]]
 
 
@@ -55,6 +61,7 @@ class Tasks:
         self._tasks: dict[str, Task] = {}
         self._tools: Tools | None = None
         self._workers: dict[str, Worker] = {}
+        self._edits: dict[str, Edit] = {}  # of tasks that change their letter; only in memory
         self._running: dict[str, asyncio.Task[None]] = {}
         self._term = 0
         self._knows_all = False
@@ -117,8 +124,10 @@ class Tasks:
         self._leading()
         return self._now(self._known(task_id))
 
-    async def create(self, spec: Spec, by: str) -> Task:
+    async def create(self, spec: Spec, by: str, edit: Edit | None = None) -> Task:
         """A task that runs. TaskError: it cannot be, or its queue is taken (Conflict); NotLeader."""
+        if edit is not None:
+            spec = replace(spec, edit=checked(edit).told, limit=1)
         tools = self._leading()
         names = tools.names
         if names.is_own(spec.queue) and spec.queue != names.parking:
@@ -140,6 +149,8 @@ class Tasks:
         except NotLeader:
             del self._tasks[task.id]
             raise
+        if edit is not None:
+            self._edits[task.id] = edit
         self._spawn(task.id, tools)
         return task
 
@@ -269,6 +280,7 @@ class Tasks:
             task = changed(self._tasks[task_id], state, int(time.time() * 1000), why)
             await self._store(task)
             if state not in AT_WORK:
+                self._edits.pop(task_id, None)
                 log.info("redrive.ended", task=task_id, state=state, why=why or None, sent=task.counts.sent)
                 return
 
@@ -290,8 +302,11 @@ class Tasks:
             return await self._watch(task, tools)
         if task.spec.canary is not None and not task.canary_passed and not task.canary_left:
             return State.WATCHING, ""
+        edit = self._edits.get(task_id)
+        if task.spec.edit is not None and edit is None:
+            return State.STOPPED, EDIT_LOST
         try:
-            worker = self._workers[task_id] = Worker(task, tools, self._holds(task.spec))
+            worker = self._workers[task_id] = Worker(task, tools, self._holds(task.spec), edit)
         except TaskError as error:
             return State.STOPPED, str(error)
         progress = asyncio.create_task(self._progress(task_id, worker))

@@ -21,6 +21,7 @@ from dlx_router.broker.topology import QueueExclusive, QueueMissing
 from dlx_router.core.fingerprint import fingerprint
 from dlx_router.core.letter import Arrival, Letter
 from dlx_router.operate.redrive.choosing import Chooser, Verdict
+from dlx_router.operate.redrive.editing import Edit
 from dlx_router.operate.redrive.holding import Holding
 from dlx_router.operate.redrive.pacing import Pace
 from dlx_router.operate.redrive.task import Counts, Kind, Task
@@ -45,7 +46,7 @@ TICK_S: Final = 0.02
 LOOK_S: Final = 1.0
 LOOK_AGAIN_S: Final = 0.1
 GROUPS: Final = 200
-ONE_NACK_KEEPS_ORDER: Final = (4, 0)
+NACKS_KEEP_ORDER: Final = (4, 0)
 
 
 class End(Enum):
@@ -59,7 +60,7 @@ class End(Enum):
 class Worker:
     """Works until `run` returns; `halt` makes it return soon. `counts` may be read at any time."""
 
-    def __init__(self, task: Task, tools: Tools, holds: Callable[[Letter], bool]) -> None:
+    def __init__(self, task: Task, tools: Tools, holds: Callable[[Letter], bool], edit: Edit | None = None) -> None:
         self.task = task
         self.counts: Counts = replace(task.counts, seen=0, left=0, unreadable=0)
         self.groups: Counter[tuple[str, str, str]] = Counter()
@@ -92,6 +93,7 @@ class Worker:
             return_exchange=tools.names.return_,
             parking=tools.names.parking,
             desk=tools.desk,
+            edit=edit,
         )
         self._place = intake.Place(tools.login.vhost, spec.queue, Arrival.INBOX, tools.names, tools.sign_with())
         self._ahead = MAX_AHEAD if not spec.rate else max(2, min(MAX_AHEAD, int(spec.rate * AHEAD_S)))
@@ -259,7 +261,7 @@ class Worker:
         self._todo.clear()
         self._todo_bytes = 0
         with suppress(LinkError, ChannelClosed, TimeoutError):
-            await self._sieve.give_back(singly=version_of(self._link) < ONE_NACK_KEEPS_ORDER)
+            await self._sieve.give_back(by_closing=version_of(self._link) < NACKS_KEEP_ORDER)
 
     # -- in -----------------------------------------------------------------------------------------------------
 
@@ -270,30 +272,31 @@ class Worker:
         except intake.Malformed:
             self.counts = replace(self.counts, seen=self.counts.seen + 1, unreadable=self.counts.unreadable + 1)
             return
-        counts = self.counts
         verdict = self._verdict(letter)
-        if verdict is Verdict.TAKE:
-            self.counts = replace(counts, seen=counts.seen + 1)
+        counts = self.counts = replace(self.counts, seen=self.counts.seen + 1)
+        if verdict is Verdict.TAKE and self.task.spec.dry_run:
+            self.counts = replace(counts, sent=counts.sent + 1)
+            self._count(letter)
+        elif verdict is Verdict.TAKE:
             self._todo.append(self._copies.job(consumer, delivery, letter, envelope))
             self._weigh(len(delivery.body) + len(delivery.header))
         else:
-            self.counts = replace(counts, seen=counts.seen + 1, left=counts.left + 1)
+            self.counts = replace(counts, left=counts.left + 1)
 
     def _verdict(self, letter: Letter) -> Verdict:
         verdict = self._chooser.verdict(letter)
         self._later = verdict is Verdict.LATER
         if verdict is Verdict.HOMELESS:
             self.stays["nothing tells which queue they failed at; give a destination"] += 1
-        if verdict is Verdict.TAKE and self.task.spec.dry_run:
-            self.counts = replace(self.counts, sent=self.counts.sent + 1)
-            key = (group_of(letter), letter.failed_queue, letter.reason)
-            if key in self.groups or len(self.groups) < GROUPS:
-                self.groups[key] += 1
-            return Verdict.LEAVE
         if verdict is Verdict.TAKE and self._ways.get(letter.failed_queue, "") is None:
             self.stays[f"queue {letter.failed_queue!r} does not exist"] += 1
             return Verdict.LEAVE
         return verdict
+
+    def _count(self, letter: Letter) -> None:
+        key = (group_of(letter), letter.failed_queue, letter.reason)
+        if key in self.groups or len(self.groups) < GROUPS:
+            self.groups[key] += 1
 
     def _weigh(self, size: int) -> None:
         self._todo_bytes += size
@@ -368,8 +371,9 @@ class Worker:
             self._tell(job)
 
     def _tell(self, job: Job) -> None:
-        batch = self._tools.journal.record(self._copies.event(job, int(time.time() * 1000)))
-        batch.wait(self._settled, job)
+        lines = self._copies.events(job, int(time.time() * 1000))
+        batches = [self._tools.journal.record(line) for line in lines]
+        batches[-1].wait(self._settled, job)  # batches are written in their order
 
     def _settled(self, job: Job) -> None:
         self._pending -= 1
