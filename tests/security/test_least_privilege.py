@@ -168,7 +168,13 @@ def _names_it(router: Router, need: Need, client: Client | None) -> bool:
 
 def _everywhere(vhost: Vhost, client: Client) -> Iterator[str]:
     """The bodies of all messages of the vhost."""
-    for queue in set(vhost.queues()) - {"dlx-router.state", "dlx-router.journal", "work.x", "made.x"}:
+    for queue in set(vhost.queues()) - {
+        "dlx-router.state",
+        "dlx-router.journal",
+        "work.x",
+        "made.x",
+        "dlx-router.inbox.fifo",
+    }:
         while (message := client.get(queue)) is not None:
             yield message.body.decode()
 
