@@ -134,10 +134,12 @@ def test_who_may_not_declare_needs_no_right_to(tmp_path: Path) -> None:
     assert grant_of("- {name: p, queue: q, definition: {}}", tmp_path, NEVER).regex(Right.CONFIGURE) == NOTHING
 
 
-def test_a_key_file_makes_the_state_queue_unread_and_a_journal_is_declared() -> None:
-    keyed = needed(PolicySet(()), (), Setup(Names("p"), key_file=True, journal=True), "/")
+def test_a_key_file_makes_the_state_queue_unread_where_nobody_leads() -> None:
+    keyed = needed(PolicySet(()), (), Setup(Names("p"), key_file=True, journal=False), "/")
     assert not may(keyed, Right.READ, "p.state")
-    assert may(keyed, Right.CONFIGURE, "p.journal")
+    leading = needed(PolicySet(()), (), Setup(Names("p"), key_file=True, journal=True), "/")
+    assert may(leading, Right.READ, "p.state"), "redrive tasks and the index have one leader"
+    assert may(leading, Right.CONFIGURE, "p.journal")
 
 
 def test_attached_queues_are_read(tmp_path: Path) -> None:
