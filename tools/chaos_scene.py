@@ -33,7 +33,7 @@ HALF_AN_HOUR_MS: Final = 1_800_000
 EVERYTHING: Final = {"configure": ".*", "write": ".*", "read": ".*"}
 POLICIES: Final = """
 version: 1
-attachments: [{queue: chaos.idle}]
+attachments: [{queue: chaos.idle, accept-delivery-limit: true}]
 policies:
   - {name: swift, queue: chaos.swift, definition: {dead-letter-exchange: chaos.swift}}
   - {name: single, queue: chaos.single, definition: {dead-letter-exchange: chaos.single}}
