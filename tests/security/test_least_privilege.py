@@ -126,6 +126,7 @@ def test_who_may_not_declare_needs_less(vhost: Vhost, admit: Admit, start_router
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("newest")
 @pytest.mark.parametrize("need", AUTO.needs, ids=lambda need: f"{need.right}-{need.names}")
 def test_with_one_right_less_the_router_says_which_and_loses_nothing(
     need: Need, vhost: Vhost, admit: Admit, start_router: Start
