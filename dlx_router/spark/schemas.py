@@ -101,6 +101,9 @@ EVENT: Final = _struct(
     events=_LONG,
     from_ms=_LONG,
     to_ms=_LONG,
+    actor=_TEXT,
+    action=_TEXT,
+    details=_MAP,
 )
 """One line of the journal, as docs/journal.md has it. Archived, `fresh` and `first` are always told, see there."""
 

@@ -34,8 +34,8 @@ def event(row: "Row") -> dict[str, Any]:
     return {name: told[name] for name in schemas.EVENT.names if told[name] is not None or name == "first"}
 
 
-@settings(max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=[*HealthCheck])  # no shrinking
-@given(st.lists(st.tuples(any_letter, any_ruling, some_props, st.floats(-1, 1)), min_size=40, max_size=40))
+@settings(max_examples=5, deadline=None, phases=[Phase.generate], suppress_health_check=[*HealthCheck])  # no shrinking
+@given(st.lists(st.tuples(any_letter, any_ruling, some_props, st.floats(-1, 1)), min_size=20, max_size=20))
 def test_a_row_gives_back_the_letter_that_was_decided(spark: "SparkSession", cases: list[Any]) -> None:
     lines = [
         line(one, ruling, props=props(**some), draw=draw, due_ms=5, extra='"body_mode":"none"')
