@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from pika.exceptions import ChannelClosedByBroker
 
 from tests.journal.stream import events
 from tests.support.bulk import take_many
@@ -68,7 +67,7 @@ def test_nothing_is_retired_while_the_journal_is_off(
 
 
 def test_a_fifo_queues_dead_letters_come_in_the_order_of_their_deaths(
-    amqp: Client, start_router: Callable[..., Router]
+    amqp: Client, vhost: Vhost, start_router: Callable[..., Router]
 ) -> None:
     policy = "version: 1\npolicies:\n  - {name: ledger, queue: ledger, definition: {ordering: fifo, retry-on: []}}\n"
     start_router(policy)
@@ -80,8 +79,7 @@ def test_a_fifo_queues_dead_letters_come_in_the_order_of_their_deaths(
     eventually(lambda: amqp.exists("DLQ.ledger") and amqp.depth("DLQ.ledger") == 100, within=30)
     taken = take_many(amqp, "DLQ.ledger", 100)
     assert [one.body.decode() for one in taken] == [str(number) for number in range(100)]
-    with pytest.raises(ChannelClosedByBroker, match="x-single-active-consumer"):
-        amqp.channel.queue_declare("DLQ.ledger", durable=True, arguments={"x-queue-type": "quorum"})
+    assert vhost.get(f"queues/{vhost.quoted}/DLQ.ledger")["arguments"]["x-single-active-consumer"] is True
 
 
 def test_a_target_that_is_missing_for_a_moment_breaks_no_order(

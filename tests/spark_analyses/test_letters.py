@@ -22,7 +22,8 @@ HOUR = at.HOUR_MS
 T = 1_790_000_000_000
 EVENT = (
     "event_id string, vhost string, id string, failed_queue string, kind string, reason string, cause string, "
-    "policy string, attempts long, redrives long, ts_ms long, due_ms long, first_death_ms long, redrive_id string, observed boolean"
+    "policy string, attempts long, redrives long, ts_ms long, due_ms long, first_death_ms long, redrive_id string, "
+    "observed boolean"
 )
 
 
