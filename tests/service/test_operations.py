@@ -264,6 +264,7 @@ def test_a_catch_all_policy_on_own_queues_is_named_and_nothing_is_consumed(
 
 @pytest.mark.slow
 @pytest.mark.timeout(150)
+@pytest.mark.usefixtures("newest")
 def test_a_catch_all_policy_that_comes_later_stops_the_router_within_a_minute(
     amqp: Client, vhost: Vhost, start_router: Start
 ) -> None:
