@@ -5,7 +5,7 @@
 
 It ends by itself, and Ctrl-C ends it earlier. Exit 0 only if every message is accounted for by the shop's own books:
 acked once by a consumer, or lying in exactly one dead-letter or parking queue, unchanged; and if the outage cost no
-letter and no letter more than its attempts before the breaker opened. 1: some are not, or something broke · 2: wrong use, or no broker to be had
+letter, and no letter all its attempts. 1: some are not, or something broke · 2: wrong use, or no broker to be had
 · 130: interrupted before the end. Nothing is left behind: a broker that was given is as it was.
 """
 

@@ -1,4 +1,4 @@
-"""The outage of the demo: one consumer fails for everyone for some seconds, and what the router's breaker makes of it."""
+"""The outage of the demo: one consumer fails for everyone for some seconds, and what the breaker makes of it."""
 
 import json
 import time

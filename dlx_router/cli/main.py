@@ -46,6 +46,13 @@ class Report(StrEnum):
     GITHUB = "github"
 
 
+class QueueType(StrEnum):
+    """Types of queues whose messages can die."""
+
+    CLASSIC = "classic"
+    QUORUM = "quorum"
+
+
 class Origin(StrEnum):
     """Systems whose policies can be imported."""
 
@@ -111,11 +118,22 @@ def explain(
         str | None,
         typer.Option(help="Only for rejected, expired, maxlen, delivery_limit, application or application:NAME."),
     ] = None,
+    queue_type: Annotated[
+        QueueType | None,
+        typer.Option(help="Type of the queue: shows policies that are for one type only, and its delivery limit."),
+    ] = None,
+    broker_version: Annotated[
+        str, typer.Option(help="RabbitMQ's version there, whose defaults differ; with --queue-type.")
+    ] = "4.3",
 ) -> None:
     """Show every key in force for a queue and who set it, the waits, and where its dead letters end."""
     from dlx_router.cli import explain as command  # noqa: PLC0415 - see the module
+    from dlx_router.cli import queuetype  # noqa: PLC0415 - see the module
 
-    raise typer.Exit(command.run(queue, policies, vhost, reason))
+    if (version := queuetype.version_of(broker_version)) is None:
+        raise typer.BadParameter(f"{broker_version!r} is no version; write 3.10, 4.0 or 4.3")
+    broker = queuetype.Broker(queue_type.value if queue_type is not None else None, version)
+    raise typer.Exit(command.run(queue, policies, vhost, reason, broker))
 
 
 @app.command()
