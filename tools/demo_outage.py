@@ -3,7 +3,7 @@
 import json
 import time
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import pika
 
@@ -89,13 +89,13 @@ def effort(amqp_url: str) -> Effort:
     )
 
 
-def _events(amqp_url: str) -> list[dict[str, object]]:
+def _events(amqp_url: str) -> list[dict[str, Any]]:
     """The whole journal, until nothing more comes for a second."""
     connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
     try:
         channel = connection.channel()
         channel.basic_qos(prefetch_count=100)
-        found: list[dict[str, object]] = []
+        found: list[dict[str, Any]] = []
         first = {"x-stream-offset": "first"}
         for method, _, body in channel.consume(_JOURNAL, arguments=first, inactivity_timeout=1.0):
             if method is None:

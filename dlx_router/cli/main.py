@@ -46,6 +46,16 @@ class Report(StrEnum):
     GITHUB = "github"
 
 
+class Purpose(StrEnum):
+    """What a user of the broker is for."""
+
+    RUN = "run"
+    OBSERVE = "observe"
+    PLAN = "plan"
+    APPLY = "apply"
+    DESTROY = "destroy"
+
+
 class QueueType(StrEnum):
     """Types of queues whose messages can die."""
 
@@ -139,15 +149,22 @@ def explain(
 @app.command()
 def permissions(
     policies: Annotated[Path, _POLICIES] = Path("policies"),
-    user: Annotated[str | None, typer.Option(help="The router's user; without it that of AMQP_URL.")] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(help="The user; without it that of AMQP_URL; for plan, apply, destroy of MANAGEMENT_URL."),
+    ] = None,
+    purpose: Annotated[
+        Purpose, typer.Option("--for", help="What the user is to do; observe is run --observe.")
+    ] = Purpose.RUN,
     form: Annotated[
         Format, typer.Option("--format", help="text: for a shell and for people; json: a definitions file.")
     ] = Format.TEXT,
 ) -> None:
-    """Show the least rights that the router's user needs, as the settings and policies ask for them."""
+    """Show the least rights that the user of a command needs, as the settings and policies ask for them."""
     from dlx_router.cli import permissions as command  # noqa: PLC0415 - see the module
 
-    raise typer.Exit(command.run({"policies": str(policies)}, user, as_json=form is Format.JSON))
+    given = {"policies": str(policies)}
+    raise typer.Exit(command.run(given, user, purpose.value, as_json=form is Format.JSON))
 
 
 @app.command()
