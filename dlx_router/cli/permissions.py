@@ -52,7 +52,7 @@ def run(given: Mapping[str, str], user: str | None, said: str = Purpose.RUN, *, 
     _print(grants, name, settings, purpose)
     if purpose is Purpose.RUN:
         _wide(loaded)
-    asyncio.run(_strangers(settings, vhosts, name))
+        asyncio.run(_strangers(settings, vhosts, name))
     return output.OK
 
 
