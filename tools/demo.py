@@ -32,7 +32,7 @@ from demo_screen import DLQ, Screen, View, farewell, greeting, lively, plain, su
 from demo_shop import DESKS, Lying, Shop, Vhost, Watch, own_vhost
 
 LEAST_S: Final = 5
-USUAL_S: Final = 60.0
+USUAL_S: Final = 55.0
 PARKED: Final = ("dlx-router.parking", "dlx-router.quarantine")
 _EVERY_S: Final = 0.25
 _PATIENCE_S: Final = 20.0
