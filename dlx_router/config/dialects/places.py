@@ -5,8 +5,8 @@ Python's parser keeps no places, and the one that does is slow; so nobody pays f
 
 import json
 from collections.abc import Callable
-from json.decoder import WHITESPACE, JSONObject
-from json.scanner import py_make_scanner
+from json.decoder import JSONObject  # type: ignore[attr-defined]  # there since Python 2.6, not in the stubs
+from json.scanner import py_make_scanner  # type: ignore[attr-defined]  # likewise
 from typing import Any, Final
 
 from dlx_router.config.dialects.carried import Carried, ImportRefused, Parse
@@ -63,7 +63,7 @@ def _placed(data: bytes, eye: _Eye) -> Any:
 
     decoder.parse_object = parse_object
     decoder.scan_once = py_make_scanner(decoder)
-    found: Any = decoder.raw_decode(text, WHITESPACE.match(text, 0).end())[0]  # type: ignore[union-attr]  # it fits ""
+    found: Any = decoder.raw_decode(text, len(text) - len(text.lstrip()))[0]
     return found
 
 
