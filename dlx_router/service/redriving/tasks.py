@@ -22,6 +22,7 @@ from dlx_router.operate.redrive.task import AT_WORK, Kind, Spec, State, Task, Ta
 from dlx_router.operate.redrive.told import line
 from dlx_router.service.leader import Leadership
 from dlx_router.service.redriving import replay
+from dlx_router.service.redriving.outlet import Outlet, Taken
 from dlx_router.service.redriving.tools import Stopped, Tools
 from dlx_router.service.redriving.worker import End, Worker
 from dlx_router.telemetry.logs import Once, log
@@ -33,6 +34,8 @@ LONGEST_PAUSE_S: Final = 5.0
 LOOK_S: Final = 1.0
 LONGEST_LOOK_S: Final = 60.0
 MAX_KEPT: Final = 1000
+KEPT_S: Final = 60.0  # lines of an export that is over
+EXPORT_LOST: Final = "the router ended before the export was done; its letters are in their queue; export again"
 EDIT_LOST: Final = (
     "the router ended before the edit was done, and what it changes is kept nowhere; "
     "look where the letter is, and edit again"
@@ -62,6 +65,7 @@ class Tasks:
         self._tools: Tools | None = None
         self._workers: dict[str, Worker] = {}
         self._edits: dict[str, Edit] = {}  # of tasks that change their letter; only in memory
+        self._outlets: dict[str, Outlet] = {}  # of exports that are not all taken
         self._running: dict[str, asyncio.Task[None]] = {}
         self._term = 0
         self._knows_all = False
@@ -151,8 +155,26 @@ class Tasks:
             raise
         if edit is not None:
             self._edits[task.id] = edit
+        if _exports(task):
+            self._outlets[task.id] = Outlet()
         self._spawn(task.id, tools)
         return task
+
+    async def exported(self, task_id: str, after: int) -> tuple[list[bytes], int | None, Task]:
+        """Lines of an export behind the first `after`, what to ask for next (None: that was all), and the task.
+
+        NotLeader, Missing; TaskError where it is no export or its lines are not here.
+        """
+        self._leading()
+        task, outlet = self._known(task_id), self._outlets.get(task_id)
+        if outlet is None:
+            why = "has no more lines here" if _exports(task) else "is no export"
+            raise TaskError(f"task {task_id} {why} ({task.state}{f': {task.why}' if task.why else ''})")
+        try:
+            lines, following = await outlet.take(after)
+        except Taken as error:
+            raise TaskError(str(error)) from None
+        return lines, following, self._now(self._known(task_id))
 
     async def change(self, task_id: str, state: State, by: str) -> Task:
         """Pause, resume (running) or cancel; when this returns nothing of it is at work that should not be."""
@@ -259,6 +281,13 @@ class Tasks:
         finally:
             self._workers.pop(task_id, None)
             self._running.pop(task_id, None)
+            self._end_outlet(task_id)
+
+    def _end_outlet(self, task_id: str) -> None:
+        """What was told of an export stays for those who are late, but not for ever."""
+        if task_id in self._outlets:
+            self._outlets[task_id].end()
+            asyncio.get_running_loop().call_later(KEPT_S, self._outlets.pop, task_id, None)
 
     async def _work(self, task_id: str, tools: Tools, *, fresh: bool) -> None:
         """Until the task is over, paused, or we lead no more. What the broker does to us is tried again."""
@@ -270,6 +299,9 @@ class Tasks:
                     counted = True
                 state, why = await self._step(task_id, tools)
             except RETRIED as error:
+                if task_id in self._outlets:  # a second look would tell the same letters again
+                    await self._stop_export(task_id, error)
+                    return
                 log.warning("redrive.interrupted", task=task_id, error=str(error), fate="tried again")
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE_S)
@@ -283,6 +315,10 @@ class Tasks:
                 self._edits.pop(task_id, None)
                 log.info("redrive.ended", task=task_id, state=state, why=why or None, sent=task.counts.sent)
                 return
+
+    async def _stop_export(self, task_id: str, error: Exception) -> None:
+        why = f"interrupted: {error}; its letters are in their queue; export again"
+        await self._store(changed(self._tasks[task_id], State.STOPPED, int(time.time() * 1000), why))
 
     async def _recount(self, task_id: str, tools: Tools) -> None:
         """How many it has sent, as the journal says: what was counted last may be some seconds old."""
@@ -302,11 +338,11 @@ class Tasks:
             return await self._watch(task, tools)
         if task.spec.canary is not None and not task.canary_passed and not task.canary_left:
             return State.WATCHING, ""
-        edit = self._edits.get(task_id)
-        if task.spec.edit is not None and edit is None:
-            return State.STOPPED, EDIT_LOST
+        edit, outlet = self._edits.get(task_id), self._outlets.get(task_id)
+        if (task.spec.edit is not None and edit is None) or (_exports(task) and outlet is None):
+            return State.STOPPED, EXPORT_LOST if _exports(task) else EDIT_LOST
         try:
-            worker = self._workers[task_id] = Worker(task, tools, self._holds(task.spec), edit)
+            worker = self._workers[task_id] = Worker(task, tools, self._holds(task.spec), edit, outlet)
         except TaskError as error:
             return State.STOPPED, str(error)
         progress = asyncio.create_task(self._progress(task_id, worker))
@@ -358,10 +394,22 @@ class Tasks:
         return None, ""
 
 
+def _exports(task: Task) -> bool:
+    """Whether it tells letters to whoever asks."""
+    return task.spec.kind is Kind.EXPORT and not task.spec.dry_run
+
+
 async def lead(leadership: Leadership, work: Callable[[int], Coroutine[Any, Any, None]]) -> None:
     """`work(term)` while we lead, again after what the broker did to us, until cancelled."""
-    changed_now, once, pause = asyncio.Event(), Once(), LOOK_S
-    leadership.on_change(changed_now.set)
+    changed_now = asyncio.Event()
+    with leadership.heard(changed_now.set):
+        await _leading(leadership, work, changed_now)
+
+
+async def _leading(
+    leadership: Leadership, work: Callable[[int], Coroutine[Any, Any, None]], changed_now: asyncio.Event
+) -> None:
+    once, pause = Once(), LOOK_S
     while True:
         changed_now.clear()
         if leadership.term is None:

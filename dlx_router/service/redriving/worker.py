@@ -20,15 +20,19 @@ from dlx_router.broker.publisher import NACKED, Publisher
 from dlx_router.broker.topology import QueueExclusive, QueueMissing
 from dlx_router.core.fingerprint import fingerprint
 from dlx_router.core.letter import Arrival, Letter
+from dlx_router.operate.journal.privacy import rule_of
 from dlx_router.operate.redrive.choosing import Chooser, Verdict
 from dlx_router.operate.redrive.editing import Edit
+from dlx_router.operate.redrive.exporting import line
 from dlx_router.operate.redrive.holding import Holding
 from dlx_router.operate.redrive.pacing import Pace
 from dlx_router.operate.redrive.task import Counts, Kind, Task
 from dlx_router.service import intake
+from dlx_router.service.intake import Envelope
 from dlx_router.service.job import Job
 from dlx_router.service.redriving.copies import Copies
 from dlx_router.service.redriving.facts import holding_of, room_of, version_of
+from dlx_router.service.redriving.outlet import Outlet
 from dlx_router.service.redriving.sieve import Sieve
 from dlx_router.service.redriving.tools import Stopped, Tools
 from dlx_router.service.render import Stationery
@@ -36,7 +40,8 @@ from dlx_router.service.session import LAST_DEATHS_SINCE
 from dlx_router.wire import frames
 
 HOLD_S: Final = 50.0
-DRY_RUN_S: Final = 600.0  # it has to see all at once, and says so
+ONCE_S: Final = 1200.0  # for what has to see all at once; RabbitMQ ends a consumer after 1,800
+IDLE_S: Final = 30.0
 WINDOW: Final = 1000
 SIEVE_PREFETCH: Final = 65_535
 AHEAD_S: Final = 20.0  # letters that wait for their turn are unacked for so long
@@ -60,7 +65,15 @@ class End(Enum):
 class Worker:
     """Works until `run` returns; `halt` makes it return soon. `counts` may be read at any time."""
 
-    def __init__(self, task: Task, tools: Tools, holds: Callable[[Letter], bool], edit: Edit | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        tools: Tools,
+        holds: Callable[[Letter], bool],
+        edit: Edit | None = None,
+        outlet: Outlet | None = None,
+    ) -> None:
+        """`edit`: of a task that changes its letter. `outlet`: where an export's letters go."""
         self.task = task
         self.counts: Counts = replace(task.counts, seen=0, left=0, unreadable=0)
         self.groups: Counter[tuple[str, str, str]] = Counter()
@@ -80,6 +93,9 @@ class Worker:
         self._sifting = not task.spec.takes_all
         self._prefetch = 0
         self._moved_s = self._looked_s = self._minded_s = 0.0
+        self._outlet = outlet
+        if outlet is not None:
+            outlet.on_room = self._wake.set
         self._link: Link
         self._out: Link
         self._publisher: Publisher[Job]
@@ -162,7 +178,7 @@ class Worker:
         """Through the queue once; None: once more."""
         spec = self.task.spec
         expected = await self._depth()
-        sent = 0 if spec.dry_run else self.counts.sent
+        sent = 0 if self._is_once else self.counts.sent
         self.counts = Counts(sent=sent)
         self.groups.clear()
         self.stays.clear()
@@ -170,7 +186,7 @@ class Worker:
         self._prefetch = SIEVE_PREFETCH if self._sifting else min(self._ahead, WINDOW)
         self._sieve = Sieve(self._link, spec.queue, self._prefetch, self._take)
         self._moved_s = time.monotonic()
-        until = self._moved_s + (DRY_RUN_S if spec.dry_run else HOLD_S) if self._sifting else None
+        until = self._moved_s + (ONCE_S if self._is_once else HOLD_S) if self._sifting else None
         await self._sieve.start()
         self._out.on_batch = self._sieve.flush
         try:
@@ -190,12 +206,29 @@ class Worker:
             if self.counts.seen >= expected and await self._is_through(now):
                 return End.DONE
             if await self._is_full() or (until is not None and now > until):
+                if self._is_once:
+                    raise Stopped(f"the queue was not looked through within {ONCE_S:g} s; use a limit")
                 return None
+            self._mind_the_outlet()
             await self._mind_the_target(now)
             await self._rest()
 
+    @property
+    def _is_once(self) -> bool:
+        """Whether one look has to see all: nothing leaves the queue, so the next would see the same again."""
+        return self.task.spec.dry_run or self._outlet is not None
+
+    def _mind_the_outlet(self) -> None:
+        if self._outlet is None:
+            return
+        self._sieve.pause(paused=self._outlet.is_full)
+        if self._outlet.idle_s > IDLE_S:
+            raise Stopped(f"nobody has asked for its letters for {IDLE_S:g} s; export again")
+
     async def _is_through(self, now: float) -> bool:
         """Nothing is left to look at, or what comes now died after the cutoff."""
+        if self._outlet is not None and self._outlet.is_full:
+            return False  # more may have been read than was looked at
         if self._todo or self._pending or now - self._looked_s < LOOK_AGAIN_S:
             return False
         self._looked_s = now
@@ -277,11 +310,23 @@ class Worker:
         if verdict is Verdict.TAKE and self.task.spec.dry_run:
             self.counts = replace(counts, sent=counts.sent + 1)
             self._count(letter)
+        elif verdict is Verdict.TAKE and self._outlet is not None:
+            self._export(letter, envelope, self._outlet)
         elif verdict is Verdict.TAKE:
             self._todo.append(self._copies.job(consumer, delivery, letter, envelope))
             self._weigh(len(delivery.body) + len(delivery.header))
         else:
             self.counts = replace(counts, left=counts.left + 1)
+
+    def _export(self, letter: Letter, envelope: Envelope, outlet: Outlet) -> None:
+        if self._is_enough():
+            self.counts = replace(self.counts, left=self.counts.left + 1)
+            return
+        rule, body = rule_of(self._tools.desk().resolve(letter)), envelope.delivery.body
+        outlet.put(line(letter, envelope.props, envelope.content.props, body, group=group_of(letter), rule=rule))
+        self.counts = replace(self.counts, sent=self.counts.sent + 1)
+        if outlet.is_full:
+            self._sieve.pause(paused=True)
 
     def _verdict(self, letter: Letter) -> Verdict:
         verdict = self._chooser.verdict(letter)
