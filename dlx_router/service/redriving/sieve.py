@@ -44,6 +44,7 @@ class Sieve:
         self._came += 1
         self._sink(delivery, consumer)
         if self._came >= MAX_HELD and consumer is self._consumers[-1] and self._changing is None:
+            self._link.pause(paused=False)  # or the answers would not come
             self._changing = asyncio.get_running_loop().create_task(self._change(consumer))
 
     async def _change(self, full: Consumer) -> None:
@@ -65,8 +66,8 @@ class Sieve:
             consumer.flush()
 
     def pause(self, *, paused: bool) -> None:
-        """Read no more, or go on."""
-        self._link.pause(paused=paused)
+        """Read no more, or go on; in the moment of a change of consumers, which hold as many as they may, go on."""
+        self._link.pause(paused=paused and self._changing is None)
 
     async def give_back(self, *, by_closing: bool) -> int:
         """End: all that is unsettled is given back in its order; → how many. `by_closing`: see Consumer."""

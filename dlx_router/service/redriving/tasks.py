@@ -227,7 +227,7 @@ class Tasks:
 
     def _now(self, task: Task) -> Task:
         worker = self._workers.get(task.id)
-        return task if worker is None else replace(task, counts=worker.counts)
+        return task if worker is None else replace(task, counts=worker.tally.counts)
 
     def _forget_oldest(self) -> None:
         """The journal keeps them; memory need not."""
@@ -353,16 +353,16 @@ class Tasks:
         finally:
             progress.cancel()
             self._note(task_id, worker)
-        stays = "; ".join(f"{number} stay: {why}" for why, number in worker.stays.items())
+        stays = "; ".join(f"{number} stay: {why}" for why, number in worker.tally.stays.items())
         return {End.DONE: State.DONE, End.CANARY: State.WATCHING, End.TOLD: None}[end], stays
 
     def _note(self, task_id: str, worker: Worker) -> None:
         self._workers.pop(task_id, None)
         groups = tuple(
             {"group": group, "failed_queue": queue, "reason": reason, "letters": number}
-            for (group, queue, reason), number in worker.groups.most_common()
+            for (group, queue, reason), number in worker.tally.groups.most_common()
         )
-        self._tasks[task_id] = replace(self._tasks[task_id], counts=worker.counts, groups=groups)
+        self._tasks[task_id] = replace(self._tasks[task_id], counts=worker.tally.counts, groups=groups)
 
     async def _progress(self, task_id: str, worker: Worker) -> None:
         """How far it is, every few seconds; it also says that the task is at work."""
@@ -371,7 +371,7 @@ class Tasks:
             task = self._tasks[task_id]
             with suppress(NotLeader):
                 now = int(time.time() * 1000)
-                await self._store(replace(task, counts=worker.counts, change=task.change + 1, changed_ms=now))
+                await self._store(replace(task, counts=worker.tally.counts, change=task.change + 1, changed_ms=now))
 
     async def _watch(self, task: Task, tools: Tools) -> tuple[State | None, str]:
         """Until the canary's time is over, or too many are dead."""
