@@ -27,7 +27,8 @@ from dlx_router.service.keys import KeyFileError, KeyKeeper
 from dlx_router.service.leader import Leadership
 from dlx_router.service.modes import Wanted
 from dlx_router.service.oversight import Oversight
-from dlx_router.service.redriving.tasks import Tasks, lead
+from dlx_router.service.redriving.leading import lead
+from dlx_router.service.redriving.tasks import Tasks
 from dlx_router.service.redriving.tools import Tools
 from dlx_router.service.reload import foreseen
 from dlx_router.service.session import Limits, Session, Trouble

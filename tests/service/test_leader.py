@@ -3,7 +3,7 @@
 import asyncio
 
 from dlx_router.service.leader import Leadership
-from dlx_router.service.redriving.tasks import lead
+from dlx_router.service.redriving.leading import lead
 from tests.journal.conftest import soon
 
 

@@ -1,4 +1,4 @@
-"""The sender: a letter that is meant → its copy, confirmed and not returned, and its event; then the source is acked."""
+"""The sender: a letter that is meant → its copy, confirmed and not returned, and its event; then it is acked."""
 
 import time
 from collections.abc import Callable
