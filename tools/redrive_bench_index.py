@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from dlx_router.operate.index.reader import Reader, Wanted
+from dlx_router.operate.index.questions import Wanted
+from dlx_router.operate.index.reader import Reader
 from dlx_router.operate.index.schema import open_writer
 from dlx_router.operate.index.store import Message, Store
 
