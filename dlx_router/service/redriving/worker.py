@@ -262,7 +262,7 @@ class Worker:
         room = min(len(self._todo), self._sender.room)
         allowed = self._allowed()
         room = room if allowed is None else min(room, allowed)
-        if room <= 0:
+        if room <= 0 or self._sieve.is_changing:
             return
         for _ in range(self._pace.take(now, room)):
             job = self._todo.next()
