@@ -103,7 +103,7 @@ release: $(READY)  ## wheel, sdist and SBOM in dist/, the wheel tried in a fresh
 	build/release/bin/dlx-router --version
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.json build/release/bin/python
 
-.PHONY: redrive-audit redrive-sift
+.PHONY: redrive-audit redrive-bench redrive-sift
 
 LETTERS ?= 100000
 
@@ -111,6 +111,10 @@ redrive-audit: $(READY)  ## redrive LETTERS=100000, the router killed twice, eve
 	$(BIN)/python tools/brokers.py fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 DLX_ROUTER_REDRIVE_LETTERS=$(LETTERS) $(BIN)/python -m pytest tests/redrive/test_kill.py -k killed
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest tests/redrive/test_rates.py -m measure -s
+
+redrive-bench: $(READY)  ## rates, index and kills of a redrive; LETTERS=n, ARGS="--seconds 20"; writes build/redrive.json
+	$(BIN)/python tools/brokers.py fetch 4.3
+	PYTHONPATH=. $(BIN)/python tools/redrive_bench.py --letters $(LETTERS) $(ARGS)
 
 redrive-sift: $(READY)  ## a filter that means a tenth of LETTERS=100000: the rest keeps its order
 	$(BIN)/python tools/brokers.py fetch 4.3

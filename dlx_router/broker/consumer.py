@@ -26,6 +26,7 @@ class Consumer:
     ) -> None:
         """`exclusive`: only where nobody else consumes, and nobody else will."""
         self.queue = queue
+        self.acked = 0  # deliveries, in all
         self._exclusive = exclusive
         self._link = link
         self._prefetch = prefetch
@@ -129,11 +130,15 @@ class Consumer:
         self._link.send(frames.nack(self._channel, tag, False, True))  # noqa: FBT003 - AMQP order
         return True
 
-    def flush(self) -> None:
-        """Send the acks of all that was settled since the last flush."""
-        if self._channel:
-            for tag, multiple in self._acks.flush():
-                self._link.send(frames.ack(self._channel, tag, multiple))
+    def flush(self) -> int:
+        """Send the acks of all that was settled since the last flush; → how many frames that took."""
+        if not self._channel:
+            return 0
+        self.acked += self._acks.unflushed
+        acks = self._acks.flush()
+        for tag, multiple in acks:
+            self._link.send(frames.ack(self._channel, tag, multiple))
+        return len(acks)
 
     def on_closed(self, error: Exception) -> None:
         """The channel is gone: the broker gives the unsettled to somebody else."""

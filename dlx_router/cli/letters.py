@@ -125,10 +125,27 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
     until: Until = None,
     limit: Limit = 0,
     full: Annotated[bool, typer.Option(help="With journey, newest event and body; a request each.")] = False,  # noqa: FBT002
+    source: Annotated[
+        str | None, typer.Option("--from", help="Instead of the index, the letters as they lie in this queue.")
+    ] = None,
+    condition: Annotated[
+        str, typer.Option("--filter", help="With --from: only letters of which this holds (CEL).")
+    ] = "",
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", help="With --from: only this letter; may be repeated.")
+    ] = None,
     url: Url = None,
 ) -> None:
-    """Write letters as JSON, one a line, the newest first."""
+    """Write letters as JSON, one a line: what the index knows, newest first; or a queue's (--from), in its order."""
     api = reach(url)
+    if source is not None:
+        _none_of(text=text, queue=queue, state=state, reason=reason, policy=policy, since=since, until=until, full=full)
+        asked = {"queue": source, "filter": condition, "group": group or "", "ids": ids or [], "limit": limit}
+        from dlx_router.cli.exporting import export_queue  # noqa: PLC0415 - only who asks for it needs it
+
+        raise typer.Exit(export_queue(api, {**asked, "vhost": vhost or "/"}, to))
+    if condition or ids:
+        raise typer.BadParameter("goes with --from QUEUE", param_hint="--filter, --id")
     query = _query(
         vhost=vhost, queue=queue, group=group, state=state, reason=reason, policy=policy, since=since, until=until
     )
@@ -142,6 +159,13 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
                 count += 1
     if to is not None:
         print(f"{count} letters → {to}", file=sys.stderr)
+
+
+def _none_of(**given: Any) -> None:  # noqa: ANN401 - of any option
+    """What only the index can be asked for."""
+    wrong = [f"--{'search' if name == 'text' else name}" for name, value in given.items() if value]
+    if wrong:
+        raise typer.BadParameter(f"not with {', '.join(wrong)}; say it as --filter", param_hint="--from")
 
 
 @contextlib.contextmanager

@@ -98,6 +98,11 @@ class Acks:
             self._done.add(tag)
 
     @property
+    def unflushed(self) -> int:
+        """How many are settled since the last flush."""
+        return len(self._done)
+
+    @property
     def unsettled(self) -> list[int]:
         """The tags that are not settled, in the order of their deliveries."""
         return [tag for tag in self._open if tag not in self._done]

@@ -21,7 +21,6 @@ from dlx_router.operate.index.schema import place_of
 from dlx_router.operate.index.supervisor import Supervisor
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service.desk import Rules
 from dlx_router.service.drift import Drift
 from dlx_router.service.guard import Guard
 from dlx_router.service.imports import Importer
@@ -29,6 +28,7 @@ from dlx_router.service.keys import KeyKeeper, from_file
 from dlx_router.service.modes import Wanted
 from dlx_router.service.oversight import Oversight
 from dlx_router.service.reload import Reloader
+from dlx_router.service.rules import Rules
 from dlx_router.service.session import Limits
 from dlx_router.service.vhost import Addresses, Attendant
 from dlx_router.telemetry.logs import log

@@ -3,7 +3,6 @@
 import random
 import time
 from copy import copy
-from dataclasses import dataclass
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.config.delayed import Delayed
@@ -27,7 +26,6 @@ from dlx_router.core.decision import (
     waiting,
 )
 from dlx_router.core.letter import Arrival, First, Letter
-from dlx_router.core.names import Names
 from dlx_router.core.passing import Target
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.publication import Publication
@@ -42,28 +40,16 @@ from dlx_router.service.job import Job
 from dlx_router.service.outage import breaker_of
 from dlx_router.service.provision import resource_of
 from dlx_router.service.retiring import buried
+from dlx_router.service.rules import Resolved, Rules
 from dlx_router.service.standing import StandingOrders
 from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.wire import frames
 
-MAX_CACHED = 10_000
-
 
 def now_ms() -> int:
     """The wall clock in ms since the epoch; waits survive restarts, so a monotonic clock would not do."""
     return int(time.time() * 1000)
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What is in force: one revision of policies and the settings that decisions depend on."""
-
-    policies: PolicySet
-    names: Names
-    grace_ms: int
-    router_id: str = "test"
-    observes: bool = False
 
 
 class Desk:
@@ -90,7 +76,7 @@ class Desk:
     def use(self, rules: Rules) -> None:
         """Judge by these, and forget what was worked out by others."""
         self._rules = rules
-        self._resolved: dict[tuple[str, str], Effective | None] = {}
+        self._resolved = Resolved(rules, self._vhost, self.kinds)
         self._orders = StandingOrders()
         self._clerk = Clerk(rules.router_id, rules.policies.revision, rules.observes)
 
@@ -211,18 +197,7 @@ class Desk:
 
     def policy_of(self, queue: str, reason: str) -> Effective | None:
         """As `resolve`, of a queue and a reason."""
-        key = (queue, reason)
-        try:
-            return self._resolved[key]
-        except KeyError:
-            if len(self._resolved) >= MAX_CACHED:
-                self._resolved.clear()
-            own = self._rules.names.is_own(queue)
-            found = self._rules.policies.resolve(
-                vhost=self._vhost, queue=queue, reason=reason, own=own, kind=self.kinds.get(queue)
-            )
-            self._resolved[key] = found
-            return found
+        return self._resolved.policy_of(queue, reason)
 
     def apply(self, job: Job, decision: Decision, now: int) -> None:
         """Give the job this decision and the copy that carries it out."""

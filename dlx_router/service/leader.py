@@ -7,7 +7,7 @@ anybody else can be told one; a later leader has a larger term, as far as the ro
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
 from dlx_router.broker.state import StateQueue
@@ -32,8 +32,17 @@ class Leadership:
         return self.term is not None
 
     def on_change(self, listener: Heard) -> None:
-        """Call the listener after each change; it must not raise."""
+        """Call the listener after each change, for as long as the router runs; it must not raise."""
         self._listeners.append(listener)
+
+    @contextlib.contextmanager
+    def heard(self, listener: Heard) -> Iterator[None]:
+        """As `on_change`, inside the block: who comes and goes with each session leaves nothing behind."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
 
     @contextlib.asynccontextmanager
     async def held(self, topology: Topology, *, alone: bool) -> AsyncIterator[None]:
@@ -77,5 +86,5 @@ class Leadership:
             return
         self.term = int(time.time() * 1000) if leads else None
         log.info("leader.changed", vhost=self.vhost, leads=leads, term=self.term)
-        for listener in self._listeners:
+        for listener in [*self._listeners]:
             listener()

@@ -21,15 +21,17 @@ from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import DEFAULTS, Effective, PolicySet
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.operate.redrive.filter import compiled
-from dlx_router.service.desk import Desk, Rules, now_ms
+from dlx_router.service.desk import Desk, now_ms
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
 from dlx_router.service.leader import Leadership
 from dlx_router.service.modes import Wanted
 from dlx_router.service.oversight import Oversight
-from dlx_router.service.redriving.tasks import Tasks, lead
+from dlx_router.service.redriving.leading import lead
+from dlx_router.service.redriving.tasks import Tasks
 from dlx_router.service.redriving.tools import Tools
 from dlx_router.service.reload import foreseen
+from dlx_router.service.rules import Rules
 from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.service.sources import Setting
 from dlx_router.telemetry.logs import log

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dlx_router.client import sync
 from tests.index.conftest import Desk, as_json
+from tests.support.eventually import eventually
 
 
 def run(desk: Desk | None, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -54,6 +56,45 @@ def test_show_draws_the_journey(desk: Desk, letter: str) -> None:
     assert "delivery 1 in twice.told failed, rejected, waits 100ms" in shown
     assert "Deaths" in shown
     assert "attempts_spent" in shown
+
+
+def test_a_redriven_letter_that_dies_again_is_the_same_letter_redriven_once(desk: Desk) -> None:
+    queue = desk.work("redriven.once")
+    desk.kill(queue, "again")
+    (before,) = desk.letters(1, queue=queue, state="dead")
+    assert before["redrives"] == 0
+    asked = {"vhost": desk.vhost.name, "queue": f"DLQ.{queue}", "rate": 0}
+    assert eventually(lambda: desk.ask("POST", "/tasks", json=asked)[0] == 201, 20)
+    desk.amqp.fail(queue, within=20)
+    eventually(lambda: desk.letters(1, queue=queue, state="dead")[0]["redrives"] == 1, 20)
+    (after,) = desk.letters(1, queue=queue)
+    assert (after["id"], after["attempts"]) == (before["id"], 1)
+    shown = run(desk, "letters", "show", after["id"]).stdout
+    assert "redriven: time 1 → dlx-router.return → redriven.once, by " in shown
+    (whole,) = json.loads(run(desk, "letters", "show", after["id"], "--json").stdout)
+    steps = [(step["kind"], step["redrives"]) for step in whole["journey"]]
+    assert steps == [("dead_lettered", 0), ("redriven", 1), ("dead_lettered", 1)]
+
+
+def test_deaths_that_consumers_declare_are_grouped_by_their_error(desk: Desk) -> None:
+    queue = desk.work("stock.taken")
+    for number, error in enumerate((ValueError("item 12 is 7 short"), ValueError("item 13 is 2 short"), KeyError("x"))):
+        desk.amqp.publish(f"{number}", key=queue)
+        desk.amqp.await_message(queue).requeue()
+        delivered = next(desk.amqp.channel.consume(queue, inactivity_timeout=20))
+        sync.dead(sync.Message(desk.amqp.channel, *delivered), "no-stock", error=error, retry="never")
+        desk.amqp.channel.cancel()
+    desk.letters(3, queue=queue, state="dead")
+    groups = {(one["error_type"], one["message"]): one for one in desk.groups(queue)}
+    assert {key: one["deaths"] for key, one in groups.items()} == {
+        ("ValueError", "item <n> is <n> short"): 2,
+        ("KeyError", "'x'"): 1,
+    }
+    assert {one["reason"] for one in groups.values()} == {"application:no-stock"}
+    shown = run(desk, "groups", "--queue", queue).stdout
+    assert ("ValueError" in shown, "KeyError" in shown) == (True, True)
+    (group,) = [one["id"] for key, one in groups.items() if key[0] == "KeyError"]
+    assert [one["group"] for one in desk.letters(1, group=group)] == [group]
 
 
 def test_groups_are_shown_and_changed_only_when_somebody_says_yes(desk: Desk, letter: str) -> None:

@@ -3,12 +3,19 @@
 import json
 import signal
 import sqlite3
+from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.index.conftest import Desk, as_json
+from dlx_router.operate.index.reader import Reader
+from tests.index.conftest import POLICIES, Desk, as_json
+from tests.journal import stream
+from tests.support.client import Client
 from tests.support.eventually import eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
 
 
 def test_a_letter_is_found_with_its_journey_and_body(desk: Desk) -> None:
@@ -233,3 +240,25 @@ def test_an_import_counts_no_delivery_that_could_kill(desk: Desk) -> None:
         assert "attachments" in told["error"]
     else:
         assert (status, told["read"]) == (200, 1)
+
+
+@pytest.mark.usefixtures("newest")
+def test_what_was_only_observed_is_no_letter(
+    vhost: Vhost, amqp: Client, start_router: Callable[..., Router], tmp_path: Path
+) -> None:
+    """A router that observes journals what it would have done; the index of one that routes later knows better."""
+    amqp.exchange("dlx", "topic")
+    amqp.queue("work", dead_letter_exchange="dlx")
+    observer = start_router(POLICIES, "--observe")
+    amqp.channel.exchange_bind("dlx-router.observe", "dlx", "#")
+    amqp.publish("observed", key="work")
+    amqp.fail("work")
+    eventually(lambda: [one for one in stream.events(vhost.amqp_url) if one.get("observed")], 20)
+    observer.stop()
+    router = start_router(POLICIES, INDEX_PATH=str(tmp_path / "index.sqlite"))
+    desk = Desk(vhost, router, amqp, tmp_path / "index.sqlite")
+    desk.kill(desk.work("routed"), "moved")
+    (one,) = desk.letters(1)
+    assert (one["failed_queue"], [group["id"] for group in desk.groups("work")]) == ("routed", [])
+    told = Reader(desk.index).streams()[vhost.name]
+    assert (told["events"], told["unread"]) == (len(stream.events(vhost.amqp_url)), 0), "both were read"

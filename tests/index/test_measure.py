@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dlx_router.operate.index.reader import Reader, Wanted
+from dlx_router.operate.index.questions import Wanted
+from dlx_router.operate.index.reader import Reader
 from dlx_router.operate.index.schema import open_writer
 from dlx_router.operate.index.store import Message, Store
 from dlx_router.operate.journal.events import fragments

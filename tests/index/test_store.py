@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from dlx_router.core.fingerprint import of_event
 from dlx_router.operate.index import schema
-from dlx_router.operate.index.reader import IndexAway, Reader, Wanted, query
+from dlx_router.operate.index.questions import Wanted, query
+from dlx_router.operate.index.reader import IndexAway, Reader
 from dlx_router.operate.index.schema import Damaged, IndexFileError, open_writer, place_of
 from dlx_router.operate.index.store import Message, Store
 from dlx_router.operate.journal.audit import audit

@@ -16,10 +16,11 @@ from dlx_router.core.words import Cause
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import standing
-from dlx_router.service.desk import Desk, Rules
+from dlx_router.service.desk import Desk
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.render import Stationery
+from dlx_router.service.rules import Rules
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames, properties, table

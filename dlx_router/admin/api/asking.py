@@ -7,7 +7,8 @@ from typing import TypeVar
 from dlx_router.admin.api.answers import refuse
 from dlx_router.admin.api.context import Context
 from dlx_router.config.tokens import Caller
-from dlx_router.operate.index.reader import IndexAway, Reader, Sees, TooLong
+from dlx_router.operate.index.questions import Sees
+from dlx_router.operate.index.reader import IndexAway, Reader, TooLong
 
 T = TypeVar("T")
 AT_ONCE = 4

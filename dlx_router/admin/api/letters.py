@@ -10,7 +10,7 @@ from dlx_router.admin.api import models
 from dlx_router.admin.api.answers import Answer, refuse
 from dlx_router.admin.api.asking import asked, sees_of
 from dlx_router.admin.api.context import Given, Viewer
-from dlx_router.operate.index.reader import Wanted
+from dlx_router.operate.index.questions import Wanted
 
 router = APIRouter(tags=["letters"])
 

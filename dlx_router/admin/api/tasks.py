@@ -1,8 +1,9 @@
 """/tasks: redrive tasks, started, shown, paused, resumed, cancelled. A change is in the journal before its answer."""
 
+import json
 from base64 import b64decode
 from collections.abc import Awaitable
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
@@ -13,11 +14,14 @@ from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.tokens import Caller
 from dlx_router.operate.redrive.editing import Edit
 from dlx_router.operate.redrive.task import Kind, State, Task, TaskError, spec_of
-from dlx_router.service.redriving.tasks import Conflict, Missing, NotLeader, Tasks
+from dlx_router.service.redriving.book import Conflict, Missing, NotLeader
+from dlx_router.service.redriving.tasks import Tasks
 
 router = APIRouter(tags=["tasks"])
 
 RETRY_AFTER_S: Final = 2
+MAX_NUMBER: Final = 1 << 40
+_JSON: Final = {"content-type": "application/json", "cache-control": "no-store"}
 Text = Annotated[str, Field(max_length=255)]
 Vhost = Annotated[str, Query(max_length=255)]
 Found = TypeVar("Found")
@@ -187,6 +191,29 @@ async def show(given: Given, who: Viewer, task_id: str, vhost: Vhost = "/") -> R
         return tasks.get(task_id)
 
     return Answer((await _refusing(found())).to_document())
+
+
+class Exported(BaseModel):
+    """Letters of an export, see docs/redrive.md; `next` null: that was all, and `state` says how it ended."""
+
+    letters: list[dict[str, Any]]
+    next: int | None
+    state: State
+    why: str
+
+
+@router.get("/tasks/{task_id}/letters", response_model=Exported, responses=CHANGES)
+async def exported(
+    given: Given,
+    who: Operator,
+    task_id: str,
+    after: Annotated[int, Query(ge=0, le=MAX_NUMBER, description="`next` of the answer before.")] = 0,
+    vhost: Vhost = "/",
+) -> Response:
+    """Letters of a task of kind export, some 1 MiB at once; it goes on as they are asked for. There may be none yet."""
+    lines, following, task = await _refusing(_of(given, who, vhost).exported(task_id, after))
+    rest = json.dumps({"next": following, "state": task.state, "why": task.why}).encode()
+    return Response(b'{"letters":[' + b",".join(lines) + b"]," + rest[1:], headers=_JSON)
 
 
 @router.post("/tasks/{task_id}/pause", response_model=OneTask, responses=CHANGES)

@@ -10,27 +10,15 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from dlx_router.operate.index import schema
+from dlx_router.operate.index.questions import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
 from dlx_router.operate.index.rows import LYING
 
 READERS: Final = 4
 LIMIT_S: Final = 3.0
-FEW: Final = 20_000  # so many are sorted faster than they are looked for from the newest on
-MAX_TERMS: Final = 16
-Sees = Callable[[str, str], bool]  # whether a vhost and its failed queue may be seen
-_LETTER: Final = (
-    'letters.number, letters.id, queues.vhost, queues.name AS failed_queue, groups.id AS "group", letters.state,'
-    " letters.reason, letters.cause, letters.policy, letters.attempts, letters.redrives, letters.first_ms,"
-    " letters.last_ms, letters.due_ms, letters.size, letters.message_id, places.exchange, places.routing_key"
-)
-_JOINS: Final = (
-    " JOIN queues ON queues.number = letters.queue JOIN groups ON groups.number = letters.grp"
-    " LEFT JOIN places ON places.number = letters.place"
-)
 _STATE: Final = (
     "CASE WHEN state = 'resolved' AND last_ms > state_ms THEN 'open'"
     " WHEN state = 'ignored' AND until_ms IS NOT NULL AND until_ms <= :now THEN 'open' ELSE state END"
@@ -45,21 +33,6 @@ class TooLong(Exception):
     """The question would take too long; says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which letters. None: any. Times in ms, of the letter's newest event."""
-
-    vhost: str | None = None
-    failed_queue: str | None = None
-    group: str | None = None
-    states: Sequence[str] = ()
-    reason: str | None = None
-    policy: str | None = None
-    since_ms: int | None = None
-    until_ms: int | None = None
-    text: str | None = None
-
-
 class Reader:
     """Of one file, which may be made anew at any time."""
 
@@ -70,16 +43,16 @@ class Reader:
     def letters(self, wanted: Wanted, sees: Sees, *, limit: int, before: int | None) -> list[dict[str, Any]]:
         """At most `limit`, the newest first, older than the cursor. Raises IndexAway, TooLong."""
         with self._asking() as ask:
-            numbers = _visible(ask, wanted, sees)
+            numbers = visible(ask, wanted, sees)
             if not numbers:
                 return []
-            sql, values = _letters(ask, wanted, numbers, before)
+            sql, values = letters_of(ask, wanted, numbers, before)
             return [_letter(row) for row in ask(f"{sql} LIMIT ?", (*values, limit))]
 
     def letter(self, letter_id: str, sees: Sees, failed_queue: str | None = None) -> list[dict[str, Any]]:
         """All that is known of the letter: one entry for each failed queue that it died in (copies)."""
         with self._asking() as ask:
-            rows = ask(f"SELECT {_LETTER} FROM letters{_JOINS} WHERE letters.id = ?", (letter_id,)).fetchall()
+            rows = ask(f"SELECT {LETTER} FROM letters{JOINS} WHERE letters.id = ?", (letter_id,)).fetchall()
             seen = [row for row in rows if sees(row["vhost"], row["failed_queue"])]
             return [_whole(ask, row) for row in seen if failed_queue in {None, row["failed_queue"]}]
 
@@ -88,10 +61,10 @@ class Reader:
     ) -> list[dict[str, Any]]:
         """At most `limit` groups, those that had a death last come first."""
         with self._asking() as ask:
-            numbers = _visible(ask, Wanted(vhost=vhost, failed_queue=failed_queue), sees)
+            numbers = visible(ask, Wanted(vhost=vhost, failed_queue=failed_queue), sees)
             sql = (
                 f"SELECT groups.*, queues.vhost, queues.name, {_STATE} AS now_state FROM groups"
-                f" JOIN queues ON queues.number = groups.queue WHERE queue IN ({_listed(numbers)})"
+                f" JOIN queues ON queues.number = groups.queue WHERE queue IN ({listed(numbers)})"
                 f" AND (:state IS NULL OR {_STATE} = :state) ORDER BY last_ms DESC, groups.number DESC"
                 " LIMIT :limit OFFSET :offset"
             )
@@ -201,84 +174,6 @@ class Reader:
         with suppress(queue.Empty):
             while True:
                 self._idle.get_nowait()[1].close()
-
-
-def _visible(ask: Callable[..., sqlite3.Cursor], wanted: Wanted, sees: Sees) -> list[int]:
-    """The failed queues that are wanted and may be seen."""
-    rows = ask("SELECT number, vhost, name FROM queues").fetchall()
-    return [
-        row["number"]
-        for row in rows
-        if wanted.vhost in {None, row["vhost"]}
-        and wanted.failed_queue in {None, row["name"]}
-        and sees(row["vhost"], row["name"])
-    ]
-
-
-def _letters(
-    ask: Callable[..., sqlite3.Cursor], wanted: Wanted, numbers: Sequence[int], before: int | None
-) -> tuple[str, tuple[Any, ...]]:
-    total = ask("SELECT count(*) FROM queues").fetchone()[0]
-    tests: list[str] = []
-    values: list[Any] = []
-    source = f"letters{_JOINS}"
-    by_index = wanted.text is None and _few(ask, wanted, numbers)
-    plus = "" if by_index else "+"
-    if wanted.text is not None:
-        source = f"found CROSS JOIN letters ON letters.number = found.rowid{_JOINS}"
-        tests.append("found MATCH ?")
-        values.append(query(wanted.text))
-    if len(numbers) < total or wanted.failed_queue is not None:
-        tests.append(f"{plus}letters.queue IN ({_listed(numbers)})")
-    if wanted.group is not None:
-        tests.append(f"{plus}letters.grp = (SELECT number FROM groups WHERE id = ?)")
-        values.append(wanted.group)
-    if wanted.states:
-        tests.append(f"{plus}letters.state IN ({', '.join('?' * len(wanted.states))})")
-        values.extend(wanted.states)
-    for test, value in (
-        ("letters.reason = ?", wanted.reason),
-        ("letters.policy = ?", wanted.policy),
-        ("letters.last_ms >= ?", wanted.since_ms),
-        ("letters.last_ms < ?", wanted.until_ms),
-        ("found.rowid < ?" if wanted.text is not None else "letters.number < ?", before),
-    ):
-        if value is not None:
-            tests.append(test)
-            values.append(value)
-    order = "found.rowid" if wanted.text is not None else "letters.number"
-    where = f" WHERE {' AND '.join(tests)}" if tests else ""
-    return f"SELECT {_LETTER} FROM {source}{where} ORDER BY {order} DESC", tuple(values)
-
-
-def _few(ask: Callable[..., sqlite3.Cursor], wanted: Wanted, numbers: Sequence[int]) -> bool:
-    """Whether an index finds so few that sorting them is nothing."""
-    tests, values = [f"groups.queue IN ({_listed(numbers)})"], []
-    if wanted.group is not None:
-        tests.append("groups.id = ?")
-        values.append(wanted.group)
-    if wanted.states:
-        tests.append(f"counts.state IN ({', '.join('?' * len(wanted.states))})")
-        values.extend(wanted.states)
-    sql = f"SELECT sum(n) FROM counts JOIN groups ON groups.number = counts.grp WHERE {' AND '.join(tests)}"
-    return (ask(sql, values).fetchone()[0] or 0) <= FEW
-
-
-def query(text: str) -> str:
-    """Words → FTS5: all of them, in any order; "a phrase" as it is; a * behind a word: what begins so."""
-    terms: list[str] = []
-    for number, part in enumerate(text.split('"')):
-        words = [part] if number % 2 else part.split()
-        for word in words:
-            starred = word.endswith("*") and number % 2 == 0
-            bare = "".join(one if one.isalnum() else " " for one in word).strip()
-            if bare:
-                terms.append(f'"{bare}"{"*" if starred else ""}')
-    return " ".join(terms[:MAX_TERMS]) or '""'
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ",".join(map(str, numbers))
 
 
 def _letter(row: sqlite3.Row) -> dict[str, Any]:

@@ -7,20 +7,18 @@ the offset that stands in it. One process, one thread.
 import hashlib
 import json
 import sqlite3
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from dlx_router.core import fingerprint
 from dlx_router.operate.index import rows
+from dlx_router.operate.index.letters import Letters
+from dlx_router.operate.index.numbers import Numbers
 from dlx_router.operate.index.rows import GONE, LYING, STATE_OF, EventError
 
 GROUP_STATES: Final = ("open", "ignored", "resolved")
 SET_GROUP: Final = "group.set"
 IMPORT: Final = "letters.import"
-MAX_STEPS: Final = 500  # of one letter; the oldest go, the first stays
-MAX_CACHED: Final = 50_000
 _FINISHED: Final = ("discarded", "retired", "redriven", "released", "edited", GONE)
 
 
@@ -31,27 +29,14 @@ class Message(NamedTuple):
     body: bytes
 
 
-class _Letter(NamedTuple):
-    """What has to be known of a letter that comes again."""
-
-    number: int
-    group: int
-    place: int
-    state: str
-    text: str
-
-
 class Store:
     """Over a connection that `open_writer` gave. Every method may raise sqlite3.Error, and then changed nothing."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._do = connection.execute
         self._connection = connection
-        self._queues: dict[tuple[str, str], int] = {}
-        self._places: dict[tuple[str, str, str], int] = {}
-        self._groups: dict[str, int] = {}
-        self._counts: Counter[tuple[int, int, str]] = Counter()
-        self._seen: dict[int, tuple[int, int, int]] = {}  # group → deaths more, first and last of them
+        self._numbers = Numbers(connection)
+        self._letters = Letters(connection, self._numbers)
 
     def close(self) -> None:
         """Close the file."""
@@ -100,12 +85,11 @@ class Store:
         name = rows.plain(vhost)
         with self._transaction():
             numbers = "SELECT number FROM queues WHERE vhost = ?"
-            self._delete(f"queue IN ({numbers})", (name,))
+            self._letters.delete(f"queue IN ({numbers})", (name,))
             self._do(f"DELETE FROM groups WHERE queue IN ({numbers})", (name,))
             for table in ("queues", "places", "streams", "gaps", "audits"):
                 self._do(f"DELETE FROM {table} WHERE vhost = ?", (name,))
-        for cache in (self._queues, self._places, self._groups):
-            cache.clear()
+        self._numbers.forget()
 
     def emptied(self, vhost: str, place: tuple[str, str], until_ms: int) -> int:
         """The queue behind a place was found empty: what came there by then lies there no more. → how many letters."""
@@ -121,8 +105,8 @@ class Store:
             for group, state, n in self._do(
                 f"SELECT grp, state, count(*) FROM letters WHERE {chosen} GROUP BY grp, state", (*found, until_ms)
             ).fetchall():
-                self._counts[group, found[0], state] -= n
-                self._counts[group, 0, GONE] += n
+                self._numbers.counts[group, found[0], state] -= n
+                self._numbers.counts[group, 0, GONE] += n
             changed = self._do(f"UPDATE letters SET state = '{GONE}', place = 0 WHERE {chosen}", (*found, until_ms))
             return changed.rowcount
 
@@ -130,7 +114,7 @@ class Store:
         """Letters that are finished and older go, the oldest first; → how many did."""
         finished = ", ".join(f"'{one}'" for one in _FINISHED)
         with self._transaction():
-            return self._delete(
+            return self._letters.delete(
                 f"number IN (SELECT number FROM letters WHERE last_ms < ? AND state IN ({finished}) LIMIT ?)",
                 (before_ms, at_most),
             )
@@ -138,7 +122,7 @@ class Store:
     def shrink(self, at_most: int) -> int:
         """The oldest letters go, finished or not: the file has its size. → how many did."""
         with self._transaction():
-            return self._delete("number IN (SELECT number FROM letters ORDER BY number LIMIT ?)", (at_most,))
+            return self._letters.delete("number IN (SELECT number FROM letters ORDER BY number LIMIT ?)", (at_most,))
 
     def used_bytes(self) -> int:
         """What is in use of the file."""
@@ -161,7 +145,7 @@ class Store:
         if event.get("observed"):
             return  # nothing of it was done
         if kind in STATE_OF:
-            self._letter(vhost, event, line)
+            self._letters.take(vhost, event, line)
         elif kind == "gap":
             told = (event["event_id"], vhost, *(event.get(one) for one in ("router_id", "events", "from_ms", "to_ms")))
             self._do("INSERT OR IGNORE INTO gaps VALUES (?, ?, ?, ?, ?, ?)", told)
@@ -172,7 +156,7 @@ class Store:
         details, ts_ms = event.get("details") or {}, int(event["ts_ms"])
         actor, action = rows.plain(event.get("actor")), rows.plain(event.get("action"))
         if action == IMPORT:
-            self._letter(vhost, {**details["letter"], "event_id": event["event_id"]}, b"")
+            self._letters.take(vhost, {**details["letter"], "event_id": event["event_id"]}, b"")
             return
         told = (event["event_id"], vhost, ts_ms, actor, action, json.dumps(details))
         if not self._do("INSERT OR IGNORE INTO audits VALUES (?, ?, ?, ?, ?, ?)", told).rowcount:
@@ -192,150 +176,6 @@ class Store:
             note = rows.plain(details["note"]) or None
             self._do("UPDATE groups SET note = ?, actor = ? WHERE id = ?", (note, actor, group))
 
-    def _letter(self, vhost: str, event: Mapping[str, Any], line: bytes) -> None:
-        letter_id, queue = rows.plain(event["id"]), self._queue(vhost, rows.plain(event["failed_queue"]))
-        step = event["event_id"].rpartition("-")[2]
-        found = self._do(
-            "SELECT number, grp, place, state, text FROM letters WHERE id = ? AND queue = ?", (letter_id, queue)
-        ).fetchone()
-        known = None if found is None else _Letter(*found)
-        if known is not None and line and not self._step(known.number, step, event):
-            return  # told twice
-        if known is not None and not line:
-            return  # imported, and known better
-        died = event.get("arrival") == "inbox"
-        group = known.group if known is not None and not died else self._group(vhost, queue, event, died=died)
-        at = rows.place_of(event)
-        place = 0 if at is None else self._place(vhost, *at)
-        body = rows.body_of(event)
-        state = STATE_OF[event["kind"]] if known is None or event["kind"] != "edited" else known.state
-        own = self._values(event, group, place, state)
-        if known is None:
-            number = self._insert(letter_id, queue, own, rows.text_of(event, body))
-            self._step(number, step, event)
-        else:
-            number = known.number
-            self._update(known, own, rows.text_of(event, body))
-            self._counts[known.group, known.place, known.state] -= 1
-        self._counts[group, place, state] += 1
-        if line:
-            self._do("INSERT OR REPLACE INTO events VALUES (?, ?)", (number, rows.without_body(line, event)))
-        if body is not None and (body.content is not None or known is None):
-            self._do("INSERT OR REPLACE INTO bodies VALUES (?, ?, ?, ?, ?)", (number, *body))
-
-    def _values(self, event: Mapping[str, Any], group: int, place: int, state: str) -> tuple[Any, ...]:
-        text = rows.plain
-        return (
-            group,
-            place,
-            state,
-            text(event.get("reason")),
-            text(event.get("cause")) or None,
-            text(event.get("policy")) or None,
-            int(event.get("attempts") or 0),
-            int(event.get("redrives") or 0),
-            int(event.get("first_death_ms") or 0),
-            int(event["ts_ms"]),
-            event.get("due_ms"),
-            int((event.get("digest") or {}).get("size") or 0),
-            text((event.get("props") or {}).get("message_id")) or None,
-        )
-
-    def _insert(self, letter_id: str, queue: int, own: tuple[Any, ...], text: str) -> int:
-        made = self._do(
-            "INSERT INTO letters VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (letter_id, queue, *own, text),
-        )
-        number = int(made.lastrowid or 0)
-        self._do("INSERT INTO found (rowid, text) VALUES (?, ?)", (number, text))
-        return number
-
-    def _update(self, known: _Letter, own: tuple[Any, ...], text: str) -> None:
-        if text != known.text and len(text) >= len(known.text):  # a later event without the body says less, not other
-            self._do("INSERT INTO found (found, rowid, text) VALUES ('delete', ?, ?)", (known.number, known.text))
-            self._do("INSERT INTO found (rowid, text) VALUES (?, ?)", (known.number, text))
-        else:
-            text = known.text
-        self._do(
-            "UPDATE letters SET grp = ?, place = ?, state = ?, reason = ?, cause = ?, policy = ?, attempts = ?,"
-            " redrives = ?, first_ms = ?, last_ms = ?, due_ms = ?, size = ?, message_id = ?, text = ?"
-            " WHERE number = ?",
-            (*own, text, known.number),
-        )
-
-    def _step(self, number: int, step: str, event: Mapping[str, Any]) -> bool:
-        """A line of the letter's journey; False where it stands there already."""
-        text, target = rows.plain, event.get("target") or {}
-        made = self._do(
-            "INSERT OR IGNORE INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                number,
-                step,
-                int(event["ts_ms"]),
-                event["kind"],
-                text(event.get("source")),
-                text(event.get("reason")),
-                text(event.get("cause")) or None,
-                event.get("attempts"),
-                event.get("redrives"),
-                event.get("tries"),
-                event.get("due_ms"),
-                text(event.get("policy")) or None,
-                text(target.get("exchange")) if target else None,
-                text(target.get("routing_key")) if target else None,
-                text(event.get("refused")) or None,
-                text(event.get("redrive_id")) or None,
-            ),
-        )
-        if made.rowcount and (event.get("attempts") or 0) + (event.get("tries") or 0) > MAX_STEPS // 4:
-            self._shorten(number)
-        return bool(made.rowcount)
-
-    def _shorten(self, number: int) -> None:
-        """A letter that is tried for ever has no journey for ever: the first step stays, and the newest."""
-        self._do(
-            "DELETE FROM steps WHERE letter = ? AND step IN (SELECT step FROM steps WHERE letter = ?"
-            " ORDER BY ts_ms DESC LIMIT -1 OFFSET ?) AND ts_ms > (SELECT min(ts_ms) FROM steps WHERE letter = ?)",
-            (number, number, MAX_STEPS, number),
-        )
-
-    # -- names --------------------------------------------------------------------------------------------------
-
-    def _queue(self, vhost: str, name: str) -> int:
-        return self._number(self._queues, "queues (vhost, name)", (vhost, name))
-
-    def _place(self, vhost: str, exchange: str, key: str) -> int:
-        return self._number(self._places, "places (vhost, exchange, routing_key)", (vhost, exchange, key))
-
-    def _number(self, cache: dict[Any, int], table: str, values: tuple[str, ...]) -> int:
-        number = cache.get(values)
-        if number is None:
-            name, _, columns = table.partition(" ")
-            fits = " AND ".join(f"{one} = ?" for one in columns.strip("()").split(", "))
-            self._do(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(values))})", values)
-            number = int(self._do(f"SELECT number FROM {name} WHERE {fits}", values).fetchone()[0])
-            _keep(cache, values, number)
-        return number
-
-    def _group(self, vhost: str, queue: int, event: Mapping[str, Any], *, died: bool) -> int:
-        one = fingerprint.of_event({**event, "vhost": vhost})
-        number = self._groups.get(one.id)
-        if number is None:
-            text = rows.plain
-            self._do(
-                "INSERT OR IGNORE INTO groups"
-                " (id, queue, reason, error_type, frame, message, first_ms, last_ms, deaths)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
-                (one.id, queue, *map(text, one[3:]), event["ts_ms"], event["ts_ms"]),
-            )
-            number = int(self._do("SELECT number FROM groups WHERE id = ?", (one.id,)).fetchone()[0])
-            _keep(self._groups, one.id, number)
-        if died:
-            ts_ms = int(event["ts_ms"])
-            more, first, last = self._seen.get(number, (0, ts_ms, ts_ms))
-            self._seen[number] = (more + 1, min(first, ts_ms), max(last, ts_ms))
-        return number
-
     # -- many ---------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -343,48 +183,15 @@ class Store:
         self._do("BEGIN IMMEDIATE")
         try:
             yield
-            self._settle()
+            self._numbers.settle()
             self._do("COMMIT")
         except BaseException:
-            for cache in (self._queues, self._places, self._groups, self._counts, self._seen):
-                cache.clear()
+            self._numbers.forget()
             if self._connection.in_transaction:
                 self._do("ROLLBACK")
             raise
-
-    def _settle(self) -> None:
-        """What was counted in memory."""
-        self._connection.executemany(
-            "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT (grp, place, state) DO UPDATE SET n = n + excluded.n",
-            [(*key, n) for key, n in self._counts.items() if n],
-        )
-        self._connection.executemany(
-            "UPDATE groups SET deaths = deaths + ?, first_ms = min(first_ms, ?), last_ms = max(last_ms, ?)"
-            " WHERE number = ?",
-            [(*seen, number) for number, seen in self._seen.items()],
-        )
-        self._counts.clear()
-        self._seen.clear()
-
-    def _delete(self, where: str, values: tuple[Any, ...]) -> int:
-        """The letters that fit, and all that hangs on them."""
-        chosen = self._do(f"SELECT number, text, grp, place, state FROM letters WHERE {where}", values).fetchall()
-        numbers = [(one[0],) for one in chosen]
-        many = self._connection.executemany
-        many("INSERT INTO found (found, rowid, text) VALUES ('delete', ?, ?)", [one[:2] for one in chosen])
-        for table, column in (("letters", "number"), ("steps", "letter"), ("events", "letter"), ("bodies", "letter")):
-            many(f"DELETE FROM {table} WHERE {column} = ?", numbers)
-        for _number, _text, group, place, state in chosen:
-            self._counts[group, place, state] -= 1
-        return len(chosen)
 
 
 def digest(body: bytes) -> bytes:
     """Tells one message of a stream from another at the same offset."""
     return hashlib.blake2b(body, digest_size=16).digest()
-
-
-def _keep(cache: dict[Any, int], key: Any, number: int) -> None:  # noqa: ANN401
-    if len(cache) >= MAX_CACHED:
-        cache.clear()
-    cache[key] = number

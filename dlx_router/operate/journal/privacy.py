@@ -102,19 +102,19 @@ def _headers(headers: bytes, names: Iterable[str]) -> dict[str, str]:
         for name in names:
             at = found.get(name.encode(errors="surrogateescape"))
             if at is not None:
-                told[name] = _text(_plain(chr(headers[at[1]]), table.decode_value(headers, at[1])))
+                told[name] = _text(plain(chr(headers[at[1]]), table.decode_value(headers, at[1])))
     except table.TableError:
         pass  # such a message is no letter: it goes to quarantine
     return told
 
 
-def _plain(tag: str, value: Any) -> Any:  # noqa: ANN401 - a header is of any type
+def plain(tag: str, value: Any) -> Any:  # noqa: ANN401 - a header is of any type
     """A header's value as JSON has it. What a template sees as nothing is no scalar here either."""
     match tag, value:
         case "A", _:
-            return [_plain(kind, one) for kind, one in value]
+            return [plain(kind, one) for kind, one in value]
         case "F", _:
-            return {name: _plain(kind, one) for name, kind, one in value}
+            return {name: plain(kind, one) for name, kind, one in value}
         case "x", _:
             return {"base64": base64.b64encode(value).decode()}
         case _, bytes():
@@ -139,7 +139,7 @@ def _body(rule: Rule, kind: str, body: bytes) -> tuple[dict[str, Any], list[str]
     if mode == "hash":
         return {"body_mode": "hash", "body_sha256": digest}, []
     places = [one for one in rule.redact if one.startswith("/")]
-    shown, gone = _without(body, places) if places else (body, [])
+    shown, gone = without(body, places) if places else (body, [])
     if shown is None:
         return {"body_mode": "none"}, places
     length = INLINE_BYTES if mode == "all" else HEAD_BYTES
@@ -147,7 +147,7 @@ def _body(rule: Rule, kind: str, body: bytes) -> tuple[dict[str, Any], list[str]
     return {"body_mode": cut, "body_sha256": digest, "body": base64.b64encode(shown[:length]).decode()}, gone
 
 
-def _without(body: bytes, places: Iterable[str]) -> tuple[bytes | None, list[str]]:
+def without(body: bytes, places: Iterable[str]) -> tuple[bytes | None, list[str]]:
     """The body with these values hidden, and those that were there; None where nobody knows what it says."""
     document = parsed(body, unique=True)
     if document is UNREADABLE:
@@ -166,7 +166,7 @@ def _without(body: bytes, places: Iterable[str]) -> tuple[bytes | None, list[str
 
 def _places(body: bytes, places: Iterable[str], rule: Rule) -> tuple[dict[str, str], list[str]]:
     """The values at these places without what is redacted inside them, and what that was."""
-    shown, gone = _without(body, [one for one in rule.redact if one.startswith("/")])
+    shown, gone = without(body, [one for one in rule.redact if one.startswith("/")])
     document = parsed(shown) if shown is not None else UNREADABLE
     told = {}
     for place in places:

@@ -24,6 +24,7 @@ class Kind(StrEnum):
     REDRIVE = "redrive"
     DISCARD = "discard"
     PARK = "park"
+    EXPORT = "export"  # told to whoever asks; it stays where it is
 
 
 class State(StrEnum):
@@ -100,8 +101,8 @@ class Spec:
 
     @property
     def takes_all(self) -> bool:
-        """Whether every letter that was dead before the cutoff is meant."""
-        return not (self.ids or self.group or self.filter or self.dry_run)
+        """Whether every letter that was dead before the cutoff is meant, and leaves its queue."""
+        return not (self.ids or self.group or self.filter or self.dry_run or self.kind is Kind.EXPORT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,8 @@ class Task:
 
 def changed(task: Task, state: State, now_ms: int, why: str = "") -> Task:
     """The task in its new state; TaskError where there is no such way."""
+    if task.spec.kind is Kind.EXPORT and state in {State.PAUSED, State.RUNNING}:
+        raise TaskError(f"task {task.id} is an export, which goes through its queue once; cancel it, or export again")
     if state not in _CHANGES[task.state]:
         said = f" ({task.why})" if task.why else ""
         raise TaskError(f"task {task.id} is {task.state}{said}: it cannot become {state}")

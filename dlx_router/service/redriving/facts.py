@@ -36,6 +36,23 @@ async def holding_of(tools: Tools, link: Link, queue: str) -> Holding:
     return holding(kind, version_of(link), _number(facts, "delivery-limit"), limit_known=bool(facts))
 
 
+async def see_to_holding(tools: Tools, link: Link, queue: str) -> None:
+    """Stopped where letters that stay could be ended by being looked at."""
+    if await holding_of(tools, link, queue) is Holding.ASIDE:
+        raise Stopped(
+            f"{queue!r} counts each look as a delivery, and could end letters by it: raise its delivery-limit by a "
+            "policy, set MANAGEMENT_URL where it is a classic queue, or redrive all of it"
+        )
+
+
+async def depth_of(tools: Tools, queue: str) -> int:
+    """How many letters are ready. Stopped where there is no such queue."""
+    found = await tools.topology.depths([queue])
+    if queue not in found:
+        raise Stopped(f"queue {queue!r} does not exist, or cannot be looked at")
+    return found[queue]
+
+
 async def room_of(management: Management | None, vhost: str, queue: str) -> int | None:
     """How many messages a queue takes, with a margin; None where there is no limit or none is known."""
     if management is None:

@@ -1,0 +1,87 @@
+"""Numbers: queues, places and groups have one each, and letters and deaths are counted by them until a commit."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dlx_router.core import fingerprint
+from dlx_router.operate.index import rows
+
+MAX_CACHED: Final = 50_000
+
+
+class Numbers:
+    """Of one file. `counts`: letters more or fewer, by (group, place, state)."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._do = connection.execute
+        self._connection = connection
+        self._queues: dict[tuple[str, str], int] = {}
+        self._places: dict[tuple[str, str, str], int] = {}
+        self._groups: dict[str, int] = {}
+        self.counts: Counter[tuple[int, int, str]] = Counter()
+        self._seen: dict[int, tuple[int, int, int]] = {}  # group → deaths more, first and last of them
+
+    def queue(self, vhost: str, name: str) -> int:
+        """Of a failed queue."""
+        return self._number(self._queues, "queues (vhost, name)", (vhost, name))
+
+    def place(self, vhost: str, exchange: str, key: str) -> int:
+        """Of what an exchange and a key lead to."""
+        return self._number(self._places, "places (vhost, exchange, routing_key)", (vhost, exchange, key))
+
+    def _number(self, cache: dict[Any, int], table: str, values: tuple[str, ...]) -> int:
+        number = cache.get(values)
+        if number is None:
+            name, _, columns = table.partition(" ")
+            fits = " AND ".join(f"{one} = ?" for one in columns.strip("()").split(", "))
+            self._do(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(values))})", values)
+            number = int(self._do(f"SELECT number FROM {name} WHERE {fits}", values).fetchone()[0])
+            _keep(cache, values, number)
+        return number
+
+    def group(self, vhost: str, queue: int, event: Mapping[str, Any], *, died: bool) -> int:
+        """Of the group of an event; `died`: it tells a death more."""
+        one = fingerprint.of_event({**event, "vhost": vhost})
+        number = self._groups.get(one.id)
+        if number is None:
+            text = rows.plain
+            self._do(
+                "INSERT OR IGNORE INTO groups"
+                " (id, queue, reason, error_type, frame, message, first_ms, last_ms, deaths)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
+                (one.id, queue, *map(text, one[3:]), event["ts_ms"], event["ts_ms"]),
+            )
+            number = int(self._do("SELECT number FROM groups WHERE id = ?", (one.id,)).fetchone()[0])
+            _keep(self._groups, one.id, number)
+        if died:
+            ts_ms = int(event["ts_ms"])
+            more, first, last = self._seen.get(number, (0, ts_ms, ts_ms))
+            self._seen[number] = (more + 1, min(first, ts_ms), max(last, ts_ms))
+        return number
+
+    def settle(self) -> None:
+        """Write what was counted."""
+        self._connection.executemany(
+            "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT (grp, place, state) DO UPDATE SET n = n + excluded.n",
+            [(*key, n) for key, n in self.counts.items() if n],
+        )
+        self._connection.executemany(
+            "UPDATE groups SET deaths = deaths + ?, first_ms = min(first_ms, ?), last_ms = max(last_ms, ?)"
+            " WHERE number = ?",
+            [(*seen, number) for number, seen in self._seen.items()],
+        )
+        self.counts.clear()
+        self._seen.clear()
+
+    def forget(self) -> None:
+        """What was cached or counted is no longer what the file says."""
+        for cache in (self._queues, self._places, self._groups, self.counts, self._seen):
+            cache.clear()
+
+
+def _keep(cache: dict[Any, int], key: Any, number: int) -> None:  # noqa: ANN401
+    if len(cache) >= MAX_CACHED:
+        cache.clear()
+    cache[key] = number

@@ -1,0 +1,94 @@
+"""The book of one vhost's tasks: what is known of them, and how the journal is told.
+
+Every change is an event in the journal before it is said; the events of a term that is over count less than those of
+the next, so a leader that was lost cannot undo anything.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from dlx_router.operate.redrive.task import Task, TaskError
+from dlx_router.operate.redrive.told import line
+from dlx_router.service.redriving.tools import Tools
+
+WITHIN_S: Final = 15.0
+MAX_KEPT: Final = 1000
+
+
+class NotLeader(Exception):
+    """Another router leads, or this one does not know all yet; asking again later, or another, helps."""
+
+
+class Conflict(TaskError):
+    """Another task has the queue."""
+
+
+class Missing(TaskError):
+    """There is no such task, queue or vhost."""
+
+
+class Book:
+    """`tools` None: this router does not lead."""
+
+    def __init__(self, vhost: str) -> None:
+        self.vhost = vhost
+        self.tools: Tools | None = None
+        self.term = 0
+        self.tasks: dict[str, Task] = {}
+
+    def known(self, task_id: str) -> Task:
+        """The task, or Missing."""
+        try:
+            return self.tasks[task_id]
+        except KeyError:
+            raise Missing(f"no task {task_id!r} in vhost {self.vhost!r}; `dlx-router redrive list` shows all") from None
+
+    def learn(self, found: Mapping[str, Task]) -> None:
+        """What the journal says of tasks."""
+        self.tasks |= found
+        self.term = max([self.term, *(one.term + 1 for one in found.values())])  # another's clock may be ahead
+
+    def see_free(self, queue: str, task_id: str = "") -> None:
+        """Conflict where another task than this has the queue."""
+        for other in self.tasks.values():
+            if other.is_active and other.spec.queue == queue and other.id != task_id:
+                raise Conflict(f"queue {queue!r} has task {other.id} ({other.state}); cancel it or wait for it")
+
+    async def add(self, task: Task) -> None:
+        """A new task. NotLeader where the journal takes nothing: then there is none."""
+        self.tasks[task.id] = task
+        self._forget_oldest()
+        try:
+            await self._told(task)
+        except NotLeader:
+            del self.tasks[task.id]
+            raise
+
+    def _forget_oldest(self) -> None:
+        """The journal keeps them; memory need not."""
+        over = [name for name, one in self.tasks.items() if not one.is_active][: max(len(self.tasks) - MAX_KEPT, 0)]
+        for name in over:
+            del self.tasks[name]
+
+    async def store(self, task: Task) -> None:
+        """Remember, and tell the journal."""
+        task = replace(task, term=self.term)
+        self.tasks[task.id] = task
+        await self._told(task)
+
+    async def _told(self, task: Task) -> None:
+        """The journal has it. NotLeader where it takes nothing: what nobody can know after a restart is not begun."""
+        tools = self.tools
+        if tools is None:
+            raise NotLeader(f"vhost {self.vhost!r}: this router leads no more")
+        if not tools.journal.is_working:
+            raise NotLeader("the journal cannot be written just now; see /readyz, and ask again")
+        done = asyncio.get_running_loop().create_future()
+        batch = tools.journal.record(line(task, tools.router_id))
+        batch.wait(lambda _job: None if done.done() else done.set_result(None), None)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WITHIN_S):
+                await done

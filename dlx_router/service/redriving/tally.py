@@ -1,0 +1,64 @@
+"""The tally of a worker: what it saw, sent and left, and why. It may be read at any time."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any, Final
+
+from dlx_router.core.fingerprint import fingerprint
+from dlx_router.core.letter import Letter
+from dlx_router.operate.redrive.task import Counts
+
+GROUPS: Final = 200
+
+
+class Tally:
+    """Of one task. `stays`: why letters that are meant stay; `groups`: of a dry run, (group, failed queue, reason)."""
+
+    def __init__(self, counts: Counts) -> None:
+        self.counts = replace(counts, seen=0, left=0, unreadable=0)
+        self.groups: Counter[tuple[str, str, str]] = Counter()
+        self.stays: Counter[str] = Counter()
+
+    def begin(self, *, anew: bool) -> None:
+        """Another look. `anew`: what was sent is forgotten too."""
+        self.counts = Counts(sent=0 if anew else self.counts.sent)
+        self.groups.clear()
+        self.stays.clear()
+
+    def saw(self) -> None:
+        """One letter, or what cannot be read as one."""
+        self.counts = replace(self.counts, seen=self.counts.seen + 1)
+
+    def unreadable(self) -> None:
+        """What was seen is no letter."""
+        self.counts = replace(self.counts, unreadable=self.counts.unreadable + 1)
+
+    def sent(self) -> None:
+        """A letter is settled, told, or in a dry run would be."""
+        self.counts = replace(self.counts, sent=self.counts.sent + 1)
+
+    def left(self, why: str = "") -> None:
+        """A letter stays; with a reason where it was meant."""
+        self.counts = replace(self.counts, left=self.counts.left + 1)
+        if why:
+            self.stays[why] += 1
+
+    def would_send(self, letter: Letter) -> None:
+        """A dry run means this letter."""
+        self.sent()
+        key = (group_of(letter), letter.failed_queue, letter.reason)
+        if key in self.groups or len(self.groups) < GROUPS:
+            self.groups[key] += 1
+
+
+def group_of(letter: Letter) -> str:
+    """The letter's group, as the index says."""
+    error: Any = letter.error or {}
+    return fingerprint(
+        letter.vhost,
+        letter.failed_queue,
+        letter.reason,
+        error_type=str(error.get("type") or ""),
+        frame=str(error.get("frame") or ""),
+        message=str(error.get("message") or ""),
+    ).id
