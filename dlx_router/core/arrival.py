@@ -196,6 +196,7 @@ def _known(facts: Facts, merged: Merged, record: Record, is_own: Callable[[str],
         content_type=facts.content_type,
         size=facts.size,
         declared=None if fresh else record.declared,
+        more=record.more,
     )
 
 

@@ -104,6 +104,7 @@ class Letter:
     body: Callable[[str], Any] = lambda _pointer: None  # a place of a JSON body, looked up only when asked for
     content_type: str = ""
     size: int = 0  # of the body, in bytes
+    more: Mapping[str, Any] | None = None  # of the record, and unknown to this version
 
 
 def letter_id(  # noqa: PLR0913, PLR0917 - the seven inputs are the identity that INTERFACES lists
