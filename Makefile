@@ -44,9 +44,10 @@ lint: $(READY)  ## ruff, mypy --strict, the import contracts, bandit
 	$(BIN)/lint-imports
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive dlx_router
 
-bench: $(READY)  ## measure against shovels and aio-pika; writes build/bench.json
+bench: $(READY)  ## measure against shovels and aio-pika; writes build/bench.json and docs/performance.md
 	$(BIN)/python tools/brokers.py fetch
 	$(BIN)/python tools/bench.py $(ARGS)
+	$(BIN)/python tools/performance_page.py
 
 brokers: $(READY)  ## have RabbitMQ 3.10, 4.0 and 4.3 here (root on Debian)
 	$(BIN)/python tools/brokers.py fetch
@@ -169,3 +170,13 @@ bench-pipeline: $(READY_SPARK)  ## measure ingest, freshness, restart and memory
 screenshots: $(READY)  ## the pictures of README and docs, drawn from what our programs print → docs/img
 	$(BIN)/python tools/brokers.py fetch any
 	$(BIN)/python tools/screenshots.py $(ARGS)
+
+.PHONY: soak upgrade
+
+soak: $(READY)  ## a steady load, a broken connection and a reload every minute; MINUTES=n; writes docs/soak.md
+	$(BIN)/python tools/brokers.py fetch 4.3
+	PYTHONPATH=. $(BIN)/python tools/soak.py --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),10) $(ARGS)
+
+upgrade: $(READY)  ## RabbitMQ 4.0 becomes 4.3 on its data while letters wait and the router runs: all of them arrive
+	$(BIN)/python tools/brokers.py fetch 4.0 4.3
+	PYTHONPATH=. $(BIN)/python tools/upgrade.py $(ARGS)

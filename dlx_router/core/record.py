@@ -24,10 +24,11 @@ AT_REST_BYTES: Final = 8192
 _MAC: Final = b',"mac":"'
 _MAC_BYTES: Final = 41
 _SHARED_DEATHS: Final = 8  # longer histories are one letter's own and too large to be kept
-_KNOWN: Final = frozenset(
-    "v id state vhost failed_queue first attempts redrives tries reason cause policy revision target due_ms "
-    "first_death_ms last_death_ms deaths props error redrive_id parent shadowed cut since_ms declared digest mac".split()
-)
+_KNOWN: Final = frozenset((
+    "v", "id", "state", "vhost", "failed_queue", "first", "attempts", "redrives", "tries", "reason", "cause", "policy",
+    "revision", "target", "due_ms", "first_death_ms", "last_death_ms", "deaths", "props", "error", "redrive_id",
+    "parent", "shadowed", "cut", "since_ms", "declared", "digest", "mac",
+))  # fmt: skip
 _string = encode_basestring_ascii
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
 
