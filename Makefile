@@ -171,7 +171,11 @@ screenshots: $(READY)  ## the pictures of README and docs, drawn from what our p
 	$(BIN)/python tools/brokers.py fetch any
 	$(BIN)/python tools/screenshots.py $(ARGS)
 
-.PHONY: soak upgrade
+.PHONY: soak upgrade measure-queues
+
+measure-queues: $(READY)  ## one router on 1,000 attached queues: how long it takes to attend them, and its memory
+	$(BIN)/python tools/brokers.py fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/service/test_many_queues.py
 
 soak: $(READY)  ## a steady load, a broken connection and a reload every minute; MINUTES=n; writes docs/soak.md
 	$(BIN)/python tools/brokers.py fetch 4.3

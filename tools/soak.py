@@ -42,6 +42,7 @@ ROOT: Final = Path(__file__).parents[1]
 LOOK_S: Final = 2.0
 MINUTE_S: Final = 60.0
 HOMELESS: Final = "homeless.work"  # no policy names it: its letters are parked
+MORE: Final = "  - {{name: more, queue: more.{}, definition: {{max-delivery-attempts: 2}}}}\n"
 HOMELESS_A_LOOK: Final = 20
 
 
@@ -93,8 +94,8 @@ class Course:
 
     def _disturb(self, minute: int) -> None:
         before = self._router.metric("reloads_total", result="success")
-        text = f"{POLICIES}# minute {minute}\n  - {{name: more{minute}, queue: 'more.{minute}', definition: {{max-delivery-attempts: 2}}}}\n"
-        (self._scene.folder / "policies" / "chaos.yaml").write_text(text, encoding="utf-8")
+        file = self._scene.folder / "policies" / "chaos.yaml"
+        file.write_text(f"{POLICIES}{MORE.format(minute)}", encoding="utf-8")
         self._router.signal(signal.SIGHUP)
         if not soon(lambda: self._router.metric("reloads_total", result="success") > before, 20):
             raise SceneError(f"policies were not read again in minute {minute}: {self._router.ask('/readyz')}")

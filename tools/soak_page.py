@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 QUIET: Final = 0.5
 INTRO: Final = """# Soak
 
-Written by `make soak` (tools/soak.py); do not edit. A steady load of letters that are dead at once, copied into two queues,
-retried once, retried in vain or parked, far below what the router can do. Every minute the policies change and are read
-again, and the broker closes the router's connections. Meanwhile the router's process is looked at every 2 seconds. Then
-everything drains, and every letter is accounted for.
+Written by `make soak` (tools/soak.py); do not edit. A steady load of letters that are dead at once, copied into two
+queues, retried once, retried in vain or parked, far below what the router can do. Every minute the policies change and
+are read again, and the broker closes the router's connections. Meanwhile the router's process is looked at every 2
+seconds. Then everything drains, and every letter is accounted for.
 
-**Flat** means: the median of the last third is at most 5 % over that of the middle third (of descriptors and tasks, which
-are few, also up to 3 more). The first third is warming up.
+**Flat** means: the median of the last third is at most 5 % over that of the middle third (of descriptors and tasks,
+which are few, also up to 3 more). The first third is warming up.
 """
 _SAID: Final = {
     "rss_mb": "resident memory, MB",
@@ -51,7 +51,7 @@ def _run(soak: "Soak") -> Iterator[str]:
     yield f"| policies read again | {soak.reloads} |"
     yield f"| letters (publish confirmed) | {verdict.letters:,}, and {soak.parked:,} that belong into parking |"
     yield f"| **lost** | **{verdict.lost}** |"
-    yield f"| duplicates (copies beyond the first) | {verdict.duplicates}; at most {soak.report.allowed} were in flight |"
+    yield f"| copies beyond the first | {verdict.duplicates}; at most {soak.report.allowed} were in flight |"
     busy = f"{soak.load_before:g}" + (", so not at rest" if soak.load_before > QUIET else "")
     yield f"| load of the machine before | {busy} |"
 
