@@ -1,4 +1,4 @@
-"""One router on a thousand attached queues: `make measure-queues`. A few of them are attended in every run of the tests."""
+"""One router on a thousand attached queues: `make measure-queues`. Each run of the tests attends a few."""
 # ruff: noqa: T201 - a measurement says what it found
 
 import time
