@@ -40,7 +40,7 @@ from soak_watch import Trend, Watch, every
 
 ROOT: Final = Path(__file__).parents[1]
 LOOK_S: Final = 2.0
-MINUTE_S: Final = 60.0
+MINUTE_S: Final = 60.0  # a connection broken, and policies read again, so often
 HOMELESS: Final = "homeless.work"  # no policy names it: its letters are parked
 MORE: Final = "  - {{name: more, queue: more.{}, definition: {{max-delivery-attempts: 2}}}}\n"
 HOMELESS_A_LOOK: Final = 20
@@ -53,6 +53,7 @@ class Soak:
     version: str
     minutes: float
     rate: float
+    disturbed_every_s: float = MINUTE_S
     load_before: float = field(default_factory=lambda: round(os.getloadavg()[0], 2))
     date: str = field(default_factory=lambda: datetime.now(UTC).date().isoformat())
     reconnects: int = 0
@@ -77,14 +78,14 @@ class Course:
         self._router = scene.routers[0]
         self.watch = Watch(self._router)
         self._minutes = count(1)
-        self._next_s = time.monotonic() + MINUTE_S
+        self._next_s = time.monotonic() + soak.disturbed_every_s
 
     def look(self) -> None:
         """Some letters without a home, a sample, and once a minute a broken connection and other policies."""
         self._scene.channel(self._orphan)
         self.watch.look()
         if time.monotonic() > self._next_s:
-            self._next_s += MINUTE_S
+            self._next_s += self._soak.disturbed_every_s
             self._disturb(next(self._minutes))
 
     def _orphan(self, channel: Any) -> None:  # noqa: ANN401 - pika ships no types
