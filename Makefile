@@ -181,6 +181,7 @@ soak: $(READY)  ## a steady load, a broken connection and a reload every minute;
 	$(BIN)/python tools/brokers.py fetch 4.3
 	PYTHONPATH=. $(BIN)/python tools/soak.py --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),10) $(ARGS)
 
-upgrade: $(READY)  ## RabbitMQ 4.0 becomes 4.3 on its data while letters wait and the router runs: all of them arrive
-	$(BIN)/python tools/brokers.py fetch 4.0 4.3
+upgrade: $(READY)  ## letters wait while RabbitMQ 4.0 becomes 4.3 in place, then 3.10 → 4.3 beside: all of them arrive
+	$(BIN)/python tools/brokers.py fetch
 	PYTHONPATH=. $(BIN)/python tools/upgrade.py $(ARGS)
+	PYTHONPATH=. $(BIN)/python tools/upgrade.py --beside $(ARGS)

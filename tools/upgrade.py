@@ -1,24 +1,33 @@
-"""Upgrade the broker under waiting letters: `make upgrade`. RabbitMQ 4.0 becomes 4.3 on its data, the router runs on.
+"""Upgrade the broker under waiting letters: `make upgrade`, in the two ways that there are.
 
-Letters wait in several rungs, others lie dead in their queue and in parking. All feature flags are enabled, the broker
-is stopped, the next version starts on the same data with the same name and ports. The router is not touched: it finds
-the broker again. Then every letter must be where it belongs, and a new one must go through. (3.10 cannot become 4.x in
-one step: RabbitMQ asks for 3.13 between, which is not among the versions that we have.)
+Letters wait in several rungs, others lie dead in their queue and in parking.
+
+In place (4.0 → 4.3): all feature flags are enabled, the broker is stopped, the next version starts on the same data
+with the same name and ports. The router is not touched: it finds the broker again.
+
+Beside (`--beside`, 3.10 → 4.3): a new broker takes the old one's definitions, the router is stopped, shovels carry
+every letter over, those out of the rungs to `dlx-router.release`, and the router starts at the new broker with the same
+key. (3.10 cannot become 4.x in place: RabbitMQ asks for 3.13 between, which is not among the versions that we have.)
+
+Then every letter must be where it belongs, and a new one must go through.
 
 The auditor is plain pika. Exit: 0 nothing lost · 1 something is, or a letter is stuck · 2 the run could not be made.
 """
 
 import argparse
+import secrets
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+import upgrade_beside
 from broker_programs import provide
 from brokers import RELEASES, BrokerError, Node
 from tests.support.bulk import INBOX, PARKING, pour
@@ -79,30 +88,52 @@ class Upgrade:
         letters = sum(len(bodies) for _, bodies in self.expected())
         waited = ", ".join(f"{count} in {name.removeprefix(RUNG)} ms" for name, count in self.rungs.items())
         return (
-            f"RabbitMQ {self.before} → {self.after}: {sum(self.rungs.values())} letters waited ({waited}); the broker "
-            f"was away {self.away_s:.1f} s, the router ready {self.back_s:.1f} s later; "
+            f"RabbitMQ {self.before} → {self.after}: {sum(self.rungs.values())} letters waited ({waited}); the change "
+            f"took {self.away_s:.1f} s, the router ready {self.back_s:.1f} s later; "
             f"of {letters} letters lost {self.lost}, copies too many {self.copies}"
         )
 
 
-def run(before: str, after: str, letters: int, folder: Path) -> Upgrade:
-    """Everything, on a private node that is gone afterwards."""
-    node = Node(provide(before))
+def run(before: str, after: str, letters: int, folder: Path, *, beside: bool) -> Upgrade:
+    """Everything, on private nodes that are gone afterwards."""
     (folder / "policies").mkdir()
     (folder / "policies" / "upgrade.yaml").write_text(POLICIES, encoding="utf-8")
-    router = Router(
-        amqp_url=node.amqp_url, management_url=node.management_url,
-        policies=folder / "policies", log=folder / "router.log",
-    )  # fmt: skip
-    try:
+    (folder / "key").write_text(secrets.token_hex(32), encoding="utf-8")
+    with ExitStack() as stack:
+        node = Node(provide(before))
+        stack.callback(node.close)
+        router = _router(node, folder)
+        stack.callback(router.close)
         router.start()
         done = Upgrade(node.version, "", letters)
         with Client(node.amqp_url) as client:
             _fail_all(client, done)
             _await_places(client, done)
             done.rungs = _rungs(node)
-        _become(node, after, done)
         began = time.monotonic()
+        if beside:
+            router.stop()
+            node = upgrade_beside.moved(node, provide(after), stack)
+            router = _router(node, folder)
+            stack.callback(router.close)
+            router.start(wait=False)
+        else:
+            _become(node, after)
+        done.away_s, done.after = time.monotonic() - began, node.version
+        _audit(node, router, done)
+        return done
+
+
+def _router(node: Node, folder: Path) -> Router:
+    """One on this node, not started."""
+    urls = {"amqp_url": node.amqp_url, "management_url": node.management_url}
+    env = {"PROVENANCE_KEY_FILE": str(folder / "key")}
+    return Router(**urls, policies=folder / "policies", log=folder / f"router-{node.version}.log", env=env)
+
+
+def _audit(node: Node, router: Router, done: Upgrade) -> None:
+    began = time.monotonic()
+    try:
         router.await_ready(PATIENCE_S)
         done.back_s = time.monotonic() - began
         with Client(node.amqp_url) as client:
@@ -110,11 +141,6 @@ def run(before: str, after: str, letters: int, folder: Path) -> Upgrade:
             _one_more(client)
     except AssertionError as error:
         raise UpgradeError(f"{error}\n{router.output[-2000:]}") from error
-    else:
-        return done
-    finally:
-        router.close()
-        node.close()
 
 
 def _fail_all(client: Client, done: Upgrade) -> None:
@@ -152,14 +178,12 @@ def _rungs(node: Node) -> dict[str, int]:
     return {name: int(count) for name, count in sorted(told) if int(count)}
 
 
-def _become(node: Node, version: str, done: Upgrade) -> None:
+def _become(node: Node, version: str) -> None:
     """As the manual says: every feature flag first, then stop, then the next version on the same data."""
     node.rabbitmqctl("enable_feature_flag", "all")
-    began = time.monotonic()
     node.stop()
     node.become(provide(version))
     node.start()
-    done.away_s, done.after = time.monotonic() - began, node.version
 
 
 def _collect(client: Client, place: str, count: int) -> Counter[bytes]:
@@ -188,13 +212,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--letters", type=int, default=1000, help="that wait (default 1000); a fifth more of two kinds")
-    parser.add_argument("--from", dest="before", choices=list(RELEASES), default="4.0", help="(default 4.0)")
+    parser.add_argument("--beside", action="store_true", help="a new broker beside the old one, instead of in place")
+    parser.add_argument("--from", dest="before", choices=list(RELEASES), help="(default 4.0; beside 3.10)")
     parser.add_argument("--to", dest="after", choices=list(RELEASES), default="4.3", help="(default 4.3)")
     given = parser.parse_args(argv)
     try:
         with tempfile.TemporaryDirectory(prefix="dlx-router-upgrade-") as folder:
-            done = run(given.before, given.after, given.letters, Path(folder))
-    except (BrokerError, UpgradeError) as error:
+            before = given.before or ("3.10" if given.beside else "4.0")
+            done = run(before, given.after, given.letters, Path(folder), beside=given.beside)
+    except (BrokerError, UpgradeError, upgrade_beside.MoveError) as error:
         print(error, file=sys.stderr)
         return 2
     print(done)
