@@ -36,7 +36,7 @@ from chaos_load import Load
 from chaos_report import Report
 from chaos_scene import INBOX, POLICIES, Scene, SceneError, soon
 from soak_page import markdown
-from soak_watch import Trend, Watch, every
+from soak_watch import Sample, Trend, Watch, every
 
 ROOT: Final = Path(__file__).parents[1]
 LOOK_S: Final = 2.0
@@ -61,6 +61,7 @@ class Soak:
     parked: int = 0
     looks: int = 0
     trends: list[Trend] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
     report: Report | None = None
 
     @property
@@ -124,7 +125,7 @@ def run(soak: Soak, folder: Path) -> Soak:
         _count_parked(scene, soak, report)
         drain(scene, load, report)
         report.verdict = load.books.judge(report.allowed)
-        soak.trends, soak.looks = course.watch.trends(), len(course.watch.samples)
+        soak.trends, soak.looks, soak.samples = course.watch.trends(), len(course.watch.samples), course.watch.samples
         return soak
 
 

@@ -41,6 +41,8 @@ class Death(NamedTuple):
 
 
 History = tuple[Death, ...]
+HISTORIES: Final = 1024
+"""So many histories a cache keeps: letters that died in one second share one, and later nobody asks for it."""
 
 
 class First(NamedTuple):

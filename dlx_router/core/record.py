@@ -13,7 +13,7 @@ from hmac import compare_digest
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
-from dlx_router.core.letter import Death, Declared, First, History, Props
+from dlx_router.core.letter import HISTORIES, Death, Declared, First, History, Props
 from dlx_router.core.value import value
 
 VERSION: Final = 1
@@ -146,9 +146,8 @@ def _oldest_but_first(deaths: list[Death], first: First | None) -> int:
 
 def _document(record: Record, deaths: History, error: Mapping[str, Any] | None, *, cut: bool) -> str:
     """The document without its mac. Written in fragments, because letters of one queue share most of them."""
-    more = error or cut or record.redrive_id or record.since_ms or record.shadowed is not None
-    more = more or record.declared is not None or record.more
-    rest = _rest(record, error, cut=cut) if more else ""
+    rare = error or cut or record.redrive_id or record.since_ms or record.shadowed is not None
+    rest = _rest(record, error, cut=cut) if rare or record.declared is not None or record.more else ""
     parent = "" if record.parent is None else f'"parent":{_string(record.parent)},'
     return assembled(
         record.id,
@@ -236,7 +235,7 @@ def _standing(  # noqa: PLR0913, PLR0917 - the fields that letters of one queue 
     return _members(document)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=HISTORIES)
 def _deaths(deaths: History) -> str:
     return _members({"deaths": [_entry(death) for death in deaths]})
 
