@@ -44,9 +44,10 @@ lint: $(READY)  ## ruff, mypy --strict, the import contracts, bandit
 	$(BIN)/lint-imports
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive dlx_router
 
-bench: $(READY)  ## measure against shovels and aio-pika; writes build/bench.json
+bench: $(READY)  ## measure against shovels and aio-pika; writes build/bench.json and docs/performance.md
 	$(BIN)/python tools/brokers.py fetch
 	$(BIN)/python tools/bench.py $(ARGS)
+	$(BIN)/python tools/performance_page.py
 
 brokers: $(READY)  ## have RabbitMQ 3.10, 4.0 and 4.3 here (root on Debian)
 	$(BIN)/python tools/brokers.py fetch
@@ -173,3 +174,18 @@ bench-pipeline: $(READY_SPARK)  ## measure ingest, freshness, restart and memory
 screenshots: $(READY)  ## the pictures of README and docs, drawn from what our programs print → docs/img
 	$(BIN)/python tools/brokers.py fetch any
 	$(BIN)/python tools/screenshots.py $(ARGS)
+
+.PHONY: soak upgrade measure-queues
+
+measure-queues: $(READY)  ## one router on 1,000 attached queues: how long it takes to attend them, and its memory
+	$(BIN)/python tools/brokers.py fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/service/test_many_queues.py
+
+soak: $(READY)  ## a steady load, a broken connection and a reload every minute; MINUTES=n; writes docs/soak.md
+	$(BIN)/python tools/brokers.py fetch 4.3
+	PYTHONPATH=. $(BIN)/python tools/soak.py --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),10) $(ARGS)
+
+upgrade: $(READY)  ## letters wait while RabbitMQ 4.0 becomes 4.3 in place, then 3.10 → 4.3 beside: all of them arrive
+	$(BIN)/python tools/brokers.py fetch
+	PYTHONPATH=. $(BIN)/python tools/upgrade.py $(ARGS)
+	PYTHONPATH=. $(BIN)/python tools/upgrade.py --beside $(ARGS)

@@ -6,6 +6,8 @@ Contestants, in turn within each round and in an order drawn anew each round, on
                  (--shovel direct: without one, as only a shovel within its own broker can; faster)
   aio_pika       a concurrent relay on aio-pika: prefetch 1000, confirms, mandatory, x-death edited, uvloop
   local_shovel   RabbitMQ's `local` shovel, inside the broker (4.3): the limit
+  router_no_journal   the router with JOURNAL=off: what the journal costs
+  two_routers    two processes of the router on one source, sharing a key: no slower than one, and nothing counted twice
 
 All read the same full queue and write to the same exchange; how a run is timed is told in bench_run.py.
 Exit: 0 done; 1 a run failed or its output was wrong (the file is written all the same); 2 wrong use; 130 interrupted.
@@ -18,12 +20,14 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from bench_contestants import LOCAL, NAMES, RELAY, ROUTER, SHOVEL, Place, installed_router
+import bench_shapes
+from bench_contestants import LOCAL, NAMES, RELAY, ROUTER, ROUTERS, SHOVEL, Place, installed_router
 from bench_report import SMALL, Round, cells, log, machine, summary, table
 from bench_run import SAMPLES, Course, Stage
 from bench_wire import BenchError
@@ -48,6 +52,9 @@ _NOTES: Final = (
     "cpu_us_per_message: user and system time of the contestant's processes; broker_cpu_us_per_message: the broker's.",
     "The shovels run inside the broker: their CPU is the broker's.",
     "options.shovel: network, amqp_shovel connects by TCP as between two brokers; direct, without a socket: faster.",
+    "rss_mb: the peak; of two_routers the larger of both.",
+    "settled: what each router counted; a run whose sum is not what came out is an error.",
+    "shapes: one run each, outside of summary.",
     "aio_pika moves fewer messages (its `messages`), being too slow for as many; all rates are of its own run.",
     "Every letter that came out is counted by its number; of each run, random ones (`verified`) are compared in full.",
     "exact: own headers came out with the bytes that were sent, AMQP types included; demanded of the router only.",
@@ -64,6 +71,7 @@ class Plan:
     chance: random.Random
     brokers: dict[str, str] = field(default_factory=dict)
     rounds: list[Round] = field(default_factory=list)
+    shapes: list[Round] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=machine)
     began_s: float = field(default_factory=time.monotonic)
 
@@ -78,26 +86,29 @@ class Plan:
 
     def names(self, version: str, size: int) -> list[str]:
         """Who takes part, in this round's order."""
-        names = [name for name in NAMES if name in self.given.only]
-        if size != SMALL:
-            names = [name for name in names if name in {ROUTER, SHOVEL}]
+        names = self.asked(NAMES if size == SMALL else (ROUTER, SHOVEL))
         if tuple(int(part) for part in version.split(".")[:2]) < _WITH_LOCAL:
             names = [name for name in names if name != LOCAL]
         self.chance.shuffle(names)
         return names
 
+    def asked(self, names: Iterable[str]) -> list[str]:
+        """Those of them that were asked for."""
+        return [name for name in names if name in self.given.only]
+
     @property
     def failed(self) -> int:
         """Runs without a result."""
-        return sum("error" in result for one in self.rounds for result in one["results"].values())
+        return sum("error" in result for one in self.rounds + self.shapes for result in one["results"].values())
 
     def write(self) -> None:
         """The file holds all rounds that are over."""
         found = cells(self.rounds)
         options = {key: value for key, value in vars(self.given).items() if key not in {"output", "seed", "router"}}
         document = {
-            "summary": summary(found), "cells": found, "rounds": self.rounds, "machine": self.machine,
-            "brokers": self.brokers, "failed_runs": self.failed, "seed": self.seed, "options": options,
+            "summary": summary(found), "cells": found, "rounds": self.rounds, "shapes": self.shapes,
+            "date": datetime.now(UTC).date().isoformat(), "machine": self.machine, "brokers": self.brokers,
+            "failed_runs": self.failed, "seed": self.seed, "options": options,
             "seconds": round(time.monotonic() - self.began_s), "notes": list(_NOTES),
         }  # fmt: skip
         output: Path = self.given.output
@@ -113,20 +124,29 @@ def bench(plan: Plan) -> None:
             broker = int(node.rabbitmqctl("eval", "os:getpid().").strip().strip('"'))
             shovel = node.amqp_url if plan.given.shovel == "network" else "amqp:///%2F"
             place = Place(node.amqp_url, shovel, node.management_url, broker, Path(folder), plan.router)
-            stage = Stage(place, plan.seed, with_router=ROUTER in plan.given.only)
+            stage = Stage(place, plan.seed, with_router=bool(plan.asked(ROUTERS)))
             for kind, size, count, rounds in plan.courses():
                 for number in range(rounds):
-                    results = _round(plan, stage, version, Course(kind, size, count))
+                    results = _round(plan, stage, plan.names(version, size), version, Course(kind, size, count))
                     plan.rounds.append({
                         "version": version, "type": kind, "bytes": size, "round": number,
                         "dropped": number == 0 and rounds > 1, "order": list(results), "results": results,
                     })  # fmt: skip
                     plan.write()
+            if plan.given.shapes and version == plan.given.versions[-1]:
+                _shapes(plan, stage, version)
 
 
-def _round(plan: Plan, stage: Stage, version: str, course: Course) -> dict[str, dict[str, Any]]:
+def _shapes(plan: Plan, stage: Stage, version: str) -> None:
+    for course in bench_shapes.courses(plan.given.shapes, plan.given.messages / 100_000):
+        results = _round(plan, stage, plan.asked(bench_shapes.CONTESTANTS), version, course)
+        plan.shapes.append(bench_shapes.row(version, course, results))
+        plan.write()
+
+
+def _round(plan: Plan, stage: Stage, names: list[str], version: str, course: Course) -> dict[str, dict[str, Any]]:
     results: dict[str, dict[str, Any]] = {}
-    for name in plan.names(version, course.size):
+    for name in names:
         count = min(course.count, plan.given.aio_messages) if name == RELAY else course.count
         try:
             results[name] = stage.run(name, Course(course.kind, course.size, count))
@@ -134,7 +154,7 @@ def _round(plan: Plan, stage: Stage, version: str, course: Course) -> dict[str, 
         except (BenchError, OSError) as error:
             results[name] = {"error": str(error)}
             said = f"FAILED: {error}"
-        log(f"{version} {course.kind} {course.size // 1024} KiB {name}: {said}")
+        log(f"{version} {course.kind} {course.count:,} of {course.size / 1024:g} KiB {name}: {said}")
     return results
 
 
@@ -145,6 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--aio-messages", type=int, default=20_000, help="for the relay on aio-pika, which is slow (20000)")
     add("--rounds", type=int, default=8, help="of 1 KiB in each cell; the first is dropped (8)")
     add("--large-rounds", type=int, default=4, help="of 64 KiB and 512 KiB; the first is dropped; 0: none (4)")
+    add("--shapes", type=int, nargs="?", const=1_000_000, metavar="MOST", help="also backlogs up to MOST, all sizes")
     add("--versions", type=_list(None), default=list(_VERSIONS), help="of RabbitMQ (3.10,4.3)")
     add("--types", type=_list(_KINDS), default=list(_KINDS), help="of the queues (classic,quorum)")
     add("--only", type=_list(NAMES), default=list(NAMES), help=f"these contestants ({','.join(NAMES)})")

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import re
+import secrets
 import shlex
 import shutil
 import signal
@@ -10,7 +12,6 @@ import subprocess
 import sys
 import time
 from base64 import b64encode
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -22,7 +23,9 @@ from bench_wire import BenchError
 from broker_node import free_port
 
 ROUTER, SHOVEL, RELAY, LOCAL = "router", "amqp_shovel", "aio_pika", "local_shovel"
-NAMES: Final = (ROUTER, SHOVEL, RELAY, LOCAL)
+SILENT, PAIR = "router_no_journal", "two_routers"
+ROUTERS: Final = (ROUTER, SILENT, PAIR)
+NAMES: Final = (ROUTER, SHOVEL, RELAY, LOCAL, SILENT, PAIR)
 INBOX: Final = "dlx-router.inbox"
 SOURCE: Final = "bench.source"
 EXCHANGE: Final = "bench.dlx"
@@ -55,34 +58,44 @@ class Place:
 
 
 class Contestant(Protocol):
-    """Moves while it is started. `pid` leads a session of its own; None: it runs inside the broker."""
+    """Moves while it is started. Each of `pids` leads a session of its own; none: it runs inside the broker.
+
+    `counted`: how many letters each of its routers says that it settled; none where it has no routers.
+    """
 
     name: str
 
     @property
-    def pid(self) -> int | None: ...
+    def pids(self) -> tuple[int, ...]: ...
     def start(self) -> None: ...
+    def counted(self) -> tuple[int, ...]: ...
     def check(self) -> None: ...
     def stop(self) -> None: ...
 
 
 def contestant(name: str, place: Place, source: str) -> Contestant:
     """The contestant of this name, not started yet."""
-    if name == ROUTER:
-        return Process(name, place, *router(place, source))
+    if name == PAIR:
+        return Pair(name, place, source)
+    if name in ROUTERS:
+        return Process(name, place, *router(place, source, JOURNAL="off") if name == SILENT else router(place, source))
     if name == RELAY:
         relay = (sys.executable, str(Path(__file__).with_name("bench_relay.py")), place.amqp_url, source, EXCHANGE)
         return Process(name, place, relay, {})
     return Shovel(name, place, source)
 
 
-def router(place: Place, source: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Command and environment of the router: default settings, one policy; an attachment unless it reads its inbox."""
+def router(place: Place, source: str, **settings: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Command and environment of the router: one policy, an attachment unless it reads its inbox, default settings.
+
+    But for `settings`, named without their prefix.
+    """
     policies = place.folder / f"policies-{source}"
     policies.mkdir(exist_ok=True)
     text = _POLICIES if source == INBOX else _POLICIES + _ATTACHMENT
     (policies / "bench.yaml").write_text(text, encoding="utf-8")
     environment = {"DLX_ROUTER_AMQP_URL": place.amqp_url, "DLX_ROUTER_HTTP_PORT": str(free_port())}
+    environment |= {f"DLX_ROUTER_{name}": said for name, said in settings.items()}
     return (*place.router, "run", "--policies", str(policies)), environment
 
 
@@ -107,6 +120,25 @@ def await_ready(process: "Process", within_s: float = 30) -> None:
         time.sleep(0.05)
 
 
+def settled(process: "Process", within_s: float = 30) -> int:
+    """How many letters this router says that it settled, once it says that none is in flight."""
+    deadline = time.monotonic() + within_s
+    url = f"http://127.0.0.1:{process.environment['DLX_ROUTER_HTTP_PORT']}/metrics"
+    while True:
+        with build_opener(ProxyHandler({})).open(url, timeout=5) as answer:
+            text = answer.read().decode()
+        if not _total(text, "in_flight"):
+            return _total(text, "settled_total")
+        if time.monotonic() > deadline:
+            raise BenchError(f"{process.name} still has letters in flight after {within_s:.0f} s")
+        time.sleep(0.05)
+
+
+def _total(text: str, name: str) -> int:
+    """The sum of a metric over its labels."""
+    return sum(int(float(found)) for found in re.findall(rf"^dlx_router_{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
+
+
 class Process:
     """A contestant in a process of its own. It dies with the benchmark, whatever ends that."""
 
@@ -119,8 +151,11 @@ class Process:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process else None
+    def pids(self) -> tuple[int, ...]:
+        return (self._process.pid,) if self._process else ()
+
+    def counted(self) -> tuple[int, ...]:
+        return (settled(self),) if "DLX_ROUTER_HTTP_PORT" in self.environment else ()
 
     def start(self) -> None:
         """Started, not necessarily ready."""
@@ -157,10 +192,46 @@ class Process:
         return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:])
 
 
+class Pair:
+    """Two routers on one source, default settings but the key that replicas share."""
+
+    def __init__(self, name: str, place: Place, source: str) -> None:
+        """The key is a new one."""
+        self.name = name
+        key = place.folder / "key"
+        key.write_text(secrets.token_hex(32), encoding="utf-8")
+        self._both = [
+            Process(f"{name}-{at}", place, *router(place, source, PROVENANCE_KEY_FILE=str(key))) for at in range(2)
+        ]
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return tuple(pid for one in self._both for pid in one.pids)
+
+    def start(self) -> None:
+        """Both are started."""
+        for one in self._both:
+            one.start()
+
+    def check(self) -> None:
+        """BenchError if one of them has ended."""
+        for one in self._both:
+            one.check()
+
+    def counted(self) -> tuple[int, ...]:
+        return tuple(count for one in self._both for count in one.counted())
+
+    def stop(self) -> None:
+        """Both are gone, whatever either says."""
+        with contextlib.ExitStack() as stack:
+            for one in self._both:
+                stack.callback(one.stop)
+
+
 class Shovel:
     """RabbitMQ's own dynamic shovel, on-confirm: over AMQP as to another broker, or `local` inside the broker."""
 
-    pid: int | None = None
+    pids: tuple[int, ...] = ()
 
     def __init__(self, name: str, place: Place, source: str) -> None:
         """The exchange keeps the routing key, as for the other contestants."""
@@ -182,6 +253,9 @@ class Shovel:
     def check(self) -> None:
         """A broken one shows by moving nothing."""
 
+    def counted(self) -> tuple[int, ...]:
+        return ()
+
     def stop(self) -> None:
         """Deleted."""
         management(self._management, "DELETE", "/api/parameters/shovel/%2F/bench")
@@ -202,62 +276,3 @@ def management(url: str, method: str, path: str, value: object = None) -> Any:  
             return None
         raise BenchError(f"{method} {path}: {error.code} {error.read().decode(errors='replace')}") from error
     return json.loads(text) if text else None
-
-
-class Usage:
-    """CPU seconds and peak memory from /proc: of one process, or of all that live in its session."""
-
-    _TICK: Final = os.sysconf("SC_CLK_TCK")
-    _LOOK_AGAIN_S: Final = 0.5
-
-    def __init__(self, pid: int, *, session: bool) -> None:
-        """`session`: what it starts is found within half a second; of what has ended, what its parent knows."""
-        self._pid = pid
-        self._session = session
-        self._pids = [pid]
-        self._looked_s = 0.0
-        self._peaks: dict[int, int] = {}
-
-    def cpu_s(self) -> float:
-        """User and system time so far."""
-        ticks = 0
-        for pid in self._members():
-            fields = _stat(pid)
-            ticks += sum(int(value) for value in fields[11 : 15 if self._session else 13])
-            self._peaks[pid] = max(self._peaks.get(pid, 0), _peak_kib(pid))
-        return ticks / self._TICK
-
-    @property
-    def peak_mb(self) -> float:
-        """Sum of the peaks of every process seen (VmHWM), in 10^6 bytes."""
-        return sum(self._peaks.values()) * 1024 / 1e6
-
-    def _members(self) -> list[int]:
-        if self._session and time.monotonic() - self._looked_s > self._LOOK_AGAIN_S:
-            self._pids = [pid for pid in _all_pids() if _in_session(pid, self._pid)]
-            self._looked_s = time.monotonic()
-        return self._pids
-
-
-def _all_pids() -> Iterator[int]:
-    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; zeros if the process has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    except OSError:
-        return ["0"] * 50
-
-
-def _in_session(pid: int, session: int) -> bool:
-    return _stat(pid)[3] == str(session)
-
-
-def _peak_kib(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1])
-    return 0

@@ -9,13 +9,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from bench_contestants import LOCAL, NAMES, RELAY, ROUTER, SHOVEL
+from bench_contestants import LOCAL, NAMES, PAIR, RELAY, ROUTER, SHOVEL, SILENT
 
 SMALL: Final = 1024
 _MEASURES: Final = (
     "messages_per_s", "mb_per_s", "cpu_us_per_message", "broker_cpu_us_per_message", "rss_mb", "seconds", "seconds_all",
+    "smaller_share",
 )  # fmt: skip
-_RATIOS: Final = {"ratio_to_amqp_shovel": SHOVEL, "ratio_to_local_shovel": LOCAL, "ratio_to_aio_pika": RELAY}
+_RATIOS: Final = {
+    "ratio_to_amqp_shovel": (ROUTER, SHOVEL), "ratio_to_local_shovel": (ROUTER, LOCAL),
+    "ratio_to_aio_pika": (ROUTER, RELAY), "ratio_to_no_journal": (ROUTER, SILENT),
+    "ratio_of_two_to_one": (PAIR, ROUTER),
+}  # fmt: skip
 
 Round = dict[str, Any]
 Cell = dict[str, Any]
@@ -38,16 +43,16 @@ def _cell(key: tuple[str, str, int], rounds: list[Round]) -> Cell:
                 measure: round(median(result[measure] for result in results), 2)
                 for measure in _MEASURES if measure in results[0]
             }  # fmt: skip
-    for ratio, name in _RATIOS.items():
-        if found := [value for one in rounds if (value := _ratio(one["results"], name)) is not None]:
+    for ratio, names in _RATIOS.items():
+        if found := [value for one in rounds if (value := _ratio(one["results"], *names)) is not None]:
             cell[ratio] = round(median(found), 3)
             cell[f"{ratio}_range"] = [round(min(found), 3), round(max(found), 3)]
     return cell
 
 
-def _ratio(results: dict[str, Any], name: str) -> float | None:
-    """The router's speed over that of the other in the same round."""
-    ours, other = (results.get(one, {}).get("messages_per_s") for one in (ROUTER, name))
+def _ratio(results: dict[str, Any], first: str, second: str) -> float | None:
+    """The speed of the first over that of the second in the same round."""
+    ours, other = (results.get(one, {}).get("messages_per_s") for one in (first, second))
     return ours / other if ours and other else None
 
 
@@ -98,19 +103,19 @@ def _installed(package: str) -> str | None:
 
 def table(found: list[Cell]) -> str:
     """The cells for a person: a line for each contestant, speeds as medians."""
-    head = f"{'broker':8}{'queues':9}{'body':>8}  {'contestant':14}{'msg/s':>9}{'MB/s':>9}"
+    head = f"{'broker':8}{'queues':9}{'body':>8}  {'contestant':18}{'msg/s':>9}{'MB/s':>9}"
     head += f"{'CPU us':>9}{'broker us':>11}{'RSS MB':>9}{'router is':>13}"
     return "\n".join([head, *(_line(cell, name) for cell in found for name in NAMES if name in cell)])
 
 
 def _line(cell: Cell, name: str) -> str:
     said = cell[name]
-    ratio = next((cell.get(key) for key, other in _RATIOS.items() if other == name), None)
+    ratio = next((cell.get(key) for key, names in _RATIOS.items() if names == (ROUTER, name)), None)
     body = f"{cell['bytes'] // 1024} KiB"
     measures = ("cpu_us_per_message", "broker_cpu_us_per_message", "rss_mb")
     cpu, broker, rss = (f"{said[measure]:.0f}" if measure in said else "-" for measure in measures)
     speed = f"{said['messages_per_s']:>9,.0f}{said['mb_per_s']:>9.1f}"
-    line = f"{cell['version']:8}{cell['type']:9}{body:>8}  {name:14}{speed}{cpu:>9}{broker:>11}{rss:>9}"
+    line = f"{cell['version']:8}{cell['type']:9}{body:>8}  {name:18}{speed}{cpu:>9}{broker:>11}{rss:>9}"
     return line + (f"{ratio:>11.2f} x" if ratio else "")
 
 

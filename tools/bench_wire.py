@@ -115,19 +115,21 @@ class Wire:
         """The next `count` messages leave the queue, each handed over as (content header, body)."""
         self._ask(commands.Basic.Qos(prefetch_count=0), commands.Basic.QosOk)
         self._send(commands.Basic.Consume(queue=queue, no_ack=True, consumer_tag="drain"))
-        taken, header, body, missing = 0, b"", b"", 0
+        taken, header, missing = 0, b"", 0
+        body: list[bytes] = []
         while taken < count:
             for kind, payload in self._read():
                 if kind == _HEADER:
-                    header, body, missing = payload, b"", int.from_bytes(payload[4:12])
+                    header, body, missing = payload, [], int.from_bytes(payload[4:12])
                 elif kind == _BODY:
                     missing -= len(payload)
-                    body = body + payload if body else payload
-                    if not missing:
-                        take(header, body)
-                        taken += 1
+                    body.append(payload)
                 else:
                     _refuse_close(payload)
+                    continue
+                if not missing:
+                    take(header, b"".join(body))
+                    taken += 1
         self._ask(commands.Basic.Cancel(consumer_tag="drain"), commands.Basic.CancelOk)
 
     # -- frames -----------------------------------------------------------------------------------------------------

@@ -164,6 +164,12 @@ class Node:
             self._process = None
             (self.work / "groups").write_text("", encoding="utf-8")
 
+    def become(self, program: Program) -> None:
+        """The next start runs this program on the data that is there: an upgrade. The node must be stopped."""
+        if self.running:
+            raise BrokerError("a node that runs cannot become another version")
+        self.program, self.version = program, program.version
+
     def rabbitmqctl(self, *args: str) -> str:
         """What `rabbitmqctl -q ARGS` prints; BrokerError with its output if it fails."""
         argv = self._argv(str(self.program.sbin / "rabbitmqctl"), "-q", *args)

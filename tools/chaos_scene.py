@@ -197,7 +197,7 @@ class Scene:
                 amqp_url=url, management_url=management, policies=self.folder / "policies", log=log, env=env
             )
             self.routers.append(router)
-            router.start()
+            router.start(within=60)
 
     def hosts(self) -> str:
         """Where the next router connects to, as its URL says it."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dlx_router.core.declaration import Declaration
 from dlx_router.core.history import Merged, continues, fold, merge, same_deaths, without_own
-from dlx_router.core.letter import Arrival, Death, First, History, Letter
+from dlx_router.core.letter import HISTORIES, Arrival, Death, First, History, Letter
 from dlx_router.core.record import Record
 from dlx_router.core.value import value
 from dlx_router.core.words import REJECTED, UNKNOWN, State
@@ -133,7 +133,7 @@ def _beyond(copied: Record, deaths: History, *, native: bool) -> History:
     return merge(deaths, copied.deaths, native=native, cut=copied.cut).fresh
 
 
-@lru_cache(maxsize=4096)  # letters that died at one place in one second share it
+@lru_cache(maxsize=HISTORIES)  # letters that died at one place in one second share it
 def _origin(said: History, first: First | None, is_own: Callable[[str], bool]) -> tuple[History, History, First | None]:
     """The broker's deaths, the same as they may leave us, and the first failure."""
     deaths = fold(without_own(said, is_own))
@@ -196,6 +196,7 @@ def _known(facts: Facts, merged: Merged, record: Record, is_own: Callable[[str],
         content_type=facts.content_type,
         size=facts.size,
         declared=None if fresh else record.declared,
+        more=record.more,
     )
 
 

@@ -41,6 +41,8 @@ class Death(NamedTuple):
 
 
 History = tuple[Death, ...]
+HISTORIES: Final = 1024
+"""So many histories a cache keeps: letters that died in one second share one, and later nobody asks for it."""
 
 
 class First(NamedTuple):
@@ -104,6 +106,7 @@ class Letter:
     body: Callable[[str], Any] = lambda _pointer: None  # a place of a JSON body, looked up only when asked for
     content_type: str = ""
     size: int = 0  # of the body, in bytes
+    more: Mapping[str, Any] | None = None  # of the record, and unknown to this version
 
 
 def letter_id(  # noqa: PLR0913, PLR0917 - the seven inputs are the identity that INTERFACES lists

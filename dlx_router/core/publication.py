@@ -110,6 +110,7 @@ def record_of(letter: Letter, decision: Decision, content: Content, *, policy: s
         shadowed=letter.shadowed,
         target=target,
         since_ms=letter.since_ms or None,
+        more=letter.more,
     )
 
 

@@ -13,7 +13,7 @@ from hmac import compare_digest
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
-from dlx_router.core.letter import Death, Declared, First, History, Props
+from dlx_router.core.letter import HISTORIES, Death, Declared, First, History, Props
 from dlx_router.core.value import value
 
 VERSION: Final = 1
@@ -24,6 +24,11 @@ AT_REST_BYTES: Final = 8192
 _MAC: Final = b',"mac":"'
 _MAC_BYTES: Final = 41
 _SHARED_DEATHS: Final = 8  # longer histories are one letter's own and too large to be kept
+_KNOWN: Final = frozenset((
+    "v", "id", "state", "vhost", "failed_queue", "first", "attempts", "redrives", "tries", "reason", "cause", "policy",
+    "revision", "target", "due_ms", "first_death_ms", "last_death_ms", "deaths", "props", "error", "redrive_id",
+    "parent", "shadowed", "cut", "since_ms", "declared", "digest", "mac",
+))  # fmt: skip
 _string = encode_basestring_ascii
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
 
@@ -64,6 +69,7 @@ class Record:
     cut: bool = False
     since_ms: int | None = None  # first death since the last redrive, where that is not first_death_ms
     declared: Declared | None = None
+    more: Mapping[str, Any] | None = None  # members that a newer version wrote: carried, as long as there is room
 
     def is_about(self, *, crc32: int, size: int, message_id: str | None) -> bool:
         """Whether the record belongs to this content; a consumer may have copied the header onto another message."""
@@ -71,8 +77,9 @@ class Record:
 
 
 def encode(record: Record, key: bytes, limit: int) -> bytes:
-    """The header's bytes, signed, at most `limit` long: the error goes first, then the oldest deaths but the first.
+    """The header's bytes, signed, at most `limit` long: the error goes first, then `more`, then the oldest deaths.
 
+    The newest death and the first are kept longest.
     Where that is not enough, what the message tells as well goes too. Only names that are long by themselves pass it.
     """
     text = _document(record, record.deaths, record.error, cut=record.cut)
@@ -88,7 +95,10 @@ def sign(document: bytes, key: bytes) -> bytes:
 
 
 def decode(data: bytes, key: bytes) -> Record:
-    """The record, or RecordError where the signature or the shape is not ours. Accepts v ± 1."""
+    """The record, or RecordError where the signature or the shape is not ours. Accepts v ± 1.
+
+    Members of a document that this version does not know are kept in `more`, and written again by `encode`.
+    """
     head, found, tail = data.rpartition(_MAC)
     expected = blake2b(head, digest_size=16, key=key).hexdigest().encode() + b'"}'
     if not found or not compare_digest(tail, expected):
@@ -100,8 +110,12 @@ def decode(data: bytes, key: bytes) -> Record:
 
 
 def _cut(record: Record, limit: int) -> str:
+    text = _document(record, record.deaths, None, cut=True)
+    if len(text) > limit and record.more:  # a death is counted by the next decision; what nobody here knows is not
+        record = replace(record, more=None)
+        text = _document(record, record.deaths, None, cut=True)
     deaths = list(record.deaths)
-    excess = len(_document(record, record.deaths, None, cut=True)) - limit
+    excess = len(text) - limit
     while excess > 0 and len(deaths) > 1:
         gone = deaths.pop(_oldest_but_first(deaths, record.first))
         excess -= len(_encode(_entry(gone))) + 1
@@ -132,9 +146,8 @@ def _oldest_but_first(deaths: list[Death], first: First | None) -> int:
 
 def _document(record: Record, deaths: History, error: Mapping[str, Any] | None, *, cut: bool) -> str:
     """The document without its mac. Written in fragments, because letters of one queue share most of them."""
-    more = error or cut or record.redrive_id or record.since_ms or record.shadowed is not None
-    more = more or record.declared is not None
-    rest = _rest(record, error, cut=cut) if more else ""
+    rare = error or cut or record.redrive_id or record.since_ms or record.shadowed is not None
+    rest = _rest(record, error, cut=cut) if rare or record.declared is not None or record.more else ""
     parent = "" if record.parent is None else f'"parent":{_string(record.parent)},'
     return assembled(
         record.id,
@@ -222,7 +235,7 @@ def _standing(  # noqa: PLR0913, PLR0917 - the fields that letters of one queue 
     return _members(document)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=HISTORIES)
 def _deaths(deaths: History) -> str:
     return _members({"deaths": [_entry(death) for death in deaths]})
 
@@ -266,7 +279,8 @@ def _rest(record: Record, error: Mapping[str, Any] | None, *, cut: bool) -> str:
     }
     found["since_ms"] = record.since_ms or None
     found["declared"] = None if record.declared is None else _asked(record.declared)
-    return _members({name: value for name, value in found.items() if value is not None})
+    known = {name: value for name, value in found.items() if value is not None}
+    return _members({**known, **(record.more or {})})
 
 
 def _asked(declared: Declared) -> dict[str, Any]:
@@ -321,6 +335,7 @@ def _record(document: dict[str, Any]) -> Record:
         cut=document.get("cut", False),
         since_ms=document.get("since_ms"),
         declared=None if (said := document.get("declared")) is None else _declared(said),
+        more=None if _KNOWN.issuperset(document) else {name: document[name] for name in document.keys() - _KNOWN},
     )
 
 

@@ -91,6 +91,7 @@ class App:
         if self._observe:
             self.readiness.note("observe", "observing: decisions are journalled, and no letter is taken or moved")
         self.metrics.in_flight = lambda: {one.vhost: one.in_flight for one in self._attendants}
+        self.metrics.asyncio_tasks = lambda: len(asyncio.all_tasks(loop))
         self.metrics.breakers = self._breakers
         self.metrics.thresholds = thresholds(self._loaded.policies)
         log.info(

@@ -11,7 +11,7 @@ from zlib import crc32
 
 from dlx_router.core import arrival, declaration, record
 from dlx_router.core.declaration import Declaration, DeclarationError
-from dlx_router.core.letter import Arrival, Death, First, History, Letter, Props, letter_id
+from dlx_router.core.letter import HISTORIES, Arrival, Death, First, History, Letter, Props, letter_id
 from dlx_router.core.names import Names
 from dlx_router.core.passing import Stamps, recorded
 from dlx_router.core.places import looked_up
@@ -231,7 +231,7 @@ def _deaths_of(headers: bytes, found: dict[bytes, tuple[int, int, int]]) -> Hist
     return _deaths(value) if len(value) <= SHARED_BYTES else _deaths.__wrapped__(value)
 
 
-@lru_cache(maxsize=4096)  # letters that died in the same second share the bytes
+@lru_cache(maxsize=HISTORIES)  # letters that died in the same second share the bytes
 def _deaths(value: bytes) -> History:
     if value[:1] != b"A":
         raise Malformed("x-death is not an array")

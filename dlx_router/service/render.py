@@ -5,7 +5,7 @@ from typing import Final
 
 from dlx_router.core import record as records
 from dlx_router.core.decision import passes
-from dlx_router.core.letter import Death, History, Letter
+from dlx_router.core.letter import HISTORIES, Death, History, Letter
 from dlx_router.core.publication import ALIASES, Publication, Way
 from dlx_router.core.words import Action, State
 from dlx_router.service import aside
@@ -170,7 +170,7 @@ class Stationery:
             added.append(wanted)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=HISTORIES)
 def _x_death(history: History) -> bytes:
     return table.field_array(b"x-death", [_entry(death) for death in history])
 

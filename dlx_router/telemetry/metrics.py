@@ -48,6 +48,7 @@ class Metrics:
         self.breakers: Callable[[], dict[str, str]] = dict  # queue → state
         self.thresholds: dict[tuple[str, str], float] = {}  # policy, kind
         self.waiting: Callable[[], dict[str, int]] = dict  # rung
+        self.asyncio_tasks: Callable[[], int] = int
         self.oldest_letter_timestamp_seconds: Callable[[], dict[str, float]] = dict  # queue
         # histograms
         self.route_seconds = Histogram()

@@ -61,6 +61,7 @@ records = st.builds(
     target=st.none() | amqp_text,
     cut=st.booleans(),
     declared=st.none() | st.builds(Declared, st.booleans(), st.none(), st.none() | amqp_text),
+    more=st.none() | st.dictionaries(st.sampled_from(["v2_name", "zone", ""]), json_values, min_size=1, max_size=2),
 )
 
 
@@ -241,12 +242,28 @@ def test_a_signed_document_of_another_shape_is_refused(value: Any) -> None:
 
 @pytest.mark.parametrize(("version", "readable"), [(-1, False), (0, True), (1, True), (2, True), (3, False)])
 def test_the_neighbouring_versions_are_read(version: int, readable: bool) -> None:
-    data = signed(document(v=version, something_new={"from": "a later version"}))
+    new = {"something_new": {"from": "a later version"}, "flag": False, "nothing": None}
+    data = signed(document(v=version, **new))
     if readable:
-        assert decode(data, KEY) == record()
+        assert decode(data, KEY) == record(more=new)
     else:
         with pytest.raises(RecordError, match=f"version {version}"):
             decode(data, KEY)
+
+
+def test_what_a_later_version_wrote_is_written_again_under_our_own_version() -> None:
+    came = document(v=2, something_new={"from": "a later version"})
+    again = json.loads(encode(decode(signed(came), KEY), KEY, TOWARDS_CONSUMERS_BYTES))
+    del again["mac"]
+    assert again == came | {"v": 1}
+
+
+def test_what_a_later_version_wrote_goes_after_the_error_and_before_any_death() -> None:
+    one = record(deaths=(death("b"), death()), error={"type": "E" * 50}, more={"new": "x" * 50})
+    without_error = replace(one, error=None, cut=True)
+    size = len(encode(without_error, KEY, ENORMOUS))
+    assert decode(encode(one, KEY, size), KEY) == without_error
+    assert decode(encode(one, KEY, size - 1), KEY) == replace(without_error, more=None)
 
 
 def test_an_older_first_origin_has_no_reason() -> None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from dlx_router.core.letter import Arrival, Declared, History, Letter
+from dlx_router.core.letter import HISTORIES, Arrival, Declared, History, Letter
 from dlx_router.core.words import UNKNOWN, Action
 from dlx_router.operate.journal.fields import VERSION
 from dlx_router.operate.journal.parts import deaths, encode, members, properties, string
@@ -172,7 +172,7 @@ def gap(router_id: str, vhost: str, *, events: int, from_ms: int, to_ms: int) ->
     return f"{encode(told)}\n".encode()
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=HISTORIES)
 def _step(  # noqa: PLR0913, PLR0917 - what makes a decision this one and no other
     kind: str,
     failed_queue: str,

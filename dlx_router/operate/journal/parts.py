@@ -5,14 +5,14 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
-from dlx_router.core.letter import First, History
+from dlx_router.core.letter import HISTORIES, First, History
 from dlx_router.wire.properties import Properties
 
 string = encode_basestring_ascii
 encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=HISTORIES)
 def deaths(history: History, fresh: History, first: First | None) -> str:
     """The deaths; which of them are new, and which was the first, only where it is not the plain thing."""
     told: dict[str, Any] = {}

@@ -105,6 +105,7 @@ class Copies:
             redrive_id=self._task_id,
             parent=letter.parent,
             shadowed=letter.shadowed,
+            more=letter.more,
         )
 
     def events(self, job: Job, now_ms: int) -> list[bytes]:
