@@ -1,0 +1,36 @@
+"""Each dependency has its reason in docs/decisions, and constraints.txt says which version of it is installed."""
+
+import re
+import tomllib
+from typing import Final
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+_PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+_WRITTEN: Final = [*_PROJECT["dependencies"], *sum(_PROJECT["optional-dependencies"].values(), [])]
+NAMES: Final = sorted({re.match(r"[A-Za-z0-9._-]+", one)[0] for one in _WRITTEN} - {_PROJECT["name"]})  # type: ignore[index]  # each has a name
+_REASONS: Final = "\n".join(
+    path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs/decisions").glob("*.md"))
+).lower()
+
+
+def _names(text: str, name: str) -> bool:
+    return re.search(rf"(?<![a-z0-9-]){re.escape(name.lower())}(?![a-z0-9-])", text) is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_decision_says_why(name: str) -> None:
+    assert _names(_REASONS, name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_version_is_chosen(name: str) -> None:
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8").lower()
+    assert re.search(rf"^{re.escape(name.lower())}==", text, re.MULTILINE)
+
+
+def test_a_name_inside_another_one_is_no_reason() -> None:
+    assert not _names("pytest-asyncio is fine", "pytest")
+    assert _names("(pytest, hypothesis)", "pytest")
