@@ -41,6 +41,11 @@ def as_json(document: Any) -> None:  # noqa: ANN401
     print(json.dumps(document, indent=2))
 
 
+def number(count: int, one: str, many: str = "") -> str:
+    """The count with its noun: `1 file`, `2 policies`."""
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
 def confirmed(question: str) -> bool:
     """Whether a person says yes. Where nobody can be asked: no, with a word about --yes."""
     if not sys.stdin.isatty():

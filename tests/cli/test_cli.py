@@ -70,14 +70,14 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("text", "code", "out", "err"),
     [
-        (GOOD, 0, "", "0 errors, 0 warnings, 1 policies in 1 files, revision "),
+        (GOOD, 0, "", "0 errors, 0 warnings, 1 policy in 1 file, revision "),
         (
             BAD,
             1,
             'p.yaml:2: error DLX005: unknown key "redelivery-dealy"; did you mean "redelivery-delay"?',
-            "1 errors",
+            "1 error, 0 warnings",
         ),
-        (TIED, 1, "p.yaml:4: warning DLX101: ", "0 errors, 1 warnings, 2 policies"),
+        (TIED, 1, "p.yaml:4: warning DLX101: ", "0 errors, 1 warning, 2 policies in 1 file"),
     ],
 )
 def test_lint_prints_findings_and_ends_with_one_if_there_are_some(
