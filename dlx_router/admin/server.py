@@ -97,7 +97,8 @@ class AdminServer:
             "/metrics": lambda: (200, CONTENT_TYPE, self._metrics.text()),
         }
         if path not in routes:
-            return 404, JSON, json.dumps({"error": "no such path", "paths": sorted(routes)}).encode()
+            paths = [*sorted(routes), *(["/api/v1/openapi.json"] if self._api is not None else [])]
+            return 404, JSON, json.dumps({"error": "no such path", "paths": paths}).encode()
         return routes[path]() if method in {"GET", "HEAD"} else _NOT_ALLOWED
 
     def _readyz(self) -> Answer:

@@ -56,7 +56,7 @@ def run(work: Callable[[Api], int], url: str, vhost: str | None) -> int:
 
 def start(api: Api, asked: Mapping[str, Any], *, yes: bool, wait: bool, as_json: bool) -> int:
     """Say what will happen, ask, start, and show how it goes."""
-    if not yes and not asked.get("dry_run") and not _agreed(_plan(asked)):
+    if not yes and not asked.get("dry_run") and not output.confirmed(_plan(asked)):
         print("Nothing was done.", file=sys.stderr)
         return output.FINDINGS
     task = api.ask("POST", body=asked)
@@ -68,7 +68,7 @@ def start(api: Api, asked: Mapping[str, Any], *, yes: bool, wait: bool, as_json:
 
 def edit(api: Api, asked: Mapping[str, Any], *, yes: bool, as_json: bool) -> int:
     """Say what will be changed, ask, and do it."""
-    if not yes and not _agreed(_changes(asked)):
+    if not yes and not output.confirmed(_changes(asked)):
         print("Nothing was done.", file=sys.stderr)
         return output.FINDINGS
     task = _followed(api, api.ask("POST", body=asked, kind="edits"), quiet=True)
@@ -103,14 +103,6 @@ def _plan(asked: Mapping[str, Any]) -> str:
     rate = f"{asked['rate']:g} a second" if asked.get("rate") else "as fast as it goes"
     which = f"letters with {', '.join(said)}" if said else "ALL letters"
     return f"{verb} {which} of queue {asked['queue']}, {rate}?"
-
-
-def _agreed(question: str) -> bool:
-    if not sys.stdin.isatty():
-        print(f"{question} Say --yes where nobody can be asked.", file=sys.stderr)
-        return False
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def follow(api: Api, task_id: str, *, as_json: bool) -> int:

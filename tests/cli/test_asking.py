@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from dlx_router.cli import output
 from tests.cli.test_cli import Done, in_a_process
 
 SECRET: Final = "hunter2hunter2hunter2"
@@ -84,3 +85,9 @@ def test_a_support_bundle_is_made_whatever_the_address_is(tmp_path: Path) -> Non
         "support-bundle", "--to", str(tmp_path / "b.zip"), API_URL="http://[::1", AMQP_URL="amqp://u:p@127.0.0.1:1/"
     )
     assert (done.returncode, (tmp_path / "b.zip").exists()) == (0, True), done
+
+
+def test_what_others_wrote_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    output.table(("queue", "error"), [("q\x1b]0;mine\x07", "two\nlines\x9b31m")])
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[1].split() == [r"q\x1b]0;mine\x07", "two;", r"lines\x9b31m"]
