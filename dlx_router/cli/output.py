@@ -44,7 +44,7 @@ def as_json(document: Any) -> None:  # noqa: ANN401
 
 def printable(line: str) -> str:
     """The line without characters that command a terminal: names and errors are written by others."""
-    return "".join(one if one.isprintable() or one == "\t" else f"\\x{ord(one):02x}" for one in line)
+    return "".join(one if one.isprintable() or one == "\t" else one.encode("unicode_escape").decode() for one in line)
 
 
 def number(count: int, one: str, many: str = "") -> str:
