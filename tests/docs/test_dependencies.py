@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.docs.pages import ROOT
+from tests.docs.pages import PAGES, ROOT
 
 _PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 _WRITTEN: Final = [*_PROJECT["dependencies"], *sum(_PROJECT["optional-dependencies"].values(), [])]
@@ -34,3 +34,11 @@ def test_a_version_is_chosen(name: str) -> None:
 def test_a_name_inside_another_one_is_no_reason() -> None:
     assert not _names("pytest-asyncio is fine", "pytest")
     assert _names("(pytest, hypothesis)", "pytest")
+
+
+def test_nobody_is_told_to_install_a_name_that_is_not_published() -> None:
+    """Who registers it first would be installed by our readers. It goes with the first release."""
+    code = [path.read_text(encoding="utf-8") for path in (ROOT / "dlx_router").rglob("*.py")]
+    pages = [path.read_text(encoding="utf-8") for path in PAGES]
+    told = [found for text in (*code, *pages) for found in re.findall(r"pip3? install (?:-\S+ )*['\"]?dlx-router", text)]
+    assert told == []
