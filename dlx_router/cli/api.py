@@ -105,7 +105,9 @@ class Api:
 def _authorization(token: str) -> dict[str, str]:
     """The header that shows the token. What cannot be one is said here: the HTTP client would repeat it."""
     if token and not re.fullmatch(r"[!-~]([ -~]*[!-~])?", token):
-        _end("DLX_ROUTER_API_TOKEN: holds a line break, or what is not ASCII; write the token as API_TOKENS_FILE has it")
+        _end(
+            "DLX_ROUTER_API_TOKEN: holds a line break, or what is not ASCII; write the token as API_TOKENS_FILE has it"
+        )
     return {"authorization": f"Bearer {token}"} if token else {}
 
 

@@ -40,5 +40,7 @@ def test_nobody_is_told_to_install_a_name_that_is_not_published() -> None:
     """Who registers it first would be installed by our readers. It goes with the first release."""
     code = [path.read_text(encoding="utf-8") for path in (ROOT / "dlx_router").rglob("*.py")]
     pages = [path.read_text(encoding="utf-8") for path in PAGES]
-    told = [found for text in (*code, *pages) for found in re.findall(r"pip3? install (?:-\S+ )*['\"]?dlx-router", text)]
+    told = [
+        found for text in (*code, *pages) for found in re.findall(r"pip3? install (?:-\S+ )*['\"]?dlx-router", text)
+    ]
     assert told == []

@@ -1,6 +1,7 @@
 """Names that users' scripts, dashboards, policies and consumers rely on: one that is gone here breaks somebody."""
 
 import json
+import re
 from typing import Any, Final
 
 import pytest
@@ -18,27 +19,36 @@ from dlx_router.operate.journal.fields import KINDS
 from dlx_router.wire import table
 from tests.docs import known
 
-SETTINGS: Final = """
+
+def _words(text: str, between: str = r"\s") -> list[str]:
+    return [" ".join(one.split()) for one in re.split(rf"{between}+", text) if one.strip()]
+
+
+SETTINGS: Final = _words("""
 AMQP_URL AMQP_URL_FILE MANAGEMENT_URL MANAGEMENT_URL_FILE VHOSTS POLICIES PREFIX DECLARE HTTP_HOST HTTP_PORT
 API_TOKENS_FILE API_URL API_TOKEN API_TOKEN_FILE PREFETCH IN_FLIGHT_BYTES DRAIN_SECONDS CONFIRM_TIMEOUT HEARTBEAT
 TLS_CA TLS_CERT TLS_KEY TLS_SERVER_NAME JOURNAL INDEX_PATH LOG_FORMAT LOG_LEVEL PROVENANCE_KEY_FILE UNROUTABLE_GRACE
 MAX_DEAD_LETTER_QUEUES
-""".split()
-COMMANDS: Final = """
+""")
+COMMANDS: Final = (
+    """
 run, policy lint, policy explain, policy test, policy schema, policy import, plan, apply, destroy, permissions, doctor,
 queues, letters list, letters show, letters search, letters export, groups, redrive start, redrive list, redrive show,
 redrive pause, redrive resume, redrive cancel, discard, edit, pipeline ingest, pipeline compact, pipeline verify,
 pipeline report, pipeline backtest, pipeline redrive, pipeline doctor
-""".replace("\n", " ").strip().split(", ")
-METRICS: Final = """
+""".replace("\n", " ")
+    .strip()
+    .split(", ")
+)
+METRICS: Final = _words("""
 deliveries_total settled_total given_back_total in_flight decisions_total publish_refused_total route_seconds
 confirm_seconds release_lateness_seconds waiting oldest_letter_timestamp_seconds policy_info reloads_total
 broker_connected breaker_state journal_gaps_total redrive_letters_total build_info
-""".split()
-CAUSES: Final = """
+""")
+CAUSES: Final = _words("""
 attempts_spent never_retry max_elapsed no_policy unknown_origin unroutable missing_exchange forbidden
 routing_key_too_long cycle loop redrive_exhausted malformed too_large outage target_refused retention
-""".split()
+""")
 ACTIONS: Final = {
     "retry": "retried",
     "dead_letter": "dead_lettered",
@@ -48,10 +58,10 @@ ACTIONS: Final = {
     "discard": "discarded",
     "hold": "held",
 }
-MEMBERS: Final = """
+MEMBERS: Final = _words("""
 v id state vhost failed_queue first attempts redrives tries reason cause policy revision due_ms first_death_ms
 last_death_ms deaths props error redrive_id parent shadowed digest mac
-""".split()
+""")
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -63,7 +73,8 @@ def test_where_it_is_found_unless_somebody_says_otherwise() -> None:
     fields = Settings.model_fields
     found = {name: fields[name].default for name in ("prefix", "http_host", "http_port", "declare", "journal")}
     assert found == {
-        "prefix": "dlx-router", "http_host": "127.0.0.1", "http_port": 9719, "declare": "auto", "journal": "best-effort",
+        "prefix": "dlx-router", "http_host": "127.0.0.1", "http_port": 9719, "declare": "auto",
+        "journal": "best-effort",
     }  # fmt: skip
     assert (fields["unroutable_grace_ms"].default, fields["max_dead_letter_queues"].default) == (30_000, 1000)
 
