@@ -9,7 +9,10 @@ import pytest
 from tests.docs.pages import PAGES, ROOT
 
 _PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-_WRITTEN: Final = [*_PROJECT["dependencies"], *sum(_PROJECT["optional-dependencies"].values(), [])]
+_WRITTEN: Final = [
+    *_PROJECT["dependencies"],
+    *(one for extra in _PROJECT["optional-dependencies"].values() for one in extra),
+]
 NAMES: Final = sorted({re.match(r"[A-Za-z0-9._-]+", one)[0] for one in _WRITTEN} - {_PROJECT["name"]})  # type: ignore[index]  # each has a name
 _REASONS: Final = "\n".join(
     path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs/decisions").glob("*.md"))

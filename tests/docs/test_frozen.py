@@ -1,7 +1,6 @@
 """Names that users' scripts, dashboards, policies and consumers rely on: one that is gone here breaks somebody."""
 
 import json
-import re
 from typing import Any, Final
 
 import pytest
@@ -20,8 +19,8 @@ from dlx_router.wire import table
 from tests.docs import known
 
 
-def _words(text: str, between: str = r"\s") -> list[str]:
-    return [" ".join(one.split()) for one in re.split(rf"{between}+", text) if one.strip()]
+def _words(text: str, between: str = " ") -> list[str]:
+    return [one.strip() for one in text.replace("\n", " ").split(between) if one.strip()]
 
 
 SETTINGS: Final = _words("""
@@ -30,15 +29,14 @@ API_TOKENS_FILE API_URL API_TOKEN API_TOKEN_FILE PREFETCH IN_FLIGHT_BYTES DRAIN_
 TLS_CA TLS_CERT TLS_KEY TLS_SERVER_NAME JOURNAL INDEX_PATH LOG_FORMAT LOG_LEVEL PROVENANCE_KEY_FILE UNROUTABLE_GRACE
 MAX_DEAD_LETTER_QUEUES
 """)
-COMMANDS: Final = (
+COMMANDS: Final = _words(
     """
 run, policy lint, policy explain, policy test, policy schema, policy import, plan, apply, destroy, permissions, doctor,
 queues, letters list, letters show, letters search, letters export, groups, redrive start, redrive list, redrive show,
 redrive pause, redrive resume, redrive cancel, discard, edit, pipeline ingest, pipeline compact, pipeline verify,
 pipeline report, pipeline backtest, pipeline redrive, pipeline doctor
-""".replace("\n", " ")
-    .strip()
-    .split(", ")
+""",
+    ",",
 )
 METRICS: Final = _words("""
 deliveries_total settled_total given_back_total in_flight decisions_total publish_refused_total route_seconds
