@@ -141,7 +141,7 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
                 file.write(f"{json.dumps(letter, separators=(',', ':'))}\n")
                 count += 1
     if to is not None:
-        print(f"{output.number(count, 'letter')} → {to}", file=sys.stderr)
+        print(f"{count} letters → {to}", file=sys.stderr)
 
 
 @contextlib.contextmanager
