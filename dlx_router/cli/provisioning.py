@@ -21,6 +21,7 @@ from dlx_router.provisioning import acting, show
 from dlx_router.provisioning.acting import Remains
 from dlx_router.provisioning.adopt import adopted
 from dlx_router.provisioning.plan import Plan, as_rows
+from dlx_router.telemetry import logs
 
 SETTLES_S: Final = 20.0
 FRESH_S: Final = 6.0  # the broker counts pending deaths every 5 s
@@ -68,6 +69,7 @@ class Site:
 
 def run(given: Mapping[str, str], work: Work, *, without_policies: bool = False) -> int:
     """Do the work on the broker that the settings name; 1 for bad policies, 2 for what cannot be reached."""
+    logs.quieten()
     try:
         settings = Settings.load(given)
         if not settings.has_management():
@@ -79,7 +81,7 @@ def run(given: Mapping[str, str], work: Work, *, without_policies: bool = False)
     except PolicyErrors as error:
         return output.refuse(error)
     except (SettingsError, ManagementError, TopologyError, OSError) as error:
-        print(error, file=sys.stderr)
+        print(str(error).removesuffix("; it is tried again"), file=sys.stderr)  # a router does that, a command ends
         return output.WRONG_USE
 
 

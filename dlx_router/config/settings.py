@@ -261,7 +261,7 @@ class Settings(BaseSettings):
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     """A warning for each variable with our prefix that is none of ours, with the nearest that is."""
-    known = {variable(name) for name in Settings.model_fields}
+    known = {variable(name) for name in Settings.model_fields} | {f"{PREFIX}ARCHIVE"}  # that of the pipeline
     ours = sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
     strange = [name for name in ours if not _SERVICE_LINK.fullmatch(name.removeprefix(PREFIX))]
     return [f"{name} is no setting{_suggested(name, known)}" for name in strange]

@@ -46,6 +46,11 @@ def configure(form: str = "auto", level: str = "info", stream: TextIO | None = N
     handler = logging.StreamHandler(out)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=steps, foreign_pre_chain=shared))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    quieten()
+
+
+def quieten() -> None:
+    """Let libraries say by exceptions only what we tell anyway; for a command that logs nothing, this alone."""
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
