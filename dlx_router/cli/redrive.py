@@ -156,6 +156,8 @@ def every(api: Api, *, as_json: bool) -> int:
     found = api.ask("GET")["tasks"]
     if as_json:
         print(json.dumps(found, indent=2))
+    elif not found:
+        print("No tasks.")
     else:
         output.table(_COLUMNS, [_row(task) for task in found])
     return output.OK

@@ -127,9 +127,9 @@ def _blockers(snapshot: Snapshot, names: Names, depths: Mapping[str, int], mine:
     for one in snapshot.queues:
         letters = depths.get(one.name, one.messages)  # what a consumer holds is told by its being there
         if one.name in known and letters:
-            out.append(f"queue {one.name} holds {letters} letters")
+            out.append(f"queue {one.name} holds {letters} {'letter' if letters == 1 else 'letters'}")
         if one.name in known | {names.state} and one.consumers:
-            out.append(f"queue {one.name} has {one.consumers} consumers: a router runs; stop it")
+            out.append(f"queue {one.name} has a consumer: a router runs; stop it")
         rule = in_force(snapshot.policies, one.name, one.kind)
         if one.pending and rule is not None and rule.name in mine and STRATEGY in rule.definition:
             out.append(f"queue {one.name}: {one.pending} at-least-once deaths are on their way, and would be deleted")

@@ -61,8 +61,8 @@ def redacted(text: str) -> str:
 
 
 def _clean(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The last step before rendering: nothing secret is in any value, however deep."""
-    return {key: _cleaned(key, value) for key, value in event.items()}
+    """The last step before rendering: nothing secret is in any value, however deep; what is not known is not told."""
+    return {key: _cleaned(key, value) for key, value in event.items() if value is not None}
 
 
 def _cleaned(key: str, value: object) -> object:
