@@ -147,6 +147,10 @@ def test_attachments_come_and_go_without_a_reconnect(vhost: Vhost, amqp: Client,
     assert amqp.take("NEW.work.a").body == b"two"
 
 
+def _holds_more(amqp: Client, queue: str, than: int) -> bool:
+    return amqp.exists(queue) and amqp.depth(queue) > than
+
+
 def test_attachments_that_go_under_load_give_nothing_back(vhost: Vhost, amqp: Client, start_router: Start) -> None:
     amqp.queue("legacy", "quorum")  # counts each delivery
     amqp.queue("work.a", message_ttl=0, dead_letter_exchange="", dead_letter_routing_key="legacy")
@@ -156,7 +160,7 @@ def test_attachments_that_go_under_load_give_nothing_back(vhost: Vhost, amqp: Cl
         for number in range(3):
             _reload(router, _policy("OLD", attached="legacy") + f"# {number}\n", "success")
             moved = amqp.depth("OLD.work.a") if number else 0
-            eventually(lambda moved=moved: amqp.exists("OLD.work.a") and amqp.depth("OLD.work.a") > moved, within=20)
+            eventually(partial(_holds_more, amqp, "OLD.work.a", moved), within=20)
             _reload(router, _policy("OLD") + f"# {number}\n", "success")
     eventually(lambda: router.output.count("source.left") == 3, within=30)
     rests(router)
