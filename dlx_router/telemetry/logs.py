@@ -42,7 +42,12 @@ def configure(form: str = "auto", level: str = "info", stream: TextIO | None = N
     text = form == "text" or (form == "auto" and terminal)
     json = structlog.processors.JSONRenderer(ensure_ascii=False)
     last = structlog.dev.ConsoleRenderer(colors=terminal) if text else json
-    steps: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _clean, *([_known] if text else []), last]
+    steps: list[Processor] = [
+        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+        _clean,
+        *([_known] if text else []),
+        last,
+    ]
     handler = logging.StreamHandler(out)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=steps, foreign_pre_chain=shared))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
