@@ -1,5 +1,5 @@
 # make test    a virtual environment, a RabbitMQ, every test        make test ALL=1    on RabbitMQ 3.10, 4.0 and 4.3
-# make demo    watch letters die and come back                      make demo SECONDS=20
+# make demo    watch letters die and come back (a minute)           make demo SECONDS=20
 # make lint    what CI checks beside the tests                      make help          the rest
 
 PYTHON ?= python3
@@ -33,7 +33,7 @@ test: $(READY)  ## run the tests; ALL=1: on every version of RabbitMQ; ARGS="-k 
 	$(if $(ALL),$(BIN)/python tools/programs.py prometheus)
 	$(named) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(if $(findstring tests/,$(ARGS)),,tests/spark tests/spark_analyses tests) $(ARGS)
 
-demo: $(READY)  ## a broker, a failing consumer and the router; SECONDS=20 ends it by itself
+demo: $(READY)  ## a broker, failing consumers, an outage and the router, for a minute; SECONDS=20: shorter
 	$(BIN)/python tools/brokers.py fetch any
 	$(BIN)/python tools/demo.py $(demo_options)
 

@@ -1,10 +1,11 @@
-"""A small shop on a real broker: watch its letters wait, retry and end in dead-letter queues.
+"""A small shop on a real broker: watch its letters wait, retry and end in dead-letter queues, and an outage pass by.
 
-    python tools/demo.py               until Ctrl-C
-    python tools/demo.py --seconds 20  shorter waits; ends by itself
+    python tools/demo.py               about a minute
+    python tools/demo.py --seconds 20  shorter waits; under 18 seconds there is no outage
 
-Exit 0 only if every message is accounted for by the shop's own books: acked once by a consumer, or lying in exactly
-one dead-letter or parking queue, unchanged. 1: some are not, or something broke · 2: wrong use, or no broker to be had
+It ends by itself, and Ctrl-C ends it earlier. Exit 0 only if every message is accounted for by the shop's own books:
+acked once by a consumer, or lying in exactly one dead-letter or parking queue, unchanged; and if the outage cost no
+letter, and no letter all its attempts. 1: some are not, or something broke · 2: wrong use, or no broker to be had
 · 130: interrupted before the end. Nothing is left behind: a broker that was given is as it was.
 """
 
@@ -24,11 +25,14 @@ from rich.console import Console
 
 from brokers import Broker, BrokerError, chosen
 from demo_books import Books, Plan, Tally, Verdict
+from demo_outage import LEAST_S as OUTAGE_LEAST_S
+from demo_outage import Chronicle, effort
 from demo_router import Router, RouterError, running_router
-from demo_screen import DLQ, Screen, View, farewell, greeting, lively, plain, summary
+from demo_screen import DLQ, Screen, View, farewell, greeting, lively, plain, summary, tell_outage
 from demo_shop import DESKS, Lying, Shop, Vhost, Watch, own_vhost
 
 LEAST_S: Final = 5
+USUAL_S: Final = 55.0
 PARKED: Final = ("dlx-router.parking", "dlx-router.quarantine")
 _EVERY_S: Final = 0.25
 _PATIENCE_S: Final = 20.0
@@ -72,12 +76,12 @@ def main(argv: list[str] | None = None) -> int:
         return 1
 
 
-def _arguments(argv: list[str] | None) -> float | None:
+def _arguments(argv: list[str] | None) -> float:
     parser = argparse.ArgumentParser(description="A small shop whose messages fail, on a real RabbitMQ.")
-    said = f"end by itself after about so many seconds, at least {LEAST_S} (default: until Ctrl-C)"
-    parser.add_argument("--seconds", type=float, metavar="N", help=said)
-    seconds: float | None = parser.parse_args(argv).seconds
-    if seconds is not None and not LEAST_S <= seconds < float("inf"):
+    said = f"end after about so many seconds, at least {LEAST_S} (default: {USUAL_S:g}); Ctrl-C ends it earlier"
+    parser.add_argument("--seconds", type=float, metavar="N", default=USUAL_S, help=said)
+    seconds: float = parser.parse_args(argv).seconds
+    if not LEAST_S <= seconds < float("inf"):
         parser.error(f"--seconds {seconds:g}: at least {LEAST_S}, so that letters have time to wait")
     return seconds
 
@@ -91,6 +95,8 @@ def _with_broker(console: Console, plan: Plan, leave: Leave) -> int:
         running_router(vhost.amqp_url, Path(folder), plan) as router,
     ):
         greeting(console, router, broker.version)
+        if plan.outage is None:
+            plain(console, f"No outage: that takes at least --seconds {OUTAGE_LEAST_S}.\n")
         code = _demo(console, vhost, router, plan, leave)
     plain(console, _cleaned(broker))
     farewell(console)
@@ -100,7 +106,7 @@ def _with_broker(console: Console, plan: Plan, leave: Leave) -> int:
 def _demo(console: Console, vhost: Vhost, router: Router, plan: Plan, leave: Leave) -> int:
     books = Books(plan, {desk.queue: Tally() for desk in DESKS})
     shop = Shop(vhost.amqp_url, books)
-    screen = Screen(console, books, router)
+    screen = Screen(console, books, router, Chronicle(plan.outage))
     with _watching(vhost) as watch:
         leave.orderly = True
         try:
@@ -112,7 +118,10 @@ def _demo(console: Console, vhost: Vhost, router: Router, plan: Plan, leave: Lea
             shop.close()
     said = router.said()
     router.stop()
-    return _account(console, shop, View(books.snapshot(), {}, said), vhost)
+    code = _account(console, shop, View(books.snapshot(), {}, said), vhost)
+    if plan.outage is None or leave.asked or shop.errors:
+        return code
+    return code or tell_outage(console, screen.chronicle, effort(vhost.amqp_url), plan.attempts)
 
 
 @contextmanager
@@ -128,7 +137,7 @@ def _run(shop: Shop, screen: Screen, watch: Watch, leave: Leave) -> None:
     """The shop is open until its time is over, somebody wants to leave or something breaks."""
     ends = time.monotonic() + shop.books.plan.publish_s
     while time.monotonic() < ends and not leave.asked and not _broken(shop, screen.router):
-        screen.update(_view(shop.books, watch, screen.router))
+        screen.update(_view(shop, watch, screen))
         time.sleep(_EVERY_S)
     shop.stop_publishing()
 
@@ -139,10 +148,11 @@ def _settle(shop: Shop, screen: Screen, watch: Watch, leave: Leave) -> None:
     hurry = leave.asked + 1
     ends = time.monotonic() + shop.books.plan.longest_s + _PATIENCE_S
     while time.monotonic() < ends and leave.asked < hurry and not _broken(shop, screen.router):
-        view = _view(shop.books, watch, screen.router)
-        if shop.books.open() <= sum(depth for name, depth in view.depths.items() if _is_end(name)):
+        view = _view(shop, watch, screen)
+        arrived = shop.books.open() <= sum(depth for name, depth in view.depths.items() if _is_end(name))
+        if arrived and (screen.chronicle.is_over or leave.asked):
             screen.ending = "closed: every letter has arrived"
-            screen.update(_view(shop.books, watch, screen.router), last=True)
+            screen.update(_view(shop, watch, screen), last=True)
             return
         screen.update(view)
         time.sleep(_EVERY_S)
@@ -165,8 +175,11 @@ def _verdict(books: Books, lying: list[Lying]) -> Verdict:
     return books.audit(dead, parked)
 
 
-def _view(books: Books, watch: Watch, router: Router) -> View:
-    return View(books.snapshot(), watch.depths(), router.said())
+def _view(shop: Shop, watch: Watch, screen: Screen) -> View:
+    said = screen.router.said()
+    for news in screen.chronicle.notice(said.breaker if said is not None else None, down=shop.is_down):
+        screen.headline(news)
+    return View(shop.books.snapshot(), watch.depths(), said)
 
 
 def _is_end(queue: str) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from demo_outage import QUEUE, Outage
+
 STORIES: Final = 200
 
 
@@ -16,15 +18,14 @@ class Plan:
 
     publish_s: float
     delay_ms: int
+    outage: Outage | None = None
     attempts: int = 3
 
     @classmethod
-    def of(cls, seconds: float | None) -> "Plan":
-        """All is over about `seconds` after the start; None: it goes on until somebody ends it, with waits to watch."""
-        if seconds is None:
-            return cls(float("inf"), 2000)
+    def of(cls, seconds: float) -> "Plan":
+        """All is over about `seconds` after the start."""
         delay_ms = int(min(max(seconds * 50, 250), 2000))
-        return cls(max(seconds - 3.3 * delay_ms / 1000 - 1.5, 1.0), delay_ms)
+        return cls(max(seconds - 3.3 * delay_ms / 1000 - 1.5, 1.0), delay_ms, Outage.of(seconds))
 
     def wait_s(self, failures: int) -> float:
         """The wait after so many failures, but for the jitter."""
@@ -33,7 +34,8 @@ class Plan:
     @property
     def longest_s(self) -> float:
         """No letter waits longer than this, all its waits together."""
-        return 1.2 * sum(map(self.wait_s, range(1, self.attempts)))
+        held_s = self.outage.longest_s if self.outage is not None else 0.0
+        return held_s + 1.2 * sum(map(self.wait_s, range(1, self.attempts)))
 
 
 @dataclass(slots=True)
@@ -59,7 +61,10 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Where every message is at the end. `fine`: each in exactly one place, with the bytes that were published."""
+    """Where every message is at the end. `fine`: each in exactly one place, with the bytes that were published.
+
+    `spoiled`: dead or parked, though only an outage kept them from being handled.
+    """
 
     published: int
     handled: int
@@ -69,10 +74,11 @@ class Verdict:
     twice: list[str]
     changed: list[str]
     unknown: list[str]
+    spoiled: list[str]
 
     @property
     def fine(self) -> bool:
-        return not (self.missing or self.twice or self.changed or self.unknown)
+        return not (self.missing or self.twice or self.changed or self.unknown or self.spoiled)
 
     def __str__(self) -> str:
         known = self.published - len(self.missing)
@@ -81,6 +87,7 @@ class Verdict:
             ("missing", self.missing),
             ("changed", self.changed),
             ("unknown", self.unknown),
+            ("dead by the outage", self.spoiled),
         )
         said = ", ".join(f"{what} {len(names)}" for what, names in trouble)
         return (
@@ -112,8 +119,8 @@ class Books:
         with self._lock:
             return self._entries[name].failures
 
-    def failed(self, name: str, body: bytes) -> None:
-        """A consumer could not handle it and is about to reject it."""
+    def failed(self, name: str, body: bytes, why: str = "") -> None:
+        """A consumer could not handle it and is about to reject it. `why`: it is not the message's fault."""
         with self._lock:
             entry, back = self._taken(name, body)
             entry.failures += 1
@@ -121,7 +128,8 @@ class Books:
             tally = self.tallies[entry.queue]
             tally.failures += 1
             tally.away += 1
-            self._tell(f"{name}: {back}failed {entry.failures} of {self.plan.attempts}, {self._next(entry)}")
+            said = why or f"{entry.failures} of {self.plan.attempts}, {self._next(entry)}"
+            self._tell(f"{name}: {back}failed{':' if why else ''} {said}")
 
     def handled(self, name: str, body: bytes) -> None:
         """A consumer has done its work and is about to ack it."""
@@ -154,7 +162,13 @@ class Books:
                 twice=[name for name, times in places.items() if times > 1],
                 changed=sorted(changed),
                 unknown=sorted(set(places) - set(self._entries)),
+                spoiled=sorted({name for name, _ in lying if self._is_of_the_outage(name)}),
             )
+
+    def tell(self, story: str) -> None:
+        """Something that happened to the shop, not to one message."""
+        with self._lock:
+            self._tell(story)
 
     def snapshot(self) -> Mapping[str, Tally]:
         """The numbers of each queue, all of one instant."""
@@ -180,6 +194,9 @@ class Books:
 
     def _differs(self, name: str, body: bytes) -> bool:
         return name in self._entries and self._entries[name].body != body
+
+    def _is_of_the_outage(self, name: str) -> bool:
+        return name in self._entries and self._entries[name].queue == QUEUE
 
     def _tell(self, story: str) -> None:
         self.stories.append(story)

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from brokers import free_port
 from demo_books import Plan
+from demo_outage import QUEUE, RULE
 
 ROOT: Final = Path(__file__).parents[1]
 _POLICY: Final = """\
@@ -29,6 +30,10 @@ policies:
       redelivery-delay-multiplier: 2.0
       redelivery-collision-avoidance-factor: 0.1
       # no dead-letter-exchange: what is out of tries goes to DLQ.<queue>
+  - name: shipments
+    queue: {queue}
+    definition:
+      outage: {outage}
 """
 _COUNTED: Final = ("deliveries_total", "settled_total", "given_back_total", "in_flight")
 _READY_S: Final = 30.0
@@ -41,12 +46,13 @@ class RouterError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What /metrics says, summed over its labels."""
+    """What /metrics says, summed over its labels. `breaker`: 0 closed, 1 half-open, 2 open."""
 
     deliveries: int = 0
     settled: int = 0
     given_back: int = 0
     in_flight: int = 0
+    breaker: int = 0
     actions: Counter[str] = field(default_factory=Counter)
 
 
@@ -111,7 +117,7 @@ def running_router(amqp_url: str, folder: Path, plan: Plan) -> Iterator[Router]:
     """A ready router with the shop's policies; its process is gone afterwards, whatever happens."""
     policies = folder / "policies"
     policies.mkdir()
-    text = _POLICY.format(attempts=plan.attempts, delay=plan.delay_ms)
+    text = _POLICY.format(attempts=plan.attempts, delay=plan.delay_ms, queue=QUEUE, outage=RULE)
     (policies / "shop.yaml").write_text(text, encoding="utf-8")
     port, log = free_port(), folder / "router.log"
     process = _started(amqp_url, policies, port, log)
@@ -143,10 +149,12 @@ def _summed(text: str) -> Said:
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             name = sample.name.removeprefix("dlx_router_")
+            if name == "breaker_state" and sample.labels["queue"] == QUEUE:
+                sums[name] = int(sample.value)
             if name not in _COUNTED:
                 continue
             sums[name] += int(sample.value)
             if name == "settled_total":
                 actions[sample.labels["action"]] += int(sample.value)
     deliveries, settled, given_back, in_flight = (sums[name] for name in _COUNTED)
-    return Said(deliveries, settled, given_back, in_flight, actions)
+    return Said(deliveries, settled, given_back, in_flight, sums["breaker_state"], actions)

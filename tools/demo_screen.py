@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from demo_books import Books, Tally, Verdict
+from demo_outage import QUEUE, STATES, Chronicle, Effort
 from demo_router import Router, Said
 from demo_shop import DESKS, INBOX, Desk, Lying
 
@@ -53,6 +54,7 @@ class Screen:
     console: Console
     books: Books
     router: Router
+    chronicle: Chronicle
     ending: str = ""
     _live: Live | None = None
     _said_at: float = field(default_factory=lambda: time.monotonic() - _LINES_EVERY_S)
@@ -75,6 +77,12 @@ class Screen:
             self._said_at = time.monotonic()
             self._lines(view)
 
+    def headline(self, news: str) -> None:
+        """Something that nobody should miss; on paper it has a line of its own."""
+        self.books.tell(f"{QUEUE}: {news}")
+        if self._live is None:
+            plain(self.console, f"*** {QUEUE}: {news}")
+
     def picture(self, view: View) -> RenderableType:
         """The whole screen at this instant."""
         title = "[bold]A shop whose messages fail[/]"
@@ -90,7 +98,7 @@ class Screen:
 
     def _room(self) -> int:
         """Lines for stories: the picture must fit, or it could not be drawn over."""
-        return max(min(_STORIES, self.console.height - 18), 1)
+        return max(min(_STORIES, self.console.height - 20), 1)
 
     def _lines(self, view: View) -> None:
         """The numbers, and one thing that happened since the last."""
@@ -138,6 +146,17 @@ def summary(console: Console, view: View, verdict: Verdict, lying: list[Lying]) 
     plain(console, str(verdict), "bold green" if verdict.fine else _RED)
 
 
+def tell_outage(console: Console, chronicle: Chronicle, effort: Effort, attempts: int) -> int:
+    """How the outage went, and what it cost; 1 where the breaker did not do its work."""
+    plain(console, f"\nThe outage of {QUEUE}:", "bold")
+    for seconds, what in chronicle.events:
+        plain(console, f"  {seconds:5.1f} s  {what}")
+    fine = effort.held > 0 and effort.probes > 0 and effort.most_attempts < attempts and chronicle.is_over
+    said = f"held {effort.held} times, {effort.probes} probes; no letter used more than {effort.most_attempts}"
+    plain(console, f"  {said} of its {attempts} attempts", "bold green" if fine else _RED)
+    return 0 if fine else 1
+
+
 def farewell(console: Console) -> None:
     """Commands that work now, when the demo's broker and policies are gone."""
     me = command()
@@ -146,7 +165,7 @@ def farewell(console: Console) -> None:
         (f"{me} policy explain orders.new --policies policies/", "what a policy means for a queue, and who set it"),
         (f"{me} policy lint policies/", "every mistake at once, with file and line"),
         (f"{me} run --help", "every setting"),
-        ("make demo", "the same for as long as you like"),
+        ("make demo SECONDS=600", "the same for longer; Ctrl-C ends it"),
     ):
         console.print(Text("  ") + Text(line, style="cyan") + Text(f"   # {why}", style="dim"), soft_wrap=True)
 
@@ -174,8 +193,9 @@ def _table(view: View) -> Table:
 
 
 def _story(line: str) -> Text:
-    style = "red" if "out of tries" in line else "green" if "succeeded" in line else "yellow"
     name, _, rest = line.partition(": ")
+    style = "red" if "out of tries" in line else "green" if "succeeded" in line else "yellow"
+    style = "bold magenta" if name == QUEUE else style
     return Text(name.ljust(12), style="bold") + Text(rest, style=style)
 
 
@@ -184,13 +204,14 @@ def _inside(view: View) -> Text:
     first = f"inbox {view.depths.get(INBOX, 0)}   waiting on rungs: {rungs}"
     said = view.said
     if said is None:
-        return Text(f"{first}\nno answer\n")
+        return Text(f"{first}\nno answer\n\n")
     done = "  ".join(f"{action} {count:,}" for action, count in sorted(said.actions.items()) if count)
     law = (
         f"{said.deliveries:,} deliveries = {said.settled:,} settled + {said.given_back} given back "
         f"+ {said.in_flight} in flight"
     )
-    return Text(f"{first}\n{law}\n{done}")
+    breaker = f"breaker of {QUEUE}: {STATES[said.breaker]}"
+    return Text(f"{first}\n{law}\n{done}\n{breaker}")
 
 
 def _dead_letter(console: Console, letter: Lying) -> None:
@@ -220,8 +241,8 @@ def _trouble(console: Console, verdict: Verdict, lying: list[Lying]) -> None:
     where: dict[str, list[str]] = {}
     for one in lying:
         where.setdefault(one.name, []).append(one.queue)
-    sorts = (verdict.missing, verdict.twice, verdict.changed, verdict.unknown)
-    for what, names in zip(("missing", "twice", "changed", "unknown"), sorts, strict=True):
+    sorts = (verdict.missing, verdict.twice, verdict.changed, verdict.unknown, verdict.spoiled)
+    for what, names in zip(("missing", "twice", "changed", "unknown", "dead by the outage"), sorts, strict=True):
         for name in names[:_SHOWN]:
             plain(console, f"{what}: {name} (lies in: {', '.join(where.get(name, ['no queue']))})", "red")
         if len(names) > _SHOWN:

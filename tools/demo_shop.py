@@ -1,7 +1,8 @@
-"""The shop: a publisher and three consumers, each a thread with a connection of its own, in a vhost of their own."""
+"""The shop: a publisher and four consumers, each a thread with a connection of its own, in a vhost of their own."""
 
 import json
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from brokers import Broker
 from demo_books import Books
+from demo_outage import QUEUE
 
 INBOX: Final = "dlx-router.inbox"
 TICK_S: Final = 0.25
@@ -40,6 +42,7 @@ DESKS: Final = (
     Desk("shop.orders", "order", "healthy", 1, lambda _: 0),
     Desk("shop.payments", "payment", "flaky", 2, lambda number: 1 + number % 2),
     Desk("shop.mails", "mail", "broken", 4, lambda _: ALWAYS),
+    Desk(QUEUE, "shipment", "has an outage", 2, lambda _: 0),
 )
 
 
@@ -80,6 +83,7 @@ class Shop:
     url: str
     books: Books
     errors: list[str] = field(default_factory=list)
+    _opened: float = float("inf")
     _closing: threading.Event = field(default_factory=threading.Event)
     _home: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -92,7 +96,16 @@ class Shop:
                 channel.queue_declare(desk.queue, durable=True, arguments=arguments)
         for desk in DESKS:
             self._spawn(desk.queue, partial(self._consume, desk))
+        self._opened = time.monotonic()
         self._spawn("publisher", self._publish)
+
+    @property
+    def is_down(self) -> bool:
+        """Now is the outage; it ends when the shop closes, so that all can be handled."""
+        outage = self.books.plan.outage
+        if outage is None or self._closing.is_set():
+            return False
+        return outage.begins_s <= time.monotonic() - self._opened < outage.ends_s
 
     def stop_publishing(self) -> None:
         """No new messages from now on; consumers go on."""
@@ -145,7 +158,10 @@ class Shop:
     def _serve(self, desk: Desk, channel: BlockingChannel, tag: int, body: bytes) -> None:
         message = json.loads(body)
         name = message["name"]
-        if self.books.failures(name) < desk.fails(message["number"]):
+        if desk.queue == QUEUE and self.is_down:
+            self.books.failed(name, body, "the carrier is down")
+            channel.basic_reject(tag, requeue=False)
+        elif self.books.failures(name) < desk.fails(message["number"]):
             self.books.failed(name, body)
             channel.basic_reject(tag, requeue=False)
         else:

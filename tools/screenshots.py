@@ -20,6 +20,7 @@ from rich.text import Text
 
 from brokers import BrokerError, chosen
 from demo_books import Books, Plan, Tally
+from demo_outage import OPEN, Chronicle, Outage
 from demo_router import running_router
 from demo_screen import Screen, View
 from demo_shop import DESKS, Shop, Watch, own_vhost
@@ -115,7 +116,7 @@ def printed(name: str) -> str:
 
 def demo() -> str:
     """The demo, once letters wait, succeed and are dead."""
-    plan = Plan(float("inf"), 2000)
+    plan = Plan(float("inf"), 2000, Outage(3.0, float("inf")))
     with (
         chosen() as broker,
         tempfile.TemporaryDirectory(prefix="dlx-router-screenshots-") as work,
@@ -124,12 +125,17 @@ def demo() -> str:
     ):
         books = Books(plan, {desk.queue: Tally() for desk in DESKS})
         shop, watch = Shop(vhost.amqp_url, books), Watch(vhost)
-        screen = Screen(Console(file=io.StringIO(), width=DEMO_COLUMNS, height=30), books, router)
+        screen = Screen(
+            Console(file=io.StringIO(), width=DEMO_COLUMNS, height=32), books, router, Chronicle(plan.outage)
+        )
         try:
             shop.open()
             started = time.monotonic()
             while True:
                 view = View(books.snapshot(), watch.depths(), router.said())
+                breaker = view.said.breaker if view.said is not None else None
+                for news in screen.chronicle.notice(breaker, down=shop.is_down):
+                    screen.headline(news)
                 seconds = time.monotonic() - started
                 if seconds > PATIENCE_S or (seconds > DEMO_S and _tells_enough(view, books)):
                     return picture(screen.picture(view), "make demo", "demo")
@@ -142,7 +148,8 @@ def demo() -> str:
 def _tells_enough(view: View, books: Books) -> bool:
     rows = [view.row(desk) for desk in DESKS]
     ends = any("out of tries" in story for story in list(books.stories)[-STORIES:])
-    return ends and all(any(row[place] for row in rows) for place in (1, 3, 4)) and len(view.rungs()) > 1
+    is_open = view.said is not None and view.said.breaker == OPEN
+    return ends and is_open and all(any(row[place] for row in rows) for place in (1, 3, 4)) and len(view.rungs()) > 1
 
 
 def picture(what: RenderableType, title: str, name: str, columns: int = DEMO_COLUMNS) -> str:

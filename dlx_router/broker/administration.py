@@ -157,14 +157,16 @@ class Administration(Management):
 
 
 def _reason(answer: httpx.Response) -> str:
-    """What the broker said, in a line; rights are said in our words, because it does not."""
-    if answer.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
-        return "the user may not do this; provisioning takes an administrator, or policymaker with configure rights"
+    """What the broker said, in a line; of rights in our words too, because it does not say which would do."""
     try:
         said = str(answer.json().get("reason", ""))
     except (ValueError, AttributeError):
         said = ""
-    return " ".join(said.split())[:300] or "look at the broker's log"
+    said = " ".join(said.split())[:300]
+    if answer.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+        why = f" ({said})" if said else ""
+        return f"the user may not do this{why}; dlx-router permissions --for apply (or destroy) prints what it needs"
+    return said or "look at the broker's log"
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ NOT_FOUND: Final = 404
 _COLUMNS: Final = "name,policy,operator_policy,effective_policy_definition"
 _FACTS: Final = "type,arguments,exclusive,effective_policy_definition,messages_ready,message_bytes_ready"
 _SAYS: Final = {
-    401: "user or password is wrong",
+    401: "user or password is wrong, or the user may not see this; `dlx-router permissions` prints what it needs",
     403: "the user may not see this; give it the tag monitoring, or management and access to the vhost",
     NOT_FOUND: "no such vhost or path; look at MANAGEMENT_URL and VHOSTS",
 }

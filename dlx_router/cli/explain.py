@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from dlx_router.cli import output
+from dlx_router.cli import output, queuetype
+from dlx_router.cli.queuetype import UNKNOWN, Broker
 from dlx_router.config import parts, values
 from dlx_router.config.attachments import Attachment
 from dlx_router.config.delayed import Delayed
@@ -36,10 +37,13 @@ class Wait(NamedTuple):
     most_ms: int
 
 
-def run(queue: str, folder: Path, vhost: str, reason: str | None) -> int:
+def run(queue: str, folder: Path, vhost: str, reason: str | None, broker: Broker = UNKNOWN) -> int:
     """Print the explanation; 1 where the policies have errors, 2 where they or the arguments cannot be used."""
     if reason is not None and not known_reason(reason):
         print(f"unknown reason {reason!r}; known: {', '.join(REASONS)}, application:NAME", file=sys.stderr)
+        return output.WRONG_USE
+    if reason == queuetype.DIED and broker.kind == "classic":
+        print("reason delivery_limit: only quorum queues have one; --queue-type quorum shows it", file=sys.stderr)
         return output.WRONG_USE
     try:
         loaded = load_policies(folder)
@@ -47,15 +51,17 @@ def run(queue: str, folder: Path, vhost: str, reason: str | None) -> int:
         return output.refuse(error)
     policies = loaded.policies
     late = [*delayed(loaded.delayed, queue, vhost)]
-    for line in (*late, *attended(loaded.attachments, queue, vhost)):
+    own = Names().is_own(queue)
+    typed = () if broker.kind is not None else tuple(queuetype.left_out(policies, queue, vhost, own=own))
+    for line in (*late, *attended(loaded.attachments, queue, vhost), *typed):
         print(line)
-    chain = policies.chain(vhost=vhost, queue=queue, own=Names().is_own(queue))
+    chain = policies.chain(vhost=vhost, queue=queue, own=own, kind=broker.kind)
     if not chain and late:
         return output.OK
     if not chain:
         print(f"No policy names queue {queue} in vhost {vhost}: its letters are parked (no_policy).")
         return output.OK
-    _print(PolicySet(chain, policies.revision), queue, vhost, reason)
+    _print(PolicySet(chain, policies.revision), queue, vhost, reason, broker)
     return output.OK
 
 
@@ -82,9 +88,11 @@ def delayed(found: Sequence[Delayed], name: str, vhost: str) -> Iterator[str]:
             )
 
 
-def _print(chain: PolicySet, queue: str, vhost: str, reason: str | None) -> None:
+def _print(chain: PolicySet, queue: str, vhost: str, reason: str | None, broker: Broker) -> None:
     reasons = (reason,) if reason is not None else reasons_of(chain.policies)
-    effective = {one: _resolved(chain, vhost, queue, one) for one in (*reasons, _BASE)}
+    if broker.kind == "classic":
+        reasons = tuple(one for one in reasons if one != queuetype.DIED)
+    effective = {one: _resolved(chain, vhost, queue, one, broker.kind) for one in (*reasons, _BASE)}
     by = ", ".join(one.name for one in chain.policies)
     print(
         f"Queue {queue} in vhost {vhost}{f', {reason}' if reason else ''}: policies {by} (revision {chain.revision})\n"
@@ -100,10 +108,15 @@ def _print(chain: PolicySet, queue: str, vhost: str, reason: str | None) -> None
     print("\nEnd:")
     ends = [(one, tries(effective[one], one), target(effective[one], queue, vhost, one)) for one in reasons]
     output.table(("reason", "tried again", "final target"), ends)
+    if reason in {None, queuetype.DIED} and broker.kind is not None:
+        print("\nReturns:")
+        dying = _resolved(chain, vhost, queue, queuetype.DIED, broker.kind)
+        for line in queuetype.returns(effective[_BASE], dying, broker):
+            print(line)
 
 
-def _resolved(chain: PolicySet, vhost: str, queue: str, reason: str) -> Effective:
-    found = chain.resolve(vhost=vhost, queue=queue, reason=reason)
+def _resolved(chain: PolicySet, vhost: str, queue: str, reason: str, kind: str | None) -> Effective:
+    found = chain.resolve(vhost=vhost, queue=queue, reason=reason, kind=kind)
     assert found is not None
     return found
 

@@ -9,17 +9,14 @@ from typing import Final
 from dlx_router.cli import output
 from dlx_router.config import document, tree
 from dlx_router.config.dialects import artemis, emq, rabbitmq, sqs
-from dlx_router.config.dialects.carried import MAX_BYTES, Carried, ImportRefused, as_yaml
+from dlx_router.config.dialects.carried import MAX_BYTES, Carried, ImportRefused, as_yaml, printable
+from dlx_router.config.dialects.places import line_of
 from dlx_router.config.findings import Report
 from dlx_router.config.policies import why_unreadable
 
-_READERS: Final[Mapping[str, Callable[[bytes], Carried]]] = {
-    "rabbitmq": rabbitmq.read,
-    "artemis": artemis.read,
-    "sqs": sqs.read,
-    "yandex": sqs.read,
-    "emq": emq.read,
-}
+MOST_CHARS: Final = 600
+_JSON: Final = {"rabbitmq": rabbitmq.read, "sqs": sqs.read, "yandex": sqs.read, "emq": emq.read}
+_READERS: Final[Mapping[str, Callable[[bytes], Carried]]] = {**_JSON, "artemis": artemis.read}
 
 
 def run(path: Path, origin: StrEnum) -> int:
@@ -28,22 +25,24 @@ def run(path: Path, origin: StrEnum) -> int:
         with path.open("rb") as opened:
             data = opened.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
-        print(f"{path}: {why_unreadable(error)}", file=sys.stderr)
+        print(f"{path}:1: {why_unreadable(error)}", file=sys.stderr)
         return output.WRONG_USE
     try:
         if len(data) > MAX_BYTES:
             raise ImportRefused(  # noqa: TRY301 - told below, as all others
-                f"more than {MAX_BYTES >> 20} MiB; import it in parts"
+                f"more than {MAX_BYTES >> 20} MiB; import it in parts", line=1
             )
         carried = _READERS[origin](data)
         text = as_yaml(carried, f"{path.name} ({origin})")
         _proved(text)
     except ImportRefused as error:
-        print(f"{path}: {error}", file=sys.stderr)
+        line = error.line or (line_of(_JSON[origin], data) if origin in _JSON else 1)
+        first, *more = str(error).split("\n")
+        print(f"{path}:{line}: {printable(first)[:MOST_CHARS]}", *more, sep="\n", file=sys.stderr)
         return output.FINDINGS
     print(text, end="")
     for one in carried.left:
-        print(f"not carried over: {one}", file=sys.stderr)
+        print(f"not carried over: {printable(str(one))[:MOST_CHARS]}", file=sys.stderr)
     policies = output.number(len(carried.policies), "policy", "policies")
     print(f"{policies}, {output.number(len(carried.left), 'remark')}", file=sys.stderr)
     return output.OK

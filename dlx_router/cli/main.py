@@ -62,6 +62,23 @@ class Report(StrEnum):
     GITHUB = "github"
 
 
+class Purpose(StrEnum):
+    """What a user of the broker is for."""
+
+    RUN = "run"
+    OBSERVE = "observe"
+    PLAN = "plan"
+    APPLY = "apply"
+    DESTROY = "destroy"
+
+
+class QueueType(StrEnum):
+    """Types of queues whose messages can die."""
+
+    CLASSIC = "classic"
+    QUORUM = "quorum"
+
+
 class Origin(StrEnum):
     """Systems whose policies can be imported."""
 
@@ -127,25 +144,43 @@ def explain(
         str | None,
         typer.Option(help="Only for rejected, expired, maxlen, delivery_limit, application or application:NAME."),
     ] = None,
+    queue_type: Annotated[
+        QueueType | None,
+        typer.Option(help="Type of the queue: shows policies that are for one type only, and its delivery limit."),
+    ] = None,
+    broker_version: Annotated[
+        str, typer.Option(help="RabbitMQ's version there, whose defaults differ; with --queue-type.")
+    ] = "4.3",
 ) -> None:
     """Show every key in force for a queue and who set it, the waits, and where its dead letters end."""
     from dlx_router.cli import explain as command  # noqa: PLC0415 - see the module
+    from dlx_router.cli import queuetype  # noqa: PLC0415 - see the module
 
-    raise typer.Exit(command.run(queue, policies, vhost, reason))
+    if (version := queuetype.version_of(broker_version)) is None:
+        raise typer.BadParameter(f"{broker_version!r} is no version; write 3.10, 4.0 or 4.3")
+    broker = queuetype.Broker(queue_type.value if queue_type is not None else None, version)
+    raise typer.Exit(command.run(queue, policies, vhost, reason, broker))
 
 
 @app.command()
 def permissions(
     policies: Annotated[Path, _POLICIES] = Path("policies"),
-    user: Annotated[str | None, typer.Option(help="The router's user; without it that of AMQP_URL.")] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(help="The user; without it that of AMQP_URL; for plan, apply, destroy of MANAGEMENT_URL."),
+    ] = None,
+    purpose: Annotated[
+        Purpose, typer.Option("--for", help="What the user is to do; observe is run --observe.")
+    ] = Purpose.RUN,
     form: Annotated[
         Format, typer.Option("--format", help="text: for a shell and for people; json: a definitions file.")
     ] = Format.TEXT,
 ) -> None:
-    """Show the least rights that the router's user needs, as the settings and policies ask for them."""
+    """Show the least rights that the user of a command needs, as the settings and policies ask for them."""
     from dlx_router.cli import permissions as command  # noqa: PLC0415 - see the module
 
-    raise typer.Exit(command.run({"policies": str(policies)}, user, as_json=form is Format.JSON))
+    given = {"policies": str(policies)}
+    raise typer.Exit(command.run(given, user, purpose.value, as_json=form is Format.JSON))
 
 
 @app.command()

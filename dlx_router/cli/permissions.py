@@ -1,4 +1,4 @@
-"""`dlx-router permissions`: the least rights of the router's user, ready to paste, and who else has such rights.
+"""`dlx-router permissions`: the least rights for a command's user, ready to paste, and who else has such rights.
 
 Nothing is changed. No running router is needed, and no broker: only who else has rights is asked of the management
 API, where there is one.
@@ -23,12 +23,13 @@ from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_polici
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.names import Names
 from dlx_router.core.policy import SelectorKind
+from dlx_router.provisioning.needs import Purpose, needs_of
 
 MONITORING: Final = "monitoring"
 EVERY_QUEUE: Final = frozenset({"#", ".*", ""})
 
 
-def run(given: Mapping[str, str], user: str | None, *, as_json: bool) -> int:
+def run(given: Mapping[str, str], user: str | None, said: str = Purpose.RUN, *, as_json: bool) -> int:
     """Print the recipe; 1 where the policies have errors, 2 where settings, files or a broker cannot be used."""
     try:
         settings = Settings.load(given)
@@ -40,19 +41,25 @@ def run(given: Mapping[str, str], user: str | None, *, as_json: bool) -> int:
     except (SettingsError, ManagementError) as error:
         print(error, file=sys.stderr)
         return output.WRONG_USE
-    name = user or settings.broker_address().user
-    grants = grants_of(settings, loaded, vhosts)
+    purpose = Purpose(said)
+    name = user or _user(settings, purpose)
+    grants = grants_of(settings, loaded, vhosts, purpose)
     if as_json:
         print(json.dumps(definitions(grants, name), indent=2, ensure_ascii=False))
+        if purpose.tag:
+            print(f"user {name} needs the tag {purpose.tag} too", file=sys.stderr)
         return output.OK
-    _print(grants, name, settings)
-    _wide(loaded)
-    asyncio.run(_strangers(settings, vhosts, name))
+    _print(grants, name, settings, purpose)
+    if purpose is Purpose.RUN:
+        _wide(loaded)
+        asyncio.run(_strangers(settings, vhosts, name))
     return output.OK
 
 
-def grants_of(settings: Settings, loaded: LoadedPolicies, vhosts: Sequence[str]) -> list[Grant]:
-    """What the router's user needs in each vhost."""
+def grants_of(
+    settings: Settings, loaded: LoadedPolicies, vhosts: Sequence[str], purpose: Purpose = Purpose.RUN
+) -> list[Grant]:
+    """What the user needs in each vhost."""
     setup = Setup(
         Names(settings.prefix),
         declare=settings.declare == "auto",
@@ -60,6 +67,8 @@ def grants_of(settings: Settings, loaded: LoadedPolicies, vhosts: Sequence[str])
         index=settings.index_path is not None,
         journal=settings.journal in {"best-effort", "required"},
     )
+    if purpose is not Purpose.RUN:
+        return [needs_of(purpose, setup, vhost) for vhost in vhosts]
     wanted: tuple[Attachment | Delayed, ...] = (*loaded.attachments, *loaded.delayed)
     attached = {vhost: [one for one in wanted if one.vhost in {None, vhost}] for vhost in vhosts}
     return [needed(loaded.policies, (), setup, vhost, attached[vhost]) for vhost in vhosts]
@@ -82,18 +91,35 @@ def command(grant: Grant, user: str) -> str:
     return shlex.join(["rabbitmqctl", "set_permissions", "--vhost", grant.vhost, user, *expressions])
 
 
-def _print(grants: Sequence[Grant], user: str, settings: Settings) -> None:
+def _user(settings: Settings, purpose: Purpose) -> str:
+    """Whose rights are meant where nobody is named: who provisions is known to the management API."""
+    return _asks(settings) if purpose.tag and settings.has_management() else settings.broker_address().user
+
+
+def _asks(settings: Settings) -> str:
+    return unquote(urlsplit(settings.management_credentials()).username or "guest")
+
+
+def _print(grants: Sequence[Grant], user: str, settings: Settings, purpose: Purpose) -> None:
     print(f"# {shlex.join(['rabbitmqctl', 'add_user', user])}  # where the user is new; asks for the password")
     for grant in grants:
         print(command(grant, user))
-    if settings.has_management():
-        _management_user(grants, user, unquote(urlsplit(settings.management_credentials()).username or "guest"))
+    if purpose.tag:
+        print(shlex.join(["rabbitmqctl", "set_user_tags", user, purpose.tag]))
+    elif settings.has_management():
+        _management_user(grants, user, _asks(settings))
+    if purpose is Purpose.DESTROY:
+        print("# the same user in AMQP_URL, which tells how full queues are; --drain runs a router: --for run too")
     order = [*Right]
     for grant in grants:
         print(f"\nWhat for, in vhost {grant.vhost}:")
         needs = sorted(grant.needs, key=lambda need: order.index(need.right))
+        if not needs:
+            print("no right on any queue or exchange, only access to the vhost")
+            continue
         output.table(("right", "names", "why"), [(need.right.value, need.names, need.why) for need in needs])
-    print(f"\n{DEFAULT_EXCHANGE} is the default exchange: by it a user reaches every queue of the vhost.")
+    if any(need.names == DEFAULT_EXCHANGE for grant in grants for need in grant.needs):
+        print(f"\n{DEFAULT_EXCHANGE} is the default exchange: by it a user reaches every queue of the vhost.")
 
 
 def _management_user(grants: Sequence[Grant], user: str, management: str) -> None:

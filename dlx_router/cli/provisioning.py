@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from dlx_router.broker.address import Host, Login, Tls
@@ -24,6 +25,7 @@ from dlx_router.provisioning.plan import Plan, as_rows
 from dlx_router.telemetry import logs
 
 SETTLES_S: Final = 20.0
+PASSES_S: Final = 10.0  # a router that ends has so long to be gone, deaths on their way to arrive
 FRESH_S: Final = 6.0  # the broker counts pending deaths every 5 s
 Work = Callable[["Site"], Awaitable[int]]
 
@@ -51,18 +53,17 @@ class Site:
         return await acting.planned(self.api, self.policies, self.names, vhost, journal=self.journal)
 
     async def remaining(self, vhost: str) -> Remains:
-        """What of ours stands in a vhost, its letters counted now."""
-        depths = await self.depths(vhost, sorted(acting.known_names(self.names)))
-        return await acting.remaining(self.api, self.policies, self.names, vhost, depths)
+        """What of ours stands in a vhost, its letters and consumers counted now."""
+        return await acting.remaining(self.api, self.policies, self.names, vhost, partial(self.counts, vhost))
 
-    async def depths(self, vhost: str, queues: Sequence[str]) -> dict[str, int]:
-        """How many letters lie in each of these queues now, those that are there."""
+    async def counts(self, vhost: str, queues: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Letters and consumers of each of these queues now, those that are there."""
         found = self.settings.broker_address()
         name, port = found.hosts[0]
         login = Login(found.user, found.password.get_secret_value(), vhost)
         topology = Topology(Host(name, port), login, self._tls if found.tls else None, self.names, declare=False)
         try:
-            return await topology.depths(queues)
+            return await topology.censuses(queues)
         finally:
             await topology.close()
 
@@ -141,8 +142,8 @@ async def _drained(site: Site, drain_s: float) -> None:
     async with Drain(str(site.settings.policies)) as router:
         while router.runs and calm < CALM and time.monotonic() < deadline:
             await asyncio.sleep(EVERY_S)
-            waiting = [sum((await site.depths(vhost, flowing(site.names))).values()) for vhost in site.vhosts]
-            calm = 0 if any(waiting) else calm + 1
+            counts = [await site.counts(vhost, flowing(site.names)) for vhost in site.vhosts]
+            calm = 0 if any(letters for one in counts for letters, _ in one.values()) else calm + 1
 
 
 async def _settled(site: Site) -> None:
@@ -155,6 +156,20 @@ async def _settled(site: Site) -> None:
         await asyncio.sleep(EVERY_S)
 
 
+async def _looked(site: Site) -> list[Remains]:
+    """What stands; looked at again for some time where only what may have gone by then is in the way."""
+    deadline, told = time.monotonic() + PASSES_S, False
+    while True:
+        found = [await site.remaining(vhost) for vhost in site.vhosts]
+        blocked = [one for one in found if one.blockers]
+        if not blocked or not all(one.may_pass for one in blocked) or time.monotonic() > deadline:
+            return found
+        if not told:
+            told = True
+            print(f"{blocked[0].blockers[0]}; looking again for {PASSES_S:g} s, it may be ending", file=sys.stderr)
+        await asyncio.sleep(EVERY_S)
+
+
 def destroy(*, as_json: bool, drain_s: float | None = None) -> Work:
     """Remove all of ours, or nothing where it would cost letters; 1 then. `drain_s`: a router works so long first."""
 
@@ -162,10 +177,10 @@ def destroy(*, as_json: bool, drain_s: float | None = None) -> Work:
         if drain_s is not None:
             await _drained(site, drain_s)
             await _settled(site)
-        found = [await site.remaining(vhost) for vhost in site.vhosts]
+        found = await _looked(site)
         if drain_s is None and any(one.policies for one in found) and not any(one.blockers for one in found):
             await asyncio.sleep(FRESH_S)
-            found = [await site.remaining(vhost) for vhost in site.vhosts]
+            found = await _looked(site)
         _print_removal(found, as_json=as_json)
         if any(one.blockers for one in found):
             print("nothing was removed", file=sys.stderr)

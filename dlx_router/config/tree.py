@@ -23,6 +23,20 @@ _FLOAT: Final = re.compile(r"[-+]?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18}
 _WORDS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None, "~": None, "": None}
 
 
+# Words of libyaml and of PyYAML.
+_ADVICE: Final = {
+    "cannot start any token": "put the value in quotes",
+    "control characters": "take them out; is it a text file?",
+    "special characters": "take them out; is it a text file?",
+    "end of stream": "close the quote",
+    "could not find expected ':'": "write key: value",
+    "mapping values are not allowed": "indent keys of one mapping alike, and put a value with a colon in quotes",
+    "expected ',' or": "close the bracket",
+    "unknown escape": "write single quotes, in which \\ is itself",
+}
+_LOOK: Final = "look at indentation, quotes and brackets there"
+
+
 @dataclass(frozen=True, slots=True)
 class Scalar:
     """A word as it was written; `plain` means without quotes. `column` counts from 1 and is that of its first mark."""
@@ -104,7 +118,7 @@ def _parse(text: str, report: Report) -> Node | None:
     except _Refused:
         return None
     except yaml.YAMLError as error:
-        report.error(SYNTAX, *_explained(error))
+        report.error(SYNTAX, *_explained(error, text))
         return None
     except (ValueError, OverflowError) as error:  # PyYAML lets those of chr() and int() through
         report.error(SYNTAX, 1, f"not YAML: {error}")
@@ -112,12 +126,24 @@ def _parse(text: str, report: Report) -> Node | None:
     return None if builder.refused else builder.root or Scalar("", plain=True, line=1)
 
 
-def _explained(error: yaml.YAMLError) -> tuple[int, str]:
+def _explained(error: yaml.YAMLError, text: str) -> tuple[int, str]:
+    """The line, and what is wrong there, where it began, and what to do."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
-    where = f" (column {mark.column + 1})" if mark is not None else ""
-    hint = "; indent with spaces" if "'\\t'" in str(problem) else ""
-    return (mark.line + 1 if mark is not None else 1), f"not YAML: {problem}{where}{hint}"
+    problem = str(getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable")
+    if mark is None:
+        before = text.encode()[: getattr(error, "position", None) or 0]
+        return before.count(b"\n") + 1, f"not YAML: {problem}; {_advice(problem, '')}"
+    begun = getattr(error, "context_mark", None)
+    since = f" of what begins in line {begun.line + 1}" if begun is not None and begun.line != mark.line else ""
+    line = text.splitlines()[mark.line : mark.line + 1]
+    sign = line[0][mark.column : mark.column + 1] if line else ""
+    return mark.line + 1, f"not YAML: {problem} (column {mark.column + 1}){since}; {_advice(problem, sign)}"
+
+
+def _advice(problem: str, sign: str) -> str:
+    if sign == "\t":
+        return "that is a tab: indent with spaces"
+    return next((advice for words, advice in _ADVICE.items() if words in problem), _LOOK)
 
 
 class _Refused(Exception):

@@ -3,11 +3,11 @@
 What does not exist any more is no error, what exists already neither: both commands can be killed and run again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dlx_router.broker.administration import Administration, Rule, Snapshot
+from dlx_router.broker.administration import Administration, Rule, Snapshot, Standing
 from dlx_router.broker.definitions import Binding, Exchange
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import PolicySet
@@ -19,6 +19,8 @@ from dlx_router.provisioning.plan import Action, Plan, Step, bound, plan
 from dlx_router.provisioning.wanted import STRATEGY
 
 _GLOBAL: Final = "global-parameters"
+Counts = Mapping[str, tuple[int, int]]  # queue → letters, consumers
+Count = Callable[[Sequence[str]], Awaitable[Counts]]
 
 
 async def planned(api: Administration, policies: PolicySet, names: Names, vhost: str, *, journal: bool) -> Plan:
@@ -72,6 +74,12 @@ class Remains:
     blockers: tuple[str, ...]
     kept: tuple[str, ...]
     ledger: bool
+    passing: int = 0  # how many of the blockers may go by themselves: consumers, deaths on their way
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether there are blockers, and another look may find none."""
+        return 0 < len(self.blockers) == self.passing
 
     @property
     def is_empty(self) -> bool:
@@ -100,40 +108,54 @@ def known_names(names: Names) -> frozenset[str]:
     )
 
 
-async def remaining(
-    api: Administration, policies: PolicySet, names: Names, vhost: str, depths: Mapping[str, int]
-) -> Remains:
-    """What destroy would remove. `depths`: how many letters lie in each queue now; the API's numbers are 5 s old."""
+async def remaining(api: Administration, policies: PolicySet, names: Names, vhost: str, count: Count) -> Remains:
+    """What destroy would remove. `count`: letters and consumers of queues now; the API's numbers are 5 s old."""
     said = await api.parameter(ledger.parameter(names, vhost))
     snapshot = await api.snapshot(vhost)
     mine = (ledger.read(said) | recognised(snapshot.policies, names)) & {one.name for one in snapshot.policies}
     known = known_names(names)
     queues = [one for one in snapshot.queues if one.name in known or one.name.startswith(names.guard("")[:-16])]
     own = {own_name(names)}
+    now = await count([one.name for one in queues if one.name in known])
+    full, passing = _full(snapshot, names, now), [*_held(snapshot, names, now), *_underway(snapshot, mine)]
     return Remains(
         vhost=vhost,
         policies=(*sorted(mine - own), *sorted(mine & own)),
         exchanges=tuple(sorted(one for one in snapshot.exchanges if one in known)),
         queues=tuple(one.name for one in queues),
-        blockers=tuple(_blockers(snapshot, names, depths, mine)),
+        blockers=(*full, *passing),
         kept=tuple(_kept(snapshot, policies, names, mine)),
         ledger=said is not None,
+        passing=len(passing),
     )
 
 
-def _blockers(snapshot: Snapshot, names: Names, depths: Mapping[str, int], mine: frozenset[str]) -> list[str]:
+def _counted(one: Standing, now: Counts) -> tuple[int, int]:
+    """Letters and consumers; what a consumer holds is told by its being there."""
+    return now.get(one.name, (one.messages, one.consumers))
+
+
+def _full(snapshot: Snapshot, names: Names, now: Counts) -> list[str]:
     known = known_names(names) - {names.state, names.journal}
-    out = []
+    found = [(one.name, _counted(one, now)[0]) for one in snapshot.queues if one.name in known]
+    return [
+        f"queue {name} holds {letters} {'letter' if letters == 1 else 'letters'}" for name, letters in found if letters
+    ]
+
+
+def _held(snapshot: Snapshot, names: Names, now: Counts) -> Iterator[str]:
+    known = known_names(names) - {names.journal}
     for one in snapshot.queues:
-        letters = depths.get(one.name, one.messages)  # what a consumer holds is told by its being there
-        if one.name in known and letters:
-            out.append(f"queue {one.name} holds {letters} {'letter' if letters == 1 else 'letters'}")
-        if one.name in known | {names.state} and one.consumers:
-            out.append(f"queue {one.name} has a consumer: a router runs; stop it")
+        consumers = _counted(one, now)[1]
+        if one.name in known and consumers:
+            yield f"queue {one.name} has a consumer: a router runs; stop it"
+
+
+def _underway(snapshot: Snapshot, mine: frozenset[str]) -> Iterator[str]:
+    for one in snapshot.queues:
         rule = in_force(snapshot.policies, one.name, one.kind)
         if one.pending and rule is not None and rule.name in mine and STRATEGY in rule.definition:
-            out.append(f"queue {one.name}: {one.pending} at-least-once deaths are on their way, and would be deleted")
-    return out
+            yield f"queue {one.name}: {one.pending} at-least-once deaths are on their way, and would be deleted"
 
 
 def _kept(snapshot: Snapshot, policies: PolicySet, names: Names, mine: frozenset[str]) -> list[str]:

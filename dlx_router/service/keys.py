@@ -13,6 +13,7 @@ from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.readiness import Readiness
 
 MIN_KEY_BYTES = 16
+LASTS_S = 2.0  # whoever takes the state queue for himself waits for a moment, though nobody else has it
 
 
 class KeyFileError(Exception):
@@ -52,28 +53,36 @@ class KeyKeeper:
     async def key(
         self, topology: Topology, stopping: asyncio.Event, on_lost: Callable[[str], None]
     ) -> AsyncIterator[bytes | None]:
-        """The key, until `on_lost(why)` is called; None when told to stop while waiting as a standby."""
+        """The key, until `on_lost(why)` is called; None when told to stop while waiting as a standby.
+
+        Readiness says that another router has it, once that has lasted for 2 s.
+        """
         if self._path is not None or self._observe:
             yield observers(self._path)
             return
-        reason = f"standby {topology.vhost}"
         async with StateQueue(topology, on_lost=lambda why: on_lost(str(why))) as state:
-            self._readiness.set(
-                reason,
-                f"vhost {topology.vhost!r}: another router holds the state queue, and without "
-                "PROVENANCE_KEY_FILE only one may consume; standing by",
-            )
+            reason = f"standby {topology.vhost}"
+            said = asyncio.ensure_future(self._stand_by(reason, topology.vhost))
             active = asyncio.ensure_future(state.wait_active())
             stop = asyncio.ensure_future(stopping.wait())
             try:
                 await asyncio.wait({active, stop}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 stop.cancel()
+                said.cancel()
+                self._readiness.clear(reason)
             if not active.done():
                 active.cancel()
                 yield None
                 return
             active.result()
-            self._readiness.clear(reason)
             log.info("state.active", vhost=topology.vhost)
             yield state.key
+
+    async def _stand_by(self, reason: str, vhost: str) -> None:
+        await asyncio.sleep(LASTS_S)
+        self._readiness.set(
+            reason,
+            f"vhost {vhost!r}: another router holds the state queue, and without "
+            "PROVENANCE_KEY_FILE only one may consume; standing by",
+        )

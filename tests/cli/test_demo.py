@@ -6,23 +6,53 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from brokers import Broker
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_demo_ends_by_itself_and_accounts_for_every_message(broker: Broker) -> None:
+def demo(broker: Broker, seconds: int) -> str:
+    """What it prints; it has said by its exit code that every message is accounted for."""
     env = {
         **os.environ,
         "DLX_ROUTER_TEST_AMQP_URL": broker.amqp_url,
         "DLX_ROUTER_TEST_MANAGEMENT_URL": broker.management_url,
     }
-    argv = [sys.executable, "tools/demo.py", "--seconds", "8"]
-    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=50, check=False)
+    argv = [sys.executable, "tools/demo.py", "--seconds", str(seconds)]
+    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=seconds + 60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = re.search(r"accounted for: ([0-9]+) of ([0-9]+) messages \(succeeded ([0-9]+), dead ([0-9]+)", done.stdout)
     assert "\x1b" not in done.stdout  # a pipe is no terminal
+    return done.stdout
+
+
+def test_the_demo_ends_by_itself_and_accounts_for_every_message(broker: Broker) -> None:
+    out = demo(broker, 8)
+    told = re.search(r"accounted for: ([0-9]+) of ([0-9]+) messages \(succeeded ([0-9]+), dead ([0-9]+)", out)
     assert told is not None
     assert told[1] == told[2]
     assert int(told[3]) > 0
     assert int(told[4]) > 0
+    assert "No outage" in out
+
+
+@pytest.mark.usefixtures("newest")
+def test_the_demo_shows_an_outage_that_costs_no_letter(broker: Broker) -> None:
+    out = demo(broker, 18)
+    steps = (
+        "the carrier is down",
+        "the breaker opens",
+        "the carrier is back",
+        "a probe survived",
+        "the breaker is closed",
+    )
+    told = [out.index(f"*** shop.shipments: {step}") for step in steps]
+    assert told == sorted(told)
+    assert "dead by the outage 0" in out
+    held, probes, most, attempts = map(
+        int, re.findall(r"held (\d+) times, (\d+) probes; no letter used more than (\d+) of its (\d+) attempts", out)[0]
+    )
+    assert held > 0
+    assert probes > 0
+    assert most < attempts

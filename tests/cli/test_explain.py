@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from dlx_router.cli import explain
+from dlx_router.cli.queuetype import Broker
 from dlx_router.config.keys import DEFINITION
 from dlx_router.config.policies import load_policies
 from dlx_router.core.policy import DEFAULTS, Effective
+from tests.cli.test_cli import in_a_process
 
 POLICIES = Path(__file__).parents[2] / "policies"
 
@@ -116,3 +118,73 @@ def test_explain_says_how_the_queue_itself_is_attended(tmp_path: Path, capsys: p
     )
     assert explain.run("in.b", tmp_path, "/", None) == 0
     assert "mode inbox." in capsys.readouterr().out
+
+
+TYPED = """\
+version: 1
+policies:
+  - {name: any, match: '#', definition: {max-delivery-attempts: 3}}
+  - {name: slow, match: '#', priority: 1, apply-to: quorum_queues, definition: {redelivery-delay: 5s}}
+  - {name: quick, match: '#', priority: 1, apply-to: classic_queues, definition: {redelivery-delay: 1s}}
+"""
+LIMITS = [
+    ("", (4, 3), "die at its return number 21 (its default)", "3 × 21 = 63 deliveries"),
+    ("", (4, 0), "die at its return number 21 (its default)", "3 × 21 = 63 deliveries"),
+    ("", (3, 10), "has no delivery limit for this quorum queue (its default)", "returns never end"),
+    ("delivery-limit: 4", (3, 10), "die at its return number 5 (delivery-limit: 4, ", "3 × 5 = 15 deliveries"),
+    ("delivery-limit: -1", (4, 3), "has no delivery limit for this quorum queue (delivery-limit: -1, ", "returns never end"),
+    ("delivery-limit: -1", (3, 10), "refuses a policy with delivery-limit: -1", "write a number of 0 or more"),
+    ("requeue-is-death: true, redelivery-delay: 1s", (4, 3), "die at its return number 1 (requeue-is-death, ", "3 × 1 = 3 deliveries"),
+    ("requeue-is-death: true", (4, 3), "die at its return number 21 (its default)", "3 × 21 = 63 deliveries"),
+    ("retry-on: [rejected]", (4, 3), "die at its return number 21", "1 × 21 = 21 deliveries"),
+    ("on: {delivery_limit: {max-delivery-attempts: -1}}", (4, 3), "die at its return number 21", "attempts have no limit"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("keys", "version", "limit", "deliveries"), LIMITS)
+def test_explain_says_when_returns_end(
+    keys: str,
+    version: tuple[int, int],
+    limit: str,
+    deliveries: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    definition = f"{{max-delivery-attempts: 3, {keys}}}"
+    (tmp_path / "p.yaml").write_text(f"version: 1\npolicies: [{{name: a, match: '#', definition: {definition}}}]\n")
+    assert explain.run("q", tmp_path, "/", None, Broker("quorum", version)) == 0
+    returns = capsys.readouterr().out.partition("\nReturns:\n")[2]
+    assert limit in returns
+    assert deliveries in returns
+    assert ("basic.nack" in returns) == (version == (4, 3) and "die at" in returns)
+
+
+def test_explain_shows_the_policies_for_the_type_and_else_names_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.yaml").write_text(TYPED)
+    for kind, delay in (("quorum", "5s"), ("classic", "1s")):
+        assert explain.run("q", tmp_path, "/", None, Broker(kind)) == 0
+        out = capsys.readouterr().out
+        assert any(line.split()[:2] == ["redelivery-delay", delay] for line in out.splitlines())
+        assert "left out" not in out
+        assert ("\ndelivery_limit" in out) == (kind == "quorum")
+    assert explain.run("q", tmp_path, "/", None) == 0
+    out = capsys.readouterr().out
+    assert f"Policy slow ({tmp_path}/p.yaml:4) is for quorum queues only: left out; see --queue-type quorum." in out
+    assert f"Policy quick ({tmp_path}/p.yaml:5) is for classic queues only: left out; see --queue-type classic." in out
+    assert "Returns" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--queue-type", "stream"], "stream"),
+        (["--queue-type", "quorum", "--broker-version", "new"], "no version"),
+        (["--queue-type", "classic", "--reason", "delivery_limit"], "only quorum queues"),
+    ],
+)
+def test_wrong_types_and_versions_are_said(arguments: list[str], words: str) -> None:
+    done = in_a_process("policy", "explain", "orders.new", "--policies", str(POLICIES), *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr

@@ -194,7 +194,7 @@ WHOLE_FILES = [
     ("version: 1\n---\nversion: 1", "DLX003", 2, "second document"),
     ("version: 1\npolicies: " + "[" * 30 + "]" * 30, "DLX003", 2, "nested deeper"),
     ("version: 1\n" + "#" * (1 << 20), "DLX003", 1, "split it"),
-    ("version: 1\n\x07", "DLX002", 1, "not YAML"),
+    ("version: 1\n\x07", "DLX002", 2, "not YAML"),
     ("%YAML " + "9" * 5000 + ".1\n---\nversion: 1", "DLX002", 1, "not YAML"),
     ('version: "\\UFFFFFFFF"', "DLX002", 1, "not YAML"),
 ]

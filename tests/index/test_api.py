@@ -118,6 +118,7 @@ def test_without_an_index_the_api_says_so_and_answers_the_rest(start_router: Cal
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
+@pytest.mark.usefixtures("newest")
 def test_schemathesis_finds_nothing(desk: Desk, tmp_path: Path) -> None:
     """Every path, with requests that fit the description and requests that do not."""
     desk.kill(desk.work("described"), '{"a": 1}', content_type="application/json")

@@ -38,11 +38,21 @@ class Commands:
         (self.folder / "p.yaml").write_text(text, encoding="utf-8")
 
     def run(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        argv, variables = self._typed(*args, **env)
+        return subprocess.run(argv, env=variables, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    def begin(self, *args: str) -> subprocess.Popen[str]:
+        """The same, while it runs."""
+        argv, variables = self._typed(*args)
+        pipe = subprocess.PIPE
+        return subprocess.Popen(argv, env=variables, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
+
+    def _typed(self, *args: str, **env: str) -> tuple[list[str], dict[str, str]]:
         settings = {"AMQP_URL": self.vhost.amqp_url, "MANAGEMENT_URL": self.vhost.management_url, **env}
         named = {f"DLX_ROUTER_{key}": value for key, value in settings.items()}
         kept = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
         argv = [sys.executable, "-m", "dlx_router", *args, "--policies", str(self.folder)]
-        return subprocess.run(argv, env={**kept, **named}, cwd=ROOT, capture_output=True, text=True, check=False)
+        return argv, {**kept, **named}
 
     def plan(self) -> dict[str, Any]:
         """The plan of the vhost."""
@@ -139,6 +149,7 @@ def test_letters_come_as_the_policies_say_and_destroy_refuses_while_there_are_an
     refused = shop.run("destroy")
     assert refused.returncode == 1
     assert "a router runs; stop it" in refused.stdout
+    assert "looking again" in refused.stderr
     assert router.stop() == 0
     amqp.publish(b"2", key="", exchange=INBOX)
     eventually(lambda: amqp.depth(INBOX) == 1)
@@ -146,6 +157,26 @@ def test_letters_come_as_the_policies_say_and_destroy_refuses_while_there_are_an
     assert refused.returncode == 1, refused.stdout
     assert f"queue {INBOX} holds 1 letter" in refused.stdout
     assert shop.policies(), "nothing was removed"
+
+
+@pytest.mark.usefixtures("newest")
+def test_destroy_right_after_the_end_of_a_router_and_during_it(
+    shop: Commands, start_router: Callable[..., Router]
+) -> None:
+    before = shop.definitions()
+    shop.apply()
+    router = start_router(shop.folder)
+    with shop.begin("destroy") as destroying:
+        assert destroying.stderr is not None
+        assert "looking again" in destroying.stderr.readline()
+        assert router.stop() == 0
+        assert destroying.wait(60) == 0
+    assert shop.definitions() == before
+    shop.apply()
+    assert start_router(shop.folder).stop() == 0
+    done = shop.run("destroy")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert shop.definitions() == before
 
 
 @pytest.mark.usefixtures("newest")

@@ -30,6 +30,7 @@ def events(vhost: Vhost) -> Iterator[Callable[[int], list[dict[str, Any]]]]:
     with Client(vhost.amqp_url) as client:
 
         def read(count: int) -> list[dict[str, Any]]:
+            eventually(lambda: client.exists("dlx-router.journal"), within=30)  # declared beside the letters
             channel = client.connection.channel()
             channel.basic_qos(prefetch_count=100)
             found: list[dict[str, Any]] = []

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -36,6 +37,7 @@ policies:
     match: "work.#"
     definition: {dead-letter-exchange: target, max-delivery-attempts: 2, redelivery-delay: 1s}
 """
+LASTS_S: Final = 2.0
 KEY: Final = "a key of at least sixteen bytes"
 
 _numbers = count(1)
@@ -264,6 +266,7 @@ def test_a_catch_all_policy_on_own_queues_is_named_and_nothing_is_consumed(
 
 @pytest.mark.slow
 @pytest.mark.timeout(150)
+@pytest.mark.usefixtures("newest")
 def test_a_catch_all_policy_that_comes_later_stops_the_router_within_a_minute(
     amqp: Client, vhost: Vhost, start_router: Start
 ) -> None:
@@ -384,6 +387,32 @@ def test_a_standby_without_a_key_file_is_not_ready_says_so_and_takes_over(amqp: 
     second.await_ready()
     pour(amqp, "work.a", ["taken over"])
     assert amqp.take("arrived").body == b"taken over"
+
+
+def test_an_ordinary_start_does_not_say_that_it_stands_by(start_router: Start) -> None:
+    """It is said once it has lasted for two seconds; which an ordinary start seldom takes, and may."""
+    router = start_router(POLICY, wait=False)
+    assert _said_too_early(router) == []
+    assert router.stop() == 0
+    router.start(wait=False)
+    assert _said_too_early(router) == []
+
+
+def _said_too_early(router: Router) -> list[str]:
+    """What /readyz said of another router within two seconds after its first answer, until it was ready."""
+    early: list[str] = []
+    first = 0.0
+
+    def ready() -> bool:
+        nonlocal first
+        status, text = router.ask("/readyz")
+        first = first or (time.monotonic() if status else 0.0)
+        if "another router" in text and time.monotonic() - first < LASTS_S:
+            early.append(text)
+        return status == 200
+
+    eventually(ready, within=30, every=0.005)
+    return early
 
 
 def test_replicas_with_a_key_file_share_the_letters(amqp: Client, start_router: Start, tmp_path: Path) -> None:

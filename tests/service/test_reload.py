@@ -147,8 +147,8 @@ def test_attachments_come_and_go_without_a_reconnect(vhost: Vhost, amqp: Client,
     assert amqp.take("NEW.work.a").body == b"two"
 
 
-def _holds_more(amqp: Client, queue: str, than: int) -> bool:
-    return amqp.exists(queue) and amqp.depth(queue) > than
+def _holds_more(amqp: Client, queue: str, moved: int) -> bool:
+    return amqp.exists(queue) and amqp.depth(queue) > moved
 
 
 def test_attachments_that_go_under_load_give_nothing_back(vhost: Vhost, amqp: Client, start_router: Start) -> None:

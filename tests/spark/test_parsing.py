@@ -50,7 +50,7 @@ def test_a_row_gives_back_the_letter_that_was_decided(spark: "SparkSession", cas
             assert json.loads(row["line"]) == whole  # no column can hold half of a pair
             continue
         letter, again = letter_of(whole), letter_of(event(row))
-        assert replace(again, header=letter.header) == letter
+        assert replace(again, header=letter.header, body=letter.body) == letter
         assert (row["fingerprint"], row["error_template"]) == (of_event(whole).id, of_event(whole).message)
         assert (row["line"], row["draw"], row["kind"]) == (None, whole["draw"], whole["kind"])
 

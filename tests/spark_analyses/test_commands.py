@@ -46,6 +46,7 @@ def typed(*args: str) -> int:
     return ended.value.code
 
 
+@pytest.mark.usefixtures("newest")
 def test_report_backtest_and_redrive(
     archive: Path, amqp: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,34 +29,37 @@ def read(data: bytes) -> Carried:
     """The address-settings, in their order. ImportRefused where it is no such file."""
     settings = _settings(data)
     out = Carried()
-    for match, found in settings:
-        _setting(match, found, out)
+    for match, line, found in settings:
+        try:
+            _setting(match, found, out)
+        except ImportRefused as error:
+            raise ImportRefused(str(error), line=line) from None
     return out
 
 
-def _settings(data: bytes) -> list[tuple[str, dict[str, str]]]:
-    """Each address-setting: its match, and its keys with their texts."""
-    found: list[tuple[str, dict[str, str]]] = []
+def _settings(data: bytes) -> list[tuple[str, int, dict[str, str]]]:
+    """Each address-setting: its match, its line, and its keys with their texts."""
+    found: list[tuple[str, int, dict[str, str]]] = []
     path: list[str] = []
     text: list[str] = []
 
     def begin(name: str, attributes: Mapping[str, str]) -> None:
         if len(path) >= MAX_DEPTH:
-            raise ImportRefused(f"line {parser.CurrentLineNumber}: nested deeper than {MAX_DEPTH}")
+            raise _refused(parser, f"nested deeper than {MAX_DEPTH}; name the broker.xml of an Artemis broker")
         path.append(name.rpartition(":")[2])
         text.clear()
         if path[-1] == "address-setting":
             if "match" not in attributes:
-                raise ImportRefused(f"line {parser.CurrentLineNumber}: an address-setting without match")
-            found.append((attributes["match"], {}))
+                raise _refused(parser, "an address-setting without match; write the addresses that it is for")
+            found.append((attributes["match"], parser.CurrentLineNumber, {}))
 
     def end(_name: str) -> None:
         name = path.pop()
         if path and path[-1] == "address-setting":
-            found[-1][1][name] = "".join(text).strip()
+            found[-1][2][name] = "".join(text).strip()
 
     def refuse(*_: object) -> None:
-        raise ImportRefused(f"line {parser.CurrentLineNumber}: a document type or entity; write the file without")
+        raise _refused(parser, "a document type or entity; write the file without")
 
     parser = expat.ParserCreate()
     parser.StartElementHandler, parser.EndElementHandler = begin, end
@@ -65,10 +68,15 @@ def _settings(data: bytes) -> list[tuple[str, dict[str, str]]]:
     try:
         parser.Parse(data, True)  # noqa: FBT003 - as expat has it
     except expat.ExpatError as error:
-        raise ImportRefused(f"not XML: {error}; export it again") from None
+        said = f"not XML: {expat.ErrorString(error.code)}; export it again"
+        raise ImportRefused(said, line=error.lineno) from None
     if not found:
-        raise ImportRefused("no address-setting in it; name the broker.xml of an Artemis broker")
+        raise ImportRefused("no address-setting in it; name the broker.xml of an Artemis broker", line=1)
     return found
+
+
+def _refused(parser: expat.XMLParserType, message: str) -> ImportRefused:
+    return ImportRefused(message, line=parser.CurrentLineNumber)
 
 
 def _setting(match: str, found: Mapping[str, str], out: Carried) -> None:
@@ -123,7 +131,7 @@ def _key(key: str, text: str, definition: dict[str, object], where: str, out: Ca
 
 def _number(number: float | None, key: str, text: str, definition: dict[str, object], place: str, out: Carried) -> None:
     if number is None:
-        raise ImportRefused(f"{place}: {text[:40]!r} is no number")
+        raise ImportRefused(f"{place}: {text[:40]!r} is no number; write one")
     if key == "max-delivery-attempts" and number < -1:
         out.leave(place, f"{number:g} is no number of attempts; left out")
     elif number < 0 and key == "max-redelivery-delay":

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,7 +13,14 @@ _WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y
 
 
 class ImportRefused(Exception):
-    """The file cannot be read as what it was said to be: where, what, what now."""
+    """The file cannot be read as what it was said to be: where, what, what now.
+
+    `line` counts from 1, 0 where only `near`, an object of the file, is known.
+    """
+
+    def __init__(self, message: str, *, line: int = 0, near: object = None) -> None:
+        super().__init__(message)
+        self.line, self.near = line, near
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +67,8 @@ class Carried:
 
 def as_yaml(carried: Carried, origin: str) -> str:
     """A policy file: the policies, and the report as comments above them."""
-    lines = [f"# Imported from {_line(origin)}."]
-    lines += [f"# Not carried over: {_line(str(one))}" for one in carried.left]
+    lines = [f"# Imported from {printable(origin)}."]
+    lines += [f"# Not carried over: {printable(str(one))}" for one in carried.left]
     lines += ["version: 1", "policies:" if carried.policies else "policies: []"]
     for policy in carried.policies:
         lead = "  - "
@@ -97,18 +104,39 @@ def word(text: str) -> str:
     return json.dumps(text, ensure_ascii=True)
 
 
-def _line(text: str) -> str:
+def printable(text: str) -> str:
+    """The text in one line, without what a terminal would obey: files come from anybody."""
     return "".join(char if char.isprintable() else " " for char in text)
+
+
+Parse = Callable[[bytes], Any]
 
 
 def parsed_json(data: bytes) -> Any:
     """The document; ImportRefused where it is none, too large or too deep."""
+    if not data.strip():
+        raise ImportRefused("the file is empty; export it again", line=1)
     try:
-        return json.loads(data.decode("utf-8-sig"), parse_constant=_refused)
+        return json.loads(data.decode("utf-8-sig"), parse_constant=_refused, object_pairs_hook=_once)
     except RecursionError:
-        raise ImportRefused("nested too deep to be a real file") from None
+        raise ImportRefused("nested too deep to be a real file; export it again", line=1) from None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ImportRefused(f"byte {error.start} is not UTF-8; save the file as UTF-8", line=line) from None
+    except json.JSONDecodeError as error:
+        said = f"not JSON: {error.msg} (column {error.colno}); export it again"
+        raise ImportRefused(said, line=error.lineno) from None
     except ValueError as error:
-        raise ImportRefused(f"not JSON: {error}; export it again") from None
+        raise ImportRefused(f"not JSON: {error}; export it again", line=1) from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"key {twice[:60]!r} is written twice in an object")
+    return found
 
 
 def _refused(text: str) -> None:
@@ -118,8 +146,14 @@ def _refused(text: str) -> None:
 def mapping(value: object, what: str) -> dict[str, Any]:
     """The value as an object; ImportRefused where it is another thing."""
     if not isinstance(value, dict):
-        raise ImportRefused(f"{what}: expected an object, found {type(value).__name__}")
+        raise ImportRefused(f"{what}: expected an object, found {kind_of(value)}; is --from right?")
     return value
+
+
+def kind_of(value: object) -> str:
+    """What a person would call a value of JSON."""
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "nothing"}
+    return names.get(type(value), "a number")
 
 
 def whole(value: object) -> int | None:

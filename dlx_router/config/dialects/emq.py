@@ -5,25 +5,28 @@ maxReceiveTime n (1..100) is n deliveries: max-delivery-attempts n. Dead letters
 
 from typing import Any, Final
 
-from dlx_router.config.dialects.carried import Carried, ImportRefused, mapping, parsed_json, whole
+from dlx_router.config.dialects.carried import Carried, ImportRefused, Parse, mapping, parsed_json, whole
 
 MOST: Final = 100
 _KNOWN: Final = frozenset({"queueName", "redrivePolicy"})
 
 
-def read(data: bytes) -> Carried:
+def read(data: bytes, parse: Parse = parsed_json) -> Carried:
     """A policy for each queue. ImportRefused for what EMQ itself would refuse."""
-    document = parsed_json(data)
+    document = parse(data)
     requests = document if isinstance(document, list) else [document]
     found = [_request(one, at + 1) for at, one in enumerate(requests)]
     out = Carried()
     sources, targets = {name for name, _, _, _ in found}, {target: name for name, target, _, _ in found}
     if len(sources) != len(found):
-        raise ImportRefused("a queue has two redrive policies; EMQ allows one")
-    for name, target, attempts, others in found:
+        names = [name for name, _, _, _ in found]
+        at = next(at for at, name in enumerate(names) if name in names[:at])
+        raise ImportRefused(f"queue {names[at]} has two redrive policies; EMQ allows one: keep one", near=requests[at])
+    for one, (name, target, attempts, others) in zip(requests, found, strict=True):
         if target in sources:
             raise ImportRefused(
-                f"queue {target} is the DLQ of {targets[target]} and has a redrive policy; EMQ forbids both"
+                f"queue {target} is the DLQ of {targets[target]} and has a redrive policy; EMQ forbids both: keep one",
+                near=one,
             )
         for key in others:
             out.leave(f"queue {name}, {key}", "is not known, and not about dead letters")
@@ -42,14 +45,15 @@ def _request(one: Any, number: int) -> tuple[str, str, int, list[str]]:
     request = mapping(one, f"policy {number}")
     name = request.get("queueName")
     if not isinstance(name, str) or not name:
-        raise ImportRefused(f"policy {number}: queueName is missing")
+        raise ImportRefused(f"policy {number}: queueName is missing; write the name of the queue")
     redrive = mapping(request.get("redrivePolicy"), f"queue {name}, redrivePolicy")
     target, attempts = redrive.get("dlqName"), whole(redrive.get("maxReceiveTime"))
     if not isinstance(target, str) or not target:
-        raise ImportRefused(f"queue {name}: dlqName is missing")
+        raise ImportRefused(f"queue {name}: dlqName is missing; write the name of its dead-letter queue")
     if target == name:
-        raise ImportRefused(f"queue {name}: it is its own DLQ")
+        raise ImportRefused(f"queue {name}: it is its own DLQ; name another")
     if attempts is None or not 1 <= attempts <= MOST:
-        raise ImportRefused(f"queue {name}: maxReceiveTime {redrive.get('maxReceiveTime')!r} is not 1..{MOST}")
+        received = f"maxReceiveTime {redrive.get('maxReceiveTime')!r:.60}"
+        raise ImportRefused(f"queue {name}: {received} is not 1..{MOST}; write how often it may be received")
     others = [key for key in (*request, *redrive) if key not in _KNOWN | {"dlqName", "maxReceiveTime"}]
     return name, target, attempts, others

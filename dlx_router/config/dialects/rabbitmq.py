@@ -6,7 +6,7 @@ RabbitMQ applies one policy to a queue, the one of highest priority, and our pol
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dlx_router.config.dialects.carried import Carried, ImportRefused, mapping, parsed_json
+from dlx_router.config.dialects.carried import Carried, ImportRefused, Parse, kind_of, mapping, parsed_json
 from dlx_router.config.regex import RegexError, compiled
 
 _KEYS: Final = ("dead-letter-exchange", "dead-letter-routing-key", "message-ttl", "max-length", "max-length-bytes",
@@ -19,9 +19,9 @@ _KEPT: Final = "is not about dead letters; keep it in RabbitMQ (apply copies it 
 _QUEUES: Final = {"all", "queues", "classic_queues", "quorum_queues"}
 
 
-def read(data: bytes) -> Carried:
+def read(data: bytes, parse: Parse = parsed_json) -> Carried:
     """The policies of all vhosts. ImportRefused where it is no definitions file."""
-    document = mapping(parsed_json(data), "definitions")
+    document = mapping(parse(data), "definitions")
     if not {"policies", "queues"} & document.keys():
         raise ImportRefused("no policies and no queues in it; export with rabbitmqctl export_definitions")
     out = Carried()
@@ -36,7 +36,7 @@ def read(data: bytes) -> Carried:
 def _items(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     items = document.get(key, [])
     if not isinstance(items, list):
-        raise ImportRefused(f"{key}: expected a list, found {type(items).__name__}")
+        raise ImportRefused(f"{key}: expected a list, found {kind_of(items)}; export it again")
     return [mapping(one, f"{key}[{at}]") for at, one in enumerate(items)]
 
 
@@ -53,7 +53,7 @@ def _policy(one: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
         out.leave(where, "has no key about dead letters")
         return
     if not isinstance(pattern, str):
-        raise ImportRefused(f"{where}: pattern is missing")
+        raise ImportRefused(f"{where}: pattern is missing; export it again")
     try:
         compiled(pattern or ".*")
     except RegexError as error:
@@ -68,7 +68,7 @@ def _policy(one: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
 def _queue(one: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
     name = one.get("name")
     if not isinstance(name, str):
-        raise ImportRefused("a queue without a name")
+        raise ImportRefused("a queue without a name; export it again")
     arguments = {
         key.removeprefix("x-"): value
         for key, value in mapping(one.get("arguments") or {}, f"queue {name}, arguments").items()

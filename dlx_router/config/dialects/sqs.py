@@ -7,7 +7,7 @@ wait before the next delivery: redelivery-delay.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dlx_router.config.dialects.carried import Carried, ImportRefused, mapping, parsed_json, whole
+from dlx_router.config.dialects.carried import Carried, ImportRefused, Parse, mapping, parsed_json, whole
 
 MOST: Final = 1000
 _NAMELESS: Final = "queue"
@@ -35,10 +35,10 @@ _TELLS_NOTHING: Final = frozenset(
 )
 
 
-def read(data: bytes) -> Carried:
+def read(data: bytes, parse: Parse = parsed_json) -> Carried:
     """A policy for each queue with a RedrivePolicy. ImportRefused where there is none that can be read."""
     out = Carried()
-    for name, attributes in _queues(parsed_json(data)):
+    for name, attributes in _queues(parse(data)):
         _queue(name, attributes, out)
     return out
 
@@ -58,6 +58,14 @@ def _queues(document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         yield str(name), attributes
 
 
+def _inner(text: str, where: str) -> Any:
+    """JSON in a text of the JSON, as AWS has it; its own lines tell nothing about the file."""
+    try:
+        return parsed_json(text.encode())
+    except ImportRefused as error:
+        raise ImportRefused(f"{where}, RedrivePolicy: {error}") from None
+
+
 def _last(text: str) -> str:
     return text.rstrip("/").replace("/", ":").rpartition(":")[2]
 
@@ -73,15 +81,16 @@ def _queue(name: str, attributes: Mapping[str, Any], out: Carried) -> None:
         out.leave(where, "has no RedrivePolicy: nothing dies there")
         return
     said = attributes["RedrivePolicy"]
-    redrive = mapping(parsed_json(said.encode()) if isinstance(said, str) else said, f"{where}, RedrivePolicy")
+    redrive = mapping(_inner(said, where) if isinstance(said, str) else said, f"{where}, RedrivePolicy")
     count, target = whole(redrive.get("maxReceiveCount")), redrive.get("deadLetterTargetArn")
     if count is None or not 1 <= count <= MOST:
-        raise ImportRefused(f"{where}: maxReceiveCount {redrive.get('maxReceiveCount')!r} is not 1..{MOST}")
+        received = f"maxReceiveCount {redrive.get('maxReceiveCount')!r:.60}"
+        raise ImportRefused(f"{where}: {received} is not 1..{MOST}; write how often it may be received")
     if not isinstance(target, str) or not target:
-        raise ImportRefused(f"{where}: RedrivePolicy without deadLetterTargetArn")
+        raise ImportRefused(f"{where}: RedrivePolicy without deadLetterTargetArn; add the ARN of its dead-letter queue")
     fifo, dead = name.endswith(".fifo"), _last(target)
     if fifo != dead.endswith(".fifo"):
-        raise ImportRefused(f"{where}: FIFO and standard do not mix, and its DLQ is {dead}")
+        raise ImportRefused(f"{where}: FIFO and standard do not mix, and its DLQ is {dead}; name a DLQ of its kind")
     definition: dict[str, Any] = {
         "max-delivery-attempts": count,
         "dead-letter-exchange": "",
@@ -103,7 +112,6 @@ def _wait(attributes: Mapping[str, Any], definition: dict[str, Any], where: str,
     if "VisibilityTimeout" in attributes:
         seconds = whole(attributes["VisibilityTimeout"])
         if seconds is None or seconds < 0:
-            raise ImportRefused(
-                f"{where}: VisibilityTimeout {attributes['VisibilityTimeout']!r} is no number of seconds"
-            )
+            waits = f"VisibilityTimeout {attributes['VisibilityTimeout']!r:.60}"
+            raise ImportRefused(f"{where}: {waits} is no number of seconds; write a whole one")
         definition["redelivery-delay"] = f"{seconds}{_SECONDS}"

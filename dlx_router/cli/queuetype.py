@@ -1,0 +1,95 @@
+"""What the type of the failed queue and the broker's version add to `policy explain`: nothing here asks a broker.
+
+Only a quorum queue lets a message die by its delivery limit, and what counts as a return differs by version. Source:
+ARCHITECTURE ("Life of a letter"), rabbitmq.com/docs/quorum-queues.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from dlx_router.core.attending import QueueFacts, delivery_limit
+from dlx_router.core.policy import Effective, PolicySet
+
+LIMIT: Final = "delivery-limit"
+DIED: Final = "delivery_limit"
+TYPES: Final = ("classic", "quorum")
+_VERSION: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]+)*", re.ASCII)
+_NEGATIVE_SINCE: Final = (4, 0)
+_FAILURES_SINCE: Final = (4, 3)
+
+
+class Broker(NamedTuple):
+    """Where the queue is. `kind` None: not said, so that policies for one type only are left out."""
+
+    kind: str | None = None
+    version: tuple[int, int] = (4, 3)
+
+    @property
+    def said(self) -> str:
+        """The version as people write it."""
+        return ".".join(map(str, self.version))
+
+
+UNKNOWN: Final = Broker()
+
+
+def version_of(text: str) -> tuple[int, int] | None:
+    """`4.3` or `4.3.6` → (4, 3); None for anything else."""
+    found = _VERSION.fullmatch(text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def left_out(policies: PolicySet, queue: str, vhost: str, *, own: bool) -> Iterator[str]:
+    """A line for each policy that holds only where the queue has the right type, which nobody has said."""
+    shown = policies.chain(vhost=vhost, queue=queue, own=own)
+    for kind in TYPES:
+        for one in policies.chain(vhost=vhost, queue=queue, own=own, kind=kind):
+            if one not in shown and one.apply_to == f"{kind}_queues":
+                yield f"Policy {one.name} ({one.source}) is for {kind} queues only: left out; see --queue-type {kind}."
+
+
+def returns(base: Effective, dying: Effective, broker: Broker) -> Iterator[str]:
+    """When a message that consumers give back dies there, and how many deliveries the attempts come to.
+
+    `base`: what is in force whatever the reason, which apply hands over; `dying`: for `delivery_limit`. Nothing where
+    the type was not said.
+    """
+    if broker.kind == "classic":
+        yield "A classic queue counts no returns: what consumers requeue never dies of it."
+    if broker.kind != "quorum":
+        return
+    limit, by = _limit(base, broker)
+    if limit is not None and limit < 0:
+        yield f"RabbitMQ {broker.said} refuses a policy with {by}; write a number of 0 or more."
+        return
+    if limit is None:
+        yield f"RabbitMQ {broker.said} has no delivery limit for this quorum queue ({by}): returns never end."
+        return
+    yield f"RabbitMQ {broker.said} lets a message of this quorum queue die at its return number {limit + 1} ({by})."
+    yield _deliveries(dying, limit)
+    counted = "A requeue by basic.nack is no return there." if broker.version >= _FAILURES_SINCE else ""
+    yield f"{counted} A smaller x-delivery-limit among the queue's arguments holds instead.".lstrip()
+
+
+def _limit(policy: Effective, broker: Broker) -> tuple[int | None, str]:
+    """How many returns are survived (None: any number; negative: refused there), and who says so."""
+    settings = policy.settings
+    asked = settings.get("requeue-is-death")
+    if asked is not None and asked.value and policy.delay_ms:
+        return 0, f"requeue-is-death, {asked.source}; by apply"
+    said = settings.get(LIMIT)
+    if said is None:
+        return delivery_limit(QueueFacts("quorum"), broker.version), "its default"
+    by = f"{LIMIT}: {said.value}, {said.source}; by apply"
+    if said.value < 0 and broker.version < _NEGATIVE_SINCE:
+        return -1, by
+    return delivery_limit(QueueFacts("quorum", policy={LIMIT: said.value}), broker.version), by
+
+
+def _deliveries(policy: Effective, limit: int) -> str:
+    tried = not policy.discard and DIED in policy.retry_on
+    if tried and policy.max_attempts < 0:
+        return f"Such a death is one attempt of {limit + 1} deliveries; attempts have no limit."
+    attempts = policy.max_attempts if tried else 1
+    return f"Such a death is one attempt: at most {attempts} × {limit + 1} = {attempts * (limit + 1)} deliveries."
