@@ -8,6 +8,7 @@ import aio_pika
 from aio_pika.abc import AbstractIncomingMessage
 
 QUEUE = "orders.new"
+FAILED = "orders.failed"  # where policies/orders.yaml sends what is out of tries
 A_SECOND = 20
 FAILS = 0.2
 
@@ -17,8 +18,10 @@ async def main() -> None:
     connection = await aio_pika.connect_robust(os.environ["AMQP_URL"])
     channel = await connection.channel()
     await channel.set_qos(prefetch_count=10)
-    arguments = {"x-queue-type": "quorum", "x-dead-letter-exchange": "dlx-router.inbox"}
+    sure = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+    arguments = {"x-queue-type": "quorum", "x-dead-letter-exchange": "dlx-router.inbox", **sure}
     queue = await channel.declare_queue(QUEUE, durable=True, arguments=arguments)
+    await channel.declare_queue(FAILED, durable=True, arguments={"x-queue-type": "quorum"})
     await queue.consume(_work)
     number = 0
     while True:

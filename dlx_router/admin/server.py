@@ -13,6 +13,7 @@ and ends after ten seconds whatever it did. Why uvicorn: docs/decisions/0003-htt
 
 import asyncio
 import json
+import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
@@ -97,7 +98,8 @@ class AdminServer:
             "/metrics": lambda: (200, CONTENT_TYPE, self._metrics.text()),
         }
         if path not in routes:
-            return 404, JSON, json.dumps({"error": "no such path", "paths": sorted(routes)}).encode()
+            paths = [*sorted(routes), *(["/api/v1/openapi.json"] if self._api is not None else [])]
+            return 404, JSON, json.dumps({"error": "no such path", "paths": paths}).encode()
         return routes[path]() if method in {"GET", "HEAD"} else _NOT_ALLOWED
 
     def _readyz(self) -> Answer:
@@ -148,5 +150,7 @@ def _listener(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
     except OSError as error:
-        why = f"{error.strerror or error}; set DLX_ROUTER_HTTP_HOST and DLX_ROUTER_HTTP_PORT to an address that is free"
+        known = error.errno is not None and error.errno > 0  # asyncio and socket add the address, which we tell
+        said = os.strerror(error.errno) if known and error.errno is not None else error.strerror or error
+        why = f"{said}; set DLX_ROUTER_HTTP_HOST and DLX_ROUTER_HTTP_PORT to an address that is free"
         raise AdminError(f"cannot serve HTTP at {host}:{port}: {why}") from None

@@ -13,15 +13,19 @@ from typing import Final, TypeVar
 from aio_pika import Connection
 from aio_pika.abc import AbstractChannel, AbstractConnection
 from aiormq.exceptions import (
+    AMQPConnectionError,
     AMQPError,
     ChannelAccessRefused,
     ChannelClosed,
     ChannelLockedResource,
     ChannelNotFoundEntity,
+    InvalidFrameError,
 )
 from yarl import URL
 
 from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.link import ChannelClosed as LinkChannelClosed
+from dlx_router.broker.link import LinkError, open_link
 
 TIMEOUT_S: Final = 10.0
 CLOSE_S: Final = 2.0
@@ -59,6 +63,8 @@ _AGAIN: Final = "it is tried again"
 _VERIFY: Final = "look at TLS_CA, TLS_SERVER_NAME and the broker's certificate; it is tried again"
 _SHOWN: Final = "the broker refuses our certificate: look at TLS_CERT and TLS_KEY; it is tried again"
 _HUNG_UP: Final = "is this an AMQP port, and TLS (amqps://) as expected? it is tried again"
+_NO_TLS: Final = "is this a port with TLS? without it the URL begins with amqp://; it is tried again"
+_LOGIN: Final = "look at user and password in AMQP_URL; it is tried again"
 _DECLARE: Final = "declare it, or take its name out of the policy"
 # The first that fits. A queue whose node is down is a 404 too, but exists.
 _REFUSALS: Final[tuple[tuple[type[Exception], str, type[TopologyError], str], ...]] = (
@@ -69,7 +75,9 @@ _REFUSALS: Final[tuple[tuple[type[Exception], str, type[TopologyError], str], ..
     (ChannelClosed, "", TopologyError, _AGAIN),
     (TimeoutError, "", TopologyError, _AGAIN),
     (AMQPError, "[Errno 1] [SSL: CERTIFICATE_VERIFY_FAILED]", Lost, _VERIFY),
+    (AMQPError, "[Errno 1] [SSL: ", Lost, _NO_TLS),
     (AMQPError, "Server communication error: SSLError", Lost, _SHOWN),
+    (AMQPError, "ACCESS_REFUSED - Login was refused", Lost, _LOGIN),
     (AMQPError, "Server connection unexpectedly closed", Lost, _HUNG_UP),
     (AMQPError, "Server connection reset", Lost, _HUNG_UP),
     (AMQPError, "", Lost, _AGAIN),
@@ -149,8 +157,20 @@ class Control:
         if self._tls is not None and self._tls.server_name:
             connection.kwargs["server_hostname"] = self._tls.server_name
         async with self.translated(f"{self._role} connection"):
-            await connection.connect(timeout=TIMEOUT_S)
+            try:
+                await connection.connect(timeout=TIMEOUT_S)
+            except InvalidFrameError as error:
+                raise AMQPConnectionError(await self._why(error)) from None
         return connection
+
+    async def _why(self, error: Exception) -> str:
+        """The broker's own words where it does not open the vhost; the library keeps them to itself."""
+        try:
+            link = await open_link(self._host, self._login, tls=self._tls, heartbeat=self._heartbeat_s, name=self._role)
+            await link.close()
+        except (LinkError, LinkChannelClosed, OSError, TimeoutError) as said:
+            return str(said)
+        return type(error).__name__
 
     def _url(self) -> URL:
         return URL.build(
@@ -183,4 +203,4 @@ def _said(error: Exception) -> str:
         return "no answer in time"
     if isinstance(error, socket.gaierror):
         return f"the name of the host is not known ({error.strerror})"
-    return str(error) or type(error).__name__
+    return str(error).rstrip(".") or type(error).__name__

@@ -242,7 +242,8 @@ class Management:
         except httpx.HTTPStatusError as error:
             status = error.response.status_code
             kind = NotThereError if status == NOT_FOUND else ManagementError
-            raise kind(f"{where}/api/{path}: {status}, {_SAYS.get(status, 'look at its log')}") from None
+            place = path.partition("?")[0]
+            raise kind(f"{where}/api/{place}: {status}, {_SAYS.get(status, 'look at its log')}") from None
         except (httpx.HTTPError, ValueError, OSError, RuntimeError) as error:  # the last: another's failure closed it
             await self.close()
             text = f"{type(error).__name__} {error}".strip()

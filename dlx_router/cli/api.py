@@ -1,5 +1,6 @@
 """The commands' client of /api/v1: waits where it is told to, and says clearly why there is no answer."""
 
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -31,11 +32,16 @@ class Api:
             token = settings.api_credentials()
         except SettingsError as error:
             _end(str(error))
+        self.settings = settings
         self._url = settings.api_url.rstrip("/").removesuffix("/api/v1")
-        headers = {"authorization": f"Bearer {token}"} if token else {}
+        headers = _authorization(token)
         try:
             self._http = httpx.Client(
-                base_url=f"{self._url}/api/v1", headers=headers, timeout=TIMEOUT_S, trust_env=False
+                base_url=f"{self._url}/api/v1",
+                headers=headers,
+                timeout=TIMEOUT_S,
+                trust_env=False,
+                follow_redirects=True,  # to the leader; to another host the token does not go along
             )
         except (httpx.InvalidURL, ValueError) as error:
             _end(f"DLX_ROUTER_API_URL {settings.api_url!r}: {error}; write http://HOST:9719")
@@ -63,7 +69,10 @@ class Api:
             time.sleep(min(float(waits) if waits.isdigit() else 1.0, 5.0))
         if not answer.is_success:
             _end(self._said(answer))
-        return _document(answer)
+        try:
+            return _document(answer)
+        except ValueError:
+            _end(f"{self._url}: what answers there is no router's API; look at DLX_ROUTER_API_URL")
 
     def pages(self, path: str, key: str, cursor: str, limit: int, **query: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
         """Up to `limit` items of a list, page by page; 0: all."""
@@ -91,6 +100,15 @@ class Api:
         problems = "".join(f"\n  {one}" for one in document.get("problems") or ())
         hint = _HINTS.get(answer.status_code)
         return f"{document.get('error', answer.status_code)}{f'; {hint}' if hint else ''}{problems}"
+
+
+def _authorization(token: str) -> dict[str, str]:
+    """The header that shows the token. What cannot be one is said here: the HTTP client would repeat it."""
+    if token and not re.fullmatch(r"[!-~]([ -~]*[!-~])?", token):
+        _end(
+            "DLX_ROUTER_API_TOKEN: holds a line break, or what is not ASCII; write the token as API_TOKENS_FILE has it"
+        )
+    return {"authorization": f"Bearer {token}"} if token else {}
 
 
 def _document(answer: httpx.Response) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def _asked(url: str, path: str) -> str:
     """What a running router says, or that none does. These paths never show secrets or message data."""
     try:
         return httpx.get(f"{url.rstrip('/')}{path}", timeout=WITHIN_S, trust_env=False).text
-    except (httpx.HTTPError, ValueError):
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
         return "no router answered\n"
 
 

@@ -69,7 +69,7 @@ async def _everything(settings: Settings) -> AsyncIterator[Diagnosis]:
     loaded = None
     try:
         loaded = load_policies(settings.policies)
-        yield Diagnosis("policies", Level.OK, f"{len(loaded.policies.policies)} policies")
+        yield Diagnosis("policies", Level.OK, output.number(len(loaded.policies.policies), "policy", "policies"))
     except PolicyErrors as error:
         yield Diagnosis("policies", Level.ERROR, str(error), "dlx-router policy lint shows each with its line")
     for warning in settings.warnings():

@@ -43,7 +43,8 @@ def run(path: Path, origin: StrEnum) -> int:
     print(text, end="")
     for one in carried.left:
         print(f"not carried over: {printable(str(one))[:MOST_CHARS]}", file=sys.stderr)
-    print(f"{len(carried.policies)} policies, {len(carried.left)} remarks", file=sys.stderr)
+    policies = output.number(len(carried.policies), "policy", "policies")
+    print(f"{policies}, {output.number(len(carried.left), 'remark')}", file=sys.stderr)
     return output.OK
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dlx_router.cli.moments import lasting, shown
+from dlx_router.cli.output import printable
 
 _SIGNS: Final = {"retried": "↻", "held": "‖", "released": "→", "redriven": "⇒", "dead_lettered": "✝", "edited": "✎"}
 _MAX_LINES: Final = 200
@@ -12,7 +13,7 @@ _MAX_LINES: Final = 200
 
 def drawn(letter: Mapping[str, Any]) -> Iterator[str]:
     """The lines of a letter; none of them commands the terminal that shows it."""
-    return map(_printable, _lines(letter))
+    return map(printable, _lines(letter))
 
 
 def _lines(letter: Mapping[str, Any]) -> Iterator[str]:
@@ -104,7 +105,3 @@ def _body(body: Mapping[str, Any]) -> Iterator[str]:
 
 def _where(exchange: str, key: str) -> str:
     return f"{exchange} → {key}" if exchange else f"queue {key}"
-
-
-def _printable(line: str) -> str:
-    return "".join(one if one.isprintable() or one == "\t" else f"\\x{ord(one):02x}" for one in line)

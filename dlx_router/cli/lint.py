@@ -35,11 +35,12 @@ def run(path: Path, form: StrEnum, *, broker: bool = False) -> int:
                 return output.WRONG_USE
             findings = tuple(sorted({*findings, *more}))
         policies, files = len(loaded.policies.policies), len(loaded.files)
-        summary = f"{policies} policies in {files} files, revision {loaded.policies.revision}"
+        where = f"{output.number(policies, 'policy', 'policies')} in {output.number(files, 'file')}"
+        summary = f"{where}, revision {loaded.policies.revision}"
     if text := _REPORTS[form](findings):
         print(text)
     if form == "text":
-        numbers = reports.counts(findings)
-        said = ", ".join(filter(None, [f"{numbers['errors']} errors, {numbers['warnings']} warnings", summary]))
+        numbers = (output.number(count, kind.removesuffix("s")) for kind, count in reports.counts(findings).items())
+        said = ", ".join(filter(None, [*numbers, summary]))
         print(said, file=sys.stderr)
     return output.WRONG_USE if unreadable else output.FINDINGS if findings else output.OK

@@ -11,7 +11,9 @@ redrive = typer.Typer(
 
 Queue = Annotated[str, typer.Argument(help="The dead-letter queue.")]
 Name = Annotated[str, typer.Argument(help="Id of the task.", metavar="TASK")]
-Vhost = Annotated[str, typer.Option(help="Vhost of the queue.")]
+Vhost = Annotated[
+    str | None, typer.Option(help="Vhost of the queue; without it that of DLX_ROUTER_VHOSTS or DLX_ROUTER_AMQP_URL.")
+]
 Url = Annotated[str, typer.Option("--api-url", envvar="DLX_ROUTER_API_URL", help="Address of the router.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
@@ -53,7 +55,7 @@ def start(  # noqa: PLR0913 - its options
     max_dead: Annotated[float, typer.Option(help="Stop where more of the canary come back dead, in percent.")] = 0.0,
     max_target_depth: Annotated[int, typer.Option(help="Stop where a target holds so many messages; 0: no bound.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, by group; nothing moves.")] = False,
-    vhost: Vhost = "/",
+    vhost: Vhost = None,
     wait: Wait = True,
     yes: Yes = False,
     json: Json = False,
@@ -84,7 +86,7 @@ def discard(  # noqa: PLR0913 - its options
     limit: Limit = 0,
     rate: Rate = 0.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, by group; nothing is deleted.")] = False,
-    vhost: Vhost = "/",
+    vhost: Vhost = None,
     wait: Wait = True,
     yes: Yes = False,
     json: Json = False,
@@ -106,7 +108,7 @@ def park(  # noqa: PLR0913 - its options
     limit: Limit = 0,
     rate: Rate = 0.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, by group; nothing moves.")] = False,
-    vhost: Vhost = "/",
+    vhost: Vhost = None,
     wait: Wait = True,
     yes: Yes = False,
     json: Json = False,
@@ -128,7 +130,7 @@ def edit(  # noqa: PLR0913 - its options
     ] = None,
     without: Annotated[list[str] | None, typer.Option("--no-header", help="Take this header off.")] = None,
     to_queue: Annotated[str, typer.Option(help="Send it to this queue instead of the one where it failed.")] = "",
-    vhost: Vhost = "/",
+    vhost: Vhost = None,
     yes: Yes = False,
     json: Json = False,
     api_url: Url = LOCAL,
@@ -154,14 +156,14 @@ def edit(  # noqa: PLR0913 - its options
     raise typer.Exit(command.run(work, api_url, vhost))
 
 
-def _start(asked: dict[str, Any], vhost: str, url: str, *, yes: bool, wait: bool, json: bool) -> None:
+def _start(asked: dict[str, Any], vhost: str | None, url: str, *, yes: bool, wait: bool, json: bool) -> None:
     from dlx_router.cli import redrive as command  # noqa: PLC0415 - see the module
 
     raise typer.Exit(command.run(lambda api: command.start(api, asked, yes=yes, wait=wait, as_json=json), url, vhost))
 
 
 @redrive.command("list")
-def every(*, vhost: Vhost = "/", json: Json = False, api_url: Url = LOCAL) -> None:
+def every(*, vhost: Vhost = None, json: Json = False, api_url: Url = LOCAL) -> None:
     """Show all tasks, newest first."""
     from dlx_router.cli import redrive as command  # noqa: PLC0415 - see the module
 
@@ -173,7 +175,7 @@ def show(
     task: Name,
     *,
     follow: Annotated[bool, typer.Option("--follow", help="Until it is over.")] = False,
-    vhost: Vhost = "/",
+    vhost: Vhost = None,
     json: Json = False,
     api_url: Url = LOCAL,
 ) -> None:
@@ -185,24 +187,24 @@ def show(
 
 
 @redrive.command()
-def pause(task: Name, *, vhost: Vhost = "/", json: Json = False, api_url: Url = LOCAL) -> None:
+def pause(task: Name, *, vhost: Vhost = None, json: Json = False, api_url: Url = LOCAL) -> None:
     """Stop a task for now; what was not sent is back in its queue when this returns."""
     _change(task, "pause", vhost, api_url, json=json)
 
 
 @redrive.command()
-def resume(task: Name, *, vhost: Vhost = "/", json: Json = False, api_url: Url = LOCAL) -> None:
+def resume(task: Name, *, vhost: Vhost = None, json: Json = False, api_url: Url = LOCAL) -> None:
     """Go on with a task that was paused or stopped; one that its canary stopped goes on without it."""
     _change(task, "resume", vhost, api_url, json=json)
 
 
 @redrive.command()
-def cancel(task: Name, *, vhost: Vhost = "/", json: Json = False, api_url: Url = LOCAL) -> None:
+def cancel(task: Name, *, vhost: Vhost = None, json: Json = False, api_url: Url = LOCAL) -> None:
     """End a task for good; what was not sent stays in its queue."""
     _change(task, "cancel", vhost, api_url, json=json)
 
 
-def _change(task: str, verb: str, vhost: str, url: str, *, json: bool) -> None:
+def _change(task: str, verb: str, vhost: str | None, url: str, *, json: bool) -> None:
     from dlx_router.cli import redrive as command  # noqa: PLC0415 - see the module
 
     raise typer.Exit(command.run(lambda api: command.change(api, task, verb, as_json=json), url, vhost))

@@ -13,10 +13,11 @@ WRONG_USE: Final = 2
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table; nothing of the cells is taken for markup."""
+    """A table; nothing of the cells is taken for markup, or commands the terminal that shows it."""
     if sys.stdout.isatty():
-        _rich(columns, rows)
+        _rich(columns, [["\n".join(map(printable, cell.splitlines())) for cell in row] for row in rows])
         return
+    rows = [[printable("; ".join(cell.splitlines())) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     for row in (columns, *rows):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -41,12 +42,23 @@ def as_json(document: Any) -> None:  # noqa: ANN401
     print(json.dumps(document, indent=2))
 
 
+def printable(line: str) -> str:
+    """The line without characters that command a terminal: names and errors are written by others."""
+    return "".join(one if one.isprintable() or one == "\t" else one.encode("unicode_escape").decode() for one in line)
+
+
+def number(count: int, one: str, many: str = "") -> str:
+    """The count with its noun: `1 file`, `2 policies`."""
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
 def confirmed(question: str) -> bool:
     """Whether a person says yes. Where nobody can be asked: no, with a word about --yes."""
     if not sys.stdin.isatty():
-        print(f"{question} Nobody can be asked here; --yes does it.", file=sys.stderr)
+        print(f"{printable(question)} Nobody can be asked here; --yes does it.", file=sys.stderr)
         return False
-    return input(f"{question} [y/N] ").strip().lower() in {"y", "yes"}
+    print(f"{printable(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def refuse(errors: PolicyErrors) -> int:

@@ -25,7 +25,7 @@ CONNECTION: Final = typer.Option(
 )
 STREAMS: Final = typer.Option("--streams", help="Streams to read, commas between.")
 
-_NO_SPARK: Final = "the pipeline needs the extra `spark`: pip install 'dlx-router[spark]'"
+_NO_SPARK: Final = "the pipeline needs the extra `spark`: pip install '.[spark]' in a clone"
 
 
 def default_connection() -> str:

@@ -45,8 +45,11 @@ class Where:
     master: str | None = None
     remote: str | None = None
 
-    def session(self) -> SparkSession:
-        """The session of this command."""
+    def session(self, *, reads: bool = True) -> SparkSession:
+        """The session of this command. What is wrong with what it will read is said before Spark starts."""
+        if reads:
+            self._require_folder()
+            self._times()
         session = build_session("dlx-router pipeline", master=self.master, remote=self.remote)
         if not self.remote:
             session.sparkContext.setLogLevel("ERROR")  # what matters of Spark's errors comes back as exceptions
@@ -54,13 +57,18 @@ class Where:
 
     def events(self, spark: SparkSession) -> DataFrame:
         """The events of the time that was asked for."""
-        since, until = _moment("--since", self.since), _moment("--until", self.until)
-        if not self.remote and not self.archive.is_dir():
-            raise OptionError(f"--archive {self.archive}: no such folder; name the one that `pipeline ingest` writes")
+        since, until = self._times()
         day = None if since is None else datetime.fromtimestamp(since / 1000, UTC).date()
         found = read(spark, self.archive, since=day)
         found = found if since is None else found.where(f.col("ts_ms") >= since)
         return found if until is None else found.where(f.col("ts_ms") < until)
+
+    def _times(self) -> tuple[int | None, int | None]:
+        return _moment("--since", self.since), _moment("--until", self.until)
+
+    def _require_folder(self) -> None:
+        if not self.remote and not self.archive.is_dir():
+            raise OptionError(f"--archive {self.archive}: no such folder; name the one that `pipeline ingest` writes")
 
 
 def _moment(option: str, written: str | None) -> int | None:
@@ -88,7 +96,7 @@ def report(where: Where, out: Path, policies: Path | None, *, title: str, object
     try:
         files = None if policies is None else files_of(policies)
     except PolicyErrors as errors:
-        return _erroneous(errors)
+        return output.refuse(errors)
     spark = where.session()
     events = where.events(spark).cache()
     try:
@@ -111,7 +119,7 @@ def backtest(where: Where, policies: Path, *, as_json: bool) -> int:
     try:
         files = files_of(policies)
     except PolicyErrors as errors:
-        return _erroneous(errors)
+        return output.refuse(errors)
     spark = where.session()
     events = where.events(spark)
     answer = backtested(events, files, as_of_ms=complete_until(events), prefix=_prefix())
@@ -198,7 +206,7 @@ def send(where: Where, folder: Path, way: Way, *, as_json: bool) -> int:
         if not as_json:
             print(f"chunk {progress.chunks_done} of {progress.chunks}: {progress.confirmed} confirmed", flush=True)
 
-    found = run(where.session(), folder, way, on_chunk=told)
+    found = run(where.session(reads=False), folder, way, on_chunk=told)
     if as_json:
         print(json.dumps({**asdict(found), "done": found.is_done}))
     else:
@@ -227,12 +235,6 @@ def _duration(option: str, written: str) -> int:
 
 def _prefix() -> str:
     return os.environ.get("DLX_ROUTER_PREFIX") or "dlx-router"
-
-
-def _erroneous(errors: PolicyErrors) -> int:
-    for finding in errors.findings:
-        print(finding, file=sys.stderr)
-    return output.FINDINGS
 
 
 def _wrong(said: str) -> int:

@@ -22,6 +22,7 @@ from dlx_router.provisioning import acting, show
 from dlx_router.provisioning.acting import Remains
 from dlx_router.provisioning.adopt import adopted
 from dlx_router.provisioning.plan import Plan, as_rows
+from dlx_router.telemetry import logs
 
 SETTLES_S: Final = 20.0
 PASSES_S: Final = 10.0  # a router that ends has so long to be gone, deaths on their way to arrive
@@ -69,6 +70,7 @@ class Site:
 
 def run(given: Mapping[str, str], work: Work, *, without_policies: bool = False) -> int:
     """Do the work on the broker that the settings name; 1 for bad policies, 2 for what cannot be reached."""
+    logs.quieten()
     try:
         settings = Settings.load(given)
         if not settings.has_management():
@@ -80,7 +82,7 @@ def run(given: Mapping[str, str], work: Work, *, without_policies: bool = False)
     except PolicyErrors as error:
         return output.refuse(error)
     except (SettingsError, ManagementError, TopologyError, OSError) as error:
-        print(error, file=sys.stderr)
+        print(str(error).removesuffix("; it is tried again"), file=sys.stderr)  # a router does that, a command ends
         return output.WRONG_USE
 
 

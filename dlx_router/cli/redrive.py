@@ -1,11 +1,10 @@
 """`dlx-router redrive …` and `discard`: tasks of a running router, by its API.
 
-Exit: 0 done or shown, 1 the task stopped or was cancelled, 2 wrong use or cannot reach, 130 interrupted: the task goes
-on.
+Exit: 0 done or shown, 1 the task stopped or was cancelled or nobody said yes, 2 wrong use or cannot reach, 130
+interrupted: the task goes on.
 """
 
 import json
-import os
 import sys
 import time
 from base64 import b64decode, b64encode
@@ -13,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
-
 from dlx_router.cli import output
+from dlx_router.cli.api import Api as Asking
 
 EVERY_S: Final = 0.5
 OVER: Final = frozenset({"done", "stopped", "cancelled", "paused"})
@@ -24,58 +22,30 @@ _COLUMNS: Final = ("task", "queue", "kind", "state", "sent", "left", "of", "why"
 
 
 class Refused(Exception):
-    """The router did not do it; says what it said."""
+    """It cannot be asked for so; says why."""
 
 
 class Api:
-    """The tasks of one vhost, as the router tells them. The token appears in no error."""
+    """The tasks of one vhost, as the router tells them; ends the command where it has no answer, as `cli.api` does."""
 
-    def __init__(self, url: str, token: str, vhost: str) -> None:
-        self._url, self._vhost = url.rstrip("/"), vhost
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._client = httpx.Client(headers=headers, timeout=30, trust_env=False, follow_redirects=True)
+    def __init__(self, url: str, vhost: str | None) -> None:
+        """`vhost` None: the one that the settings here name. Refused where they name several: nobody should guess."""
+        self._asking = Asking(url)
+        named = self._asking.settings.vhost_list() if vhost is None else [vhost]
+        if len(named) > 1 or (vhost is None and named == ["*"]):
+            raise Refused(f"DLX_ROUTER_VHOSTS names {', '.join(named)}; say --vhost")
+        self._vhost = named[0]
 
     def ask(self, method: str, path: str = "", body: Any = None, kind: str = "tasks") -> Any:  # noqa: ANN401 - JSON
-        """The answer, decoded. Raises Refused."""
-        where = f"{self._url}/api/v1/{kind}{path}"
+        """The answer, decoded."""
         told = None if body is None else {**body, "vhost": self._vhost}
-        try:
-            answer = self._client.request(method, where, json=told, params={"vhost": self._vhost})
-            found = answer.json()
-        except (httpx.HTTPError, ValueError, UnicodeError) as error:
-            raise Refused(
-                f"{self._url}: {str(error) or type(error).__name__}; is a router there? see --api-url"
-            ) from None
-        if answer.is_success:
-            return found
-        raise Refused(_said(found) or f"{where}: {answer.status_code}")
+        return self._asking.ask(method, f"/{kind}{path}", query={"vhost": self._vhost}, body=told)
 
 
-def _said(found: Any) -> str:  # noqa: ANN401 - JSON
-    if not isinstance(found, dict):
-        return ""
-    problems = found.get("problems") or []
-    detail = [
-        f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in found.get("detail") or () if "loc" in one
-    ]
-    return "; ".join([str(one) for one in (found.get("error"), *problems, *detail) if one])
-
-
-def token() -> str:
-    """DLX_ROUTER_API_TOKEN, or the content of DLX_ROUTER_API_TOKEN_FILE; "" without both."""
-    path = os.environ.get("DLX_ROUTER_API_TOKEN_FILE")
-    if not path:
-        return os.environ.get("DLX_ROUTER_API_TOKEN", "")
-    try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise Refused(f"DLX_ROUTER_API_TOKEN_FILE {path}: {error.strerror}") from None
-
-
-def run(work: Callable[[Api], int], url: str, vhost: str) -> int:
+def run(work: Callable[[Api], int], url: str, vhost: str | None) -> int:
     """The exit code of `work`; what the router or the network refuses is printed."""
     try:
-        return work(Api(url, token(), vhost))
+        return work(Api(url, vhost))
     except Refused as error:
         print(error, file=sys.stderr)
         return output.WRONG_USE
@@ -86,9 +56,9 @@ def run(work: Callable[[Api], int], url: str, vhost: str) -> int:
 
 def start(api: Api, asked: Mapping[str, Any], *, yes: bool, wait: bool, as_json: bool) -> int:
     """Say what will happen, ask, start, and show how it goes."""
-    if not yes and not asked.get("dry_run") and not _agreed(_plan(asked)):
-        print("nothing was done", file=sys.stderr)
-        return output.WRONG_USE
+    if not yes and not asked.get("dry_run") and not output.confirmed(_plan(asked)):
+        print("Nothing was done.", file=sys.stderr)
+        return output.FINDINGS
     task = api.ask("POST", body=asked)
     if wait:
         task = _followed(api, task, quiet=as_json)
@@ -98,9 +68,9 @@ def start(api: Api, asked: Mapping[str, Any], *, yes: bool, wait: bool, as_json:
 
 def edit(api: Api, asked: Mapping[str, Any], *, yes: bool, as_json: bool) -> int:
     """Say what will be changed, ask, and do it."""
-    if not yes and not _agreed(_changes(asked)):
-        print("nothing was done", file=sys.stderr)
-        return output.WRONG_USE
+    if not yes and not output.confirmed(_changes(asked)):
+        print("Nothing was done.", file=sys.stderr)
+        return output.FINDINGS
     task = _followed(api, api.ask("POST", body=asked, kind="edits"), quiet=True)
     _print(task, as_json=as_json)
     if task["state"] == "done" and not task["counts"]["sent"]:
@@ -133,14 +103,6 @@ def _plan(asked: Mapping[str, Any]) -> str:
     rate = f"{asked['rate']:g} a second" if asked.get("rate") else "as fast as it goes"
     which = f"letters with {', '.join(said)}" if said else "ALL letters"
     return f"{verb} {which} of queue {asked['queue']}, {rate}?"
-
-
-def _agreed(question: str) -> bool:
-    if not sys.stdin.isatty():
-        print(f"{question} Say --yes where nobody can be asked.", file=sys.stderr)
-        return False
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def follow(api: Api, task_id: str, *, as_json: bool) -> int:
@@ -194,6 +156,8 @@ def every(api: Api, *, as_json: bool) -> int:
     found = api.ask("GET")["tasks"]
     if as_json:
         print(json.dumps(found, indent=2))
+    elif not found:
+        print("No tasks.")
     else:
         output.table(_COLUMNS, [_row(task) for task in found])
     return output.OK

@@ -260,7 +260,12 @@ DEFINITION: Final[Mapping[str, Key]] = {
             "never",
         ),
         Key("allow-chain", values.boolean, "Letters of a queue that is another's dead-letter queue may die again."),
-        Key("alert", parts.alert, "{depth, oldest, rate}: thresholds for the alert rules, as a metric.", "none"),
+        Key(
+            "alert",
+            parts.alert,
+            "{depth, oldest, rate}: thresholds, as a metric; the shipped alerts compare rate.",
+            "none",
+        ),
         Key(
             "journal",
             parts.journal,

@@ -21,7 +21,6 @@ from dlx_router.config.units import duration_ms, duration_text, size_bytes, size
 T = TypeVar("T")
 
 PREFIX: Final = "DLX_ROUTER_"
-RESERVED: Final = "reserved: not in this version."
 MAX_SECRET_BYTES: Final = 1 << 16
 MAX_PREFIX: Final = 64
 
@@ -235,10 +234,12 @@ class Settings(BaseSettings):
         return list(dict.fromkeys(name.strip() for name in names if name.strip()))
 
     def warnings(self) -> tuple[str, ...]:
-        """What is set but has no effect: reserved variables, unknown ones, TLS without amqps."""
-        said = [f"{variable(name)} is set, but {RESERVED}" for name in _reserved() if name in self.model_fields_set]
+        """What is set but has no effect: unknown variables, TLS without amqps, an index without a journal."""
+        said = []
         if any((self.tls_ca, self.tls_cert, self.tls_server_name)) and not self._has_tls():
             said.append(f"{PREFIX}TLS_* is set, but the broker's URL begins with amqp://; write amqps:// for TLS")
+        if self.index_path is not None and self.journal == "off":
+            said.append(f"{variable('index_path')} is set, but {variable('journal')}=off: there is nothing to index")
         return (*said, *unknown_variables(os.environ))
 
     def _has_tls(self) -> bool:
@@ -260,7 +261,7 @@ class Settings(BaseSettings):
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     """A warning for each variable with our prefix that is none of ours, with the nearest that is."""
-    known = {variable(name) for name in Settings.model_fields}
+    known = {variable(name) for name in Settings.model_fields} | {f"{PREFIX}ARCHIVE"}  # that of the pipeline
     ours = sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
     strange = [name for name in ours if not _SERVICE_LINK.fullmatch(name.removeprefix(PREFIX))]
     return [f"{name} is no setting{_suggested(name, known)}" for name in strange]
@@ -272,10 +273,6 @@ def _suggested(name: str, known: set[str]) -> str:
     return next(
         (f"; did you mean {one}?" for word, one in words.items() if f'"{word}"' in hint), "; see dlx-router run --help"
     )
-
-
-def _reserved() -> list[str]:
-    return [name for name, field in Settings.model_fields.items() if field.description == RESERVED]
 
 
 def _checked(name: str, read: Callable[[], T]) -> T:

@@ -69,7 +69,7 @@ def queue(one: Mapping[str, Any], names: Names, *, selected: bool) -> Iterator[D
             "dead-lettering",
             Level.WARNING,
             f"queue {name!r} has a policy of ours, but its dead letters are dropped by the broker",
-            f"give it dead-letter-exchange {names.inbox!r} by a RabbitMQ policy",
+            f"`dlx-router apply`, or a RabbitMQ policy of yours with dead-letter-exchange {names.inbox!r}",
         )
 
 

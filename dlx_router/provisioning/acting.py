@@ -138,7 +138,9 @@ def _counted(one: Standing, now: Counts) -> tuple[int, int]:
 def _full(snapshot: Snapshot, names: Names, now: Counts) -> list[str]:
     known = known_names(names) - {names.state, names.journal}
     found = [(one.name, _counted(one, now)[0]) for one in snapshot.queues if one.name in known]
-    return [f"queue {name} holds {letters} letters" for name, letters in found if letters]
+    return [
+        f"queue {name} holds {letters} {'letter' if letters == 1 else 'letters'}" for name, letters in found if letters
+    ]
 
 
 def _held(snapshot: Snapshot, names: Names, now: Counts) -> Iterator[str]:
@@ -146,7 +148,7 @@ def _held(snapshot: Snapshot, names: Names, now: Counts) -> Iterator[str]:
     for one in snapshot.queues:
         consumers = _counted(one, now)[1]
         if one.name in known and consumers:
-            yield f"queue {one.name} has {consumers} consumers: a router runs; stop it"
+            yield f"queue {one.name} has a consumer: a router runs; stop it"
 
 
 def _underway(snapshot: Snapshot, mine: frozenset[str]) -> Iterator[str]:

@@ -25,7 +25,7 @@ def from_file(path: Path) -> bytes:
     try:
         secret = path.read_bytes().strip()
     except OSError as error:
-        raise KeyFileError(f"PROVENANCE_KEY_FILE {path}: {error.strerror}") from error
+        raise KeyFileError(f"PROVENANCE_KEY_FILE {path}: {error.strerror}; name a readable file") from error
     if len(secret) < MIN_KEY_BYTES:
         raise KeyFileError(f"PROVENANCE_KEY_FILE {path}: {len(secret)} bytes; at least {MIN_KEY_BYTES} are needed")
     return blake2b(secret, digest_size=32, person=b"dlx-router").digest()

@@ -254,7 +254,8 @@ class Attendant:
 
     def _failed(self, error: Exception, started: float) -> None:
         self._failures = 1 if time.monotonic() - started > STEADY_S else self._failures + 1
-        self._readiness.set(f"link {self.vhost}", f"vhost {self.vhost!r}: {error}")
+        where, said = f"vhost {self.vhost!r}", str(error)
+        self._readiness.set(f"link {self.vhost}", said if said.startswith(where) else f"{where}: {said}")
         if self._failures in {1, 5} or self._failures % 50 == 0:
             log.warning(
                 "session.ended",

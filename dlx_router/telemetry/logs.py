@@ -42,10 +42,20 @@ def configure(form: str = "auto", level: str = "info", stream: TextIO | None = N
     text = form == "text" or (form == "auto" and terminal)
     json = structlog.processors.JSONRenderer(ensure_ascii=False)
     last = structlog.dev.ConsoleRenderer(colors=terminal) if text else json
-    steps: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _clean, last]
+    steps: list[Processor] = [
+        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+        _clean,
+        *([_known] if text else []),
+        last,
+    ]
     handler = logging.StreamHandler(out)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=steps, foreign_pre_chain=shared))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    quieten()
+
+
+def quieten() -> None:
+    """Let libraries say by exceptions only what we tell anyway; for a command that logs nothing, this alone."""
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -58,6 +68,11 @@ def redacted(text: str) -> str:
 def _clean(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """The last step before rendering: nothing secret is in any value, however deep."""
     return {key: _cleaned(key, value) for key, value in event.items()}
+
+
+def _known(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """For people: what is not known is not told. Programs get a null."""
+    return {key: value for key, value in event.items() if value is not None}
 
 
 def _cleaned(key: str, value: object) -> object:

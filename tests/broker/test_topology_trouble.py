@@ -86,3 +86,22 @@ async def test_a_peer_that_hangs_up_before_its_first_word_is_a_loss_like_others(
             with pytest.raises(TopologyError):
                 await topology.connect()
         await topology.close()
+
+
+@pytest.mark.parametrize(
+    ("login", "tls", "said"),
+    [
+        (Login("guest", "wrong", "/"), None, r"ACCESS_REFUSED.*; look at user and password in AMQP_URL"),
+        (Login("guest", "guest", "nowhere"), None, r"vhost 'nowhere'.*NOT_ALLOWED - vhost nowhere not found"),
+        (Login("guest", "guest", "/"), Tls(), r"is this a port with TLS\?"),
+    ],
+)
+async def test_what_keeps_us_out_is_told_in_the_brokers_words(
+    broker: brokers.Broker, login: Login, tls: Tls | None, said: str
+) -> None:
+    if not broker.managed:
+        pytest.skip("a broker that was given has users of its own")
+    host, _ = place(broker.amqp_url)
+    with pytest.raises(TopologyError, match=said) as refused:
+        await Topology(host, login, tls, NAMES).connect()
+    assert " object at 0x" not in str(refused.value)

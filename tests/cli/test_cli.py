@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from dlx_router.cli.main import main
+from dlx_router.cli.main import ORDER, main
 from dlx_router.config.settings import Settings, default_text, option, variable
 
 ROOT = Path(__file__).parents[2]
@@ -70,14 +71,14 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("text", "code", "out", "err"),
     [
-        (GOOD, 0, "", "0 errors, 0 warnings, 1 policies in 1 files, revision "),
+        (GOOD, 0, "", "0 errors, 0 warnings, 1 policy in 1 file, revision "),
         (
             BAD,
             1,
             'p.yaml:2: error DLX005: unknown key "redelivery-dealy"; did you mean "redelivery-delay"?',
-            "1 errors",
+            "1 error, 0 warnings",
         ),
-        (TIED, 1, "p.yaml:4: warning DLX101: ", "0 errors, 1 warnings, 2 policies"),
+        (TIED, 1, "p.yaml:4: warning DLX101: ", "0 errors, 1 warning, 2 policies in 1 file"),
     ],
 )
 def test_lint_prints_findings_and_ends_with_one_if_there_are_some(
@@ -199,10 +200,11 @@ def test_the_help_of_run_lists_every_setting_with_variable_and_default(dlx_route
         assert all(f"{word}]" in words for word in default_text(name).split())
 
 
-def test_help_lists_the_commands(dlx_router: Callable[..., Done]) -> None:
-    done = dlx_router("--help")
+def test_help_lists_the_commands_in_the_order_in_which_they_are_met(dlx_router: Callable[..., Done]) -> None:
+    done = dlx_router("--help", COLUMNS="100")
     assert done.returncode == 0
-    assert all(word in done.stdout for word in ("run", "policy"))
+    listed = re.findall(r"^│ ([a-z][a-z-]+) ", done.stdout.partition("Commands")[2], re.MULTILINE)
+    assert listed == [*ORDER]
     assert all(word in dlx_router("policy", "--help").stdout for word in ("lint", "explain"))
 
 

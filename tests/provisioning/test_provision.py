@@ -155,7 +155,7 @@ def test_letters_come_as_the_policies_say_and_destroy_refuses_while_there_are_an
     eventually(lambda: amqp.depth(INBOX) == 1)
     refused = shop.run("destroy")
     assert refused.returncode == 1, refused.stdout
-    assert f"queue {INBOX} holds 1 letters" in refused.stdout
+    assert f"queue {INBOX} holds 1 letter" in refused.stdout
     assert shop.policies(), "nothing was removed"
 
 

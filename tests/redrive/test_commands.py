@@ -36,7 +36,7 @@ def test_a_redrive_from_dry_run_to_done(shop: Shop) -> None:
     dry = redrive(shop, "redrive", "start", queue, "--dry-run", "--filter", "attempts == 1", "--json")
     assert (dry.returncode, json.loads(dry.stdout)["groups"][0]["letters"]) == (0, 3), dry.stderr
     asked = redrive(shop, "redrive", "start", queue, "--filter", "attempts == 1")
-    assert (asked.returncode, "--yes" in asked.stderr, "attempts == 1" in asked.stderr) == (2, True, True)
+    assert (asked.returncode, "--yes" in asked.stderr, "attempts == 1" in asked.stderr) == (1, True, True)
     done = redrive(shop, "redrive", "start", queue, "--limit", "2", "--rate", "0", "--yes")
     assert (done.returncode, "done" in done.stdout) == (0, True), done.stderr
     assert (shop.amqp.depth(queue), shop.amqp.depth("cli.a")) == (1, 2)
@@ -59,7 +59,7 @@ def test_what_is_refused_says_why(shop: Shop) -> None:
         found = redrive(shop, *args)
         assert (found.returncode, said in found.stderr) == (2, True), found.stderr
     nobody = command("redrive", "list", API_URL="http://127.0.0.1:1")
-    assert (nobody.returncode, "is a router there" in nobody.stderr) == (2, True)
+    assert (nobody.returncode, "is the router running" in nobody.stderr) == (2, True)
 
 
 def doctor(shop: Shop, policies: Path, **env: str) -> tuple[int, list[Any]]:

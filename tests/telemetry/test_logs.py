@@ -133,3 +133,10 @@ def test_what_was_said_about_very_many_things_is_forgotten_one_by_one(out: io.St
     once.warn("queue 1000", "refused")
     once.warn("queue 0", "refused")
     assert len(lines(out)) == 1002
+
+
+def test_people_are_not_told_what_is_not_known() -> None:
+    out = io.StringIO()
+    configure("text", "info", out)
+    log.info("held", error=None, queue="q")
+    assert ("queue" in out.getvalue(), "None" in out.getvalue()) == (True, False)

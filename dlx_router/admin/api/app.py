@@ -45,6 +45,8 @@ async def _refused(request: Request, error: Any) -> Answer:  # noqa: ANN401 - as
     if error.status_code == 400:  # noqa: PLR2004 - a body that is not even UTF-8
         return await _misread(request, error)
     headers = dict(error.headers or {})
+    if said == "Method Not Allowed":
+        said = f"{request.method} is no method of {request.url.path}; see {PREFIX}/openapi.json"
     if error.status_code == 405:  # noqa: PLR2004 - each method is a route of its own, and knows itself only
         headers["allow"] = ", ".join(sorted(_methods(request)))
     answer = refused(error.status_code, said)

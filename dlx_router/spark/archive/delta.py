@@ -21,7 +21,7 @@ _KEYS: Final = ["event_date", "seg"]
 def require() -> None:
     """ArchiveError where delta-rs is not installed."""
     if find_spec("deltalake") is None:
-        raise ArchiveError("a Delta table needs the extra `spark-delta`: pip install 'dlx-router[spark-delta]'")
+        raise ArchiveError("a Delta table needs the extra `spark-delta`: pip install '.[spark-delta]' in a clone")
 
 
 def mirror(archive: Archive) -> tuple[int, int]:

@@ -1,0 +1,93 @@
+"""Commands that ask a router: what is said where there is none, or the address or the token is wrong."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dlx_router.cli import output
+from tests.cli.test_cli import Done, in_a_process
+
+SECRET: Final = "hunter2hunter2hunter2"
+COMMANDS: Final = [("letters", "list"), ("redrive", "list"), ("groups",), ("queues",)]
+each = pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+
+
+def refused(done: Done) -> str:
+    """What was said, in a line; the exit code is 2 and no secret is in it."""
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert SECRET not in done.stderr
+    return done.stderr
+
+
+@each
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://127.0.0.1:9", "is the router running"),
+        ("http://[::1", "DLX_ROUTER_API_URL"),
+        ("http://127.0.0.1:port", "DLX_ROUTER_API_URL"),
+        ("127.0.0.1:9719", "DLX_ROUTER_API_URL"),
+        ("gopher://127.0.0.1", "DLX_ROUTER_API_URL"),
+    ],
+)
+def test_a_wrong_address_is_told(command: tuple[str, ...], url: str, said: str) -> None:
+    assert said in refused(in_a_process(*command, API_URL=url))
+
+
+@each
+@pytest.mark.parametrize("token", [f"{SECRET}\nmore", f"{SECRET}\r", f"{SECRET}é"])
+def test_what_cannot_be_a_token_is_told_and_not_shown(command: tuple[str, ...], token: str) -> None:
+    assert "DLX_ROUTER_API_TOKEN" in refused(in_a_process(*command, API_URL="http://127.0.0.1:9", API_TOKEN=token))
+
+
+@each
+def test_a_token_file_that_cannot_be_read_is_told(command: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    for name, why in (("token", "not UTF-8"), ("nowhere", "No such file")):
+        said = refused(in_a_process(*command, API_TOKEN_FILE=str(tmp_path / name)))
+        assert ("DLX_ROUTER_API_TOKEN_FILE" in said, why in said) == (True, True)
+
+
+class _Web(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<html>welcome</html>")
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def somebody_else() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Web) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@each
+def test_another_program_at_the_address_is_told(command: tuple[str, ...], somebody_else: str) -> None:
+    assert "no router's API" in refused(in_a_process(*command, API_URL=somebody_else))
+
+
+def test_nobody_guesses_a_vhost() -> None:
+    said = refused(in_a_process("redrive", "list", VHOSTS="a,b", API_URL="http://127.0.0.1:9"))
+    assert "a, b; say --vhost" in said
+
+
+def test_a_support_bundle_is_made_whatever_the_address_is(tmp_path: Path) -> None:
+    done = in_a_process(
+        "support-bundle", "--to", str(tmp_path / "b.zip"), API_URL="http://[::1", AMQP_URL="amqp://u:p@127.0.0.1:1/"
+    )
+    assert (done.returncode, (tmp_path / "b.zip").exists()) == (0, True), done
+
+
+def test_what_others_wrote_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    output.table(("queue", "error"), [("q\x1b]0;mine\x07", "two\nlines\x9b31m")])
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[1].split() == [r"q\x1b]0;mine\x07", "two;", r"lines\x9b31m"]

@@ -1,0 +1,54 @@
+"""Each dependency has its reason in docs/decisions, and constraints.txt says which version of it is installed."""
+
+import re
+import tomllib
+from typing import Final
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT
+
+_PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+_WRITTEN: Final = [
+    *_PROJECT["dependencies"],
+    *(one for extra in _PROJECT["optional-dependencies"].values() for one in extra),
+]
+NAMES: Final = sorted({re.match(r"[A-Za-z0-9._-]+", one)[0] for one in _WRITTEN} - {_PROJECT["name"]})  # type: ignore[index]  # each has a name
+_REASONS: Final = "\n".join(
+    path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs/decisions").glob("*.md"))
+).lower()
+
+
+def _names(text: str, name: str) -> bool:
+    return re.search(rf"(?<![a-z0-9-]){re.escape(name.lower())}(?![a-z0-9-])", text) is not None
+
+
+def _normal(name: str) -> str:
+    """As package indexes compare names."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_decision_says_why(name: str) -> None:
+    assert _names(_REASONS, name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_version_is_chosen(name: str) -> None:
+    chosen = re.findall(r"^([^#\s=]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert _normal(name) in map(_normal, chosen)
+
+
+def test_a_name_inside_another_one_is_no_reason() -> None:
+    assert not _names("pytest-asyncio is fine", "pytest")
+    assert _names("(pytest, hypothesis)", "pytest")
+
+
+def test_nobody_is_told_to_install_a_name_that_is_not_published() -> None:
+    """Who registers it first would be installed by our readers. It goes with the first release."""
+    code = [path.read_text(encoding="utf-8") for path in (ROOT / "dlx_router").rglob("*.py")]
+    pages = [path.read_text(encoding="utf-8") for path in PAGES]
+    told = [
+        found for text in (*code, *pages) for found in re.findall(r"pip3? install (?:-\S+ )*['\"]?dlx-router", text)
+    ]
+    assert told == []
