@@ -332,7 +332,8 @@ async def test_a_user_who_may_not_declare_the_stream_is_told_once(vhost: Vhost, 
 
 
 async def test_who_has_to_be_sure_learns_that_an_event_is_lost(desk: MakeDesk) -> None:
-    one, heard = desk(spool_bytes=10), []
+    one = desk(spool_bytes=10)
+    heard: list[str] = []
     batch = one.tell(7)
     batch.wait_sure(heard.append, "retired")
     one.journal.flush()

@@ -26,6 +26,7 @@ from dlx_router.operate.redrive.holding import Holding
 from dlx_router.operate.redrive.pacing import Pace
 from dlx_router.operate.redrive.task import Counts, Kind, Task
 from dlx_router.service import intake
+from dlx_router.service.doubt import UNWRITABLE
 from dlx_router.service.job import Job
 from dlx_router.service.redriving.copies import Copies
 from dlx_router.service.redriving.facts import holding_of, room_of, version_of
@@ -339,8 +340,7 @@ class Worker:
         self._publish(job)
 
     def _leave(self, queue: str) -> None:
-        self.stays[f"queue {queue!r} does not exist"] += 1
-        self.counts = replace(self.counts, left=self.counts.left + 1)
+        self._keep(f"queue {queue!r} does not exist")
 
     def _publish(self, job: Job) -> None:
         try:
@@ -348,8 +348,13 @@ class Worker:
             self._publisher.publish(job, exchange, key, section, job.delivery.body)
             self._pending += 1
         except frames.FrameTooLarge:
-            self.stays["their headers fill a frame"] += 1
-            self.counts = replace(self.counts, left=self.counts.left + 1)
+            self._keep("their headers fill a frame")
+        except UNWRITABLE as error:
+            self._keep(f"they cannot be written: {error}")
+
+    def _keep(self, why: str) -> None:
+        self.stays[why] += 1
+        self.counts = replace(self.counts, left=self.counts.left + 1)
 
     async def _way(self, queue: str) -> str | None:
         """The binding key that leads to a failed queue, "" by its name; None where there is no such queue."""
