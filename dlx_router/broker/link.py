@@ -179,8 +179,13 @@ class Link(asyncio.Protocol):
         frame = frames.method(channel, command)
         waiter = self._awaited(channel, command.valid_responses)
         self.send(frame)
-        async with asyncio.timeout(within):
-            return await waiter
+        while True:
+            was_blocked = self.blocked  # then the broker reads nothing of ours, and is not late
+            await asyncio.wait({waiter}, timeout=within)
+            if waiter.done():
+                return waiter.result()
+            if not was_blocked and not self.blocked:
+                raise TimeoutError
 
     def _awaited(self, channel: int, names: Sequence[str] = ()) -> asyncio.Future[Any]:
         """The place of an answer of one of these names (none: any). Who gives up waiting keeps it: the answer comes."""
