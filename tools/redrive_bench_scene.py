@@ -104,11 +104,10 @@ class Scene:
 
     def kill(self) -> None:
         """SIGKILL, in the middle of whatever it does."""
-        pid = self._router.pid
-        if pid is not None:
+        for pid in self._router.pids:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-            self._router.stop()
+        self._router.stop()
 
     def begin(self, queue: str, **asked: Any) -> str:  # noqa: ANN401 - JSON
         """The id of a new task."""

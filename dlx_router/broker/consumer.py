@@ -5,7 +5,7 @@ from typing import Any
 
 from pamqp import commands
 
-from dlx_router.broker.link import Link, LinkError
+from dlx_router.broker.link import ChannelClosed, Link, LinkError
 from dlx_router.core.settlement import Acks
 from dlx_router.wire import frames
 
@@ -55,6 +55,8 @@ class Consumer:
                 queue=self.queue, consumer_tag=self._tag, exclusive=self._exclusive, arguments=self._arguments
             ),
         )
+        if not self._channel:  # its end came with the answer, in one read
+            raise ChannelClosed(404, f"the consumer of queue {self.queue!r} was ended as it began")
 
     async def halt(self) -> None:
         """As `cancel`; no delivery comes once this returns. The socket must be read."""

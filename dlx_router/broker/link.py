@@ -7,7 +7,7 @@ owner pauses reading; the link itself never buffers letters. Source: AMQP 0-9-1 
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
 
 from pamqp import commands
@@ -18,6 +18,7 @@ from dlx_router.wire import frames
 from dlx_router.wire.table import TableError
 
 FRAME_MAX = 131_072
+NOT_ALLOWED: Final = 530
 # RabbitMQ does not cut a header to what was agreed on: a letter whose header filled a frame comes with x-death on top.
 LARGEST_FRAME = 16 << 20
 
@@ -43,6 +44,9 @@ class Handler(Protocol):
 
     def on_closed(self, error: Exception) -> None:
         """The channel or the whole link is gone; called once."""
+
+
+_Waiter = tuple[asyncio.Future[Any], Sequence[str]]
 
 
 class _Deaf:
@@ -82,7 +86,7 @@ class Link(asyncio.Protocol):
         self._handlers: dict[int, Handler] = {}
         # The broker may speak before `negotiate` runs, so the first answer has a place from the beginning.
         self._start: asyncio.Future[Any] = loop.create_future()
-        self._waiting: dict[int, asyncio.Future[Any]] = {0: self._start}
+        self._waiting: dict[int, list[_Waiter]] = {0: [(self._start, ())]}
         self._channel_max = 2047
         self.heard_s = self._spoke = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
@@ -172,24 +176,36 @@ class Link(asyncio.Protocol):
         """Send a synchronous method and return its answer; ChannelClosed, LinkError or TimeoutError otherwise."""
         if not self.is_open:
             raise self.closed.result()
+        frame = frames.method(channel, command)
+        waiter = self._awaited(channel, command.valid_responses)
+        self.send(frame)
+        while True:
+            was_blocked = self.blocked  # then the broker reads nothing of ours, and is not late
+            await asyncio.wait({waiter}, timeout=within)
+            if waiter.done():
+                return waiter.result()
+            if not was_blocked and not self.blocked:
+                raise TimeoutError
+
+    def _awaited(self, channel: int, names: Sequence[str] = ()) -> asyncio.Future[Any]:
+        """The place of an answer of one of these names (none: any). Who gives up waiting keeps it: the answer comes."""
         waiter = self._loop.create_future()
-        self._waiting[channel] = waiter
-        self.send(frames.method(channel, command))
-        try:
-            async with asyncio.timeout(within):
-                return await waiter
-        finally:
-            if self._waiting.get(channel) is waiter:
-                del self._waiting[channel]
+        self._waiting.setdefault(channel, []).append((waiter, names))
+        return waiter
 
     async def open_channel(self, handler: Handler) -> int:
-        """Open the lowest free channel; the handler gets its events from then on."""
-        number = next(n for n in range(1, self._channel_max + 1) if n not in self._handlers)
+        """Open the lowest free channel; the handler gets its events from then on. ChannelClosed: none is free."""
+        number = next((n for n in range(1, self._channel_max + 1) if n not in self._handlers), 0)
+        if not number:
+            raise ChannelClosed(NOT_ALLOWED, f"all {self._channel_max} channels of a connection are in use")
         self._handlers[number] = handler
         try:
             await self.rpc(number, commands.Channel.Open())
-        except BaseException:
+        except (ChannelClosed, LinkError):
             self._handlers.pop(number, None)
+            raise
+        except BaseException:
+            self.drop_channel(number)  # the broker may have opened it, or will: the number is not free
             raise
         return number
 
@@ -202,7 +218,8 @@ class Link(asyncio.Protocol):
     def drop_channel(self, channel: int) -> None:
         """As `close_channel`, without waiting for the broker."""
         self._handlers[channel] = _DEAF
-        self.send(frames.method(channel, commands.Channel.Close(200, "bye", 0, 0)))
+        if self.is_open:
+            self.send(frames.method(channel, commands.Channel.Close(200, "bye", 0, 0)))
 
     async def negotiate(self) -> None:
         """Start, tune and open as AMQP 0-9-1 §2.2.4; LinkError says what the broker refused."""
@@ -239,9 +256,7 @@ class Link(asyncio.Protocol):
         self._heartbeat = min(tune.heartbeat or self._heartbeat, self._heartbeat)
 
     async def _next_method(self) -> Any:
-        waiter = self._loop.create_future()
-        self._waiting[0] = waiter
-        return await waiter
+        return await self._awaited(0)
 
     def _cold(self, event: Any) -> None:
         """Everything that is not a letter's way: answers, closes, alarms."""
@@ -264,19 +279,32 @@ class Link(asyncio.Protocol):
                 self.send(frames.method(channel, commands.Channel.CloseOk()))
                 self._channel_gone(channel, ChannelClosed(command.reply_code or 0, command.reply_text or ""))
             case _:
-                if isinstance(command, commands.Channel.CloseOk) and self._handlers.get(channel) is _DEAF:
-                    del self._handlers[channel]
-                waiter = self._waiting.pop(channel, None)
-                if waiter is not None and not waiter.done():
+                self._answer(channel, command)
+
+    def _answer(self, channel: int, command: Any) -> None:
+        """To the oldest question that it can answer: the broker does not keep to the order of different questions."""
+        waiting = self._waiting.get(channel, [])
+        for at, (waiter, names) in enumerate(waiting):
+            if not names or command.name in names:
+                del waiting[at]
+                if not waiter.done():
                     waiter.set_result(command)
+                break
+        if isinstance(command, commands.Channel.CloseOk) and self._handlers.get(channel) is _DEAF:
+            del self._handlers[channel]
+            self._nobody_answers(channel, ChannelClosed(200, "closed by us"))
 
     def _channel_gone(self, channel: int, error: Exception) -> None:
-        waiter = self._waiting.pop(channel, None)
-        if waiter is not None and not waiter.done():
-            waiter.set_exception(error)
+        self._nobody_answers(channel, error)
         handler = self._handlers.pop(channel, None)
         if handler is not None:
             handler.on_closed(error)
+
+    def _nobody_answers(self, channel: int, error: Exception) -> None:
+        for waiter, _ in self._waiting.pop(channel, ()):
+            if not waiter.done():
+                waiter.set_exception(error)
+                waiter.exception()  # nobody may be waiting: then it is no news either
 
     def _fail(self, error: Exception) -> None:
         if self.closed.done():
@@ -285,10 +313,7 @@ class Link(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         for channel in [*self._waiting]:
-            waiter = self._waiting.pop(channel)
-            if not waiter.done():
-                waiter.set_exception(error)
-                waiter.exception()  # nobody may be waiting: then it is no news either
+            self._nobody_answers(channel, error)
         for channel in [*self._handlers]:
             self._channel_gone(channel, error)
         if self._transport is not None:

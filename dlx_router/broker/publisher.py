@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from pamqp import commands
 
-from dlx_router.broker.link import Link, LinkError
+from dlx_router.broker.link import ChannelClosed, Link, LinkError
 from dlx_router.core.settlement import Confirms
 from dlx_router.wire import frames, properties, table
 
@@ -99,9 +99,17 @@ class Publisher(Generic[Job]):
             for job, returned in self._confirms.answered(event.tag, multiple=event.multiple):
                 answer(job, returned or why)
         elif event.__class__ is frames.Returned:
-            number = properties.find_pub(event.header)
+            number = self._number_of(event)
             if number is not None:
                 self._confirms.returned(number, RETURNED)
+
+    def _number_of(self, returned: frames.Returned) -> int | None:
+        """Which publish comes back. What could not be stamped was sent alone: then it is that one."""
+        try:
+            number = properties.find_pub(returned.header)
+        except (frames.WireError, table.TableError):
+            number = None
+        return self._confirms.only if number is None else number
 
     def on_closed(self, error: Exception) -> None:
         """Hand back what is in doubt."""
@@ -112,7 +120,7 @@ class Publisher(Generic[Job]):
         """Close the channel by our own will; what was unanswered is in doubt."""
         channel, self._channel = self._channel, 0
         if channel:
-            with contextlib.suppress(LinkError, TimeoutError):
+            with contextlib.suppress(LinkError, ChannelClosed, TimeoutError):  # the broker may have been faster
                 await self._link.close_channel(channel)
             self.on_closed(TimeoutError("closed by us"))
 

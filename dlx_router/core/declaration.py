@@ -134,4 +134,8 @@ def _short(value: object, limit: int) -> str | None:
 
 
 def _size(text: str) -> int:
-    return len(text.encode(errors="surrogatepass"))
+    """In bytes. DeclarationError: it is no text; JSON can write halves of characters, which no name can hold."""
+    try:
+        return len(text.encode(errors="surrogateescape"))
+    except UnicodeEncodeError:
+        raise DeclarationError(f"{text[:40]!r} is no text") from None

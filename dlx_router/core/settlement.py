@@ -28,6 +28,11 @@ class Confirms(Generic[Job]):
         """The number that the next publish on this channel will have."""
         return self._next
 
+    @property
+    def only(self) -> int | None:
+        """The number of the publish that is pending, where there is just one."""
+        return next(iter(self._pending)) if len(self._pending) == 1 else None
+
     def publish(self, job: Job) -> int:
         """Take the next number for the job."""
         number = self._next

@@ -12,6 +12,15 @@ REJECTED: Final = "rejected"
 BROKER_REASONS: Final = frozenset({"rejected", "expired", "maxlen", "delivery_limit"})
 
 
+_KNOWN: Final = BROKER_REASONS | {UNKNOWN, APPLICATION}
+OTHER: Final = "__other__"
+
+
+def counted(reason: str) -> str:
+    """The reason as metrics name it: any publisher can write an x-death, and so any text, as often as he likes."""
+    return reason if reason in _KNOWN or reason.startswith(f"{APPLICATION}:") else OTHER
+
+
 class Action(StrEnum):
     """What is done with a letter; also the metric label `action`."""
 

@@ -1,6 +1,7 @@
 """Consumers: every queue that one session takes from, from the first delivery to the last that is settled."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -93,6 +94,14 @@ class Consumers:
             self._leaving.discard(consumer)
             lane.leave(consumer)
         log.info("source.left", vhost=self._vhost, queue=source, fate="its letters stay in it from now on")
+
+    async def give_up(self, queue: str) -> None:
+        """Close the consumer at once: what is not settled goes back."""
+        consumer = self._consumers.get(queue)
+        if consumer is not None:
+            consumer.flush()
+            with contextlib.suppress(ChannelClosed):
+                await consumer.close()
 
     def drain(self) -> None:
         """No more deliveries soon; those here can still be settled."""

@@ -30,10 +30,6 @@ class Delay(Lane):
         if not self._publisher.is_open:
             await self.open()
 
-    async def close(self) -> None:
-        """Close the publishing channel; nothing is in flight any more."""
-        await self._publisher.close()
-
     def take(self, delivery: frames.Delivery, consumer: Consumer) -> None:
         """A message was published to the exchange."""
         owner, place = self._owner, self._places[consumer]

@@ -30,7 +30,7 @@ from dlx_router.core.passing import Target
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.publication import Publication
 from dlx_router.core.record import Record
-from dlx_router.core.words import Action, Cause
+from dlx_router.core.words import Action, Cause, counted
 from dlx_router.operate.journal.events import KIND_OF, Ruling, fragments
 from dlx_router.operate.journal.privacy import rule_of
 from dlx_router.operate.journal.rulings import Clerk
@@ -99,7 +99,11 @@ class Desk:
             job.order, job.action, job.resource = order, order.action, order.resource
             self._metrics.decisions[order.decided] += 1
             return job
-        self.read(job, place)
+        try:
+            self.read(job, place)
+        except Exception as error:  # noqa: BLE001 - or it would end the session of all others, again and again
+            job.letter = job.envelope = job.decision = job.copy = job.resource = job.order = None
+            self.unreadable(job, place, intake.Malformed(repr(error)))
         if job.key is not None and not job.raw:
             self._learn(job)
         return job
@@ -140,6 +144,9 @@ class Desk:
             job.letter, job.envelope = intake.read(job.delivery, place, dies=dies, came=came)
         except intake.Malformed as error:
             self.unreadable(job, place, error)
+            return None
+        except Exception as error:  # noqa: BLE001 - a letter that nobody foresaw must not stop the others
+            self.unreadable(job, place, intake.Malformed(repr(error)))
             return None
         return job.letter
 
@@ -183,7 +190,8 @@ class Desk:
         self.apply(job, decision, now_ms() if now is None else now)
         if job.letter is not None and job.letter.redrives:
             self._came_back(job.letter, decision)
-        self._metrics.decisions[job.policy.policy if job.policy is not None else "", job.action.value, reason] += 1
+        policy = job.policy.policy if job.policy is not None else ""
+        self._metrics.decisions[policy, job.action.value, counted(reason)] += 1
 
     def _came_back(self, letter: Letter, decision: Decision) -> None:
         """Counted where it died for good; what is judged anew after a wait died before that wait."""

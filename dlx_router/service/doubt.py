@@ -4,11 +4,13 @@ A channel that closes leaves all its unanswered publications in doubt, and says 
 which of the others arrived. A copy may then exist twice, both with one letter id.
 """
 
+import struct
 from abc import ABC, abstractmethod
 from typing import Final
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import ChannelClosed
+from dlx_router.core.letter import Arrival
 from dlx_router.core.words import Action, Cause
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
@@ -16,6 +18,8 @@ from dlx_router.service.probe import Probe
 from dlx_router.service.settling import Owner, Settling
 from dlx_router.wire import frames
 
+# A name over 255 bytes, a number that does not fit its type, text that no bytes stand for.
+UNWRITABLE: Final = (ValueError, struct.error)
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 PRECONDITION_FAILED: Final = 406
@@ -58,7 +62,13 @@ class Doubtful(ABC):
         try:
             answer = await self._probe.publish(job)
         except frames.FrameTooLarge as error:
-            self._move_natively(job, str(error))
+            await self._without_frame(job, str(error))
+            return
+        except UNWRITABLE as error:
+            if job.raw:
+                self._move_natively(job, str(error))
+            else:
+                self._quarantine(job, f"{Cause.MALFORMED}: {error}")
             return
         if answer == "":
             self._settling.carried_out(job)
@@ -67,11 +77,35 @@ class Doubtful(ABC):
         else:
             self._answered(job, answer)
 
+    async def _without_frame(self, job: Job, why: str) -> None:
+        """Its header fills more than a frame, mostly by what the broker wrote on top when it died."""
+        place = self._places[job.consumer]
+        if place.names.is_own(place.source):
+            self._move_natively(job, why)
+            return
+        if not job.raw:
+            self._quarantine(job, Cause.TOO_LARGE)
+            return
+        try:
+            answer = await self._probe.publish(job, bare=True)
+        except UNWRITABLE:
+            answer = "nacked"
+        if answer == "":
+            self._settling.carried_out(job)
+        elif answer == "timeout":
+            self._owner.trouble(f"quarantine does not confirm a letter of queue {place.source!r}")
+        else:
+            self._move_natively(job, why)
+
     def _move_natively(self, job: Job, why: str) -> None:
         """Too large to be published by anybody: the broker moves it to quarantine by the queue's own DLX, unchecked."""
         place = self._places[job.consumer]
         if not place.names.is_own(place.source):  # a foreign queue may have no DLX: rejecting would drop the letter
-            self._owner.trouble(f"a letter of queue {place.source!r} can neither be kept nor published: {why}")
+            self._owner.leave_alone(place.source, f"a letter can neither be kept nor published: {why}")
+            self._settling.gone(job)
+            return
+        if place.arrival is Arrival.RETIRED:  # that queue has no DLX: what ends there is in the journal
+            self._owner.trouble(f"a letter of {place.source!r} can neither be kept nor published: {why}")
             return
         job.action, job.cause = Action.QUARANTINE, Cause.TOO_LARGE
         job.desk.quarantined(job, place)

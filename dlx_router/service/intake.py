@@ -12,7 +12,7 @@ from zlib import crc32
 from dlx_router.core import arrival, declaration, record
 from dlx_router.core.declaration import Declaration, DeclarationError
 from dlx_router.core.letter import HISTORIES, Arrival, Death, First, History, Letter, Props, letter_id
-from dlx_router.core.names import Names
+from dlx_router.core.names import MAX_NAME_BYTES, Names
 from dlx_router.core.passing import Stamps, recorded
 from dlx_router.core.places import looked_up
 from dlx_router.core.publication import Content
@@ -34,6 +34,9 @@ PROPERTIES_AT: Final = 12  # of the content header: class, weight and body size 
 
 # Longer histories are not kept in the cache: 4,096 of them, made by somebody who wants to, would be hundreds of MB.
 SHARED_BYTES: Final = 2048
+# Any publisher can write an x-death. What no broker counts or dates would not fit where we write it again.
+MAX_TIMES: Final = (1 << 31) - 1
+MAX_TIME_S: Final = 253_402_300_799  # the end of the year 9999
 
 
 class Malformed(ValueError):
@@ -240,7 +243,7 @@ def _deaths(value: bytes) -> History:
 
 def _death(entry: dict[str, tuple[str, Any]]) -> Death:
     try:
-        queue, reason = _string(entry["queue"]), _string(entry["reason"])
+        queue, reason = _name(entry["queue"]), _name(entry["reason"])
         tag, times = entry.get("count", ("l", 1))
         stamp, keys = entry.get("time", ("T", 0))[1], entry.get("routing-keys", ("A", []))[1]
         expiration = entry.get("original-expiration")
@@ -249,14 +252,22 @@ def _death(entry: dict[str, tuple[str, Any]]) -> Death:
         return Death(
             queue,
             reason,
-            max(times, 1),
-            stamp,
-            _string(entry.get("exchange", ("S", b""))),
-            tuple(_string(key) for key in keys),
+            min(max(times, 1), MAX_TIMES),
+            min(max(stamp, 0), MAX_TIME_S),
+            _name(entry.get("exchange", ("S", b""))),
+            tuple(_name(key) for key in keys),
             None if expiration is None else _string(expiration),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Malformed(f"x-death has an entry of another shape: {error!r}") from error
+
+
+def _name(tagged: tuple[str, Any]) -> str:
+    """In x-death a long string; but it was a short one where it came from, and will be one in what we publish."""
+    found = _string(tagged)
+    if len(tagged[1]) > MAX_NAME_BYTES:
+        raise Malformed(f"x-death has a name of more than {MAX_NAME_BYTES} bytes")
+    return found
 
 
 def _string(tagged: tuple[str, Any]) -> str:

@@ -17,7 +17,7 @@ from dlx_router.core import attending
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action, Cause
 from dlx_router.service import intake, passage, standing
-from dlx_router.service.doubt import Doubtful
+from dlx_router.service.doubt import UNWRITABLE, Doubtful
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.probe import Probe
@@ -47,6 +47,7 @@ class Lane(Doubtful):
         self._moved_s = time.monotonic()
         self._full: dict[tuple[object, ...], float] = {}
         self._settling = Settling(owner)
+        self._is_closed = False
 
     def _new_publisher(self) -> Publisher[Job]:
         return Publisher(
@@ -56,6 +57,11 @@ class Lane(Doubtful):
     async def open(self) -> None:
         """Open the publishing channel."""
         await self._publisher.open()
+
+    async def close(self) -> None:
+        """Close the publishing channel for good; nothing is in flight any more."""
+        self._is_closed = True
+        await self._publisher.close()
 
     def attend(self, consumer: Consumer, place: Place) -> None:
         """Deliveries of this consumer come from that place."""
@@ -105,6 +111,8 @@ class Lane(Doubtful):
             publisher.publish(job, order.exchange, order.routing_key, section, job.delivery.body)
         except frames.FrameTooLarge:
             self._quarantine(job, Cause.TOO_LARGE)
+        except UNWRITABLE as error:
+            self._quarantine(job, f"{Cause.MALFORMED}: {error}")
 
     def _submit(self, job: Job) -> None:
         """Towards the target: what it needs is there, or is seen to first."""
@@ -121,7 +129,7 @@ class Lane(Doubtful):
         if action is Action.RELEASE or action is Action.RETRY or action is Action.HOLD or action is Action.FORWARD:
             wait = self._timer_s(job)
             if wait > 0:
-                asyncio.get_running_loop().call_later(wait, self._provide, job)
+                asyncio.get_running_loop().call_later(wait, self._resume, job)
                 return
         self._provide(job)
 
@@ -132,6 +140,13 @@ class Lane(Doubtful):
         if copy is None or copy.way not in _LAST_HOPS or copy.record.due_ms is None:
             return 0.0
         return copy.record.due_ms / 1000 - time.time()
+
+    def _resume(self, job: Job) -> None:
+        """After a while; where the session has ended meanwhile, another has the letter and nothing is to be told."""
+        if self._owner.publish_link.is_open:
+            self._provide(job)
+        else:
+            self._settling.gone(job)
 
     def _provide(self, job: Job) -> None:
         resource = job.resource
@@ -181,6 +196,8 @@ class Lane(Doubtful):
             publisher.publish(job, exchange, key, section, job.delivery.body)
         except frames.FrameTooLarge:
             self._quarantine(job, Cause.TOO_LARGE)
+        except UNWRITABLE as error:
+            self._quarantine(job, f"{Cause.MALFORMED}: {error}")
 
     def _long_way(self, job: Job) -> None:
         """Something about this letter is not as its order said: judge it in full."""
@@ -258,7 +275,7 @@ class Lane(Doubtful):
         elif waited_s > INSIST_S:
             self._settling.give_back(job, "fifo")
         else:
-            asyncio.get_running_loop().call_later(INSIST_PAUSE_S, self._provide, job)
+            asyncio.get_running_loop().call_later(INSIST_PAUSE_S, self._resume, job)
 
     # -- doubt --------------------------------------------------------------------------------------------------
 
@@ -272,7 +289,7 @@ class Lane(Doubtful):
 
     def _in_doubt(self, jobs: list[Job], _error: Exception) -> None:
         """The channel is gone: repeat what is in doubt one by one, so that only the culprit pays."""
-        if not self._owner.publish_link.is_open:
+        if self._is_closed or not self._owner.publish_link.is_open:
             return  # the session ends, and the broker still has every letter
         self._owner.metrics.publish_refused["closed"] += 1
         self._owner.spawn(self._recover(jobs))

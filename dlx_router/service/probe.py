@@ -19,23 +19,33 @@ class Probe:
         self._answer: asyncio.Future[str | ChannelClosed] | None = None
         self._publisher: Publisher[Job] | None = None
 
-    async def publish(self, job: Job) -> str | ChannelClosed:
+    async def publish(self, job: Job, *, bare: bool = False) -> str | ChannelClosed:
         """Nothing ("") when confirmed and routed; "returned", "nacked", "timeout", or the ChannelClosed it caused.
 
-        Raises LinkError when the link is gone.
+        `bare`: into quarantine, without what the broker told of its deaths. Raises LinkError when the link is gone.
         """
         async with self._lock:
             publisher = await self._ready()
             answer: asyncio.Future[str | ChannelClosed] = asyncio.get_running_loop().create_future()
             self._answer = answer
-            exchange, key, section = self._stationery.write(job, publisher.stamp())
+            write = self._stationery.bare if bare else self._stationery.write
+            exchange, key, section = write(job, publisher.stamp())
             publisher.publish(job, exchange, key, section, job.delivery.body)
             try:
-                async with asyncio.timeout(self._timeout_s):
-                    return await answer
+                return await self._in_time(answer)
             except TimeoutError:
                 await publisher.close()
                 return "timeout"
+
+    async def _in_time(self, answer: asyncio.Future[str | ChannelClosed]) -> str | ChannelClosed:
+        """The answer, or TimeoutError. While the broker reads nothing from us it cannot be late."""
+        while True:
+            was_blocked = self._link.blocked
+            await asyncio.wait({answer}, timeout=self._timeout_s)
+            if answer.done():
+                return answer.result()
+            if not was_blocked and not self._link.blocked:
+                raise TimeoutError
 
     async def _ready(self) -> Publisher[Job]:
         if self._publisher is None or not self._publisher.is_open:
@@ -47,7 +57,15 @@ class Probe:
         self._resolve(why)
 
     def _closed(self, _jobs: list[Job], error: Exception) -> None:
-        self._resolve(error if isinstance(error, ChannelClosed) else "timeout")
+        if not self._link.is_open:  # what became of it will be seen: the letter is delivered again
+            self._fail(error)
+        else:
+            self._resolve(error if isinstance(error, ChannelClosed) else "timeout")
+
+    def _fail(self, error: Exception) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+            self._answer.exception()  # who asked may be gone: then it is no news either
 
     def _resolve(self, answer: str | ChannelClosed) -> None:
         if self._answer is not None and not self._answer.done():

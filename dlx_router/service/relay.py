@@ -74,10 +74,6 @@ class Relay(Lane):
         self._is_strict = strict
         self._owner.spawn(self._measure(consumer))
 
-    async def close(self) -> None:
-        """Close the publishing channel; nothing is in flight any more."""
-        await self._publisher.close()
-
     def give_back(self) -> None:
         """Send nothing more: what waits in the line goes back to the queue, in its order, as does what still comes."""
         self._is_over = True

@@ -17,6 +17,7 @@ from dlx_router.wire import properties, table
 _OURS: Final = DELIVERY_HEADERS | {b"dlx-router", b"dlx-router-id", b"dlx-router-pub"}
 _FIRST: Final = frozenset({b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason"})
 _LAST: Final = frozenset({b"x-last-death-queue", b"x-last-death-exchange", b"x-last-death-reason"})
+_DEATHS: Final = _FIRST | _LAST | {b"x-death"}
 CONSUMER_HEADER_BYTES: Final = 4096
 NEWEST: Final = 8
 QUARANTINE_HEADER_BYTES: Final = 131_072
@@ -104,6 +105,17 @@ class Stationery:
     def _user_id(self, props: properties.Properties) -> bytes | None:
         return props.user_id if props.user_id == self._user else None
 
+    def bare(self, job: Job, _stamp: bytes) -> tuple[bytes, bytes, bytes]:
+        """As `write` of what goes to quarantine, without what the broker wrote of its deaths: so it fits a frame.
+
+        Whoever published it had no larger frames than we have. Its event tells the deaths. It carries no number.
+        """
+        props = properties.parse(job.delivery.header, PROPERTIES_AT)
+        found = table.entries(props.headers)
+        kept = table.splice(props.headers, found, (_ROUTING | _DEATHS) & found.keys(), b"")
+        section = props.replaced(headers=kept, delivery_mode=2, expiration=None, user_id=self._user_id(props))
+        return b"", self._quarantine, section
+
     def _as_it_came(self, job: Job, stamp: bytes) -> bytes:
         props = properties.parse(job.delivery.header, PROPERTIES_AT)
         try:
@@ -113,7 +125,7 @@ class Stationery:
             kept, stamp, extra = props.headers, b"", b""  # what cannot be walked cannot be added to
         else:
             letter_id = job.letter.id.encode() if job.letter is not None else b""
-            extra = table.longstr(b"dlx-router-cause", job.cause.encode()[:200])
+            extra = table.longstr(b"dlx-router-cause", job.cause.encode(errors="replace")[:200])
             extra += table.longstr(b"dlx-router-id", letter_id) if letter_id else b""
             if len(kept) + len(extra) + 4096 > QUARANTINE_HEADER_BYTES:
                 stamp, extra = b"", b""

@@ -83,7 +83,7 @@ class Session:
         self._sources: Sources
         self._bytes = 0
         self.consumers = Consumers(self.vhost, names, key, metrics, self._consumer_lost)
-        self._attending = False
+        self._attending = self._is_over = False
         self._ticks = 0
         self._lanes: list[Lane] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -192,6 +192,7 @@ class Session:
         return left
 
     async def _shut(self) -> None:
+        self._is_over = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -208,6 +209,9 @@ class Session:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run in the background; an error ends the session, because a letter may depend on it."""
+        if self._is_over:  # a timer of an earlier time: nobody would end what it begins
+            work.close()
+            return
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -216,6 +220,11 @@ class Session:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._end(error if isinstance(error, Exception) else Trouble(repr(error)))
+
+    def leave_alone(self, queue: str, why: str) -> None:
+        """Give back what came from an attached queue, and take nothing more of it before the next session."""
+        self._sources.rest(queue, why)
+        self.spawn(self.consumers.give_up(queue))
 
     def trouble(self, why: str) -> None:
         """Give everything back and start anew."""

@@ -3,9 +3,10 @@
 Rule for whoever edits this file: `Consumer.settle`, `reject` and `give_back` are called here and nowhere else.
 """
 
+import asyncio
 import time
 from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from dlx_router.broker.link import Link
 from dlx_router.operate.journal.batch import Batch
@@ -14,6 +15,8 @@ from dlx_router.service.job import Job
 from dlx_router.service.provision import Provision
 from dlx_router.service.render import Stationery
 from dlx_router.telemetry.metrics import Metrics
+
+LOST_PAUSE_S: Final = 5.0  # the journal is full of what it could not write: no use in asking it at once
 
 
 class Owner(Protocol):
@@ -31,6 +34,9 @@ class Owner(Protocol):
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run in the session's task group."""
+
+    def leave_alone(self, queue: str, why: str) -> None:
+        """Give back what came from an attached queue, and take nothing more of it before the next session."""
 
     def trouble(self, why: str) -> None:
         """Give everything back and start anew."""
@@ -75,6 +81,9 @@ class Settling:
     def retire(self, job: Job) -> None:
         """The journal is the only place where the letter will be: acked once the stream itself has confirmed it."""
         for batch in job.batches:
+            if batch.lost:
+                asyncio.get_running_loop().call_later(LOST_PAUSE_S, self.give_back, job, "journal")
+                return
             if not batch.confirmed:
                 batch.wait_sure(self.retire, job)
                 return

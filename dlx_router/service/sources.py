@@ -33,6 +33,7 @@ class Kept:
         self.wanted: Wanted | None = wanted
         self.changed = asyncio.Event()
         self.guarded: Guarded | None = None
+        self.rests = ""  # why it is left alone
 
 
 class Sources:
@@ -67,6 +68,11 @@ class Sources:
         """Its consumer is gone; it is attended again."""
         if queue in self._kept:
             self._kept[queue].changed.set()
+
+    def rest(self, queue: str, why: str) -> None:
+        """Leave the queue alone: what is in it cannot be carried out, and each look at it may count as a failure."""
+        if queue in self._kept:
+            self._kept[queue].rests = why
 
     def _settle_on(self, found: Sequence[str]) -> None:
         """Keep what is wanted of the queues that attachments name and of those that were found."""
@@ -113,7 +119,10 @@ class Sources:
         lane = self._modes.lane(one, queue, self._setting)
         while kept.wanted is not None and not self._session.is_draining:
             kept.changed.clear()
-            if await self._begun(one, queue, lane, kept):
+            if kept.rests:
+                self._say(queue, f"left alone: {kept.rests}; take that letter out by hand, and restart the router")
+                await kept.changed.wait()
+            elif await self._begun(one, queue, lane, kept):
                 self._fine(queue)
                 await kept.changed.wait()
                 if kept.wanted is not None:

@@ -15,7 +15,7 @@ from dlx_router.core import record as records
 from dlx_router.core.decision import DeadLetter, Retry
 from dlx_router.core.letter import Arrival, letter_id_of
 from dlx_router.core.publication import Way
-from dlx_router.core.words import Action
+from dlx_router.core.words import Action, counted
 from dlx_router.operate.journal import privacy
 from dlx_router.operate.journal.events import KIND_OF, NO_BODY, Fragments
 from dlx_router.operate.journal.privacy import Rule
@@ -181,7 +181,7 @@ def _compiled(job: Job, told: Fragments | None, rule: Rule) -> Order | None:
         letter.failed_queue,
         (letter.vhost.encode(errors="surrogateescape"), letter.failed_queue.encode(errors="surrogateescape")),
         job.action,
-        (policy.policy, job.action.value, letter.reason),
+        (policy.policy, job.action.value, counted(letter.reason)),
         job.resource,
         copy.exchange.encode(errors="surrogateescape"),
         copy.routing_key.encode(errors="surrogateescape"),

@@ -122,7 +122,10 @@ class Attendant:
         """Drain and end; → how many letters were not finished, and stay in their queues."""
         self._stopping.set()
         await self.tasks.stop()
-        return await self._session.drain() if self._session is not None else 0
+        if self._session is not None:
+            return await self._session.drain()
+        await self._journal.drain(0)  # there is nobody to write to: it says what is lost
+        return 0
 
     async def prepare(self, policies: PolicySet) -> None:
         """What these policies need is there, as far as is known before letters come; TopologyError where it cannot be.

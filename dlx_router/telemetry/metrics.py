@@ -17,7 +17,7 @@ from dlx_router.telemetry.histogram import Histogram
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REFUSALS: Final = ("returned", "nacked", "timeout", "closed")
 REDRIVEN: Final = ("sent", "came_back", "returned", "nacked")
-GIVEN_BACK: Final = ("connection", "drain", "probe", "left", "fifo")
+GIVEN_BACK: Final = ("connection", "drain", "probe", "left", "fifo", "journal")
 RELOADS: Final = ("success", "failure")
 
 

@@ -1,5 +1,6 @@
 """Declared deaths: how they are read, what they count for, and what a consumer may ask for."""
 
+import json
 from contextlib import suppress
 from typing import Any, Final
 
@@ -20,6 +21,14 @@ DIED: Final = death(reason="application:x")
 def test_whatever_stands_in_the_header_it_is_read_or_refused(text: bytes) -> None:
     with suppress(DeclarationError):  # and by nothing else
         assert read(text).queue
+
+
+@pytest.mark.parametrize("member", ["queue", "exchange", "routing_keys"])
+def test_half_a_character_is_no_name(member: str) -> None:
+    said: dict[str, Any] = {"queue": "work", "exchange": "shop", "routing_keys": ["k"]}
+    said[member] = ["\ud83d"] if member == "routing_keys" else "\ud83d"
+    with pytest.raises(DeclarationError, match="no text"):
+        read(json.dumps(said).encode())
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,12 @@ def test_lines_that_are_no_events_are_counted_and_stop_nothing(store: Store, fil
     assert Reader(file).streams()["/"]["unread"] == 5
 
 
+def test_a_number_that_no_file_holds_stops_nothing(store: Store, file: Path) -> None:
+    store.apply("/", [Message(0, told(1, first_death_ms=1 << 70) + told(2))])
+    assert len(everything(file)) == 1
+    assert Reader(file).streams()["/"]["unread"] == 1
+
+
 def test_gaps_are_told(store: Store, file: Path) -> None:
     missing = gap("r", "/", events=7, from_ms=1, to_ms=2)
     store.apply("/", [Message(0, missing + missing)])

@@ -329,3 +329,12 @@ async def test_a_user_who_may_not_declare_the_stream_is_told_once(vhost: Vhost, 
             assert one.readiness.ready is (mode is Mode.BEST_EFFORT)
     assert [entry["event"] for entry in lines] == ["journal.interrupted"]
     assert password not in str(lines)
+
+
+async def test_who_has_to_be_sure_learns_that_an_event_is_lost(desk: MakeDesk) -> None:
+    one = desk(spool_bytes=10)
+    heard: list[str] = []
+    batch = one.tell(7)
+    batch.wait_sure(heard.append, "retired")
+    one.journal.flush()
+    assert (heard, batch.lost, batch.confirmed, one.losses) == (["retired"], True, False, [1])

@@ -231,3 +231,12 @@ def test_bad_input_is_answered_with_what_is_wrong(shop: Shop, asked: Any, status
 
     answer = eventually(answered, 20, every=0.1)
     assert (answer.status_code, said in answer.text) == (status, True), answer.text
+
+
+def test_a_destination_that_no_frame_holds_ends_the_task_and_the_letters_stay(shop: Shop) -> None:
+    queue = shop.failed("work.long", ["one"])
+    shop.amqp.exchange("elsewhere", "fanout")
+    done = shop.ends(shop.start(queue, to={"exchange": "elsewhere", "routing_key": "é" * 200}))
+    assert (done["counts"]["sent"], done["counts"]["left"]) == (0, 1)
+    assert "cannot be written" in done["why"]
+    assert shop.amqp.take(queue).body == b"one"

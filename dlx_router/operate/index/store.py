@@ -66,7 +66,7 @@ class Store:
                     try:
                         event = rows.event_of(line)
                         self._event(name, event, line)
-                    except (EventError, KeyError, TypeError, ValueError, AttributeError):
+                    except (EventError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
                         unread += 1
                         continue
                     taken += 1

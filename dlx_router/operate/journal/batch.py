@@ -18,6 +18,7 @@ class Batch:
         "confirmed",
         "deadline_s",
         "events",
+        "lost",
         "number",
         "settled",
         "size",
@@ -27,6 +28,7 @@ class Batch:
         self.number = number
         self.settled = False
         self.confirmed = False
+        self.lost = False
         self.events = 0
         self.size = 0
         self.body = b""
@@ -65,8 +67,8 @@ class Batch:
             call(job)
 
     def wait_sure(self, call: Callable[[Any], None], job: Any) -> None:  # noqa: ANN401 - the caller's own
-        """`call(job)` once the stream has confirmed the batch, whatever the mode; never where it is lost."""
-        if self.confirmed:
+        """`call(job)` once the stream has confirmed the batch, whatever the mode, or once it is `lost`."""
+        if self.confirmed or self.lost:
             call(job)
         else:
             self._sure.append((call, job))
@@ -74,6 +76,14 @@ class Batch:
     def confirm(self) -> None:
         """The stream has it."""
         self.confirmed = True
+        self._tell_the_sure()
+
+    def lose(self) -> None:
+        """The stream will never have it."""
+        self.lost = True
+        self._tell_the_sure()
+
+    def _tell_the_sure(self) -> None:
         sure, self._sure = self._sure, []
         for call, job in sure:
             call(job)

@@ -105,7 +105,7 @@ class Journal:
         if self._has_room and not len(self._spool):
             self._send(batch)
         elif not self._spool.keep(batch, int(time.time() * 1000)):
-            self._lose(batch.events)
+            self._lose(batch)
         if self._required:
             return
         if self.is_working and not self._lags:
@@ -201,9 +201,10 @@ class Journal:
                 self._release(batch)
             self._after()
 
-    def _lose(self, number: int) -> None:
-        self.lost += number
-        self._on_lost(number)
+    def _lose(self, batch: Batch) -> None:
+        self.lost += batch.events
+        self._on_lost(batch.events)
+        batch.lose()
         fate = "the letters go on; the journal will tell the gap once its stream is back"
         self._once.warn("lost", "journal.gap", vhost=self._vhost, cause="the spool is full", fate=fate)
 

@@ -7,6 +7,7 @@ from typing import Final
 from dlx_router.broker.link import ChannelClosed, Link, LinkError
 from dlx_router.broker.publisher import NACKED, Publisher
 from dlx_router.operate.redrive.task import Kind, Spec
+from dlx_router.service.doubt import UNWRITABLE
 from dlx_router.service.job import Job
 from dlx_router.service.redriving.copies import Copies
 from dlx_router.service.redriving.facts import version_of
@@ -95,6 +96,8 @@ class Sender:
             self.pending += 1
         except frames.FrameTooLarge:
             self._tally.left("their headers fill a frame")
+        except UNWRITABLE as error:
+            self._tally.left(f"they cannot be written: {error}")
 
     # -- answers ------------------------------------------------------------------------------------------------
 
