@@ -7,7 +7,7 @@ PLAN/ledger/N.json         what came of chunk N; see `run`
 
 import json
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 
 from dlx_router.spark import schemas
 from dlx_router.spark.analyses.letters import KEY, once
+from dlx_router.spark.conditions import partial, unseen
 from dlx_router.spark.options import OptionError
 
 CHUNK: Final = 5000
@@ -79,6 +80,16 @@ def chosen(events: DataFrame, choice: Choice) -> DataFrame:
     return last
 
 
+def blind(events: DataFrame, choice: Choice) -> dict[str, int]:
+    """Column of the condition → letters that fit otherwise, but their policies read nothing of it. See `conditions`."""
+    asked = partial(choice.where)
+    if not asked:
+        return {}
+    others = chosen(events, replace(choice, where=None))
+    found = others.agg(*(f.count_if(f.col(name).isNull()).alias(name) for name in asked)).collect()[0]
+    return {name: found[name] for name in asked}
+
+
 def freeze(
     events: DataFrame, choice: Choice, folder: Path, *, redrive_id: str, as_of_ms: int, chunk: int = CHUNK
 ) -> Plan:
@@ -105,7 +116,7 @@ def freeze(
         raise PlanError(
             f"no letter to send back: {unusable} fit, but the archive does not hold their bodies"
             if unusable
-            else "no letter to send back: none at its end fits"
+            else "; ".join(filter(None, ("no letter to send back: none at its end fits", unseen(choice.where))))
         )
     (folder / "ledger").mkdir()
     replace_text(folder / "plan.json", json.dumps(asdict(plan), indent=1))
