@@ -18,6 +18,7 @@ def unseen(where: str | None) -> str:
     """One sentence about them; empty where the condition asks for none."""
     asked = " and ".join(PARTIAL[name] for name in partial(where))
     return asked and (
-        f"--where asks for {asked}: the archive has only those that a letter's policy reads (in never-retry, retry-only "
-        "or a template of the routing key); letters of other policies look as if they had none; docs/pipeline-analyses.md"
+        f"--where asks for {asked}: the archive has only those that a letter's policy reads (in never-retry, retry-only"
+        " or a template of the routing key); letters of other policies look as if they had none:"
+        " docs/pipeline-analyses.md"
     )

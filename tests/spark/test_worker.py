@@ -22,7 +22,11 @@ def test_workers_have_the_installed_pyspark_and_the_rest_of_their_path(tmp_path:
     assert len(zips) == 3
     path = os.pathsep.join(map(str, [*zips, tmp_path, "/with a space*"]))
     done = subprocess.run(
-        [worker.python(), "-c", _WHERE], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True
+        [worker.python(), "-c", _WHERE],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     found = done.stdout.splitlines()
     assert Path(found[0]).parent == home
