@@ -73,27 +73,28 @@ def medians(rounds: Iterable[Part]) -> Part:
 
 def measured(given: argparse.Namespace) -> dict[str, Any]:
     """All rounds; what is known so far is on the disk after each."""
-    BUILD.mkdir(exist_ok=True)
-    sizes: dict[str, list[Part]] = {}
-    rounds: dict[str, Any] = {"machine": machine(), "sizes": sizes, "by_itself": []}
+    alone: list[Part] = []
+    sizes: dict[int, list[Part]] = {events: [] for events in given.events}
+    found = {"machine": machine(), "rounds": given.rounds, "command": " ".join(sys.argv[1:])}
     for number in range(given.rounds):
-        rounds["by_itself"].append(by_itself(given.seconds))
-        for events in given.events:
-            sizes.setdefault(str(events), []).append(one_size(events))
-            print(
-                f"round {number + 1}: {events} events", json.dumps(sizes[str(events)][-1]), file=sys.stderr, flush=True
-            )
-        summary = {"by_itself": medians(rounds["by_itself"]), **{size: medians(all_) for size, all_ in sizes.items()}}
-        text = json.dumps({"summary": summary, "rounds": rounds}, indent=1)
+        alone.append(by_itself(given.seconds))
+        for events, parts in sizes.items():
+            parts.append(one_size(events))
+            print(f"round {number + 1}: {events} events", json.dumps(parts[-1]), file=sys.stderr, flush=True)
+        found["summary"] = {"by_itself": medians(alone), **{str(size): medians(parts) for size, parts in sizes.items()}}
+        text = json.dumps({**found, "by_itself": alone, "sizes": sizes}, indent=1)
         (BUILD / "bench-pipeline.json").write_text(text, encoding="utf-8")
-    return {"summary": summary, "machine": rounds["machine"], "rounds": given.rounds, "command": " ".join(sys.argv[1:])}
+    return found
+
+
+def _lengths(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
 
 
 def main() -> int:
     """0 measured; where the figures are is said."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    lengths = {"type": lambda text: [int(part) for part in text.split(",")], "default": [100_000, 1_000_000]}
-    parser.add_argument("--events", **lengths, help="lengths of the journal, commas between")
+    parser.add_argument("--events", type=_lengths, default=[100_000, 1_000_000], help="lengths, commas between")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=60, help="of the freshness measurement")
     parser.add_argument("--page", type=Path, default=BUILD / "bench-pipeline.md", help="where the page goes")
@@ -107,6 +108,7 @@ def main() -> int:
         send = given.cores == CORES[-1]
         print(json.dumps(reads(os.environ[given.url_from], given.reads, given.cores, send=send)))
         return 0
+    BUILD.mkdir(exist_ok=True)
     found = measured(given)
     given.page.write_text(page(found), encoding="utf-8")
     print(f"{given.page}, {BUILD / 'bench-pipeline.json'}")

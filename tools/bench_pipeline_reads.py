@@ -20,7 +20,6 @@ from dlx_router.spark.backtest.run import backtest
 from dlx_router.spark.redrive.plan import Choice, freeze
 from dlx_router.spark.redrive.run import Way, run
 from dlx_router.spark.session import build_session
-from pipeline_chaos import STREAM
 from tests.support.client import Client
 from week import BETTER, MONDAY_MS, NOW
 
@@ -135,6 +134,3 @@ def reads(url: str, root: Path, cores: int, *, send: bool) -> dict[str, dict[str
         return found | ({"redrive": redriven(events, url, root.with_name("redrive"))} if send else {})
     finally:
         spark.stop()
-
-
-__all__ = ["STREAM", "reads"]
