@@ -31,11 +31,9 @@ Groups = dict[tuple[str, str], tuple[int, int, int]]  # (fingerprint, queue) →
 # The same question in DuckDB's words: analyses/letters.py and analyses/groups.py say what each part is for.
 _SQL: Final = """
 with told as (
-  select any_value(columns(*)) from (
-    select event_id, vhost, failed_queue, id, kind, reason, attempts, redrives, ts_ms, due_ms, fingerprint,
-           error_template, error.type as error_type
-    from read_parquet({files}) where id is not null and observed is null)
-  group by event_id, vhost, failed_queue
+  select distinct on (event_id, vhost, failed_queue) event_id, vhost, failed_queue, id, kind, reason, attempts,
+         redrives, ts_ms, due_ms, fingerprint
+  from read_parquet({files}) where id is not null and observed is null
 ), quiet as (
   select vhost, failed_queue, reason,
          greatest(3600000, 2 * coalesce(max(due_ms - ts_ms) filter (kind = 'retried'), 0)) as quiet_ms

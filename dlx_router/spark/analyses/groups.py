@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from dlx_router.spark.analyses.letters import KEY, TOLD, once
+from dlx_router.spark.analyses.letters import KEY, TOLD, of_letters
 from dlx_router.spark.analyses.shape import shaped, share
 
 GROUPS_SCHEMA: Final = (
@@ -21,7 +21,7 @@ def failure_groups(events: DataFrame, found: DataFrame) -> DataFrame:
 
     A letter is counted in every group that it died in. Needs also columns fingerprint, error and error_template.
     """
-    named = once(events).withColumn("error_type", f.col("error.type"))
+    named = of_letters(events).withColumn("error_type", f.col("error.type"))
     died = named.where(f.col("kind").isin(*TOLD)).where(f.col("kind") != "held")
     each = died.groupBy("fingerprint", *KEY).agg(
         f.count("*").alias("deaths"),
