@@ -1,7 +1,7 @@
 """The Python of workers on this machine: ours, without the copy of PySpark that Spark puts before the installed one.
 
-That copy is a zip without compiled code, so every process of a worker compiles Spark's Python anew, seconds of CPU,
-while Spark waits ten seconds for it at most. The installed package is the same one, compiled once.
+That copy is a zip without compiled code, so every process of a worker compiles Spark's Python anew: most of its
+start, for which Spark waits ten seconds at most. The installed package is the same one, compiled once.
 """
 
 import atexit
