@@ -10,7 +10,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -136,26 +137,39 @@ def _plain_schema() -> pa.Schema:
     return pa.Table.from_pylist([json.loads(line) for line in _base()]).schema
 
 
+@contextmanager
+def going(root: Path, url: str, *more: str) -> Iterator[Callable[[], None]]:
+    """Ingest that goes on while the block lasts, then is killed → a check that it still runs."""
+    log = root.with_suffix(".log")
+    process = ingest(root, url, log, *more)
+
+    def check() -> None:
+        if process.poll() is not None:
+            sys.exit(log.read_text(errors="replace")[-3000:])
+
+    try:
+        yield check
+    finally:
+        if process.poll() is None:
+            kill(process)
+
+
 def freshness(url: str, root: Path, trigger_s: float, seconds: float) -> dict[str, float]:
     """Seconds from an event's publication to the manifest of its segment, at about 1,000 events a second."""
-    log = root.with_suffix(".log")
-    process = ingest(root, url, log, "--every", str(trigger_s), "--start", "latest")
-    first: int | None = None
-    end = float("inf")
-    with Publishing(options(url).address()) as out:
+    first, end = 0, float("inf")
+    every = ("--every", str(trigger_s), "--start", "latest")
+    with going(root, url, *every) as check, Publishing(options(url).address()) as out:
         due = time.monotonic()
         while (now := time.monotonic()) < end:
-            if process.poll() is not None:
-                sys.exit(log.read_text(errors="replace")[-3000:])
+            check()
             told = int(time.time() * 1000)
             batch = [gap("bench", "/", events=number, from_ms=number, to_ms=told) for number in range(PER_MESSAGE)]
             assert [result for _, result in out.publish([batch_of(batch, _SENDER)])] == [CONFIRMED]
-            if first is None and segments(root) > 1:  # the first batch after a start is told by `restart`
+            if not first and segments(root) > 1:  # the first batch after a start is told by `restart`
                 first, end = segments(root), now + seconds
             due += PER_MESSAGE / 1000
             time.sleep(max(due - time.monotonic(), 0))
-    process.terminate()
-    process.wait(120)
+        time.sleep(2 * trigger_s)
     waits = sorted(wait for entry in Archive(root).entries()[first:] for wait in _waits(root, entry))
     found = {f"p{point}_s": waits[int(len(waits) * point / 100)] for point in (50, 99)}
     return found | {"trigger_s": trigger_s, "events_per_s": len(waits) / seconds}
@@ -175,12 +189,9 @@ def restart(url: str, root: Path) -> dict[str, float]:
 def _until_killed(url: str, root: Path) -> float:
     """Start ingest with something to do, kill it behind its first segment; seconds until that."""
     publish(url, 10 * PER_MESSAGE)
-    before, began, log = segments(root), time.time(), root.with_suffix(".log")
-    process = ingest(root, url, log, "--every", "1")
-    while segments(root) == before:
-        if process.poll() is not None:
-            sys.exit(log.read_text(errors="replace")[-3000:])
-        time.sleep(0.02)
-    took = time.time() - began
-    kill(process)
-    return took
+    before, began = segments(root), time.time()
+    with going(root, url, "--every", "1") as check:
+        while segments(root) == before:
+            check()
+            time.sleep(0.02)
+        return time.time() - began
