@@ -17,7 +17,7 @@ from dlx_router.spark.redrive.letters import Sender, batch_of
 from tests.support.client import Client
 from tests.support.vhost import Vhost
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 SINCE: Final = ("--since", "2026-10-01")
 
 

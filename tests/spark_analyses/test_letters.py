@@ -17,7 +17,7 @@ from dlx_router.spark.analyses.shape import struct
 from dlx_router.spark.analyses.trends import TRENDS_SCHEMA, trends
 from tests.spark_analyses.conftest import AS_OF_MS
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 HOUR = at.HOUR_MS
 T = 1_790_000_000_000
 EVENT = (

@@ -25,7 +25,7 @@ from tests.spark_analyses.test_backtest import read_journal
 from tests.support.client import Client
 from tests.support.vhost import Vhost
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 QUEUE = "orders.new"
 URL = "DLX_ROUTER_TEST_REDRIVE_URL"
 
