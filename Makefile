@@ -163,11 +163,11 @@ spark: $(READY_SPARK)  ## the pipeline's packages and Java; then `make test` run
 
 pipeline-chaos: $(READY_SPARK)  ## kill ingest in the middle of its work, then audit the archive; KILLS=n
 	$(BIN)/python tools/brokers.py fetch 4.3
-	PYTHONPATH=. $(BIN)/python tools/pipeline_chaos.py --kills $(KILLS) $(ARGS)
+	PYTHONPATH=.:tools $(BIN)/python tools/pipeline_chaos.py --kills $(KILLS) $(ARGS)
 
-bench-pipeline: $(READY_SPARK)  ## measure ingest, freshness, restart and memory; writes build/bench-pipeline.json
+bench-pipeline: $(READY_SPARK)  ## measure ingest, freshness, restart, analyses, redrive; beside pika + pyarrow and DuckDB
 	$(BIN)/python tools/brokers.py fetch 4.3
-	PYTHONPATH=. $(BIN)/python tools/bench_pipeline.py $(ARGS)
+	PYTHONPATH=.:tools $(BIN)/python tools/bench_pipeline.py $(ARGS)
 
 .PHONY: screenshots
 

@@ -51,6 +51,7 @@ class Fate:
     redriven: bool = False
     saved: bool = False  # by the redrive
     events: int = 0
+    deaths: int = 0  # of all stays
     body: bytes = b""
 
 
@@ -112,6 +113,7 @@ class _Life:
         """Deliveries until one works (its time) or the letter is dead (None)."""
         delivery = 1
         while self._cause.fails(self._chance, (at_ms - MONDAY_MS) / 1000, delivery, redrives):
+            self.fate.deaths += 1
             letter = self._died(at_ms, deaths + delivery, redrives, delivery)
             now, draw = at_ms + _HANDLING_MS, round(self._chance.uniform(-1, 1), 6)
             decision = decide(letter, self._policy, now, draw)

@@ -178,6 +178,7 @@ def erase(
 
     def work() -> int:
         from dlx_router.spark.archive.compact import erase as run  # noqa: PLC0415 - see the module
+        from dlx_router.spark.conditions import unseen  # noqa: PLC0415
         from dlx_router.spark.session import build_session  # noqa: PLC0415
 
         spark = build_session("dlx-router erase", master=master, remote=remote)
@@ -186,6 +187,8 @@ def erase(
         finally:
             spark.stop()
         print(f"{done.letters} letters, {done.events} events deleted")
+        if said := unseen(where):
+            print(said)
         if done.bad:
             print(f"{done.bad} lines that are no events cannot be searched: see {archive}/bad")
         return output.OK

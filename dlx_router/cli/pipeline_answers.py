@@ -22,8 +22,9 @@ from dlx_router.spark.backtest.estimate import Estimate
 from dlx_router.spark.backtest.replay import files_of
 from dlx_router.spark.backtest.run import Backtest
 from dlx_router.spark.backtest.run import backtest as backtested
+from dlx_router.spark.conditions import unseen
 from dlx_router.spark.options import OptionError, Options
-from dlx_router.spark.redrive.plan import Choice, Plan, PlanError, chosen, freeze
+from dlx_router.spark.redrive.plan import Choice, Plan, PlanError, blind, chosen, freeze
 from dlx_router.spark.redrive.reconcile import reconcile as reconciled
 from dlx_router.spark.redrive.run import Progress, Way, run
 from dlx_router.spark.report.data import Objective, gather
@@ -169,8 +170,10 @@ def way_of(connection: str, key_file: str, rate: float) -> Way:
 
 
 def dry_run(where: Where, choice: Choice, *, as_json: bool) -> int:
-    """Print what a plan would hold, by group."""
-    last = chosen(where.events(where.session()), choice)
+    """Print what a plan would hold, by group; on standard error what its condition could not see."""
+    events = where.events(where.session())
+    last = chosen(events, choice)
+    _say_unseen(choice, blind(events, choice))
     usable = (f.col("body_mode") == "inline") & f.col("redacted").isNull()
     rows = (
         last.groupBy("failed_queue", "reason", "kind", "fingerprint", "error_template")
@@ -187,12 +190,19 @@ def dry_run(where: Where, choice: Choice, *, as_json: bool) -> int:
     return output.OK
 
 
+def _say_unseen(choice: Choice, letters: dict[str, int]) -> None:
+    if said := unseen(choice.where):
+        counts = "".join(f"; {name}: not known of {count} letters" for name, count in letters.items())
+        print(said + counts, file=sys.stderr)
+
+
 def frozen(where: Where, choice: Choice, folder: Path) -> Plan:
     """The plan of the folder; made now where there is none."""
     if (folder / "plan.json").exists():
         if choice != Choice():
             raise PlanError(f"{folder}: this plan is frozen; leave the filters out to go on, or name a new folder")
         return Plan.load(folder)
+    _say_unseen(choice, {})
     redrive_id = f"r-{datetime.now(UTC):%Y%m%d}-{secrets.token_hex(4)}"
     spark = where.session()
     events = where.events(spark)

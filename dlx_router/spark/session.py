@@ -10,7 +10,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from dlx_router.spark import bundle
+from dlx_router.spark import bundle, worker
 from dlx_router.spark.java import find_java
 
 LOCAL: Final = "local[*,4]"  # four attempts: with local[2] one closed connection to the broker ends a query
@@ -26,6 +26,7 @@ _HERE: Final = {
     "spark.driver.memory": "1g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.python.authenticate.socketTimeout": "120s",  # 15 s are short on a busy machine
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -61,7 +62,7 @@ def _prepare_environment(*, is_local: bool) -> None:
     """What Spark reads from the environment when it starts its JVM and workers."""
     os.environ["JAVA_HOME"] = str(find_java().home)
     if is_local:  # else PATH's python3 runs the workers, which may lack pyarrow or this package
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = worker.python(), sys.executable
         paths = [path for path in (bundle.root(), os.environ.get("PYTHONPATH", "")) if path]
         os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 

@@ -42,9 +42,10 @@ if importlib.util.find_spec("pyspark") is None and not MUST:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """The marker, more time, and no end by a warning of Spark's own."""
+    """The marker, more time where a test or its file does not say how much, and no end by a warning of Spark's own."""
     item.add_marker(pytest.mark.spark)
-    item.add_marker(pytest.mark.timeout(300))
+    if item.get_closest_marker("timeout") is None:
+        item.add_marker(pytest.mark.timeout(900))
     item.add_marker(pytest.mark.filterwarnings("default::DeprecationWarning", "ignore::ResourceWarning"))
 
 

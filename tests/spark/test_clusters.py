@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.dataset as ds
 import pyspark
@@ -14,6 +15,7 @@ import pytest
 import brokers
 from dlx_router.cli import pipeline_submit
 from dlx_router.spark import bundle
+from dlx_router.spark.archive.ingest import Ingest, ingest
 from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.archive.verify import verify
 from dlx_router.spark.java import find_java
@@ -21,9 +23,14 @@ from tests.journal.journal_samples import line
 from tests.spark.conftest import NAME, Stream
 from tests.support.eventually import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 COUNT = 300
+PATIENCE_S = 400  # a start of Spark takes some seconds, on a machine that is busy with other tests some tens
+PIPELINE = (sys.executable, "-m", "dlx_router", "pipeline")
 
 
 class Machines:
@@ -46,11 +53,39 @@ class Machines:
     def says(self, name: str, text: str) -> bool:
         return text in (self.folder / f"{name}.log").read_text(errors="replace")
 
+    def logs(self) -> str:
+        """The end of what each process said, but for what is only a remark."""
+        found = ((one.name, one.read_text(errors="replace").splitlines()) for one in sorted(self.folder.glob("*.log")))
+        worse = ((name, [line for line in lines if " INFO " not in line]) for name, lines in found)
+        return "".join(f"\n--- {name}\n" + "\n".join(lines[-60:]) for name, lines in worse)
+
     def run(self, *argv: str) -> None:
         env = self.env | {"PYTHONPATH": str(ROOT)}  # as where the package is installed
-        done = subprocess.run(argv, env=env, cwd=self.folder, capture_output=True, text=True, timeout=240, check=False)
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+        done = subprocess.run(
+            argv, env=env, cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:] + self.logs()
         assert f"{COUNT} events" in done.stdout
+
+    def cluster(self) -> str:
+        """A standalone master and its worker → the master's URL."""
+        host, port = "127.0.0.1", str(brokers.free_port())
+        kinds, started = "org.apache.spark.deploy", str(self.bin / "spark-class")
+        self.start("master", started, f"{kinds}.master.Master", "-h", host, "-p", port, "--webui-port", "0")
+        place = ("-h", host, "-c", "2", "-m", "2g", "--webui-port", "0", "-d", str(self.folder / "worker"))
+        self.start("worker", started, f"{kinds}.worker.Worker", *place, f"spark://{host}:{port}")
+        eventually(lambda: self.says("worker", "Successfully registered"), within=PATIENCE_S)
+        return f"spark://{host}:{port}"
+
+    def connect(self) -> str:
+        """A Spark Connect server where dlx-router is installed → its URL."""
+        address, port = "127.0.0.1", str(brokers.free_port())
+        said = (f"spark.connect.grpc.binding.port={port}", f"spark.connect.grpc.binding.address={address}")
+        server = [str(self.bin / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+        server += ["--master", "local[2,4]", *(part for one in said for part in ("--conf", one)), "spark-internal"]
+        self.start("connect", *server, PYTHONPATH=str(ROOT))
+        eventually(lambda: self.says("connect", "Spark Connect server started"), within=PATIENCE_S)
+        return f"sc://{address}:{port}"
 
     def close(self) -> None:
         for process in self._running:
@@ -76,49 +111,31 @@ def cli(archive: Path, connection: str) -> list[str]:
     return ["ingest", "--archive", str(archive), "--connection", connection, "--streams", NAME]
 
 
-def test_a_cluster_and_connect_give_the_archive_of_one_machine(
-    machines: Machines, stream: Stream, connection: str, tmp_path: Path
-) -> None:
+@pytest.fixture
+def expected(spark: "SparkSession", stream: Stream, connection: str, tmp_path: Path) -> list[str]:
+    """The archive of this machine alone."""
     for start in range(0, COUNT, 10):
         stream.put(*(line(size=number) for number in range(start, start + 10)))
-    python, spark_class = [sys.executable, "-m", "dlx_router", "pipeline"], str(machines.bin / "spark-class")
-    master, connect = (f"127.0.0.1:{brokers.free_port()}" for _ in range(2))
-    host, port = master.split(":")
-    machines.start(
-        "master", spark_class, "org.apache.spark.deploy.master.Master", "-h", host, "-p", port, "--webui-port", "0"
-    )
-    worker = (
-        "-h",
-        host,
-        "-c",
-        "2",
-        "-m",
-        "2g",
-        "--webui-port",
-        "0",
-        "-d",
-        str(tmp_path / "worker"),
-        f"spark://{master}",
-    )
-    machines.start("worker", spark_class, "org.apache.spark.deploy.worker.Worker", *worker)
-    machines.run(*python, *cli(tmp_path / "here", connection))
+    assert ingest(spark, Ingest(tmp_path / "here", connection, NAME)).events == COUNT
+    return rows(tmp_path / "here")
 
-    eventually(lambda: machines.says("worker", "Successfully registered"), within=90)
-    machines.run(*python, *cli(tmp_path / "cluster", connection), "--master", f"spark://{master}")
+
+def test_a_cluster_gives_the_archive_of_one_machine(
+    machines: Machines, expected: list[str], connection: str, tmp_path: Path
+) -> None:
+    master = machines.cluster()
+    machines.run(*PIPELINE, *cli(tmp_path / "cluster", connection), "--master", master)
+    assert rows(tmp_path / "cluster") == expected
+
     bundle.write(tmp_path / "dlx_router.zip")
-    submitted = [str(machines.bin / "spark-submit"), "--master", f"spark://{master}", "--py-files"]
-    submitted += [str(tmp_path / "dlx_router.zip"), str(pipeline_submit.__file__)]
-    submitted += cli(tmp_path / "submitted", connection)
-    machines.run(*submitted)
+    submit = [str(machines.bin / "spark-submit"), "--master", master, "--py-files", str(tmp_path / "dlx_router.zip")]
+    machines.run(*submit, str(pipeline_submit.__file__), *cli(tmp_path / "submitted", connection))
+    assert rows(tmp_path / "submitted") == expected
 
-    address, port = connect.split(":")
-    conf = (f"spark.connect.grpc.binding.port={port}", f"spark.connect.grpc.binding.address={address}")
-    server = [str(machines.bin / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    server += ["--master", "local[2,4]", *(part for one in conf for part in ("--conf", one)), "spark-internal"]
-    machines.start("connect", *server, PYTHONPATH=str(ROOT))  # foreachBatch's process there gets nothing from a client
-    eventually(lambda: machines.says("connect", "Spark Connect server started"), within=90)
-    machines.run(*python, *cli(tmp_path / "connect", connection), "--remote", f"sc://{connect}")
 
-    expected = rows(tmp_path / "here")
-    assert len(expected) == COUNT
-    assert [rows(tmp_path / name) == expected for name in ("cluster", "submitted", "connect")] == [True] * 3
+def test_spark_connect_gives_the_archive_of_one_machine(
+    machines: Machines, expected: list[str], connection: str, tmp_path: Path
+) -> None:
+    server = machines.connect()
+    machines.run(*PIPELINE, *cli(tmp_path / "connect", connection), "--remote", server)
+    assert rows(tmp_path / "connect") == expected

@@ -1,6 +1,6 @@
 """Days that are over: one file, each event once; what is too old or unwanted is gone from the disk."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +60,10 @@ class Book:
         rows = reading.read(self.spark, self.archive.root, repeated=True).collect()
         return sorted(row["id"][0] for row in rows)
 
+    def read(self, since: date | None = None) -> list[str]:
+        """The same as analyses see them."""
+        return sorted(row["id"][0] for row in reading.read(self.spark, self.archive.root, since=since).collect())
+
     def compact(self, now: datetime = LATER, **rules: float) -> Compacted:
         return compact(self.spark, self.archive.root, Rules(**rules), now=now)  # type: ignore[arg-type]  # ints among them
 
@@ -78,6 +82,18 @@ def test_a_day_that_is_over_is_one_file_with_each_event_once(book: Book) -> None
     assert book.letters() == ["a", "b", "c", "d"]
     assert verify(book.archive.root, deep=True).findings == ()
     assert book.compact().days == 0
+
+
+def test_what_came_twice_is_read_once_compacted_or_not(book: Book) -> None:
+    book.put(event("a", 1), event("b", 2))
+    book.put(event("a", 1))
+    assert (book.read(), book.letters()) == (["a", "b"], ["a", "a", "b"])
+    book.compact(DAY + timedelta(hours=25))
+    book.put(event("a", 3), event("c", 25))
+    book.put(event("b", 26))
+    assert book.letters() == ["a", "a", "b", "b", "c"]
+    assert book.read() == ["a", "b", "c"]
+    assert book.read(date(2026, 3, 11)) == ["c"]
 
 
 def test_raw_goes_when_nobody_can_be_reading_it_any_more(book: Book) -> None:

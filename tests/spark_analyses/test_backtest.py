@@ -19,7 +19,7 @@ from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def changed_policies(folder: Path, old: str, new: str) -> Path:

@@ -17,7 +17,7 @@ from dlx_router.spark.redrive.letters import Sender, batch_of
 from tests.support.client import Client
 from tests.support.vhost import Vhost
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 SINCE: Final = ("--since", "2026-10-01")
 
 
@@ -65,6 +65,12 @@ def test_report_backtest_and_redrive(
     plan = str(tmp_path / "plan")
     assert typed("redrive", plan, *here, "--queue", "mail.send", "--dry-run") == 0
     assert "20 letters would be sent back" in capsys.readouterr().out
+    header = "headers['tenant'] = 'a' or body_values is null"
+    assert typed("redrive", plan, *here, "--queue", "mail.send", "--where", header, "--dry-run") == 0
+    told = capsys.readouterr()
+    assert "20 letters would be sent back" in told.out
+    assert "asks for headers and places of the body" in told.err
+    assert "headers: not known of 20 letters; body_values: not known of 20 letters" in told.err
     assert not Path(plan).exists()
     (tmp_path / "key").write_text("k" * 32)
     monkeypatch.setenv("DLX_ROUTER_PROVENANCE_KEY_FILE", str(tmp_path / "key"))

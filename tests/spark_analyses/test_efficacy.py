@@ -13,7 +13,7 @@ from dlx_router.spark.analyses.letters import LETTERS_SCHEMA, TRIES_SCHEMA, obse
 from dlx_router.spark.analyses.shape import high, low, share, struct
 from tests.spark_analyses.conftest import AS_OF_MS
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 MINUTE = 60_000
 
 

@@ -17,7 +17,7 @@ from dlx_router.spark.analyses.shape import struct
 from dlx_router.spark.analyses.trends import TRENDS_SCHEMA, trends
 from tests.spark_analyses.conftest import AS_OF_MS
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 HOUR = at.HOUR_MS
 T = 1_790_000_000_000
 EVENT = (
@@ -54,7 +54,7 @@ def test_every_letter_of_the_week_ends_as_it_did(found: DataFrame, truth: week.T
 
 
 def test_an_event_that_stands_twice_in_the_journal_counts_once(events: DataFrame, found: DataFrame) -> None:
-    twice = events.unionAll(events.limit(500))
+    twice = at.once(events.unionAll(events.limit(500)))
     again = at.letters(twice, at.observed_quiet(twice), AS_OF_MS)
     assertDataFrameEqual(again, found)
 

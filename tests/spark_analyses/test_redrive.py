@@ -25,7 +25,7 @@ from tests.spark_analyses.test_backtest import read_journal
 from tests.support.client import Client
 from tests.support.vhost import Vhost
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 QUEUE = "orders.new"
 URL = "DLX_ROUTER_TEST_REDRIVE_URL"
 
@@ -137,7 +137,8 @@ def test_a_plan_is_frozen_once(events: DataFrame, plan: Path) -> None:
     [
         (Choice(where="nonsense > 3"), "nonsense"),
         (Choice(where="attempts >>> 'x"), "--where"),
-        (Choice(queue="no.such.queue"), "no letter to send back"),
+        (Choice(queue="no.such.queue"), r"no letter to send back: none at its end fits$"),
+        (Choice(where="headers['tenant'] = '\"acme\"'"), "fits; --where asks for headers: the archive has only those"),
     ],
 )
 def test_a_choice_that_cannot_be_is_said(events: DataFrame, tmp_path: Path, choice: Choice, said: str) -> None:

@@ -17,7 +17,7 @@ from dlx_router.spark.report.svg import duration, number, percent, ticks
 from tests.conftest import MUST
 from tests.spark_analyses.conftest import AS_OF_MS
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 PROBE = """<script>document.title = JSON.stringify({
   overflow: document.documentElement.scrollWidth - innerWidth, svgs: document.querySelectorAll('svg').length,
   empty: [...document.querySelectorAll('svg')].filter(one => one.getBoundingClientRect().height < 20).length,

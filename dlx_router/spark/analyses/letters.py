@@ -32,9 +32,13 @@ QUIET_SCHEMA: Final = "vhost string, failed_queue string, reason string, quiet_m
 
 
 def once(events: DataFrame) -> DataFrame:
-    """Each event once, although the journal may tell it twice. Only of letters, none of observed copies."""
-    real = f.col("id").isNotNull() & f.col("observed").isNull()
-    return events.where(real).dropDuplicates(["event_id", "failed_queue", "vhost"])
+    """Each event once, for events that do not come from `archive.reading.read`, which sees to that for less."""
+    return events.dropDuplicates(["event_id", "failed_queue", "vhost"])
+
+
+def of_letters(events: DataFrame) -> DataFrame:
+    """Only events of letters, and none of observed copies."""
+    return events.where(f.col("id").isNotNull() & f.col("observed").isNull())
 
 
 def observed_quiet(events: DataFrame) -> DataFrame:
@@ -53,7 +57,7 @@ def tries(events: DataFrame, quiet: DataFrame, as_of_ms: int) -> DataFrame:
     outcome: recovered (silent since), failed (it died again), refused (its queue would not have it), open (too early to
     say at `as_of_ms`).
     """
-    walked = _walked(once(events)).where(f.col("kind").isin("retried", "redriven"))
+    walked = _walked(of_letters(events)).where(f.col("kind").isin("retried", "redriven"))
     known = walked.join(f.broadcast(quiet), ["vhost", "failed_queue", "reason"], "left")
     silent = f.coalesce(f.col("quiet_ms"), f.lit(HOUR_MS))
     outcome = (
@@ -72,7 +76,7 @@ def letters(events: DataFrame, quiet: DataFrame, as_of_ms: int) -> DataFrame:
     outcome: recovered, or the last kind (dead_lettered, parked, quarantined, discarded, held, retired …), or open.
     `deaths`: decided failures, of all its stays; `recovered_ms`: when it was given back for the last time.
     """
-    told = once(events).where(f.col("kind") != "released")
+    told = of_letters(events).where(f.col("kind") != "released")
     latest = f.max_by(_facts(), _order())
     found = told.groupBy(*KEY).agg(
         latest.alias("last"),

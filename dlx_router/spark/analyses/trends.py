@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from dlx_router.spark.analyses.letters import HOUR_MS, KEY, once
+from dlx_router.spark.analyses.letters import HOUR_MS, KEY, of_letters
 from dlx_router.spark.analyses.shape import shaped
 
 TRENDS_SCHEMA: Final = (
@@ -19,7 +19,7 @@ def trends(events: DataFrame, bucket_ms: int = HOUR_MS) -> DataFrame:
     TRENDS_SCHEMA; `bucket_ms` is where the bucket begins. A bucket without events has no row.
     """
     first = f.struct("ts_ms", "event_id")
-    named = once(events).select(*KEY, "reason", "kind", "ts_ms", "event_id")
+    named = of_letters(events).select(*KEY, "reason", "kind", "ts_ms", "event_id")
     births = named.where(f.col("kind") != "released").groupBy(*KEY).agg(f.min_by("event_id", first).alias("birth"))
     marked = named.join(births, list(KEY), "left")
     return shaped(

@@ -31,7 +31,7 @@ class Rules:
 
     keep: int | None = None
     keep_raw: float = 1.0
-    lookback: int = 7
+    lookback: int = reading.LOOKBACK_DAYS
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,10 @@ from dlx_router.spark.archive.layout import Archive, token
 from dlx_router.spark.archive.sink import Sink
 from dlx_router.spark.options import EARLIEST
 from dlx_router.spark.source import NAME
+from dlx_router.spark.trouble import is_slow_start
 
 EVERY_S: Final = 30.0
+STARTS: Final = 6
 _LOOK_S: Final = 0.5
 
 
@@ -57,20 +59,39 @@ def ingest(spark: SparkSession, job: Ingest, is_over: Callable[[], bool] = lambd
     if job.with_delta:
         delta.require()
     with archive.lease("ingest"):
-        archive.clear()
-        shutil.rmtree(archive.work, ignore_errors=True)
         base = archive.next_number()
-        query = _started(spark, job, archive, base)
-        try:
-            _followed(query, job, is_over)
-        finally:
-            query.stop()
-            shutil.rmtree(archive.work, ignore_errors=True)
+        patiently(lambda: _run(spark, job, archive, is_over))
         new = [entry for entry in archive.entries() if entry.number >= base]
     return Ingested(len(new), sum(sum(one.rows.values()) for one in new), sum(one.bad for one in new))
 
 
-def _started(spark: SparkSession, job: Ingest, archive: Archive, base: int) -> StreamingQuery:
+def patiently(run: Callable[[], None]) -> None:
+    """Run it, and again where Spark did not wait until its Python had started; after STARTS times its error counts."""
+    for _ in range(STARTS - 1):
+        try:
+            return run()
+        except Exception as error:
+            if not is_slow_start(error):
+                raise
+    return run()
+
+
+def _run(spark: SparkSession, job: Ingest, archive: Archive, is_over: Callable[[], bool]) -> None:
+    """One query, from where the manifests end."""
+    archive.clear()
+    shutil.rmtree(archive.work, ignore_errors=True)
+    try:
+        query = _started(spark, job, archive)
+        try:
+            _followed(query, job, is_over)
+        finally:
+            query.stop()
+    finally:
+        shutil.rmtree(archive.work, ignore_errors=True)
+
+
+def _started(spark: SparkSession, job: Ingest, archive: Archive) -> StreamingQuery:
+    base = archive.next_number()
     known = {stream: at for stream, at in archive.end().items() if stream in _names(job.streams)}
     options = {"connection": job.connection, "streams": job.streams, "startingOffsets": _starting(job, known)}
     sink = Sink(str(archive.root), token(), base, json.dumps(known), job.keep_lines, job.with_delta)

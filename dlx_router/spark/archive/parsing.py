@@ -67,7 +67,12 @@ def _bad() -> Column:
 
 def _is_more() -> Column:
     """The columns do not hold all that the line says."""
-    return f.col(f"e.{_CORRUPT}").isNotNull() | (f.col("e.v") != schemas.VERSION) | f.col("text").rlike(_SURROGATE)
+    return f.col(f"e.{_CORRUPT}").isNotNull() | (f.col("e.v") != schemas.VERSION) | _says("\\u", _SURROGATE)
+
+
+def _says(part: str, pattern: str) -> Column:
+    """The line fits the pattern, which is only tried where it has the part that the pattern cannot do without."""
+    return f.col("text").contains(part) & f.col("text").rlike(pattern)
 
 
 def _told(name: str) -> Column:
@@ -79,7 +84,7 @@ def _told(name: str) -> Column:
     elif name == "first":
         oldest = f.get(deaths, f.size(deaths) - 1)
         known = f.when(oldest.isNotNull(), f.struct(*(oldest[one].alias(one) for one in schemas.FIRST.names)))
-        field = f.when(field.isNotNull(), field).when(~f.col("text").rlike(_FIRST_UNKNOWN), known)
+        field = f.when(field.isNotNull(), field).when(~_says('"first"', _FIRST_UNKNOWN), known)
     return field.alias(name)
 
 

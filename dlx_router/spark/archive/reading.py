@@ -1,15 +1,16 @@
 """The archive as DataFrames: the rows that count, whatever a killed process left beside them."""
 
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from dlx_router.spark import schemas
 from dlx_router.spark.archive.layout import Archive, Part
 
+LOOKBACK_DAYS: Final = 7  # an event that comes again later than that is another one
 _FIRST: Final = ("event_ts", "stream", "offset", "idx")  # of an event that was written twice, the earliest is kept
 
 
@@ -17,11 +18,21 @@ def read(spark: SparkSession, root: Path | str, *, since: date | None = None, re
     """Events of the archive with the columns of `schemas.ARCHIVE`, from day `since` (UTC) on.
 
     Each event_id once; with `repeated` as often as it was written, which is cheaper and what compacted days never are.
+    Only what is not compacted yet is searched for events that came twice.
     """
     archive = Archive(root)
-    parts = [part for part in archive.parts() if since is None or part.date >= since.isoformat()]
-    found = rows(spark, archive, parts)
-    return found if repeated or all(part.is_compacted for part in parts) else once(found)
+    every = archive.parts()
+    parts = [part for part in every if since is None or part.date >= since.isoformat()]
+    fresh = [part for part in parts if not part.is_compacted]
+    if repeated or not fresh:
+        return rows(spark, archive, parts)
+    found = once(rows(spark, archive, fresh))
+    first = (date.fromisoformat(fresh[0].date) - timedelta(LOOKBACK_DAYS)).isoformat()
+    near = [part for part in every if part.is_compacted and part.date >= first]
+    if near:
+        known = rows(spark, archive, near).select("event_id")
+        found = found.join(known, "event_id", "left_anti").select(*schemas.ARCHIVE.names)
+    return rows(spark, archive, [part for part in parts if part.is_compacted]).unionByName(found)
 
 
 def rows(spark: SparkSession, archive: Archive, parts: list[Part]) -> DataFrame:
@@ -37,13 +48,8 @@ def rows(spark: SparkSession, archive: Archive, parts: list[Part]) -> DataFrame:
 
 def once(events: DataFrame) -> DataFrame:
     """Each event_id once: the event that was decided first."""
-    place = f.struct(*_FIRST)
-    kept = events.groupBy("event_id").agg(f.min(place).alias("_kept"))
-    at = f.struct(*(events[name] for name in _FIRST))
-    joined = events.join(
-        kept.withColumnRenamed("event_id", "_id"), (events["event_id"] == f.col("_id")) & (at == f.col("_kept"))
-    )
-    return joined.select(*schemas.ARCHIVE.names)
+    own = Window.partitionBy("event_id").orderBy(*_FIRST)
+    return events.withColumn("_nth", f.row_number().over(own)).where("_nth = 1").select(*schemas.ARCHIVE.names)
 
 
 def bad(spark: SparkSession, root: Path | str) -> DataFrame:

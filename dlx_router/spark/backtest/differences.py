@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from dlx_router.spark.analyses.letters import KEY, once
+from dlx_router.spark.analyses.letters import KEY, of_letters
 from dlx_router.spark.analyses.shape import struct
 from dlx_router.spark.backtest.replay import (
     KINDS,
@@ -50,7 +50,7 @@ def arrivals(events: DataFrame, files: Files, prefix: str = "dlx-router") -> Dat
     `differs`: names of what is different, empty for the same. `allowed`: the new max-delivery-attempts, null without a
     policy. Arrivals whose fate the broker decided (a target refused, an outage) are not in it.
     """
-    told = once(events).where(f.col("kind").isin(*KINDS))
+    told = of_letters(events).where(f.col("kind").isin(*KINDS))
     document = told.select(f.to_json(f.struct(*NEEDED)).alias("event"))
     schema = struct(ARRIVALS_SCHEMA)
     return document.mapInArrow(_judging(files, prefix, to_arrow_schema(schema)), schema)

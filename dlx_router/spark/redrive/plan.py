@@ -7,7 +7,7 @@ PLAN/ledger/N.json         what came of chunk N; see `run`
 
 import json
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from dlx_router.spark import schemas
-from dlx_router.spark.analyses.letters import KEY, once
+from dlx_router.spark.analyses.letters import KEY, of_letters
+from dlx_router.spark.conditions import partial, unseen
 from dlx_router.spark.options import OptionError
 
 CHUNK: Final = 5000
@@ -64,7 +65,7 @@ class Plan:
 
 def chosen(events: DataFrame, choice: Choice) -> DataFrame:
     """The last event of every letter that fits and is dead-lettered, parked or retired. PlanError on bad SQL."""
-    told = once(events).where(f.col("kind") != "released")
+    told = of_letters(events).where(f.col("kind") != "released")
     own = Window.partitionBy(*KEY).orderBy(f.desc("ts_ms"), f.desc("redrives"), f.desc("attempts"), f.desc("event_id"))
     last = told.withColumn("_n", f.row_number().over(own)).where("_n = 1").drop("_n").where(f.col("kind").isin(*FINAL))
     for name, value in (("failed_queue", choice.queue), ("reason", choice.reason), ("fingerprint", choice.group)):
@@ -77,6 +78,16 @@ def chosen(events: DataFrame, choice: Choice) -> DataFrame:
             said = str(error).partition("\n")[0]
             raise PlanError(f"--where {choice.where!r}: {said}; it is SQL on the archive's columns") from None
     return last
+
+
+def blind(events: DataFrame, choice: Choice) -> dict[str, int]:
+    """Column of the condition → letters that fit otherwise, but their policies read nothing of it. See `conditions`."""
+    asked = partial(choice.where)
+    if not asked:
+        return {}
+    others = chosen(events, replace(choice, where=None))
+    found = others.agg(*(f.count_if(f.col(name).isNull()).alias(name) for name in asked)).collect()[0]
+    return {name: found[name] for name in asked}
 
 
 def freeze(
@@ -105,7 +116,7 @@ def freeze(
         raise PlanError(
             f"no letter to send back: {unusable} fit, but the archive does not hold their bodies"
             if unusable
-            else "no letter to send back: none at its end fits"
+            else "; ".join(filter(None, ("no letter to send back: none at its end fits", unseen(choice.where))))
         )
     (folder / "ledger").mkdir()
     replace_text(folder / "plan.json", json.dumps(asdict(plan), indent=1))
