@@ -182,8 +182,9 @@ class _Planner:
         for step, (_, group) in enumerate(grouped):
             for _, same in groupby(group, key=lambda one: (repr(one.wanted.content), one.kind)):
                 out += self._two([*same], max(base, 0) + 2 * step + 1)
+        out = _once(reversed(out))
         serves = self._serves(wanted_of, out)
-        return [Written(one.rule, one.keys, tuple(sorted(serves.get(id(one.rule), ())))) for one in reversed(out)]
+        return [Written(one.rule, one.keys, tuple(sorted(serves.get(id(one.rule), ())))) for one in out]
 
     def _two(self, same: Sequence[_Region], priority: int) -> list[Written]:
         """The lower one is what every type takes, the higher one what only quorum queues take."""
@@ -242,6 +243,14 @@ class _Planner:
         for name in wanted_of:
             out.setdefault(id(in_force(rules, name, kinds[name])), []).append(name)
         return out
+
+
+def _once(highest_first: Iterable[Written]) -> list[Written]:
+    """Without those that one of higher priority repeats: they would never be in force, and have its name."""
+    kept: dict[str, Written] = {}
+    for one in highest_first:
+        kept.setdefault(one.rule.name, one)
+    return [*kept.values()]
 
 
 def _rank(region: _Region) -> tuple[int, int]:

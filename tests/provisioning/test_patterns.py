@@ -101,6 +101,17 @@ def test_every_queue_that_stands_gets_its_own_definition_and_a_second_plan_is_em
     assert owned <= recognised(after.policies, NAMES), "known by their content too"
 
 
+def test_policies_that_say_the_same_of_the_same_queues_are_one() -> None:
+    selectors = Selector(SelectorKind.MATCH, "a"), Selector(SelectorKind.QUEUE, "a")
+    policies = ordered([_policy("m", selectors[0]), _policy("q", selectors[1], **{"delivery-limit": 5})])
+    before = Snapshot("/", (4, 3))
+    want = desired(policies, before, NAMES)
+    names = [one.rule.name for one in want.policies]
+    assert len(names) == len({*names})
+    after = replace(before, policies=tuple(one.rule for one in want.policies))
+    assert [step for step in plan(policies, after, NAMES, frozenset(names)).steps if step.what == "policy"] == []
+
+
 def test_what_is_no_ledger_makes_nothing_ours() -> None:
     others: list[Any] = [None, 1, [], {}, {"policies": "all"}, {"policies": [1, None]}]
     for value in others:

@@ -93,7 +93,7 @@ def test_report_backtest_and_redrive(
         (("report", "--archive", "no/such/folder"), 2, "no/such/folder"),
         (("report", "--since", "tuesday"), 2, "--since 'tuesday'"),
         (("report", "--within", "soon"), 2, "--within 'soon'"),
-        (("backtest", "--policies", "no/such/folder"), 1, "cannot be read"),
+        (("backtest", "--policies", "no/such/folder"), 2, "cannot be read"),
         (("redrive", "plan"), 2, "PROVENANCE_KEY_FILE: not set"),
     ],
 )
