@@ -5,6 +5,7 @@ import random
 import statistics
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from dlx_router.operate.index.questions import Wanted
 from dlx_router.operate.index.reader import Reader
 from dlx_router.operate.index.schema import open_writer
 from dlx_router.operate.index.store import Message, Store
+from dlx_router.operate.index.worker import AT_ONCE
 
 BATCH: Final = 100
 QUERIES: Final = 300
@@ -71,11 +73,12 @@ def _event(number: int, draw: random.Random) -> dict[str, Any]:
 
 
 def fill(file: Path, letters: int) -> float:
-    """Write them; → events a second, their making taken off."""
+    """Write them, as many at once as the index does when it is behind; → events a second, their making taken off."""
     store, spent = Store(open_writer(file, max_bytes=8 << 30)), 0.0
-    for number, body in enumerate(batches(letters)):
+    messages = (Message(number, body) for number, body in enumerate(batches(letters)))
+    while at_once := [*islice(messages, AT_ONCE)]:
         began = time.perf_counter()
-        store.apply("/", [Message(number, body)])
+        store.apply("/", at_once)
         spent += time.perf_counter() - began
     found = store.count()
     store.close()
