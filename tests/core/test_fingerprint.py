@@ -196,7 +196,7 @@ def adjusted_rand(left: Iterable[Any], right: Iterable[Any]) -> float:
     return (both - expected) / ((one + other) / 2 - expected)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_groups_are_the_true_ones_of_a_seeded_generator(seed: int) -> None:
     draw = random.Random(seed)
     templates = _templates(draw, 40)

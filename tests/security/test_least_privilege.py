@@ -141,7 +141,8 @@ def test_with_one_right_less_the_router_says_which_and_loses_nothing(
         _letters(client, inbox=has_inbox)
         eventually(lambda: _names_it(router, need, client if has_inbox else None), within=15)
         router.stop()
-        assert set(_everywhere(vhost, client)) >= (ENDS.keys() if has_inbox else {"old.failed", "work.a"})
+        meant, found = ENDS.keys() if has_inbox else {"old.failed", "work.a"}, set[str]()
+        eventually(lambda: found.update(_everywhere(vhost, client)) or found >= meant)  # one may be between two queues
 
 
 def _refused_at_start(router: Router, client: Client) -> bool:
