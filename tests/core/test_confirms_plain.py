@@ -53,12 +53,8 @@ def test_where_something_was_returned_the_short_way_answers_nothing_and_loses_no
 
 
 def test_the_only_pending_publish_is_told_where_there_is_just_one() -> None:
-    channel = confirms(0)
-    assert channel.only is None
-    channel.publish(1)
-    assert channel.only == 1
-    channel.publish(2)
-    assert channel.only is None
+    assert [confirms(count).only for count in range(4)] == [None, 1, None, None]
+    channel = confirms(2)
     channel.answered(1, multiple=False)
     assert channel.only == 2
 

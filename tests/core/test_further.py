@@ -100,7 +100,12 @@ def test_conditions_say_whether_a_letter_is_tried_again(
 def test_conditions_see_the_attempts_with_the_new_deaths_and_the_age_of_the_letter() -> None:
     seen: list[View] = []
     one = letter(base_attempts=2, history=(death(times=3),), first_death_ms=NOW - 61_999)
-    decided(one, never_retry=(condition("seen", lambda shown: bool(seen.append(shown))),))
+
+    def look(shown: View) -> bool:
+        seen.append(shown)
+        return False
+
+    assert isinstance(decided(one, never_retry=(condition("seen", look),)), Retry)
     assert [(shown.variables["attempts"], shown.variables["age"]) for shown in seen] == [(5, 61)]
 
 
@@ -242,7 +247,7 @@ def test_who_was_redriven_too_often_is_parked_whatever_ended_the_retries(
 
 
 def test_where_the_target_is_impossible_that_is_the_cause_whatever_ended_the_retries() -> None:
-    target = {"dead_letter_exchange": "dlx", "dead_letter_routing_key": "k" * 256}
+    target: dict[str, Any] = {"dead_letter_exchange": "dlx", "dead_letter_routing_key": "k" * 256}
     assert decided(never_retry=(YES,), **target) == Park(Cause.ROUTING_KEY_TOO_LONG, 1, "dlx")
 
 
