@@ -118,7 +118,7 @@ def test_a_message_that_had_to_wait_goes_where_it_would_have_gone(
     remembered = {"reason": kept.reason, "failed_queue": kept.failed_queue, "first": kept.first}
     again = held(exchange="", routing_key="entry", **remembered)
     assert forward(again, to("back", template)) == forward(one, to("back", template))
-    assert waiting(again).first == kept.first
+    assert (waiting(again).first, waiting(again).failed_queue) == (kept.first, queue)
 
 
 def test_a_message_that_waits_is_no_letter_to_be_judged_by_a_policy_for_many_queues() -> None:
