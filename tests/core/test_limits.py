@@ -1,0 +1,67 @@
+"""Outage, alert and retention as values: what is set, and how each is told."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.core.limits import KEEP, Alert, Outage, Retention
+from dlx_router.core.policy import thresholds
+from tests.core.core_samples import law, policy, policy_set
+
+
+def test_an_outage_tells_its_rule() -> None:
+    assert str(Outage(deaths=20, within_ms=10_000, probe_ms=5000)) == "20 deaths within 10000 ms, probe every 5000 ms"
+
+
+@pytest.mark.parametrize(
+    ("alert", "said", "text"),
+    [
+        (Alert(), {}, ""),
+        (Alert(depth=0), {"depth": 0.0}, "depth 0"),
+        (Alert(oldest_ms=90_500), {"oldest": 90.5}, "oldest 90.5"),
+        (Alert(rate=0.25), {"rate": 0.25}, "rate 0.25"),
+        (
+            Alert(depth=100, oldest_ms=3_600_000, rate=5),
+            {"depth": 100.0, "oldest": 3600.0, "rate": 5.0},
+            "depth 100, oldest 3600, rate 5",
+        ),
+    ],
+)
+def test_an_alert_tells_the_thresholds_that_are_set_and_the_age_in_seconds(
+    alert: Alert, said: dict[str, float], text: str
+) -> None:
+    assert alert.thresholds() == said
+    assert all(isinstance(value, float) for value in alert.thresholds().values())
+    assert str(alert) == text
+
+
+def test_thresholds_are_told_by_policy_and_kind_and_those_without_an_alert_are_left_out() -> None:
+    policies = policy_set(
+        policy("quiet", definition={"max-redrives": 1}),
+        policy("deep", match="a", definition={"alert": Alert(depth=7)}),
+        policy("both", match="b", definition={"alert": Alert(depth=3, oldest_ms=1500)}),
+        policy("empty", match="c", definition={"alert": Alert()}),
+    )
+    assert thresholds(policies) == {("deep", "depth"): 7.0, ("both", "depth"): 3.0, ("both", "oldest"): 1.5}
+    assert thresholds(policy_set()) == {}
+
+
+def test_of_an_alert_that_is_overlaid_the_base_is_told() -> None:
+    one = policy("all", definition={"alert": Alert(depth=7)}, on={"expired": {"alert": Alert(depth=1)}})
+    other = policy("only there", on={"expired": {"alert": Alert(depth=1)}})
+    assert thresholds(policy_set(one, other)) == {("all", "depth"): 7.0}
+
+
+counts = st.none() | st.integers(0, 9)
+
+
+@law
+@given(counts, counts, counts)
+def test_a_retention_is_set_where_any_limit_is_zero_included(
+    ttl: int | None, length: int | None, size: int | None
+) -> None:
+    assert Retention(ttl, length, size).is_set is not ((ttl, length, size) == (None, None, None))
+
+
+def test_to_keep_everything_is_no_retention() -> None:
+    assert not KEEP.is_set
