@@ -72,8 +72,8 @@ def test_a_way_that_ends_early_leads_to_nothing_and_null_is_something() -> None:
         b'{"a": -Infinity}',
         b'{"a": NaN, "a": 1}',
         b"1e999",
-        b"9" * 5000,
-        b"[" * 100_000,
+        pytest.param(b"9" * 5000, id="long"),
+        pytest.param(b"[" * 100_000, id="deep"),
     ],
 )
 @pytest.mark.parametrize("unique", [False, True])
