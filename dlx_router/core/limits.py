@@ -31,7 +31,7 @@ class Alert:
         return {kind: float(value) for kind, value in said.items() if value is not None}
 
     def __str__(self) -> str:
-        return ", ".join(f"{kind} {value:g}" for kind, value in self.thresholds().items())
+        return ", ".join(f"{kind} {value:.15g}" for kind, value in self.thresholds().items())
 
 
 class Retention(NamedTuple):

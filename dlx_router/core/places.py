@@ -4,12 +4,14 @@ Nothing here raises: what cannot be read is UNREADABLE, what is not there NOTHIN
 """
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
 PARSED_BYTES: Final = 1 << 20
 UNREADABLE: Final = object()
 NOTHING: Final = object()
+_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")  # as RFC 6901 spells it; no list has more items
 
 
 def parsed(body: bytes, *, unique: bool = False) -> Any:  # noqa: ANN401 - JSON is anything
@@ -46,7 +48,7 @@ def inside(value: Any, step: str) -> Any:  # noqa: ANN401
     """The member or item of that name, or NOTHING."""
     if isinstance(value, dict):
         return value.get(step, NOTHING)
-    if isinstance(value, list) and step.isascii() and step.isdigit() and int(step) < len(value):
+    if isinstance(value, list) and _INDEX.fullmatch(step) and int(step) < len(value):
         return value[int(step)]
     return NOTHING
 

@@ -29,5 +29,5 @@ def longest_wait_ms(policy: Effective | None) -> int:
     if policy is None:
         return 0
     last = _MANY if policy.max_attempts < 0 else policy.max_attempts - 1
-    base = base_delay_ms(policy, last)
+    base = max(base_delay_ms(policy, 1), base_delay_ms(policy, last))  # waits may shrink
     return min(base + ceil(base * policy.jitter), max(policy.cap_ms, 0)) if last > 0 else 0

@@ -65,3 +65,7 @@ def test_a_retention_is_set_where_any_limit_is_zero_included(
 
 def test_to_keep_everything_is_no_retention() -> None:
     assert not KEEP.is_set
+
+
+def test_thresholds_are_said_to_the_last_digit() -> None:
+    assert str(Alert(depth=1_234_567)) == "depth 1234567"

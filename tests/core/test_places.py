@@ -121,3 +121,8 @@ def test_every_place_of_a_document_has_a_pointer_that_leads_there(way: list[str 
     assert steps(pointer) == [str(step) for step in way]
     assert place(document, pointer) == value
     assert looked_up(json.dumps(document).encode())(pointer) == value
+
+
+@pytest.mark.parametrize("step", ["01", "\u0663", "-1", "+1", " 1", "9" * 5000, ""], ids=range(7))
+def test_what_is_no_index_of_a_list_finds_nothing(step: str) -> None:
+    assert inside([1, 2, 3], step) is NOTHING

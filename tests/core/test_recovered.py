@@ -74,7 +74,7 @@ def test_without_a_policy_nothing_waits() -> None:
 @given(
     st.sampled_from([-1, 2, 3, 10]),
     st.integers(0, 10_000),
-    st.floats(1, 4),
+    st.floats(0.01, 4),
     st.floats(0, 1),
     st.integers(0, 100_000),
     st.floats(-0.999, 0.999),
