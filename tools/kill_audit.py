@@ -36,6 +36,7 @@ import httpx
 import pika
 
 from brokers import RELEASES, BrokerError, free_port, running
+from looking import ready, until
 
 T = TypeVar("T")
 
@@ -184,13 +185,7 @@ class Scene:
 
     def depth(self, queue: str) -> int:
         """Ready messages now; 0 where there is no such queue."""
-        probe = self._link.channel()
-        try:
-            found = int(probe.queue_declare(queue, passive=True).method.message_count)
-        except pika.exceptions.ChannelClosedByBroker:
-            return 0
-        probe.close()
-        return found
+        return ready(self._link, queue)
 
     def queues(self) -> list[str]:
         """All names in the vhost."""
@@ -326,12 +321,11 @@ def patiently(
     look: Callable[[], T], failure: str | Callable[[], str], within: float = PATIENCE_S, every: float = 0.05
 ) -> T:
     """The first truthy answer; AuditError after `within` seconds."""
-    deadline = time.monotonic() + within
-    while not (answer := look()):
-        if time.monotonic() > deadline:
-            raise AuditError(failure if isinstance(failure, str) else failure())
-        time.sleep(every)
-    return answer
+
+    def failed() -> AuditError:
+        return AuditError(failure if isinstance(failure, str) else failure())
+
+    return until(look, failed, within_s=within, every_s=every)
 
 
 # -- the audit ------------------------------------------------------------------------------------------------------

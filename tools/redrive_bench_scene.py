@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar
@@ -17,6 +18,7 @@ import pika
 
 from bench_contestants import Process, await_ready, installed_router, management
 from broker_node import free_port
+from looking import ready, until
 
 Found = TypeVar("Found")
 INBOX: Final = "dlx-router.inbox"
@@ -34,12 +36,8 @@ class RedriveError(Exception):
 
 def patiently(look: Callable[[], Found], why: str, within_s: float) -> Found:
     """The first truthy answer."""
-    deadline = time.monotonic() + within_s
-    while not (found := look()):
-        if time.monotonic() > deadline:
-            raise RedriveError(f"{why} within {within_s:.0f} s")
-        time.sleep(0.02)
-    return found
+    failed = partial(RedriveError, f"{why} within {within_s:.0f} s")
+    return until(look, failed, within_s=within_s, every_s=0.02)
 
 
 class Scene:
@@ -136,13 +134,7 @@ class Scene:
 
     def depth(self, queue: str) -> int:
         """Ready messages now; 0 where there is no such queue."""
-        probe = self._link.channel()
-        try:
-            found = int(probe.queue_declare(queue, passive=True).method.message_count)
-        except pika.exceptions.ChannelClosedByBroker:
-            return 0
-        probe.close()
-        return found
+        return ready(self._link, queue)
 
     def await_depth(self, queue: str, least: int, within_s: float) -> None:
         """At least so many messages lie there."""

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from dlx_router.cli import groups, letters, operate, pipeline, pipeline_analyses
+from dlx_router.config.purpose import Purpose
 
 # As somebody meets them; what changes letters comes after what looks at them.
 ORDER = ("run", "policy", "plan", "apply", "destroy", "permissions", "doctor", "queues", "groups", "letters", "redrive",
@@ -60,16 +61,6 @@ class Report(StrEnum):
     JSON = "json"
     SARIF = "sarif"
     GITHUB = "github"
-
-
-class Purpose(StrEnum):
-    """What a user of the broker is for."""
-
-    RUN = "run"
-    OBSERVE = "observe"
-    PLAN = "plan"
-    APPLY = "apply"
-    DESTROY = "destroy"
 
 
 class QueueType(StrEnum):

@@ -72,7 +72,7 @@ def start(  # noqa: PLR0913 - its options
         raise typer.BadParameter("goes with --to-exchange", param_hint="--routing-key")
     to = {"exchange": to_exchange, "routing_key": routing_key or to_queue} if to_queue or to_exchange else None
     first = {"first": canary, "watch_s": watch, "max_dead_percent": max_dead} if canary else None
-    asked: dict[str, Any] = {"queue": queue, "filter": filter_, "group": group, "ids": ids or [], "limit": limit}
+    asked = _meant(queue, filter_, group, ids, limit)
     asked |= {"rate": rate, "ramp": steps, "to": to, "canary": first, "max_target_depth": max_target_depth}
     _start({**asked, "dry_run": dry_run}, vhost, api_url, yes=yes, wait=wait or dry_run, json=json)
 
@@ -93,8 +93,8 @@ def discard(  # noqa: PLR0913 - its options
     api_url: Url = LOCAL,
 ) -> None:
     """Delete dead letters for good; the journal keeps who did it and of each letter that it was."""
-    asked: dict[str, Any] = {"queue": queue, "kind": "discard", "filter": filter_, "group": group, "ids": ids or []}
-    asked |= {"limit": limit, "rate": rate, "dry_run": dry_run}
+    asked = _meant(queue, filter_, group, ids, limit)
+    asked |= {"kind": "discard", "rate": rate, "dry_run": dry_run}
     _start(asked, vhost, api_url, yes=yes, wait=wait or dry_run, json=json)
 
 
@@ -115,8 +115,8 @@ def park(  # noqa: PLR0913 - its options
     api_url: Url = LOCAL,
 ) -> None:
     """Put dead letters into parking, where they stay until somebody decides."""
-    asked: dict[str, Any] = {"queue": queue, "kind": "park", "filter": filter_, "group": group, "ids": ids or []}
-    asked |= {"limit": limit, "rate": rate, "dry_run": dry_run}
+    asked = _meant(queue, filter_, group, ids, limit)
+    asked |= {"kind": "park", "rate": rate, "dry_run": dry_run}
     _start(asked, vhost, api_url, yes=yes, wait=wait or dry_run, json=json)
 
 
@@ -154,6 +154,11 @@ def edit(  # noqa: PLR0913 - its options
         return command.edit(api, asked, yes=yes, as_json=json)
 
     raise typer.Exit(command.run(work, api_url, vhost))
+
+
+def _meant(queue: str, filter_: str, group: str, ids: list[str] | None, limit: int) -> dict[str, Any]:
+    """Which letters, as the API has it."""
+    return {"queue": queue, "filter": filter_, "group": group, "ids": ids or [], "limit": limit}
 
 
 def _start(asked: dict[str, Any], vhost: str | None, url: str, *, yes: bool, wait: bool, json: bool) -> None:

@@ -20,10 +20,11 @@ from dlx_router.config.attachments import Attachment
 from dlx_router.config.delayed import Delayed
 from dlx_router.config.permissions import DEFAULT_EXCHANGE, Grant, Right, Setup, needed
 from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
+from dlx_router.config.purpose import Purpose
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.names import Names
 from dlx_router.core.policy import SelectorKind
-from dlx_router.provisioning.needs import Purpose, needs_of
+from dlx_router.provisioning.needs import needs_of
 
 MONITORING: Final = "monitoring"
 EVERY_QUEUE: Final = frozenset({"#", ".*", ""})

@@ -3,13 +3,15 @@
 import inspect
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dlx_router.cli import output
-from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.config.settings import Settings, SettingsError, default_text, option, variable
+
+if TYPE_CHECKING:
+    from dlx_router.config.policies import LoadedPolicies
 
 
 def _run(*, observe: bool = False, **given: str | None) -> None:
@@ -17,6 +19,8 @@ def _run(*, observe: bool = False, **given: str | None) -> None:
 
     Exit: 0 after SIGTERM and a clean drain, 130 after SIGINT, 1 for findings in the policies, 2 for wrong settings.
     """
+    from dlx_router.config.policies import PolicyErrors, load_policies  # noqa: PLC0415 - `run --help` reads no policy
+
     try:
         settings = Settings.load({name: value for name, value in given.items() if value is not None})
         warnings = settings.warnings()
@@ -31,7 +35,7 @@ def _run(*, observe: bool = False, **given: str | None) -> None:
     raise typer.Exit(_start(settings, loaded, warnings, observe=observe))
 
 
-def _start(settings: Settings, loaded: LoadedPolicies, warnings: Sequence[str], *, observe: bool) -> int:
+def _start(settings: Settings, loaded: "LoadedPolicies", warnings: Sequence[str], *, observe: bool) -> int:
     """Run the daemon; what is odd but no error is logged, since nobody may be reading along."""
     from dlx_router.admin.daemon import run  # noqa: PLC0415 - asyncio, HTTP and metrics only when all is well
     from dlx_router.telemetry import logs  # noqa: PLC0415

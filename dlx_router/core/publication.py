@@ -114,6 +114,37 @@ def record_of(letter: Letter, decision: Decision, content: Content, *, policy: s
     )
 
 
+def redriven(letter: Letter, content: Content, *, policy: str, revision: str, redrive_id: str) -> Record:
+    """What is remembered of a letter that is sent back: its next death is the first attempt of a new stay.
+
+    `letter.redrives` counts this redrive already.
+    """
+    return Record(
+        id=letter.id,
+        state=State.RETRYING,
+        vhost=letter.vhost,
+        failed_queue=letter.failed_queue,
+        attempts=0,
+        redrives=letter.redrives,
+        tries=0,
+        reason=letter.reason,
+        policy=policy,
+        revision=revision,
+        first_death_ms=letter.first_death_ms,
+        last_death_ms=letter.last_death_ms,
+        deaths=letter.history,
+        crc32=content.crc32,
+        size=content.size,
+        first=letter.first,
+        props=content.props,
+        error=letter.error,
+        redrive_id=redrive_id,
+        parent=letter.parent,
+        shadowed=letter.shadowed,
+        more=letter.more,
+    )
+
+
 def to_return(record: Record, exchange: str, key: str) -> Publication:
     """The copy that goes back to exactly the failed queue, by `exchange` and the binding `key`.
 

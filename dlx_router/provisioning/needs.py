@@ -6,31 +6,13 @@ rabbitmq.com/docs/access-control, rabbitmq.com/docs/management#permissions.
 """
 
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
-from typing import Final
 
 from dlx_router.broker.definitions import Binding, Definition, Exchange, Queue, core, observe
 from dlx_router.broker.stream import journal_stream
 from dlx_router.config.permissions import DEFAULT_EXCHANGE, LOOKS, Grant, Need, Right, Setup, escaped
+from dlx_router.config.purpose import Purpose
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.provisioning.acting import known_names
-
-POLICYMAKER: Final = "policymaker"
-
-
-class Purpose(StrEnum):
-    """What the user is for."""
-
-    RUN = "run"
-    OBSERVE = "observe"
-    PLAN = "plan"
-    APPLY = "apply"
-    DESTROY = "destroy"
-
-    @property
-    def tag(self) -> str:
-        """The tag without which the management API refuses; "" where it is not asked, or only read."""
-        return POLICYMAKER if self in {Purpose.PLAN, Purpose.APPLY, Purpose.DESTROY} else ""
 
 
 def needs_of(purpose: Purpose, setup: Setup, vhost: str) -> Grant:

@@ -12,10 +12,11 @@ import brokers
 from dlx_router.broker.address import Tls
 from dlx_router.broker.administration import Administration, ManagementError
 from dlx_router.config.permissions import Grant, Need, Setup
+from dlx_router.config.purpose import POLICYMAKER, Purpose
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import acting
-from dlx_router.provisioning.needs import POLICYMAKER, Purpose, needs_of
+from dlx_router.provisioning.needs import needs_of
 from tests.cli.test_cli import Done, in_a_process
 from tests.security.conftest import Admit, allow, rights_of, url_for
 from tests.support.client import Client

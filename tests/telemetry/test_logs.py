@@ -95,7 +95,7 @@ def test_credentials_are_taken_out_of_urls(text: str, expected: str) -> None:
 def test_no_credential_leaves_by_any_way(out: io.StringIO) -> None:
     url = "amqp://user:hunter2@host/v"
     log.info(url, at=url, deep={"a": [url, (url,)]}, other=ValueError(url), password="hunter2", api_token="hunter2")
-    logging.getLogger("some.library").warning("cannot reach %s", url)
+    logging.getLogger("another.package").warning("cannot reach %s", url)
     log.error("failed", exc_info=OSError(url))
     assert len(lines(out)) == 3
     assert "hunter2" not in out.getvalue()

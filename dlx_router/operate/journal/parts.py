@@ -5,7 +5,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
-from dlx_router.core.letter import HISTORIES, First, History
+from dlx_router.core.letter import HISTORIES, Death, First, History
 from dlx_router.wire.properties import Properties
 
 string = encode_basestring_ascii
@@ -17,15 +17,7 @@ def deaths(history: History, fresh: History, first: First | None) -> str:
     """The deaths; which of them are new, and which was the first, only where it is not the plain thing."""
     told: dict[str, Any] = {}
     told["deaths"] = [
-        {
-            "queue": one.queue,
-            "reason": one.reason,
-            "count": one.times,
-            "time_ms": one.time_s * 1000,
-            "exchange": one.exchange,
-            "routing_keys": one.routing_keys,
-        }
-        | ({} if one.original_expiration is None else {"original_expiration": one.original_expiration})
+        death(one) | ({} if one.original_expiration is None else {"original_expiration": one.original_expiration})
         for one in history
     ]
     new = [{"queue": one.queue, "reason": one.reason, "count": one.times} for one in fresh]
@@ -34,6 +26,18 @@ def deaths(history: History, fresh: History, first: First | None) -> str:
     if first != oldest(history):
         told["first"] = None if first is None else first._asdict()
     return members(told)
+
+
+def death(one: Death) -> dict[str, Any]:
+    """What is told of every death."""
+    return {
+        "queue": one.queue,
+        "reason": one.reason,
+        "count": one.times,
+        "time_ms": one.time_s * 1000,
+        "exchange": one.exchange,
+        "routing_keys": one.routing_keys,
+    }
 
 
 def oldest(history: History) -> First | None:

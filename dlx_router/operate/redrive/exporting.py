@@ -43,7 +43,7 @@ def line(letter: Letter, props: Properties, first: Props, body: bytes, *, group:
         "redrives": letter.redrives,
         "first_death_ms": letter.first_death_ms,
         "last_death_ms": letter.last_death_ms,
-        "deaths": _deaths(letter),
+        "deaths": [parts.death(one) for one in letter.history],
         "error": None if letter.error is None else dict(letter.error),
         "shadowed": {name: value for name, value in (letter.shadowed or {}).items() if not rule.hides(name)} or None,
         "properties": _properties(props, first),
@@ -53,20 +53,6 @@ def line(letter: Letter, props: Properties, first: Props, body: bytes, *, group:
         "redacted": sorted({*gone, *missing}),
     }
     return parts.encode({name: value for name, value in told.items() if value is not None}).encode()
-
-
-def _deaths(letter: Letter) -> list[dict[str, Any]]:
-    return [
-        {
-            "queue": one.queue,
-            "reason": one.reason,
-            "count": one.times,
-            "time_ms": one.time_s * 1000,
-            "exchange": one.exchange,
-            "routing_keys": one.routing_keys,
-        }
-        for one in letter.history
-    ]
 
 
 def _properties(props: Properties, first: Props) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.core import publication
 from dlx_router.core.letter import Letter
 from dlx_router.core.publication import Publication, Way
-from dlx_router.core.record import AT_REST_BYTES, Record
+from dlx_router.core.record import AT_REST_BYTES
 from dlx_router.core.words import State
 from dlx_router.operate.journal import privacy
 from dlx_router.operate.journal.events import NO_BODY, Ruling, fragments
@@ -63,7 +63,11 @@ class Copies:
         """Give the job its copy; `return_key` is the binding that leads to the failed queue, "" by its plain name."""
         letter, envelope = job.letter, job.envelope
         assert letter is not None and envelope is not None  # noqa: PT018 - made by `job`
-        record = self._record(job, letter, envelope)
+        policy = job.policy.policy if job.policy is not None else ""
+        revision = job.desk.policies.revision
+        record = publication.redriven(
+            letter, envelope.content, policy=policy, revision=revision, redrive_id=self._task_id
+        )
         to = self._spec.to
         if self._spec.kind is Kind.PARK:
             job.copy = publication.to_parking(letter, replace(record, state=State.PARKED), self._parking)
@@ -81,32 +85,6 @@ class Copies:
                 delivery_mode=mode,
                 priority=priority,
             )
-
-    def _record(self, job: Job, letter: Letter, envelope: Envelope) -> Record:
-        return Record(
-            id=letter.id,
-            state=State.RETRYING,
-            vhost=letter.vhost,
-            failed_queue=letter.failed_queue,
-            attempts=0,
-            redrives=letter.redrives,
-            tries=0,
-            reason=letter.reason,
-            policy=job.policy.policy if job.policy is not None else "",
-            revision=job.desk.policies.revision,
-            first_death_ms=letter.first_death_ms,
-            last_death_ms=letter.last_death_ms,
-            deaths=letter.history,
-            crc32=envelope.content.crc32,
-            size=envelope.content.size,
-            first=letter.first,
-            props=envelope.content.props,
-            error=letter.error,
-            redrive_id=self._task_id,
-            parent=letter.parent,
-            shadowed=letter.shadowed,
-            more=letter.more,
-        )
 
     def events(self, job: Job, now_ms: int) -> list[bytes]:
         """The lines of the journal about this letter; the same for a letter that is sent again after a crash.

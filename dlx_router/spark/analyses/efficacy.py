@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from dlx_router.spark.analyses.letters import KEY, TOLD, of_letters
-from dlx_router.spark.analyses.shape import high, low, shaped, share
+from dlx_router.spark.analyses.shape import high, low, rated, shaped, share
 
 EFFICACY_SCHEMA: Final = (
     "vhost string, failed_queue string, reason string, attempts long, tried long, recovered long, failed long, "
@@ -99,8 +99,7 @@ def advice(efficacy: DataFrame, tried: DataFrame, found: DataFrame, stretches: D
 
 
 def _rated(frame: DataFrame, good: str, of: str) -> DataFrame:
-    one, all_ = f.col(good), f.col(of)
-    return frame.withColumns({f"{good}_share": share(one, all_), "low": low(one, all_), "high": high(one, all_)})
+    return frame.withColumns(rated(f"{good}_share", f.col(good), f.col(of)))
 
 
 def _cut(efficacy: DataFrame) -> DataFrame:

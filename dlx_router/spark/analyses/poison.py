@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from dlx_router.spark.analyses.letters import KEY, TOLD, of_letters
-from dlx_router.spark.analyses.shape import high, low, shaped, share
+from dlx_router.spark.analyses.shape import rated, shaped
 
 POISON_SCHEMA: Final = (
     "vhost string, failed_queue string, message string, known_by string, letters long, deaths long, "
@@ -69,12 +69,10 @@ def redrive_success(tried: DataFrame, found: DataFrame) -> DataFrame:
         f.max("last_ms").alias("last_ms"),
     )
     closed = f.col("letters") - f.col("open")
-    rated = counted.withColumns(
+    told = counted.withColumns(
         {
             "lost": closed - f.col("recovered"),
-            "recovered_share": share(f.col("recovered"), closed),
-            "low": low(f.col("recovered"), closed),
-            "high": high(f.col("recovered"), closed),
+            **rated("recovered_share", f.col("recovered"), closed),
         }
     )
-    return shaped(rated, REDRIVES_SCHEMA).orderBy("first_ms", "redrive_id", "vhost", "failed_queue")
+    return shaped(told, REDRIVES_SCHEMA).orderBy("first_ms", "redrive_id", "vhost", "failed_queue")

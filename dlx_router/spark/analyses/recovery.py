@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from dlx_router.spark.analyses.shape import high, low, quantiles, shaped, share
+from dlx_router.spark.analyses.shape import quantiles, rated, shaped, share
 
 RECOVERY_SCHEMA: Final = (
     "vhost string, failed_queue string, reason string, letters long, recovered long, by_redrive long, lost long, "
@@ -33,14 +33,12 @@ def time_to_recovery(found: DataFrame) -> DataFrame:
     )
     closed = f.col("letters") - f.col("open")
     whole = counted.withColumn("lost", closed - f.col("recovered"))
-    rated = whole.withColumns(
+    told = whole.withColumns(
         {
-            "recovered_share": share(f.col("recovered"), closed),
-            "low": low(f.col("recovered"), closed),
-            "high": high(f.col("recovered"), closed),
+            **rated("recovered_share", f.col("recovered"), closed),
         }
     )
-    return shaped(rated, RECOVERY_SCHEMA).orderBy(f.desc("letters"), "vhost", "failed_queue", "reason")
+    return shaped(told, RECOVERY_SCHEMA).orderBy(f.desc("letters"), "vhost", "failed_queue", "reason")
 
 
 def slo_burn(found: DataFrame, *, objective: float, within_ms: int) -> DataFrame:
@@ -57,14 +55,12 @@ def slo_burn(found: DataFrame, *, objective: float, within_ms: int) -> DataFrame
     )
     closed = f.col("letters") - f.col("open")
     whole = counted.withColumn("bad", closed - f.col("good"))
-    rated = whole.withColumns(
+    told = whole.withColumns(
         {
-            "good_share": share(f.col("good"), closed),
-            "low": low(f.col("good"), closed),
-            "high": high(f.col("good"), closed),
+            **rated("good_share", f.col("good"), closed),
             "objective": f.lit(objective),
             "within_ms": f.lit(within_ms),
             "burn": share(f.col("bad"), closed) / (1 - objective),
         }
     )
-    return shaped(rated, SLO_SCHEMA).orderBy(f.desc_nulls_last("burn"), "vhost", "failed_queue")
+    return shaped(told, SLO_SCHEMA).orderBy(f.desc_nulls_last("burn"), "vhost", "failed_queue")

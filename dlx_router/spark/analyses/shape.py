@@ -30,6 +30,11 @@ def high(good: Column, of: Column) -> Column:
     return f.when(of > 0, f.least(f.lit(1.0), _centre(good, of) + _half(good, of)))
 
 
+def rated(name: str, good: Column, of: Column) -> dict[str, Column]:
+    """Columns: the share under `name`, and its interval as `low` and `high`."""
+    return {name: share(good, of), "low": low(good, of), "high": high(good, of)}
+
+
 def _centre(good: Column, of: Column) -> Column:
     return (good + Z * Z / 2) / (of + Z * Z)
 

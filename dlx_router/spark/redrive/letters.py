@@ -15,7 +15,6 @@ from dlx_router.core import publication
 from dlx_router.core.letter import Letter, Props
 from dlx_router.core.names import Names
 from dlx_router.core.record import HEADER, ID_HEADER, TOWARDS_CONSUMERS_BYTES, Record, encode
-from dlx_router.core.words import State
 from dlx_router.operate.journal.events import Ruling, fragments
 from dlx_router.operate.journal.fields import MEDIA_TYPE
 from dlx_router.operate.journal.replay import letter_of
@@ -61,29 +60,12 @@ def copy_of(event: Mapping[str, Any], sender: Sender) -> Outgoing:
 def record_of(event: Mapping[str, Any], letter: Letter, redrive_id: str) -> Record:
     """What the letter remembers of this redrive: its next death is the first attempt of a new stay."""
     told = event.get("props") or {}
-    kept = Props(**{name: told.get(name) for name in Props._fields})
-    return Record(
-        id=letter.id,
-        state=State.RETRYING,
-        vhost=letter.vhost,
-        failed_queue=letter.failed_queue,
-        attempts=0,
-        redrives=letter.redrives + 1,
-        tries=0,
-        reason=letter.reason,
-        policy=event.get("policy") or "",
-        revision=event["revision"],
-        first_death_ms=letter.first_death_ms,
-        last_death_ms=letter.last_death_ms,
-        deaths=letter.history,
-        crc32=event["digest"]["crc32"],
-        size=event["digest"]["size"],
-        first=letter.first,
-        props=kept,
-        error=letter.error,
-        redrive_id=redrive_id,
-        parent=letter.parent,
+    content = publication.Content(
+        event["digest"]["crc32"], event["digest"]["size"], Props(**{name: told.get(name) for name in Props._fields})
     )
+    once_more = replace(letter, redrives=letter.redrives + 1)
+    policy, revision = event.get("policy") or "", event["revision"]
+    return publication.redriven(once_more, content, policy=policy, revision=revision, redrive_id=redrive_id)
 
 
 def event_of(event: Mapping[str, Any], sender: Sender, now_ms: int) -> bytes:

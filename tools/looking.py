@@ -1,0 +1,30 @@
+"""What the tools that watch queues share: depth, and patience. Nothing of the router is imported."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import pika
+
+T = TypeVar("T")
+
+
+def ready(link: pika.BlockingConnection, queue: str) -> int:
+    """Ready messages now; 0 where there is no such queue."""
+    probe = link.channel()
+    try:
+        found = int(probe.queue_declare(queue, passive=True).method.message_count)
+    except pika.exceptions.ChannelClosedByBroker:
+        return 0
+    probe.close()
+    return found
+
+
+def until(look: Callable[[], T], failed: Callable[[], Exception], *, within_s: float, every_s: float) -> T:
+    """The first truthy answer; after `within_s` seconds what `failed` makes is raised."""
+    deadline = time.monotonic() + within_s
+    while not (answer := look()):
+        if time.monotonic() > deadline:
+            raise failed()
+        time.sleep(every_s)
+    return answer
