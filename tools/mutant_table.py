@@ -154,7 +154,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "signature-not-checked",
-        "core/record.py",
+        "core/remembered.py",
         "    if not found or not compare_digest(tail, expected):\n",
         "    if not found:\n",
         "tests/core/test_record.py::test_another_routers_key_is_refused",

@@ -5,7 +5,8 @@ from typing import Any
 
 from pamqp import commands
 
-from dlx_router.broker.link import ChannelClosed, Link, LinkError
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.link import Link
 from dlx_router.core.settlement import Acks
 from dlx_router.wire import frames
 

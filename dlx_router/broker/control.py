@@ -24,8 +24,9 @@ from aiormq.exceptions import (
 from yarl import URL
 
 from dlx_router.broker.address import Host, Login, Tls
-from dlx_router.broker.link import ChannelClosed as LinkChannelClosed
-from dlx_router.broker.link import LinkError, open_link
+from dlx_router.broker.answers import ChannelClosed as LinkChannelClosed
+from dlx_router.broker.answers import LinkError
+from dlx_router.broker.link import open_link
 
 TIMEOUT_S: Final = 10.0
 CLOSE_S: Final = 2.0

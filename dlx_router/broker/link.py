@@ -7,13 +7,14 @@ owner pauses reading; the link itself never buffers letters. Source: AMQP 0-9-1 
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, cast
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 from pamqp import commands
 
 from dlx_router import __version__
 from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.answers import DEAF, Answers, ChannelClosed, Handler, LinkError
 from dlx_router.wire import frames
 from dlx_router.wire.table import TableError
 
@@ -23,43 +24,22 @@ NOT_ALLOWED: Final = 530
 LARGEST_FRAME = 16 << 20
 
 
-class LinkError(Exception):
-    """The connection is gone or could not be made; says where, why and what the broker said."""
-
-
-class ChannelClosed(Exception):
-    """The broker closed the channel; `code` as in AMQP (404, 403, 406, …)."""
-
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(f"{code} {text}")
-        self.code = code
-        self.text = text
-
-
-class Handler(Protocol):
-    """What a channel's owner does with its events; all calls are made inside the read that brought them."""
-
-    def on_event(self, event: Any) -> None:
-        """A delivery, confirm, return or cancel of this channel."""
-
-    def on_closed(self, error: Exception) -> None:
-        """The channel or the whole link is gone; called once."""
-
-
-_Waiter = tuple[asyncio.Future[Any], Sequence[str]]
-
-
-class _Deaf:
-    """For a channel that is being closed: what still comes is for nobody."""
-
-    def on_event(self, event: Any) -> None:
-        pass
-
-    def on_closed(self, error: Exception) -> None:
-        pass
-
-
-_DEAF: Final = _Deaf()
+def client_properties(name: str) -> dict[str, Any]:
+    """What we say about us in Connection.StartOk; `name` is seen in `rabbitmqctl list_connections`."""
+    return {
+        "product": "dlx-router",
+        "version": __version__,
+        "connection_name": name,
+        "platform": "Python",
+        "capabilities": {
+            "publisher_confirms": True,
+            "consumer_cancel_notify": True,
+            "basic.nack": True,
+            "connection.blocked": True,
+            "authentication_failure_close": True,
+            "exchange_exchange_bindings": True,
+        },
+    }
 
 
 class Link(asyncio.Protocol):
@@ -85,8 +65,8 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._handlers: dict[int, Handler] = {}
         # The broker may speak before `negotiate` runs, so the first answer has a place from the beginning.
-        self._start: asyncio.Future[Any] = loop.create_future()
-        self._waiting: dict[int, list[_Waiter]] = {0: [(self._start, ())]}
+        self._answers = Answers()
+        self._start = self._answers.awaited(0)
         self._channel_max = 2047
         self.heard_s = self._spoke = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
@@ -177,7 +157,7 @@ class Link(asyncio.Protocol):
         if not self.is_open:
             raise self.closed.result()
         frame = frames.method(channel, command)
-        waiter = self._awaited(channel, command.valid_responses)
+        waiter = self._answers.awaited(channel, command.valid_responses)
         self.send(frame)
         while True:
             was_blocked = self.blocked  # then the broker reads nothing of ours, and is not late
@@ -186,12 +166,6 @@ class Link(asyncio.Protocol):
                 return waiter.result()
             if not was_blocked and not self.blocked:
                 raise TimeoutError
-
-    def _awaited(self, channel: int, names: Sequence[str] = ()) -> asyncio.Future[Any]:
-        """The place of an answer of one of these names (none: any). Who gives up waiting keeps it: the answer comes."""
-        waiter = self._loop.create_future()
-        self._waiting.setdefault(channel, []).append((waiter, names))
-        return waiter
 
     async def open_channel(self, handler: Handler) -> int:
         """Open the lowest free channel; the handler gets its events from then on. ChannelClosed: none is free."""
@@ -211,13 +185,13 @@ class Link(asyncio.Protocol):
 
     async def close_channel(self, channel: int) -> None:
         """Close a channel; its handler hears nothing more, and its number is free once the broker has agreed."""
-        self._handlers[channel] = _DEAF
+        self._handlers[channel] = DEAF
         if self.is_open:
             await self.rpc(channel, commands.Channel.Close(200, "bye", 0, 0))
 
     def drop_channel(self, channel: int) -> None:
         """As `close_channel`, without waiting for the broker."""
-        self._handlers[channel] = _DEAF
+        self._handlers[channel] = DEAF
         if self.is_open:
             self.send(frames.method(channel, commands.Channel.Close(200, "bye", 0, 0)))
 
@@ -225,38 +199,22 @@ class Link(asyncio.Protocol):
         """Start, tune and open as AMQP 0-9-1 §2.2.4; LinkError says what the broker refused."""
         start = await self._start
         self.server = dict(start.server_properties or {})
-        await self._start_ok()
-        tune = await self._next_method()
-        self._tuned(tune)
+        self._start_ok()
+        self._tuned(await self._answers.awaited(0))
         self.send(frames.method(0, commands.Connection.TuneOk(self._channel_max, self.frame_max, self._heartbeat)))
         await self.rpc(0, commands.Connection.Open(self._login.vhost))
         self._beat()
 
-    async def _start_ok(self) -> None:
-        properties: Any = {
-            "product": "dlx-router",
-            "version": __version__,
-            "connection_name": self._name,
-            "platform": "Python",
-            "capabilities": {
-                "publisher_confirms": True,
-                "consumer_cancel_notify": True,
-                "basic.nack": True,
-                "connection.blocked": True,
-                "authentication_failure_close": True,
-                "exchange_exchange_bindings": True,
-            },
-        }
+    def _start_ok(self) -> None:
         response = f"\0{self._login.user}\0{self._login.password}"
-        self.send(frames.method(0, commands.Connection.StartOk(properties, "PLAIN", response, "en_US")))
+        self.send(
+            frames.method(0, commands.Connection.StartOk(client_properties(self._name), "PLAIN", response, "en_US"))
+        )
 
     def _tuned(self, tune: Any) -> None:
         self.frame_max = min(tune.frame_max or FRAME_MAX, FRAME_MAX)
         self._channel_max = min(tune.channel_max or 2047, 2047)
         self._heartbeat = min(tune.heartbeat or self._heartbeat, self._heartbeat)
-
-    async def _next_method(self) -> Any:
-        return await self._awaited(0)
 
     def _cold(self, event: Any) -> None:
         """Everything that is not a letter's way: answers, closes, alarms."""
@@ -282,29 +240,17 @@ class Link(asyncio.Protocol):
                 self._answer(channel, command)
 
     def _answer(self, channel: int, command: Any) -> None:
-        """To the oldest question that it can answer: the broker does not keep to the order of different questions."""
-        waiting = self._waiting.get(channel, [])
-        for at, (waiter, names) in enumerate(waiting):
-            if not names or command.name in names:
-                del waiting[at]
-                if not waiter.done():
-                    waiter.set_result(command)
-                break
-        if isinstance(command, commands.Channel.CloseOk) and self._handlers.get(channel) is _DEAF:
+        """An answer to us; with the answer to a close the channel's number is free."""
+        self._answers.give(channel, command)
+        if isinstance(command, commands.Channel.CloseOk) and self._handlers.get(channel) is DEAF:
             del self._handlers[channel]
-            self._nobody_answers(channel, ChannelClosed(200, "closed by us"))
+            self._answers.nobody_gives(channel, ChannelClosed(200, "closed by us"))
 
     def _channel_gone(self, channel: int, error: Exception) -> None:
-        self._nobody_answers(channel, error)
+        self._answers.nobody_gives(channel, error)
         handler = self._handlers.pop(channel, None)
         if handler is not None:
             handler.on_closed(error)
-
-    def _nobody_answers(self, channel: int, error: Exception) -> None:
-        for waiter, _ in self._waiting.pop(channel, ()):
-            if not waiter.done():
-                waiter.set_exception(error)
-                waiter.exception()  # nobody may be waiting: then it is no news either
 
     def _fail(self, error: Exception) -> None:
         if self.closed.done():
@@ -312,8 +258,7 @@ class Link(asyncio.Protocol):
         self.closed.set_result(error)
         if self._timer is not None:
             self._timer.cancel()
-        for channel in [*self._waiting]:
-            self._nobody_answers(channel, error)
+        self._answers.end(error)
         for channel in [*self._handlers]:
             self._channel_gone(channel, error)
         if self._transport is not None:

@@ -12,7 +12,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from pamqp import commands
 
-from dlx_router.broker.link import ChannelClosed, Link, LinkError
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.link import Link
 from dlx_router.core.settlement import Confirms
 from dlx_router.wire import frames, properties, table
 

@@ -7,8 +7,9 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
+from dlx_router.broker.answers import LinkError
 from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.link import Link, LinkError
+from dlx_router.broker.link import Link
 from dlx_router.wire import frames, properties, table
 
 PREFETCH: Final = 100

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.control import Forbidden, TopologyError
 from dlx_router.broker.examination import Examination
-from dlx_router.broker.link import ChannelClosed, LinkError, open_link
+from dlx_router.broker.link import open_link
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.rights import Rights
 from dlx_router.broker.topology import Topology, TopologyMissing

@@ -15,9 +15,10 @@ from dlx_router.config.policies import PolicyErrors, load_policies
 from dlx_router.config.units import duration_text, size_text
 from dlx_router.core.backoff import base_delay_ms, wait_ms
 from dlx_router.core.condition import Condition
-from dlx_router.core.decision import DeadLetter, Discard, Park, decide
+from dlx_router.core.decision import decide
 from dlx_router.core.letter import Arrival, Death, Letter
 from dlx_router.core.names import Names
+from dlx_router.core.outcome import DeadLetter, Discard, Park
 from dlx_router.core.policy import Effective, Policy, PolicySet, Rewrite, Selector, Setting
 from dlx_router.core.template import Template
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from dlx_router.config.findings import CLASSIC_ONLY, CYCLE, Finding, Severity, shown
-from dlx_router.core.decision import dead_letter_queue
 from dlx_router.core.policy import Effective, Policy, PolicySet, SelectorKind
+from dlx_router.core.target import dead_letter_queue
 
 MAX_STEPS: Final = 20
 _QUORUM_KEYS: Final = ("delivery-limit", "requeue-is-death")

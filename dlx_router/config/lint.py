@@ -22,8 +22,8 @@ from dlx_router.config.findings import (
 )
 from dlx_router.config.keys import REASONS
 from dlx_router.config.meaning import of_effective, without_effect
-from dlx_router.core.decision import dead_letter_queue
 from dlx_router.core.policy import Effective, Policy, PolicySet, Selector, SelectorKind, Setting, Source
+from dlx_router.core.target import dead_letter_queue
 
 # A word that no queue has, for what a wildcard may stand for.
 _ANY: Final = "\x00any"

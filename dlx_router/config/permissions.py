@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from dlx_router.config.attachments import GUARD, Attachment
 from dlx_router.config.delayed import Delayed
-from dlx_router.core.decision import short_name
 from dlx_router.core.names import Names
 from dlx_router.core.policy import DEFAULTS, Policy, PolicySet, Selector, SelectorKind
+from dlx_router.core.target import short_name
 
 NOTHING: Final = "^$"
 DEFAULT_EXCHANGE: Final = r"amq\.default"

@@ -18,9 +18,11 @@ from dlx_router.config.shape import Field, Shape, raw
 from dlx_router.config.tree import Node, Pairs, Scalar, described
 from dlx_router.config.units import duration_text
 from dlx_router.config.values import rejected, takes, unexpected
-from dlx_router.core.decision import DeadLetter, Decision, Retry, decide, explain
+from dlx_router.core.decision import decide
+from dlx_router.core.explanation import explain
 from dlx_router.core.letter import Arrival, Death, First, Letter
 from dlx_router.core.names import Names
+from dlx_router.core.outcome import DeadLetter, Decision, Retry
 from dlx_router.core.policy import Effective
 from dlx_router.core.words import UNKNOWN, Action, Cause
 

@@ -6,104 +6,20 @@ The same `decide` answers the daemon, `policy explain`, policy tests and backtes
 from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
-from hashlib import blake2b
-from typing import Final, assert_never
+from typing import Final
 
 from dlx_router.core.backoff import ladder_elapsed_ms, ladder_ms, wait_ms
 from dlx_router.core.breaker import CLOSED, Verdict
 from dlx_router.core.condition import Answer, any_holds, view
 from dlx_router.core.letter import Arrival, Death, First, Letter
 from dlx_router.core.names import RUNGS
+from dlx_router.core.outcome import DeadLetter, Decision, Discard, Forward, Hold, Park, Retry
 from dlx_router.core.passing import Target
 from dlx_router.core.policy import Effective
-from dlx_router.core.value import value
-from dlx_router.core.words import UNKNOWN, Action, Cause, State
+from dlx_router.core.target import MAX_NAME_BYTES, dead_letter_queue, final_keys
+from dlx_router.core.words import UNKNOWN, Cause, State
 
-MAX_NAME_BYTES: Final = 255
 GRACED: Final = frozenset({Cause.UNROUTABLE, Cause.MISSING_EXCHANGE, Cause.FORBIDDEN})
-
-
-@value(frozen=True, slots=True)
-class Retry:
-    """Back to the failed queue when `due_ms` (epoch) has come; `wait_ms` from now."""
-
-    wait_ms: int
-    due_ms: int
-    attempts: int
-    action: Action = Action.RETRY
-    cause: Cause | None = None
-    failed: tuple[str, ...] = ()
-
-
-@value(frozen=True, slots=True)
-class DeadLetter:
-    """To its final target. `keys` are the routing key and, where the original keys are kept, the CC keys.
-
-    `queue` is the dead-letter queue to be created first, else None.
-    """
-
-    exchange: str
-    keys: tuple[str, ...]
-    attempts: int
-    cause: Cause
-    queue: str | None = None
-    missing_headers: int = 0
-    action: Action = Action.DEAD_LETTER
-    failed: tuple[str, ...] = ()
-
-
-@value(frozen=True, slots=True)
-class Park:
-    """Nowhere to go: kept in the parking queue, with the cause; `target` is where it could not go."""
-
-    cause: Cause
-    attempts: int = 0
-    target: str = ""
-    action: Action = Action.PARK
-    failed: tuple[str, ...] = ()
-
-
-@value(frozen=True, slots=True)
-class Hold:
-    """A refused target or an outage: waits without using an attempt; `tries` holds so far, this one included.
-
-    `cause` None: nothing is wrong, it was published to wait.
-    """
-
-    cause: Cause | None
-    due_ms: int
-    tries: int
-    attempts: int
-    target: str = ""
-    action: Action = Action.HOLD
-    failed: tuple[str, ...] = ()
-
-
-@value(frozen=True, slots=True)
-class Discard:
-    """The policy says so; the only way to drop."""
-
-    attempts: int
-    action: Action = Action.DISCARD
-    cause: Cause | None = None
-    failed: tuple[str, ...] = ()
-
-
-@value(frozen=True, slots=True)
-class Forward:
-    """It has not failed: on to where its relay leads. `keys`: the routing key and, where they are kept, CC keys.
-
-    `kept`: the original keys, so that the CC header stays as it came.
-    """
-
-    exchange: str
-    keys: tuple[str, ...]
-    kept: bool = False
-    missing_headers: int = 0
-    attempts: int = 0
-    action: Action = Action.FORWARD
-    cause: Cause | None = None
-    failed: tuple[str, ...] = ()
 
 
 class Release(StrEnum):
@@ -112,10 +28,6 @@ class Release(StrEnum):
     WAIT = "wait"  # its time has not come: a smaller rung
     RETURN = "return"  # back to the failed queue
     JUDGE = "judge"  # it was held: decided anew
-
-
-# `failed` in each: conditions that could not be evaluated, with why; they counted as false.
-Decision = Retry | DeadLetter | Park | Hold | Discard | Forward
 
 
 def attempts_of(letter: Letter, policy: Effective) -> int:
@@ -300,62 +212,6 @@ def _allowed(policy: Effective, queue: str) -> bool:
     return setting is None or any(selector.fits(queue) for selector in setting.value)
 
 
-def final_keys(letter: Letter, policy: Effective, attempts: int) -> tuple[tuple[str, ...], int]:
-    """The keys of the final copy (DLQ name, template, rewrite, or as they came), and how many headers were missing."""
-    original = original_keys(letter)
-    if policy.auto_create or (policy.dead_letter_exchange is None and policy.routing_key is None):
-        return (dead_letter_queue(policy, letter.failed_queue),), 0
-    if policy.routing_key is not None:
-        text, missing = policy.routing_key.render(_values(letter, original, attempts), letter.header)
-        return (text,), missing
-    for rewrite in policy.rewrites:
-        if (changed := rewrite.substitute(original[0])) is not None:
-            return (changed,), 0
-    return original, 0
-
-
-def original_keys(letter: Letter) -> tuple[str, ...]:
-    """Routing key and CC keys with which the letter once entered its failed queue."""
-    return (
-        letter.history[0].routing_keys if letter.history and letter.history[0].routing_keys else (letter.routing_key,)
-    )
-
-
-def original_exchange(letter: Letter) -> str:
-    """The exchange by which the letter entered its failed queue."""
-    return letter.history[0].exchange if letter.history else letter.exchange
-
-
-def _values(letter: Letter, keys: tuple[str, ...], attempts: int) -> dict[str, str]:
-    return {
-        "queue": letter.failed_queue,
-        "exchange": original_exchange(letter),
-        "routing_key": keys[0],
-        "reason": letter.reason,
-        "attempts": str(attempts),
-        "vhost": letter.vhost,
-    }
-
-
-def dead_letter_queue(policy: Effective, failed_queue: str) -> str:
-    """`<prefix><failed queue><suffix>`; over 255 bytes the name ends in a hash of the whole."""
-    return short_name(f"{policy.dlq_prefix}{failed_queue}{policy.dlq_suffix}")
-
-
-def transient_queue(policy: Effective) -> str:
-    """The common dead-letter queue of exclusive, generated and vanished queues."""
-    return dead_letter_queue(policy, "transient")
-
-
-def short_name(name: str, limit: int = MAX_NAME_BYTES) -> str:
-    """The name, or where it is too long its beginning and a hash of the whole: at most `limit` bytes, and stable."""
-    data = name.encode(errors="surrogateescape")
-    if len(data) <= limit:
-        return name
-    digest = blake2b(data, digest_size=8).hexdigest()
-    return data[: limit - 17].decode(errors="ignore") + "-" + digest
-
-
 def release(letter: Letter, now_ms: int) -> Release:
     """What a letter from the release queue does: never early, and a held one is decided anew.
 
@@ -372,28 +228,3 @@ def hold(letter: Letter, cause: Cause, attempts: int, now_ms: int, *, grace_ms: 
     if cause in GRACED and ladder_elapsed_ms(tries - 1) >= grace_ms:
         return Park(cause, attempts, target)
     return Hold(cause, now_ms + ladder_ms(tries), tries, attempts, target)
-
-
-def explain(decision: Decision, letter: Letter, policy: Effective | None) -> str:
-    """One sentence for people: what happens, and the rule that says so."""
-    by = f"policy {policy.policy}" if policy is not None else "no policy"
-    died = f"{letter.reason} at {letter.failed_queue}"
-    match decision:
-        case Retry():
-            limit = policy.max_attempts if policy is not None else 0
-            left = "without limit" if limit < 0 else f"of {limit}"
-            return f"{died}: attempt {decision.attempts} {left} failed; tried again in {decision.wait_ms} ms ({by})"
-        case DeadLetter():
-            where = f"exchange {decision.exchange!r} with key {decision.keys[0]!r}"
-            return f"{died}: {decision.cause} after {decision.attempts} attempts; to {where} ({by})"
-        case Park():
-            return f"{died}: parked, {decision.cause}{f' at {decision.target!r}' if decision.target else ''} ({by})"
-        case Hold():
-            where = f" at {decision.target!r}" if decision.target else ""
-            return f"{died}: {decision.cause}{where}; held, try {decision.tries} ({by})"
-        case Forward():
-            return f"forwarded to exchange {decision.exchange!r} with key {decision.keys[0]!r}"
-        case Discard():
-            return f"{died}: discarded, as the policy says ({by})"
-        case _:
-            assert_never(decision)

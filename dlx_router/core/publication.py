@@ -9,9 +9,10 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from dlx_router.core.decision import DeadLetter, Decision, Forward, Hold, Park, Retry, original_keys
 from dlx_router.core.letter import Letter, Props
+from dlx_router.core.outcome import DeadLetter, Decision, Forward, Hold, Park, Retry
 from dlx_router.core.record import AT_REST_BYTES, TOWARDS_CONSUMERS_BYTES, Record
+from dlx_router.core.target import original_keys
 from dlx_router.core.value import value
 from dlx_router.core.words import Action, State
 

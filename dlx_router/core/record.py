@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
-from hmac import compare_digest
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
@@ -21,14 +20,8 @@ HEADER: Final = "dlx-router"
 ID_HEADER: Final = "dlx-router-id"
 TOWARDS_CONSUMERS_BYTES: Final = 1024
 AT_REST_BYTES: Final = 8192
-_MAC: Final = b',"mac":"'
 _MAC_BYTES: Final = 41
 _SHARED_DEATHS: Final = 8  # longer histories are one letter's own and too large to be kept
-_KNOWN: Final = frozenset((
-    "v", "id", "state", "vhost", "failed_queue", "first", "attempts", "redrives", "tries", "reason", "cause", "policy",
-    "revision", "target", "due_ms", "first_death_ms", "last_death_ms", "deaths", "props", "error", "redrive_id",
-    "parent", "shadowed", "cut", "since_ms", "declared", "digest", "mac",
-))  # fmt: skip
 _string = encode_basestring_ascii
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
 
@@ -92,21 +85,6 @@ def sign(document: bytes, key: bytes) -> bytes:
     """The document with its `mac` as the last member."""
     head = document[:-1]
     return b'%s,"mac":"%s"}' % (head, blake2b(head, digest_size=16, key=key).hexdigest().encode())
-
-
-def decode(data: bytes, key: bytes) -> Record:
-    """The record, or RecordError where the signature or the shape is not ours. Accepts v ± 1.
-
-    Members of a document that this version does not know are kept in `more`, and written again by `encode`.
-    """
-    head, found, tail = data.rpartition(_MAC)
-    expected = blake2b(head, digest_size=16, key=key).hexdigest().encode() + b'"}'
-    if not found or not compare_digest(tail, expected):
-        raise RecordError("the signature is not ours")
-    try:
-        return _record(json.loads(head + b"}"))
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise RecordError(f"signed, but not readable: {error!r}") from error
 
 
 def _cut(record: Record, limit: int) -> str:
@@ -297,52 +275,3 @@ def _members(document: dict[str, Any]) -> str:
 def _entry(death: Death) -> tuple[Any, ...]:
     entry = (death.queue, death.reason, death.times, death.time_s, death.exchange, death.routing_keys)
     return entry if death.original_expiration is None else (*entry, death.original_expiration)
-
-
-def _record(document: dict[str, Any]) -> Record:
-    if abs(document["v"] - VERSION) > 1:
-        raise RecordError(f"version {document['v']} is not readable by version {VERSION}")
-    first, props, digest = document.get("first"), document.get("props", {}), document["digest"]
-    cc = props.pop("cc", None)
-    return Record(
-        id=document["id"],
-        state=document["state"],
-        vhost=document["vhost"],
-        failed_queue=document["failed_queue"],
-        attempts=document["attempts"],
-        redrives=document["redrives"],
-        tries=document["tries"],
-        reason=document["reason"],
-        policy=document["policy"],
-        revision=document["revision"],
-        first_death_ms=document["first_death_ms"],
-        last_death_ms=document["last_death_ms"],
-        deaths=tuple(_death(entry) for entry in document["deaths"]),
-        crc32=digest["crc32"],
-        size=digest["size"],
-        first=None
-        if first is None
-        else First(first["queue"], first["exchange"], tuple(first["routing_keys"]), first.get("reason", "")),
-        cause=document.get("cause"),
-        due_ms=document.get("due_ms"),
-        props=Props(**{name: props.get(name) for name in Props._fields}),
-        cc=None if cc is None else tuple(cc),
-        error=document.get("error"),
-        redrive_id=document.get("redrive_id"),
-        parent=document.get("parent"),
-        shadowed=document.get("shadowed"),
-        target=document.get("target"),
-        cut=document.get("cut", False),
-        since_ms=document.get("since_ms"),
-        declared=None if (said := document.get("declared")) is None else _declared(said),
-        more=None if _KNOWN.issuperset(document) else {name: document[name] for name in document.keys() - _KNOWN},
-    )
-
-
-def _declared(said: Mapping[str, Any]) -> Declared:
-    return Declared(never=said.get("never", False), tag=said.get("tag"))
-
-
-def _death(entry: list[Any]) -> Death:
-    queue, reason, count, time_s, exchange, keys, *expiration = entry
-    return Death(queue, reason, count, time_s, exchange, tuple(keys), expiration[0] if expiration else None)

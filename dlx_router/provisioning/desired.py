@@ -13,9 +13,9 @@ from typing import Final
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.config.lint import Covering, covers
-from dlx_router.core.decision import dead_letter_queue
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, SelectorKind
+from dlx_router.core.target import dead_letter_queue
 from dlx_router.provisioning import patterns
 from dlx_router.provisioning.broker_rules import TYPES_FROM, in_force
 from dlx_router.provisioning.ownership import name_of, own_rule

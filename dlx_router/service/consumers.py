@@ -5,9 +5,10 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.getter import Getter, Peek
-from dlx_router.broker.link import ChannelClosed, Link
+from dlx_router.broker.link import Link
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.service.guarded import Guarded

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from dlx_router.config.delayed import Delayed
 from dlx_router.core import delaying
-from dlx_router.core.decision import Forward, Hold, Park, origin
+from dlx_router.core.decision import origin
 from dlx_router.core.letter import First, Letter
 from dlx_router.core.names import RUNGS
+from dlx_router.core.outcome import Forward, Hold, Park
 from dlx_router.core.publication import Publication, Way
 from dlx_router.core.record import Record
 from dlx_router.core.words import UNKNOWN, Action, Cause, State

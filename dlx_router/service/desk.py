@@ -8,24 +8,9 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.config.delayed import Delayed
 from dlx_router.core import publication
 from dlx_router.core.breaker import Breakers
-from dlx_router.core.decision import (
-    GRACED,
-    DeadLetter,
-    Decision,
-    Discard,
-    Forward,
-    Hold,
-    Park,
-    Release,
-    Retry,
-    attempts_of,
-    decide,
-    hold,
-    passes,
-    release,
-    waiting,
-)
+from dlx_router.core.decision import GRACED, Release, attempts_of, decide, hold, passes, release, waiting
 from dlx_router.core.letter import Arrival, First, Letter
+from dlx_router.core.outcome import DeadLetter, Decision, Discard, Forward, Hold, Park, Retry
 from dlx_router.core.passing import Target
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.publication import Publication

@@ -8,8 +8,8 @@ import struct
 from abc import ABC, abstractmethod
 from typing import Final
 
+from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.link import ChannelClosed
 from dlx_router.core.letter import Arrival
 from dlx_router.core.words import Action, Cause
 from dlx_router.service.intake import Place

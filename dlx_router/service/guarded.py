@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.getter import Getter, Peek
-from dlx_router.broker.link import ChannelClosed, LinkError
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, due_ms, excess
 from dlx_router.service import intake, passage
 from dlx_router.service.desk import now_ms

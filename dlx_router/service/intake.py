@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
-from dlx_router.core import arrival, declaration, record
+from dlx_router.core import arrival, declaration, record, remembered
 from dlx_router.core.declaration import Declaration, DeclarationError
 from dlx_router.core.letter import HISTORIES, Arrival, Death, First, History, Letter, Props, letter_id
 from dlx_router.core.names import MAX_NAME_BYTES, Names
@@ -281,7 +281,7 @@ def record_of(headers: bytes, found: dict[bytes, tuple[int, int, int]], place: P
     at = found.get(_RECORD)
     if at is not None and headers[at[1] : at[1] + 1] == b"S":
         try:
-            return record.decode(headers[at[1] + 5 : at[2]], place.key), False
+            return remembered.decode(headers[at[1] + 5 : at[2]], place.key), False
         except RecordError as error:
             if place.arrival is Arrival.RELEASE:
                 raise Malformed(f"the record in {place.source} is not ours: {error}") from error

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from dlx_router.broker.consumer import Consumer
-from dlx_router.core.decision import Decision
 from dlx_router.core.letter import Letter
+from dlx_router.core.outcome import Decision
 from dlx_router.core.policy import Effective
 from dlx_router.core.publication import Publication
 from dlx_router.core.words import Action

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from dlx_router.broker.link import ChannelClosed
+from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.attachments import GUARD, RELAY, Attachment
 from dlx_router.config.delayed import Delayed

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from dlx_router.core.decision import Park, forward, origin
+from dlx_router.core.decision import forward, origin
 from dlx_router.core.letter import First, Letter
+from dlx_router.core.outcome import Park
 from dlx_router.core.passing import EXPIRED, Limits, Stamps, Target, due_ms, limits_of
 from dlx_router.core.words import UNKNOWN, Cause
 from dlx_router.service.intake import Place

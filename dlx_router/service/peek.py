@@ -13,7 +13,8 @@ from typing import Any, Final
 from pamqp import commands
 
 from dlx_router.broker.address import Host, Login, Tls
-from dlx_router.broker.link import ChannelClosed, Link, LinkError, open_link
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.link import Link, open_link
 from dlx_router.wire import frames
 
 MOST: Final = 65_535  # a prefetch has 16 bits

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from dlx_router.broker.link import ChannelClosed, Link, LinkError
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.link import Link
 from dlx_router.broker.publisher import Publisher
 from dlx_router.service.job import Job
 from dlx_router.service.render import Stationery

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from dlx_router.broker.topology import Forbidden, QueueExclusive, QueueMissing, Topology, TopologyError
-from dlx_router.core.decision import transient_queue
 from dlx_router.core.limits import Retention
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective
 from dlx_router.core.publication import Publication, Way
+from dlx_router.core.target import transient_queue
 from dlx_router.core.words import Cause
 from dlx_router.service.job import Job, Resource
 from dlx_router.telemetry.logs import log

@@ -11,8 +11,8 @@ import time
 from collections import deque
 from typing import Final
 
+from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.link import ChannelClosed, LinkError
 from dlx_router.broker.publisher import NACKED
 from dlx_router.core import attending
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, Marks, Target, due_ms, excess

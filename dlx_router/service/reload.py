@@ -14,8 +14,8 @@ from typing import Final
 
 from dlx_router.broker.topology import TopologyError
 from dlx_router.config.policies import LoadedPolicies, PolicyErrors, fingerprint, load_policies
-from dlx_router.core.decision import dead_letter_queue
 from dlx_router.core.policy import PolicySet, Selector, SelectorKind
+from dlx_router.core.target import dead_letter_queue
 from dlx_router.service.job import Resource
 from dlx_router.service.provision import dead_letter_resource
 from dlx_router.telemetry.logs import log

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
-from dlx_router.broker.link import Link, LinkError, open_link
+from dlx_router.broker.answers import LinkError
+from dlx_router.broker.link import Link, open_link
 from dlx_router.broker.topology import Topology
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names

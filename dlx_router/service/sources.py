@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Final
 
-from dlx_router.broker.link import ChannelClosed
+from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.topology import TopologyError
 from dlx_router.config.attachments import Attachment

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from dlx_router.core import record as records
-from dlx_router.core.decision import DeadLetter, Retry
 from dlx_router.core.letter import Arrival, letter_id_of
+from dlx_router.core.outcome import DeadLetter, Retry
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action, counted
 from dlx_router.operate.journal import privacy

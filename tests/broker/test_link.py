@@ -10,8 +10,9 @@ import pytest
 from pamqp import commands
 
 from dlx_router.broker.address import Host, Login
+from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.link import ChannelClosed, Link, open_link
+from dlx_router.broker.link import Link, open_link
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.proxy import Proxy

@@ -6,10 +6,11 @@ Source: rabbit_dead_letter.erl v3.10.8 (`group_by_queue_and_reason` reverses the
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from dlx_router.core.decision import DeadLetter, Decision, Hold, Park, Retry
 from dlx_router.core.letter import Arrival, Death, History, Letter
+from dlx_router.core.outcome import DeadLetter, Decision, Hold, Park, Retry
 from dlx_router.core.publication import record_of, to_return
-from dlx_router.core.record import AT_REST_BYTES, Record, decode, encode
+from dlx_router.core.record import AT_REST_BYTES, Record, encode
+from dlx_router.core.remembered import decode
 from tests.core.core_samples import CONTENT, KEY, arrived
 
 Version = Literal["3.10", "4"]

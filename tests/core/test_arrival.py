@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.arrival import read
-from dlx_router.core.decision import Decision, Park, Retry, attempts_of, decide
+from dlx_router.core.decision import attempts_of, decide
 from dlx_router.core.letter import Arrival, Death, First, History, letter_id
+from dlx_router.core.outcome import Decision, Park, Retry
 from dlx_router.core.record import Record
 from tests.core.core_brokers import World
 from tests.core.core_samples import (

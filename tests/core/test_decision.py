@@ -8,25 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.backoff import ladder_elapsed_ms
-from dlx_router.core.decision import (
-    DeadLetter,
-    Decision,
-    Discard,
-    Hold,
-    Park,
-    Release,
-    Retry,
-    dead_letter_queue,
-    decide,
-    explain,
-    final_keys,
-    hold,
-    release,
-    short_name,
-    transient_queue,
-)
+from dlx_router.core.decision import Release, decide, hold, release
+from dlx_router.core.explanation import explain
 from dlx_router.core.letter import Arrival, Letter
+from dlx_router.core.outcome import DeadLetter, Decision, Discard, Hold, Park, Retry
 from dlx_router.core.policy import Effective, Selector, SelectorKind
+from dlx_router.core.target import dead_letter_queue, final_keys, short_name, transient_queue
 from dlx_router.core.template import parse
 from dlx_router.core.words import Action, Cause, State
 from tests.core.core_samples import (

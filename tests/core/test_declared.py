@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.decision import DeadLetter, Retry, decide
+from dlx_router.core.decision import decide
 from dlx_router.core.declaration import Declaration, DeclarationError, error_of, from_stacktrace, read
 from dlx_router.core.letter import Arrival, Death, Declared, First
+from dlx_router.core.outcome import DeadLetter, Retry
 from dlx_router.core.words import Cause
 from tests.core.core_samples import NOW, arrived, death, effective, letter, record
 

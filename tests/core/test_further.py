@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from dlx_router.core.breaker import CLOSED, Breaker, Verdict
 from dlx_router.core.condition import Condition, ConditionFailed, View, any_holds, view
-from dlx_router.core.decision import DeadLetter, Decision, Discard, Hold, Park, Retry, decide
+from dlx_router.core.decision import decide
 from dlx_router.core.letter import Arrival, Declared, Letter
 from dlx_router.core.limits import Outage
+from dlx_router.core.outcome import DeadLetter, Decision, Discard, Hold, Park, Retry
 from dlx_router.core.words import Cause
 from tests.core.core_samples import NOW, death, effective, law, letter
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.decision import DeadLetter, Retry
 from dlx_router.core.history import continues, fold, merge, without_own
 from dlx_router.core.letter import Arrival, Death, History
-from dlx_router.core.record import decode, encode
+from dlx_router.core.outcome import DeadLetter, Retry
+from dlx_router.core.record import encode
+from dlx_router.core.remembered import decode
 from dlx_router.core.words import Cause
 from tests.core.core_brokers import INBOX, RETURN, Version, World
 from tests.core.core_samples import KEY, arrived, death, hard_law, histories, is_own, law, record

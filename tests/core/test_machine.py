@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dlx_router.core.arrival import read
-from dlx_router.core.decision import Decision, Discard, Hold, Park, Release, Retry, decide, hold, release
+from dlx_router.core.decision import Release, decide, hold, release
 from dlx_router.core.letter import Arrival, Letter
+from dlx_router.core.outcome import Decision, Discard, Hold, Park, Retry
 from dlx_router.core.publication import record_of, to_return
-from dlx_router.core.record import AT_REST_BYTES, Record, decode, encode
+from dlx_router.core.record import AT_REST_BYTES, Record, encode
+from dlx_router.core.remembered import decode
 from dlx_router.core.settlement import Acks, Confirms
 from dlx_router.core.words import Cause
 from tests.core.core_brokers import INBOX, RELEASE, RETURN, RUNG, Message, Version

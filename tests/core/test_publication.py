@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dlx_router.core.decision import DeadLetter, Decision, Hold, Park, Retry
 from dlx_router.core.letter import Props
+from dlx_router.core.outcome import DeadLetter, Decision, Hold, Park, Retry
 from dlx_router.core.publication import Content, Publication, Way, record_of, to_parking, to_return, to_rung, to_target
 from dlx_router.core.words import Cause
 from tests.core.core_samples import CONTENT, NOW, death, letter, record

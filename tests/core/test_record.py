@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.letter import Death, Declared, First, Props
-from dlx_router.core.record import AT_REST_BYTES, TOWARDS_CONSUMERS_BYTES, Record, RecordError, decode, encode, sign
+from dlx_router.core.record import AT_REST_BYTES, TOWARDS_CONSUMERS_BYTES, Record, RecordError, encode, sign
+from dlx_router.core.remembered import decode
 from tests.core.core_samples import KEY, amqp_text, death, firsts, histories, law, reasons, record
 
 ENORMOUS = 1 << 30

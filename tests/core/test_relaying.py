@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.decision import Forward, Park, decide, explain, forward, origin, passes, waiting
+from dlx_router.core.decision import decide, forward, origin, passes, waiting
+from dlx_router.core.explanation import explain
 from dlx_router.core.letter import Arrival, First, Letter
+from dlx_router.core.outcome import Forward, Park
 from dlx_router.core.passing import Limits, Target, limits_of
 from dlx_router.core.policy import PolicySet, SelectorKind
 from dlx_router.core.template import parse

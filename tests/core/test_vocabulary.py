@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.breaker import LONGEST_WAIT_MS, Breaker, QueueBreaker
-from dlx_router.core.decision import Forward
 from dlx_router.core.letter import Props
 from dlx_router.core.limits import Outage
 from dlx_router.core.names import MAX_NAME_BYTES, Names
+from dlx_router.core.outcome import Forward
 from dlx_router.core.publication import Way, to_relayed
-from dlx_router.core.record import decode, encode, properties_of
+from dlx_router.core.record import encode, properties_of
+from dlx_router.core.remembered import decode
 from dlx_router.core.words import BROKER_REASONS, OTHER, counted
 from tests.core.core_samples import KEY, amqp_text, death, law, queues, record
 

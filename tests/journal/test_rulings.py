@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dlx_router.core import publication
-from dlx_router.core.decision import DeadLetter, Decision, Discard, Hold, Park, Retry
+from dlx_router.core.outcome import DeadLetter, Decision, Discard, Hold, Park, Retry
 from dlx_router.core.publication import Publication
 from dlx_router.core.words import Cause
 from dlx_router.operate.journal.rulings import Clerk

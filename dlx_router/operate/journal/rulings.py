@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from dlx_router.core.decision import Decision
 from dlx_router.core.letter import Letter
+from dlx_router.core.outcome import Decision
 from dlx_router.core.publication import Publication, Way
 from dlx_router.core.words import Action, Cause
 from dlx_router.operate.journal.events import KIND_OF, Ruling

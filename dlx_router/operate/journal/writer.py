@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from dlx_router.broker import stream
-from dlx_router.broker.link import ChannelClosed, Link, LinkError
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.link import Link
 from dlx_router.broker.publisher import Publisher
 from dlx_router.broker.topology import TopologyError
 from dlx_router.operate.journal import events

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from dlx_router.broker import tail
-from dlx_router.broker.link import ChannelClosed, Link
+from dlx_router.broker.answers import ChannelClosed
+from dlx_router.broker.link import Link
 from dlx_router.operate.redrive.canary import Flock
 from dlx_router.operate.redrive.task import AT_WORK, Task, newest
 from dlx_router.operate.redrive.told import letters, tasks

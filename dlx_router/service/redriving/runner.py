@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from dlx_router.broker.link import ChannelClosed, LinkError
+from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.topology import TopologyError
 from dlx_router.core.letter import Letter
 from dlx_router.operate.redrive.canary import objection

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from dlx_router.broker.link import ChannelClosed, Link, LinkError
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.link import Link
 from dlx_router.broker.publisher import NACKED, Publisher
 from dlx_router.operate.redrive.task import Kind, Spec
 from dlx_router.service.doubt import UNWRITABLE

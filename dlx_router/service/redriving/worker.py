@@ -12,8 +12,9 @@ from contextlib import suppress
 from enum import Enum
 from typing import Final
 
+from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.link import ChannelClosed, Link, LinkError
+from dlx_router.broker.link import Link
 from dlx_router.core.letter import Arrival, Letter
 from dlx_router.operate.journal.privacy import rule_of
 from dlx_router.operate.redrive.choosing import Chooser, Verdict

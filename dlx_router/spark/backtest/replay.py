@@ -9,8 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 from dlx_router.config.policies import load_policies
-from dlx_router.core.decision import DeadLetter, Decision, Discard, Forward, Hold, Park, Retry, decide
+from dlx_router.core.decision import decide
 from dlx_router.core.names import Names
+from dlx_router.core.outcome import DeadLetter, Decision, Discard, Forward, Hold, Park, Retry
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.words import Cause, State
 from dlx_router.operate.journal.replay import letter_of, verdict_of
