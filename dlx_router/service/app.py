@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import secrets
 import signal
 import socket
@@ -31,6 +32,7 @@ from dlx_router.service.reload import Reloader
 from dlx_router.service.rules import Rules
 from dlx_router.service.session import Limits
 from dlx_router.service.vhost import Addresses, Attendant
+from dlx_router.telemetry import traces
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -57,6 +59,8 @@ class App:
         self._code = 0
         self._stop = asyncio.Event()
         self.router_id = self._router_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
+        on = settings.traces == "otlp"
+        self._traces = traces.opened(os.environ, self.router_id, self.metrics.spans) if on else None
 
         self.index = self._index()
         self.attendants: dict[str, Attendant] = {}  # by vhost, for those who ask
@@ -106,7 +110,10 @@ class App:
         watching = asyncio.create_task(reloader.watch())
         await asyncio.wait([*tasks, stop, watching], return_when=asyncio.FIRST_COMPLETED)
         await _ended(watching)
+        drained_by = loop.time() + self._settings.drain_seconds
         left = await self._drain(tasks)
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close, min(traces.FLUSH_S, max(1.0, drained_by - loop.time())))
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
@@ -247,6 +254,7 @@ class App:
             readiness=self.readiness,
             sources=self._sources(self._loaded, vhost),
             observe=self._observe,
+            traces=self._traces,
             declare=settings.declare == "auto",
             journal=Journal(
                 mode=Mode(settings.journal),

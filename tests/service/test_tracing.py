@@ -1,0 +1,277 @@
+"""Traces, through the outside: a real collector is told what became of letters, and letters never wait for it."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from tests.support.bulk import INBOX, PARKING, law_holds, pour, record, rests
+from tests.support.client import Client
+from tests.support.collector import Collector, Span
+from tests.support.eventually import eventually
+from tests.support.router import Router
+
+pytestmark = pytest.mark.usefixtures("newest")
+
+POLICIES: Final = """
+version: 1
+policies:
+  - name: orders
+    match: "orders.#"
+    definition: {max-delivery-attempts: 2, redelivery-delay: 200ms}
+  - name: mails
+    match: "mails.#"
+    definition: {max-delivery-attempts: 1}
+  - name: tenants
+    match: "tenants.#"
+    definition:
+      max-delivery-attempts: 1
+      dead-letter-exchange: graves
+      dead-letter-routing-key: "dead.{header:x-token}"
+      journal: {redact: [X-Token]}
+  - name: private
+    match: "private.#"
+    definition: {max-delivery-attempts: 1, journal: {redact: [traceparent]}}
+"""
+TRACE: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
+SPAN: Final = "00f067aa0ba902b7"
+PARENT: Final = {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "shop=1,other=2", "baggage": "tenant=42"}
+PATIENCE: Final = 30.0
+Start = Callable[..., Router]
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("OTEL_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    with Collector() as one:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", one.url)
+        yield one
+
+
+def _work(amqp: Client, name: str) -> str:
+    return amqp.queue(name, dead_letter_exchange=INBOX)
+
+
+def _one(collector: Collector, **wanted: Any) -> Span:
+    (found,) = eventually(lambda: collector.processed(**wanted), PATIENCE)
+    return found
+
+
+def _fail(amqp: Client, queue: str) -> None:
+    eventually(lambda: (message := amqp.get(queue)) is not None and message.reject(), PATIENCE)
+
+
+def test_a_retry_and_a_dead_letter_are_traces_of_their_own_that_link_to_the_producer(
+    amqp: Client, start_router: Start, collector: Collector
+) -> None:
+    queue = _work(amqp, "orders.new")
+    router = start_router(POLICIES, TRACES="otlp")
+    amqp.publish("hello", key=queue, headers=PARENT, message_id="m-1", correlation_id="c-1")
+    _fail(amqp, queue)
+    retry = _one(collector, action="retry")
+    assert (retry.name, retry.kind, retry.parent_id) == ("process dlx-router.inbox", "CONSUMER", "")
+    told = retry.attributes
+    assert (told["messaging.system"], told["messaging.operation.type"]) == ("rabbitmq", "process")
+    assert told["messaging.destination.name"] == "dlx-router.inbox:orders.new:dlx-router.inbox"
+    assert (told["messaging.message.id"], told["messaging.message.conversation_id"]) == ("m-1", "c-1")
+    assert (told["dlx_router.reason"], told["dlx_router.policy"], told["dlx_router.attempt"]) == (
+        "rejected", "orders", 1,
+    )  # fmt: skip
+    assert told["dlx_router.rule"] == "max-delivery-attempts policies.yaml:6"
+    assert (told["dlx_router.failed_queue"], told["dlx_router.delay_ms"]) == (queue, 200)
+    assert retry.resource["service.name"] == "dlx-router"
+    assert retry.links == (("producer", TRACE, SPAN, "shop=1,other=2"),)
+    (sent,) = eventually(lambda: collector.children(retry), PATIENCE)
+    assert (sent.kind, sent.trace_id, sent.name) == ("CLIENT", retry.trace_id, "publish dlx-router.delay.200")
+    assert sent.roles == {"producer": (TRACE, SPAN)}
+    assert retry.start_ns <= sent.start_ns <= sent.end_ns <= retry.end_ns
+    _fail(amqp, queue)
+    dead = _one(collector, action="dead_letter")
+    assert dead.roles == {"producer": (TRACE, SPAN), "previous": (retry.trace_id, retry.span_id)}
+    assert (dead.attributes["dlx_router.attempt"], dead.attributes["dlx_router.cause"]) == (2, "attempts_spent")
+    assert not dead.failed
+    release = _one(collector, action="release")
+    assert release.roles["previous"] == (retry.trace_id, retry.span_id)
+    assert len({retry.trace_id, dead.trace_id, release.trace_id, TRACE}) == 4
+    letter = eventually(lambda: amqp.get(f"DLQ.{queue}"), PATIENCE)
+    assert {name: letter.headers[name] for name in PARENT} == PARENT, "the producer's context is untouched"
+    assert record(letter.ack())["trace"] == f"00-{dead.trace_id}-{dead.span_id}-01"
+    eventually(lambda: router.metric("spans_total", result="exported") >= 6, PATIENCE)
+    eventually(partial(law_holds, router), PATIENCE)
+
+
+def test_a_letter_without_a_context_has_a_span_and_no_link_and_gets_no_header(
+    amqp: Client, start_router: Start, collector: Collector
+) -> None:
+    queue = _work(amqp, "mails.new")
+    start_router(POLICIES, TRACES="otlp")
+    amqp.publish("hello", key=queue)
+    _fail(amqp, queue)
+    assert _one(collector, action="dead_letter").links == ()
+    letter = eventually(lambda: amqp.get(f"DLQ.{queue}"), PATIENCE)
+    assert not {*PARENT} & {*letter.ack().headers}
+
+
+def test_no_span_has_a_body_a_header_or_a_secret(
+    amqp: Client, start_router: Start, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer hush-hush")
+    amqp.bind(amqp.queue("kept"), amqp.exchange("graves", "topic"), "#")
+    tenants, private = _work(amqp, "tenants.new"), _work(amqp, "private.new")
+    router = start_router(POLICIES, TRACES="otlp", LOG_LEVEL="debug")
+    headers = {"x-token": "very-secret-token", "x-error-message": "secret-error", "x-name": "secret-name"}
+    for queue in (tenants, private):
+        amqp.publish('{"card": "secret-card"}', key=queue, headers={**headers, **PARENT})
+        _fail(amqp, queue)
+    hidden = _one(collector, policy="private")
+    assert hidden.links == (), "a header that is redacted is not obeyed either"
+    _one(collector, policy="tenants")
+    letter = eventually(lambda: amqp.get("kept"), PATIENCE)
+    assert letter.ack().routing_key == "dead.very-secret-token"
+    told = b"".join(body for _, _, body in collector.requests)
+    assert not [word for word in (b"secret", b"hush-hush", b"guest", b"tenant=42") if word in told]
+    assert {headers["authorization"] for _, headers, _ in collector.requests} == {"Bearer hush-hush"}
+    assert "hush-hush" not in router.output + router.ask("/metrics")[1]
+
+
+def test_off_nothing_of_opentelemetry_is_imported_and_no_letter_is_told(
+    amqp: Client, start_router: Start, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    queue = _work(amqp, "mails.new")
+    router = start_router(POLICIES)
+    amqp.publish("hello", key=queue, headers=PARENT)
+    _fail(amqp, queue)
+    letter = eventually(lambda: amqp.get(f"DLQ.{queue}"), PATIENCE)
+    assert "trace" not in record(letter.ack())
+    assert router.stop() == 0
+    assert "dlx_router.service.app" in router.output, "imports are told"
+    assert "opentelemetry" not in router.output
+    assert collector.requests == []
+
+
+@pytest.mark.parametrize("collectors", ["dead", "silent", "refusing"])
+def test_a_collector_that_is_ill_stops_no_letter(
+    amqp: Client, start_router: Start, monkeypatch: pytest.MonkeyPatch, collectors: str
+) -> None:
+    ill = Collector(silent=collectors == "silent", status=500)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", ill.url)
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "100")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "50")
+    if collectors == "dead":
+        ill.close()
+    try:
+        queue = amqp.queue("mails.new", message_ttl=0, dead_letter_exchange=INBOX)
+        router = start_router(POLICIES, TRACES="otlp")
+        pour(amqp, queue, (f"{number}" for number in range(600)))
+        eventually(lambda: amqp.depth(f"DLQ.{queue}") == 600, PATIENCE)
+        rests(router, PATIENCE)
+        eventually(
+            lambda: router.metric("spans_total", result="dropped") + router.metric("spans_total", result="failed"),
+            PATIENCE,
+        )
+        assert router.metric("spans_total", result="exported") == 0
+        eventually(partial(law_holds, router), PATIENCE)
+        before = time.monotonic()
+        assert router.stop(within=20) == 0
+        assert time.monotonic() - before < 15, "nobody waits for long for a collector"
+    finally:
+        if collectors != "dead":
+            ill.close()
+
+
+def test_sigterm_sends_what_waits(
+    amqp: Client, start_router: Start, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")
+    queue = _work(amqp, "mails.new")
+    router = start_router(POLICIES, TRACES="otlp")
+    amqp.publish("hello", key=queue)
+    _fail(amqp, queue)
+    eventually(lambda: amqp.get(f"DLQ.{queue}"), PATIENCE)
+    rests(router)
+    assert collector.spans == []
+    assert router.stop() == 0
+    assert [span.attributes["dlx_router.action"] for span in collector.processed()] == ["dead_letter"]
+
+
+def test_what_is_not_sampled_is_told_to_nobody_and_goes_the_short_way(
+    amqp: Client, start_router: Start, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0")
+    queue = _work(amqp, "mails.new")
+    router = start_router(POLICIES, TRACES="otlp")
+    amqp.publish("hello", key=queue, headers=PARENT)
+    _fail(amqp, queue)
+    letter = eventually(lambda: amqp.get(f"DLQ.{queue}"), PATIENCE)
+    assert "trace" not in record(letter.ack())
+    assert router.stop() == 0
+    assert collector.requests == []
+
+
+def test_what_nobody_can_read_is_told_too_and_costs_no_other_span(
+    amqp: Client, start_router: Start, collector: Collector
+) -> None:
+    start_router(POLICIES, TRACES="otlp")
+    amqp.publish("no policy", key=INBOX, headers={"traceparent": "x" * 3000, "tracestate": "y" * 3000})
+    amqp.publish("hostile", key=INBOX, headers={"x-death": "no array", **PARENT})
+    parked = _one(collector, action="park")
+    assert (parked.failed, parked.attributes["error.type"], parked.links) == (True, "no_policy", ())
+    quarantined = _one(collector, action="quarantine")
+    assert (quarantined.attributes["error.type"], quarantined.roles) == ("malformed", {"producer": (TRACE, SPAN)})
+    (sent,) = eventually(lambda: collector.children(quarantined), PATIENCE)
+    assert sent.attributes["messaging.destination.name"] == "dlx-router.quarantine"
+    assert amqp.depth(PARKING) == 1
+
+
+def test_observing_tells_what_would_be_done_and_that_nothing_was(
+    amqp: Client, start_router: Start, collector: Collector
+) -> None:
+    start_router(POLICIES, "--observe", TRACES="otlp")
+    amqp.exchange("old.dlx", "fanout")
+    queue = amqp.queue("mails.new", dead_letter_exchange="old.dlx")
+    amqp.channel.exchange_bind("dlx-router.observe", "old.dlx")
+    amqp.publish("hello", key=queue)
+    _fail(amqp, queue)
+    told = _one(collector, action="dead_letter")
+    assert told.attributes["dlx_router.observed"] == "true"
+    assert collector.children(told) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ("OTEL_TRACES_SAMPLER", "sometimes"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "hush-hush"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_at_the_start_by_name(
+    start_router: Start, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    router = start_router(POLICIES, wait=False, TRACES="otlp")
+    eventually(lambda: not router.running, PATIENCE)
+    assert router.exit_code == 2
+    assert f"{name}: " in router.output
+    assert value not in router.output
+
+
+@pytest.mark.parametrize(("name", "value"), [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")])
+def test_the_standards_own_switches_hold(
+    start_router: Start, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    monkeypatch.setenv(name, value)
+    assert "opentelemetry" not in start_router(POLICIES, TRACES="otlp").output
