@@ -267,9 +267,9 @@ def _tells_what_is_hidden(policy: Effective | None) -> bool:
 def _links(job: Job, previous: str | None) -> tuple[Link, ...]:
     """The producer's span, as the message names it, and our own that decided about the letter before."""
     links = []
-    parent, state = _header(job, b"traceparent"), _header(job, b"tracestate")
+    parent = _header(job, b"traceparent")
     if parent is not None and not rule_of(job.policy).hides("traceparent"):
-        links.append(Link(parent, "producer", state or ""))
+        links.append(Link(parent, "producer"))
     if previous is not None:
         links.append(Link(previous, "previous"))
     return tuple(links)
@@ -285,7 +285,7 @@ def _properties(job: Job) -> properties.Properties | None:
 
 
 def _header(job: Job, name: bytes) -> str | None:
-    """A header that is a string of the length that the standard allows."""
+    """A header that is a string; None where there is none."""
     props = _properties(job)
     try:
         found = {} if props is None else table.entries(props.headers)

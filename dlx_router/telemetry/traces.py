@@ -23,7 +23,6 @@ Value = str | int
 SERVICE: Final = "dlx-router"
 MAX_TEXT: Final = 1024
 FLUSH_S: Final = 5.0  # at most, when the router ends
-MAX_TRACESTATE: Final = 512  # what the standard lets nobody rely on beyond
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _TIMEOUTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
@@ -71,7 +70,6 @@ class Link:
 
     traceparent: str
     role: str
-    tracestate: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +153,7 @@ class Traces:
         """What a link names; None where it is no trace context of the standard's."""
         from opentelemetry.trace import get_current_span  # noqa: PLC0415 - as above
 
-        carrier = {"traceparent": link.traceparent, "tracestate": link.tracestate[:MAX_TRACESTATE]}
+        carrier = {"traceparent": link.traceparent}
         found = get_current_span(self._propagator.extract(carrier, self._nobody)).get_span_context()
         return found if found.is_valid else None
 

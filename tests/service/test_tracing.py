@@ -1,18 +1,24 @@
 """Traces, through the outside: a real collector is told what became of letters, and letters never wait for it."""
 
+import itertools
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import pytest
 
+import brokers
+from tests.conftest import ROUTERS
 from tests.support.bulk import INBOX, PARKING, law_holds, pour, record, rests
-from tests.support.client import Client
+from tests.support.client import Client, Message
 from tests.support.collector import Collector, Span
 from tests.support.eventually import eventually
 from tests.support.router import Router
+from tests.support.vhost import Vhost
 
 pytestmark = pytest.mark.usefixtures("newest")
 
@@ -43,12 +49,17 @@ PATIENCE: Final = 30.0
 Start = Callable[..., Router]
 
 
-@pytest.fixture(autouse=True)
-def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.startswith("OTEL_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+_numbers: Final = itertools.count(1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _plain_environment() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith("OTEL_"):
+                patch.delenv(name)
+        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        yield
 
 
 @pytest.fixture
@@ -56,6 +67,49 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     with Collector() as one:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", one.url)
         yield one
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A router whose spans a collector takes; each test names a queue of its own."""
+
+    vhost: Vhost
+    router: Router
+    collector: Collector
+    amqp: Client
+
+    def work(self, name: str) -> str:
+        return self.amqp.queue(name, dead_letter_exchange=INBOX)
+
+    def one(self, queue: str, action: str) -> Span:
+        return _one(self.collector, failed_queue=queue, action=action)
+
+
+@pytest.fixture(scope="module")
+def _traced(
+    broker: brokers.Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Vhost, Router, Collector]]:
+    vhost, folder = Vhost.make(broker, f"traced{next(_numbers)}-{os.getpid()}"), tmp_path_factory.mktemp("traced")
+    (folder / "policies.yaml").write_text(POLICIES, encoding="utf-8")
+    urls = {"amqp_url": vhost.amqp_url, "management_url": vhost.management_url}
+    env = {"TRACES": "otlp", "LOG_LEVEL": "debug"}
+    router = Router(**urls, policies=folder, log=folder / "router.log", env=env)
+    with Collector() as collector, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        patch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer hush-hush")
+        router.start()
+        yield vhost, router, collector
+        router.close()
+    vhost.close()
+
+
+@pytest.fixture
+def traced(_traced: tuple[Vhost, Router, Collector], request: pytest.FixtureRequest) -> Iterator[Traced]:
+    vhost, router, collector = _traced
+    request.node.stash[ROUTERS] = [router]
+    with Client(vhost.amqp_url) as client:
+        yield Traced(vhost, router, collector, client)
+    eventually(partial(law_holds, router), PATIENCE)
 
 
 def _work(amqp: Client, name: str) -> str:
@@ -71,14 +125,24 @@ def _fail(amqp: Client, queue: str) -> None:
     eventually(lambda: (message := amqp.get(queue)) is not None and message.reject(), PATIENCE)
 
 
+def _imported(router: Router, package: str) -> bool:
+    """As PYTHONPROFILEIMPORTTIME tells."""
+    return re.search(rf"^import time:.*\| +{package}", router.output, re.MULTILINE) is not None
+
+
+def _dead(amqp: Client, queue: str) -> Message:
+    """The letter in the queue's dead-letter queue, taken out of it."""
+    eventually(lambda: amqp.exists(f"DLQ.{queue}"), PATIENCE)
+    return eventually(lambda: amqp.get(f"DLQ.{queue}"), PATIENCE).ack()
+
+
 def test_a_retry_and_a_dead_letter_are_traces_of_their_own_that_link_to_the_producer(
-    amqp: Client, start_router: Start, collector: Collector
+    traced: Traced,
 ) -> None:
-    queue = _work(amqp, "orders.new")
-    router = start_router(POLICIES, TRACES="otlp")
+    amqp, collector, queue = traced.amqp, traced.collector, traced.work("orders.new")
     amqp.publish("hello", key=queue, headers=PARENT, message_id="m-1", correlation_id="c-1")
     _fail(amqp, queue)
-    retry = _one(collector, action="retry")
+    retry = traced.one(queue, "retry")
     assert (retry.name, retry.kind, retry.parent_id) == ("process dlx-router.inbox", "CONSUMER", "")
     told = retry.attributes
     assert (told["messaging.system"], told["messaging.operation.type"]) == ("rabbitmq", "process")
@@ -90,57 +154,49 @@ def test_a_retry_and_a_dead_letter_are_traces_of_their_own_that_link_to_the_prod
     assert told["dlx_router.rule"] == "max-delivery-attempts policies.yaml:6"
     assert (told["dlx_router.failed_queue"], told["dlx_router.delay_ms"]) == (queue, 200)
     assert retry.resource["service.name"] == "dlx-router"
-    assert retry.links == (("producer", TRACE, SPAN, "shop=1,other=2"),)
+    assert retry.links == (("producer", TRACE, SPAN),)
     (sent,) = eventually(lambda: collector.children(retry), PATIENCE)
     assert (sent.kind, sent.trace_id, sent.name) == ("CLIENT", retry.trace_id, "publish dlx-router.delay.200")
     assert sent.roles == {"producer": (TRACE, SPAN)}
     assert retry.start_ns <= sent.start_ns <= sent.end_ns <= retry.end_ns
     _fail(amqp, queue)
-    dead = _one(collector, action="dead_letter")
+    dead = traced.one(queue, "dead_letter")
     assert dead.roles == {"producer": (TRACE, SPAN), "previous": (retry.trace_id, retry.span_id)}
     assert (dead.attributes["dlx_router.attempt"], dead.attributes["dlx_router.cause"]) == (2, "attempts_spent")
     assert not dead.failed
-    release = _one(collector, action="release")
+    release = traced.one(queue, "release")
     assert release.roles["previous"] == (retry.trace_id, retry.span_id)
     assert len({retry.trace_id, dead.trace_id, release.trace_id, TRACE}) == 4
-    letter = eventually(lambda: amqp.get(f"DLQ.{queue}"), PATIENCE)
+    letter = _dead(amqp, queue)
     assert {name: letter.headers[name] for name in PARENT} == PARENT, "the producer's context is untouched"
-    assert record(letter.ack())["trace"] == f"00-{dead.trace_id}-{dead.span_id}-01"
-    eventually(lambda: router.metric("spans_total", result="exported") >= 6, PATIENCE)
-    eventually(partial(law_holds, router), PATIENCE)
+    assert record(letter)["trace"] == f"00-{dead.trace_id}-{dead.span_id}-01"
+    eventually(lambda: traced.router.metric("spans_total", result="exported") >= 6, PATIENCE)
 
 
-def test_a_letter_without_a_context_has_a_span_and_no_link_and_gets_no_header(
-    amqp: Client, start_router: Start, collector: Collector
-) -> None:
-    queue = _work(amqp, "mails.new")
-    start_router(POLICIES, TRACES="otlp")
-    amqp.publish("hello", key=queue)
-    _fail(amqp, queue)
-    assert _one(collector, action="dead_letter").links == ()
-    letter = eventually(lambda: amqp.get(f"DLQ.{queue}"), PATIENCE)
-    assert not {*PARENT} & {*letter.ack().headers}
+def test_a_letter_without_a_context_has_a_span_and_no_link_and_gets_no_header(traced: Traced) -> None:
+    queue = traced.work("mails.new")
+    traced.amqp.publish("hello", key=queue)
+    _fail(traced.amqp, queue)
+    assert traced.one(queue, "dead_letter").links == ()
+    assert not {*PARENT} & {*_dead(traced.amqp, queue).headers}
 
 
-def test_no_span_has_a_body_a_header_or_a_secret(
-    amqp: Client, start_router: Start, collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer hush-hush")
+def test_no_span_has_a_body_a_header_or_a_secret(traced: Traced) -> None:
+    amqp, collector, router = traced.amqp, traced.collector, traced.router
     amqp.bind(amqp.queue("kept"), amqp.exchange("graves", "topic"), "#")
-    tenants, private = _work(amqp, "tenants.new"), _work(amqp, "private.new")
-    router = start_router(POLICIES, TRACES="otlp", LOG_LEVEL="debug")
+    tenants, private = traced.work("tenants.new"), traced.work("private.new")
     headers = {"x-token": "very-secret-token", "x-error-message": "secret-error", "x-name": "secret-name"}
     for queue in (tenants, private):
         amqp.publish('{"card": "secret-card"}', key=queue, headers={**headers, **PARENT})
         _fail(amqp, queue)
-    hidden = _one(collector, policy="private")
+    hidden = traced.one(private, "dead_letter")
     assert hidden.links == (), "a header that is redacted is not obeyed either"
-    _one(collector, policy="tenants")
+    traced.one(tenants, "dead_letter")
     letter = eventually(lambda: amqp.get("kept"), PATIENCE)
     assert letter.ack().routing_key == "dead.very-secret-token"
     told = b"".join(body for _, _, body in collector.requests)
     assert not [word for word in (b"secret", b"hush-hush", b"guest", b"tenant=42") if word in told]
-    assert {headers["authorization"] for _, headers, _ in collector.requests} == {"Bearer hush-hush"}
+    assert {sent["authorization"] for _, sent, _ in collector.requests} == {"Bearer hush-hush"}
     assert "hush-hush" not in router.output + router.ask("/metrics")[1]
 
 
@@ -152,19 +208,18 @@ def test_off_nothing_of_opentelemetry_is_imported_and_no_letter_is_told(
     router = start_router(POLICIES)
     amqp.publish("hello", key=queue, headers=PARENT)
     _fail(amqp, queue)
-    letter = eventually(lambda: amqp.get(f"DLQ.{queue}"), PATIENCE)
-    assert "trace" not in record(letter.ack())
+    assert "trace" not in record(_dead(amqp, queue))
     assert router.stop() == 0
-    assert "dlx_router.service.app" in router.output, "imports are told"
-    assert "opentelemetry" not in router.output
+    assert _imported(router, "dlx_router")
+    assert not _imported(router, "opentelemetry")
     assert collector.requests == []
 
 
-@pytest.mark.parametrize("collectors", ["dead", "silent", "refusing"])
+@pytest.mark.parametrize("collectors", ["dead", "silent"])
 def test_a_collector_that_is_ill_stops_no_letter(
     amqp: Client, start_router: Start, monkeypatch: pytest.MonkeyPatch, collectors: str
 ) -> None:
-    ill = Collector(silent=collectors == "silent", status=500)
+    ill = Collector(silent=collectors == "silent")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", ill.url)
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "100")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "50")
@@ -174,6 +229,7 @@ def test_a_collector_that_is_ill_stops_no_letter(
         queue = amqp.queue("mails.new", message_ttl=0, dead_letter_exchange=INBOX)
         router = start_router(POLICIES, TRACES="otlp")
         pour(amqp, queue, (f"{number}" for number in range(600)))
+        eventually(lambda: amqp.exists(f"DLQ.{queue}"), PATIENCE)
         eventually(lambda: amqp.depth(f"DLQ.{queue}") == 600, PATIENCE)
         rests(router, PATIENCE)
         eventually(
@@ -194,14 +250,16 @@ def test_sigterm_sends_what_waits(
     amqp: Client, start_router: Start, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
     queue = _work(amqp, "mails.new")
     router = start_router(POLICIES, TRACES="otlp")
     amqp.publish("hello", key=queue)
     _fail(amqp, queue)
-    eventually(lambda: amqp.get(f"DLQ.{queue}"), PATIENCE)
+    _dead(amqp, queue)
     rests(router)
     assert collector.spans == []
     assert router.stop() == 0
+    assert _imported(router, "opentelemetry.sdk")
     assert [span.attributes["dlx_router.action"] for span in collector.processed()] == ["dead_letter"]
 
 
@@ -214,20 +272,17 @@ def test_what_is_not_sampled_is_told_to_nobody_and_goes_the_short_way(
     router = start_router(POLICIES, TRACES="otlp")
     amqp.publish("hello", key=queue, headers=PARENT)
     _fail(amqp, queue)
-    letter = eventually(lambda: amqp.get(f"DLQ.{queue}"), PATIENCE)
-    assert "trace" not in record(letter.ack())
+    assert "trace" not in record(_dead(amqp, queue))
     assert router.stop() == 0
     assert collector.requests == []
 
 
-def test_what_nobody_can_read_is_told_too_and_costs_no_other_span(
-    amqp: Client, start_router: Start, collector: Collector
-) -> None:
-    start_router(POLICIES, TRACES="otlp")
-    amqp.publish("no policy", key=INBOX, headers={"traceparent": "x" * 3000, "tracestate": "y" * 3000})
+def test_what_nobody_can_read_is_told_too_and_costs_no_other_span(traced: Traced) -> None:
+    amqp, collector = traced.amqp, traced.collector
+    amqp.publish("no origin", key=INBOX, headers={"traceparent": "x" * 3000, "tracestate": "y" * 3000})
     amqp.publish("hostile", key=INBOX, headers={"x-death": "no array", **PARENT})
-    parked = _one(collector, action="park")
-    assert (parked.failed, parked.attributes["error.type"], parked.links) == (True, "no_policy", ())
+    parked = traced.one(INBOX, "park")
+    assert (parked.failed, parked.attributes["error.type"], parked.links) == (True, "unknown_origin", ())
     quarantined = _one(collector, action="quarantine")
     assert (quarantined.attributes["error.type"], quarantined.roles) == ("malformed", {"producer": (TRACE, SPAN)})
     (sent,) = eventually(lambda: collector.children(quarantined), PATIENCE)
@@ -249,29 +304,12 @@ def test_observing_tells_what_would_be_done_and_that_nothing_was(
     assert collector.children(told) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
-        ("OTEL_TRACES_SAMPLER", "sometimes"),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "hush-hush"),
-    ],
-)
 def test_what_cannot_be_used_is_refused_at_the_start_by_name(
-    start_router: Start, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+    start_router: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "hush-hush")
     router = start_router(POLICIES, wait=False, TRACES="otlp")
     eventually(lambda: not router.running, PATIENCE)
     assert router.exit_code == 2
-    assert f"{name}: " in router.output
-    assert value not in router.output
-
-
-@pytest.mark.parametrize(("name", "value"), [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")])
-def test_the_standards_own_switches_hold(
-    start_router: Start, monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
-    monkeypatch.setenv(name, value)
-    assert "opentelemetry" not in start_router(POLICIES, TRACES="otlp").output
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT: not a URL" in router.output
+    assert "hush-hush" not in router.output

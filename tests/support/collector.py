@@ -23,14 +23,14 @@ class Span:
     start_ns: int
     end_ns: int
     attributes: Mapping[str, Any]
-    links: tuple[tuple[str, str, str, str], ...]  # role, trace id, span id, trace state
+    links: tuple[tuple[str, str, str], ...]  # role, trace id, span id
     failed: bool
     resource: Mapping[str, Any]
 
     @property
     def roles(self) -> dict[str, tuple[str, str]]:
         """Role of a link → trace and span that it names."""
-        return {role: (trace, span) for role, trace, span, _ in self.links}
+        return {role: (trace, span) for role, trace, span in self.links}
 
 
 class Collector:
@@ -109,8 +109,7 @@ def decoded(data: bytes) -> list[Span]:
 
 def _span(one: Any, resource: Mapping[str, Any]) -> Span:
     links = tuple(
-        (_plain(link.attributes)["dlx_router.link"], link.trace_id.hex(), link.span_id.hex(), link.trace_state)
-        for link in one.links
+        (_plain(link.attributes)["dlx_router.link"], link.trace_id.hex(), link.span_id.hex()) for link in one.links
     )
     return Span(
         one.name,
