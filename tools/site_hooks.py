@@ -8,6 +8,7 @@ no page loads anything from elsewhere.
 import html
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -22,18 +23,21 @@ OUTSIDE: Final = {
     "CHANGELOG.md": "project/changelog.md",
     "charts/dlx-router/README.md": "project/helm-chart.md",
 }
+_SHOWN_AS: Final = {"console": "bash"}  # commands without prompts
 _FENCE: Final = re.compile(r"^( *)(`{3,}|~{3,})(.*)$")
 _LINK: Final = re.compile(r"(?P<picture>!?)\[(?P<text>(?:[^][]|\[[^][]*\])*)\]\((?P<target>[^)\s]+)\)")
 _CODE: Final = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)")
 _ITEM: Final = re.compile(r"^( *)(?:[*+-]|[0-9]+[.)]) +\S")
-# Where each box of the diagram in docs/concepts.md stands: column, row.
+# Where each box of the diagram in docs/concepts.md stands: left edge, row, width.
 PLACES: Final = {
-    "work": (0, 2), "inbox": (1, 2), "router": (2, 2), "rung": (3, 0), "release": (2, 0), "router2": (1, 0),
-    "dlq": (3, 1), "parking": (3, 2), "quarantine": (3, 3), "journal": (3, 4),
+    "work": (0, 2, 100), "inbox": (150, 2, 150), "router": (360, 2, 70), "router2": (360, 0, 70),
+    "release": (575, 0, 210), "rung": (575, 1, 210), "dlq": (575, 2, 210), "parking": (575, 3, 210),
+    "quarantine": (575, 4, 210), "journal": (575, 5, 210),
 }  # fmt: skip
 _BOX: Final = re.compile(r"(\w+)(?:\[([^]]+)\]|\{([^}]+)\})")
 _EDGE: Final = re.compile(r"(\w+) (?:--> |-- (.+?) --> |-\. (.+?) \.-> )(?=(\w+))")
-_COLUMN, _ROW, _WIDTH, _HEIGHT = 250, 80, 170, 40
+_ROW: Final = 58
+_HEIGHT: Final = 34
 
 
 def on_files(files: Files, config: Any) -> Files:  # noqa: ANN401 - as mkdocs hands it over
@@ -51,29 +55,28 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:  # noqa: ANN401
 def adapted(markdown: str, name: str) -> str:
     """`name`: of the page on the site."""
     out: list[str] = []
-    fence, drawing = "", None
-    for line in markdown.splitlines():
+    lines = iter(markdown.splitlines())
+    for line in lines:
         found = _FENCE.match(line)
-        if fence:
-            is_end = line.strip().startswith(fence) and not line.strip().strip(fence[0])
-            if drawing is not None:
-                drawing.append(line)
-            else:
-                out.append(line)
-            if is_end:
-                if drawing is not None:
-                    out += ["", drawn("\n".join(drawing[:-1])), ""]
-                fence, drawing = "", None
-        elif found:
-            language = (found[3].split() or [""])[0]
-            fence = found[2]
-            if language == "mermaid":
-                drawing = []
-            else:
-                out += [*_gap(out, line), f"{found[1]}{fence}{language}"]
-        else:
+        if found is None:
             out += [*_gap(out, line), _linked(line, name)]
+            continue
+        language, inside = (found[3].split() or [""])[0], _until_closed(lines, found[2])
+        if language == "mermaid":
+            out += ["", drawn("\n".join(inside[:-1])), ""]
+        else:
+            out += [f"{found[1]}{found[2]}{_SHOWN_AS.get(language, language)}", *inside]
     return "\n".join(out) + "\n"
+
+
+def _until_closed(lines: Iterator[str], fence: str) -> list[str]:
+    """The rest of a fenced block, its last line closing it."""
+    inside: list[str] = []
+    for line in lines:
+        inside.append(line)
+        if line.strip().startswith(fence) and not line.strip().strip(fence[0]):
+            break
+    return inside
 
 
 def _gap(out: list[str], line: str) -> list[str]:
@@ -118,44 +121,44 @@ def drawn(diagram: str) -> str:
     bare = _BOX.sub(r"\1", diagram)
     edges = [(one[1], one[4], one[2] or one[3] or "", bool(one[3])) for one in _EDGE.finditer(bare)]
     parts = [*(_edge(*edge) for edge in edges), *(_box(name, label) for name, label in boxes.items())]
-    width, height = 3 * _COLUMN + _WIDTH + 4, 4 * _ROW + _HEIGHT + 4
+    right = max(PLACES[name][0] + PLACES[name][2] for name in boxes)
+    bottom = max(PLACES[name][1] for name in boxes) * _ROW + _HEIGHT
     arrow = '<marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
     arrow += '<path d="M0 0 8 4 0 8z" fill="currentColor"/></marker>'
     told = html.escape(", ".join(boxes.values()))
     return (
-        f'<svg viewBox="-2 -2 {width} {height}" role="img" aria-label="{told}" font-size="13" fill="none" '
+        f'<svg viewBox="-2 -2 {right + 4} {bottom + 4}" role="img" aria-label="{told}" font-size="14" fill="none" '
         f'stroke="currentColor" style="max-width:100%"><defs>{arrow}</defs>{"".join(parts)}</svg>'
     )
 
 
-def _corner(name: str) -> tuple[int, int]:
-    column, row = PLACES[name]
-    return column * _COLUMN, row * _ROW
-
-
 def _box(name: str, label: str) -> str:
-    x, y = _corner(name)
-    return (
-        f'<rect x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="6"/>'
-        + _text(x + _WIDTH // 2, y + _HEIGHT // 2 + 4, label)
-    )
+    x, row, width = PLACES[name]
+    rect = f'<rect x="{x}" y="{row * _ROW}" width="{width}" height="{_HEIGHT}" rx="6"/>'
+    return rect + _text(x + width // 2, row * _ROW + _HEIGHT // 2 + 5, label)
 
 
 def _edge(start: str, end: str, label: str, is_dotted: bool) -> str:  # noqa: FBT001 - one of four parts of an edge
-    (x1, y1), (x2, y2) = _corner(start), _corner(end)
-    if x1 == x2 or (x1 > x2 and y1 != y2):  # down, back to where it began
-        a, b = (x1, y1 + _HEIGHT // 2), (x2 + _WIDTH // 2, y2)
-        way, at = f"M{a[0]} {a[1]}H{b[0]}V{b[1]}", ((a[0] + b[0]) // 2, a[1] - 6)
-    elif y1 == y2:
-        a = (x1 + _WIDTH, y1 + _HEIGHT // 2) if x1 < x2 else (x1, y1 + _HEIGHT // 2)
-        b = (x2, a[1]) if x1 < x2 else (x2 + _WIDTH, a[1])
-        way, at = f"M{a[0]} {a[1]}H{b[0]}", ((a[0] + b[0]) // 2, a[1] - 6)
-    else:
-        a, b = (x1 + _WIDTH, y1 + _HEIGHT // 2), (x2, y2 + _HEIGHT // 2)
-        middle = a[0] + 14
-        way, at = f"M{a[0]} {a[1]}H{middle}V{b[1]}H{b[0]}", ((middle + b[0]) // 2, b[1] - 6)
+    way, at = _way(start, end)
     dots = ' stroke-dasharray="4 3"' if is_dotted else ""
     return f'<path d="{way}" marker-end="url(#tip)"{dots}/>' + (_text(*at, label) if label else "")
+
+
+def _way(start: str, end: str) -> tuple[str, tuple[int, int]]:
+    """The path of an edge, and where its label stands."""
+    (x1, row1, width1), (x2, row2, width2) = PLACES[start], PLACES[end]
+    y1, y2 = row1 * _ROW + _HEIGHT // 2, row2 * _ROW + _HEIGHT // 2
+    if x1 == x2:  # up
+        middle = x1 + width1 // 2
+        return f"M{middle} {row1 * _ROW}V{row2 * _ROW + _HEIGHT}", (middle, y1)
+    if x1 < x2:
+        left, bend = x1 + width1, x1 + width1 + 14
+        way = f"M{left} {y1}H{x2}" if y1 == y2 else f"M{left} {y1}H{bend}V{y2}H{x2}"
+        return way, ((bend + x2) // 2, y2 - 5)
+    if y1 == y2:  # back
+        return f"M{x1} {y1}H{x2 + width2}", ((x1 + x2 + width2) // 2, y1 - 5)
+    middle = x2 + width2 // 2  # back, and down
+    return f"M{x1} {y1}H{middle}V{row2 * _ROW}", ((x1 + middle) // 2, y1 - 5)
 
 
 def _text(x: int, y: int, said: str) -> str:
