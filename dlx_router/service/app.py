@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import secrets
 import signal
 import socket
@@ -59,8 +58,7 @@ class App:
         self._code = 0
         self._stop = asyncio.Event()
         self.router_id = self._router_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
-        on = settings.traces == "otlp"
-        self._traces = traces.opened(os.environ, self.router_id, self.metrics.spans) if on else None
+        self._traces = traces.asked_for(settings.traces, self.router_id, self.metrics.spans)
 
         self.index = self._index()
         self.attendants: dict[str, Attendant] = {}  # by vhost, for those who ask
@@ -112,8 +110,7 @@ class App:
         await _ended(watching)
         drained_by = loop.time() + self._settings.drain_seconds
         left = await self._drain(tasks)
-        if self._traces is not None:
-            await asyncio.to_thread(self._traces.close, min(traces.FLUSH_S, max(1.0, drained_by - loop.time())))
+        await asyncio.to_thread(traces.close, self._traces, drained_by - loop.time())
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)

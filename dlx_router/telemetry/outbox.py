@@ -17,6 +17,7 @@ from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.traces import Limits
 
 _KEY: Final = "collector"
+ILL_S: Final = 1.0
 
 
 def exporter() -> SpanExporter:
@@ -35,7 +36,8 @@ class Outbox(SpanProcessor):
         self._sink, self._limits, self._collector = sink, limits, collector
         self._waiting: deque[ReadableSpan] = deque()
         self._wake, self._once = threading.Event(), Once()
-        self._is_closing = self._is_closed = False
+        self._is_closing = self._is_closed = self._is_ill = False
+        self._sending_s = 0.0  # since when, on the monotonic clock; 0.0: nothing is on its way
         self._thread = threading.Thread(target=self._work, name="traces", daemon=True)
         self._thread.start()
 
@@ -52,7 +54,9 @@ class Outbox(SpanProcessor):
             self._wake.set()
 
     def close(self, limit_s: float) -> None:
-        """Send what waits, for so long at most; what is left is dropped."""
+        """Send what waits, for so long at most; what is left is dropped. A collector that is ill gets a second."""
+        if self._is_ill or (self._sending_s and time.monotonic() - self._sending_s > ILL_S):
+            limit_s = min(limit_s, ILL_S)
         until = time.monotonic() + limit_s
         self._is_closing = True
         self._wake.set()
@@ -88,10 +92,12 @@ class Outbox(SpanProcessor):
         batch: list[ReadableSpan] = []
         while self._waiting and len(batch) < self._limits.batch:
             batch.append(self._waiting.popleft())
+        self._sending_s = time.monotonic()
         try:
             is_taken = self._sink.export(batch) is SpanExportResult.SUCCESS
         except Exception:  # noqa: BLE001 - the thread's outermost loop: without it nobody would send the next
             is_taken = False
+        self._sending_s, self._is_ill = 0.0, not is_taken
         self.counts["exported" if is_taken else "failed"] += len(batch)
         self._say(is_taken=is_taken)
         return is_taken

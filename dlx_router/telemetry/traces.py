@@ -4,6 +4,7 @@ Nothing of OpenTelemetry is imported before `opened` is called, and that is only
 the standard's own variables, OTEL_*. See docs/tracing.md.
 """
 
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -177,6 +178,17 @@ class Asked:
 
     limits: Limits = field(default_factory=Limits)
     collector: str = "http://localhost:4318"  # without path and credentials, for the log
+
+
+def asked_for(setting: str, instance: str, counts: dict[str, int]) -> Traces | None:
+    """As `opened`, where the router's own setting asks for it."""
+    return opened(os.environ, instance, counts) if setting == "otlp" else None
+
+
+def close(traces: Traces | None, left_s: float) -> None:
+    """Send what waits, in what is left of a drain, a second at least; blocks."""
+    if traces is not None:
+        traces.close(min(FLUSH_S, max(1.0, left_s)))
 
 
 def opened(environment: Mapping[str, str], instance: str, counts: dict[str, int]) -> Traces | None:
