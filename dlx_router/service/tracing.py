@@ -4,6 +4,7 @@ A letter that is sampled goes the long way, because its record has to name its s
 go as without traces. Nothing of a header or body is in a span. See docs/tracing.md.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePath
@@ -89,7 +90,7 @@ class TracedDesk(Desk):
         """As without traces, but that the record names the span."""
         begun, letter = _begun(job), job.letter
         if begun is not None and letter is not None:
-            begun.decided_ns = now * 1_000_000
+            begun.decided_ns = time.time_ns()
             job.letter = replace(letter, more={**(letter.more or {}), MEMBER: begun.traceparent})
         super().apply(job, decision, now)
 

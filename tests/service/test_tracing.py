@@ -270,9 +270,9 @@ def test_a_collector_that_is_ill_stops_no_letter(
     try:
         queue = amqp.queue("mails.new", message_ttl=0, dead_letter_exchange=INBOX)
         router = start_router(POLICIES, TRACES="otlp")
-        pour(amqp, queue, (f"{number}" for number in range(600)))
+        pour(amqp, queue, (f"{number}" for number in range(200)))
         eventually(lambda: amqp.exists(f"DLQ.{queue}"), PATIENCE)
-        eventually(lambda: amqp.depth(f"DLQ.{queue}") == 600, PATIENCE)
+        eventually(lambda: amqp.depth(f"DLQ.{queue}") == 200, PATIENCE)
         rests(router, PATIENCE)
         eventually(
             lambda: router.metric("spans_total", result="dropped") + router.metric("spans_total", result="failed"),
