@@ -8,7 +8,7 @@ WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY dlx_router dlx_router
 RUN python -m venv /opt/dlx-router \
-    && /opt/dlx-router/bin/pip install --constraint constraints.txt .
+    && /opt/dlx-router/bin/pip install --constraint constraints.txt '.[otel]'
 
 FROM build AS build-pipeline
 RUN /opt/dlx-router/bin/pip install --constraint constraints.txt '.[spark]'

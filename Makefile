@@ -189,3 +189,8 @@ upgrade: $(READY)  ## letters wait while RabbitMQ 4.0 becomes 4.3 in place, then
 	$(BIN)/python tools/brokers.py fetch
 	PYTHONPATH=. $(BIN)/python tools/upgrade.py $(ARGS)
 	PYTHONPATH=. $(BIN)/python tools/upgrade.py --beside $(ARGS)
+
+.PHONY: site
+
+site: $(READY)  ## the documentation as a site → build/site, nothing loaded from elsewhere
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -26,6 +26,22 @@ helm install dlx-router charts/dlx-router --set amqp.existingSecret=rabbit \\
 * More than one replica needs `provenance.existingSecret`, and so does a rolling update; without it the one pod is
   replaced (`Recreate`), and letters wait in the inbox meanwhile.
 
+## Scaling by KEDA
+
+`keda.enabled` makes a ScaledObject that asks RabbitMQ for the length of the inbox. What it brings, and what not:
+
+* A replica takes CPU of its own, and the broker still does the larger part of the work. Where broker and router share
+  a small machine, two processes on one inbox settled 0.94 to 1.07 times what one did (docs/performance.md). It pays
+  where the router's core is full and the broker's are not.
+* One replica leads: redrive tasks and the index do not become faster. `ordering: fifo` is one letter at a time, by one
+  replica.
+* The breaker of `outage:` is per replica: more replicas send more probes.
+* It is never scaled to none: waits that end, redrive tasks and the index need a router though the inbox is empty.
+* A replica that goes drains first (`settings.drainSeconds`); what it cannot finish goes back to the inbox.
+
+Give KEDA a user of its own, not the router's. What the chart renders is checked by the tests; it was not tried in a
+cluster with KEDA.
+
 ## As a sidecar
 
 The router needs no place beside the broker, but it may have one. In a pod template of yours:

@@ -13,6 +13,7 @@ from dlx_router.config.tokens import TokensError
 from dlx_router.service.app import App
 from dlx_router.service.keys import KeyFileError
 from dlx_router.telemetry import logs
+from dlx_router.telemetry.traces import TracesError
 
 REFUSED: Final = 2
 
@@ -28,6 +29,9 @@ def run(settings: Settings, loaded: LoadedPolicies, *, observe: bool = False) ->
         return REFUSED
     except AdminError as error:
         logs.log.error("admin.refused", error=str(error), fate="nothing was consumed")
+        return REFUSED
+    except TracesError as error:
+        logs.log.error("traces.refused", error=str(error), fate="nothing was consumed")
         return REFUSED
     except KeyFileError as error:
         logs.log.error("key.refused", error=str(error), fate="nothing was consumed")

@@ -159,6 +159,9 @@ class Settings(BaseSettings):
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
         "info", description="debug, info, warning or error."
     )
+    traces: Annotated[Literal["off", "otlp"], BeforeValidator(_lower)] = Field(
+        "off", description="otlp: a span of each letter for OpenTelemetry, as OTEL_* say (extra otel). off."
+    )
     provenance_key_file: OptionalPath = Field(
         None,
         description="File of the key that signs records; the same for all replicas. Else one is kept in the broker.",

@@ -31,6 +31,7 @@ from dlx_router.service.reload import Reloader
 from dlx_router.service.rules import Rules
 from dlx_router.service.session import Limits
 from dlx_router.service.vhost import Addresses, Attendant
+from dlx_router.telemetry import traces
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -57,6 +58,7 @@ class App:
         self._code = 0
         self._stop = asyncio.Event()
         self.router_id = self._router_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
+        self._traces = traces.asked_for(settings.traces, self.router_id, self.metrics.spans)
 
         self.index = self._index()
         self.attendants: dict[str, Attendant] = {}  # by vhost, for those who ask
@@ -106,7 +108,9 @@ class App:
         watching = asyncio.create_task(reloader.watch())
         await asyncio.wait([*tasks, stop, watching], return_when=asyncio.FIRST_COMPLETED)
         await _ended(watching)
+        drained_by = loop.time() + self._settings.drain_seconds
         left = await self._drain(tasks)
+        await asyncio.to_thread(traces.close, self._traces, drained_by - loop.time())
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
@@ -247,6 +251,7 @@ class App:
             readiness=self.readiness,
             sources=self._sources(self._loaded, vhost),
             observe=self._observe,
+            traces=self._traces,
             declare=settings.declare == "auto",
             journal=Journal(
                 mode=Mode(settings.journal),

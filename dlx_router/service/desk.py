@@ -84,14 +84,18 @@ class Desk:
             job.order, job.action, job.resource = order, order.action, order.resource
             self._metrics.decisions[order.decided] += 1
             return job
+        self.in_full(job, place)
+        if job.key is not None and not job.raw:
+            self._learn(job)
+        return job
+
+    def in_full(self, job: Job, place: intake.Place) -> None:
+        """The long way; never raises."""
         try:
             self.read(job, place)
         except Exception as error:  # noqa: BLE001 - or it would end the session of all others, again and again
             job.letter = job.envelope = job.decision = job.copy = job.resource = job.order = None
             self.unreadable(job, place, intake.Malformed(repr(error)))
-        if job.key is not None and not job.raw:
-            self._learn(job)
-        return job
 
     def _learn(self, job: Job) -> None:
         """The next of its like goes the short way, and its event is written from the same fragments."""

@@ -23,7 +23,7 @@ from dlx_router.service.desk import now_ms
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.lane import Lane
-from dlx_router.service.settling import Owner, Settling
+from dlx_router.service.settling import Owner
 from dlx_router.wire import frames
 
 ROUND_S: Final = 0.25
@@ -49,7 +49,7 @@ class Guarded:
         """`sizes`: the mean size of the bodies that lie there, 0.0 where nobody knows."""
         self._owner, self._queue, self._letters = owner, queue, letters
         self._sizes, self._sized_s = sizes, 0.0
-        self._settling = Settling(owner)
+        self._settling = owner.settling()
         self._open: deque[Look | None] = deque()  # what was asked for, in order: a look, or (None) something to die
         self._answered = asyncio.Event()
         self._look_again_s = 0.0

@@ -46,9 +46,12 @@ class Job:
         "props",
         "raw",
         "resource",
+        "span",
         "started_s",
         "why",
     )
+
+    span: Any
 
     def __init__(self, consumer: Consumer, delivery: frames.Delivery, started_s: float, desk: "Desk") -> None:
         self.consumer = consumer
@@ -74,3 +77,4 @@ class Job:
         self.added = b""  # by a standing order: the header table, but for the stamp
         self.key: tuple[Any, ...] | None = None
         self.props: Any = None
+        # `span` is set by tracing.py only, and not here: it must cost nothing where there are no traces.

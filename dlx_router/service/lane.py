@@ -22,7 +22,7 @@ from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import PLAIN, Refusal
-from dlx_router.service.settling import Owner, Settling
+from dlx_router.service.settling import Owner
 from dlx_router.service.standing import Order
 from dlx_router.wire import frames
 
@@ -46,7 +46,7 @@ class Lane(Doubtful):
         self._publisher: Publisher[Job] = self._new_publisher()
         self._moved_s = time.monotonic()
         self._full: dict[tuple[object, ...], float] = {}
-        self._settling = Settling(owner)
+        self._settling = owner.settling()
         self._is_closed = False
 
     def _new_publisher(self) -> Publisher[Job]:

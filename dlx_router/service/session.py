@@ -24,10 +24,13 @@ from dlx_router.service.observe import Silence, Watch
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import Provision
 from dlx_router.service.render import Stationery
+from dlx_router.service.settling import Settling
 from dlx_router.service.sources import Setting, Sources
+from dlx_router.service.tracing import TracedSettling, Where
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
+from dlx_router.telemetry.traces import Traces
 
 RELEASE_PREFETCH: Final = 500
 RETIRED_PREFETCH: Final = 200
@@ -72,8 +75,10 @@ class Session:
         journal: Journal,
         ensure_journal: Callable[[], Awaitable[None]],
         observe: bool = False,
+        traces: Traces | None = None,
     ) -> None:
         self.vhost = login.vhost
+        self._traces = traces
         self._journal, self._ensure_journal = journal, ensure_journal
         self._observe = observe
         self.metrics = metrics
@@ -203,6 +208,13 @@ class Session:
                 await link.close()
 
     # -- what lanes ask -----------------------------------------------------------------------------------------
+
+    def settling(self) -> Settling:
+        """What settles the jobs of a lane, and ends their spans where there are traces."""
+        if self._traces is None:
+            return Settling(self)
+        where = Where(self.vhost, self._host.name, self._host.port, self._names.quarantine, observes=self._observe)
+        return TracedSettling(self, self._traces, where)
 
     def read_s(self) -> float:
         """When the bytes that are being worked on were read, on the monotonic clock."""

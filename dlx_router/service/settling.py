@@ -29,6 +29,9 @@ class Owner(Protocol):
     stationery: Stationery
     publish_link: Link
 
+    def settling(self) -> "Settling":
+        """What settles the jobs of a lane."""
+
     def read_s(self) -> float:
         """When the bytes that are being worked on were read, on the monotonic clock."""
 

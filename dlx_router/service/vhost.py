@@ -20,7 +20,7 @@ from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.operate.redrive.filter import compiled
-from dlx_router.service.desk import Desk, now_ms
+from dlx_router.service.desk import now_ms
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
 from dlx_router.service.leader import Leadership
@@ -34,10 +34,12 @@ from dlx_router.service.reload import foreseen
 from dlx_router.service.rules import Rules
 from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.service.sources import Setting
+from dlx_router.service.tracing import desk
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.telemetry.survey import Seen, Survey
+from dlx_router.telemetry.traces import Traces
 
 FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 5.0
@@ -69,6 +71,7 @@ class Attendant:
         declare: bool,
         journal: Journal,
         observe: bool = False,
+        traces: Traces | None = None,
     ) -> None:
         self.vhost = vhost
         self._observe = observe
@@ -82,7 +85,8 @@ class Attendant:
         self.topology: Topology | None = None  # while there is a connection to ask
         self._oversight = oversight
         self._policies = rules.policies
-        self._desk = Desk(rules, vhost, metrics, journal)
+        self._desk = desk(rules, vhost, metrics, journal, traces)
+        self._traces = traces
         self._session: Session | None = None
         self._stopping = asyncio.Event()
         self._failures = 0
@@ -175,6 +179,7 @@ class Attendant:
                     journal=self._journal,
                     ensure_journal=partial(ensure_stream, topology, journal_stream(self._names), declare=self._declare),
                     observe=self._observe,
+                    traces=self._traces,
                 )
                 self.topology, self.key = topology, key
                 async with self._leading(topology), asyncio.TaskGroup() as group:

@@ -84,6 +84,8 @@ class Exposition(Collector):
         told = "Steps that apply would take; absent where apply was never used."
         yield _gauge("policy_drift", told, ("vhost",), _single(dict(of.policy_drift)))
         yield _counter("reloads", "Policies read again.", ("result",), _single(of.reloads))
+        told = "Spans for OpenTelemetry, by what became of them."
+        yield _counter("spans", told, ("result",), _single(dict(of.spans)))
         tasks: Values = {(): of.asyncio_tasks()}
         yield _gauge("asyncio_tasks", "Tasks of the event loop; what grows here for hours is a leak.", (), tasks)
         build = {(__version__, platform.python_version()): 1}

@@ -16,7 +16,7 @@ from structlog.typing import Processor
 LOGGER: Final = "dlx_router"
 HIDDEN: Final = "***"
 # They report to us by exceptions, which we log; their own lines would say all twice, or each request.
-_QUIET: Final = ("aio_pika", "aiormq", "httpx", "httpcore", "uvicorn")
+_QUIET: Final = ("aio_pika", "aiormq", "httpx", "httpcore", "opentelemetry", "urllib3", "uvicorn")
 _MAX_KEYS: Final = 1000
 # From the scheme up to the last @ before the URL must end: a password may hold what it should not, "/" or "@".
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^\s\"'<>]*@")

@@ -19,6 +19,7 @@ REFUSALS: Final = ("returned", "nacked", "timeout", "closed")
 REDRIVEN: Final = ("sent", "came_back", "returned", "nacked")
 GIVEN_BACK: Final = ("connection", "drain", "probe", "left", "fifo", "journal")
 RELOADS: Final = ("success", "failure")
+SPANS: Final = ("exported", "failed", "dropped")
 
 
 class Metrics:
@@ -36,6 +37,7 @@ class Metrics:
         self.publish_refused: defaultdict[str, int] = defaultdict(int, dict.fromkeys(REFUSALS, 0))  # cause
         self.reloads: defaultdict[str, int] = defaultdict(int, dict.fromkeys(RELOADS, 0))  # result
         self.redrive_letters: defaultdict[str, int] = defaultdict(int, dict.fromkeys(REDRIVEN, 0))  # result
+        self.spans: defaultdict[str, int] = defaultdict(int, dict.fromkeys(SPANS, 0))  # result
         self.missing_headers = 0
         self.shadowed_headers = 0
         self.journal_gaps = 0

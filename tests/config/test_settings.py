@@ -16,6 +16,7 @@ API_TOKENS_FILE API_URL API_TOKEN API_TOKEN_FILE PREFETCH IN_FLIGHT_BYTES DRAIN_
 TLS_CA TLS_CERT TLS_KEY TLS_SERVER_NAME JOURNAL INDEX_PATH LOG_FORMAT LOG_LEVEL PROVENANCE_KEY_FILE UNROUTABLE_GRACE
 MAX_DEAD_LETTER_QUEUES
 """
+SINCE = ("TRACES",)
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,7 @@ def load(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Settings:
 
 def test_every_variable_of_the_interface_is_a_setting_and_no_other() -> None:
     assert sorted(variable(name) for name in Settings.model_fields) == sorted(
-        f"DLX_ROUTER_{name}" for name in INTERFACE.split()
+        f"DLX_ROUTER_{name}" for name in (*INTERFACE.split(), *SINCE)
     )
 
 

@@ -85,6 +85,7 @@ def test_several_replicas_without_a_shared_key_are_refused() -> None:
         {"settings": {"jornal": "off"}},
         {"settings": {"journal": "sometimes"}},
         {"policies": {"files": {"orders.json": "{}"}}},
+        {"keda": {"enabled": True, "minReplicas": 0}},
         {"amqp": {"url": "amqp://guest:guest@rabbit"}},
     ],
 )
@@ -115,6 +116,47 @@ def test_policies_of_somebody_else_are_mounted_and_none_made() -> None:
     (volume,) = [one for one in pod_of(objects)["volumes"] if one["name"] == "policies"]
     assert volume["configMap"]["name"] == "our-policies"
     assert of_kind(objects, "ConfigMap") == []
+
+
+def test_keda_looks_at_the_inbox_of_each_vhost_by_a_secret_that_exists() -> None:
+    objects = rendered(values_of("keda"))
+    (scaled,), (login,) = of_kind(objects, "ScaledObject"), of_kind(objects, "TriggerAuthentication")
+    (deployment,) = of_kind(objects, "Deployment")
+    assert scaled["spec"]["scaleTargetRef"] == {"name": deployment["metadata"]["name"]}
+    assert "replicas" not in deployment["spec"], "an upgrade would undo what KEDA did"
+    assert [one["metadata"]["vhostName"] for one in scaled["spec"]["triggers"]] == ["/", "shop"]
+    for trigger in scaled["spec"]["triggers"]:
+        assert (trigger["type"], trigger["metadata"]["queueName"]) == ("rabbitmq", "dlx-router.inbox")
+        assert (trigger["metadata"]["mode"], trigger["metadata"]["value"]) == ("QueueLength", "20000")
+        assert trigger["authenticationRef"] == {"name": login["metadata"]["name"]}
+    assert login["spec"]["secretTargetRef"] == [{"parameter": "host", "name": "rabbit-reader", "key": "url"}]
+    assert (scaled["spec"]["minReplicaCount"], scaled["spec"]["maxReplicaCount"]) == (1, 4)
+    assert deployment["spec"]["strategy"]["type"] == "RollingUpdate"
+    assert len(of_kind(objects, "PodDisruptionBudget")) == 1
+
+
+def test_keda_is_off_unless_asked_for_and_knows_an_authentication_of_yours() -> None:
+    assert of_kind(rendered(MINIMAL), "ScaledObject") == []
+    keda = {"enabled": True, "maxReplicas": 1, "triggerAuthentication": "ours"}
+    objects = rendered({**MINIMAL, "keda": keda, "settings": {"prefix": "shop"}})
+    (scaled,) = of_kind(objects, "ScaledObject")
+    (trigger,) = scaled["spec"]["triggers"]
+    assert (trigger["metadata"]["queueName"], trigger["authenticationRef"]) == ("shop.inbox", {"name": "ours"})
+    assert "vhostName" not in trigger["metadata"]
+    assert of_kind(objects, "TriggerAuthentication") == of_kind(objects, "PodDisruptionBudget") == []
+
+
+@pytest.mark.parametrize(
+    ("keda", "why"),
+    [
+        ({"existingSecret": "s"}, r"provenance\.existingSecret is empty"),
+        ({"maxReplicas": 1}, r"keda\.existingSecret"),
+        ({"maxReplicas": 1, "minReplicas": 2, "existingSecret": "s"}, r"less than keda\.minReplicas"),
+    ],
+)
+def test_what_keda_cannot_do_is_refused_with_the_way_out(keda: dict[str, Any], why: str) -> None:
+    with pytest.raises(helm_python.HelmError, match=why):
+        rendered({**MINIMAL, "keda": {"enabled": True, **keda}})
 
 
 def test_policies_in_values_arrive_as_they_were_written() -> None:
@@ -183,7 +225,7 @@ def test_default_policies_pass_lint(tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def _of_kubernetes(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    yield from (one for one in objects if not one["apiVersion"].startswith("monitoring.coreos.com"))
+    yield from (one for one in objects if not one["apiVersion"].startswith(("monitoring.coreos.com", "keda.sh")))
 
 
 def _pods(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

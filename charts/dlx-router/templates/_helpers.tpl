@@ -49,6 +49,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- default (printf "%s-policies" (include "dlx-router.fullname" .)) .Values.policies.existingConfigMap }}
 {{- end }}
 
+{{- define "dlx-router.keda.authentication" -}}
+{{- default (include "dlx-router.fullname" .) .Values.keda.triggerAuthentication }}
+{{- end }}
+
 {{/* What cannot work is refused here, with the way out. */}}
 {{- define "dlx-router.check" -}}
 {{- if not .Values.amqp.existingSecret }}
@@ -56,6 +60,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- if and (gt (int .Values.replicaCount) 1) (not .Values.provenance.existingSecret) }}
 {{- fail "replicaCount is more than 1 and provenance.existingSecret is empty: replicas must sign records with the same key, for example kubectl create secret generic dlx-router-provenance --from-literal=provenance-key=$(openssl rand -hex 32)" }}
+{{- end }}
+{{- if .Values.keda.enabled }}
+{{- if and (gt (int .Values.keda.maxReplicas) 1) (not .Values.provenance.existingSecret) }}
+{{- fail "keda.maxReplicas is more than 1 and provenance.existingSecret is empty: replicas must sign records with the same key, for example kubectl create secret generic dlx-router-provenance --from-literal=provenance-key=$(openssl rand -hex 32)" }}
+{{- end }}
+{{- if lt (int .Values.keda.maxReplicas) (int .Values.keda.minReplicas) }}
+{{- fail "keda.maxReplicas is less than keda.minReplicas: raise the one or lower the other" }}
+{{- end }}
+{{- if not (or .Values.keda.existingSecret .Values.keda.triggerAuthentication) }}
+{{- fail "keda.enabled needs keda.existingSecret, a Secret that holds the broker's URL for KEDA, or keda.triggerAuthentication" }}
+{{- end }}
 {{- end }}
 {{- if and .Values.tls.certKey (not .Values.tls.keyKey) }}
 {{- fail "tls.certKey is set and tls.keyKey is not: a certificate needs its key" }}

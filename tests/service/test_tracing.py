@@ -1,0 +1,357 @@
+"""Traces, through the outside: a real collector is told what became of letters, and letters never wait for it."""
+
+import itertools
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+import brokers
+from tests.conftest import ROUTERS
+from tests.support.bulk import INBOX, PARKING, law_holds, pour, record, rests
+from tests.support.client import Client, Message
+from tests.support.collector import Collector, Span
+from tests.support.eventually import eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+pytestmark = pytest.mark.usefixtures("newest")
+
+POLICIES: Final = """
+version: 1
+policies:
+  - name: orders
+    match: "orders.#"
+    definition: {max-delivery-attempts: 2, redelivery-delay: 200ms}
+  - name: mails
+    match: "mails.#"
+    definition: {max-delivery-attempts: 1}
+  - name: tenants
+    match: "tenants.#"
+    definition:
+      max-delivery-attempts: 1
+      dead-letter-exchange: graves
+      dead-letter-routing-key: "dead.{header:x-token}"
+      journal: {redact: [X-Token]}
+  - name: private
+    match: "private.#"
+    definition: {max-delivery-attempts: 1, journal: {redact: [traceparent]}}
+  - name: trash
+    match: "trash.#"
+    definition: {max-delivery-attempts: 1, on: {rejected: {discard: true}}}
+  - name: lost
+    match: "lost.#"
+    definition: {max-delivery-attempts: 1, dead-letter-exchange: nowhere}
+"""
+ATTACHED: Final = """
+attachments:
+  - {queue: hop.in, mode: relay, forward-to: {exchange: hop}}
+"""
+TRACE: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
+SPAN: Final = "00f067aa0ba902b7"
+PARENT: Final = {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "shop=1,other=2", "baggage": "tenant=42"}
+PATIENCE: Final = 30.0
+Start = Callable[..., Router]
+
+
+_numbers: Final = itertools.count(1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _plain_environment() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith("OTEL_"):
+                patch.delenv(name)
+        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        yield
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    with Collector() as one:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", one.url)
+        yield one
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A router whose spans a collector takes; each test names a queue of its own."""
+
+    vhost: Vhost
+    router: Router
+    collector: Collector
+    amqp: Client
+
+    def work(self, name: str) -> str:
+        return self.amqp.queue(name, dead_letter_exchange=INBOX)
+
+    def one(self, queue: str, action: str) -> Span:
+        return _one(self.collector, failed_queue=queue, action=action)
+
+
+@pytest.fixture(scope="module")
+def _traced(
+    broker: brokers.Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Vhost, Router, Collector]]:
+    vhost, folder = Vhost.make(broker, f"traced{next(_numbers)}-{os.getpid()}"), tmp_path_factory.mktemp("traced")
+    (folder / "policies.yaml").write_text(POLICIES + ATTACHED, encoding="utf-8")
+    urls = {"amqp_url": vhost.amqp_url, "management_url": vhost.management_url}
+    env = {"TRACES": "otlp", "LOG_LEVEL": "debug"}
+    router = Router(**urls, policies=folder, log=folder / "router.log", env=env)
+    with Client(vhost.amqp_url) as client:
+        client.queue("hop.in")
+        client.bind(client.queue("hop.out"), client.exchange("hop", "fanout"))
+    with Collector() as collector, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        patch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer hush-hush")
+        router.start()
+        yield vhost, router, collector
+        router.close()
+    vhost.close()
+
+
+@pytest.fixture
+def traced(_traced: tuple[Vhost, Router, Collector], request: pytest.FixtureRequest) -> Iterator[Traced]:
+    vhost, router, collector = _traced
+    request.node.stash[ROUTERS] = [router]
+    with Client(vhost.amqp_url) as client:
+        yield Traced(vhost, router, collector, client)
+    eventually(partial(law_holds, router), PATIENCE)
+
+
+def _work(amqp: Client, name: str) -> str:
+    return amqp.queue(name, dead_letter_exchange=INBOX)
+
+
+def _one(collector: Collector, **wanted: Any) -> Span:
+    (found,) = eventually(lambda: collector.processed(**wanted), PATIENCE)
+    return found
+
+
+def _fail(amqp: Client, queue: str) -> None:
+    eventually(lambda: (message := amqp.get(queue)) is not None and message.reject(), PATIENCE)
+
+
+def _imported(router: Router, package: str) -> bool:
+    """As PYTHONPROFILEIMPORTTIME tells."""
+    return re.search(rf"^import time:.*\| +{package}", router.output, re.MULTILINE) is not None
+
+
+def _dead(amqp: Client, queue: str) -> Message:
+    """The letter in the queue's dead-letter queue, taken out of it."""
+    eventually(lambda: amqp.exists(f"DLQ.{queue}"), PATIENCE)
+    return _taken(amqp, f"DLQ.{queue}")
+
+
+def _taken(amqp: Client, queue: str) -> Message:
+    message = eventually(lambda: amqp.get(queue), PATIENCE)
+    assert message
+    return message.ack()
+
+
+def test_a_retry_and_a_dead_letter_are_traces_of_their_own_that_link_to_the_producer(
+    traced: Traced,
+) -> None:
+    amqp, collector, queue = traced.amqp, traced.collector, traced.work("orders.new")
+    amqp.publish("hello", key=queue, headers=PARENT, message_id="m-1", correlation_id="c-1")
+    _fail(amqp, queue)
+    retry = traced.one(queue, "retry")
+    assert (retry.name, retry.kind, retry.parent_id) == ("process dlx-router.inbox", "CONSUMER", "")
+    told = retry.attributes
+    assert (told["messaging.system"], told["messaging.operation.type"]) == ("rabbitmq", "process")
+    assert told["messaging.destination.name"] == "dlx-router.inbox:orders.new:dlx-router.inbox"
+    assert (told["messaging.message.id"], told["messaging.message.conversation_id"]) == ("m-1", "c-1")
+    assert (told["dlx_router.reason"], told["dlx_router.policy"], told["dlx_router.attempt"]) == (
+        "rejected", "orders", 1,
+    )  # fmt: skip
+    assert told["dlx_router.rule"] == "max-delivery-attempts policies.yaml:6"
+    assert (told["dlx_router.failed_queue"], told["dlx_router.delay_ms"]) == (queue, 200)
+    assert retry.resource["service.name"] == "dlx-router"
+    assert retry.links == (("producer", TRACE, SPAN),)
+    (sent,) = eventually(lambda: collector.children(retry), PATIENCE)
+    assert (sent.kind, sent.trace_id, sent.name) == ("CLIENT", retry.trace_id, "publish dlx-router.delay.200")
+    assert sent.roles == {"producer": (TRACE, SPAN)}
+    assert retry.start_ns <= sent.start_ns <= sent.end_ns <= retry.end_ns
+    _fail(amqp, queue)
+    dead = traced.one(queue, "dead_letter")
+    assert dead.roles == {"producer": (TRACE, SPAN), "previous": (retry.trace_id, retry.span_id)}
+    assert (dead.attributes["dlx_router.attempt"], dead.attributes["dlx_router.cause"]) == (2, "attempts_spent")
+    assert not dead.failed
+    release = traced.one(queue, "release")
+    assert release.roles["previous"] == (retry.trace_id, retry.span_id)
+    assert len({retry.trace_id, dead.trace_id, release.trace_id, TRACE}) == 4
+    letter = _dead(amqp, queue)
+    assert {name: letter.headers[name] for name in PARENT} == PARENT, "the producer's context is untouched"
+    assert record(letter)["trace"].startswith(f"00-{dead.trace_id}-{dead.span_id}-0")
+    eventually(lambda: traced.router.metric("spans_total", result="exported") >= 6, PATIENCE)
+
+
+def test_a_letter_without_a_context_has_a_span_and_no_link_and_gets_no_header(traced: Traced) -> None:
+    queue = traced.work("mails.new")
+    traced.amqp.publish("hello", key=queue)
+    _fail(traced.amqp, queue)
+    assert traced.one(queue, "dead_letter").links == ()
+    assert not {*PARENT} & {*_dead(traced.amqp, queue).headers}
+
+
+def test_what_only_passes_a_relay_is_told_and_keeps_its_context(traced: Traced) -> None:
+    traced.amqp.publish("alive", key="hop.in", headers=PARENT)
+    (told,) = eventually(lambda: traced.collector.processed(action="forward"), PATIENCE)
+    (sent,) = eventually(lambda: traced.collector.children(told), PATIENCE)
+    assert (told.name, sent.name, sent.attributes["dlx_router.way"]) == ("process hop.in", "publish hop", "forward")
+    assert told.roles == {"producer": (TRACE, SPAN)}
+    headers = _taken(traced.amqp, "hop.out").headers
+    assert {name: headers[name] for name in PARENT} == PARENT
+
+
+def test_what_is_dropped_has_no_copy_and_what_is_held_says_why(traced: Traced) -> None:
+    trash, lost = traced.work("trash.new"), traced.work("lost.new")
+    for queue in (trash, lost):
+        traced.amqp.publish("hello", key=queue)
+        _fail(traced.amqp, queue)
+    dropped = traced.one(trash, "discard")
+    assert (dropped.attributes["dlx_router.rule"], dropped.failed) == ("discard policies.yaml:22", False)
+    assert traced.collector.children(dropped) == []
+    held = eventually(lambda: traced.collector.processed(failed_queue=lost, action="hold"), PATIENCE)[0]
+    assert (held.failed, held.attributes["error.type"]) == (True, "missing_exchange")
+    (sent,) = eventually(lambda: traced.collector.children(held), PATIENCE)
+    assert sent.attributes["dlx_router.way"] == "rung"
+
+
+def test_no_span_has_a_body_a_header_or_a_secret(traced: Traced) -> None:
+    amqp, collector, router = traced.amqp, traced.collector, traced.router
+    amqp.bind(amqp.queue("kept"), amqp.exchange("graves", "topic"), "#")
+    tenants, private = traced.work("tenants.new"), traced.work("private.new")
+    headers = {"x-token": "very-secret-token", "x-error-message": "secret-error", "x-name": "secret-name"}
+    for queue in (tenants, private):
+        amqp.publish('{"card": "secret-card"}', key=queue, headers={**headers, **PARENT})
+        _fail(amqp, queue)
+    hidden = traced.one(private, "dead_letter")
+    assert hidden.links == (), "a header that is redacted is not obeyed either"
+    traced.one(tenants, "dead_letter")
+    assert _taken(amqp, "kept").routing_key == "dead.very-secret-token"
+    told = b"".join(body for _, _, body in collector.requests)
+    assert not [word for word in (b"secret", b"hush-hush", b"guest", b"tenant=42") if word in told]
+    assert {sent["authorization"] for _, sent, _ in collector.requests} == {"Bearer hush-hush"}
+    assert "hush-hush" not in router.output + router.ask("/metrics")[1]
+
+
+def test_off_nothing_of_opentelemetry_is_imported_and_no_letter_is_told(
+    amqp: Client, start_router: Start, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    queue = _work(amqp, "mails.new")
+    router = start_router(POLICIES)
+    amqp.publish("hello", key=queue, headers=PARENT)
+    _fail(amqp, queue)
+    assert "trace" not in record(_dead(amqp, queue))
+    assert router.stop() == 0
+    assert _imported(router, "dlx_router")
+    assert not _imported(router, "opentelemetry")
+    assert collector.requests == []
+
+
+@pytest.mark.parametrize("collectors", ["dead", "silent"])
+def test_a_collector_that_is_ill_stops_no_letter(
+    amqp: Client, start_router: Start, monkeypatch: pytest.MonkeyPatch, collectors: str
+) -> None:
+    ill = Collector(silent=collectors == "silent")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", ill.url)
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "100")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "50")
+    if collectors == "dead":
+        ill.close()
+    try:
+        queue = amqp.queue("mails.new", message_ttl=0, dead_letter_exchange=INBOX)
+        router = start_router(POLICIES, TRACES="otlp")
+        pour(amqp, queue, (f"{number}" for number in range(200)))
+        eventually(lambda: amqp.exists(f"DLQ.{queue}"), PATIENCE)
+        eventually(lambda: amqp.depth(f"DLQ.{queue}") == 200, PATIENCE)
+        rests(router, PATIENCE)
+        eventually(
+            lambda: router.metric("spans_total", result="dropped") + router.metric("spans_total", result="failed"),
+            PATIENCE,
+        )
+        assert router.metric("spans_total", result="exported") == 0
+        eventually(partial(law_holds, router), PATIENCE)
+        before = time.monotonic()
+        assert router.stop(within=20) == 0
+        assert time.monotonic() - before < 15, "nobody waits for long for a collector"
+    finally:
+        if collectors != "dead":
+            ill.close()
+
+
+def test_sigterm_sends_what_waits(
+    amqp: Client, start_router: Start, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    queue = _work(amqp, "mails.new")
+    router = start_router(POLICIES, TRACES="otlp")
+    amqp.publish("hello", key=queue)
+    _fail(amqp, queue)
+    _dead(amqp, queue)
+    rests(router)
+    assert collector.spans == []
+    assert router.stop() == 0
+    assert _imported(router, "opentelemetry.sdk")
+    assert [span.attributes["dlx_router.action"] for span in collector.processed()] == ["dead_letter"]
+
+
+def test_what_is_not_sampled_is_told_to_nobody_and_goes_the_short_way(
+    amqp: Client, start_router: Start, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0")
+    queue = _work(amqp, "mails.new")
+    router = start_router(POLICIES, TRACES="otlp")
+    amqp.publish("hello", key=queue, headers=PARENT)
+    _fail(amqp, queue)
+    assert "trace" not in record(_dead(amqp, queue))
+    assert router.stop() == 0
+    assert collector.requests == []
+
+
+def test_what_nobody_can_read_is_told_too_and_costs_no_other_span(traced: Traced) -> None:
+    amqp, collector = traced.amqp, traced.collector
+    amqp.publish("no origin", key=INBOX, headers={"traceparent": "x" * 3000, "tracestate": "y" * 3000})
+    amqp.publish("hostile", key=INBOX, headers={"x-death": "no array", **PARENT})
+    parked = traced.one(INBOX, "park")
+    assert (parked.failed, parked.attributes["error.type"], parked.links) == (True, "unknown_origin", ())
+    quarantined = _one(collector, action="quarantine")
+    assert (quarantined.attributes["error.type"], quarantined.roles) == ("malformed", {"producer": (TRACE, SPAN)})
+    (sent,) = eventually(lambda: collector.children(quarantined), PATIENCE)
+    assert sent.attributes["messaging.destination.name"] == "dlx-router.quarantine"
+    assert amqp.depth(PARKING) >= 1
+
+
+def test_observing_tells_what_would_be_done_and_that_nothing_was(
+    amqp: Client, start_router: Start, collector: Collector
+) -> None:
+    start_router(POLICIES, "--observe", TRACES="otlp")
+    amqp.exchange("old.dlx", "fanout")
+    queue = amqp.queue("mails.new", dead_letter_exchange="old.dlx")
+    amqp.channel.exchange_bind("dlx-router.observe", "old.dlx")
+    amqp.publish("hello", key=queue)
+    _fail(amqp, queue)
+    told = _one(collector, action="dead_letter")
+    assert told.attributes["dlx_router.observed"] == "true"
+    assert collector.children(told) == []
+
+
+def test_what_cannot_be_used_is_refused_at_the_start_by_name(
+    start_router: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "hush-hush")
+    router = start_router(POLICIES, wait=False, TRACES="otlp")
+    eventually(lambda: not router.running, PATIENCE)
+    assert router.exit_code == 2
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT: not a URL" in router.output
+    assert "hush-hush" not in router.output
