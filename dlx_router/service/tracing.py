@@ -11,8 +11,8 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from dlx_router.broker.consumer import Consumer
-from dlx_router.core.decision import Decision, Hold, Retry
 from dlx_router.core.letter import First, Letter
+from dlx_router.core.outcome import Decision, Hold, Retry
 from dlx_router.core.policy import Effective
 from dlx_router.core.words import Action, Cause
 from dlx_router.operate.journal.privacy import rule_of
