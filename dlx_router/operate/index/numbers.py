@@ -41,9 +41,9 @@ class Numbers:
             _keep(cache, values, number)
         return number
 
-    def group(self, vhost: str, queue: int, event: Mapping[str, Any], *, died: bool) -> int:
+    def group(self, vhost: str, queue: int, event: Mapping[str, Any], ts_ms: int, *, died: bool) -> int:
         """Of the group of an event; `died`: it tells a death more."""
-        one = fingerprint.of_event({**event, "vhost": vhost})
+        one = fingerprint.of_event(event, vhost)
         number = self._groups.get(one.id)
         if number is None:
             text = rows.plain
@@ -51,12 +51,11 @@ class Numbers:
                 "INSERT OR IGNORE INTO groups"
                 " (id, queue, reason, error_type, frame, message, first_ms, last_ms, deaths)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
-                (one.id, queue, *map(text, one[3:]), event["ts_ms"], event["ts_ms"]),
+                (one.id, queue, *map(text, one[3:]), ts_ms, ts_ms),
             )
             number = int(self._do("SELECT number FROM groups WHERE id = ?", (one.id,)).fetchone()[0])
             _keep(self._groups, one.id, number)
         if died:
-            ts_ms = int(event["ts_ms"])
             more, first, last = self._seen.get(number, (0, ts_ms, ts_ms))
             self._seen[number] = (more + 1, min(first, ts_ms), max(last, ts_ms))
         return number

@@ -60,10 +60,13 @@ def letters_of(
         source = f"found CROSS JOIN letters ON letters.number = found.rowid{JOINS}"
         tests.append("found MATCH ?")
         values.append(query(wanted.text))
-    if len(numbers) < total or wanted.failed_queue is not None:
-        tests.append(f"{plus}letters.queue IN ({listed(numbers)})")
-    if wanted.group is not None:
-        tests.append(f"{plus}letters.grp = (SELECT number FROM groups WHERE id = ?)")
+    if by_index:
+        fits, values = _counted(wanted, numbers)
+        tests.append(f"letters.grp IN (SELECT counts.grp FROM {fits} AND counts.n > 0)")
+    elif len(numbers) < total or wanted.failed_queue is not None:
+        tests.append(f"letters.queue IN ({listed(numbers)})")
+    if wanted.group is not None and not by_index:
+        tests.append("+letters.grp = (SELECT number FROM groups WHERE id = ?)")
         values.append(wanted.group)
     if wanted.states:
         tests.append(f"{plus}letters.state IN ({', '.join('?' * len(wanted.states))})")
@@ -85,6 +88,12 @@ def letters_of(
 
 def _few(ask: Callable[..., sqlite3.Cursor], wanted: Wanted, numbers: Sequence[int]) -> bool:
     """Whether an index finds so few that sorting them is nothing."""
+    fits, values = _counted(wanted, numbers)
+    return (ask(f"SELECT sum(n) FROM {fits}", values).fetchone()[0] or 0) <= FEW
+
+
+def _counted(wanted: Wanted, numbers: Sequence[int]) -> tuple[str, list[Any]]:
+    """The counts of what is wanted: what stands behind FROM, and its values."""
     tests, values = [f"groups.queue IN ({listed(numbers)})"], []
     if wanted.group is not None:
         tests.append("groups.id = ?")
@@ -92,8 +101,7 @@ def _few(ask: Callable[..., sqlite3.Cursor], wanted: Wanted, numbers: Sequence[i
     if wanted.states:
         tests.append(f"counts.state IN ({', '.join('?' * len(wanted.states))})")
         values.extend(wanted.states)
-    sql = f"SELECT sum(n) FROM counts JOIN groups ON groups.number = counts.grp WHERE {' AND '.join(tests)}"
-    return (ask(sql, values).fetchone()[0] or 0) <= FEW
+    return f"counts JOIN groups ON groups.number = counts.grp WHERE {' AND '.join(tests)}", values
 
 
 def query(text: str) -> str:

@@ -19,6 +19,7 @@ from dlx_router.operate.index.rows import GONE, LYING, STATE_OF, EventError
 GROUP_STATES: Final = ("open", "ignored", "resolved")
 SET_GROUP: Final = "group.set"
 IMPORT: Final = "letters.import"
+_ODD: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError)  # of an event of another shape
 _FINISHED: Final = ("discarded", "retired", "redriven", "released", "edited", GONE)
 
 
@@ -58,19 +59,22 @@ class Store:
 
     def apply(self, vhost: str, messages: Iterable[Message]) -> int:
         """Put all of it in, or nothing; → how many events."""
-        name, taken, unread, last, last_ms = rows.plain(vhost), 0, 0, None, 0
+        name, taken, last, last_ms = rows.plain(vhost), 0, None, 0
         with self._transaction():
+            events: list[tuple[dict[str, Any], bytes]] = []
+            unread = 0
             for message in messages:
                 last = message
-                for line in message.body.splitlines():
-                    try:
-                        event = rows.event_of(line)
-                        self._event(name, event, line)
-                    except (EventError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
-                        unread += 1
-                        continue
-                    taken += 1
-                    last_ms = int(event.get("ts_ms") or last_ms)
+                unread += _read(message.body, events)
+            self._letters.recall(one["id"] for one, _ in events if isinstance(one.get("id"), str))
+            for event, line in events:
+                try:
+                    self._event(name, event, line)
+                    last_ms = rows.whole(event.get("ts_ms")) or last_ms
+                except _ODD:
+                    unread += 1
+                    continue
+                taken += 1
             if last is not None:
                 self._do(
                     "INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (vhost) DO UPDATE SET"
@@ -101,13 +105,15 @@ class Store:
             if found is None:
                 return 0
             lying = ", ".join(f"'{one}'" for one in LYING)
-            chosen = f"place = ? AND last_ms <= ? AND state IN ({lying})"
+            groups = "SELECT grp FROM counts WHERE place = ? AND n > 0"
+            chosen = f"grp IN ({groups}) AND place = ? AND last_ms <= ? AND state IN ({lying})"
+            values = (*found, *found, until_ms)
             for group, state, n in self._do(
-                f"SELECT grp, state, count(*) FROM letters WHERE {chosen} GROUP BY grp, state", (*found, until_ms)
+                f"SELECT grp, state, count(*) FROM letters WHERE {chosen} GROUP BY grp, state", values
             ).fetchall():
                 self._numbers.counts[group, found[0], state] -= n
                 self._numbers.counts[group, 0, GONE] += n
-            changed = self._do(f"UPDATE letters SET state = '{GONE}', place = 0 WHERE {chosen}", (*found, until_ms))
+            changed = self._do(f"UPDATE letters SET state = '{GONE}', place = 0 WHERE {chosen}", values)
             return changed.rowcount
 
     def prune(self, *, before_ms: int, at_most: int) -> int:
@@ -147,13 +153,14 @@ class Store:
         if kind in STATE_OF:
             self._letters.take(vhost, event, line)
         elif kind == "gap":
-            told = (event["event_id"], vhost, *(event.get(one) for one in ("router_id", "events", "from_ms", "to_ms")))
+            numbers = (rows.whole(event.get(one)) for one in ("events", "from_ms", "to_ms"))
+            told = (event["event_id"], vhost, rows.plain(event.get("router_id")), *numbers)
             self._do("INSERT OR IGNORE INTO gaps VALUES (?, ?, ?, ?, ?, ?)", told)
         elif kind == "audit":
             self._audit(vhost, event)
 
     def _audit(self, vhost: str, event: Mapping[str, Any]) -> None:
-        details, ts_ms = event.get("details") or {}, int(event["ts_ms"])
+        details, ts_ms = event.get("details") or {}, rows.whole(event["ts_ms"])
         actor, action = rows.plain(event.get("actor")), rows.plain(event.get("action"))
         if action == IMPORT:
             self._letters.take(vhost, {**details["letter"], "event_id": event["event_id"]}, b"")
@@ -170,7 +177,7 @@ class Store:
         if details.get("state") is not None:
             self._do(
                 "UPDATE groups SET state = ?, state_ms = ?, until_ms = ?, actor = ? WHERE id = ?",
-                (details["state"], ts_ms, details.get("until_ms"), actor, group),
+                (details["state"], ts_ms, rows.whole_or_none(details.get("until_ms")), actor, group),
             )
         if "note" in details:
             note = rows.plain(details["note"]) or None
@@ -183,13 +190,26 @@ class Store:
         self._do("BEGIN IMMEDIATE")
         try:
             yield
+            self._letters.write()
             self._numbers.settle()
             self._do("COMMIT")
         except BaseException:
             self._numbers.forget()
+            self._letters.forget()
             if self._connection.in_transaction:
                 self._do("ROLLBACK")
             raise
+
+
+def _read(body: bytes, events: list[tuple[dict[str, Any], bytes]]) -> int:
+    """The events of a message go behind the others; → how many lines are none."""
+    unread = 0
+    for line in body.splitlines():
+        try:
+            events.append((rows.event_of(line), line))
+        except EventError:
+            unread += 1
+    return unread
 
 
 def digest(body: bytes) -> bytes:
