@@ -55,6 +55,7 @@ _LIST: Final = re.compile(r"(<[a-z]+>)(?:[,;\s]{1,3}\1)+")
 _LONG_HEX: Final = 8
 _SPACED: Final = re.compile(rf"\d:\d\d|{_MONTH}")  # in every time that has a space in it
 _COUNT: Final = re.compile(r"\d+(?:[eE]\d+)?(?P<unit>[a-zA-Z]{1,3})?")  # a number that is letters and digits only
+_NOTHING: Final[Mapping[str, Any]] = {}
 _TOKEN_CHARS: Final = 64  # longer ones are hardly said twice
 
 _LINE_NUMBERS: Final = re.compile(r":\d+(?::\d+)?\b|,? ?\bline \d+|\+0x[0-9a-fA-F]+|@[0-9a-fA-F]+\b|0x[0-9a-fA-F]+")
@@ -97,18 +98,20 @@ def _named(*parts: str) -> Fingerprint:
     return Fingerprint(f"g{VERSION}-{blake2b(told, digest_size=8).hexdigest()}", *parts)
 
 
-def of_event(event: Mapping[str, Any], vhost: str | None = None) -> Fingerprint:
-    """The group of an event of the journal about a letter. Never raises: what has another shape counts as absent.
+def of_event(event: Mapping[str, Any]) -> Fingerprint:
+    """The group of an event of the journal about a letter. Never raises: what has another shape counts as absent."""
+    named = (event.get(name) for name in ("failed_queue", "reason", "kind", "detail", "error"))
+    return of_parts(_text(event.get("vhost")), *named)
 
-    `vhost`: instead of the event's own.
-    """
-    error = event.get("error")
-    said = error if isinstance(error, Mapping) else {}
-    message = said.get("message") or (event.get("detail") if event.get("kind") == "quarantined" else "")
+
+def of_parts(vhost: str, failed_queue: Any, reason: Any, kind: Any, detail: Any, error: Any) -> Fingerprint:  # noqa: ANN401, PLR0913, PLR0917 - members of an event, whatever they are
+    """The same, of the members that matter."""
+    said = error if isinstance(error, Mapping) else _NOTHING
+    message = said.get("message") or (detail if kind == "quarantined" else "")
     return fingerprint(
-        _text(event.get("vhost")) if vhost is None else vhost,
-        _text(event.get("failed_queue")),
-        _text(event.get("reason")),
+        vhost,
+        _text(failed_queue),
+        _text(reason),
         error_type=_text(said.get("type")),
         frame=_text(said.get("frame")),
         message=_text(message),

@@ -6,12 +6,12 @@ question for all of them.
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 from dlx_router.operate.index import rows
 from dlx_router.operate.index.numbers import Numbers
-from dlx_router.operate.index.rows import STATE_OF, Body
+from dlx_router.operate.index.rows import STATE_OF, Body, Event
 
 MAX_STEPS: Final = 500  # of one letter; the oldest go, the first stays
 _INSERT: Final = "INSERT INTO letters VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -64,36 +64,43 @@ class Letters:
         for letter_id, queue, number, group, place, state, text in self._do(_KNOWN, (keys,)):
             self._letters[letter_id, queue] = _Letter(number, (group, place, state), text)
 
-    def take(self, vhost: str, event: Mapping[str, Any], line: bytes) -> None:
+    def take(self, vhost: str, event: Event, line: bytes) -> None:
         """An event about a letter, as the line that told it; no line: it was imported.
 
-        Raises ValueError, TypeError, KeyError, AttributeError or OverflowError, and then nothing of it counts.
+        Raises one of rows.ODD, and then nothing of it counts.
         """
-        letter_id, queue = rows.plain(event["id"]), self._numbers.queue(vhost, rows.plain(event["failed_queue"]))
-        step = rows.plain(event["event_id"].rpartition("-")[2])
-        if letter_id not in self._asked:
-            self.recall([letter_id])
-        known = self._letters.get((letter_id, queue))
+        shared, own, step = event.shared, event.own, event.step
+        assert shared is not None
+        queue = self._numbers.queue(vhost, rows.plain(shared.members["failed_queue"]))
+        if event.id not in self._asked:
+            self.recall([event.id])
+        known = self._letters.get((event.id, queue))
         if known is not None and (not line or self._is_told(known, step)):
             return  # imported, and known better; or told twice
-        body, kept = rows.body_of(event), rows.without_body(line, event) if line else None
-        own, told, text, at = rows.own_of(event), rows.step_of(event), rows.text_of(event, body), rows.place_of(event)
-        died = event.get("arrival") == "inbox"
-        if known is not None and known.where is not None and not died:
-            group = known.where[0]
-        else:
-            group = self._numbers.group(vhost, queue, event, own[6], died=died)
-        place = 0 if at is None else self._numbers.place(vhost, *at)
-        letter = known or self._new(letter_id, queue)
+        body = rows.body_of(own)
+        kept, text, told = rows.without_body(line, own) if line else None, rows.text_of(event, body), rows.own_of(event)
+        ts_ms, due_ms = told[6], told[7]
+        where = self._where(vhost, queue, event, known, ts_ms)
+        letter = known or self._new(event.id, queue)
         if body is not None and (body.content is not None or known is None):
             letter.body = body
-        letter.where = (group, place, letter.where[2] if letter.where and event["kind"] == "edited" else STATE_OF[event["kind"]])
         if len(text) >= len(letter.text):
             letter.text = text  # a later event without the body says less, not other
-        letter.own, letter.line, letter.steps[step] = own, kept, told
-        self._touched[letter_id, queue] = letter
-        if (told[5] or 0) + (told[7] or 0) > MAX_STEPS // 4:
+        letter.where, letter.own, letter.line = where, told, kept
+        letter.steps[step] = (ts_ms, *shared.step[0], due_ms, *shared.step[1])
+        self._touched[event.id, queue] = letter
+        if (shared.step[0][4] or 0) + (shared.step[0][6] or 0) > MAX_STEPS // 4:
             self._long.append(letter.number)
+
+    def _where(self, vhost: str, queue: int, event: Event, known: _Letter | None, ts_ms: int) -> tuple[int, int, str]:
+        """Group, place and state."""
+        shared = event.shared
+        assert shared is not None
+        before = None if known is None else known.where
+        died = shared.members.get("arrival") == "inbox"
+        group = self._numbers.group(vhost, queue, event, ts_ms, died=died) if before is None or died else before[0]
+        place = 0 if shared.place is None else self._numbers.place(vhost, *shared.place)
+        return group, place, before[2] if before is not None and shared.kind == "edited" else STATE_OF[shared.kind]
 
     def _is_told(self, known: _Letter, step: str) -> bool:
         if step in known.steps:

@@ -2,11 +2,11 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any, Final
 
 from dlx_router.core import fingerprint
 from dlx_router.operate.index import rows
+from dlx_router.operate.index.rows import Event
 
 MAX_CACHED: Final = 50_000
 
@@ -41,9 +41,12 @@ class Numbers:
             _keep(cache, values, number)
         return number
 
-    def group(self, vhost: str, queue: int, event: Mapping[str, Any], ts_ms: int, *, died: bool) -> int:
+    def group(self, vhost: str, queue: int, event: Event, ts_ms: int, *, died: bool) -> int:
         """Of the group of an event; `died`: it tells a death more."""
-        one = fingerprint.of_event(event, vhost)
+        assert event.shared is not None
+        members = event.shared.members
+        said = (members.get(name) for name in ("failed_queue", "reason", "kind", "detail"))
+        one = fingerprint.of_parts(vhost, *said, event.own.get("error"))
         number = self._groups.get(one.id)
         if number is None:
             text = rows.plain

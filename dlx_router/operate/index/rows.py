@@ -3,7 +3,9 @@
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -29,6 +31,9 @@ _MASK: Final = (1 << 64) - 1
 _SEARCHED_PROPS: Final = ("message_id", "correlation_id", "type", "app_id", "reply_to")
 
 
+_SHARED_BYTES: Final = 4096
+_HEAD: Final = re.compile(rb'\{"v":[012],"event_id":"[\w-]+","id":"(\w+)",(?="kind":)')
+_TIME: Final = b',"ts_ms":'  # no string has this in it: the quotes would be escaped
 _decode: Final = json.JSONDecoder().decode
 
 
@@ -41,21 +46,95 @@ class Body(NamedTuple):
     content: bytes | None
 
 
+ODD: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+"""What an event of another shape raises, sooner or later."""
+
+
 class EventError(ValueError):
     """A line is no event that this version can read."""
 
 
-def event_of(line: bytes) -> dict[str, Any]:
-    """The event of a line. Raises EventError."""
+class Shared(NamedTuple):
+    """What the events of letters that share a fate have in common; see `journal.events.Fragments`.
+
+    `step`: the columns of `steps` from `kind` to `tries`, then those from `policy` on; `texts`: what it is found by.
+    """
+
+    members: Mapping[str, Any]
+    kind: str
+    reason: str
+    cause: str | None
+    policy: str | None
+    step: tuple[tuple[Any, ...], tuple[Any, ...]]
+    place: tuple[str, str] | None
+    texts: tuple[str, ...]
+
+
+class Event(NamedTuple):
+    """An event of the journal: what it shares with others, and the members of its own (or all of them)."""
+
+    id: str
+    shared: Shared | None  # None: it is about no letter
+    own: Mapping[str, Any]
+
+    @property
+    def step(self) -> str:
+        """Tells this event from the others of its letter."""
+        return plain(self.own["event_id"].rpartition("-")[2])
+
+
+def event_of(line: bytes) -> Event:
+    """The event of a line. Raises EventError.
+
+    A line as the router writes it is taken apart: what lies between its ids and its time is the same in many lines,
+    and understood once.
+    """
     try:
-        event = _decode(str(line, "utf-8"))
-        version = event["v"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise EventError("no JSON object with a version") from None
-    if version not in {0, 1, 2} or not isinstance(event.get("kind"), str) or not isinstance(event.get("event_id"), str):
-        raise EventError(f"version {version!r}, kind {event.get('kind')!r}")
-    found: dict[str, Any] = event
-    return found
+        head = _HEAD.match(line)
+        until = line.find(_TIME, head.end()) if head is not None else -1
+        if head is None or until < 0 or until - head.end() > _SHARED_BYTES:
+            return _alone(_decode(str(line, "utf-8")))
+        shared = _shared(line[head.end() : until])
+        if shared is None:
+            return _alone(_decode(str(line, "utf-8")))
+        return Event(str(head[1], "ascii"), shared, _decode(f"{str(head[0], 'ascii')}{str(line[until + 1 :], 'utf-8')}"))
+    except ODD:
+        raise EventError("no event of a letter, nor of anything else that this version knows") from None
+
+
+def imported(event: Mapping[str, Any]) -> Event:
+    """One that was never a line. Raises what `event_of` does not: see ODD."""
+    return Event(plain(event["id"]), shared_of(event), event)
+
+
+def _alone(event: Any) -> Event:  # noqa: ANN401 - JSON
+    if event["v"] not in {0, 1, 2} or not isinstance(event["kind"], str) or not isinstance(event["event_id"], str):
+        raise EventError(f"version {event['v']!r}, kind {event['kind']!r}")
+    if event["kind"] not in STATE_OF or event.get("observed"):
+        return Event("", None, event)
+    return Event(plain(event["id"]), shared_of(event), event)
+
+
+@lru_cache(maxsize=2048)
+def _shared(members: bytes) -> Shared | None:
+    """None: these are not the members of one letter's event, by themselves."""
+    try:
+        event = _decode(f"{{{str(members, 'utf-8')}}}")
+        return shared_of(event) if event["kind"] in STATE_OF and not event.get("observed") else None
+    except ODD:
+        return None
+
+
+def shared_of(event: Mapping[str, Any]) -> Shared:
+    """Raises ODD."""
+    target, kind = event.get("target"), event["kind"]
+    reason, cause = plain(event.get("reason")), plain(event.get("cause")) or None
+    policy = plain(event.get("policy")) or None
+    numbers = (whole_or_none(event.get(name)) for name in ("attempts", "redrives", "tries"))
+    aim = (plain(target.get("exchange")), plain(target.get("routing_key"))) if target else (None, None)
+    others = (plain(event.get(name)) or None for name in ("refused", "redrive_id"))
+    step = (kind, plain(event.get("source")), reason, cause, *numbers), (policy, *aim, *others)
+    return Shared(event, kind, reason, cause, policy, step, place_of(event), tuple(_keys(event)))
 
 
 def plain(text: object) -> str:
@@ -98,47 +177,28 @@ def key_of(letter_id: str) -> int:
         return int.from_bytes(blake2b(letter_id.encode(), digest_size=8).digest()) - _HALF
 
 
-def own_of(event: Mapping[str, Any]) -> tuple[Any, ...]:
+def own_of(event: Event) -> tuple[Any, ...]:
     """What a letter's row says of its newest event: the columns of `letters` from `reason` on."""
-    props, digest = event.get("props"), event.get("digest")
+    shared, own = event.shared, event.own
+    assert shared is not None
+    props, digest = own.get("props"), own.get("digest")
     return (
-        plain(event.get("reason")),
-        plain(event.get("cause")) or None,
-        plain(event.get("policy")) or None,
-        whole(event.get("attempts")),
-        whole(event.get("redrives")),
-        whole(event.get("first_death_ms")),
-        whole(event["ts_ms"]),
-        whole_or_none(event.get("due_ms")),
+        shared.reason,
+        shared.cause,
+        shared.policy,
+        shared.step[0][4] or 0,
+        shared.step[0][5] or 0,
+        whole(own.get("first_death_ms")),
+        whole(own["ts_ms"]),
+        whole_or_none(own.get("due_ms")),
         whole(digest.get("size")) if digest else 0,
         (plain(props.get("message_id")) or None) if props else None,
     )
 
 
-def step_of(event: Mapping[str, Any]) -> tuple[Any, ...]:
-    """A line of a letter's journey: the columns of `steps` from `ts_ms` on."""
-    target = event.get("target")
-    return (
-        whole(event["ts_ms"]),
-        event["kind"],
-        plain(event.get("source")),
-        plain(event.get("reason")),
-        plain(event.get("cause")) or None,
-        whole_or_none(event.get("attempts")),
-        whole_or_none(event.get("redrives")),
-        whole_or_none(event.get("tries")),
-        whole_or_none(event.get("due_ms")),
-        plain(event.get("policy")) or None,
-        plain(target.get("exchange")) if target else None,
-        plain(target.get("routing_key")) if target else None,
-        plain(event.get("refused")) or None,
-        plain(event.get("redrive_id")) or None,
-    )
-
-
 def whole(value: Any) -> int:  # noqa: ANN401 - a journal may have been written by anybody
     """A number as SQLite can keep it; 0 for none. Raises TypeError, ValueError, OverflowError."""
-    number = int(value or 0)
+    number = value if type(value) is int else int(value or 0)
     if not -_HALF <= number < _HALF:
         raise OverflowError(f"{number} has more than 64 bits")
     return number
@@ -149,38 +209,45 @@ def whole_or_none(value: Any) -> int | None:  # noqa: ANN401 - as above
     return None if value is None else whole(value)
 
 
-def text_of(event: Mapping[str, Any], body: Body | None) -> str:
+def text_of(event: Event, body: Body | None) -> str:
     """What a letter is found by: its ids, keys, error, the values that the journal shows, and the start of its body.
 
     What is said twice stands there once.
     """
-    parts = dict.fromkeys(_texts(event, body))
+    assert event.shared is not None
+    parts = dict.fromkeys(_texts(event.own, body))
+    parts.update(dict.fromkeys(event.shared.texts))
+    if body is not None and body.content is not None:
+        parts[body.content[: _BODY_CHARS * 4].decode(errors="ignore").replace("\0", " ")[:_BODY_CHARS]] = None
     parts.pop("", None)
     return plain(" ".join(parts)[:TEXT_CHARS])
 
 
-def _texts(event: Mapping[str, Any], body: Body | None) -> list[str]:
-    props, error = event.get("props"), event.get("error")
-    texts = [str(props[name] or "") for name in _SEARCHED_PROPS if name in props] if props else []
+def _texts(own: Mapping[str, Any], body: Body | None) -> Iterator[str]:
+    props, error = own.get("props"), own.get("error")
+    if props:
+        yield from [str(props[name] or "") for name in _SEARCHED_PROPS if name in props]
     if error:
-        texts += [str(error.get(name) or "") for name in ("type", "message", "frame")]
-    if event.get("arrival") != "release":  # its exchange is the router's, its key stands in its deaths
-        texts += (event.get("exchange") or "", event.get("routing_key") or "")
-    for death in (event.get("deaths") or ())[:1]:
-        texts += map(str, death.get("routing_keys") or ())
-    for values in (event.get("headers"), event.get("body_values")):
+        yield from [str(error.get(name) or "") for name in ("type", "message", "frame")]
+    for values in (own.get("headers"), own.get("body_values")):
         if values:
-            texts += values.values()
-    texts.append(event.get("detail") or "")
-    if body is not None and body.content is not None:
-        texts.append(body.content[: _BODY_CHARS * 4].decode(errors="ignore").replace("\0", " ")[:_BODY_CHARS])
-    return texts
+            yield from values.values()
 
 
-def without_body(line: bytes, event: Mapping[str, Any]) -> bytes:
+def _keys(event: Mapping[str, Any]) -> Iterator[str]:
+    if event.get("arrival") != "release":  # its exchange is the router's, its key stands in its deaths
+        yield from (event.get("exchange") or "", event.get("routing_key") or "")
+    for death in (event.get("deaths") or ())[:1]:
+        yield from map(str, death.get("routing_keys") or ())
+    yield event.get("detail") or ""
+
+
+def without_body(line: bytes, own: Mapping[str, Any]) -> bytes:
     """The line as it came, without a body, which is kept elsewhere."""
-    if "body" not in event:
+    if "body" not in own:
         return line
-    if isinstance(event["body"], str) and line.endswith(end := f',"body":"{event["body"]}"}}'.encode()):
+    if isinstance(own["body"], str) and line.endswith(end := f',"body":"{own["body"]}"}}'.encode()):
         return line[: -len(end)] + b"}"  # as we write it; base64 has no quotes, so this is the last member
-    return json.dumps({name: value for name, value in event.items() if name != "body"}, separators=(",", ":")).encode()
+    whole = json.loads(line)
+    del whole["body"]
+    return json.dumps(whole, separators=(",", ":")).encode()

@@ -14,12 +14,11 @@ from typing import Any, Final, NamedTuple
 from dlx_router.operate.index import rows
 from dlx_router.operate.index.letters import Letters
 from dlx_router.operate.index.numbers import Numbers
-from dlx_router.operate.index.rows import GONE, LYING, STATE_OF, EventError
+from dlx_router.operate.index.rows import GONE, LYING, ODD, Event, EventError
 
 GROUP_STATES: Final = ("open", "ignored", "resolved")
 SET_GROUP: Final = "group.set"
 IMPORT: Final = "letters.import"
-_ODD: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError)  # of an event of another shape
 _FINISHED: Final = ("discarded", "retired", "redriven", "released", "edited", GONE)
 
 
@@ -61,17 +60,17 @@ class Store:
         """Put all of it in, or nothing; → how many events."""
         name, taken, last, last_ms = rows.plain(vhost), 0, None, 0
         with self._transaction():
-            events: list[tuple[dict[str, Any], bytes]] = []
+            events: list[tuple[Event, bytes]] = []
             unread = 0
             for message in messages:
                 last = message
                 unread += _read(message.body, events)
-            self._letters.recall(one["id"] for one, _ in events if isinstance(one.get("id"), str))
+            self._letters.recall(one.id for one, _ in events if one.shared is not None)
             for event, line in events:
                 try:
                     self._event(name, event, line)
-                    last_ms = rows.whole(event.get("ts_ms")) or last_ms
-                except _ODD:
+                    last_ms = rows.whole(event.own.get("ts_ms")) or last_ms
+                except ODD:
                     unread += 1
                     continue
                 taken += 1
@@ -146,13 +145,16 @@ class Store:
 
     # -- one event ----------------------------------------------------------------------------------------------
 
-    def _event(self, vhost: str, event: Mapping[str, Any], line: bytes) -> None:
-        kind = event["kind"]
-        if event.get("observed"):
-            return  # nothing of it was done
-        if kind in STATE_OF:
+    def _event(self, vhost: str, event: Event, line: bytes) -> None:
+        if event.shared is not None:
             self._letters.take(vhost, event, line)
-        elif kind == "gap":
+        else:
+            self._other(vhost, event.own)
+
+    def _other(self, vhost: str, event: Mapping[str, Any]) -> None:
+        """About no letter, or about one to which nothing was done."""
+        kind = event["kind"]
+        if kind == "gap":
             numbers = (rows.whole(event.get(one)) for one in ("events", "from_ms", "to_ms"))
             told = (event["event_id"], vhost, rows.plain(event.get("router_id")), *numbers)
             self._do("INSERT OR IGNORE INTO gaps VALUES (?, ?, ?, ?, ?, ?)", told)
@@ -163,7 +165,7 @@ class Store:
         details, ts_ms = event.get("details") or {}, rows.whole(event["ts_ms"])
         actor, action = rows.plain(event.get("actor")), rows.plain(event.get("action"))
         if action == IMPORT:
-            self._letters.take(vhost, {**details["letter"], "event_id": event["event_id"]}, b"")
+            self._letters.take(vhost, rows.imported({**details["letter"], "event_id": event["event_id"]}), b"")
             return
         told = (event["event_id"], vhost, ts_ms, actor, action, json.dumps(details))
         if not self._do("INSERT OR IGNORE INTO audits VALUES (?, ?, ?, ?, ?, ?)", told).rowcount:
@@ -201,7 +203,7 @@ class Store:
             raise
 
 
-def _read(body: bytes, events: list[tuple[dict[str, Any], bytes]]) -> int:
+def _read(body: bytes, events: list[tuple[Event, bytes]]) -> int:
     """The events of a message go behind the others; → how many lines are none."""
     unread = 0
     for line in body.splitlines():
