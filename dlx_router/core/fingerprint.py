@@ -136,6 +136,8 @@ def _said(message: str) -> str:
 
 def _masked(token: str) -> str:
     """What stands between two spaces. Only times reach over a space, so the rest may be masked token by token."""
+    if token.isalpha():
+        return token if len(token) < _LONG_HEX else _word(token)
     if token.isalnum():
         count = _COUNT.fullmatch(token)
         return _word(token) if count is None else _count(count["unit"])
@@ -184,11 +186,10 @@ def _count(unit: str | None) -> str:
     return f"<n>{unit}" if unit and unit.lower() in _UNITS else "<n>"
 
 
-@lru_cache(maxsize=4096)
 def _word(word: str) -> str:
     """A word with digits in it is an id, but for a name with a number behind it: ORD1234 is ORD<n>."""
     is_hex = bool(_ALL_HEX.fullmatch(word))
-    if not any(one.isdigit() for one in word):
+    if word.isalpha() or not any(map(str.isdigit, word)):
         return "<n>" if is_hex and len(word) >= _LONG_HEX else word
     named = None if is_hex else _NAMED.fullmatch(word)
     return f"{named[1]}<n>" if named else "<n>"

@@ -44,9 +44,10 @@ class Numbers:
     def group(self, vhost: str, queue: int, event: Event, ts_ms: int, *, died: bool) -> int:
         """Of the group of an event; `died`: it tells a death more."""
         assert event.shared is not None
-        members = event.shared.members
-        said = (members.get(name) for name in ("failed_queue", "reason", "kind", "detail"))
-        one = fingerprint.of_parts(vhost, *said, event.own.get("error"))
+        told = event.shared.members.get
+        one = fingerprint.of_parts(
+            vhost, told("failed_queue"), told("reason"), told("kind"), told("detail"), event.own.get("error")
+        )
         number = self._groups.get(one.id)
         if number is None:
             text = rows.plain
