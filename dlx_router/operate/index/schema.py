@@ -70,6 +70,7 @@ def open_writer(path: Path, *, max_bytes: int) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = NORMAL")  # what a power cut takes is read from the journal again
         connection.execute("PRAGMA cache_size = -65536")
         connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA wal_autocheckpoint = 8192")  # pages that change often go to the file seldom
         connection.execute("PRAGMA journal_size_limit = 67108864")
         (size,) = connection.execute("PRAGMA page_size").fetchone()
         connection.execute(f"PRAGMA max_page_count = {max_bytes // size}")
