@@ -46,8 +46,7 @@ class Reader:
             numbers = visible(ask, wanted, sees)
             if not numbers:
                 return []
-            sql, values = letters_of(ask, wanted, numbers, before)
-            return [_letter(row) for row in ask(f"{sql} LIMIT ?", (*values, limit))]
+            return [_letter(row) for row in ask(*letters_of(ask, wanted, numbers, before, limit))]
 
     def letter(self, letter_id: str, sees: Sees, failed_queue: str | None = None) -> list[dict[str, Any]]:
         """All that is known of the letter: one entry for each failed queue that it died in (copies)."""
