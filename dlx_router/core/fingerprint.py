@@ -104,7 +104,7 @@ def of_event(event: Mapping[str, Any]) -> Fingerprint:
     return of_parts(_text(event.get("vhost")), *named)
 
 
-def of_parts(vhost: str, failed_queue: Any, reason: Any, kind: Any, detail: Any, error: Any) -> Fingerprint:  # noqa: ANN401, PLR0913, PLR0917 - members of an event, whatever they are
+def of_parts(vhost: str, failed_queue: Any, reason: Any, kind: Any, detail: Any, error: Any) -> Fingerprint:  # noqa: ANN401 - whatever they are
     """The same, of the members that matter."""
     said = error if isinstance(error, Mapping) else _NOTHING
     message = said.get("message") or (detail if kind == "quarantined" else "")

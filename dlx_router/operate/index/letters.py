@@ -62,7 +62,8 @@ class Letters:
         self._asked |= asked
         keys = json.dumps([rows.key_of(one) for one in asked])
         for letter_id, queue, number, group, place, state, text in self._do(_KNOWN, (keys,)):
-            self._letters[letter_id, queue] = _Letter(number, (group, place, state), text)
+            if letter_id in asked:  # another one may have the same key
+                self._letters[letter_id, queue] = _Letter(number, (group, place, state), text)
 
     def take(self, vhost: str, event: Event, line: bytes) -> None:
         """An event about a letter, as the line that told it; no line: it was imported.
@@ -160,7 +161,7 @@ class Letters:
         """What was taken is written, or never will be."""
         for one in (self._asked, self._letters, self._touched, self._long):
             one.clear()
-        
+
     def delete(self, where: str, values: tuple[Any, ...]) -> int:
         """Take away the letters that fit, and all that hangs on them; → how many."""
         chosen = self._do(
@@ -171,5 +172,5 @@ class Letters:
         for table, column in (("letters", "number"), ("steps", "letter"), ("events", "letter"), ("bodies", "letter")):
             self._many(f"DELETE FROM {table} WHERE {column} = ?", numbers)
         for _number, _text, *where_it_was in chosen:
-            self._numbers.counts[tuple(where_it_was)] -= 1  # type: ignore[index]
+            self._numbers.counts[tuple(where_it_was)] -= 1
         return len(chosen)

@@ -51,7 +51,9 @@ class Reader:
     def letter(self, letter_id: str, sees: Sees, failed_queue: str | None = None) -> list[dict[str, Any]]:
         """All that is known of the letter: one entry for each failed queue that it died in (copies)."""
         with self._asking() as ask:
-            rows = ask(f"SELECT {LETTER} FROM letters{JOINS} WHERE key = ? AND letters.id = ?", (key_of(letter_id), letter_id)).fetchall()
+            rows = ask(
+                f"SELECT {LETTER} FROM letters{JOINS} WHERE key = ? AND letters.id = ?", (key_of(letter_id), letter_id)
+            ).fetchall()
             seen = [row for row in rows if sees(row["vhost"], row["failed_queue"])]
             return [_whole(ask, row) for row in seen if failed_queue in {None, row["failed_queue"]}]
 

@@ -97,7 +97,9 @@ def event_of(line: bytes) -> Event:
         shared = _shared(line[head.end() : until])
         if shared is None:
             return _alone(_decode(str(line, "utf-8")))
-        return Event(str(head[1], "ascii"), shared, _decode(f"{str(head[0], 'ascii')}{str(line[until + 1 :], 'utf-8')}"))
+        return Event(
+            str(head[1], "ascii"), shared, _decode(f"{str(head[0], 'ascii')}{str(line[until + 1 :], 'utf-8')}")
+        )
     except ODD:
         raise EventError("no event of a letter, nor of anything else that this version knows") from None
 
@@ -172,7 +174,7 @@ def body_of(event: Mapping[str, Any]) -> Body | None:
 def key_of(letter_id: str) -> int:
     """A letter id as a number of 64 bits, by which it is looked for; other ids may have the same."""
     try:
-        return (int(letter_id[:16], 16) & _MASK) - _HALF
+        return (int(letter_id[-16:], 16) & _MASK) - _HALF
     except ValueError:
         return int.from_bytes(blake2b(letter_id.encode(), digest_size=8).digest()) - _HALF
 
@@ -189,7 +191,7 @@ def own_of(event: Event) -> tuple[Any, ...]:
         shared.step[0][4] or 0,
         shared.step[0][5] or 0,
         whole(own.get("first_death_ms")),
-        whole(own["ts_ms"]),
+        whole(int(own["ts_ms"])),
         whole_or_none(own.get("due_ms")),
         whole(digest.get("size")) if digest else 0,
         (plain(props.get("message_id")) or None) if props else None,
@@ -215,7 +217,7 @@ def text_of(event: Event, body: Body | None) -> str:
     What is said twice stands there once.
     """
     assert event.shared is not None
-    parts = dict.fromkeys(_texts(event.own, body))
+    parts = dict.fromkeys(_texts(event.own))
     parts.update(dict.fromkeys(event.shared.texts))
     if body is not None and body.content is not None:
         parts[body.content[: _BODY_CHARS * 4].decode(errors="ignore").replace("\0", " ")[:_BODY_CHARS]] = None
@@ -223,7 +225,7 @@ def text_of(event: Event, body: Body | None) -> str:
     return plain(" ".join(parts)[:TEXT_CHARS])
 
 
-def _texts(own: Mapping[str, Any], body: Body | None) -> Iterator[str]:
+def _texts(own: Mapping[str, Any]) -> Iterator[str]:
     props, error = own.get("props"), own.get("error")
     if props:
         yield from [str(props[name] or "") for name in _SEARCHED_PROPS if name in props]
