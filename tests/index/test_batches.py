@@ -95,7 +95,11 @@ SPACED = (
 )
 
 
-@pytest.mark.parametrize("odd", [NESTED, SPACED])
+EARLY = b'{"v":1,"event_id":"a-b","id":"c","kind":"parked","failed_queue":"q","error":{"type":"E"},"ts_ms":5}'
+LATE = b'{"v":1,"event_id":"a-b","id":"c","kind":"parked","failed_queue":"q","ts_ms":5,"reason":"rejected"}'
+
+
+@pytest.mark.parametrize("odd", [NESTED, SPACED, EARLY, LATE])
 def test_an_event_that_somebody_else_wrote_is_read_whole(odd: bytes) -> None:
     found = rows.event_of(odd)
     assert found.own == json.loads(odd)

@@ -33,6 +33,9 @@ _SEARCHED_PROPS: Final = ("message_id", "correlation_id", "type", "app_id", "rep
 
 _SHARED_BYTES: Final = 4096
 _HEAD: Final = re.compile(rb'\{"v":[012],"event_id":"[\w-]+","id":"(\w+)",(?="kind":)')
+_OWN_NAMES: Final = """v event_id id ts_ms draw due_ms first_death_ms last_death_ms props digest headers body_values
+ redacted error body_mode body_sha256 body"""
+_OWN: Final = frozenset(_OWN_NAMES.split())
 _TIME: Final = b',"ts_ms":'  # no string has this in it: the quotes would be escaped
 _decode: Final = json.JSONDecoder().decode
 
@@ -90,18 +93,22 @@ def event_of(line: bytes) -> Event:
     and understood once.
     """
     try:
-        head = _HEAD.match(line)
-        until = line.find(_TIME, head.end()) if head is not None else -1
-        if head is None or until < 0 or until - head.end() > _SHARED_BYTES:
-            return _alone(_decode(str(line, "utf-8")))
-        shared = _shared(line[head.end() : until])
-        if shared is None:
-            return _alone(_decode(str(line, "utf-8")))
-        return Event(
-            str(head[1], "ascii"), shared, _decode(f"{str(head[0], 'ascii')}{str(line[until + 1 :], 'utf-8')}")
-        )
+        return _apart(line) or _alone(_decode(str(line, "utf-8")))
     except ODD:
         raise EventError("no event of a letter, nor of anything else that this version knows") from None
+
+
+def _apart(line: bytes) -> Event | None:
+    """None: it is not laid out as this version does it."""
+    head = _HEAD.match(line)
+    if head is None:
+        return None
+    begin, until = head.end(), line.find(_TIME, head.end())
+    shared = _shared(line[begin:until]) if 0 < until <= begin + _SHARED_BYTES else None
+    if shared is None:
+        return None
+    own = _decode(f"{str(head[0], 'ascii')}{str(line[until + 1 :], 'utf-8')}")
+    return Event(str(head[1], "ascii"), shared, own) if own.keys() <= _OWN else None
 
 
 def imported(event: Mapping[str, Any]) -> Event:
@@ -122,7 +129,8 @@ def _shared(members: bytes) -> Shared | None:
     """None: these are not the members of one letter's event, by themselves."""
     try:
         event = _decode(f"{{{str(members, 'utf-8')}}}")
-        return shared_of(event) if event["kind"] in STATE_OF and not event.get("observed") else None
+        fits = event["kind"] in STATE_OF and not event.get("observed") and event.keys().isdisjoint(_OWN)
+        return shared_of(event) if fits else None
     except ODD:
         return None
 
