@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from aio_pika.abc import AbstractIncomingMessage
@@ -27,6 +27,8 @@ class Reading:
         self._arrived: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
         self._taken: list[AbstractIncomingMessage] = []
         self._lost: asyncio.Future[TopologyError] = asyncio.get_running_loop().create_future()
+        self._many = asyncio.Event()
+        self._count = 0  # how many are many
 
     async def take(self, at_most: int, within_s: float) -> list[Read]:
         """What is there, and no more than that; [] when nothing comes in time. Raises TopologyError: lost."""
@@ -38,6 +40,15 @@ class Reading:
             self._taken.append(message)
             found.append(Read(int(message.headers[OFFSET]), message.body))  # type: ignore[arg-type]  # always a long
         return found
+
+    async def gather(self, count: int, within_s: float) -> None:
+        """Until so many are there, the time is over, or nothing more will come."""
+        self._count = count
+        self._many.clear()
+        if self._arrived.qsize() < count and not self._lost.done():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._many.wait()
 
     async def done(self) -> None:
         """What was taken is kept: the broker may send as much again."""
@@ -66,11 +77,14 @@ class Reading:
     async def arrived(self, message: AbstractIncomingMessage) -> None:
         """A delivery, as aio-pika hands it over."""
         self._arrived.put_nowait(message)
+        if self._arrived.qsize() >= self._count:
+            self._many.set()
 
     def lose(self, why: str) -> None:
         """Nothing more will come."""
         if not self._lost.done():
             self._lost.set_result(Lost(why))
+            self._many.set()
 
 
 @asynccontextmanager

@@ -53,6 +53,10 @@ _NAMED: Final = re.compile(r"([^\W\d_]+)\d+")
 _ALL_HEX: Final = re.compile(rf"(?:0x)?{_HEX}+")
 _LIST: Final = re.compile(r"(<[a-z]+>)(?:[,;\s]{1,3}\1)+")
 _LONG_HEX: Final = 8
+_SPACED: Final = re.compile(rf"\d:\d\d|{_MONTH}")  # in every time that has a space in it
+_COUNT: Final = re.compile(r"\d+(?:[eE]\d+)?(?P<unit>[a-zA-Z]{1,3})?")  # a number that is letters and digits only
+_NOTHING: Final[Mapping[str, Any]] = {}
+_TOKEN_CHARS: Final = 64  # longer ones are hardly said twice
 
 _LINE_NUMBERS: Final = re.compile(r":\d+(?::\d+)?\b|,? ?\bline \d+|\+0x[0-9a-fA-F]+|@[0-9a-fA-F]+\b|0x[0-9a-fA-F]+")
 _GENERATED: Final = re.compile(r"(?<=\$)\d+|(?<=Lambda)/?\d+|(?<=Proxy)\d+|(?<=Accessor)\d+|(?<=__)\d+(?=_)")
@@ -62,6 +66,7 @@ _LIBRARY: Final = re.compile(
     r"|\b(?:pika|aio_pika|aiormq|kombu|celery)/"
 )
 _PYTHON: Final = re.compile(r'^File "')
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Fingerprint(NamedTuple):
@@ -83,44 +88,79 @@ def fingerprint(
 
     `frame` may be one frame or a whole stack, `message` as the consumer said it.
     """
-    parts = (vhost, failed_queue, reason, error_type.strip()[:MESSAGE_CHARS], application_frame(frame), masked(message))
-    told = json.dumps([VERSION, *parts], separators=(",", ":")).encode()
+    kind = error_type.strip()[:MESSAGE_CHARS]
+    return _named(vhost, failed_queue, reason, kind, application_frame(frame), masked(message))
+
+
+@lru_cache(maxsize=4096)
+def _named(*parts: str) -> Fingerprint:
+    told = _encode([VERSION, *parts]).encode()
     return Fingerprint(f"g{VERSION}-{blake2b(told, digest_size=8).hexdigest()}", *parts)
 
 
 def of_event(event: Mapping[str, Any]) -> Fingerprint:
     """The group of an event of the journal about a letter. Never raises: what has another shape counts as absent."""
-    error = event.get("error")
-    said = error if isinstance(error, Mapping) else {}
-    message = said.get("message") or (event.get("detail") if event.get("kind") == "quarantined" else "")
+    named = (event.get(name) for name in ("failed_queue", "reason", "kind", "detail", "error"))
+    return of_parts(_text(event.get("vhost")), *named)
+
+
+def of_parts(vhost: str, failed_queue: Any, reason: Any, kind: Any, detail: Any, error: Any) -> Fingerprint:  # noqa: ANN401 - whatever they are
+    """The same, of the members that matter."""
+    said = error if isinstance(error, Mapping) else _NOTHING
+    message = said.get("message") or (detail if kind == "quarantined" else "")
     return fingerprint(
-        _text(event.get("vhost")),
-        _text(event.get("failed_queue")),
-        _text(event.get("reason")),
+        vhost,
+        _text(failed_queue),
+        _text(reason),
         error_type=_text(said.get("type")),
         frame=_text(said.get("frame")),
         message=_text(message),
     )
 
 
-@lru_cache(maxsize=4096)
 def masked(message: str) -> str:
     """The message without what varies: `<n>` (numbers, hex, ids), `<uuid>`, `<time>`, `<address>`, `<email>`.
 
     Of at most MESSAGE_CHARS characters; white space is one space, and a list of numbers one `<n>`.
     """
-    text = _VARYING.sub(_mask, " ".join(message[:RAW_CHARS].split()))
-    return _LIST.sub(r"\1", text)[:MESSAGE_CHARS]
+    return _said(message[:RAW_CHARS]) if message else ""
+
+
+@lru_cache(maxsize=1024)  # 4 MiB at most, where a character is a byte
+def _said(message: str) -> str:
+    words = message.split()
+    text = " ".join(words)
+    text = _VARYING.sub(_mask, text) if _SPACED.search(text) else " ".join(map(_masked, words))
+    return (_LIST.sub(r"\1", text) if text.count("<") > 1 else text)[:MESSAGE_CHARS]
+
+
+def _masked(token: str) -> str:
+    """What stands between two spaces. Only times reach over a space, so the rest may be masked token by token."""
+    if token.isalpha():
+        return token if len(token) < _LONG_HEX else _word(token)
+    if token.isalnum():
+        count = _COUNT.fullmatch(token)
+        return _word(token) if count is None else _count(count["unit"])
+    return _mixed(token) if len(token) <= _TOKEN_CHARS else _VARYING.sub(_mask, token)
 
 
 @lru_cache(maxsize=4096)
+def _mixed(token: str) -> str:
+    return _VARYING.sub(_mask, token)
+
+
 def application_frame(stack: str) -> str:
     """The top frame that is no library's, without line numbers and addresses; the top one where all are libraries'.
 
     Python prints the top frame last, others first. Names of functions keep their digits, those of lambdas and proxies
     that a runtime numbers do not.
     """
-    lines = [line.strip() for line in stack[: RAW_CHARS * 4].splitlines()]
+    return _frame(stack[: RAW_CHARS * 4]) if stack else ""
+
+
+@lru_cache(maxsize=256)  # of whole stacks: 16 MiB at most, and mostly 1
+def _frame(stack: str) -> str:
+    lines = [line.strip() for line in stack.splitlines()]
     frames = [line for line in lines if line] if len(lines) < 2 else [line for line in lines if _is_frame(line)]  # noqa: PLR2004
     if any(_PYTHON.match(line) for line in frames):
         frames = [line for line in reversed(frames) if _PYTHON.match(line)]
@@ -138,17 +178,18 @@ def _is_frame(line: str) -> bool:
 def _mask(found: re.Match[str]) -> str:
     kind = found.lastgroup
     if kind in {"number", "unit"}:
-        unit = found["unit"] or ""
-        if not unit or unit.lower() in _UNITS:
-            return f"<n>{unit}"
-        return "<n>"
+        return _count(found["unit"])
     return _word(found["word"]) if kind == "word" else f"<{kind}>"
+
+
+def _count(unit: str | None) -> str:
+    return f"<n>{unit}" if unit and unit.lower() in _UNITS else "<n>"
 
 
 def _word(word: str) -> str:
     """A word with digits in it is an id, but for a name with a number behind it: ORD1234 is ORD<n>."""
     is_hex = bool(_ALL_HEX.fullmatch(word))
-    if not any(one.isdigit() for one in word):
+    if word.isalpha() or not any(map(str.isdigit, word)):
         return "<n>" if is_hex and len(word) >= _LONG_HEX else word
     named = None if is_hex else _NAMED.fullmatch(word)
     return f"{named[1]}<n>" if named else "<n>"

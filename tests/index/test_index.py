@@ -136,6 +136,26 @@ def test_ids_states_and_offsets_survive_a_restart_and_a_damaged_file(desk: Desk)
     assert [(one["id"], one["state"]) for one in desk.groups(queue)] == [(group["id"], "ignored")]
 
 
+def test_a_file_of_an_older_layout_is_made_anew(desk: Desk) -> None:
+    """From the journal's first event on; what only the old file said is not in the new one."""
+    queue = desk.work("layout")
+    desk.kill(queue, "a", "b")
+    before = desk.letters(2, queue=queue)
+    assert desk.router.stop() == 0
+    with sqlite3.connect(desk.index) as old:
+        old.execute("UPDATE letters SET state = 'parked'")
+        old.execute("PRAGMA user_version = 1")
+    old.close()
+    desk.router.start(within=40)
+
+    def renewed() -> bool:
+        return desk.state()["rebuilds"] == 1 and desk.get("/letters", queue=queue)[0] == 200
+
+    eventually(renewed, 30, every=0.2)
+    after = desk.letters(2, queue=queue, state="dead")
+    assert [one["id"] for one in after] == [one["id"] for one in before]
+
+
 def test_the_process_of_the_index_may_be_killed(desk: Desk) -> None:
     queue = desk.work("killed")
     desk.kill(queue, "a")

@@ -165,6 +165,15 @@ def test_a_file_of_ours_that_is_damaged_says_so(file: Path) -> None:
         open_writer(file, max_bytes=1 << 20)
 
 
+def test_a_file_of_another_layout_is_to_be_made_anew(file: Path) -> None:
+    open_writer(file, max_bytes=1 << 20).close()
+    with sqlite3.connect(file) as other:
+        other.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    other.close()
+    with pytest.raises(Damaged, match=f"layout {schema.VERSION + 1}, not {schema.VERSION}"):
+        open_writer(file, max_bytes=1 << 20)
+
+
 def test_a_folder_gets_a_file_and_a_file_is_itself(tmp_path: Path) -> None:
     assert place_of(str(tmp_path)) == tmp_path / "index.sqlite"
     assert place_of("/nowhere/") == Path("/nowhere/index.sqlite")

@@ -1,133 +1,153 @@
-"""Letters in the index: an event about one → its row, a step of its journey, its text and its body."""
+"""Letters in the index: the events of a transaction → what changes of each letter, written at once at its end.
 
+A letter that comes several times in one transaction is written once. Which letters are known already is asked in one
+question for all of them.
+"""
+
+import json
 import sqlite3
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Any, Final
 
 from dlx_router.operate.index import rows
 from dlx_router.operate.index.numbers import Numbers
-from dlx_router.operate.index.rows import STATE_OF
+from dlx_router.operate.index.rows import STATE_OF, Body, Event
 
 MAX_STEPS: Final = 500  # of one letter; the oldest go, the first stays
+_INSERT: Final = "INSERT INTO letters VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_UPDATE: Final = (
+    "UPDATE letters SET grp = ?, place = ?, state = ?, reason = ?, cause = ?, policy = ?, attempts = ?, redrives = ?,"
+    " first_ms = ?, last_ms = ?, due_ms = ?, size = ?, message_id = ? WHERE number = ?"
+)
+_STEP: Final = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_FIND: Final = "INSERT INTO found (rowid, text) VALUES (?, ?)"
+_UNFIND: Final = "INSERT INTO found (found, rowid, text) VALUES ('delete', ?, ?)"
+_KNOWN: Final = (
+    "SELECT id, queue, number, grp, place, state, text FROM letters JOIN events ON letter = number"
+    " WHERE key IN (SELECT value FROM json_each(?))"
+)
 
 
-class _Letter(NamedTuple):
-    """What has to be known of a letter that comes again."""
+class _Letter:
+    """One that the transaction is about. `before`: its group, place and state in the file, where it stands there."""
 
-    number: int
-    group: int
-    place: int
-    state: str
-    text: str
+    __slots__ = ("before", "body", "found", "line", "number", "own", "steps", "text", "where")
+
+    def __init__(self, number: int, before: tuple[int, int, str] | None = None, text: str | None = None) -> None:
+        self.number, self.before, self.found = number, before, text
+        self.where: tuple[int, int, str] | None = before
+        self.text = text or ""
+        self.own: tuple[Any, ...] = ()
+        self.line: bytes | None = None
+        self.body: Body | None = None
+        self.steps: dict[str, tuple[Any, ...]] = {}
 
 
 class Letters:
-    """Writes inside a transaction that somebody else began."""
+    """Writes inside a transaction that somebody else began, and only in `write`."""
 
     def __init__(self, connection: sqlite3.Connection, numbers: Numbers) -> None:
         self._do = connection.execute
-        self._connection = connection
+        self._many = connection.executemany
         self._numbers = numbers
+        self._asked: set[str] = set()
+        self._letters: dict[tuple[str, int], _Letter] = {}
+        self._touched: dict[tuple[str, int], _Letter] = {}
+        self._long: list[int] = []
+        self._next = 0
 
-    def take(self, vhost: str, event: Mapping[str, Any], line: bytes) -> None:
-        """An event about a letter, as the line that told it; no line: it was imported."""
-        letter_id, queue = rows.plain(event["id"]), self._numbers.queue(vhost, rows.plain(event["failed_queue"]))
-        step = event["event_id"].rpartition("-")[2]
-        found = self._do(
-            "SELECT number, grp, place, state, text FROM letters WHERE id = ? AND queue = ?", (letter_id, queue)
-        ).fetchone()
-        known = None if found is None else _Letter(*found)
-        if known is not None and line and not self._step(known.number, step, event):
-            return  # told twice
-        if known is not None and not line:
-            return  # imported, and known better
-        died = event.get("arrival") == "inbox"
-        group = known.group if known is not None and not died else self._numbers.group(vhost, queue, event, died=died)
-        at = rows.place_of(event)
-        place = 0 if at is None else self._numbers.place(vhost, *at)
-        body = rows.body_of(event)
-        state = STATE_OF[event["kind"]] if known is None or event["kind"] != "edited" else known.state
-        own = self._values(event, group, place, state)
-        if known is None:
-            number = self._insert(letter_id, queue, own, rows.text_of(event, body))
-            self._step(number, step, event)
-        else:
-            number = known.number
-            self._update(known, own, rows.text_of(event, body))
-            self._numbers.counts[known.group, known.place, known.state] -= 1
-        self._numbers.counts[group, place, state] += 1
-        if line:
-            self._do("INSERT OR REPLACE INTO events VALUES (?, ?)", (number, rows.without_body(line, event)))
+    def recall(self, letter_ids: Iterable[str]) -> None:
+        """What the file says of letters that `take` will be given."""
+        asked = {*letter_ids} - self._asked
+        self._asked |= asked
+        keys = json.dumps([rows.key_of(one) for one in asked])
+        for letter_id, queue, number, group, place, state, text in self._do(_KNOWN, (keys,)):
+            if letter_id in asked:  # another one may have the same key
+                self._letters[letter_id, queue] = _Letter(number, (group, place, state), text)
+
+    def take(self, vhost: str, event: Event, line: bytes) -> None:
+        """An event about a letter, as the line that told it; no line: it was imported.
+
+        Raises one of rows.ODD, and then nothing of it counts.
+        """
+        shared, own, step = event.shared, event.own, event.step
+        assert shared is not None
+        queue = self._numbers.queue(vhost, rows.plain(shared.members["failed_queue"]))
+        if event.id not in self._asked:
+            self.recall([event.id])
+        known = self._letters.get((event.id, queue))
+        if known is not None and (not line or self._is_told(known, step)):
+            return  # imported, and known better; or told twice
+        body = rows.body_of(own)
+        kept, text, told = rows.without_body(line, own) if line else None, rows.text_of(event, body), rows.own_of(event)
+        ts_ms, due_ms = told[6], told[7]
+        where = self._where(vhost, queue, event, known, ts_ms)
+        letter = known or self._new(event.id, queue)
         if body is not None and (body.content is not None or known is None):
-            self._do("INSERT OR REPLACE INTO bodies VALUES (?, ?, ?, ?, ?)", (number, *body))
+            letter.body = body
+        if len(text) >= len(letter.text):
+            letter.text = text  # a later event without the body says less, not other
+        letter.where, letter.own, letter.line = where, told, kept
+        letter.steps[step] = (ts_ms, *shared.step[0], due_ms, *shared.step[1])
+        self._touched[event.id, queue] = letter
+        if (shared.step[0][4] or 0) + (shared.step[0][6] or 0) > MAX_STEPS // 4:
+            self._long.append(letter.number)
 
-    def _values(self, event: Mapping[str, Any], group: int, place: int, state: str) -> tuple[Any, ...]:
-        text = rows.plain
-        return (
-            group,
-            place,
-            state,
-            text(event.get("reason")),
-            text(event.get("cause")) or None,
-            text(event.get("policy")) or None,
-            int(event.get("attempts") or 0),
-            int(event.get("redrives") or 0),
-            int(event.get("first_death_ms") or 0),
-            int(event["ts_ms"]),
-            event.get("due_ms"),
-            int((event.get("digest") or {}).get("size") or 0),
-            text((event.get("props") or {}).get("message_id")) or None,
-        )
+    def _where(self, vhost: str, queue: int, event: Event, known: _Letter | None, ts_ms: int) -> tuple[int, int, str]:
+        """Group, place and state."""
+        shared = event.shared
+        assert shared is not None
+        before = None if known is None else known.where
+        died = shared.members.get("arrival") == "inbox"
+        group = self._numbers.group(vhost, queue, event, ts_ms, died=died) if before is None or died else before[0]
+        place = 0 if shared.place is None else self._numbers.place(vhost, *shared.place)
+        return group, place, before[2] if before is not None and shared.kind == "edited" else STATE_OF[shared.kind]
 
-    def _insert(self, letter_id: str, queue: int, own: tuple[Any, ...], text: str) -> int:
-        made = self._do(
-            "INSERT INTO letters VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (letter_id, queue, *own, text),
-        )
-        number = int(made.lastrowid or 0)
-        self._do("INSERT INTO found (rowid, text) VALUES (?, ?)", (number, text))
-        return number
+    def _is_told(self, known: _Letter, step: str) -> bool:
+        if step in known.steps:
+            return True
+        there = "SELECT 1 FROM steps WHERE letter = ? AND step = ?"
+        return known.before is not None and self._do(there, (known.number, step)).fetchone() is not None
 
-    def _update(self, known: _Letter, own: tuple[Any, ...], text: str) -> None:
-        if text != known.text and len(text) >= len(known.text):  # a later event without the body says less, not other
-            self._do("INSERT INTO found (found, rowid, text) VALUES ('delete', ?, ?)", (known.number, known.text))
-            self._do("INSERT INTO found (rowid, text) VALUES (?, ?)", (known.number, text))
-        else:
-            text = known.text
-        self._do(
-            "UPDATE letters SET grp = ?, place = ?, state = ?, reason = ?, cause = ?, policy = ?, attempts = ?,"
-            " redrives = ?, first_ms = ?, last_ms = ?, due_ms = ?, size = ?, message_id = ?, text = ?"
-            " WHERE number = ?",
-            (*own, text, known.number),
-        )
+    def _new(self, letter_id: str, queue: int) -> _Letter:
+        if not self._next:
+            self._next = self._do("SELECT coalesce(max(number), 0) + 1 FROM letters").fetchone()[0]
+        letter = self._letters[letter_id, queue] = _Letter(self._next)
+        self._next += 1
+        return letter
 
-    def _step(self, number: int, step: str, event: Mapping[str, Any]) -> bool:
-        """A line of the letter's journey; False where it stands there already."""
-        text, target = rows.plain, event.get("target") or {}
-        made = self._do(
-            "INSERT OR IGNORE INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                number,
-                step,
-                int(event["ts_ms"]),
-                event["kind"],
-                text(event.get("source")),
-                text(event.get("reason")),
-                text(event.get("cause")) or None,
-                event.get("attempts"),
-                event.get("redrives"),
-                event.get("tries"),
-                event.get("due_ms"),
-                text(event.get("policy")) or None,
-                text(target.get("exchange")) if target else None,
-                text(target.get("routing_key")) if target else None,
-                text(event.get("refused")) or None,
-                text(event.get("redrive_id")) or None,
-            ),
+    def write(self) -> None:
+        """All that was taken."""
+        new = [one for one in self._touched.items() if one[1].before is None]
+        old = [one for one in self._touched.values() if one.before is not None]
+        self._many(
+            _INSERT, ((a.number, rows.key_of(name), name, queue, *(a.where or ()), *a.own) for (name, queue), a in new)
         )
-        if made.rowcount and (event.get("attempts") or 0) + (event.get("tries") or 0) > MAX_STEPS // 4:
+        self._many(_UPDATE, ((*(one.where or ()), *one.own, one.number) for one in old))
+        self._write_texts([one for _, one in new], old)
+        touched = self._touched.values()
+        self._many(_STEP, ((one.number, step, *told) for one in touched for step, told in one.steps.items()))
+        bodies = ((one.number, *one.body) for one in touched if one.body is not None)
+        self._many("INSERT OR REPLACE INTO bodies VALUES (?, ?, ?, ?, ?)", bodies)
+        for one in touched:
+            self._count(one)
+        for number in self._long:
             self._shorten(number)
-        return bool(made.rowcount)
+        self.forget()
+
+    def _write_texts(self, new: list[_Letter], old: list[_Letter]) -> None:
+        other = [one for one in old if one.text != one.found]
+        self._many(_UNFIND, ((one.number, one.found) for one in other))
+        self._many(_FIND, ((one.number, one.text) for one in (*other, *new)))
+        self._many("UPDATE events SET line = ?, text = ? WHERE letter = ?", ((a.line, a.text, a.number) for a in old))
+        self._many("INSERT INTO events VALUES (?, ?, ?)", ((one.number, one.line, one.text) for one in new))
+
+    def _count(self, letter: _Letter) -> None:
+        counts = self._numbers.counts
+        if letter.before is not None:
+            counts[letter.before] -= 1
+        if letter.where is not None:
+            counts[letter.where] += 1
 
     def _shorten(self, number: int) -> None:
         """A letter that is tried for ever has no journey for ever: the first step stays, and the newest."""
@@ -137,14 +157,20 @@ class Letters:
             (number, number, MAX_STEPS, number),
         )
 
+    def forget(self) -> None:
+        """What was taken is written, or never will be."""
+        for one in (self._asked, self._letters, self._touched, self._long):
+            one.clear()
+
     def delete(self, where: str, values: tuple[Any, ...]) -> int:
         """Take away the letters that fit, and all that hangs on them; → how many."""
-        chosen = self._do(f"SELECT number, text, grp, place, state FROM letters WHERE {where}", values).fetchall()
+        chosen = self._do(
+            f"SELECT number, text, grp, place, state FROM letters JOIN events ON letter = number WHERE {where}", values
+        ).fetchall()
         numbers = [(one[0],) for one in chosen]
-        many = self._connection.executemany
-        many("INSERT INTO found (found, rowid, text) VALUES ('delete', ?, ?)", [one[:2] for one in chosen])
+        self._many(_UNFIND, [one[:2] for one in chosen])
         for table, column in (("letters", "number"), ("steps", "letter"), ("events", "letter"), ("bodies", "letter")):
-            many(f"DELETE FROM {table} WHERE {column} = ?", numbers)
-        for _number, _text, group, place, state in chosen:
-            self._numbers.counts[group, place, state] -= 1
+            self._many(f"DELETE FROM {table} WHERE {column} = ?", numbers)
+        for _number, _text, *where_it_was in chosen:
+            self._numbers.counts[tuple(where_it_was)] -= 1
         return len(chosen)

@@ -2,11 +2,11 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any, Final
 
 from dlx_router.core import fingerprint
 from dlx_router.operate.index import rows
+from dlx_router.operate.index.rows import Event
 
 MAX_CACHED: Final = 50_000
 
@@ -20,6 +20,7 @@ class Numbers:
         self._queues: dict[tuple[str, str], int] = {}
         self._places: dict[tuple[str, str, str], int] = {}
         self._groups: dict[str, int] = {}
+        self._plain: dict[tuple[str, str, str], int] = {}  # groups of deaths of which no error is known
         self.counts: Counter[tuple[int, int, str]] = Counter()
         self._seen: dict[int, tuple[int, int, int]] = {}  # group → deaths more, first and last of them
 
@@ -41,24 +42,34 @@ class Numbers:
             _keep(cache, values, number)
         return number
 
-    def group(self, vhost: str, queue: int, event: Mapping[str, Any], *, died: bool) -> int:
+    def group(self, vhost: str, queue: int, event: Event, ts_ms: int, *, died: bool) -> int:
         """Of the group of an event; `died`: it tells a death more."""
-        one = fingerprint.of_event({**event, "vhost": vhost})
-        number = self._groups.get(one.id)
+        assert event.shared is not None
+        told, error = event.shared.members.get, event.own.get("error")
+        failed_queue, reason, kind = told("failed_queue"), told("reason"), told("kind")
+        plain = None  # where no error is known, these say all; what is no text has no short way
+        if error is None and kind != "quarantined" and isinstance(failed_queue, str) and isinstance(reason, str):
+            plain = vhost, failed_queue, reason
+        number = None if plain is None else self._plain.get(plain)
         if number is None:
-            text = rows.plain
-            self._do(
-                "INSERT OR IGNORE INTO groups"
-                " (id, queue, reason, error_type, frame, message, first_ms, last_ms, deaths)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
-                (one.id, queue, *map(text, one[3:]), event["ts_ms"], event["ts_ms"]),
-            )
-            number = int(self._do("SELECT number FROM groups WHERE id = ?", (one.id,)).fetchone()[0])
-            _keep(self._groups, one.id, number)
+            one = fingerprint.of_parts(vhost, failed_queue, reason, kind, told("detail"), error)
+            number = self._groups.get(one.id) or self._new_group(one, queue, ts_ms)
+            if plain is not None:
+                _keep(self._plain, plain, number)
         if died:
-            ts_ms = int(event["ts_ms"])
             more, first, last = self._seen.get(number, (0, ts_ms, ts_ms))
             self._seen[number] = (more + 1, min(first, ts_ms), max(last, ts_ms))
+        return number
+
+    def _new_group(self, one: fingerprint.Fingerprint, queue: int, ts_ms: int) -> int:
+        """New to us; it may stand in the file."""
+        self._do(
+            "INSERT OR IGNORE INTO groups (id, queue, reason, error_type, frame, message, first_ms, last_ms, deaths)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
+            (one.id, queue, *map(rows.plain, one[3:]), ts_ms, ts_ms),
+        )
+        number = int(self._do("SELECT number FROM groups WHERE id = ?", (one.id,)).fetchone()[0])
+        _keep(self._groups, one.id, number)
         return number
 
     def settle(self) -> None:
@@ -77,7 +88,7 @@ class Numbers:
 
     def forget(self) -> None:
         """What was cached or counted is no longer what the file says."""
-        for cache in (self._queues, self._places, self._groups, self.counts, self._seen):
+        for cache in (self._queues, self._places, self._groups, self._plain, self.counts, self._seen):
             cache.clear()
 
 

@@ -47,44 +47,62 @@ def visible(ask: Callable[..., sqlite3.Cursor], wanted: Wanted, sees: Sees) -> l
 
 
 def letters_of(
-    ask: Callable[..., sqlite3.Cursor], wanted: Wanted, numbers: Sequence[int], before: int | None
+    ask: Callable[..., sqlite3.Cursor], wanted: Wanted, numbers: Sequence[int], before: int | None, limit: int
 ) -> tuple[str, tuple[Any, ...]]:
-    """The question and its values; LIMIT comes behind it."""
-    total = ask("SELECT count(*) FROM queues").fetchone()[0]
-    tests: list[str] = []
-    values: list[Any] = []
-    source = f"letters{JOINS}"
+    """The question and its values. Numbers are chosen first, and only the chosen letters are looked up whole."""
     by_index = wanted.text is None and _few(ask, wanted, numbers)
-    plus = "" if by_index else "+"
+    tests, values = _tests(ask, wanted, numbers, by_index=by_index)
+    source, number = f"letters {'INDEXED BY letters_group' if by_index else 'NOT INDEXED'}", "letters.number"
     if wanted.text is not None:
-        source = f"found CROSS JOIN letters ON letters.number = found.rowid{JOINS}"
+        source, number = "found CROSS JOIN letters ON letters.number = found.rowid", "found.rowid"
         tests.append("found MATCH ?")
         values.append(query(wanted.text))
-    if len(numbers) < total or wanted.failed_queue is not None:
-        tests.append(f"{plus}letters.queue IN ({listed(numbers)})")
-    if wanted.group is not None:
-        tests.append(f"{plus}letters.grp = (SELECT number FROM groups WHERE id = ?)")
-        values.append(wanted.group)
+    if before is not None:
+        tests.append(f"{number} < ?")
+        values.append(before)
+    where = f" WHERE {' AND '.join(tests)}" if tests else ""
+    chosen = f"SELECT {number} AS one FROM {source}{where} ORDER BY {number} DESC LIMIT ?"
+    sql = f"SELECT {LETTER} FROM ({chosen}) CROSS JOIN letters ON letters.number = one{JOINS} ORDER BY one DESC"
+    return sql, (*values, limit)
+
+
+def _tests(
+    ask: Callable[..., sqlite3.Cursor], wanted: Wanted, numbers: Sequence[int], *, by_index: bool
+) -> tuple[list[str], list[Any]]:
+    tests: list[str] = []
+    values: list[Any] = []
+    if by_index:
+        fits, values = _counted(wanted, numbers)
+        tests.append(f"letters.grp IN (SELECT counts.grp FROM {fits} AND counts.n > 0)")
+    else:
+        if wanted.failed_queue is not None or len(numbers) < ask("SELECT count(*) FROM queues").fetchone()[0]:
+            tests.append(f"letters.queue IN ({listed(numbers)})")
+        if wanted.group is not None:
+            tests.append("letters.grp = (SELECT number FROM groups WHERE id = ?)")
+            values.append(wanted.group)
     if wanted.states:
-        tests.append(f"{plus}letters.state IN ({', '.join('?' * len(wanted.states))})")
+        tests.append(f"letters.state IN ({', '.join('?' * len(wanted.states))})")
         values.extend(wanted.states)
     for test, value in (
         ("letters.reason = ?", wanted.reason),
         ("letters.policy = ?", wanted.policy),
         ("letters.last_ms >= ?", wanted.since_ms),
         ("letters.last_ms < ?", wanted.until_ms),
-        ("found.rowid < ?" if wanted.text is not None else "letters.number < ?", before),
     ):
         if value is not None:
             tests.append(test)
             values.append(value)
-    order = "found.rowid" if wanted.text is not None else "letters.number"
-    where = f" WHERE {' AND '.join(tests)}" if tests else ""
-    return f"SELECT {LETTER} FROM {source}{where} ORDER BY {order} DESC", tuple(values)
+    return tests, values
 
 
 def _few(ask: Callable[..., sqlite3.Cursor], wanted: Wanted, numbers: Sequence[int]) -> bool:
     """Whether an index finds so few that sorting them is nothing."""
+    fits, values = _counted(wanted, numbers)
+    return (ask(f"SELECT sum(n) FROM {fits}", values).fetchone()[0] or 0) <= FEW
+
+
+def _counted(wanted: Wanted, numbers: Sequence[int]) -> tuple[str, list[Any]]:
+    """The counts of what is wanted: what stands behind FROM, and its values."""
     tests, values = [f"groups.queue IN ({listed(numbers)})"], []
     if wanted.group is not None:
         tests.append("groups.id = ?")
@@ -92,8 +110,7 @@ def _few(ask: Callable[..., sqlite3.Cursor], wanted: Wanted, numbers: Sequence[i
     if wanted.states:
         tests.append(f"counts.state IN ({', '.join('?' * len(wanted.states))})")
         values.extend(wanted.states)
-    sql = f"SELECT sum(n) FROM counts JOIN groups ON groups.number = counts.grp WHERE {' AND '.join(tests)}"
-    return (ask(sql, values).fetchone()[0] or 0) <= FEW
+    return f"counts JOIN groups ON groups.number = counts.grp WHERE {' AND '.join(tests)}", values
 
 
 def query(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from dlx_router.operate.index import schema
 from dlx_router.operate.index.questions import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
-from dlx_router.operate.index.rows import LYING
+from dlx_router.operate.index.rows import LYING, key_of
 
 READERS: Final = 4
 LIMIT_S: Final = 3.0
@@ -46,13 +46,14 @@ class Reader:
             numbers = visible(ask, wanted, sees)
             if not numbers:
                 return []
-            sql, values = letters_of(ask, wanted, numbers, before)
-            return [_letter(row) for row in ask(f"{sql} LIMIT ?", (*values, limit))]
+            return [_letter(row) for row in ask(*letters_of(ask, wanted, numbers, before, limit))]
 
     def letter(self, letter_id: str, sees: Sees, failed_queue: str | None = None) -> list[dict[str, Any]]:
         """All that is known of the letter: one entry for each failed queue that it died in (copies)."""
         with self._asking() as ask:
-            rows = ask(f"SELECT {LETTER} FROM letters{JOINS} WHERE letters.id = ?", (letter_id,)).fetchall()
+            rows = ask(
+                f"SELECT {LETTER} FROM letters{JOINS} WHERE key = ? AND letters.id = ?", (key_of(letter_id), letter_id)
+            ).fetchall()
             seen = [row for row in rows if sees(row["vhost"], row["failed_queue"])]
             return [_whole(ask, row) for row in seen if failed_queue in {None, row["failed_queue"]}]
 
@@ -191,7 +192,7 @@ def _whole(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, An
     return {
         **_letter(row),
         "journey": [{key: step[key] for key in step.keys() if key not in {"letter", "step"}} for step in steps],  # noqa: SIM118
-        "event": None if line is None else json.loads(line["line"]),
+        "event": None if line is None or line["line"] is None else json.loads(line["line"]),
         "stored": None if body is None else tuple(body),
     }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 APPLICATION_ID: Final = 0x646C7872  # "dlxr"
-VERSION: Final = 1  # another layout is made anew from the journal
+VERSION: Final = 2  # another layout is made anew from the journal
 FILE_NAME: Final = "index.sqlite"
 _MAGIC: Final = b"SQLite format 3\x00"
 _ID_AT: Final = 68
@@ -30,21 +30,20 @@ CREATE TABLE places (number INTEGER PRIMARY KEY, vhost TEXT NOT NULL, exchange T
 CREATE TABLE groups (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, queue INTEGER NOT NULL, reason TEXT,
     error_type TEXT, frame TEXT, message TEXT, first_ms INTEGER, last_ms INTEGER, deaths INTEGER NOT NULL,
     state TEXT NOT NULL DEFAULT 'open', state_ms INTEGER NOT NULL DEFAULT 0, until_ms INTEGER, note TEXT, actor TEXT);
-CREATE TABLE letters (number INTEGER PRIMARY KEY, id TEXT NOT NULL, queue INTEGER NOT NULL, grp INTEGER NOT NULL,
-    place INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT, cause TEXT, policy TEXT, attempts INTEGER,
-    redrives INTEGER, first_ms INTEGER, last_ms INTEGER, due_ms INTEGER, size INTEGER, message_id TEXT,
-    text TEXT NOT NULL, UNIQUE (id, queue));
-CREATE INDEX letters_queue ON letters (queue, state);
+CREATE TABLE letters (number INTEGER PRIMARY KEY, key INTEGER NOT NULL, id TEXT NOT NULL, queue INTEGER NOT NULL,
+    grp INTEGER NOT NULL, place INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT, cause TEXT, policy TEXT,
+    attempts INTEGER, redrives INTEGER, first_ms INTEGER, last_ms INTEGER, due_ms INTEGER, size INTEGER,
+    message_id TEXT);
+CREATE INDEX letters_key ON letters (key);
 CREATE INDEX letters_group ON letters (grp, state);
-CREATE INDEX letters_place ON letters (place) WHERE place > 0;
 CREATE TABLE steps (letter INTEGER, step TEXT, ts_ms INTEGER, kind TEXT, source TEXT, reason TEXT, cause TEXT,
     attempts INTEGER, redrives INTEGER, tries INTEGER, due_ms INTEGER, policy TEXT, exchange TEXT, routing_key TEXT,
     refused TEXT, redrive_id TEXT, PRIMARY KEY (letter, step)) WITHOUT ROWID;
-CREATE TABLE events (letter INTEGER PRIMARY KEY, line BLOB NOT NULL);
+CREATE TABLE events (letter INTEGER PRIMARY KEY, line BLOB, text TEXT NOT NULL);
 CREATE TABLE bodies (letter INTEGER PRIMARY KEY, mode TEXT, sha256 TEXT, content_type TEXT, body BLOB);
 CREATE TABLE counts (grp INTEGER, place INTEGER, state TEXT, n INTEGER NOT NULL,
     PRIMARY KEY (grp, place, state)) WITHOUT ROWID;
-CREATE VIRTUAL TABLE found USING fts5 (text, content='letters', content_rowid='number', tokenize='unicode61');
+CREATE VIRTUAL TABLE found USING fts5 (text, content='', columnsize=0, tokenize='unicode61');
 """
 
 
@@ -71,6 +70,7 @@ def open_writer(path: Path, *, max_bytes: int) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = NORMAL")  # what a power cut takes is read from the journal again
         connection.execute("PRAGMA cache_size = -65536")
         connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA wal_autocheckpoint = 8192")  # pages that change often go to the file seldom
         connection.execute("PRAGMA journal_size_limit = 67108864")
         (size,) = connection.execute("PRAGMA page_size").fetchone()
         connection.execute(f"PRAGMA max_page_count = {max_bytes // size}")

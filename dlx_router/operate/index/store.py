@@ -14,11 +14,12 @@ from typing import Any, Final, NamedTuple
 from dlx_router.operate.index import rows
 from dlx_router.operate.index.letters import Letters
 from dlx_router.operate.index.numbers import Numbers
-from dlx_router.operate.index.rows import GONE, LYING, STATE_OF, EventError
+from dlx_router.operate.index.rows import GONE, LYING, ODD, Event, EventError
 
 GROUP_STATES: Final = ("open", "ignored", "resolved")
 SET_GROUP: Final = "group.set"
 IMPORT: Final = "letters.import"
+LOOKED_AT: Final = 50_000
 _FINISHED: Final = ("discarded", "retired", "redriven", "released", "edited", GONE)
 
 
@@ -37,6 +38,7 @@ class Store:
         self._connection = connection
         self._numbers = Numbers(connection)
         self._letters = Letters(connection, self._numbers)
+        self._pruned = 0  # the number of the last letter that `prune` looked at
 
     def close(self) -> None:
         """Close the file."""
@@ -58,19 +60,22 @@ class Store:
 
     def apply(self, vhost: str, messages: Iterable[Message]) -> int:
         """Put all of it in, or nothing; → how many events."""
-        name, taken, unread, last, last_ms = rows.plain(vhost), 0, 0, None, 0
+        name, taken, last, last_ms = rows.plain(vhost), 0, None, 0
         with self._transaction():
+            events: list[tuple[Event, bytes]] = []
+            unread = 0
             for message in messages:
                 last = message
-                for line in message.body.splitlines():
-                    try:
-                        event = rows.event_of(line)
-                        self._event(name, event, line)
-                    except (EventError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
-                        unread += 1
-                        continue
-                    taken += 1
-                    last_ms = int(event.get("ts_ms") or last_ms)
+                unread += _read(message.body, events)
+            self._letters.recall(one.id for one, _ in events if one.shared is not None)
+            for event, line in events:
+                try:
+                    self._event(name, event, line)
+                    last_ms = rows.whole(event.own.get("ts_ms")) or last_ms
+                except ODD:
+                    unread += 1
+                    continue
+                taken += 1
             if last is not None:
                 self._do(
                     "INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (vhost) DO UPDATE SET"
@@ -101,23 +106,34 @@ class Store:
             if found is None:
                 return 0
             lying = ", ".join(f"'{one}'" for one in LYING)
-            chosen = f"place = ? AND last_ms <= ? AND state IN ({lying})"
+            groups = "SELECT grp FROM counts WHERE place = ? AND n > 0"
+            chosen = f"grp IN ({groups}) AND place = ? AND last_ms <= ? AND state IN ({lying})"
+            values = (*found, *found, until_ms)
             for group, state, n in self._do(
-                f"SELECT grp, state, count(*) FROM letters WHERE {chosen} GROUP BY grp, state", (*found, until_ms)
+                f"SELECT grp, state, count(*) FROM letters WHERE {chosen} GROUP BY grp, state", values
             ).fetchall():
                 self._numbers.counts[group, found[0], state] -= n
                 self._numbers.counts[group, 0, GONE] += n
-            changed = self._do(f"UPDATE letters SET state = '{GONE}', place = 0 WHERE {chosen}", (*found, until_ms))
+            changed = self._do(f"UPDATE letters SET state = '{GONE}', place = 0 WHERE {chosen}", values)
             return changed.rowcount
 
     def prune(self, *, before_ms: int, at_most: int) -> int:
-        """Letters that are finished and older go, the oldest first; → how many did."""
+        """Letters that are finished and older go, the oldest first; → how many did.
+
+        Each call looks at the next LOOKED_AT letters only, and begins again after the last: it costs the same for a
+        million letters.
+        """
         finished = ", ".join(f"'{one}'" for one in _FINISHED)
+        begin, end = self._pruned, self._pruned + LOOKED_AT
+        chosen = f"number > ? AND number <= ? AND last_ms < ? AND state IN ({finished}) ORDER BY number LIMIT ?"
         with self._transaction():
-            return self._letters.delete(
-                f"number IN (SELECT number FROM letters WHERE last_ms < ? AND state IN ({finished}) LIMIT ?)",
-                (before_ms, at_most),
+            gone = self._letters.delete(
+                f"number IN (SELECT number FROM letters WHERE {chosen})", (begin, end, before_ms, at_most)
             )
+            if gone < at_most:  # else there may be more of them among these
+                following = self._do("SELECT min(number) FROM letters WHERE number > ?", (end,)).fetchone()[0]
+                self._pruned = 0 if following is None else following - 1
+        return gone
 
     def shrink(self, at_most: int) -> int:
         """The oldest letters go, finished or not: the file has its size. → how many did."""
@@ -140,23 +156,27 @@ class Store:
 
     # -- one event ----------------------------------------------------------------------------------------------
 
-    def _event(self, vhost: str, event: Mapping[str, Any], line: bytes) -> None:
-        kind = event["kind"]
-        if event.get("observed"):
-            return  # nothing of it was done
-        if kind in STATE_OF:
+    def _event(self, vhost: str, event: Event, line: bytes) -> None:
+        if event.shared is not None:
             self._letters.take(vhost, event, line)
-        elif kind == "gap":
-            told = (event["event_id"], vhost, *(event.get(one) for one in ("router_id", "events", "from_ms", "to_ms")))
+        else:
+            self._other(vhost, event.own)
+
+    def _other(self, vhost: str, event: Mapping[str, Any]) -> None:
+        """About no letter, or about one to which nothing was done."""
+        kind = event["kind"]
+        if kind == "gap":
+            numbers = (rows.whole(event.get(one)) for one in ("events", "from_ms", "to_ms"))
+            told = (event["event_id"], vhost, rows.plain(event.get("router_id")), *numbers)
             self._do("INSERT OR IGNORE INTO gaps VALUES (?, ?, ?, ?, ?, ?)", told)
         elif kind == "audit":
             self._audit(vhost, event)
 
     def _audit(self, vhost: str, event: Mapping[str, Any]) -> None:
-        details, ts_ms = event.get("details") or {}, int(event["ts_ms"])
+        details, ts_ms = event.get("details") or {}, rows.whole(event["ts_ms"])
         actor, action = rows.plain(event.get("actor")), rows.plain(event.get("action"))
         if action == IMPORT:
-            self._letters.take(vhost, {**details["letter"], "event_id": event["event_id"]}, b"")
+            self._letters.take(vhost, rows.imported({**details["letter"], "event_id": event["event_id"]}), b"")
             return
         told = (event["event_id"], vhost, ts_ms, actor, action, json.dumps(details))
         if not self._do("INSERT OR IGNORE INTO audits VALUES (?, ?, ?, ?, ?, ?)", told).rowcount:
@@ -170,7 +190,7 @@ class Store:
         if details.get("state") is not None:
             self._do(
                 "UPDATE groups SET state = ?, state_ms = ?, until_ms = ?, actor = ? WHERE id = ?",
-                (details["state"], ts_ms, details.get("until_ms"), actor, group),
+                (details["state"], ts_ms, rows.whole_or_none(details.get("until_ms")), actor, group),
             )
         if "note" in details:
             note = rows.plain(details["note"]) or None
@@ -183,13 +203,26 @@ class Store:
         self._do("BEGIN IMMEDIATE")
         try:
             yield
+            self._letters.write()
             self._numbers.settle()
             self._do("COMMIT")
         except BaseException:
             self._numbers.forget()
+            self._letters.forget()
             if self._connection.in_transaction:
                 self._do("ROLLBACK")
             raise
+
+
+def _read(body: bytes, events: list[tuple[Event, bytes]]) -> int:
+    """The events of a message go behind the others; → how many lines are none."""
+    unread = 0
+    for line in body.splitlines():
+        try:
+            events.append((rows.event_of(line), line))
+        except EventError:
+            unread += 1
+    return unread
 
 
 def digest(body: bytes) -> bytes:
