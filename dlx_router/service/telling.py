@@ -23,7 +23,7 @@ def tell(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
         headers, body = envelope.props.headers, job.delivery.body
         own = privacy.disclosed(rule, ruling.kind, headers=headers, body=body, error=letter.error)
     content = envelope.content if envelope is not None else None
-    line = fragments(letter, ruling).line(
+    line = fragments(privacy.discreet(rule, letter), ruling).line(
         letter.id,
         now,
         first_ms=letter.first_death_ms,

@@ -15,7 +15,7 @@ from typing import Final
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import ChannelClosed, Link, LinkError
 from dlx_router.core.letter import Arrival, Letter
-from dlx_router.operate.journal.privacy import rule_of
+from dlx_router.operate.journal.privacy import Rule, rule_of
 from dlx_router.operate.redrive.choosing import Chooser, Verdict
 from dlx_router.operate.redrive.editing import Edit
 from dlx_router.operate.redrive.exporting import line
@@ -78,7 +78,7 @@ class Worker:
         self._out: Link
         self._sieve: Sieve
         spec = task.spec
-        self._chooser = Chooser(spec, holds, group_of)
+        self._chooser = Chooser(spec, holds, self._group_of)
         self._pace = Pace(spec.rate, spec.ramp, spec.ramp_step_s)
         self._copies = Copies(
             task.id,
@@ -234,7 +234,7 @@ class Worker:
         if not self._is_meant(letter):
             return
         if self.task.spec.dry_run:
-            self.tally.would_send(letter)
+            self.tally.would_send(letter, self._group_of(letter))
         elif self._outlet is not None:
             self._export(letter, envelope, self._outlet)
         else:
@@ -274,11 +274,17 @@ class Worker:
         if self._is_enough():
             self.tally.left()
             return
-        rule, body = rule_of(self._tools.desk().resolve(letter)), envelope.delivery.body
-        outlet.put(line(letter, envelope.props, envelope.content.props, body, group=group_of(letter), rule=rule))
+        rule, body, group = self._rule(letter), envelope.delivery.body, self._group_of(letter)
+        outlet.put(line(letter, envelope.props, envelope.content.props, body, group=group, rule=rule))
         self.tally.sent()
         if outlet.is_full:
             self._sieve.pause(paused=True)
+
+    def _rule(self, letter: Letter) -> Rule:
+        return rule_of(self._tools.desk().resolve(letter))
+
+    def _group_of(self, letter: Letter) -> str:
+        return group_of(letter, self._rule(letter))
 
     def _mind_the_outlet(self) -> None:
         if self._outlet is None:
