@@ -18,6 +18,7 @@ from dlx_router.core.policy import Effective
 from dlx_router.core.publication import Publication, Way
 from dlx_router.core.words import Cause
 from dlx_router.service.job import Job, Resource
+from dlx_router.service.refusing import SILENT_S, Resting
 from dlx_router.telemetry.logs import log
 
 ABSENT_S: Final = 5.0
@@ -47,6 +48,7 @@ class Provision:
         self._max_queues = max_queues
         self._spawn = spawn
         self._created: set[str] = set()
+        self.silent = Resting(SILENT_S)  # targets that do not confirm, whichever lane has asked
         self._passing: dict[str, tuple[float, float]] = {}  # how long they may be idle, and since when they are
 
     def later(self, resource: Resource, job: Job, then: Callable[[Job, str | Refusal], None]) -> None:

@@ -110,7 +110,9 @@ def error_of(rule: Rule, error: Mapping[str, Any] | None) -> tuple[dict[str, Any
     """What may be told of a letter's error, {} where nothing may; and the redacted headers that it may be made of."""
     said = error or {}
     gone = {name: [one for one in MADE_OF.get(name, ()) if rule.hides(one)] for name in said}
-    return {name: text for name, text in said.items() if not gone[name]}, [one for some in gone.values() for one in some]
+    return {name: text for name, text in said.items() if not gone[name]}, [
+        one for some in gone.values() for one in some
+    ]
 
 
 def discreet(rule: Rule, letter: Letter) -> Letter:
