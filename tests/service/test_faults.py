@@ -4,7 +4,6 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -14,6 +13,7 @@ import pytest
 from kill_audit import Plan, audit
 from tests.conftest import ROUTERS
 from tests.journal.stream import events
+from tests.support.asleep import asleep
 from tests.support.bulk import (
     INBOX,
     PARKING,
@@ -224,16 +224,6 @@ def _rate(amqp: Client, router: Router, letters: int = 10_000) -> float:
     return letters / took
 
 
-@contextmanager
-def _asleep(vhost: Vhost, queue: str) -> Iterator[None]:
-    """The queue's process does nothing while the block lasts: what is published to it is neither kept nor refused."""
-    found = f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{vhost.name}">>, queue, <<"{queue}">>))'
-    for verb in ("suspend", "resume"):
-        vhost.broker.rabbitmqctl("eval", f"{found}, ok = sys:{verb}(amqqueue:get_pid(Q)).")
-        if verb == "suspend":
-            yield
-
-
 @pytest.mark.usefixtures("newest")
 @pytest.mark.timeout(120)
 def test_a_target_that_does_not_confirm_in_time_has_refused_and_is_asked_again(
@@ -246,7 +236,7 @@ def test_a_target_that_does_not_confirm_in_time_has_refused_and_is_asked_again(
     dying_queue(amqp, "one.a")
     dying_queue(amqp, "other.a")
     said, others = [str(number) for number in range(20)], itertools.count()
-    with _asleep(vhost, "slow"):
+    with asleep(vhost, "slow"):
         pour(amqp, "one.a", said)
 
         def held_in_the_midst_of_others() -> bool:

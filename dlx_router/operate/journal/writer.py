@@ -70,6 +70,11 @@ class Journal:
         self._idle: asyncio.Future[None] | None = None
         self._after: Callable[[], None] = lambda: None
 
+    @property
+    def keeps_waiting(self) -> bool:
+        """Whether letters wait for a stream that does not work: `required`, and it is not known to."""
+        return self._required and not self.is_working
+
     # -- in -----------------------------------------------------------------------------------------------------
 
     def record(self, line: bytes) -> Batch:

@@ -56,8 +56,8 @@ class Sender:
 
     @property
     def room(self) -> int:
-        """How many more may be on their way; none while the broker reads nothing."""
-        return 0 if self._out.blocked else WINDOW - self.pending
+        """How many more may be on their way; none while the broker reads nothing, or the journal would keep them."""
+        return 0 if self._out.blocked or self._tools.journal.keeps_waiting else WINDOW - self.pending
 
     def rests(self) -> None:
         """Nothing is late: the time in which the broker must confirm begins anew."""

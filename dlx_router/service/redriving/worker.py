@@ -32,6 +32,7 @@ from dlx_router.service.redriving.sieve import MAX_HELD, Sieve
 from dlx_router.service.redriving.tally import Tally, group_of
 from dlx_router.service.redriving.tools import Stopped, Tools
 from dlx_router.service.redriving.ways import Ways
+from dlx_router.telemetry.logs import Once
 from dlx_router.wire import frames
 
 HOLD_S: Final = 50.0
@@ -71,6 +72,7 @@ class Worker:
         self._sifting = not task.spec.takes_all
         self._prefetch = 0
         self._looked_s = 0.0
+        self._once = Once()
         self._outlet = outlet
         if outlet is not None:
             outlet.on_room = self._wake.set
@@ -112,8 +114,7 @@ class Worker:
 
     async def _connected(self) -> End:
         await self._sender.open(self._out)
-        if self._sifting:
-            await see_to_holding(self._tools, self._link, self.task.spec.queue)
+        await see_to_holding(self._tools, self._link, self.task.spec.queue, sifting=self._sifting)
         await self._ways.see_to_destination()
         while True:
             end = await self._look()
@@ -176,7 +177,7 @@ class Worker:
         counts = self.tally.counts
         if self._sifting or counts.left + counts.unreadable <= self._prefetch // 2:
             return False
-        await see_to_holding(self._tools, self._link, self.task.spec.queue)
+        await see_to_holding(self._tools, self._link, self.task.spec.queue, sifting=True)
         self._sifting = True
         return True
 
@@ -227,10 +228,15 @@ class Worker:
         self._wake.set()
         self.tally.saw()
         try:
-            letter, envelope = intake.read(delivery, self._place)
+            self._consider(delivery, consumer)
         except intake.Malformed:
             self.tally.unreadable()
-            return
+        except Exception as error:  # noqa: BLE001 - a letter that nobody foresaw must not stop the others
+            self._once.warn("read", "redrive.unreadable", task=self.task.id, error=repr(error), fate="it stays")
+            self.tally.unreadable()
+
+    def _consider(self, delivery: frames.Delivery, consumer: Consumer) -> None:
+        letter, envelope = intake.read(delivery, self._place)
         if not self._is_meant(letter):
             return
         if self.task.spec.dry_run:
