@@ -103,8 +103,8 @@ class Answering(Doubtful):
     def _hold(self, job: Job, cause: Cause) -> None:
         if job.order is not None:
             self._long_way(job)
-        place = self._places.get(job.consumer)
-        if place is not None and place.source == place.names.fifo:
+        place = self._places[job.consumer]
+        if place.source == place.names.fifo:
             self._insist(job, cause)
             return
         job.desk.refused(job, cause)

@@ -8,12 +8,11 @@ import struct
 from abc import ABC, abstractmethod
 from typing import Final
 
-from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import ChannelClosed
 from dlx_router.core.letter import Arrival
 from dlx_router.core.words import Action, Cause
-from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
+from dlx_router.service.places import Places
 from dlx_router.service.probe import Probe
 from dlx_router.service.refusing import target_of
 from dlx_router.service.settling import Owner, Settling
@@ -32,7 +31,7 @@ class Doubtful(ABC):
     _owner: Owner
     _probe: Probe
     _settling: Settling
-    _places: dict[Consumer, Place]
+    _places: Places
 
     @abstractmethod
     def _long_way(self, job: Job) -> None:

@@ -21,6 +21,7 @@ from dlx_router.service.answering import Answering
 from dlx_router.service.doubt import UNWRITABLE
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
+from dlx_router.service.places import Places
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import PLAIN, Refusal
 from dlx_router.service.refusing import FULL_S, Late, Resting, is_own, target_of
@@ -38,7 +39,7 @@ class Lane(Answering):
         self._owner = owner
         self._name = name
         self._probe = probe
-        self._places: dict[Consumer, Place] = {}
+        self._places = Places()
         self._backlog: list[Job] = []
         self._publisher: Publisher[Job] = self._new_publisher()
         self._moved_s = time.monotonic()
@@ -65,8 +66,8 @@ class Lane(Answering):
         self._places[consumer] = place
 
     def leave(self, consumer: Consumer) -> None:
-        """The consumer is gone, and so is all that came by it."""
-        self._places.pop(consumer, None)
+        """The consumer is gone, and the broker has what came by it; what is on its way from it still ends here."""
+        self._places.leave(consumer)
 
     # -- in -----------------------------------------------------------------------------------------------------
 
