@@ -31,8 +31,7 @@ from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.publication import Publication
 from dlx_router.core.record import Record
 from dlx_router.core.words import Action, Cause, counted
-from dlx_router.operate.journal.events import KIND_OF, Ruling, fragments
-from dlx_router.operate.journal.privacy import rule_of
+from dlx_router.operate.journal.events import Ruling
 from dlx_router.operate.journal.rulings import Clerk
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import delaying, intake, passage, standing, telling
@@ -110,13 +109,9 @@ class Desk:
 
     def _learn(self, job: Job) -> None:
         """The next of its like goes the short way, and its event is written from the same fragments."""
-        rule, told = rule_of(job.policy), None
-        letter, decision, copy, policy = job.letter, job.decision, job.copy, job.policy
-        if letter is None or decision is None or copy is None or policy is None:
-            return
-        if self._journal.is_on and rule.wants(KIND_OF[job.action]):
-            told = fragments(letter, self._clerk.decided(decision, copy, policy.policy))
-        self._orders.learn(job, told, rule)
+        lesson = telling.lesson(self._journal, job, self._clerk)
+        if lesson is not None:
+            self._orders.learn(job, *lesson)
 
     def read(self, job: Job, place: intake.Place) -> None:
         """The long way: the whole letter, its decision and its copy."""
@@ -262,9 +257,7 @@ class Desk:
         if isinstance(job.decision, Forward):
             job.letter = waiting(job.letter)
         attempts = attempts_of(job.letter, job.policy) if job.policy else job.letter.base_attempts
-        copy = job.copy
-        target = copy.record.failed_queue if copy.way is publication.Way.RETURN else copy.exchange or copy.routing_key
-        now = now_ms()
+        now, target = now_ms(), publication.leads_to(job.copy)
         self.apply(job, hold(job.letter, cause, attempts, now, grace_ms=self._rules.grace_ms, target=target), now)
 
     def overdue(self, cause: Cause, waited_s: float) -> bool:
@@ -274,7 +267,8 @@ class Desk:
     def park(self, job: Job, cause: Cause) -> None:
         """Straight to parking."""
         assert job.letter is not None
-        self.apply(job, Park(cause, job.letter.base_attempts), now_ms())
+        target = publication.leads_to(job.copy) if job.copy is not None else ""
+        self.apply(job, Park(cause, job.letter.base_attempts, target), now_ms())
 
     def late(self, by_ms: int) -> None:
         """A wait ended so many ms after its time."""

@@ -36,7 +36,9 @@ def test_a_task_that_the_journal_does_not_confirm_is_not_begun_and_none_later(
         refused = shop.call("POST", "", asked)
         assert (refused.status_code, "did not confirm" in refused.text) == (503, True)
         assert shop.call("GET", "").json()["tasks"] == []
-    assert eventually(lambda: _told(vhost), 20) == ["task.running", "task.cancelled"], "whoever reads it later begins nothing either"
+    assert eventually(lambda: _told(vhost), 20) == ["task.running", "task.cancelled"], (
+        "whoever reads it later begins nothing either"
+    )
     assert (amqp.depth(queue), amqp.depth("work")) == (1, 0)
     assert shop.ends(shop.start(queue))["counts"]["sent"] == 1
 

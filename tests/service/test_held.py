@@ -1,5 +1,4 @@
 """Nothing is held for ever: looks that nobody waits for, and what is known of consumers that are gone."""
-# ruff: noqa: SLF001 - what is held is seen nowhere else
 
 import asyncio
 import gc

@@ -27,7 +27,7 @@ from dlx_router.service.redriving.ahead import Ahead
 from dlx_router.service.redriving.copies import Copies
 from dlx_router.service.redriving.facts import depth_of, see_to_holding, version_of
 from dlx_router.service.redriving.outlet import Outlet
-from dlx_router.service.redriving.sender import WINDOW, Sender, no_queue
+from dlx_router.service.redriving.sender import WINDOW, Sender
 from dlx_router.service.redriving.sieve import MAX_HELD, Sieve
 from dlx_router.service.redriving.tally import Tally, group_of
 from dlx_router.service.redriving.tools import Stopped, Tools
@@ -256,7 +256,7 @@ class Worker:
         if verdict is Verdict.HOMELESS:
             why = "nothing tells which queue they failed at; give a destination"
         elif verdict is Verdict.TAKE and self._ways.is_known_gone(letter.failed_queue):
-            why = no_queue(letter.failed_queue)
+            why = self._ways.why_not(letter.failed_queue)
         if verdict is Verdict.TAKE and not why:
             return True
         self.tally.left(why)
