@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Callable
 from copy import copy
 
 from dlx_router.broker.consumer import Consumer
@@ -98,14 +99,18 @@ class Desk:
             job.order, job.action, job.resource = order, order.action, order.resource
             self._metrics.decisions[order.decided] += 1
             return job
-        try:
-            self.read(job, place)
-        except Exception as error:  # noqa: BLE001 - or it would end the session of all others, again and again
-            job.letter = job.envelope = job.decision = job.copy = job.resource = job.order = None
-            self.unreadable(job, place, intake.Malformed(repr(error)))
+        self.safely(job, place, lambda: self.read(job, place))
         if job.key is not None and not job.raw:
             self._learn(job)
         return job
+
+    def safely(self, job: Job, place: intake.Place, work: Callable[[], None]) -> None:
+        """Do this about the job. An error that nobody foresaw sends it to quarantine: others must not wait for it."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - or it would end the session of all others, again and again
+            job.letter = job.envelope = job.decision = job.copy = job.resource = job.order = None
+            self.unreadable(job, place, intake.Malformed(repr(error)))
 
     def _learn(self, job: Job) -> None:
         """The next of its like goes the short way, and its event is written from the same fragments."""
@@ -237,7 +242,6 @@ class Desk:
                 self._place(job, publication.to_relayed(decision, record))
             case Park():
                 self._place(job, publication.to_parking(letter, record, self._rules.names.parking))
-
         name, breaker, job.breaker = policy.policy if policy else "", job.breaker, ""
         self._tell(job, self._clerk.decided(decision, job.copy, name, breaker), now)
 

@@ -90,13 +90,15 @@ class Lane(Answering):
 
     def bury(self, job: Job, reason: str) -> None:
         """A message of a relay or a guarded queue dies, by our own decision: a letter like any other from here on."""
-        passage.dies(job.desk, job, self._places[job.consumer], reason)
+        place = self._places[job.consumer]
+        job.desk.safely(job, place, lambda: passage.dies(job.desk, job, place, reason))
         self._submit(job)
 
     def spare(self, job: Job) -> None:
         """Its source deletes what is returned once too often, and every lost connection returns it: into parking."""
-        if job.desk.opened(job, self._places[job.consumer]) is not None:
-            job.desk.park(job, Cause.ATTEMPTS_SPENT)
+        place = self._places[job.consumer]
+        if job.desk.opened(job, place) is not None:
+            job.desk.safely(job, place, lambda: job.desk.park(job, Cause.ATTEMPTS_SPENT))
         self._submit(job)
 
     def _send_ordered(self, job: Job, order: Order) -> None:

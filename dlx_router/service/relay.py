@@ -129,8 +129,9 @@ class Relay(Lane):
         elif self._is_due(head):
             self._deaths.bury(self._pop(), EXPIRED)
         elif self._may_send():
-            job = self._pop()
-            passage.relay(self._owner.desk, job, self._places[job.consumer], self._target)
+            job, desk = self._pop(), self._owner.desk
+            place = self._places[job.consumer]
+            desk.safely(job, place, lambda: passage.relay(desk, job, place, self._target))
             self._submit(job)
         else:
             return False

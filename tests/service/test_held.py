@@ -10,10 +10,19 @@ import pytest
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
+from dlx_router.core.policy import ordered
+from dlx_router.core.words import Action
+from dlx_router.operate.journal.mode import Mode
+from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import guarded
+from dlx_router.service.desk import Desk
 from dlx_router.service.guarded import Guarded
 from dlx_router.service.intake import Place
+from dlx_router.service.job import Job
 from dlx_router.service.places import Places
+from dlx_router.service.rules import Rules
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames
 
 PLACE = Place("/", "work", Arrival.INBOX, Names(), b"")
@@ -91,3 +100,17 @@ async def test_heads_that_came_are_given_back_where_the_others_do_not_come_in_ti
     slow.deliver(2)
     assert (slow.back, owner.weight, owner.metrics.given_back["/", "probe"]) == ([1, 2], 0, 2)
     await asyncio.sleep(0)
+
+
+def test_an_error_that_nobody_foresaw_sends_the_letter_to_quarantine_and_is_not_raised() -> None:
+    journal = Journal(mode=Mode.OFF, name="j", vhost="/", router_id="r", readiness=Readiness())
+    desk = Desk(Rules(ordered([], "abcdef012345"), Names(), 30_000), "/", Metrics(), journal)
+    delivery = frames.Delivery(1, b"", 1, False, b"", b"work", bytes(14), b"body")  # noqa: FBT003
+    job = Job(_consumer(), delivery, 0.0, desk)
+
+    def odd() -> None:
+        raise LookupError("nobody thought of this")
+
+    desk.safely(job, PLACE, odd)
+    assert (job.raw, job.action, job.letter, job.copy) == (True, Action.QUARANTINE, None, None)
+    assert job.cause == "malformed: LookupError('nobody thought of this')"

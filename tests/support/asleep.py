@@ -1,4 +1,4 @@
-"""A classic queue or a stream that is there and does nothing: what is published to it is neither kept nor refused, for a while."""
+"""A classic queue or a stream that does nothing for a while: what is published to it is neither kept nor refused."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

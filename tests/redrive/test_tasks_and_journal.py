@@ -1,5 +1,6 @@
-"""A journal that does not answer: no task is begun that nobody would know of, and none seems to be at work for ever."""
+"""A journal that does not answer or says what no router wrote: tasks are told or not begun, and letters go on."""
 
+import json
 from collections.abc import Callable
 from typing import Final
 
@@ -57,3 +58,31 @@ def test_a_pause_that_the_journal_does_not_confirm_is_told_once_it_is_asked_for_
     eventually(lambda: shop.call("POST", f"/{task}/pause").status_code == 200, 20)
     assert _told(vhost)[-1] == "task.paused"
     assert shop.task(task)["state"] == "paused"
+
+
+DEEP: Final = '{"kind":"audit","action":"task.running","details":' + "[" * 100_000
+STRANGE: Final = {
+    "v": 1,
+    "id": "t1",
+    "spec": {"vhost": "/", "queue": "q"},
+    "state": "running",
+    "counts": {},
+    "term": "x",
+}
+
+
+@pytest.mark.usefixtures("newest")
+def test_lines_that_no_router_wrote_end_neither_a_session_nor_the_tasks(
+    vhost: Vhost, amqp: Client, start_router: Start
+) -> None:
+    router = start_router(POLICY)
+    shop = Shop(vhost, amqp, router)
+    queue = shop.failed("work", ["one"])
+    router.stop()
+    told = {"kind": "audit", "action": "task.running", "details": {"task": STRANGE}}
+    for line in (DEEP, json.dumps(told, separators=(",", ":")), '{"v":1}'):
+        amqp.publish(line, key=JOURNAL)
+    router.start()
+    assert shop.ends(shop.start(queue))["counts"]["sent"] == 1
+    assert amqp.take("work").body == b"one"
+    assert ("session.ended" in router.output, "not_leading" in router.output) == (False, False)
