@@ -27,6 +27,7 @@ class Getter(Consumer):
     ) -> None:
         super().__init__(link, queue, 0, sink=sink, on_lost=on_lost)
         self._on_empty = on_empty
+        self.is_cancelled = False
 
     async def start(self) -> None:
         """Open the channel."""
@@ -43,10 +44,12 @@ class Getter(Consumer):
             self._link.send(frames.method(self._channel, _GET(queue=self.queue)) * count)
 
     def cancel(self) -> None:
-        """There is no consumer to be cancelled."""
+        """No more is to be asked for; what is here can still be settled."""
+        self.is_cancelled = True
 
     async def end(self) -> None:
         """As `cancel`."""
+        self.cancel()
 
     def on_event(self, event: Any) -> None:
         """A message, or word that there is none."""

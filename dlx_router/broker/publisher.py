@@ -19,6 +19,7 @@ from dlx_router.wire import frames, properties, table
 
 RETURNED: Final = "returned"
 NACKED: Final = "nacked"
+TIMEOUT: Final = "timeout"
 _pack_number = struct.Struct(">q").pack
 
 
@@ -58,7 +59,6 @@ class Publisher(Generic[Job]):
         self._on_doubt = on_doubt
         self._confirms: Confirms[Job] = Confirms()
         self._channel = 0
-        self.oldest_s = 0.0
 
     def __len__(self) -> int:
         return len(self._confirms)
@@ -86,6 +86,15 @@ class Publisher(Generic[Job]):
     def stamp(self) -> bytes:
         """The header entry that carries the number of the next publish."""
         return table.PUB_PREFIX + _pack_number(self._confirms.next_number)
+
+    @property
+    def next_number(self) -> int:
+        """Of the next publish; it begins at 1."""
+        return self._confirms.next_number
+
+    def unanswered(self, before: int) -> list[Job]:
+        """The jobs with a lower number that have no answer yet, in order."""
+        return self._confirms.before(before)
 
     def on_event(self, event: Any) -> None:
         """A confirm or a return."""
@@ -132,4 +141,4 @@ async def answered(future: asyncio.Future[str], within: float) -> str:
         async with asyncio.timeout(within):
             return await future
     except TimeoutError:
-        return "timeout"
+        return TIMEOUT

@@ -5,6 +5,7 @@ confuse two. Messages without an id are given one by it; the declaration says so
 """
 
 import asyncio
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -153,9 +154,13 @@ async def _publish(
     copy = spec.Basic.Properties(**values)
     connection = message.channel.connection
     tuned = getattr(connection.connection_tune, "frame_max", None) or FRAME_MAX
-    require_room(len(ContentHeader(body_size=len(message.body), properties=copy).marshal()), tuned)
-    desk = _desks.setdefault(connection, _Desk())
     exchange = f"{prefix}.declared"
+    try:
+        size = len(ContentHeader(body_size=len(message.body), properties=copy).marshal())
+    except (ValueError, TypeError, struct.error) as error:
+        raise Undeliverable(f"exchange {exchange!r}: its properties cannot be written: {error!r}") from error
+    require_room(size, tuned)
+    desk = _desks.setdefault(connection, _Desk())
     try:
         async with asyncio.timeout(within), desk.lock:
             channel = await desk.channel(connection)

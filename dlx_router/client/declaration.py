@@ -152,7 +152,7 @@ def _record(headers: Mapping[str, Any]) -> dict[str, Any]:
     text = headers.get("dlx-router")
     try:
         found = json.loads(text) if isinstance(text, str | bytes | bytearray) else None
-    except ValueError:
+    except (ValueError, RecursionError):  # anybody can write that header
         return {}
     return found if isinstance(found, dict) else {}
 

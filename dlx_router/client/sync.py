@@ -3,6 +3,7 @@
 Blocking: call it on the thread of the connection, from a consumer's callback say.
 """
 
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -118,8 +119,8 @@ def _declare(one: Dead, prefix: str) -> None:
     # a foreign user id would close the channel, and a message's own expiration would let it evaporate in the inbox
     values = {name: getattr(properties, name) for name in _PROPERTIES}
     copy = pika.BasicProperties(**values, headers=kept(headers, text))
-    require_room(sum(map(len, copy.encode())), FRAME_MAX)
     exchange = f"{prefix}.declared"
+    require_room(_size(copy, exchange), _frame_max(channel.connection))
     try:
         publisher = _publisher(channel.connection)
         publisher.basic_publish(exchange, method.routing_key, body, copy, mandatory=True)
@@ -137,6 +138,20 @@ def _publisher(connection: BlockingConnection) -> BlockingChannel:
     """A channel of its own, so that a refusal does not close the consumer's."""
     channel = _channels.get(connection)
     if channel is None or channel.is_closed:
-        channel = _channels[connection] = connection.channel()
+        channel = connection.channel()
         channel.confirm_delivery()
+        _channels[connection] = channel  # only now: without confirms nothing may be acked
     return channel
+
+
+def _size(copy: pika.BasicProperties, exchange: str) -> int:
+    try:
+        return sum(map(len, copy.encode()))
+    except (AMQPError, ValueError, TypeError, struct.error) as error:
+        raise Undeliverable(f"exchange {exchange!r}: its properties cannot be written: {error!r}") from error
+
+
+def _frame_max(connection: BlockingConnection) -> int:
+    """What was agreed upon; pika tells it only inside. A larger frame would end the connection."""
+    agreed = getattr(getattr(getattr(connection, "_impl", None), "params", None), "frame_max", None)
+    return agreed if isinstance(agreed, int) and agreed > 0 else FRAME_MAX

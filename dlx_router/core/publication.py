@@ -169,6 +169,11 @@ def to_return(record: Record, exchange: str, key: str) -> Publication:
     )
 
 
+def leads_to(copy: Publication) -> str:
+    """The target as people know it: the failed queue of what goes back, else the exchange, else the queue."""
+    return copy.record.failed_queue if copy.way is Way.RETURN else copy.exchange or copy.routing_key
+
+
 def to_rung(record: Record, exchange: str, rung_ms: int, came: str = "") -> Publication:
     """The copy that waits; without a priority, which would disturb the order of expiry (4.0 – 4.2).
 

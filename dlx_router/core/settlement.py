@@ -72,6 +72,10 @@ class Confirms(Generic[Job]):
         numbers = [one for one in pending if one <= number] if number else [*pending]
         return [pending.pop(one) for one in numbers]
 
+    def before(self, number: int) -> list[Job]:
+        """Those unanswered that were published before the one with this number, in order."""
+        return [job for one, job in self._pending.items() if one < number]
+
     def in_doubt(self) -> list[Job]:
         """Everything unanswered, in order; the channel is gone and the numbering starts anew."""
         jobs = list(self._pending.values())

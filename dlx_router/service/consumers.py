@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from dlx_router.broker.answers import ChannelClosed
+from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.getter import Getter, Peek
 from dlx_router.broker.link import Link
@@ -28,6 +28,7 @@ class Consumers:
         self._vhost, self._names, self._key, self._metrics = vhost, names, key, metrics
         self._on_lost = on_lost
         self._consumers: dict[str, Consumer] = {}
+        self._leave: dict[Consumer, Callable[[Consumer], None]] = {}
         self._leaving: set[Consumer] = set()
         self._draining = False
         self.link: Link  # set once there is one, before anything is consumed
@@ -56,11 +57,12 @@ class Consumers:
         ChannelClosed where the broker does not let us.
         """
         consumer = Consumer(self.link, queue, prefetch, sink=lane.take, on_lost=self._lost, exclusive=exclusive)
+        self._leave[consumer] = lane.leave
         lane.attend(consumer, Place(self._vhost, queue, arrival, self._names, self._key, limit))
         try:
             await consumer.start()
         except BaseException:
-            lane.leave(consumer)
+            await self._undo(consumer)
             raise
         self._consumers[queue] = consumer
         return consumer
@@ -68,16 +70,20 @@ class Consumers:
     async def fetch(self, queue: str, guarded: Guarded, lock: str) -> Getter:
         """A channel to take single messages by. `lock`: a queue of this name keeps all others away ("": none does)."""
         getter = Getter(self.link, queue, sink=guarded.take, on_lost=self._lost, on_empty=guarded.empty)
-        await getter.start()
-        if lock:
-            await getter.lock(lock)
-        await getter.counted()
+        try:
+            await getter.start()
+            if lock:
+                await getter.lock(lock)
+            await getter.counted()
+        except BaseException:
+            await self._undo(getter)
+            raise
         place = Place(self._vhost, queue, Arrival.INBOX, self._names, self._key)
         guarded.attend(getter, place, Peek(self.link, queue))
-        self._consumers[queue] = getter
+        self._consumers[queue], self._leave[getter] = getter, guarded.leave
         return getter
 
-    async def leave(self, lane: Lane, source: str) -> None:
+    async def leave(self, source: str) -> None:
         """Stop consuming; the channel is closed once every letter from it is settled, so that none is given back."""
         consumer = self._consumers.pop(source, None)
         if consumer is None:
@@ -93,7 +99,7 @@ class Consumers:
             pass  # the broker was faster: what was not settled is back in the queue
         finally:
             self._leaving.discard(consumer)
-            lane.leave(consumer)
+            self._forget(consumer)
         log.info("source.left", vhost=self._vhost, queue=source, fate="its letters stay in it from now on")
 
     async def give_up(self, queue: str) -> None:
@@ -115,7 +121,20 @@ class Consumers:
         for consumer in self:
             consumer.flush()
 
+    async def _undo(self, consumer: Consumer) -> None:
+        """It did not begin. The broker may think that it did: then what it sends would never be settled."""
+        self._forget(consumer)
+        with contextlib.suppress(ChannelClosed, LinkError, TimeoutError):
+            await consumer.close()
+
+    def _forget(self, consumer: Consumer) -> None:
+        """Its lane need not know it any more."""
+        leave = self._leave.pop(consumer, None)
+        if leave is not None:
+            leave(consumer)
+
     def _lost(self, consumer: Consumer, error: Exception, unsettled: int) -> None:
+        self._forget(consumer)
         self._metrics.given_back[self._vhost, "connection"] += unsettled
         if self._consumers.get(consumer.queue) is not consumer:
             return  # it never began, and who began it knows

@@ -36,7 +36,7 @@ class Delay(Lane):
         owner.metrics.deliveries[owner.vhost, place.source] += 1
         owner.weigh(len(delivery.body) + len(delivery.header))
         job = Job(consumer, delivery, owner.read_s(), owner.desk)
-        delaying.begin(owner.desk, job, place, self._entry)
+        owner.desk.safely(job, place, lambda: delaying.begin(owner.desk, job, place, self._entry))
         self._submit(job)
 
     async def watch(self, consumer: Consumer, management: Management, readiness: Readiness) -> None:

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Callable
 from copy import copy
 
 from dlx_router.broker.consumer import Consumer
@@ -16,8 +17,7 @@ from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.publication import Publication
 from dlx_router.core.record import Record
 from dlx_router.core.words import Action, Cause, counted
-from dlx_router.operate.journal.events import KIND_OF, Ruling, fragments
-from dlx_router.operate.journal.privacy import rule_of
+from dlx_router.operate.journal.events import Ruling
 from dlx_router.operate.journal.rulings import Clerk
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import delaying, intake, passage, standing, telling
@@ -91,21 +91,21 @@ class Desk:
 
     def in_full(self, job: Job, place: intake.Place) -> None:
         """The long way; never raises."""
+        self.safely(job, place, lambda: self.read(job, place))
+
+    def safely(self, job: Job, place: intake.Place, work: Callable[[], None]) -> None:
+        """Do this about the job. An error that nobody foresaw sends it to quarantine: others must not wait for it."""
         try:
-            self.read(job, place)
+            work()
         except Exception as error:  # noqa: BLE001 - or it would end the session of all others, again and again
             job.letter = job.envelope = job.decision = job.copy = job.resource = job.order = None
             self.unreadable(job, place, intake.Malformed(repr(error)))
 
     def _learn(self, job: Job) -> None:
         """The next of its like goes the short way, and its event is written from the same fragments."""
-        rule, told = rule_of(job.policy), None
-        letter, decision, copy, policy = job.letter, job.decision, job.copy, job.policy
-        if letter is None or decision is None or copy is None or policy is None:
-            return
-        if self._journal.is_on and rule.wants(KIND_OF[job.action]):
-            told = fragments(letter, self._clerk.decided(decision, copy, policy.policy))
-        self._orders.learn(job, told, rule)
+        lesson = telling.lesson(self._journal, job, self._clerk)
+        if lesson is not None:
+            self._orders.learn(job, *lesson)
 
     def read(self, job: Job, place: intake.Place) -> None:
         """The long way: the whole letter, its decision and its copy."""
@@ -231,7 +231,6 @@ class Desk:
                 self._place(job, publication.to_relayed(decision, record))
             case Park():
                 self._place(job, publication.to_parking(letter, record, self._rules.names.parking))
-
         name, breaker, job.breaker = policy.policy if policy else "", job.breaker, ""
         self._tell(job, self._clerk.decided(decision, job.copy, name, breaker), now)
 
@@ -251,9 +250,7 @@ class Desk:
         if isinstance(job.decision, Forward):
             job.letter = waiting(job.letter)
         attempts = attempts_of(job.letter, job.policy) if job.policy else job.letter.base_attempts
-        copy = job.copy
-        target = copy.record.failed_queue if copy.way is publication.Way.RETURN else copy.exchange or copy.routing_key
-        now = now_ms()
+        now, target = now_ms(), publication.leads_to(job.copy)
         self.apply(job, hold(job.letter, cause, attempts, now, grace_ms=self._rules.grace_ms, target=target), now)
 
     def overdue(self, cause: Cause, waited_s: float) -> bool:
@@ -263,7 +260,8 @@ class Desk:
     def park(self, job: Job, cause: Cause) -> None:
         """Straight to parking."""
         assert job.letter is not None
-        self.apply(job, Park(cause, job.letter.base_attempts), now_ms())
+        target = publication.leads_to(job.copy) if job.copy is not None else ""
+        self.apply(job, Park(cause, job.letter.base_attempts, target), now_ms())
 
     def late(self, by_ms: int) -> None:
         """A wait ended so many ms after its time."""

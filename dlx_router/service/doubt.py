@@ -9,12 +9,12 @@ from abc import ABC, abstractmethod
 from typing import Final
 
 from dlx_router.broker.answers import ChannelClosed
-from dlx_router.broker.consumer import Consumer
 from dlx_router.core.letter import Arrival
 from dlx_router.core.words import Action, Cause
-from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
+from dlx_router.service.places import Places
 from dlx_router.service.probe import Probe
+from dlx_router.service.refusing import target_of
 from dlx_router.service.settling import Owner, Settling
 from dlx_router.wire import frames
 
@@ -31,7 +31,7 @@ class Doubtful(ABC):
     _owner: Owner
     _probe: Probe
     _settling: Settling
-    _places: dict[Consumer, Place]
+    _places: Places
 
     @abstractmethod
     def _long_way(self, job: Job) -> None:
@@ -49,12 +49,23 @@ class Doubtful(ABC):
     def _quarantine(self, job: Job, cause: str) -> None:
         """As it came, and alone."""
 
-    async def _alone(self, jobs: list[Job]) -> None:
+    @abstractmethod
+    def _rests(self, job: Job) -> bool:
+        """Its target refused or was silent just now."""
+
+    @abstractmethod
+    def _spare(self, job: Job) -> None:
+        """It is not sent to a target that rests."""
+
+    async def _alone(self, jobs: list[Job], *, asks: bool = False) -> None:
+        """`asks`: also of a target that rests."""
         for job in jobs:
-            if job.consumer.is_open:
-                await self._one(job)
-            else:
+            if not job.consumer.is_open:
                 self._settling.gone(job)
+            elif not asks and self._rests(job):
+                self._spare(job)
+            else:
+                await self._one(job)
 
     async def _one(self, job: Job) -> None:
         if job.order is not None:
@@ -71,6 +82,7 @@ class Doubtful(ABC):
                 self._quarantine(job, f"{Cause.MALFORMED}: {error}")
             return
         if answer == "":
+            self._owner.provision.silent.took(target_of(job))
             self._settling.carried_out(job)
         elif isinstance(answer, ChannelClosed):
             self._culprit(job, answer)

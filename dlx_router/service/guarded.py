@@ -64,6 +64,10 @@ class Guarded:
         self._letters.attend(getter, place)
         self._peek = peek
 
+    def leave(self, getter: Consumer) -> None:
+        """It is gone, and the broker has what came by it."""
+        self._letters.leave(getter)
+
     @property
     def limits(self) -> Limits:
         """What holds now."""
@@ -101,7 +105,7 @@ class Guarded:
 
     async def watch(self, getter: Getter) -> None:
         """Keep the limits as long as the getter is there."""
-        while getter.is_open and not self.is_over:
+        while getter.is_open and not (self.is_over or getter.is_cancelled):
             try:
                 if self.limits.any and not self._owner.publish_link.blocked:
                     await self._round(getter)
@@ -121,7 +125,7 @@ class Guarded:
             return
         over, (ready, consumers) = MOST, await getter.counted()
         self._calm = not self._taking and not excess(self.limits, ready, self._mean_bytes)
-        while (over := min(over, excess(self.limits, ready, self._mean_bytes))) > 0:
+        while not getter.is_cancelled and (over := min(over, excess(self.limits, ready, self._mean_bytes))) > 0:
             most = min(over, BATCH, MOST - len(getter))
             if most > 0:
                 await self._take_away(getter, most)
@@ -150,7 +154,7 @@ class Guarded:
         """Take heads as long as they are due. After one look heads follow each other, so none is looked at again."""
         self._taking = self._taking or await self._head_is_due(limits)
         count = 1
-        while self._taking and len(getter) < MOST:
+        while self._taking and len(getter) < MOST and not getter.is_cancelled:
             heads = await self._heads(getter, count)
             lefts = [_left_ms(limits, job.delivery) for job in heads]
             for job, left in zip(heads, lefts, strict=True):
@@ -202,9 +206,20 @@ class Guarded:
         self._open.extend(looks)
         self._answered.clear()
         getter.fetch(count)
-        async with asyncio.timeout(ANSWER_S):
-            found = await asyncio.gather(*looks)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                found = await asyncio.gather(*looks)
+        except BaseException:
+            self._give_up(looks)
+            raise
         return [job for job in found if job is not None]
+
+    def _give_up(self, looks: list[Look]) -> None:
+        """Nobody waits for the rest of them: heads that came go back, and so do those that come later."""
+        for look in reversed(looks):
+            if look.done() and not look.cancelled() and (job := look.result()) is not None:
+                self._settling.give_back(job, PROBE)
+            look.cancel()
 
 
 def soon_ms(limits: Limits) -> int:

@@ -58,7 +58,7 @@ class Importer:
             rule, "dead_lettered", headers=envelope.props.headers, body=delivery.body, error=letter.error
         )
         told: dict[str, Any] = json.loads(
-            fragments(letter, ruling).line(
+            fragments(privacy.discreet(rule, letter), ruling).line(
                 letter.id,
                 letter.last_death_ms or now,
                 first_ms=letter.first_death_ms,

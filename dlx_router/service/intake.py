@@ -6,22 +6,22 @@ The header table is walked once; x-death and record are decoded, everything else
 import time
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from dlx_router.core import arrival, declaration, record, remembered
 from dlx_router.core.declaration import Declaration, DeclarationError
-from dlx_router.core.letter import HISTORIES, Arrival, Death, First, History, Letter, Props, letter_id
-from dlx_router.core.names import MAX_NAME_BYTES, Names
+from dlx_router.core.letter import Arrival, Death, First, History, Letter, Props, letter_id
+from dlx_router.core.names import Names
 from dlx_router.core.passing import Stamps, recorded
 from dlx_router.core.places import looked_up
 from dlx_router.core.publication import Content
 from dlx_router.core.record import Record, RecordError
+from dlx_router.service import xdeath
 from dlx_router.wire import frames, properties, table
 
 # Written by the broker at each delivery; a stale copy would be taken for the broker's own word at the next queue.
 DELIVERY_HEADERS: Final = frozenset({b"x-delivery-count", b"x-acquired-count", b"x-stream-offset"})
-_X_DEATH: Final = b"x-death"
 _RECORD: Final = record.HEADER.encode()
 _DEATH: Final = declaration.HEADER.encode()
 # Spring's RepublishMessageRecoverer, and what anybody may write.
@@ -30,13 +30,6 @@ ERRORS: Final = frozenset(
 )
 _FIRST: Final = (b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason")
 PROPERTIES_AT: Final = 12  # of the content header: class, weight and body size come before
-
-
-# Longer histories are not kept in the cache: 4,096 of them, made by somebody who wants to, would be hundreds of MB.
-SHARED_BYTES: Final = 2048
-# Any publisher can write an x-death. What no broker counts or dates would not fit where we write it again.
-MAX_TIMES: Final = (1 << 31) - 1
-MAX_TIME_S: Final = 253_402_300_799  # the end of the year 9999
 
 
 class Malformed(ValueError):
@@ -85,10 +78,10 @@ def read(
         found = table.entries(props.headers)
         declared = _is_declared(delivery, place)
         said = _declaration(props.headers, found, place) if declared else None
-        deaths = () if declared else _deaths_of(props.headers, found)
+        deaths = () if declared else xdeath.deaths_of(props.headers, found)
         if said is not None and said.invented_id:
             props = properties.parse(props.without_id(), 0)
-    except (table.TableError, frames.WireError) as error:
+    except (table.TableError, frames.WireError, xdeath.OddHistory) as error:
         raise Malformed(str(error)) from error
     own, foreign = record_of(props.headers, found, place)
     content, belongs = content_of(delivery.body, props, own)
@@ -224,56 +217,6 @@ def _by_death(exchange: str, place: Place) -> bool:
 def _retried(deaths: History, names: Names) -> bool:
     """Whether a death tells of our own return exchange: it happened after our last publication."""
     return any(names.is_own(death.exchange) and not names.is_own(death.queue) for death in deaths)
-
-
-def _deaths_of(headers: bytes, found: dict[bytes, tuple[int, int, int]]) -> History:
-    at = found.get(_X_DEATH)
-    if at is None:
-        return ()
-    value = headers[at[1] : at[2]]
-    return _deaths(value) if len(value) <= SHARED_BYTES else _deaths.__wrapped__(value)
-
-
-@lru_cache(maxsize=HISTORIES)  # letters that died in the same second share the bytes
-def _deaths(value: bytes) -> History:
-    if value[:1] != b"A":
-        raise Malformed("x-death is not an array")
-    return tuple(_death(entry) for entry in table.deaths(value))
-
-
-def _death(entry: dict[str, tuple[str, Any]]) -> Death:
-    try:
-        queue, reason = _name(entry["queue"]), _name(entry["reason"])
-        tag, times = entry.get("count", ("l", 1))
-        stamp, keys = entry.get("time", ("T", 0))[1], entry.get("routing-keys", ("A", []))[1]
-        expiration = entry.get("original-expiration")
-        if tag not in "lLIisubB" or not isinstance(times, int) or not isinstance(stamp, int):
-            raise Malformed(f"x-death: count of {queue!r} is not an integer")
-        return Death(
-            queue,
-            reason,
-            min(max(times, 1), MAX_TIMES),
-            min(max(stamp, 0), MAX_TIME_S),
-            _name(entry.get("exchange", ("S", b""))),
-            tuple(_name(key) for key in keys),
-            None if expiration is None else _string(expiration),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise Malformed(f"x-death has an entry of another shape: {error!r}") from error
-
-
-def _name(tagged: tuple[str, Any]) -> str:
-    """In x-death a long string; but it was a short one where it came from, and will be one in what we publish."""
-    found = _string(tagged)
-    if len(tagged[1]) > MAX_NAME_BYTES:
-        raise Malformed(f"x-death has a name of more than {MAX_NAME_BYTES} bytes")
-    return found
-
-
-def _string(tagged: tuple[str, Any]) -> str:
-    if tagged[0] not in "Sx" or not isinstance(tagged[1], bytes | str):
-        raise Malformed("x-death has a field that should be a string and is not")
-    return tagged[1] if isinstance(tagged[1], str) else text(tagged[1])
 
 
 def record_of(headers: bytes, found: dict[bytes, tuple[int, int, int]], place: Place) -> tuple[Record | None, bool]:

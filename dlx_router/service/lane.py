@@ -12,40 +12,38 @@ from dataclasses import replace
 from typing import Final
 
 from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.publisher import NACKED, RETURNED, Publisher
+from dlx_router.broker.publisher import TIMEOUT, Publisher
 from dlx_router.core import attending
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action, Cause
 from dlx_router.service import intake, passage, standing
-from dlx_router.service.doubt import UNWRITABLE, Doubtful
+from dlx_router.service.answering import Answering
+from dlx_router.service.doubt import UNWRITABLE
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
+from dlx_router.service.places import Places
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import PLAIN, Refusal
+from dlx_router.service.refusing import FULL_S, Late, Resting, is_own, target_of
 from dlx_router.service.settling import Owner
 from dlx_router.service.standing import Order
 from dlx_router.wire import frames
 
-NACK_PAUSE_S: Final = 0.2
-FULL_S: Final = 5.0
-MAX_FULL: Final = 1000
-INSIST_PAUSE_S: Final = 1.0
-INSIST_S: Final = 45.0  # no letter stays unacked over a minute
 _LAST_HOPS: Final = frozenset({Way.RETURN, Way.FORWARD})
 
 
-class Lane(Doubtful):
+class Lane(Answering):
     """One publishing channel and the consumers whose letters go through it."""
 
     def __init__(self, owner: Owner, name: str, probe: Probe) -> None:
         self._owner = owner
         self._name = name
         self._probe = probe
-        self._places: dict[Consumer, Place] = {}
+        self._places = Places()
         self._backlog: list[Job] = []
         self._publisher: Publisher[Job] = self._new_publisher()
         self._moved_s = time.monotonic()
-        self._full: dict[tuple[object, ...], float] = {}
+        self._full, self._late = Resting(FULL_S), Late()
         self._settling = owner.settling()
         self._is_closed = False
 
@@ -68,8 +66,8 @@ class Lane(Doubtful):
         self._places[consumer] = place
 
     def leave(self, consumer: Consumer) -> None:
-        """The consumer is gone, and so is all that came by it."""
-        self._places.pop(consumer, None)
+        """The consumer is gone, and the broker has what came by it; what is on its way from it still ends here."""
+        self._places.leave(consumer)
 
     # -- in -----------------------------------------------------------------------------------------------------
 
@@ -83,7 +81,7 @@ class Lane(Doubtful):
             return
         job = owner.desk.judge(delivery, consumer, place, owner.read_s())
         order = job.order
-        if order is not None and not self._full and self._publisher.is_open:
+        if order is not None and not self._full and not owner.provision.silent and self._publisher.is_open:
             resource = order.resource
             if resource is None or owner.provision.known.get(resource) == resource[1]:
                 self._send_ordered(job, order)
@@ -92,13 +90,15 @@ class Lane(Doubtful):
 
     def bury(self, job: Job, reason: str) -> None:
         """A message of a relay or a guarded queue dies, by our own decision: a letter like any other from here on."""
-        passage.dies(job.desk, job, self._places[job.consumer], reason)
+        place = self._places[job.consumer]
+        job.desk.safely(job, place, lambda: passage.dies(job.desk, job, place, reason))
         self._submit(job)
 
     def spare(self, job: Job) -> None:
         """Its source deletes what is returned once too often, and every lost connection returns it: into parking."""
-        if job.desk.opened(job, self._places[job.consumer]) is not None:
-            job.desk.park(job, Cause.ATTEMPTS_SPENT)
+        place = self._places[job.consumer]
+        if job.desk.opened(job, place) is not None:
+            job.desk.safely(job, place, lambda: job.desk.park(job, Cause.ATTEMPTS_SPENT))
         self._submit(job)
 
     def _send_ordered(self, job: Job, order: Order) -> None:
@@ -182,8 +182,7 @@ class Lane(Doubtful):
             return
         if not len(publisher):
             self._moved_s = time.monotonic()
-        if self._full and self._known_full(job):
-            self._hold(job, Cause.TARGET_REFUSED)
+        if (self._full or self._owner.provision.silent) and not self._may_ask(job):
             return
         if job.raw:
             self._owner.spawn(self._alone([job]))
@@ -210,82 +209,25 @@ class Lane(Doubtful):
         job.desk.quarantined(job, self._places[job.consumer])
         self._send(job)
 
-    # -- answers ------------------------------------------------------------------------------------------------
-
-    def _confirmed(self, jobs: list[Job]) -> None:
-        self._moved_s = time.monotonic()
-        self._settling.confirmed(jobs)
-
-    def _answered(self, job: Job, why: str) -> None:
-        self._moved_s = time.monotonic()
-        if not why:
-            self._settling.confirmed([job])
-            return
-        self._owner.metrics.publish_refused[why] += 1
-        if why == NACKED and job.nacks == 0 and not self._known_full(job):
-            job.nacks = 1
-            asyncio.get_running_loop().call_later(NACK_PAUSE_S, self._send, job)
-            return
-        if why == RETURNED:
-            self._owner.provision.forget(job.resource)
-        self._refused(job, Cause.TARGET_REFUSED if why == NACKED else Cause.UNROUTABLE)
-
-    def _known_full(self, job: Job) -> bool:
-        """A target that refused a letter twice just now is not asked again at once: others keep their rate."""
-        return self._full.get(_target(job), 0.0) > time.monotonic()
-
-    def _refused(self, job: Job, cause: Cause, why: str = "", *, final: bool = False) -> None:
-        """A target that is full, gone or forbidden; our own queues must never be. Parked at once where it is final.
-
-        `why`: the broker's own words, where it had some.
-        """
-        if job.order is not None:
-            self._long_way(job)
-        copy, job.why = job.copy, why
-        if copy is None or copy.way in {Way.RUNG, Way.PARKING}:
-            where = "quarantine" if copy is None else copy.exchange or copy.routing_key
-            self._owner.trouble(f"own queue {where} refused a letter ({why or cause}); given back, tried again")
-            return
-        if final:
-            job.desk.park(job, cause)
-            self._submit(job)
-            return
-        if cause is Cause.TARGET_REFUSED:
-            if len(self._full) > MAX_FULL:
-                self._full.clear()
-            self._full[_target(job)] = time.monotonic() + FULL_S
-        self._hold(job, cause)
-
-    def _hold(self, job: Job, cause: Cause) -> None:
-        if job.order is not None:
-            self._long_way(job)
-        place = self._places.get(job.consumer)
-        if place is not None and place.source == place.names.fifo:
-            self._insist(job, cause)
-            return
-        job.desk.refused(job, cause)
-        self._submit(job)
-
-    def _insist(self, job: Job, cause: Cause) -> None:
-        """In order means that nothing overtakes: tried each second, parked where its target is missing for too long."""
-        waited_s = time.monotonic() - job.started_s
-        if job.desk.overdue(cause, waited_s):
-            job.desk.park(job, cause)
-            self._submit(job)
-        elif waited_s > INSIST_S:
-            self._settling.give_back(job, "fifo")
-        else:
-            asyncio.get_running_loop().call_later(INSIST_PAUSE_S, self._resume, job)
-
     # -- doubt --------------------------------------------------------------------------------------------------
 
     def check(self, timeout_s: float) -> None:
-        """Called each second: a confirm that does not come closes the channel."""
-        if self._owner.publish_link.blocked:
+        """Called each second: a confirm that does not come closes the channel, whatever else is confirmed."""
+        publisher = self._publisher
+        self._full.forget_over()
+        if self._owner.publish_link.blocked or not publisher.is_open:
+            self._late.forget()
             self._moved_s = time.monotonic()
-        elif self._publisher.is_open and len(self._publisher) and time.monotonic() - self._moved_s > timeout_s:
-            self._owner.metrics.publish_refused["timeout"] += 1
-            self._owner.spawn(self._publisher.close())
+            return
+        late = publisher.unanswered(self._late.before(publisher.next_number, timeout_s))
+        if not late:
+            return
+        if time.monotonic() - self._moved_s < timeout_s:  # else nobody answers, and each is asked alone
+            for job in late:
+                if not is_own(job):
+                    self._owner.provision.silent.rest(target_of(job))
+        self._owner.metrics.publish_refused[TIMEOUT] += 1
+        self._owner.spawn(publisher.close())
 
     def _in_doubt(self, jobs: list[Job], _error: Exception) -> None:
         """The channel is gone: repeat what is in doubt one by one, so that only the culprit pays."""
@@ -298,15 +240,8 @@ class Lane(Doubtful):
         await self._alone(jobs)
         self._publisher = self._new_publisher()
         await self._publisher.open()
+        self._late.forget()
         self._moved_s = time.monotonic()
         backlog, self._backlog = self._backlog, []
         for job in backlog:
             self._provide(job)  # what it needs may be what was just missed
-
-
-def _target(job: Job) -> tuple[object, ...]:
-    if job.order is not None:
-        return job.order.exchange.decode(errors="surrogateescape"), job.order.routing_key.decode(
-            errors="surrogateescape"
-        )
-    return (job.copy.exchange, job.copy.routing_key) if job.copy is not None else ()

@@ -7,7 +7,7 @@ round trip at first use. Absence is remembered for 5 s, so that a missing target
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from dlx_router.broker.topology import Forbidden, QueueExclusive, QueueMissing, Topology, TopologyError
@@ -16,14 +16,17 @@ from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective
 from dlx_router.core.publication import Publication, Way
 from dlx_router.core.target import transient_queue
-from dlx_router.core.words import Cause
+from dlx_router.core.words import APPLICATION, Cause
 from dlx_router.service.job import Job, Resource
+from dlx_router.service.refusing import SILENT_S, Resting
 from dlx_router.telemetry.logs import log
 
 ABSENT_S: Final = 5.0
 WITHIN_S: Final = 15.0
 # Resolved to this where the default exchange leads to the queue: exclusive queues cannot be bound by others.
 PLAIN: Final = ""
+STREAM: Final = "stream"
+DECLARED: Final = "declared"
 
 
 class Refusal(Exception):
@@ -35,18 +38,32 @@ class Refusal(Exception):
         self.final = final
 
 
+async def unknown(_queue: str) -> str | None:
+    """Nobody can say of what type the queue is."""
+    return None
+
+
 class Provision:
     """Known resources of one vhost, and the jobs that wait for others."""
 
-    def __init__(self, topology: Topology, names: Names, max_queues: int, spawn: Callable[..., object]) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        names: Names,
+        max_queues: int,
+        spawn: Callable[..., object],
+        kind_of: Callable[[str], Awaitable[str | None]] = unknown,
+    ) -> None:
+        """`kind_of(queue)`: its type, None where nobody can say."""
         self.known: dict[Resource, str] = {}
         self._absent: dict[Resource, tuple[float, Refusal]] = {}
         self._waiting: dict[Resource, list[tuple[Job, Callable[[Job, str | Refusal], None]]]] = {}
         self._topology = self.topology = topology
         self._names = names
         self._max_queues = max_queues
-        self._spawn = spawn
+        self._spawn, self._kind_of = spawn, kind_of
         self._created: set[str] = set()
+        self.silent = Resting(SILENT_S)  # targets that do not confirm, whichever lane has asked
         self._passing: dict[str, tuple[float, float]] = {}  # how long they may be idle, and since when they are
 
     def later(self, resource: Resource, job: Job, then: Callable[[Job, str | Refusal], None]) -> None:
@@ -105,7 +122,10 @@ class Provision:
             case ("rung", ms):
                 await self._topology.ensure_rung(int(ms))
                 return ms
-            case ("return", queue):
+            case ("return", queue, *declared):
+                if declared and await self._kind_of(queue) == STREAM:
+                    text = f"{queue!r} is a stream: what is returned to it is new to all who read it"
+                    raise Refusal(Cause.UNROUTABLE, text, final=True)
                 return await self._bind(queue)
             case ("exchange", name):
                 if not await self._topology.exchange_exists(name):
@@ -190,7 +210,8 @@ def resource_of(copy: Publication, policy: Effective | None) -> Resource | None:
         case Way.RUNG:
             return ("rung", str(copy.rung_ms))
         case Way.RETURN if copy.bcc is not None:
-            return ("return", copy.record.failed_queue)
+            declared = copy.record.reason.startswith(APPLICATION)  # no other death is at a stream
+            return ("return", copy.record.failed_queue, *([DECLARED] if declared else []))
         case Way.TARGET if copy.needs_queue is not None and policy is not None:
             return dead_letter_resource(policy, copy.needs_queue, copy.exchange, copy.record.failed_queue)
         case Way.TARGET | Way.FORWARD if copy.exchange:

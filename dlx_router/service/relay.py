@@ -13,7 +13,7 @@ from typing import Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.publisher import NACKED
+from dlx_router.broker.publisher import NACKED, TIMEOUT
 from dlx_router.core import attending
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, Marks, Target, due_ms, excess
 from dlx_router.core.words import Action, Cause
@@ -23,6 +23,7 @@ from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.lane import Lane
 from dlx_router.service.probe import Probe
+from dlx_router.service.refusing import target_of
 from dlx_router.service.settling import Owner
 from dlx_router.wire import frames
 
@@ -128,8 +129,9 @@ class Relay(Lane):
         elif self._is_due(head):
             self._deaths.bury(self._pop(), EXPIRED)
         elif self._may_send():
-            job = self._pop()
-            passage.relay(self._owner.desk, job, self._places[job.consumer], self._target)
+            job, desk = self._pop(), self._owner.desk
+            place = self._places[job.consumer]
+            desk.safely(job, place, lambda: passage.relay(desk, job, place, self._target))
             self._submit(job)
         else:
             return False
@@ -167,12 +169,26 @@ class Relay(Lane):
         self._pump()
 
     def _answered(self, job: Job, why: str) -> None:
-        if why == NACKED and job.action is Action.FORWARD:
+        if why in {NACKED, TIMEOUT} and job.action is Action.FORWARD:
             self._owner.metrics.publish_refused[why] += 1
+            if why == TIMEOUT:
+                self._owner.provision.silent.rest(target_of(job))
             self._full_target(job)
         else:
             super()._answered(job, why)
         self._pump()
+
+    def _rests(self, job: Job) -> bool:
+        """Of the living only what is silent: who is full is asked in order."""
+        if job.action is Action.FORWARD:
+            return self._owner.provision.silent.has(target_of(job))
+        return super()._rests(job)
+
+    def _spare(self, job: Job) -> None:
+        if job.action is Action.FORWARD:
+            self._full_target(job)
+        else:
+            super()._spare(job)
 
     def _full_target(self, job: Job) -> None:
         """Back to its place in the line; but nobody fills our memory, or waits unacked for ever."""

@@ -6,6 +6,7 @@ still has every letter that was not acked; nothing of it is kept here.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +14,7 @@ from typing import Any, Final
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import LinkError
 from dlx_router.broker.link import Link, open_link
+from dlx_router.broker.management import ManagementError
 from dlx_router.broker.topology import Topology
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
@@ -35,6 +37,7 @@ from dlx_router.telemetry.traces import Traces
 RELEASE_PREFETCH: Final = 500
 RETIRED_PREFETCH: Final = 200
 REAP_EVERY: Final = 5
+KIND_S: Final = 5.0
 GATHER_S: Final = 0.002
 LAST_DEATHS_SINCE: Final = (3, 13)
 
@@ -97,8 +100,17 @@ class Session:
         self.is_draining = False
         self.publish_link: Link
         self._consume_link: Link
-        self.provision = Provision(topology, names, limits.max_dead_letter_queues, self.spawn)
+        self.provision = Provision(topology, names, limits.max_dead_letter_queues, self.spawn, self._kind_of)
         self.stationery: Stationery
+
+    async def _kind_of(self, queue: str) -> str | None:
+        """The type of a queue; None where the management API does not tell."""
+        if self._setting.management is None:
+            return None
+        with contextlib.suppress(ManagementError, TimeoutError):
+            async with asyncio.timeout(KIND_S):
+                return str((await self._setting.management.queue_facts(self.vhost, queue)).get("type"))
+        return None
 
     @property
     def in_flight(self) -> int:

@@ -158,7 +158,7 @@ class Sources:
         if kept.guarded is not None:
             kept.guarded.is_over = True
         self._fine(queue)
-        await self._session.consumers.leave(lane, queue)
+        await self._session.consumers.leave(queue)
         await self._modes.left(lane)
         del self._kept[queue]
 

@@ -5,8 +5,9 @@ from zlib import crc32
 
 from dlx_router.core.letter import Letter, letter_id
 from dlx_router.operate.journal import privacy
-from dlx_router.operate.journal.events import NO_BODY, Ruling, fragments, unreadable
-from dlx_router.operate.journal.privacy import rule_of
+from dlx_router.operate.journal.events import KIND_OF, NO_BODY, Fragments, Ruling, fragments, unreadable
+from dlx_router.operate.journal.privacy import Rule, rule_of
+from dlx_router.operate.journal.rulings import Clerk
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import intake
 from dlx_router.service.job import Job
@@ -23,7 +24,7 @@ def tell(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
         headers, body = envelope.props.headers, job.delivery.body
         own = privacy.disclosed(rule, ruling.kind, headers=headers, body=body, error=letter.error)
     content = envelope.content if envelope is not None else None
-    line = fragments(letter, ruling).line(
+    line = fragments(privacy.discreet(rule, letter), ruling).line(
         letter.id,
         now,
         first_ms=letter.first_death_ms,
@@ -37,6 +38,16 @@ def tell(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
     )
     job.draw = None
     job.batches += (journal.record(line),)
+
+
+def lesson(journal: Journal, job: Job, clerk: Clerk) -> tuple[Fragments | None, Rule] | None:
+    """What the next letters like this one share in the journal (None: it hears nothing); None: it teaches nothing."""
+    rule, letter, decision, copy, policy = rule_of(job.policy), job.letter, job.decision, job.copy, job.policy
+    if letter is None or decision is None or copy is None or policy is None:
+        return None
+    if not journal.is_on or not rule.wants(KIND_OF[job.action]):
+        return None, rule
+    return fragments(letter, clerk.decided(decision, copy, policy.policy)), rule
 
 
 def unread(job: Job, place: intake.Place, now: int) -> Letter:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import aio_pika
+import pika
 import pytest
 from aio_pika.abc import AbstractIncomingMessage, AbstractQueue
 
@@ -175,3 +176,35 @@ def test_on_pika_without_a_router_the_message_stays(amqp: Client) -> None:
     message.channel.basic_nack(message.method.delivery_tag, requeue=True)  # it is still ours
     amqp.channel.cancel()
     assert amqp.take("work.a").body == b"one"
+
+
+@pytest.mark.usefixtures("newest")
+def test_on_pika_a_frame_is_as_large_as_was_agreed_upon(vhost: Vhost, amqp: Client) -> None:
+    amqp.bind(amqp.queue("declared"), amqp.exchange("dlx-router.declared", "fanout"))
+    amqp.queue("work.a")
+    amqp.publish("one", key="work.a", headers={"x-large": "x" * 7_500})
+    asked = pika.URLParameters(vhost.amqp_url)
+    asked.frame_max = 8192
+    connection = pika.BlockingConnection(asked)
+    channel = connection.channel()
+    message = sync.Message(channel, *channel.basic_get("work.a"))
+    with pytest.raises(Undeliverable, match="a frame holds 8184"):
+        sync.dead(message, "boom", description="y" * 900)
+    sync.dead(message, "boom", queue="work.a")  # the connection is as it was
+    connection.close()
+    assert (amqp.take("declared").body, amqp.depth("work.a")) == (b"one", 0)
+
+
+@pytest.mark.usefixtures("newest")
+async def test_what_somebody_else_wrote_into_our_headers_keeps_no_message_from_being_declared(
+    amqp: Client, consume: Callable[..., Any]
+) -> None:
+    amqp.bind(amqp.queue("declared"), amqp.exchange("dlx-router.declared", "fanout"))
+    amqp.queue("work.a")
+    for body in ("one", "two"):
+        amqp.publish(body, key="work.a", headers={"dlx-router": "[" * 100_000})
+    (message,) = await consume("work.a")
+    await dead(message, "boom")
+    sync.dead(_delivered(amqp, "work.a"), "boom")
+    amqp.channel.cancel()
+    assert [amqp.take("declared").body for _ in range(2)] == [b"one", b"two"]

@@ -31,6 +31,10 @@ policies:
   - name: twice
     match: "twice.#"
     definition: {max-delivery-attempts: 2, redelivery-delay: 100}
+  - name: hidden
+    match: "hidden.#"
+    definition:
+      journal: {body: none, redact: [X-Error-Message, x-exception-message, x-exception-stacktrace]}
 """
 _numbers = itertools.count(1)
 

@@ -10,7 +10,10 @@ import pytest
 
 from dlx_router.client import sync
 from tests.index.conftest import Desk, as_json
+from tests.journal.stream import events
 from tests.support.eventually import eventually
+
+SECRET = "hunter2hunter2"
 
 
 def run(desk: Desk | None, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -95,6 +98,32 @@ def test_deaths_that_consumers_declare_are_grouped_by_their_error(desk: Desk) ->
     assert ("ValueError" in shown, "KeyError" in shown) == (True, True)
     (group,) = [one["id"] for key, one in groups.items() if key[0] == "KeyError"]
     assert [one["group"] for one in desk.letters(1, group=group)] == [group]
+
+
+@pytest.mark.usefixtures("newest")
+def test_what_an_error_says_of_redacted_headers_is_told_by_nothing(desk: Desk) -> None:
+    """Not by journal, index, API, export, dry run or log; and all of them mean the same group by the letter."""
+    trace = f"shop.{SECRET}: no\n\tat shop.{SECRET}(Shop.java:7)\n"
+    spring = {"x-exception-message": f"card {SECRET}", "x-exception-stacktrace": trace}
+    ours = {"x-error-message": f"card {SECRET}", "x-error-type": "CardError"}
+    queue = desk.work("hidden.cards")
+    desk.kill(queue, "spring", headers=spring)
+    desk.kill(queue, "ours", headers=ours)
+    found = desk.letters(2, queue=queue, state="dead")
+    whole = [desk.get(f"/letters/{one['id']}") for one in found]
+    lines = [line for line in events(desk.vhost.amqp_url) if line.get("failed_queue") == queue]
+    groups = desk.groups(queue)
+    exported = run(desk, "letters", "export", "--from", f"DLQ.{queue}", "--vhost", desk.vhost.name)
+    dry = run(desk, "redrive", "start", f"DLQ.{queue}", "--vhost", desk.vhost.name, "--dry-run", "--json")
+    assert (exported.returncode, dry.returncode) == (0, 0), exported.stderr + dry.stderr
+    kept = b"".join(file.read_bytes() for file in desk.index.parent.glob("index.sqlite*"))
+    for told in (found, whole, lines, groups, exported.stdout, dry.stdout, kept, desk.router.log.read_text()):
+        assert SECRET not in str(told)
+    hidden = ["x-error-message", "x-exception-message", "x-exception-stacktrace"]
+    assert [(line.get("error"), line["redacted"]) for line in lines] == [(None, hidden), (None, hidden)]
+    (group,) = {one["id"] for one in groups}
+    assert {json.loads(line)["group"] for line in exported.stdout.splitlines()} == {group}
+    assert [(one["group"], one["letters"]) for one in json.loads(dry.stdout)["groups"]] == [(group, 2)]
 
 
 def test_groups_are_shown_and_changed_only_when_somebody_says_yes(desk: Desk, letter: str) -> None:

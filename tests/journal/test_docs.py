@@ -14,7 +14,8 @@ from dlx_router.operate.journal.audit import audit
 from dlx_router.operate.journal.batch import MAX_BYTES, MAX_EVENTS
 from dlx_router.operate.journal.events import gap
 from dlx_router.operate.journal.privacy import HEAD_BYTES, INLINE_BYTES, Rule, disclosed
-from dlx_router.operate.journal.writer import PATIENCE_S, SPOOL_BYTES, WINDOW
+from dlx_router.operate.journal.waiting import PATIENCE_S
+from dlx_router.operate.journal.writer import SPOOL_BYTES, WINDOW
 from dlx_router.wire import table
 from tests.core.core_samples import death, letter
 from tests.journal.journal_samples import RULING, event, props

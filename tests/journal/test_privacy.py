@@ -195,3 +195,30 @@ def test_an_error_that_is_no_json_is_left_out() -> None:
     good, bad = {"type": "CardDeclined"}, {"type": float("nan")}
     assert json.loads(f"{{{disclosed(PLAIN, 'parked', headers=b'', body=b'', error=good)}}}")["error"] == good
     assert "error" not in disclosed(PLAIN, "parked", headers=b"", body=b"", error=bad)
+
+
+# -- what an error says was in a header ------------------------------------------------------------------------------
+
+ERROR = {"type": f"Broke {SECRET}", "message": f"card {SECRET}", "frame": f"pay {SECRET}"}
+MADE_OF = [
+    ("X-Error-Message", {"message"}),
+    ("x-exception-message", {"message"}),
+    ("x-error-type", {"type"}),
+    ("x-error-frame", {"frame"}),
+    ("x-exception-stacktrace", {"type", "frame"}),
+    ("dlx-death", {"type", "message", "frame"}),
+    ("x-other", set[str]()),
+]
+
+
+@pytest.mark.parametrize(("name", "hidden"), MADE_OF)
+def test_what_an_error_was_made_of_is_redacted_in_the_error_too(name: str, hidden: set[str]) -> None:
+    told = event(extra=disclosed(Rule(redact=(name,)), "parked", headers=b"", body=b"", error=ERROR))
+    left = {member: text for member, text in ERROR.items() if member not in hidden}
+    assert told.get("error", {}) == left
+    assert told.get("redacted", []) == ([name.lower()] if hidden else [])
+
+
+def test_an_error_that_says_nothing_of_a_redacted_header_is_told_without_a_word_of_it() -> None:
+    told = event(extra=disclosed(Rule(redact=("x-error-frame",)), "parked", headers=b"", body=b"", error={"type": "T"}))
+    assert ("redacted" in told, told["error"]) == (False, {"type": "T"})

@@ -96,3 +96,11 @@ def test_every_header_is_told_or_said_to_be_hidden(headers: dict[str, int], hidd
     folded = {name.casefold() for name in hidden}
     assert {*found["headers"], *found["redacted"]} == {*headers}
     assert {name for name in found["headers"] if name.casefold() in folded} == set()
+
+
+@pytest.mark.parametrize("name", ["x-error-message", "X-Exception-Message", "dlx-death"])
+def test_what_was_derived_from_a_redacted_header_is_in_no_line(name: str) -> None:
+    found = told(Rule(redact=(name, "x-token", "/card")), error={"message": f"card {SECRET}", "type": "T"})
+    assert SECRET not in json.dumps(found)
+    assert name.lower() in found["redacted"]
+    assert ("message" in found.get("error", {})) is False

@@ -1,5 +1,6 @@
 """Redrive through the outside: letters in a dead-letter queue, a task, and what consumers and queues then see."""
 
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -240,3 +241,17 @@ def test_a_destination_that_no_frame_holds_ends_the_task_and_the_letters_stay(sh
     assert (done["counts"]["sent"], done["counts"]["left"]) == (0, 1)
     assert "cannot be written" in done["why"]
     assert shop.amqp.take(queue).body == b"one"
+
+
+@pytest.mark.usefixtures("newest")
+def test_letters_that_failed_at_a_stream_stay_unless_a_destination_is_given(shop: Shop) -> None:
+    stream = shop.amqp.queue("redrive.stream", "stream")
+    said = json.dumps({"queue": stream, "exchange": "", "routing_keys": [stream], "reason": "application:boom"})
+    shop.amqp.publish("one", key=stream, exchange="dlx-router.declared", headers={"dlx-death": said})
+    queue = f"DLQ.{stream}"
+    eventually(lambda: shop.amqp.exists(queue) and shop.amqp.depth(queue) == 1, 20)
+    done = shop.ends(shop.start(queue))
+    assert (done["counts"]["sent"], done["counts"]["left"], "is a stream" in done["why"]) == (0, 1, True)
+    shop.amqp.queue("redrive.aside")
+    shop.ends(shop.start(queue, to={"exchange": "", "routing_key": "redrive.aside"}))
+    assert shop.amqp.take("redrive.aside").body == b"one"

@@ -208,3 +208,17 @@ def test_errors_that_others_write_are_understood(
         scene.amqp.fail(queue)
     assert _error(scene.amqp.take("DLQ.work.g")) == error
     assert scene.amqp.depth(PARKING) == 0
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_death_declared_of_a_stream_is_parked_and_nothing_is_written_to_the_stream(scene: Scene) -> None:
+    """All its consumers would see the letter as a new message."""
+    queue = scene.amqp.queue("work.stream", "stream")
+    scene.amqp.publish("one", key=queue)
+    eventually(lambda: scene.amqp.depth(queue) == 1)
+    _declare(scene, "one", _said(queue))
+    parked = scene.amqp.take(PARKING)
+    told = record(parked)
+    assert (parked.body, told["cause"], told["target"], told["attempts"]) == (b"one", "unroutable", queue, 1)
+    assert f"'{queue}' is a stream" in scene.router.output
+    assert consistently(lambda: scene.amqp.depth(queue) == 1)

@@ -1,5 +1,6 @@
 """What goes wrong, one scene for each row of the failure table: nothing is lost, and neighbours pay nothing."""
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,6 +12,8 @@ import pytest
 
 from kill_audit import Plan, audit
 from tests.conftest import ROUTERS
+from tests.journal.stream import events
+from tests.support.asleep import asleep
 from tests.support.bulk import (
     INBOX,
     PARKING,
@@ -219,6 +222,36 @@ def _rate(amqp: Client, router: Router, letters: int = 10_000) -> float:
     took = time.monotonic() - started
     amqp.channel.queue_purge("arrived")
     return letters / took
+
+
+@pytest.mark.usefixtures("newest")
+@pytest.mark.timeout(120)
+def test_a_target_that_does_not_confirm_in_time_has_refused_and_is_asked_again(
+    amqp: Client, vhost: Vhost, start_router: Start
+) -> None:
+    """It is no missing route: its letters are held, as those of a full target, and never parked for that."""
+    _target(amqp, "first", "slow")
+    _target(amqp, "second", "fine")
+    router = start_router(TWO_TARGETS, CONFIRM_TIMEOUT="1s", UNROUTABLE_GRACE="0s")
+    dying_queue(amqp, "one.a")
+    dying_queue(amqp, "other.a")
+    said, others = [str(number) for number in range(20)], itertools.count()
+    with asleep(vhost, "slow"):
+        pour(amqp, "one.a", said)
+
+        def held_in_the_midst_of_others() -> bool:
+            pour(amqp, "other.a", [str(next(others))])
+            return router.metric("settled_total", action="hold") >= len(said)
+
+        eventually(held_in_the_midst_of_others, 20)
+        count = next(others)
+        assert every_body(amqp, "fine", count) == set(map(str, range(count)))
+        held = [event for event in events(vhost.amqp_url) if event["kind"] == "held"]
+        assert {(event["cause"], event["refused"]) for event in held} == {("target_refused", "first")}
+        assert router.metric("publish_refused_total", cause="timeout") >= 1
+    assert every_body(amqp, "slow", len(said)) == {*said}
+    assert amqp.depth(PARKING) == 0
+    assert "session.ended" not in router.output
 
 
 # -- queues that were deleted -----------------------------------------------------------------------------------------

@@ -1,18 +1,21 @@
 """What of a message may stand in the journal. Nothing of a body or header does unless a policy asks for it.
 
 A header or a place of the body that is named in `redact` never appears, whoever reads it; `redacted` says that it is
-missing. A body that should be redacted and is not JSON is left out whole.
+missing. A body that should be redacted and is not JSON is left out whole. What a letter's error says was in headers
+once: it is redacted with them, whichever of them it was made of.
 """
 
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from hashlib import sha256
 from math import isfinite
 from typing import Any, Final, Literal
 
+from dlx_router.core.declaration import HEADER as DECLARED
+from dlx_router.core.letter import Letter
 from dlx_router.core.places import NOTHING, UNREADABLE, inside, parsed, steps
 from dlx_router.core.places import place as value_at
 from dlx_router.core.policy import Effective
@@ -23,6 +26,12 @@ from dlx_router.wire import table
 HEAD_BYTES: Final = 1024
 INLINE_BYTES: Final = 65_536  # beyond it an event would fill a batch; the message itself lies in its queue
 HIDDEN: Final = "***"
+# What each member of an error may have been made of (core/declaration.py). A record tells the error and not of which.
+MADE_OF: Final = {
+    "type": ("x-error-type", "x-exception-stacktrace", DECLARED),
+    "message": ("x-error-message", "x-exception-message", DECLARED),
+    "frame": ("x-error-frame", "x-exception-stacktrace", DECLARED),
+}
 Bodies = Literal["none", "hash", "head", "final", "all"]
 
 
@@ -88,11 +97,34 @@ def disclosed(rule: Rule, kind: str, *, headers: bytes, body: bytes, error: Mapp
         hidden.update(gone)
     shown, gone = _body(rule, kind, body)
     hidden.update(gone)
+    said, gone = error_of(rule, error)
+    hidden.update(gone)
     if hidden:
         told["redacted"] = sorted(hidden)
-    if error is not None and parsed(json.dumps(error, default=str).encode()) is not UNREADABLE:
-        told["error"] = dict(error)
+    if said and parsed(json.dumps(said, default=str).encode()) is not UNREADABLE:
+        told["error"] = said
     return encoded.members(told | shown)[:-1]
+
+
+def error_of(rule: Rule, error: Mapping[str, Any] | None) -> tuple[dict[str, Any], list[str]]:
+    """What may be told of a letter's error, {} where nothing may; and the redacted headers that it may be made of."""
+    said = error or {}
+    gone = {name: [one for one in MADE_OF.get(name, ()) if rule.hides(one)] for name in said}
+    return {name: text for name, text in said.items() if not gone[name]}, [
+        one for some in gone.values() for one in some
+    ]
+
+
+def discreet(rule: Rule, letter: Letter) -> Letter:
+    """The letter as it may be told: without what its error and its declared tag say of redacted headers."""
+    if not rule.redact:
+        return letter
+    error, gone = error_of(rule, letter.error)
+    if gone:
+        letter = replace(letter, error=error or None)
+    if letter.declared is not None and letter.declared.tag is not None and rule.hides(DECLARED):
+        letter = replace(letter, declared=letter.declared._replace(tag=None))
+    return letter
 
 
 def _headers(headers: bytes, names: Iterable[str]) -> dict[str, str]:

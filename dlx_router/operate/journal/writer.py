@@ -21,10 +21,10 @@ from dlx_router.operate.journal.batch import Batch, settled
 from dlx_router.operate.journal.fields import MEDIA_TYPE, VERSION
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.spool import Spool
+from dlx_router.operate.journal.waiting import Waiting
 from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.readiness import Readiness
 
-PATIENCE_S: Final = 0.25
 SPOOL_BYTES: Final = 16 << 20
 WINDOW: Final = 128  # at 256 unconfirmed messages of a stream the broker stops reading the whole connection
 GATHER_S: Final = 0.002
@@ -58,18 +58,20 @@ class Journal:
         self._once = Once()
         self._current: Batch | None = None
         self._number = 0
-        self._open: dict[int, Batch] = {}  # closed, and somebody waits
+        self._waiting = Waiting()
         self._sent: dict[int, Batch] = {}  # on the channel, unanswered
         self._spool = Spool(None if self._required else spool_bytes)
         self._link: Link | None = None
         self._publisher: Publisher[Batch] | None = None
         self.is_working = False  # as far as is known
-        self._lags = False  # the stream kept somebody waiting for too long: nobody else waits until it answers
         self._moved_s = self._flushed_s = 0.0
-        self._timer: asyncio.TimerHandle | None = None
         self._broken = asyncio.Event()
         self._idle: asyncio.Future[None] | None = None
-        self._after: Callable[[], None] = lambda: None
+
+    @property
+    def keeps_waiting(self) -> bool:
+        """Whether letters wait for a stream that does not work: `required`, and it is not known to."""
+        return self._required and not self.is_working
 
     # -- in -----------------------------------------------------------------------------------------------------
 
@@ -102,17 +104,17 @@ class Journal:
             return
         self._flushed_s = asyncio.get_running_loop().time()
         batch.close()
-        self._open[batch.number] = batch
+        self._waiting.add(batch)
         if self._has_room and not len(self._spool):
             self._send(batch)
         elif not self._spool.keep(batch, int(time.time() * 1000)):
             self._lose(batch)
         if self._required:
             return
-        if self.is_working and not self._lags:
-            self._arm(batch)
+        if self.is_working and not self._waiting.lags:
+            self._waiting.arm(batch)
         else:
-            self._release(batch)
+            self._waiting.release(batch)
 
     # -- out ----------------------------------------------------------------------------------------------------
 
@@ -152,8 +154,8 @@ class Journal:
             self._spool.give_back([batch])
             self._stop(f"stream {self._name!r} {why} a batch")
             return
-        self._lags = False
-        self._release(batch)
+        self._waiting.lags = False
+        self._waiting.release(batch)
         batch.confirm()
         if len(self._spool) or self._spool.gap is not None:
             self._pump()
@@ -167,29 +169,7 @@ class Journal:
             self._spool.give_back(batches)
         self._stop(str(error))
 
-    # -- who waits ----------------------------------------------------------------------------------------------
-
-    def _release(self, batch: Batch) -> None:
-        self._open.pop(batch.number, None)
-        batch.settle()
-
-    def _arm(self, batch: Batch) -> None:
-        loop = asyncio.get_running_loop()
-        batch.deadline_s = loop.time() + PATIENCE_S
-        if self._timer is None:
-            self._timer = loop.call_at(batch.deadline_s, self._overdue)
-
-    def _overdue(self) -> None:
-        """One timer for all: it looks at the oldest, four times a second at most."""
-        loop = asyncio.get_running_loop()
-        self._timer = None
-        for batch in [*self._open.values()]:
-            if batch.deadline_s > loop.time():
-                self._timer = loop.call_at(batch.deadline_s, self._overdue)
-                break
-            self._lags = True
-            self._release(batch)
-        self._after()
+    # -- trouble ------------------------------------------------------------------------------------------------
 
     def _stop(self, why: str) -> None:
         """The stream does not work: nobody waits for it in best-effort, and `attend` sees to it."""
@@ -198,9 +178,7 @@ class Journal:
         if self._link is not None:
             self._object(why)
         if not self._required:
-            for batch in [*self._open.values()]:
-                self._release(batch)
-            self._after()
+            self._waiting.release_all()
 
     def _lose(self, batch: Batch) -> None:
         self.lost += batch.events
@@ -221,7 +199,7 @@ class Journal:
         """
         if not self.is_on:
             return
-        self._link, self._after = link, after
+        self._link, self._waiting.after = link, after
         failures = 0
         try:
             while link.is_open:
@@ -243,7 +221,7 @@ class Journal:
             publisher: Publisher[Batch] = Publisher(link, on_answer=self._answered, on_doubt=self._in_doubt)
             await publisher.open()
             self._publisher = publisher
-        self.is_working, self._lags = True, False
+        self.is_working, self._waiting.lags = True, False
         self._readiness.clear(self._key)
         self._readiness.drop_note(self._key)
         self._once.healed("works", "journal.resumed", vhost=self._vhost, spooled=self._spool.events, lost=self.lost)
@@ -282,13 +260,7 @@ class Journal:
         """The session ends: whoever waited is delivered again; what was carried out stays to be told."""
         self.flush()
         self.is_working, self._link, self._publisher = False, None, None
-        self._after = lambda: None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        for batch in self._open.values():
-            batch.forget()
-        self._open.clear()
+        self._waiting.forget()
         if self._required:
             self._spool.clear()
 

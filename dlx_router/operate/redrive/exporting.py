@@ -1,8 +1,9 @@
 """Exporting: a letter as one line of JSON, whole but for what its policy redacts. Pure.
 
 A header or a place of the body that the policy's key `journal: {redact: …}` names is in no line, and `redacted` says
-that it is missing; a body that should be redacted and is not JSON is left out whole. What else that key says of bodies
-(none, hash, final) is about the journal: whoever may export may see them. The router's own headers are told as members.
+that it is missing, and so is what the letter's error says of it; a body that should be redacted and is not JSON is left
+out whole. What else that key says of bodies (none, hash, final) is about the journal: whoever may export may see them.
+The router's own headers are told as members.
 """
 
 import base64
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from dlx_router.core.letter import Letter, Props
 from dlx_router.operate.journal import parts
-from dlx_router.operate.journal.privacy import Rule, plain, without
+from dlx_router.operate.journal.privacy import Rule, error_of, plain, without
 from dlx_router.wire import table
 from dlx_router.wire.properties import Properties
 
@@ -31,6 +32,7 @@ def line(letter: Letter, props: Properties, first: Props, body: bytes, *, group:
     """The letter. `props` is what it has now, `first` what it came with before the router first touched it."""
     headers, gone = _headers(props.headers, rule)
     shown, missing = _body(body, rule)
+    error, derived = error_of(rule, letter.error)
     told: dict[str, Any] = {
         "id": letter.id,
         "vhost": letter.vhost,
@@ -44,13 +46,13 @@ def line(letter: Letter, props: Properties, first: Props, body: bytes, *, group:
         "first_death_ms": letter.first_death_ms,
         "last_death_ms": letter.last_death_ms,
         "deaths": [parts.death(one) for one in letter.history],
-        "error": None if letter.error is None else dict(letter.error),
+        "error": error or None,
         "shadowed": {name: value for name, value in (letter.shadowed or {}).items() if not rule.hides(name)} or None,
         "properties": _properties(props, first),
         "headers": headers,
         "size": len(body),
         "body": None if shown is None else base64.b64encode(shown).decode(),
-        "redacted": sorted({*gone, *missing}),
+        "redacted": sorted({*gone, *missing, *derived}),
     }
     return parts.encode({name: value for name, value in told.items() if value is not None}).encode()
 

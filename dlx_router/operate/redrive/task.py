@@ -208,9 +208,18 @@ def of_document(document: Mapping[str, Any]) -> Task:
         told["counts"] = _known(Counts, document["counts"])
         told["state"] = State(document["state"])
         told["groups"] = tuple(document.get("groups", ()))
-        return Task(**told)
+        return _sound(Task(**told))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TaskError(f"no task that can be read: {error!r}") from error
+
+
+def _sound(task: Task) -> Task:
+    """The same; TypeError where a member that others count on is of another type."""
+    numbers = (task.created_ms, task.changed_ms, task.total, task.term, task.change, *asdict(task.counts).values())
+    texts = (task.id, task.why, task.spec.vhost, task.spec.queue)
+    if not all(isinstance(one, int) for one in numbers) or not all(isinstance(one, str) for one in texts):
+        raise TypeError("a member is of another type")
+    return task
 
 
 def spec_of(document: Mapping[str, Any]) -> Spec:

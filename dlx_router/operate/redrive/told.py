@@ -40,7 +40,7 @@ def letters(batch: bytes) -> Iterator[Mapping[str, Any]]:
     for one in batch.splitlines():
         try:
             event = json.loads(one)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(event, dict) and not event.get("observed"):
             yield event
@@ -50,5 +50,5 @@ def _task(text: bytes) -> Task | None:
     try:
         event = json.loads(text)
         return of_document(event["details"]["task"]) if event.get("kind") == "audit" else None
-    except (ValueError, KeyError, TypeError, AttributeError, TaskError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, TaskError):
         return None

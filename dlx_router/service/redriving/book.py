@@ -6,15 +6,16 @@ the next, so a leader that was lost cannot undo anything.
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from dlx_router.operate.redrive.task import Task, TaskError
+from dlx_router.operate.redrive.task import State, Task, TaskError, changed
 from dlx_router.operate.redrive.told import line
 from dlx_router.service.redriving.tools import Tools
 
 WITHIN_S: Final = 15.0
+TOLD_S: Final = 8.0  # an answer of the API takes ten at most
+LATE: Final = "the journal did not confirm in time; see /readyz, and ask again"
 MAX_KEPT: Final = 1000
 
 
@@ -38,6 +39,7 @@ class Book:
         self.tools: Tools | None = None
         self.term = 0
         self.tasks: dict[str, Task] = {}
+        self._untold: set[str] = set()
 
     def known(self, task_id: str) -> Task:
         """The task, or Missing."""
@@ -59,12 +61,15 @@ class Book:
 
     async def add(self, task: Task) -> None:
         """A new task. NotLeader where the journal takes nothing: then there is none."""
+        tools = self._writing()
         self.tasks[task.id] = task
         self._forget_oldest()
         try:
-            await self._told(task)
-        except NotLeader:
+            await self._told(task, tools)
+        except BaseException:
             del self.tasks[task.id]
+            over = replace(changed(task, State.CANCELLED, task.changed_ms, LATE), term=self.term)
+            tools.journal.record(line(over, tools.router_id))  # what was said may still get there; this comes behind it
             raise
 
     def _forget_oldest(self) -> None:
@@ -72,23 +77,38 @@ class Book:
         over = [name for name, one in self.tasks.items() if not one.is_active][: max(len(self.tasks) - MAX_KEPT, 0)]
         for name in over:
             del self.tasks[name]
+            self._untold.discard(name)
 
     async def store(self, task: Task) -> None:
-        """Remember, and tell the journal."""
+        """Remember, and tell the journal. NotLeader where that takes nothing: it is remembered, and not `is_told`."""
         task = replace(task, term=self.term)
         self.tasks[task.id] = task
-        await self._told(task)
+        self._untold.add(task.id)
+        await self._told(task, self._writing())
+        if self.tasks.get(task.id) is task:
+            self._untold.discard(task.id)
 
-    async def _told(self, task: Task) -> None:
-        """The journal has it. NotLeader where it takes nothing: what nobody can know after a restart is not begun."""
+    def is_told(self, task_id: str) -> bool:
+        """Whether the journal has what is remembered of the task."""
+        return task_id not in self._untold
+
+    def _writing(self) -> Tools:
         tools = self.tools
         if tools is None:
             raise NotLeader(f"vhost {self.vhost!r}: this router leads no more")
         if not tools.journal.is_working:
             raise NotLeader("the journal cannot be written just now; see /readyz, and ask again")
-        done = asyncio.get_running_loop().create_future()
+        return tools
+
+    async def _told(self, task: Task, tools: Tools) -> None:
+        """The stream has it. NotLeader where it does not take it: what nobody can know after a restart is not begun."""
         batch = tools.journal.record(line(task, tools.router_id))
-        batch.wait(lambda _job: None if done.done() else done.set_result(None), None)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(WITHIN_S):
+        done = asyncio.get_running_loop().create_future()
+        batch.wait_sure(lambda _job: None if done.done() else done.set_result(None), None)
+        try:
+            async with asyncio.timeout(TOLD_S):
                 await done
+        except TimeoutError:
+            raise NotLeader(LATE) from None
+        if batch.lost:
+            raise NotLeader("the journal is too far behind to take it; see /readyz, and ask again")

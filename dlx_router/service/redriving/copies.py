@@ -113,7 +113,7 @@ class Copies:
         if letter.error is not None or not rule.is_plain:
             shown = kind if self._edit is None else SHOWN_AS
             own = privacy.disclosed(rule, shown, headers=envelope.props.headers, body=body, error=letter.error)
-        return fragments(letter, ruling).line(
+        return fragments(privacy.discreet(rule, letter), ruling).line(
             letter.id,
             now_ms,
             first_ms=letter.first_death_ms,

@@ -36,9 +36,9 @@ async def holding_of(tools: Tools, link: Link, queue: str) -> Holding:
     return holding(kind, version_of(link), _number(facts, "delivery-limit"), limit_known=bool(facts))
 
 
-async def see_to_holding(tools: Tools, link: Link, queue: str) -> None:
-    """Stopped where letters that stay could be ended by being looked at."""
-    if await holding_of(tools, link, queue) is Holding.ASIDE:
+async def see_to_holding(tools: Tools, link: Link, queue: str, *, sifting: bool) -> None:
+    """Stopped where nothing can be taken, or, `sifting`, letters that stay could be ended by being looked at."""
+    if await holding_of(tools, link, queue) is Holding.ASIDE and sifting:
         raise Stopped(
             f"{queue!r} counts each look as a delivery, and could end letters by it: raise its delivery-limit by a "
             "policy, set MANAGEMENT_URL where it is a classic queue, or redrive all of it"

@@ -32,10 +32,9 @@ async def _leading(leadership: Leadership, work: Work, changed_now: asyncio.Even
         try:
             await asyncio.wait({working, hearing}, return_when=asyncio.FIRST_COMPLETED)
             if working.done() and (error := working.exception()) is not None:
-                if not isinstance(error, RETRIED):
-                    raise error
                 fate = "no redrive task goes on until it is; tried again"
-                once.warn("learn", "redrive.not_leading", vhost=leadership.vhost, error=str(error), fate=fate)
+                said = str(error) if isinstance(error, RETRIED) else repr(error)  # letters do not wait for tasks
+                once.warn("learn", "redrive.not_leading", vhost=leadership.vhost, error=said, fate=fate)
                 await asyncio.wait({hearing}, timeout=pause)
                 pause = min(pause * 2, LONGEST_LOOK_S)
             elif working.done():

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
-from dlx_router.broker.topology import TopologyError
+from dlx_router.broker.topology import Forbidden, TopologyError
 from dlx_router.core.letter import Letter
 from dlx_router.operate.redrive.canary import objection
 from dlx_router.operate.redrive.editing import Edit
@@ -18,12 +18,14 @@ from dlx_router.service.redriving.book import WITHIN_S, Book, NotLeader
 from dlx_router.service.redriving.outlet import Outlet
 from dlx_router.service.redriving.tools import Stopped, Tools
 from dlx_router.service.redriving.worker import End, Worker
-from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.logs import Once, log
 
 RETRIED: Final = (LinkError, ChannelClosed, TopologyError, OSError, TimeoutError)
 PROGRESS_S: Final = 2.0
 LONGEST_PAUSE_S: Final = 5.0
 LOOK_S: Final = 1.0
+FORBIDDEN: Final = 403
+FATE: Final = "its letters are in their queue"
 KEPT_S: Final = 60.0  # lines of an export that is over
 EXPORT_LOST: Final = "the router ended before the export was done; its letters are in their queue; export again"
 EDIT_LOST: Final = (
@@ -100,7 +102,7 @@ class Runner:
         try:
             await work
         except (TaskError, NotLeader) as error:
-            log.warning("redrive.ended", task=task_id, error=str(error), fate="its letters are in their queue")
+            log.warning("redrive.ended", task=task_id, error=str(error), fate=FATE)
         finally:
             self._workers.pop(task_id, None)
             self._running.pop(task_id, None)
@@ -121,9 +123,12 @@ class Runner:
                     await self._recount(task_id, tools)
                     counted = True
                 state, why = await self._step(task_id, tools)
-            except RETRIED as error:
-                if task_id in self._outlets:  # a second look would tell the same letters again
-                    await self._stop_export(task_id, error)
+            except (TaskError, NotLeader):
+                raise
+            except Exception as error:  # noqa: BLE001 - or the task would seem to be at work for ever
+                why = self._why_it_ends(task_id, error)
+                if why:
+                    await self._stop(task_id, why, tools)
                     return
                 log.warning("redrive.interrupted", task=task_id, error=str(error), fate="tried again")
                 await asyncio.sleep(pause)
@@ -133,15 +138,41 @@ class Runner:
             if state is None:
                 return
             task = changed(self._book.tasks[task_id], state, int(time.time() * 1000), why)
-            await self._book.store(task)
+            await self._tell(task, tools)
             if state not in AT_WORK:
                 self._edits.pop(task_id, None)
                 log.info("redrive.ended", task=task_id, state=state, why=why or None, sent=task.counts.sent)
                 return
 
-    async def _stop_export(self, task_id: str, error: Exception) -> None:
-        why = f"interrupted: {error}; its letters are in their queue; export again"
-        await self._book.store(changed(self._book.tasks[task_id], State.STOPPED, int(time.time() * 1000), why))
+    def _why_it_ends(self, task_id: str, error: Exception) -> str:
+        """Why no second look would help; "" where one may."""
+        if not isinstance(error, RETRIED):
+            log.error("redrive.fault", task=task_id, error=repr(error), fate=FATE)
+            return f"a fault of the router, {type(error).__name__}; its log says more"
+        if task_id in self._outlets:  # a second look would tell the same letters again
+            return f"interrupted: {error}; its letters are in their queue; export again"
+        if isinstance(error, Forbidden) or (isinstance(error, ChannelClosed) and error.code == FORBIDDEN):
+            return f"the broker does not let us: {error}; what was not sent stays; resume when it does"
+        return ""
+
+    async def _stop(self, task_id: str, why: str, tools: Tools) -> None:
+        await self._tell(changed(self._book.tasks[task_id], State.STOPPED, int(time.time() * 1000), why), tools)
+
+    async def _tell(self, task: Task, tools: Tools) -> None:
+        """The journal has it. NotLeader where we lead no more; what else keeps it from being told passes."""
+        once = Once()
+        while not await self._is_told(task, tools, once):  # noqa: ASYNC110 - the journal tells nobody
+            await asyncio.sleep(LOOK_S)
+
+    async def _is_told(self, task: Task, tools: Tools, once: Once) -> bool:
+        try:
+            await self._book.store(task)
+        except NotLeader as error:
+            if self._book.tools is not tools:
+                raise
+            once.warn("told", "redrive.untold", task=task.id, state=task.state, error=str(error), fate="told again")
+            return False
+        return True
 
     async def _recount(self, task_id: str, tools: Tools) -> None:
         """How many it has sent, as the journal says: what was counted last may be some seconds old."""

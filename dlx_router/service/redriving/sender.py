@@ -57,8 +57,8 @@ class Sender:
 
     @property
     def room(self) -> int:
-        """How many more may be on their way; none while the broker reads nothing."""
-        return 0 if self._out.blocked else WINDOW - self.pending
+        """How many more may be on their way; none while the broker reads nothing, or the journal would keep them."""
+        return 0 if self._out.blocked or self._tools.journal.keeps_waiting else WINDOW - self.pending
 
     def rests(self) -> None:
         """Nothing is late: the time in which the broker must confirm begins anew."""
@@ -84,7 +84,7 @@ class Sender:
             assert job.letter is not None
             way = await self._ways.to(job.letter.failed_queue)
             if way is None:
-                self._tally.left(no_queue(job.letter.failed_queue))
+                self._tally.left(self._ways.why_not(job.letter.failed_queue))
                 return
             key = way
         self._copies.address(job, key)
@@ -133,7 +133,7 @@ class Sender:
             self.failure = Stopped(f"{_target(job)} leads to no queue; what was not sent stays")
         else:
             self._ways.is_gone(job.letter.failed_queue)
-            self._tally.left(no_queue(job.letter.failed_queue))
+            self._tally.left(self._ways.why_not(job.letter.failed_queue))
         self._wake()
 
     def _in_doubt(self, jobs: list[Job], error: Exception) -> None:
@@ -143,11 +143,6 @@ class Sender:
         else:
             self.failure = error
         self._wake()
-
-
-def no_queue(queue: str) -> str:
-    """Why letters of a failed queue stay."""
-    return f"queue {queue!r} does not exist"
 
 
 def _target(job: Job) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from dlx_router.core.fingerprint import fingerprint
 from dlx_router.core.letter import Letter
+from dlx_router.operate.journal.privacy import Rule, error_of
 from dlx_router.operate.redrive.task import Counts
 
 GROUPS: Final = 200
@@ -43,17 +44,17 @@ class Tally:
         if why:
             self.stays[why] += 1
 
-    def would_send(self, letter: Letter) -> None:
-        """A dry run means this letter."""
+    def would_send(self, letter: Letter, group: str) -> None:
+        """A dry run means this letter of that group."""
         self.sent()
-        key = (group_of(letter), letter.failed_queue, letter.reason)
+        key = (group, letter.failed_queue, letter.reason)
         if key in self.groups or len(self.groups) < GROUPS:
             self.groups[key] += 1
 
 
-def group_of(letter: Letter) -> str:
-    """The letter's group, as the index says."""
-    error: Any = letter.error or {}
+def group_of(letter: Letter, rule: Rule) -> str:
+    """The letter's group, as the index says, which knows no more than `rule` lets the journal tell."""
+    error: Any = error_of(rule, letter.error)[0]
     return fingerprint(
         letter.vhost,
         letter.failed_queue,

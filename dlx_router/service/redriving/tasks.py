@@ -130,10 +130,17 @@ class Tasks:
             if state is State.RUNNING:
                 self._book.see_free(task.spec.queue, task.id)
             passed = task.canary_passed or (task.state is State.STOPPED and "canary" in task.why)
-            task = replace(changed(task, state, int(time.time() * 1000)), by=by, canary_passed=passed)
-            await self._book.store(task)
+            before, task = task, replace(changed(task, state, int(time.time() * 1000)), by=by, canary_passed=passed)
+            try:
+                await self._book.store(task)
+            except BaseException:
+                if state is State.RUNNING:
+                    self._book.tasks[task_id] = before  # nothing of it is at work
+                raise
             if state is State.RUNNING:
                 self._runner.begin(task, tools)
+        elif not self._book.is_told(task_id):
+            await self._book.store(task)
         return task
 
     def _leading(self) -> Tools:

@@ -4,7 +4,7 @@ from typing import Final
 
 from dlx_router.broker.topology import QueueExclusive, QueueMissing
 from dlx_router.operate.redrive.task import Kind, Spec
-from dlx_router.service.redriving.facts import room_of
+from dlx_router.service.redriving.facts import STREAM, facts_of, room_of
 from dlx_router.service.redriving.tools import Stopped, Tools
 
 LOOK_S: Final = 1.0
@@ -16,6 +16,7 @@ class Ways:
     def __init__(self, spec: Spec, tools: Tools) -> None:
         self._spec, self._tools = spec, tools
         self._ways: dict[str, str | None] = {}
+        self._why: dict[str, str] = {}
         self._rooms: dict[str, int | None] = {}
         self._minded_s = 0.0
 
@@ -33,14 +34,26 @@ class Ways:
     async def to(self, queue: str) -> str | None:
         """The binding key that leads to a failed queue, "" by its name; None where there is no such queue."""
         if queue not in self._ways:
-            try:
-                await self._tools.topology.ensure_return_binding(queue)
-                self._ways[queue] = self._tools.names.return_key(queue)
-            except QueueMissing:
-                self._ways[queue] = None
-            except QueueExclusive:
-                self._ways[queue] = ""
+            self._ways[queue] = await self._way(queue)
         return self._ways[queue]
+
+    async def _way(self, queue: str) -> str | None:
+        if (await facts_of(self._tools, queue)).get("type") == STREAM:
+            self._why[queue] = (
+                f"queue {queue!r} is a stream, and all who read it would see them anew; give a destination"
+            )
+            return None
+        try:
+            await self._tools.topology.ensure_return_binding(queue)
+        except QueueMissing:
+            return None
+        except QueueExclusive:
+            return ""
+        return self._tools.names.return_key(queue)
+
+    def why_not(self, queue: str) -> str:
+        """Why letters of this failed queue stay."""
+        return self._why.get(queue, f"queue {queue!r} does not exist")
 
     def is_known_gone(self, queue: str) -> bool:
         """Whether it was asked for and is not there."""

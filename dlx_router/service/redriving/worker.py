@@ -16,7 +16,7 @@ from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import Link
 from dlx_router.core.letter import Arrival, Letter
-from dlx_router.operate.journal.privacy import rule_of
+from dlx_router.operate.journal.privacy import Rule, rule_of
 from dlx_router.operate.redrive.choosing import Chooser, Verdict
 from dlx_router.operate.redrive.editing import Edit
 from dlx_router.operate.redrive.exporting import line
@@ -28,11 +28,12 @@ from dlx_router.service.redriving.ahead import Ahead
 from dlx_router.service.redriving.copies import Copies
 from dlx_router.service.redriving.facts import depth_of, see_to_holding, version_of
 from dlx_router.service.redriving.outlet import Outlet
-from dlx_router.service.redriving.sender import WINDOW, Sender, no_queue
+from dlx_router.service.redriving.sender import WINDOW, Sender
 from dlx_router.service.redriving.sieve import MAX_HELD, Sieve
 from dlx_router.service.redriving.tally import Tally, group_of
 from dlx_router.service.redriving.tools import Stopped, Tools
 from dlx_router.service.redriving.ways import Ways
+from dlx_router.telemetry.logs import Once
 from dlx_router.wire import frames
 
 HOLD_S: Final = 50.0
@@ -72,6 +73,7 @@ class Worker:
         self._sifting = not task.spec.takes_all
         self._prefetch = 0
         self._looked_s = 0.0
+        self._once = Once()
         self._outlet = outlet
         if outlet is not None:
             outlet.on_room = self._wake.set
@@ -79,7 +81,7 @@ class Worker:
         self._out: Link
         self._sieve: Sieve
         spec = task.spec
-        self._chooser = Chooser(spec, holds, group_of)
+        self._chooser = Chooser(spec, holds, self._group_of)
         self._pace = Pace(spec.rate, spec.ramp, spec.ramp_step_s)
         self._copies = Copies(
             task.id,
@@ -113,8 +115,7 @@ class Worker:
 
     async def _connected(self) -> End:
         await self._sender.open(self._out)
-        if self._sifting:
-            await see_to_holding(self._tools, self._link, self.task.spec.queue)
+        await see_to_holding(self._tools, self._link, self.task.spec.queue, sifting=self._sifting)
         await self._ways.see_to_destination()
         while True:
             end = await self._look()
@@ -177,7 +178,7 @@ class Worker:
         counts = self.tally.counts
         if self._sifting or counts.left + counts.unreadable <= self._prefetch // 2:
             return False
-        await see_to_holding(self._tools, self._link, self.task.spec.queue)
+        await see_to_holding(self._tools, self._link, self.task.spec.queue, sifting=True)
         self._sifting = True
         return True
 
@@ -228,14 +229,19 @@ class Worker:
         self._wake.set()
         self.tally.saw()
         try:
-            letter, envelope = intake.read(delivery, self._place)
+            self._consider(delivery, consumer)
         except intake.Malformed:
             self.tally.unreadable()
-            return
+        except Exception as error:  # noqa: BLE001 - a letter that nobody foresaw must not stop the others
+            self._once.warn("read", "redrive.unreadable", task=self.task.id, error=repr(error), fate="it stays")
+            self.tally.unreadable()
+
+    def _consider(self, delivery: frames.Delivery, consumer: Consumer) -> None:
+        letter, envelope = intake.read(delivery, self._place)
         if not self._is_meant(letter):
             return
         if self.task.spec.dry_run:
-            self.tally.would_send(letter)
+            self.tally.would_send(letter, self._group_of(letter))
         elif self._outlet is not None:
             self._export(letter, envelope, self._outlet)
         else:
@@ -251,7 +257,7 @@ class Worker:
         if verdict is Verdict.HOMELESS:
             why = "nothing tells which queue they failed at; give a destination"
         elif verdict is Verdict.TAKE and self._ways.is_known_gone(letter.failed_queue):
-            why = no_queue(letter.failed_queue)
+            why = self._ways.why_not(letter.failed_queue)
         if verdict is Verdict.TAKE and not why:
             return True
         self.tally.left(why)
@@ -275,11 +281,17 @@ class Worker:
         if self._is_enough():
             self.tally.left()
             return
-        rule, body = rule_of(self._tools.desk().resolve(letter)), envelope.delivery.body
-        outlet.put(line(letter, envelope.props, envelope.content.props, body, group=group_of(letter), rule=rule))
+        rule, body, group = self._rule(letter), envelope.delivery.body, self._group_of(letter)
+        outlet.put(line(letter, envelope.props, envelope.content.props, body, group=group, rule=rule))
         self.tally.sent()
         if outlet.is_full:
             self._sieve.pause(paused=True)
+
+    def _rule(self, letter: Letter) -> Rule:
+        return rule_of(self._tools.desk().resolve(letter))
+
+    def _group_of(self, letter: Letter) -> str:
+        return group_of(letter, self._rule(letter))
 
     def _mind_the_outlet(self) -> None:
         if self._outlet is None:

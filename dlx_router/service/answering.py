@@ -1,0 +1,122 @@
+"""Answering: what a lane does when the broker says that a letter is where it should be, or why it is not."""
+
+import asyncio
+import time
+from abc import abstractmethod
+from typing import Final
+
+from dlx_router.broker.publisher import NACKED, RETURNED, TIMEOUT
+from dlx_router.core.publication import Way
+from dlx_router.core.words import Cause
+from dlx_router.service.doubt import Doubtful
+from dlx_router.service.job import Job
+from dlx_router.service.refusing import NO_CONFIRM, Resting, is_own, target_of
+
+NACK_PAUSE_S: Final = 0.2
+INSIST_PAUSE_S: Final = 1.0
+INSIST_S: Final = 45.0  # no letter stays unacked over a minute
+
+
+class Answering(Doubtful):
+    """The part of a lane that hears answers."""
+
+    _full: Resting
+    _moved_s: float
+
+    @abstractmethod
+    def _submit(self, job: Job) -> None:
+        """Towards its target, once what it needs is there."""
+
+    @abstractmethod
+    def _send(self, job: Job) -> None:
+        """Publish."""
+
+    @abstractmethod
+    def _resume(self, job: Job) -> None:
+        """After a while, where the session still lasts."""
+
+    def _may_ask(self, job: Job) -> bool:
+        """False: its target rests and it is held, or it asks alone whether the target answers again."""
+        silent, target = self._owner.provision.silent, target_of(job)
+        if self._rests(job):
+            self._spare(job)
+            return False
+        if silent.is_over(target):
+            silent.rest(target)
+            self._owner.spawn(self._alone([job], asks=True))
+            return False
+        return True
+
+    def _rests(self, job: Job) -> bool:
+        """A target that refused a letter twice just now, or was silent, is not asked again at once."""
+        target = target_of(job)
+        return self._full.has(target) or self._owner.provision.silent.has(target)
+
+    def _spare(self, job: Job) -> None:
+        self._hold(job, Cause.TARGET_REFUSED)
+
+    def _confirmed(self, jobs: list[Job]) -> None:
+        self._moved_s = time.monotonic()
+        if self._owner.provision.silent:
+            for job in jobs:
+                self._owner.provision.silent.took(target_of(job))
+        self._settling.confirmed(jobs)
+
+    def _answered(self, job: Job, why: str) -> None:
+        self._moved_s = time.monotonic()
+        if not why:
+            self._settling.confirmed([job])
+            return
+        self._owner.metrics.publish_refused[why] += 1
+        if why == NACKED and job.nacks == 0 and not self._rests(job):
+            job.nacks = 1
+            asyncio.get_running_loop().call_later(NACK_PAUSE_S, self._send, job)
+            return
+        if why == RETURNED:
+            self._owner.provision.forget(job.resource)
+            self._refused(job, Cause.UNROUTABLE)
+            return
+        if why == TIMEOUT and not is_own(job):
+            self._owner.provision.silent.rest(target_of(job))
+        self._refused(job, Cause.TARGET_REFUSED, NO_CONFIRM if why == TIMEOUT else "")
+
+    def _refused(self, job: Job, cause: Cause, why: str = "", *, final: bool = False) -> None:
+        """A target that is full, gone or forbidden; our own queues must never be. Parked at once where it is final.
+
+        `why`: the broker's own words, where it had some.
+        """
+        if job.order is not None:
+            self._long_way(job)
+        copy, job.why = job.copy, why
+        if copy is None or copy.way in {Way.RUNG, Way.PARKING}:
+            where = "quarantine" if copy is None else copy.exchange or copy.routing_key
+            self._owner.trouble(f"own queue {where} refused a letter ({why or cause}); given back, tried again")
+            return
+        if final:
+            job.desk.park(job, cause)
+            self._submit(job)
+            return
+        if cause is Cause.TARGET_REFUSED:
+            self._full.rest(target_of(job))
+        self._hold(job, cause)
+
+    def _hold(self, job: Job, cause: Cause) -> None:
+        if job.order is not None:
+            self._long_way(job)
+        place = self._places[job.consumer]
+        if place.source == place.names.fifo:
+            self._insist(job, cause)
+            return
+        job.desk.refused(job, cause)
+        self._submit(job)
+
+    def _insist(self, job: Job, cause: Cause) -> None:
+        """In order means that nothing overtakes: tried each second, parked where its target is missing for too long."""
+        waited_s = time.monotonic() - job.started_s
+        if job.desk.overdue(cause, waited_s):
+            job.desk.park(job, cause)
+            self._submit(job)
+        elif waited_s > INSIST_S:
+            self._settling.give_back(job, "fifo")
+        else:
+            asyncio.get_running_loop().call_later(INSIST_PAUSE_S, self._resume, job)

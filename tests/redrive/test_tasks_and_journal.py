@@ -1,0 +1,88 @@
+"""A journal that does not answer or says what no router wrote: tasks are told or not begun, and letters go on."""
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from tests.journal import stream
+from tests.redrive.conftest import POLICY, Shop
+from tests.support.asleep import asleep
+from tests.support.client import Client
+from tests.support.eventually import eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+Start = Callable[..., Router]
+JOURNAL: Final = "dlx-router.journal"
+
+
+def _told(vhost: Vhost) -> list[str]:
+    """What the journal says of tasks, in order."""
+    actions = [one.get("action", "") for one in stream.events(vhost.amqp_url)]
+    return [one for one in actions if one.startswith("task.")]
+
+
+@pytest.mark.usefixtures("newest")
+@pytest.mark.timeout(120)
+def test_a_task_that_the_journal_does_not_confirm_is_not_begun_and_none_later(
+    vhost: Vhost, amqp: Client, start_router: Start
+) -> None:
+    shop = Shop(vhost, amqp, start_router(POLICY))
+    queue = shop.failed("work", ["one"])
+    eventually(lambda: shop.call("GET", "").status_code == 200, 20)
+    asked = {"vhost": vhost.name, "queue": queue, "rate": 0}
+    with asleep(vhost, JOURNAL):
+        refused = shop.call("POST", "", asked)
+        assert (refused.status_code, "did not confirm" in refused.text) == (503, True)
+        assert shop.call("GET", "").json()["tasks"] == []
+    assert eventually(lambda: _told(vhost), 20) == ["task.running", "task.cancelled"], (
+        "whoever reads it later begins nothing either"
+    )
+    assert (amqp.depth(queue), amqp.depth("work")) == (1, 0)
+    assert shop.ends(shop.start(queue))["counts"]["sent"] == 1
+
+
+@pytest.mark.usefixtures("newest")
+@pytest.mark.timeout(120)
+def test_a_pause_that_the_journal_does_not_confirm_is_told_once_it_is_asked_for_again(
+    vhost: Vhost, amqp: Client, start_router: Start
+) -> None:
+    shop = Shop(vhost, amqp, start_router(POLICY))
+    queue = shop.failed("work", [str(number) for number in range(30)])
+    task = shop.start(queue, rate=1)
+    with asleep(vhost, JOURNAL):
+        refused = shop.call("POST", f"/{task}/pause")
+        assert (refused.status_code, "did not confirm" in refused.text) == (503, True)
+    eventually(lambda: shop.call("POST", f"/{task}/pause").status_code == 200, 20)
+    assert _told(vhost)[-1] == "task.paused"
+    assert shop.task(task)["state"] == "paused"
+
+
+DEEP: Final = '{"kind":"audit","action":"task.running","details":' + "[" * 100_000
+STRANGE: Final = {
+    "v": 1,
+    "id": "t1",
+    "spec": {"vhost": "/", "queue": "q"},
+    "state": "running",
+    "counts": {},
+    "term": "x",
+}
+
+
+@pytest.mark.usefixtures("newest")
+def test_lines_that_no_router_wrote_end_neither_a_session_nor_the_tasks(
+    vhost: Vhost, amqp: Client, start_router: Start
+) -> None:
+    router = start_router(POLICY)
+    shop = Shop(vhost, amqp, router)
+    queue = shop.failed("work", ["one"])
+    router.stop()
+    told = {"kind": "audit", "action": "task.running", "details": {"task": STRANGE}}
+    for line in (DEEP, json.dumps(told, separators=(",", ":")), '{"v":1}'):
+        amqp.publish(line, key=JOURNAL)
+    router.start()
+    assert shop.ends(shop.start(queue))["counts"]["sent"] == 1
+    assert amqp.take("work").body == b"one"
+    assert ("session.ended" in router.output, "not_leading" in router.output) == (False, False)
