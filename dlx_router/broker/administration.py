@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import httpx
 
+from dlx_router.broker.definitions import MARK
 from dlx_router.broker.management import Management, ManagementError, NotThereError, _place
 
 __all__ = ["Administration", "Bound", "ManagementError", "Rule", "Snapshot", "Standing"]
@@ -39,12 +40,13 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A binding; `to_queue` False means that the destination is an exchange."""
+    """A binding; `to_queue` False means that the destination is an exchange. `properties`: the API's name for it."""
 
     source: str
     destination: str
     key: str
     to_queue: bool = True
+    properties: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All of a vhost that provisioning looks at. `exchanges`: name → type. `version`: (4, 3), say."""
+    """All of a vhost that provisioning looks at. `exchanges`: name → type. `version`: (4, 3), say.
+
+    `marks`: exchanges that a router made under a name of somebody else's → its prefix.
+    """
 
     vhost: str
     version: tuple[int, ...]
@@ -81,6 +86,7 @@ class Snapshot:
     durable_exchanges: frozenset[str] = frozenset()
     auto_delete: frozenset[str] = frozenset()
     alternates: Mapping[str, str] = field(default_factory=dict)
+    marks: Mapping[str, str] = field(default_factory=dict)
 
 
 class Administration(Management):
@@ -102,11 +108,8 @@ class Administration(Management):
             operator_policies=tuple(map(_rule, await self._get(f"operator-policies/{where}"))),
             durable_exchanges=frozenset(one["name"] for one in exchanges if one["durable"]),
             auto_delete=frozenset(one["name"] for one in exchanges if one["auto_delete"]),
-            alternates={
-                one["name"]: str(one["arguments"]["alternate-exchange"])
-                for one in exchanges
-                if "alternate-exchange" in (one.get("arguments") or {})
-            },
+            alternates=_argument(exchanges, "alternate-exchange"),
+            marks=_argument(exchanges, MARK),
         )
 
     async def parameter(self, name: str) -> Any:
@@ -135,6 +138,11 @@ class Administration(Management):
         await self._send(
             "POST", ("bindings", vhost, "e", bound.source, to, bound.destination), {"routing_key": bound.key}
         )
+
+    async def unbind(self, vhost: str, bound: Bound) -> None:
+        """Take a binding to a queue away; it is no error that it is gone already."""
+        path = ("bindings", vhost, "e", bound.source, "q", bound.destination, bound.properties or "~")
+        await self._send("DELETE", path, None)
 
     async def remove(self, path: Sequence[str]) -> None:
         """DELETE what stands under this path; it is no error that it is gone already."""
@@ -169,6 +177,12 @@ def _reason(answer: httpx.Response) -> str:
     return said or "look at the broker's log"
 
 
+def _argument(exchanges: Sequence[Mapping[str, Any]], name: str) -> dict[str, str]:
+    """Exchange → the value of its argument of this name, those that have it."""
+    having = (one for one in exchanges if name in (one.get("arguments") or {}))
+    return {one["name"]: str(one["arguments"][name]) for one in having}
+
+
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3]) or (0,)
 
@@ -190,7 +204,8 @@ def _standing(one: Mapping[str, Any]) -> Standing:
 
 
 def _bound(one: Mapping[str, Any]) -> Bound:
-    return Bound(one["source"], one["destination"], one["routing_key"], one["destination_type"] == "queue")
+    to_queue = one["destination_type"] == "queue"
+    return Bound(one["source"], one["destination"], one["routing_key"], to_queue, one.get("properties_key", ""))
 
 
 def _rule(one: Mapping[str, Any]) -> Rule:

@@ -69,7 +69,7 @@ def grants_of(
         journal=settings.journal in {"best-effort", "required"},
     )
     if purpose is not Purpose.RUN:
-        return [needs_of(purpose, setup, vhost) for vhost in vhosts]
+        return [needs_of(purpose, setup, vhost, loaded.delayed) for vhost in vhosts]
     wanted: tuple[Attachment | Delayed, ...] = (*loaded.attachments, *loaded.delayed)
     attached = {vhost: [one for one in wanted if one.vhost in {None, vhost}] for vhost in vhosts}
     return [needed(loaded.policies, (), setup, vhost, attached[vhost]) for vhost in vhosts]
