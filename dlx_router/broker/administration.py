@@ -13,19 +13,22 @@ from urllib.parse import quote
 import httpx
 
 from dlx_router.broker.definitions import MARK
-from dlx_router.broker.management import Management, ManagementError, NotThereError, _place
+from dlx_router.broker.management import Management, ManagementError, NotThereError, _place, _seconds
 
 __all__ = ["Administration", "Bound", "ManagementError", "Rule", "Snapshot", "Standing"]
 
 _COLUMNS: Final = (
     "name,type,arguments,durable,exclusive,auto_delete,messages,messages_dlx,consumers,"
-    "effective_policy_definition,message_stats.redeliver"
+    "effective_policy_definition,message_stats.redeliver,head_message_timestamp"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A queue as it stands. Counts are up to 5 s old; `pending`: at-least-once deaths that are not confirmed yet."""
+    """A queue as it stands. Counts are up to 5 s old; `pending`: at-least-once deaths that are not confirmed yet.
+
+    `head_s`: the `timestamp` (epoch seconds) of its first message, where the broker tells it.
+    """
 
     name: str
     kind: str
@@ -36,6 +39,7 @@ class Standing:
     pending: int = 0
     consumers: int = 0
     redelivered: int = 0
+    head_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +204,7 @@ def _standing(one: Mapping[str, Any]) -> Standing:
         pending=int(one.get("messages_dlx") or 0),
         consumers=int(one.get("consumers") or 0),
         redelivered=int(stats.get("redeliver") or 0) if isinstance(stats, Mapping) else 0,
+        head_s=_seconds(one),
     )
 
 

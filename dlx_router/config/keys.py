@@ -263,7 +263,7 @@ DEFINITION: Final[Mapping[str, Key]] = {
         Key(
             "alert",
             parts.alert,
-            "{depth, oldest, rate}: thresholds, as a metric; the shipped alerts compare rate.",
+            "{depth, oldest, rate}: thresholds, as a metric; the shipped alert rules compare each with what there is.",
             "none",
         ),
         Key(

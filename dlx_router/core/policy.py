@@ -239,12 +239,6 @@ def ordered(
     return PolicySet(tuple(chain), revision, search_all)
 
 
-def thresholds(policies: PolicySet) -> dict[tuple[str, str], float]:
-    """What the policies set for alerts, by (policy, kind); of one that is overlaid, the base."""
-    said = [(one.name, one.definition["alert"].value) for one in policies.policies if "alert" in one.definition]
-    return {(name, kind): value for name, alert in said for kind, value in alert.thresholds().items()}
-
-
 def overlay_keys(reason: str) -> tuple[str, ...]:
     """The `on:` keys that apply to a reason, most specific first (`application:NAME` before `application`)."""
     head, colon, _ = reason.partition(":")

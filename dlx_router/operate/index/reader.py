@@ -19,6 +19,7 @@ from dlx_router.operate.index.rows import LYING
 
 READERS: Final = 4
 LIMIT_S: Final = 3.0
+OLDEST: Final = 100  # of a place, to find the oldest among
 _STATE: Final = (
     "CASE WHEN state = 'resolved' AND last_ms > state_ms THEN 'open'"
     " WHEN state = 'ignored' AND until_ms IS NOT NULL AND until_ms <= :now THEN 'open' ELSE state END"
@@ -115,6 +116,19 @@ class Reader:
                     one = found.setdefault(key, dict(zip(("vhost", "exchange", "routing_key"), key, strict=True)))
                     one["n"] = one.get("n", 0) + row["n"]
         return list(found.values())
+
+    def oldest(self) -> dict[tuple[str, str], int]:
+        """By (vhost, policy): when the dead letter came to its place that lies there longest, ms.
+
+        Of each place those are asked that were known first: a letter that waited for long may hide behind them.
+        """
+        sql = (
+            "SELECT places.vhost, first.policy, min(first.last_ms) AS ms FROM places JOIN letters AS first ON"
+            " first.number IN (SELECT number FROM letters WHERE place = places.number AND place > 0 ORDER BY number"
+            f" LIMIT {OLDEST}) WHERE first.state = 'dead' GROUP BY 1, 2"
+        )
+        with self._asking() as ask:
+            return {(row["vhost"], row["policy"]): row["ms"] for row in ask(sql).fetchall() if row["policy"]}
 
     def streams(self) -> dict[str, dict[str, Any]]:
         """Of each vhost: where the index stands in its journal, and what it missed."""
