@@ -270,7 +270,7 @@ DEFINITION: Final[Mapping[str, Key]] = {
             "journal",
             parts.journal,
             "{events, body, redact}: which events are written and what of a message they show.",
-            "{events: all, body: none}",
+            "{events: all, body: retired}",
         ),
     )
 }
