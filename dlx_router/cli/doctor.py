@@ -68,7 +68,7 @@ def _sorted(found: Sequence[Diagnosis]) -> list[Diagnosis]:
 async def _everything(settings: Settings) -> AsyncIterator[Diagnosis]:
     loaded = None
     try:
-        loaded = load_policies(settings.policies)
+        loaded = load_policies(settings.policies, Names(settings.prefix))
         yield Diagnosis("policies", Level.OK, output.number(len(loaded.policies.policies), "policy", "policies"))
     except PolicyErrors as error:
         yield Diagnosis("policies", Level.ERROR, str(error), "dlx-router policy lint shows each with its line")

@@ -34,7 +34,7 @@ def run(given: Mapping[str, str], user: str | None, said: str = Purpose.RUN, *, 
     """Print the recipe; 1 where the policies have errors, 2 where settings, files or a broker cannot be used."""
     try:
         settings = Settings.load(given)
-        loaded = load_policies(settings.policies)
+        loaded = load_policies(settings.policies, Names(settings.prefix))
         vhosts = asyncio.run(_vhosts(settings))
         loaded.require_served(vhosts)
     except PolicyErrors as error:

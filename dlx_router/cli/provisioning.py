@@ -78,7 +78,8 @@ def run(given: Mapping[str, str], work: Work, *, without_policies: bool = False)
             raise SettingsError(  # noqa: TRY301 - told below, as all others
                 "DLX_ROUTER_MANAGEMENT_URL is missing; write https://user:password@host:15671"
             )
-        loaded = LoadedPolicies(PolicySet(())) if without_policies else load_policies(settings.policies)
+        names, none = Names(settings.prefix), LoadedPolicies(PolicySet(()))
+        loaded = none if without_policies else load_policies(settings.policies, names)
         return asyncio.run(_on(Site(settings, loaded), work))
     except PolicyErrors as error:
         return output.refuse(error)

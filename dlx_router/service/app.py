@@ -179,6 +179,7 @@ class App:
 
         return Reloader(
             folder=self._settings.policies,
+            names=self._names,
             vhosts=vhosts,
             current=self._loaded,
             prepare=prepare,

@@ -19,6 +19,7 @@ from dlx_router.operate.index.rows import LYING
 
 READERS: Final = 4
 LIMIT_S: Final = 3.0
+_PLACES: Final = frozenset({"number", "exchange", "routing_key", "sent_exchange", "sent_routing_key"})
 OLDEST: Final = 100  # of a place, to find the oldest among
 _STATE: Final = (
     "CASE WHEN state = 'resolved' AND last_ms > state_ms THEN 'open'"
@@ -191,10 +192,15 @@ class Reader:
 
 
 def _letter(row: sqlite3.Row) -> dict[str, Any]:
-    told = {key: row[key] for key in row.keys() if key not in {"number", "exchange", "routing_key"}}  # noqa: SIM118
+    told = {key: row[key] for key in row.keys() if key not in _PLACES}  # noqa: SIM118
     told["cursor"] = row["number"]
-    told["target"] = None if row["exchange"] is None else {one: row[one] for one in ("exchange", "routing_key")}
+    told["target"] = _place(row["exchange"], row["routing_key"])
+    told["sent_to"] = _place(row["sent_exchange"], row["sent_routing_key"])
     return told
+
+
+def _place(exchange: str | None, routing_key: str | None) -> dict[str, str | None] | None:
+    return None if exchange is None else {"exchange": exchange, "routing_key": routing_key}
 
 
 def _whole(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:

@@ -72,11 +72,8 @@ def rule_of(policy: Effective | None) -> Rule:
     headers = [part[1] for part in parts if isinstance(part, tuple) and part[0] == "header"]
     headers += [name for one in conditions for name in one.headers]
     pointers = dict.fromkeys(place for one in conditions for place in one.pointers)
-    return Rule(
-        headers=tuple(dict.fromkeys(headers)),
-        pointers=tuple(pointers),
-        **({"body": RETIRED} if setting is None else {"body": RETIRED, **setting.value}),
-    )
+    asked: dict[str, Any] = {"body": RETIRED, **({} if setting is None else setting.value)}
+    return Rule(headers=tuple(dict.fromkeys(headers)), pointers=tuple(pointers), **asked)
 
 
 def disclosed(rule: Rule, kind: str, *, headers: bytes, body: bytes, error: Mapping[str, Any] | None = None) -> str:
