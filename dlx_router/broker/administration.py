@@ -13,7 +13,8 @@ from urllib.parse import quote
 import httpx
 
 from dlx_router.broker.definitions import MARK
-from dlx_router.broker.management import Management, ManagementError, NotThereError, _place, _seconds
+from dlx_router.broker.management import Management, _seconds
+from dlx_router.broker.management_words import ASK, ManagementError, NotThereError, place_of
 
 __all__ = ["Administration", "Bound", "ManagementError", "Rule", "Snapshot", "Standing"]
 
@@ -153,7 +154,7 @@ class Administration(Management):
         await self._send("DELETE", path, None)
 
     async def _send(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None) -> None:
-        where, credentials = _place(self._url())
+        where, credentials = place_of(self._url())
         url = f"{where}/api/{'/'.join(quote(part, safe='') for part in path)}"
         try:
             client = self._connected(secure=where.startswith("https:"))
@@ -162,7 +163,7 @@ class Administration(Management):
             )
         except (httpx.HTTPError, ValueError, OSError) as error:
             await self.close()
-            raise ManagementError(f"{where}: {type(error).__name__} {error}; is the management plugin there?") from None
+            raise ManagementError(f"{where}: {type(error).__name__} {error}; {ASK}") from None
         if answer.is_success or (method == "DELETE" and answer.status_code == httpx.codes.NOT_FOUND):
             return
         raise ManagementError(f"{method} {url}: {answer.status_code}, {_reason(answer)}")

@@ -19,7 +19,7 @@ from dlx_router.broker.link import ChannelClosed, LinkError, open_link
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.rights import Rights
 from dlx_router.broker.topology import Topology, TopologyMissing
-from dlx_router.cli import output
+from dlx_router.cli import doctor_rights, output
 from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.names import Names
@@ -28,6 +28,8 @@ from dlx_router.operate.findings import Diagnosis, Level
 
 NEEDED_FLAGS: Final = frozenset({"quorum_queue", "stream_queue"})
 NO_API: Final = "set MANAGEMENT_URL: without it queues, policies, flags and clocks cannot be looked at"
+BAD_API: Final = "mend MANAGEMENT_URL or its user: until then queues, policies, flags and clocks cannot be looked at"
+SHOWN: Final = 4
 
 
 class Unreachable(Exception):
@@ -125,7 +127,7 @@ async def _broker(examination: Examination) -> AsyncIterator[Diagnosis]:
         yield findings.clock(await examination.clock_ahead_s() or 0.0)
         missing = await examination.disabled_flags()
     except ManagementError as error:
-        yield Diagnosis("management", Level.WARNING, str(error), NO_API)
+        yield Diagnosis("management", Level.WARNING, str(error), BAD_API)
         return
     needed = [name for name in missing if name in NEEDED_FLAGS]
     if missing:
@@ -157,6 +159,9 @@ async def _vhost(
         yield findings.version(number)
         async for one in _own(settings, Topology(host, login, tls, Names(settings.prefix), declare=False)):
             yield one
+        if examination is not None:
+            async for one in doctor_rights.lacking(settings, _tls(settings), vhost, loaded):
+                yield one
         break
     else:
         raise Unreachable
@@ -175,11 +180,11 @@ async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosi
         if settings.journal != "off" and not await topology.queue_exists(names.journal):
             yield Diagnosis("journal", Level.NOTE, f"stream {names.journal!r} is not there yet", "a start declares it")
     except TopologyMissing as error:
-        missing = ", ".join(one.partition(":")[0] for one in error.definitions)
         if settings.declare == "auto":
-            yield Diagnosis(
-                "own queues", Level.NOTE, f"not there yet: {missing}", "a start of the router declares them"
-            )
+            things = [one.partition(":")[0] for one in error.definitions]
+            more = f" and {len(things) - SHOWN} more" if len(things) > SHOWN else ""
+            said = f"not there yet: {', '.join(things[:SHOWN])}{more}"
+            yield Diagnosis("own queues", Level.NOTE, said, "a start of the router declares them")
         else:
             yield Diagnosis("own queues", Level.ERROR, str(error), "declare them by hand, or set DECLARE=auto")
     except Forbidden as error:
@@ -212,7 +217,7 @@ async def _queues(
             if limit is not None:
                 yield limit
     except ManagementError as error:
-        yield Diagnosis("management", Level.WARNING, str(error), NO_API)
+        yield Diagnosis("management", Level.WARNING, str(error), BAD_API)
         return
     async for stranger in _strangers(settings, vhost, names):
         yield stranger
@@ -234,7 +239,11 @@ async def _strangers(settings: Settings, vhost: str, names: Names) -> AsyncItera
                 "rights", Level.NOTE, str(one), "take away what it does not need; see docs of `permissions`"
             )
     except ManagementError:
-        yield Diagnosis("rights", Level.NOTE, "who else has rights takes an administrator to ask", "ask one")
+        user = settings.broker_address().user
+        said = (
+            f"who has which rights takes an administrator to ask; whether {user!r} has all that it needs is not known"
+        )
+        yield Diagnosis("rights", Level.NOTE, said, doctor_rights.FIX)
     finally:
         await rights.close()
 

@@ -225,6 +225,9 @@ def _files(path: Path) -> list[Path]:
     try:
         if has_tests(path.name):
             return [path]
+        if path.is_file():
+            report.error(UNREADABLE, 1, f"no tests: their files end in {TEST_SUFFIX}; name one of those, or the folder")
+            raise PolicyErrors(report.findings)
         files = sorted(one for one in path.iterdir() if has_tests(one.name) and one.name[0] != ".")
     except (OSError, ValueError) as error:
         report.error(UNREADABLE, 1, why_unreadable(error))
