@@ -117,9 +117,11 @@ redrive-bench: $(READY)  ## rates, index and kills of a redrive; LETTERS=n, ARGS
 	$(BIN)/python tools/brokers.py fetch 4.3
 	PYTHONPATH=. $(BIN)/python tools/redrive_bench.py --letters $(LETTERS) $(ARGS)
 
-redrive-sift: $(READY)  ## a filter that means a tenth of LETTERS=100000: the rest keeps its order
-	$(BIN)/python tools/brokers.py fetch 4.3
-	DLX_ROUTER_TEST_BROKERS=4.3 DLX_ROUTER_SIFT_LETTERS=$(LETTERS) $(BIN)/python -m pytest tests/redrive/test_sift.py
+BROKER ?= 4.3
+
+redrive-sift: $(READY)  ## a filter that means a tenth of LETTERS=100000: the rest keeps its order; BROKER=3.10
+	$(BIN)/python tools/brokers.py fetch $(BROKER)
+	DLX_ROUTER_TEST_BROKERS=$(BROKER) DLX_ROUTER_SIFT_LETTERS=$(LETTERS) $(BIN)/python -m pytest tests/redrive/test_sift.py
 
 .PHONY: long
 

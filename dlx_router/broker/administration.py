@@ -12,19 +12,24 @@ from urllib.parse import quote
 
 import httpx
 
-from dlx_router.broker.management import Management, ManagementError, NotThereError, _place
+from dlx_router.broker.definitions import MARK
+from dlx_router.broker.management import Management, _seconds
+from dlx_router.broker.management_words import ASK, ManagementError, NotThereError, place_of
 
 __all__ = ["Administration", "Bound", "ManagementError", "Rule", "Snapshot", "Standing"]
 
 _COLUMNS: Final = (
     "name,type,arguments,durable,exclusive,auto_delete,messages,messages_dlx,consumers,"
-    "effective_policy_definition,message_stats.redeliver"
+    "effective_policy_definition,message_stats.redeliver,head_message_timestamp"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A queue as it stands. Counts are up to 5 s old; `pending`: at-least-once deaths that are not confirmed yet."""
+    """A queue as it stands. Counts are up to 5 s old; `pending`: at-least-once deaths that are not confirmed yet.
+
+    `head_s`: the `timestamp` (epoch seconds) of its first message, where the broker tells it.
+    """
 
     name: str
     kind: str
@@ -35,16 +40,18 @@ class Standing:
     pending: int = 0
     consumers: int = 0
     redelivered: int = 0
+    head_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A binding; `to_queue` False means that the destination is an exchange."""
+    """A binding; `to_queue` False means that the destination is an exchange. `properties`: the API's name for it."""
 
     source: str
     destination: str
     key: str
     to_queue: bool = True
+    properties: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All of a vhost that provisioning looks at. `exchanges`: name → type. `version`: (4, 3), say."""
+    """All of a vhost that provisioning looks at. `exchanges`: name → type. `version`: (4, 3), say.
+
+    `marks`: exchanges that a router made under a name of somebody else's → its prefix.
+    """
 
     vhost: str
     version: tuple[int, ...]
@@ -81,6 +91,7 @@ class Snapshot:
     durable_exchanges: frozenset[str] = frozenset()
     auto_delete: frozenset[str] = frozenset()
     alternates: Mapping[str, str] = field(default_factory=dict)
+    marks: Mapping[str, str] = field(default_factory=dict)
 
 
 class Administration(Management):
@@ -102,11 +113,8 @@ class Administration(Management):
             operator_policies=tuple(map(_rule, await self._get(f"operator-policies/{where}"))),
             durable_exchanges=frozenset(one["name"] for one in exchanges if one["durable"]),
             auto_delete=frozenset(one["name"] for one in exchanges if one["auto_delete"]),
-            alternates={
-                one["name"]: str(one["arguments"]["alternate-exchange"])
-                for one in exchanges
-                if "alternate-exchange" in (one.get("arguments") or {})
-            },
+            alternates=_argument(exchanges, "alternate-exchange"),
+            marks=_argument(exchanges, MARK),
         )
 
     async def parameter(self, name: str) -> Any:
@@ -136,12 +144,17 @@ class Administration(Management):
             "POST", ("bindings", vhost, "e", bound.source, to, bound.destination), {"routing_key": bound.key}
         )
 
+    async def unbind(self, vhost: str, bound: Bound) -> None:
+        """Take a binding to a queue away; it is no error that it is gone already."""
+        path = ("bindings", vhost, "e", bound.source, "q", bound.destination, bound.properties or "~")
+        await self._send("DELETE", path, None)
+
     async def remove(self, path: Sequence[str]) -> None:
         """DELETE what stands under this path; it is no error that it is gone already."""
         await self._send("DELETE", path, None)
 
     async def _send(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None) -> None:
-        where, credentials = _place(self._url())
+        where, credentials = place_of(self._url())
         url = f"{where}/api/{'/'.join(quote(part, safe='') for part in path)}"
         try:
             client = self._connected(secure=where.startswith("https:"))
@@ -150,7 +163,7 @@ class Administration(Management):
             )
         except (httpx.HTTPError, ValueError, OSError) as error:
             await self.close()
-            raise ManagementError(f"{where}: {type(error).__name__} {error}; is the management plugin there?") from None
+            raise ManagementError(f"{where}: {type(error).__name__} {error}; {ASK}") from None
         if answer.is_success or (method == "DELETE" and answer.status_code == httpx.codes.NOT_FOUND):
             return
         raise ManagementError(f"{method} {url}: {answer.status_code}, {_reason(answer)}")
@@ -167,6 +180,12 @@ def _reason(answer: httpx.Response) -> str:
         why = f" ({said})" if said else ""
         return f"the user may not do this{why}; dlx-router permissions --for apply (or destroy) prints what it needs"
     return said or "look at the broker's log"
+
+
+def _argument(exchanges: Sequence[Mapping[str, Any]], name: str) -> dict[str, str]:
+    """Exchange → the value of its argument of this name, those that have it."""
+    having = (one for one in exchanges if name in (one.get("arguments") or {}))
+    return {one["name"]: str(one["arguments"][name]) for one in having}
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -186,11 +205,13 @@ def _standing(one: Mapping[str, Any]) -> Standing:
         pending=int(one.get("messages_dlx") or 0),
         consumers=int(one.get("consumers") or 0),
         redelivered=int(stats.get("redeliver") or 0) if isinstance(stats, Mapping) else 0,
+        head_s=_seconds(one),
     )
 
 
 def _bound(one: Mapping[str, Any]) -> Bound:
-    return Bound(one["source"], one["destination"], one["routing_key"], one["destination_type"] == "queue")
+    to_queue = one["destination_type"] == "queue"
+    return Bound(one["source"], one["destination"], one["routing_key"], to_queue, one.get("properties_key", ""))
 
 
 def _rule(one: Mapping[str, Any]) -> Rule:

@@ -7,7 +7,7 @@ letters. Source: ARCHITECTURE ("What the router owns in the broker").
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from dlx_router.core.limits import KEEP, Retention
@@ -15,6 +15,7 @@ from dlx_router.core.names import Names
 
 NO_LIMIT: Final = 2_147_483_647
 COPIES: Final = 100_000
+MARK: Final = "x-dlx-router-prefix"  # on an exchange of another name than ours: who made it
 COPIES_MS: Final = 6 * 3_600_000  # without a consumer
 Arguments = Mapping[str, str | int | bool]
 _QUORUM: Final[Arguments] = {
@@ -31,6 +32,7 @@ class Exchange:
 
     name: str
     kind: str
+    arguments: Arguments = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"exchange {self.name}: {self.kind}, durable"
@@ -111,7 +113,8 @@ def delayed(names: Names, exchange: str) -> tuple[Definition, ...]:
     The key of the binding means everything on a topic exchange too, where a client declared one first.
     """
     queue = names.delayed(exchange)
-    return (Queue(queue, _rescued(names)), Exchange(exchange, "fanout"), Binding(queue, exchange, "#"))
+    made = Exchange(exchange, "fanout", {MARK: names.prefix})
+    return (Queue(queue, _rescued(names)), made, Binding(queue, exchange, "#"))
 
 
 def dead_letter_queue(

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import httpx
 
-from dlx_router.broker.management import Management, ManagementError, _place
+from dlx_router.broker.management import Management
+from dlx_router.broker.management_words import ManagementError, place_of
 
 _COLUMNS: Final = "name,type,arguments,policy,effective_policy_definition,exclusive"
 
@@ -29,7 +30,7 @@ class Examination(Management):
 
     async def clock_ahead_s(self) -> float | None:
         """How far the broker's clock is ahead of ours, to a second; None where it does not say."""
-        where, credentials = _place(self._url())
+        where, credentials = place_of(self._url())
         try:
             answer = await self._connected(secure=where.startswith("https:")).get(
                 f"{where}/api/overview", auth=credentials, extensions=self._named()

@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 import httpx
 
 from dlx_router.broker.address import Tls
+from dlx_router.broker.management_words import ASK, NOT_FOUND, ManagementError, NotThereError, place_of, why
 from dlx_router.broker.policies import Policy, effective, harmful
 from dlx_router.core.attending import QueueFacts
 from dlx_router.core.names import Names
@@ -28,22 +29,8 @@ TIMEOUT_S: Final = 10.0
 FRESH_S: Final = 12.0  # the broker counts every 5 s, and a change may just have missed one
 EVERY_S: Final = 1.0
 PAGE: Final = 500
-NOT_FOUND: Final = 404
 _COLUMNS: Final = "name,policy,operator_policy,effective_policy_definition"
 _FACTS: Final = "type,arguments,exclusive,effective_policy_definition,messages_ready,message_bytes_ready"
-_SAYS: Final = {
-    401: "user or password is wrong, or the user may not see this; `dlx-router permissions` prints what it needs",
-    403: "the user may not see this; give it the tag monitoring, or management and access to the vhost",
-    NOT_FOUND: "no such vhost or path; look at MANAGEMENT_URL and VHOSTS",
-}
-
-
-class ManagementError(Exception):
-    """The API did not answer as it should; says where, what, and what now, never credentials."""
-
-
-class NotThereError(ManagementError):
-    """404: no such vhost, queue or path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +220,7 @@ class Management:
                 yield one
 
     async def _get(self, path: str) -> Any:
-        where, credentials = _place(self._url())
+        where, credentials = place_of(self._url())
         try:
             client = self._connected(secure=where.startswith("https:"))
             answer = await client.get(f"{where}/api/{path}", auth=credentials, extensions=self._named())
@@ -243,11 +230,11 @@ class Management:
             status = error.response.status_code
             kind = NotThereError if status == NOT_FOUND else ManagementError
             place = path.partition("?")[0]
-            raise kind(f"{where}/api/{place}: {status}, {_SAYS.get(status, 'look at its log')}") from None
+            raise kind(f"{where}/api/{place}: {status}{why(error.response)}") from None
         except (httpx.HTTPError, ValueError, OSError, RuntimeError) as error:  # the last: another's failure closed it
             await self.close()
             text = f"{type(error).__name__} {error}".strip()
-            raise ManagementError(f"{where}: {text}; is the management plugin there?") from None
+            raise ManagementError(f"{where}: {text}; {ASK}") from None
 
     def _named(self) -> dict[str, Any]:
         """The name that the certificate must have, where it is not that of the URL."""
@@ -263,18 +250,6 @@ class Management:
 
 def _topic_fits(key: str, pattern: str) -> bool:
     return bool(Index((), [(0, pattern)], lambda _key: ()).fitting(key))
-
-
-def _place(url: str) -> tuple[str, tuple[str, str]]:
-    """Where without, and the credentials."""
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        raise ManagementError("MANAGEMENT_URL cannot be read; write https://user:password@host:15671") from None
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    where = f"{parts.scheme}://{host}{port}{parts.path.rstrip('/').removesuffix('/api')}"
-    return where, (unquote(parts.username or "guest"), unquote(parts.password or "guest"))
 
 
 def _seconds(one: Mapping[str, Any]) -> float | None:

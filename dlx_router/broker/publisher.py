@@ -15,7 +15,7 @@ from pamqp import commands
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link
 from dlx_router.core.settlement import Confirms
-from dlx_router.wire import frames, properties, table
+from dlx_router.wire import frames, properties, stamp, table
 
 RETURNED: Final = "returned"
 NACKED: Final = "nacked"
@@ -116,7 +116,7 @@ class Publisher(Generic[Job]):
     def _number_of(self, returned: frames.Returned) -> int | None:
         """Which publish comes back. What could not be stamped was sent alone: then it is that one."""
         try:
-            number = properties.find_pub(returned.header)
+            number = stamp.find_pub(returned.header)
         except (frames.WireError, table.TableError):
             number = None
         return self._confirms.only if number is None else number

@@ -243,5 +243,6 @@ async def _note(missing: list[Definition], one: Definition) -> None:
 
 def _declaration(one: Exchange | Queue) -> Any:
     if isinstance(one, Exchange):
-        return _ExchangeDeclare(exchange=one.name, exchange_type=one.kind, durable=True)
+        arguments = dict(one.arguments)
+        return _ExchangeDeclare(exchange=one.name, exchange_type=one.kind, durable=True, arguments=arguments)
     return _QueueDeclare(queue=one.name, durable=True, arguments=dict(one.arguments))

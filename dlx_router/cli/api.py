@@ -34,6 +34,8 @@ class Api:
             _end(str(error))
         self.settings = settings
         self._url = settings.api_url.rstrip("/").removesuffix("/api/v1")
+        if not self._url.startswith(("http://", "https://")):
+            _end(f"DLX_ROUTER_API_URL {settings.api_url!r}: not the address of a router; write http://HOST:9719")
         headers = _authorization(token)
         try:
             self._http = httpx.Client(
@@ -96,7 +98,9 @@ class Api:
         try:
             document = _document(answer)
         except (ValueError, KeyError):
-            return f"{self._url}: {answer.status_code}; is this the address of a router?"
+            document = {}
+        if "error" not in document or "reason" in document:  # the latter is how RabbitMQ answers
+            return f"{self._url}: {answer.status_code}; no router answers there; is DLX_ROUTER_API_URL its address?"
         problems = "".join(f"\n  {one}" for one in document.get("problems") or ())
         hint = _HINTS.get(answer.status_code)
         return f"{document.get('error', answer.status_code)}{f'; {hint}' if hint else ''}{problems}"

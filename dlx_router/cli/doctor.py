@@ -20,7 +20,7 @@ from dlx_router.broker.link import open_link
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.rights import Rights
 from dlx_router.broker.topology import Topology, TopologyMissing
-from dlx_router.cli import output
+from dlx_router.cli import doctor_rights, output
 from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.names import Names
@@ -29,6 +29,8 @@ from dlx_router.operate.findings import Diagnosis, Level
 
 NEEDED_FLAGS: Final = frozenset({"quorum_queue", "stream_queue"})
 NO_API: Final = "set MANAGEMENT_URL: without it queues, policies, flags and clocks cannot be looked at"
+BAD_API: Final = "mend MANAGEMENT_URL or its user: until then queues, policies, flags and clocks cannot be looked at"
+SHOWN: Final = 4
 
 
 class Unreachable(Exception):
@@ -69,7 +71,7 @@ def _sorted(found: Sequence[Diagnosis]) -> list[Diagnosis]:
 async def _everything(settings: Settings) -> AsyncIterator[Diagnosis]:
     loaded = None
     try:
-        loaded = load_policies(settings.policies)
+        loaded = load_policies(settings.policies, Names(settings.prefix))
         yield Diagnosis("policies", Level.OK, output.number(len(loaded.policies.policies), "policy", "policies"))
     except PolicyErrors as error:
         yield Diagnosis("policies", Level.ERROR, str(error), "dlx-router policy lint shows each with its line")
@@ -126,7 +128,7 @@ async def _broker(examination: Examination) -> AsyncIterator[Diagnosis]:
         yield findings.clock(await examination.clock_ahead_s() or 0.0)
         missing = await examination.disabled_flags()
     except ManagementError as error:
-        yield Diagnosis("management", Level.WARNING, str(error), NO_API)
+        yield Diagnosis("management", Level.WARNING, str(error), BAD_API)
         return
     needed = [name for name in missing if name in NEEDED_FLAGS]
     if missing:
@@ -158,6 +160,9 @@ async def _vhost(
         yield findings.version(number)
         async for one in _own(settings, Topology(host, login, tls, Names(settings.prefix), declare=False)):
             yield one
+        if examination is not None:
+            async for one in doctor_rights.lacking(settings, _tls(settings), vhost, loaded):
+                yield one
         break
     else:
         raise Unreachable
@@ -176,11 +181,11 @@ async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosi
         if settings.journal != "off" and not await topology.queue_exists(names.journal):
             yield Diagnosis("journal", Level.NOTE, f"stream {names.journal!r} is not there yet", "a start declares it")
     except TopologyMissing as error:
-        missing = ", ".join(one.partition(":")[0] for one in error.definitions)
         if settings.declare == "auto":
-            yield Diagnosis(
-                "own queues", Level.NOTE, f"not there yet: {missing}", "a start of the router declares them"
-            )
+            things = [one.partition(":")[0] for one in error.definitions]
+            more = f" and {len(things) - SHOWN} more" if len(things) > SHOWN else ""
+            said = f"not there yet: {', '.join(things[:SHOWN])}{more}"
+            yield Diagnosis("own queues", Level.NOTE, said, "a start of the router declares them")
         else:
             yield Diagnosis("own queues", Level.ERROR, str(error), "declare them by hand, or set DECLARE=auto")
     except Forbidden as error:
@@ -213,7 +218,7 @@ async def _queues(
             if limit is not None:
                 yield limit
     except ManagementError as error:
-        yield Diagnosis("management", Level.WARNING, str(error), NO_API)
+        yield Diagnosis("management", Level.WARNING, str(error), BAD_API)
         return
     async for stranger in _strangers(settings, vhost, names):
         yield stranger
@@ -235,7 +240,11 @@ async def _strangers(settings: Settings, vhost: str, names: Names) -> AsyncItera
                 "rights", Level.NOTE, str(one), "take away what it does not need; see docs of `permissions`"
             )
     except ManagementError:
-        yield Diagnosis("rights", Level.NOTE, "who else has rights takes an administrator to ask", "ask one")
+        user = settings.broker_address().user
+        said = (
+            f"who has which rights takes an administrator to ask; whether {user!r} has all that it needs is not known"
+        )
+        yield Diagnosis("rights", Level.NOTE, said, doctor_rights.FIX)
     finally:
         await rights.close()
 

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Iterable
 from typing import Final, Self
 
 from dlx_router.core.names import RUNGS, Names
@@ -14,9 +15,10 @@ CALM: Final = 3  # so many looks in a row that find nothing: what is in flight b
 STOP_S: Final = 60.0
 
 
-def flowing(names: Names) -> list[str]:
-    """The queues that a router empties by itself; parking and quarantine wait for a person."""
-    return [names.inbox, f"{names.inbox}.fifo", names.release, names.retired, *map(names.delay, RUNGS)]
+def flowing(names: Names, delayed: Iterable[str] = ()) -> list[str]:
+    """The queues that a router empties by itself; parking and quarantine wait for a person. `delayed`: exchanges."""
+    own = [names.inbox, f"{names.inbox}.fifo", names.release, names.retired, *map(names.delay, RUNGS)]
+    return [*own, *map(names.delayed, delayed)]
 
 
 class Drain:

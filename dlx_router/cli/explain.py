@@ -7,11 +7,12 @@ from typing import Any, Final, NamedTuple
 
 from dlx_router.cli import output, queuetype
 from dlx_router.cli.queuetype import UNKNOWN, Broker
-from dlx_router.config import parts, values
+from dlx_router.config import parts, prefix, values
 from dlx_router.config.attachments import Attachment
 from dlx_router.config.delayed import Delayed
 from dlx_router.config.keys import DEFINITION, REASONS, Key, known_reason
 from dlx_router.config.policies import PolicyErrors, load_policies
+from dlx_router.config.prefix import PrefixError
 from dlx_router.config.units import duration_text, size_text
 from dlx_router.core.backoff import base_delay_ms, wait_ms
 from dlx_router.core.condition import Condition
@@ -40,19 +41,21 @@ class Wait(NamedTuple):
 
 def run(queue: str, folder: Path, vhost: str, reason: str | None, broker: Broker = UNKNOWN) -> int:
     """Print the explanation; 1 where the policies have errors, 2 where they or the arguments cannot be used."""
-    if reason is not None and not known_reason(reason):
-        print(f"unknown reason {reason!r}; known: {', '.join(REASONS)}, application:NAME", file=sys.stderr)
-        return output.WRONG_USE
-    if reason == queuetype.DIED and broker.kind == "classic":
-        print("reason delivery_limit: only quorum queues have one; --queue-type quorum shows it", file=sys.stderr)
+    wrong = _wrong(reason, broker)
+    if wrong:
+        print(wrong, file=sys.stderr)
         return output.WRONG_USE
     try:
-        loaded = load_policies(folder)
+        names = prefix.said()
+        loaded = load_policies(folder, names)
     except PolicyErrors as error:
         return output.refuse(error)
+    except PrefixError as error:
+        print(error, file=sys.stderr)
+        return output.WRONG_USE
     policies = loaded.policies
-    late = [*delayed(loaded.delayed, queue, vhost)]
-    own = Names().is_own(queue)
+    late = [*delayed(loaded.delayed, queue, vhost, names)]
+    own = names.is_own(queue)
     typed = () if broker.kind is not None else tuple(queuetype.left_out(policies, queue, vhost, own=own))
     for line in (*late, *attended(loaded.attachments, queue, vhost), *typed):
         print(line)
@@ -64,6 +67,15 @@ def run(queue: str, folder: Path, vhost: str, reason: str | None, broker: Broker
         return output.OK
     _print(PolicySet(chain, policies.revision), queue, vhost, reason, broker)
     return output.OK
+
+
+def _wrong(reason: str | None, broker: Broker) -> str:
+    """Why nothing can be said of this reason; empty where it can."""
+    if reason is not None and not known_reason(reason):
+        return f"unknown reason {reason!r}; known: {', '.join(REASONS)}, application:NAME"
+    if reason == queuetype.DIED and broker.kind == "classic":
+        return "reason delivery_limit: only quorum queues have one; --queue-type quorum shows it"
+    return ""
 
 
 def attended(attachments: Sequence[Attachment], queue: str, vhost: str) -> Iterator[str]:
@@ -78,10 +90,10 @@ def attended(attachments: Sequence[Attachment], queue: str, vhost: str) -> Itera
         yield f"{said}."
 
 
-def delayed(found: Sequence[Delayed], name: str, vhost: str) -> Iterator[str]:
+def delayed(found: Sequence[Delayed], name: str, vhost: str, names: Names) -> Iterator[str]:
     """What happens to what is published to the exchange of this name, or lies in the router's queue for it."""
     for one in found:
-        if one.vhost in {None, vhost} and name in {one.exchange, Names().delayed(one.exchange)}:
+        if one.vhost in {None, vhost} and name in {one.exchange, names.delayed(one.exchange)}:
             yield (
                 f"Exchange {one.exchange} is delayed ({one.source}): what is published to it goes on to exchange "
                 f"{one.to} after x-delay ms (without that header {duration_text(one.default_ms)}), with its key and "

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Look for letters, show one with its journey, export them.", no_args_is_help=True)
 
 MAX_BODY_LINES: Final = 200
+RETURN: Final = ".return"  # the exchange by which letters go back to where they failed
 Url = Annotated[str | None, typer.Option("--api-url", help="The router's API; default: DLX_ROUTER_API_URL.")]
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Vhost = Annotated[str | None, typer.Option(help="Only of this vhost.")]
@@ -208,8 +209,17 @@ def _print(found: Iterable[dict[str, Any]], limit: int, *, as_json: bool) -> Non
 def _row(one: dict[str, Any]) -> tuple[str, ...]:
     reason = one["reason"] + (f" ({one['cause']})" if one["cause"] else "")
     counts = (str(one["attempts"]), str(one["redrives"]))
-    lies = where(one["target"]) if one["target"] else f"until {shown(one['due_ms'])}" if _waits(one) else "–"
-    return (one["id"], ago(one["last_ms"]), one["state"], one["failed_queue"], reason, *counts, lies, one["group"])
+    rest = (one["failed_queue"], reason, *counts, _lies(one), one["group"])
+    return (one["id"], ago(one["last_ms"]), one["state"], *rest)
+
+
+def _lies(one: dict[str, Any]) -> str:
+    """Where it is, as far as the index knows: whoever consumes there has it by now, maybe."""
+    if one["target"]:
+        return where(one["target"])
+    if (sent := one.get("sent_to")) is not None:  # absent where the router is older
+        return one["failed_queue"] if sent["exchange"].endswith(RETURN) else where(sent)
+    return f"until {shown(one['due_ms'])}" if _waits(one) else "–"
 
 
 def _waits(one: dict[str, Any]) -> bool:

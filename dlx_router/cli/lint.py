@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from dlx_router.cli import output
-from dlx_router.config import reports
+from dlx_router.config import prefix, reports
 from dlx_router.config.findings import Finding
 from dlx_router.config.policies import PolicyErrors, load_policies
+from dlx_router.config.prefix import PrefixError
 
 _REPORTS: Final[Mapping[str, Callable[[Sequence[Finding]], str]]] = {
     "text": reports.as_text,
@@ -22,7 +23,10 @@ _REPORTS: Final[Mapping[str, Callable[[Sequence[Finding]], str]]] = {
 def run(path: Path, form: StrEnum, *, broker: bool = False) -> int:
     """Print every finding. 0 without any, 1 with some, warnings too; 2 where a path or the broker cannot be read."""
     try:
-        loaded = load_policies(path)
+        loaded = load_policies(path, prefix.said())
+    except PrefixError as error:
+        print(error, file=sys.stderr)
+        return output.WRONG_USE
     except PolicyErrors as error:
         findings, unreadable, summary = error.findings, error.unreadable, ""
     else:

@@ -34,7 +34,7 @@ def run(given: Mapping[str, str], user: str | None, said: str = Purpose.RUN, *, 
     """Print the recipe; 1 where the policies have errors, 2 where settings, files or a broker cannot be used."""
     try:
         settings = Settings.load(given)
-        loaded = load_policies(settings.policies)
+        loaded = load_policies(settings.policies, Names(settings.prefix))
         vhosts = asyncio.run(_vhosts(settings))
         loaded.require_served(vhosts)
     except PolicyErrors as error:
@@ -69,7 +69,7 @@ def grants_of(
         journal=settings.journal in {"best-effort", "required"},
     )
     if purpose is not Purpose.RUN:
-        return [needs_of(purpose, setup, vhost) for vhost in vhosts]
+        return [needs_of(purpose, setup, vhost, loaded.delayed) for vhost in vhosts]
     wanted: tuple[Attachment | Delayed, ...] = (*loaded.attachments, *loaded.delayed)
     attached = {vhost: [one for one in wanted if one.vhost in {None, vhost}] for vhost in vhosts}
     return [needed(loaded.policies, (), setup, vhost, attached[vhost]) for vhost in vhosts]

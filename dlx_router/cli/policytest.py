@@ -4,16 +4,21 @@ import sys
 from pathlib import Path
 
 from dlx_router.cli import output
+from dlx_router.config import prefix
 from dlx_router.config.policies import PolicyErrors
 from dlx_router.config.policytest import run_tests
+from dlx_router.config.prefix import PrefixError
 
 
 def run(path: Path) -> int:
     """Print every test that failed, and why. 0 where all passed, 1 where one did not, 2 where there are none."""
     try:
-        results = run_tests(path)
+        results = run_tests(path, prefix.said())
     except PolicyErrors as error:
         return output.refuse(error)
+    except PrefixError as error:
+        print(error, file=sys.stderr)
+        return output.WRONG_USE
     failed = [one for one in results if not one.passed]
     for one in failed:
         print(one)

@@ -50,7 +50,8 @@ class Site:
 
     async def plan(self, vhost: str) -> Plan:
         """The plan of one vhost."""
-        return await acting.planned(self.api, self.policies, self.names, vhost, journal=self.journal)
+        delayed, journal = self.loaded.delayed, self.journal
+        return await acting.planned(self.api, self.policies, self.names, vhost, journal=journal, delayed=delayed)
 
     async def remaining(self, vhost: str) -> Remains:
         """What of ours stands in a vhost, its letters and consumers counted now."""
@@ -77,7 +78,8 @@ def run(given: Mapping[str, str], work: Work, *, without_policies: bool = False)
             raise SettingsError(  # noqa: TRY301 - told below, as all others
                 "DLX_ROUTER_MANAGEMENT_URL is missing; write https://user:password@host:15671"
             )
-        loaded = LoadedPolicies(PolicySet(())) if without_policies else load_policies(settings.policies)
+        names, none = Names(settings.prefix), LoadedPolicies(PolicySet(()))
+        loaded = none if without_policies else load_policies(settings.policies, names)
         return asyncio.run(_on(Site(settings, loaded), work))
     except PolicyErrors as error:
         return output.refuse(error)
@@ -139,10 +141,11 @@ def adopt() -> Work:
 async def _drained(site: Site, drain_s: float) -> None:
     """A router empties what flows by itself; what is left then is said as by any destroy."""
     calm, deadline = 0, time.monotonic() + drain_s
+    queues = flowing(site.names, [one.exchange for one in site.loaded.delayed])
     async with Drain(str(site.settings.policies)) as router:
         while router.runs and calm < CALM and time.monotonic() < deadline:
             await asyncio.sleep(EVERY_S)
-            counts = [await site.counts(vhost, flowing(site.names)) for vhost in site.vhosts]
+            counts = [await site.counts(vhost, queues) for vhost in site.vhosts]
             calm = 0 if any(letters for one in counts for letters, _ in one.values()) else calm + 1
 
 
@@ -191,12 +194,14 @@ def destroy(*, as_json: bool, drain_s: float | None = None) -> Work:
 
 
 async def _destroyed(site: Site, found: Remains) -> int:
-    await acting.remove_policies(site.api, found, site.names)
+    await acting.close_inlets(site.api, found, site.names)
     now = await site.remaining(found.vhost)
     if now.blockers:
         print(
-            f"vhost {found.vhost}: letters came meanwhile, so only the policies were removed; run a router until "
-            f"they are gone, then destroy again\n" + "\n".join(f"  ! {one}" for one in now.blockers),
+            f"vhost {found.vhost}: letters came meanwhile, so only that by which they come was removed (policies, "
+            f"delayed exchanges); run a router until they are gone, then destroy again",
+            *(f"  ! {one}" for one in now.blockers),
+            sep="\n",
             file=sys.stderr,
         )
         return output.FINDINGS

@@ -65,22 +65,22 @@ def read(node: Node, report: Report) -> Delayed | None:
     )
 
 
-def findings_of(delayed: Sequence[Delayed]) -> list[Finding]:
+def findings_of(delayed: Sequence[Delayed], names: Names) -> list[Finding]:
     """What the delayed exchanges mean together."""
-    return [*_names(delayed), *_twice(delayed), *_circles(delayed)]
+    return [*_names(delayed, names), *_twice(delayed), *_circles(delayed)]
 
 
-def _names(delayed: Sequence[Delayed]) -> Iterator[Finding]:
+def _names(delayed: Sequence[Delayed], names: Names) -> Iterator[Finding]:
     """Exchanges of the router's own or of the broker's cannot be delayed, and nobody publishes to the router's."""
     for one in delayed:
-        if Names().is_own(one.exchange) or one.exchange.startswith("amq."):
+        if names.is_own(one.exchange) or one.exchange.startswith("amq."):
             whose = "the broker's" if one.exchange.startswith("amq.") else "the router's"
             message = (
                 f"exchange {shown(one.exchange)} is {whose} own and cannot be delayed; write another name, under which "
                 f"the router declares one"
             )
             yield _error(one, DELAYED_NAME, message)
-        if Names().is_own(one.to):
+        if names.is_own(one.to):
             message = (
                 f"{shown(one.to)} is the router's own; write as to: the exchange that consumers' queues are bound to"
             )

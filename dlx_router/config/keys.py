@@ -263,14 +263,14 @@ DEFINITION: Final[Mapping[str, Key]] = {
         Key(
             "alert",
             parts.alert,
-            "{depth, oldest, rate}: thresholds, as a metric; the shipped alerts compare rate.",
+            "{depth, oldest, rate}: thresholds, as a metric; the shipped alert rules compare each with what there is.",
             "none",
         ),
         Key(
             "journal",
             parts.journal,
             "{events, body, redact}: which events are written and what of a message they show.",
-            "{events: all, body: none}",
+            "{events: all, body: retired}",
         ),
     )
 }

@@ -11,7 +11,7 @@ from dlx_router.config.values import Parser, Problem, Rejected, takes, unexpecte
 from dlx_router.core.condition import Condition
 from dlx_router.core.limits import Alert, Outage
 
-_BODIES: Final = ("none", "hash", "head", "final", "all")
+_BODIES: Final = ("none", "hash", "head", "retired", "final", "all")
 _REDACTED: Final = 'a list of header names and JSON pointers, ["x-token", "/card/number"]'
 
 

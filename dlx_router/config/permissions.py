@@ -13,15 +13,16 @@ from typing import Any, Final
 
 from dlx_router.config.attachments import GUARD, Attachment
 from dlx_router.config.delayed import Delayed
+from dlx_router.config.permission_names import dead_letter_queues, escaped, matched, may_meet, names_of
 from dlx_router.core.names import Names
-from dlx_router.core.policy import DEFAULTS, Policy, PolicySet, Selector, SelectorKind
+from dlx_router.core.policy import DEFAULTS, Policy, PolicySet, SelectorKind
 from dlx_router.core.target import short_name
+
+__all__ = ["DEFAULT_EXCHANGE", "LOOKS", "NOTHING", "Grant", "Need", "Right", "Setup", "escaped", "matched", "needed"]
 
 NOTHING: Final = "^$"
 DEFAULT_EXCHANGE: Final = r"amq\.default"
 LOOKS: Final = "looks what is there, for which RabbitMQ 4.2.7, 4.3.1 and later ask a right"
-_SPECIAL: Final = frozenset("\\.^$*+?{}[]|()")
-_ANY: Final = ".*"
 
 
 class Right(StrEnum):
@@ -97,27 +98,6 @@ def needed(
     return Grant(vhost, tuple(unique.values()))
 
 
-def escaped(name: str) -> str:
-    """An expression that fits this name and no other."""
-    return "".join(f"\\{sign}" if sign in _SPECIAL else sign for sign in name)
-
-
-def matched(pattern: str) -> str:
-    """An expression that fits the names that `match: PATTERN` selects, and no others."""
-    words = pattern.split(".")
-    words = [word for at, word in enumerate(words) if word != "#" or words[at - 1 : at] != ["#"]]
-    if words == ["#"]:
-        return _ANY
-    out = ""
-    for at, word in enumerate(words):
-        if word == "#":
-            out += r"(?:\..*)?" if at else r"(?:.*\.)?"
-        else:
-            dot = r"\." if at and (at > 1 or words[0] != "#") else ""
-            out += dot + ("[^.]*" if word == "*" else escaped(word))
-    return out
-
-
 # -- what is ours ----------------------------------------------------------------------------------------------------
 
 
@@ -169,7 +149,7 @@ def _looked_at(setup: Setup) -> Iterator[Need]:
 
 
 def _attached(one: Attachment, setup: Setup) -> Iterator[Need]:
-    queues, whole = _names(one.selector)
+    queues, whole = names_of(one.selector)
     yield Need(Right.READ, queues, f"attached: {one.queue}", whole)
     if one.forward is not None and one.forward.exchange:
         yield Need(Right.WRITE, escaped(one.forward.exchange), f"relay of {one.queue}: the living go there")
@@ -201,7 +181,7 @@ class _Ways:
         self._policy = policy
         at = here.index(policy)
         others = [one for one in here[: None if policy.inherit else at] if one is not policy]
-        self._others = [one for one in others if _may_meet(policy.selector, one.selector)]
+        self._others = [one for one in others if may_meet(policy.selector, one.selector)]
         self._exchanges: list[str | None] = self._values("dead-letter-exchange")
         dropped = all(self._values("discard"))
         self.retries = not dropped and any(self._values("retry-on")) and self._values("max-delivery-attempts") != [1]
@@ -211,7 +191,7 @@ class _Ways:
 
     def needs(self, *, declare: bool) -> Iterator[Need]:
         by = f"policy {self._policy.name}"
-        failed, whole = _names(self._policy.selector)
+        failed, whole = names_of(self._policy.selector)
         for exchange in filter(None, self._exchanges):
             yield Need(Right.WRITE, escaped(exchange), f"{by}: dead letters go there")
         if self.retries and declare:
@@ -239,7 +219,7 @@ class _Ways:
         """Of dead-letter queues, the common one of queues that do not last included."""
         for prefix in self._values("dead-letter-queue-prefix"):
             for suffix in self._values("dead-letter-queue-suffix"):
-                yield _dead_letter_queues(self._policy.selector, prefix, suffix)
+                yield dead_letter_queues(self._policy.selector, prefix, suffix)
                 yield escaped(short_name(f"{prefix}transient{suffix}"))
 
     def _values(self, key: str) -> list[Any]:
@@ -261,44 +241,3 @@ class _Ways:
             if not one.inherit:
                 return False
         return False
-
-
-def _names(selector: Selector) -> tuple[str, bool]:
-    """The names that are selected, and whether the expression has to fit the whole of a name."""
-    if selector.kind is SelectorKind.QUEUE:
-        return escaped(selector.text), True
-    return (matched(selector.text), True) if selector.kind is SelectorKind.MATCH else (selector.text, False)
-
-
-def _dead_letter_queues(selector: Selector, prefix: str, suffix: str) -> str:
-    """A `pattern:` says nothing about the length of what it leaves open, so any name between prefix and suffix."""
-    if selector.kind is SelectorKind.QUEUE:
-        return escaped(short_name(f"{prefix}{selector.text}{suffix}"))
-    inner = matched(selector.text) if selector.kind is SelectorKind.MATCH else _ANY
-    return escaped(prefix) + inner + escaped(suffix)
-
-
-def _may_meet(one: Selector, other: Selector) -> bool:
-    """Whether a queue may be selected by both; of a `pattern:` it is taken for granted."""
-    if one.kind is SelectorKind.QUEUE:
-        return other.fits(one.text)
-    if other.kind is SelectorKind.QUEUE:
-        return one.fits(other.text)
-    if SelectorKind.PATTERN in {one.kind, other.kind}:
-        return True
-    return _words_meet(one.text.split("."), other.text.split("."))
-
-
-def _words_meet(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether some words are matched by both; O(len(one) × len(other))."""
-    # meets[j]: whether the rest of `one` and other[j:] can be matched by the same words
-    meets = [all(word == "#" for word in other[at:]) for at in range(len(other) + 1)]
-    for left in reversed(one):
-        row = [meets[-1] and left == "#"]
-        for at in range(len(other) - 1, -1, -1):
-            if "#" in {left, other[at]}:
-                row.append(meets[at] or row[-1])
-            else:
-                row.append(meets[at + 1] and (left == other[at] or "*" in {left, other[at]}))
-        meets = row[::-1]
-    return meets[0]

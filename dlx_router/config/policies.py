@@ -22,12 +22,14 @@ from dlx_router.config.findings import (
     shown,
 )
 from dlx_router.config.regex import search_all
+from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, ordered
 
 __all__ = ["Attachment", "Finding", "LoadedPolicies", "PolicyErrors", "Severity", "load_policies"]
 
 SUFFIXES: Final = (".yaml", ".yml")
 TEST_SUFFIX: Final = ".test.yaml"
+OURS: Final = Names()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,10 @@ def _needs_types(loaded: LoadedPolicies) -> list[Finding]:
     ]
 
 
-def load_policies(folder: Path) -> LoadedPolicies:
+def load_policies(folder: Path, names: Names = OURS) -> LoadedPolicies:
     """The policies of a folder, or of a single file. Raises PolicyErrors, and nothing else, with all that is wrong.
+
+    `names` are the router's own, which no policy may claim.
 
     The revision is 12 hex digits over names and contents of the files, so that equal folders are equal anywhere.
     """
@@ -87,7 +91,7 @@ def load_policies(folder: Path) -> LoadedPolicies:
         findings += report.findings
     loaded = ordered(policies, digest.hexdigest(), search_all)
     findings += [*_repeated(policies), *lint.findings_of(loaded), *chains.findings_of(loaded)]
-    findings += [*attachments_of.findings_of(attachments, loaded), *delayed_of.findings_of(delayed)]
+    findings += [*attachments_of.findings_of(attachments, loaded), *delayed_of.findings_of(delayed, names)]
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise PolicyErrors(findings)
     return LoadedPolicies(loaded, tuple(attachments), tuple(sorted(findings)), tuple(map(str, files)), tuple(delayed))
@@ -125,7 +129,12 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _is_policy(name: str) -> bool:
-    return name.endswith(SUFFIXES) and not name.endswith(TEST_SUFFIX) and not name.startswith(".")
+    return name.lower().endswith(SUFFIXES) and not has_tests(name) and not name.startswith(".")
+
+
+def has_tests(name: str) -> bool:
+    """Whether a file of this name has tests of policies; capitals make no difference, as in all names of our files."""
+    return name.lower().endswith(TEST_SUFFIX)
 
 
 def read_file(file: Path, report: Report) -> bytes | None:

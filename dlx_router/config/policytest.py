@@ -13,7 +13,15 @@ from dlx_router.config import tree, values
 from dlx_router.config.document import listed, version_known
 from dlx_router.config.findings import MISSING_KEY, UNREADABLE, PolicyErrors, Report, Severity
 from dlx_router.config.keys import REASONS, known_reason
-from dlx_router.config.policies import TEST_SUFFIX, LoadedPolicies, load_policies, read_file, why_unreadable
+from dlx_router.config.policies import (
+    OURS,
+    TEST_SUFFIX,
+    LoadedPolicies,
+    has_tests,
+    load_policies,
+    read_file,
+    why_unreadable,
+)
 from dlx_router.config.shape import Field, Shape, raw
 from dlx_router.config.tree import Node, Pairs, Scalar, described
 from dlx_router.config.units import duration_text
@@ -73,7 +81,7 @@ class Result:
         )
 
 
-def run_tests(path: Path) -> tuple[Result, ...]:
+def run_tests(path: Path, names: Names = OURS) -> tuple[Result, ...]:
     """The results of all `*.test.yaml` of a folder, or of one such file, against the policies of the folder.
 
     Raises PolicyErrors with all that is wrong in policies and tests, also where there are no tests.
@@ -87,19 +95,19 @@ def run_tests(path: Path) -> tuple[Result, ...]:
             cases += _cases(node, report)
         findings += report.findings
     try:
-        loaded = load_policies(files[0].parent)
+        loaded = load_policies(files[0].parent, names)
     except PolicyErrors as error:
         raise PolicyErrors([*error.findings, *findings]) from None
     if any(one.severity is Severity.ERROR for one in findings):
         raise PolicyErrors(findings)
-    return tuple(judged(case, loaded) for case in cases)
+    return tuple(judged(case, loaded, names) for case in cases)
 
 
-def judged(case: Case, loaded: LoadedPolicies) -> Result:
+def judged(case: Case, loaded: LoadedPolicies, names: Names = OURS) -> Result:
     """The test's letter under these policies, as the daemon would decide at time 0."""
     queue, reason, vhost = case.letter["queue"], case.letter.get("reason", REASONS[0]), case.letter.get("vhost", "/")
-    policy = loaded.policies.resolve(vhost=vhost, queue=queue, reason=reason, own=Names().is_own(queue))
-    letter = _letter(case.letter, queue, reason, vhost, counts=_counts(reason, policy))
+    policy = loaded.policies.resolve(vhost=vhost, queue=queue, reason=reason, own=names.is_own(queue))
+    letter = _letter(case.letter, (vhost, queue, reason), names.inbox, counts=_counts(reason, policy))
     decision = decide(letter, policy, 0, case.letter.get("draw", 0.0))
     found = _outcome(decision, policy)
     differences = (Difference(key, _text(key, value), _text(key, found.get(key))) for key, value in case.expect.items())
@@ -111,8 +119,9 @@ def _counts(reason: str, policy: Effective | None) -> bool:
     return policy is not None and reason.partition(":")[0] in policy.retry_on
 
 
-def _letter(written: Mapping[str, Any], queue: str, reason: str, vhost: str, *, counts: bool) -> Letter:
-    """A letter that has just died; one of unknown reason has no history."""
+def _letter(written: Mapping[str, Any], where: tuple[str, str, str], inbox: str, *, counts: bool) -> Letter:
+    """A letter that has just died, by vhost, queue and reason; one of unknown reason has no history."""
+    vhost, queue, reason = where
     keys = (written.get("routing-key", queue), *written.get("cc", ()))
     said = reason if reason in REASONS[:4] else REASONS[0]
     exchange, headers = written.get("exchange", ""), written.get("headers", {})
@@ -120,7 +129,7 @@ def _letter(written: Mapping[str, Any], queue: str, reason: str, vhost: str, *, 
     unknown = reason == UNKNOWN
     before = written.get("attempts", counts) - counts  # this death is one of them, where it counts
     return Letter(
-        id="", vhost=vhost, source=queue if unknown else Names().inbox, arrival=Arrival.INBOX, exchange=exchange,
+        id="", vhost=vhost, source=queue if unknown else inbox, arrival=Arrival.INBOX, exchange=exchange,
         routing_key=keys[0], history=() if unknown else (death,),
         first=None if unknown else First(queue, exchange, keys, said), failed_queue=queue, reason=reason,
         fresh=() if unknown else (death._replace(reason=reason),), base_attempts=before,
@@ -216,9 +225,12 @@ EXPECT: Final = Shape(
 def _files(path: Path) -> list[Path]:
     report = Report(str(path))
     try:
-        if path.name.endswith(TEST_SUFFIX):
+        if has_tests(path.name):
             return [path]
-        files = sorted(one for one in path.iterdir() if one.name.endswith(TEST_SUFFIX) and one.name[0] != ".")
+        if path.is_file():
+            report.error(UNREADABLE, 1, f"no tests: their files end in {TEST_SUFFIX}; name one of those, or the folder")
+            raise PolicyErrors(report.findings)
+        files = sorted(one for one in path.iterdir() if has_tests(one.name) and one.name[0] != ".")
     except (OSError, ValueError) as error:
         report.error(UNREADABLE, 1, why_unreadable(error))
         raise PolicyErrors(report.findings) from None

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from dlx_router.config import address
+from dlx_router.config import prefix as prefixes
 from dlx_router.config.address import BrokerAddress
 from dlx_router.config.findings import nearest
 from dlx_router.config.units import duration_ms, duration_text, size_bytes, size_text
@@ -22,7 +23,6 @@ T = TypeVar("T")
 
 PREFIX: Final = "DLX_ROUTER_"
 MAX_SECRET_BYTES: Final = 1 << 16
-MAX_PREFIX: Final = 64
 
 # Kubernetes gives each pod variables of the services around it; for a service called dlx-router they have our prefix.
 _SERVICE_LINK: Final = re.compile(
@@ -69,16 +69,6 @@ def _duration(value: object) -> int:
 
 def _size(value: object) -> int:
     return size_bytes(_number_or_text(value))
-
-
-def _prefix(value: str) -> str:
-    if (
-        not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", value, re.ASCII)
-        or len(value) > MAX_PREFIX
-        or value.startswith("amq")
-    ):
-        raise ValueError("not a prefix; write letters, digits, - and _, with dots between, not beginning with amq")
-    return value
 
 
 def _lower(value: object) -> object:
@@ -128,7 +118,7 @@ class Settings(BaseSettings):
         description="Vhosts to serve: a,b or * for all (needs the management API). Without it the vhost of AMQP_URL.",
     )
     policies: Path = Field(Path("policies"), description="Folder of the policy files.")
-    prefix: Annotated[str, AfterValidator(_prefix)] = Field(
+    prefix: Annotated[str, AfterValidator(prefixes.checked)] = Field(
         "dlx-router", description="Begins the name of all that the router owns."
     )
     declare: Literal["auto", "never"] = Field(

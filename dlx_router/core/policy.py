@@ -6,13 +6,29 @@ among `match:`, more literal words, then `*` before `#`; then the order of the f
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Final
 
 from dlx_router.core.condition import Condition
 from dlx_router.core.limits import KEEP, Alert, Outage, Retention
 from dlx_router.core.selection import Find, Index
+from dlx_router.core.selector import Selector, SelectorKind, words_match
 from dlx_router.core.template import Template
+
+__all__ = [
+    "DEFAULTS",
+    "Effective",
+    "Policy",
+    "PolicySet",
+    "Rewrite",
+    "SearchAll",
+    "Selector",
+    "SelectorKind",
+    "Setting",
+    "Source",
+    "ordered",
+    "overlay_keys",
+    "words_match",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,53 +49,6 @@ class Setting:
 
     value: Any
     source: Source
-
-
-class SelectorKind(StrEnum):
-    """How a policy names queues; the order is the order of precedence."""
-
-    QUEUE = "queue"
-    MATCH = "match"
-    PATTERN = "pattern"
-
-
-@dataclass(frozen=True, slots=True)
-class Selector:
-    """Names queues. `search` is a compiled linear-time regular expression for PATTERN, else None."""
-
-    kind: SelectorKind
-    text: str
-    search: Callable[[str], object] | None = field(default=None, compare=False, repr=False)
-
-    def fits(self, queue: str) -> bool:
-        """Whether this selector names the queue."""
-        if self.kind is SelectorKind.QUEUE:
-            return queue == self.text
-        if self.kind is SelectorKind.MATCH:
-            return words_match(self.text.split("."), queue.split("."))
-        return self.search is not None and bool(self.search(queue))
-
-    @property
-    def rank(self) -> tuple[int, int, int]:
-        """Sort key within one priority: smaller comes first."""
-        if self.kind is SelectorKind.QUEUE:
-            return (0, 0, 0)
-        if self.kind is SelectorKind.PATTERN:
-            return (2, 0, 0)
-        words = self.text.split(".")
-        literal = sum(word not in {"*", "#"} for word in words)
-        return (1, -literal, words.count("#"))
-
-
-def words_match(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    """AMQP topic matching: `*` is one word, `#` any number. O(len(pattern) × len(words)), so no input is a bomb."""
-    reachable = {0}
-    for word in pattern:
-        if word == "#":
-            reachable = set(range(min(reachable, default=len(words) + 1), len(words) + 1))
-        else:
-            reachable = {at + 1 for at in reachable if at < len(words) and word in {"*", words[at]}}
-    return len(words) in reachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,12 +206,6 @@ def ordered(
     """A PolicySet in order of precedence; the sort is stable, so the order of files decides ties."""
     chain = sorted(policies, key=lambda policy: (-policy.priority, *policy.selector.rank))
     return PolicySet(tuple(chain), revision, search_all)
-
-
-def thresholds(policies: PolicySet) -> dict[tuple[str, str], float]:
-    """What the policies set for alerts, by (policy, kind); of one that is overlaid, the base."""
-    said = [(one.name, one.definition["alert"].value) for one in policies.policies if "alert" in one.definition]
-    return {(name, kind): value for name, alert in said for kind, value in alert.thresholds().items()}
 
 
 def overlay_keys(reason: str) -> tuple[str, ...]:

@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dlx_router.broker.administration import Administration, Rule, Snapshot, Standing
+from dlx_router.broker.administration import Administration, Bound, Rule, Snapshot, Standing
 from dlx_router.broker.definitions import Binding, Exchange
+from dlx_router.config.delayed import Delayed
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import PolicySet
-from dlx_router.provisioning import ledger
+from dlx_router.provisioning import delaying, ledger
 from dlx_router.provisioning.broker_rules import in_force
 from dlx_router.provisioning.desired import Written
 from dlx_router.provisioning.ownership import own_name, recognised
@@ -23,10 +24,18 @@ Counts = Mapping[str, tuple[int, int]]  # queue → letters, consumers
 Count = Callable[[Sequence[str]], Awaitable[Counts]]
 
 
-async def planned(api: Administration, policies: PolicySet, names: Names, vhost: str, *, journal: bool) -> Plan:
+async def planned(
+    api: Administration,
+    policies: PolicySet,
+    names: Names,
+    vhost: str,
+    *,
+    journal: bool,
+    delayed: Sequence[Delayed] = (),
+) -> Plan:
     """The plan of one vhost as it stands now."""
     owned = ledger.read(await api.parameter(ledger.parameter(names, vhost)))
-    return plan(policies, await api.snapshot(vhost), names, owned, journal=journal)
+    return plan(policies, await api.snapshot(vhost), names, owned, journal=journal, delayed=delayed)
 
 
 async def apply(api: Administration, found: Plan, names: Names) -> None:
@@ -54,8 +63,9 @@ async def _take(api: Administration, vhost: str, step: Step) -> None:
             await api.remove(("policies", vhost, name))
         case Written(rule=rule):
             await api.make(("policies", vhost, rule.name), rule.body())
-        case Exchange(name=name, kind=kind):
-            await api.make(("exchanges", vhost, name), {"type": kind, "durable": True})
+        case Exchange(name=name, kind=kind, arguments=arguments):
+            body = {"type": kind, "durable": True, "arguments": dict(arguments)}
+            await api.make(("exchanges", vhost, name), body)
         case Binding() as one:
             await api.bind(vhost, bound(one))
         case _ as queue:
@@ -74,6 +84,8 @@ class Remains:
     blockers: tuple[str, ...]
     kept: tuple[str, ...]
     ledger: bool
+    inlets: tuple[Bound, ...] = ()  # by which clients publish to queues of ours: delayed exchanges
+    delayed: tuple[str, ...] = ()  # of the exchanges those that clients publish to
     passing: int = 0  # how many of the blockers may go by themselves: consumers, deaths on their way
 
     @property
@@ -108,24 +120,32 @@ def known_names(names: Names) -> frozenset[str]:
     )
 
 
+def has_made(queue: str, names: Names, known: frozenset[str]) -> bool:
+    """Whether the router gives this name to a queue: one of `known`, a delayed exchange's, a guard's lock."""
+    return queue in known or names.is_delayed(queue) or queue.startswith(names.guard("")[:-16])
+
+
 async def remaining(api: Administration, policies: PolicySet, names: Names, vhost: str, count: Count) -> Remains:
     """What destroy would remove. `count`: letters and consumers of queues now; the API's numbers are 5 s old."""
     said = await api.parameter(ledger.parameter(names, vhost))
     snapshot = await api.snapshot(vhost)
     mine = (ledger.read(said) | recognised(snapshot.policies, names)) & {one.name for one in snapshot.policies}
     known = known_names(names)
-    queues = [one for one in snapshot.queues if one.name in known or one.name.startswith(names.guard("")[:-16])]
+    queues = [one for one in snapshot.queues if has_made(one.name, names, known)]
+    delayed = delaying.removable(snapshot, names)
     own = {own_name(names)}
-    now = await count([one.name for one in queues if one.name in known])
+    now = await count([one.name for one in queues if one.name in known or names.is_delayed(one.name)])
     full, passing = _full(snapshot, names, now), [*_held(snapshot, names, now), *_underway(snapshot, mine)]
     return Remains(
         vhost=vhost,
         policies=(*sorted(mine - own), *sorted(mine & own)),
-        exchanges=tuple(sorted(one for one in snapshot.exchanges if one in known)),
+        exchanges=(*delayed, *sorted(one for one in snapshot.exchanges if one in known)),
         queues=tuple(one.name for one in queues),
         blockers=(*full, *passing),
-        kept=tuple(_kept(snapshot, policies, names, mine)),
+        kept=(*_kept(snapshot, policies, names, mine), *delaying.kept(snapshot, names, delayed)),
         ledger=said is not None,
+        inlets=delaying.bindings(snapshot, names),
+        delayed=delayed,
         passing=len(passing),
     )
 
@@ -137,17 +157,19 @@ def _counted(one: Standing, now: Counts) -> tuple[int, int]:
 
 def _full(snapshot: Snapshot, names: Names, now: Counts) -> list[str]:
     known = known_names(names) - {names.state, names.journal}
-    found = [(one.name, _counted(one, now)[0]) for one in snapshot.queues if one.name in known]
-    return [
-        f"queue {name} holds {letters} {'letter' if letters == 1 else 'letters'}" for name, letters in found if letters
+    full = [(one.name, _counted(one, now)[0]) for one in snapshot.queues if one.name in known]
+    said = [
+        f"queue {name} holds {letters} {'letter' if letters == 1 else 'letters'}" for name, letters in full if letters
     ]
+    late = [(one.name, _counted(one, now)[0]) for one in snapshot.queues if names.is_delayed(one.name)]
+    return said + [f"queue {name} holds {n} delayed {'message' if n == 1 else 'messages'}" for name, n in late if n]
 
 
 def _held(snapshot: Snapshot, names: Names, now: Counts) -> Iterator[str]:
     known = known_names(names) - {names.journal}
     for one in snapshot.queues:
         consumers = _counted(one, now)[1]
-        if one.name in known and consumers:
+        if (one.name in known or names.is_delayed(one.name)) and consumers:
             yield f"queue {one.name} has a consumer: a router runs; stop it"
 
 
@@ -161,7 +183,8 @@ def _underway(snapshot: Snapshot, mine: frozenset[str]) -> Iterator[str]:
 def _kept(snapshot: Snapshot, policies: PolicySet, names: Names, mine: frozenset[str]) -> list[str]:
     """What may look like ours, and is not touched."""
     known = known_names(names)
-    out = [f"queue {one.name}: not made by the router" for one in snapshot.queues if _strange(one.name, names, known)]
+    strange = [one.name for one in snapshot.queues if names.is_own(one.name) and not has_made(one.name, names, known)]
+    out = [f"queue {name}: not made by the router" for name in strange]
     out += [f"exchange {one}: not made by the router" for one in snapshot.exchanges if _strange(one, names, known)]
     out += [f"policy {one.name}: not made by apply" for one in snapshot.policies if _strange(one.name, names, mine)]
     exchanges = {names.inbox, f"{names.inbox}.fifo"}
@@ -177,11 +200,15 @@ def _strange(name: str, names: Names, known: frozenset[str]) -> bool:
     return names.is_own(name) and name not in known
 
 
-async def remove_policies(api: Administration, found: Remains, names: Names) -> None:
-    """No letters come any more: the broker's policies first, all but the one that shadows others' on our queues."""
+async def close_inlets(api: Administration, found: Remains, names: Names) -> None:
+    """Nothing comes any more: the broker's policies go, all but the one on our own queues, and delayed exchanges."""
     for name in found.policies:
         if name != own_name(names):
             await api.remove(("policies", found.vhost, name))
+    for one in found.inlets:
+        await api.unbind(found.vhost, one)
+    for name in found.delayed:
+        await api.remove(("exchanges", found.vhost, name))
 
 
 async def remove_rest(api: Administration, found: Remains, names: Names) -> None:

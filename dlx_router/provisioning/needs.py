@@ -5,27 +5,33 @@ plan, apply and destroy ask the management API, for which RabbitMQ wants a tag b
 rabbitmq.com/docs/access-control, rabbitmq.com/docs/management#permissions.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from dlx_router.broker.definitions import Binding, Definition, Exchange, Queue, core, observe
 from dlx_router.broker.stream import journal_stream
+from dlx_router.config.delayed import Delayed
 from dlx_router.config.permissions import DEFAULT_EXCHANGE, LOOKS, Grant, Need, Right, Setup, escaped
 from dlx_router.config.purpose import Purpose
 from dlx_router.core.names import RUNGS, Names
+from dlx_router.provisioning import delaying
 from dlx_router.provisioning.acting import known_names
 
 
-def needs_of(purpose: Purpose, setup: Setup, vhost: str) -> Grant:
-    """The rights in one vhost, whatever the policies say. Not for RUN, whose rights depend on them."""
+def needs_of(purpose: Purpose, setup: Setup, vhost: str, delayed: Sequence[Delayed] = ()) -> Grant:
+    """The rights in one vhost, whatever its policies say. Not for RUN, whose rights depend on them.
+
+    `delayed`: the entries of any vhost. Exchanges of entries that were taken out are not known here.
+    """
+    late = delaying.here(delayed, vhost)
     names = setup.names
     made = (*core(names), *([journal_stream(names)] if setup.journal else []))
     match purpose:
         case Purpose.OBSERVE:
             found = [*_observing(setup), *_there((*made, *observe(names)), declare=setup.declare)]
         case Purpose.APPLY:
-            found = [*_there(made, declare=True)]
+            found = [*_there((*made, *delaying.definitions_of(late, names)), declare=True)]
         case Purpose.DESTROY:
-            found = [*_removed(names)]
+            found = [*_removed(names), *_undelayed(names, late)]
         case _:
             found = []
     unique: dict[tuple[Right, str], Need] = {}
@@ -71,3 +77,13 @@ def _removed(names: Names) -> Iterator[Need]:
         yield Need(Right.CONFIGURE, escaped(name), "looks whether it is empty, and deletes it")
     yield Need(Right.CONFIGURE, rf"{escaped(names.delay(0))[:-1]}[0-9]+", "likewise, the rungs")
     yield Need(Right.CONFIGURE, f"{escaped(names.guard('')[:-16])}[0-9a-f]+", "deletes locks of guards")
+
+
+def _undelayed(names: Names, late: Iterable[Delayed]) -> Iterator[Need]:
+    """Queues by their form: an entry may have been taken out of the policies, and its queue stands."""
+    queues = f"{escaped(names.delayed(''))}.*"
+    yield Need(Right.CONFIGURE, queues, "looks whether they are empty, and deletes the queues of delayed exchanges")
+    yield Need(Right.WRITE, queues, "unbinds them first")
+    for one in late:
+        yield Need(Right.READ, escaped(one.exchange), f"unbinds the queue of delayed exchange {one.exchange}")
+        yield Need(Right.CONFIGURE, escaped(one.exchange), f"deletes delayed exchange {one.exchange}, where ours")

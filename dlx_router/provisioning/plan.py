@@ -1,15 +1,17 @@
 """What differs between the policies and the broker, as steps in the order in which they are taken."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from dlx_router.broker.administration import Bound, Rule, Snapshot
-from dlx_router.broker.definitions import Binding, Exchange, Queue, core
+from dlx_router.broker.definitions import Binding, Definition, Exchange, Queue, core
 from dlx_router.broker.stream import journal_stream
+from dlx_router.config.delayed import Delayed
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
+from dlx_router.provisioning import delaying
 from dlx_router.provisioning.broker_rules import in_force
 from dlx_router.provisioning.desired import Desired, Written, desired
 from dlx_router.provisioning.ownership import own_name, recognised
@@ -63,18 +65,30 @@ class Plan:
         return tuple(one for one in self.notes if one.conflict)
 
 
-def plan(policies: PolicySet, snapshot: Snapshot, names: Names, owned: frozenset[str], *, journal: bool = True) -> Plan:
-    """What apply would do. `owned`: the names of the RabbitMQ policies that are ours."""
+def plan(
+    policies: PolicySet,
+    snapshot: Snapshot,
+    names: Names,
+    owned: frozenset[str],
+    *,
+    journal: bool = True,
+    delayed: Sequence[Delayed] = (),
+) -> Plan:
+    """What apply would do. `owned`: the names of the RabbitMQ policies that are ours; `delayed`: of any vhost."""
     owned |= recognised(snapshot.policies, names)
     want = desired(policies, snapshot, names, owned=owned)
-    steps = [*_things(snapshot, names, journal=journal), *_policies(want, snapshot, owned)]
+    late = delaying.here(delayed, snapshot.vhost)
+    unfit = delaying.unfit(late, snapshot)
+    fit = delaying.definitions_of((one for one in late if one.exchange not in unfit), names)
+    made = [*core(names), *([journal_stream(names)] if journal else []), *fit]
+    steps = [*_things(snapshot, made), *_policies(want, snapshot, owned)]
     notes = [*_uncatchable(want, names), *_taken(want, snapshot, names, owned), *_pending(want, snapshot, owned)]
+    notes += _undelayed(unfit)
     return Plan(snapshot.vhost, tuple(steps), tuple(notes), want, owned)
 
 
-def _things(snapshot: Snapshot, names: Names, *, journal: bool) -> Iterator[Step]:
+def _things(snapshot: Snapshot, everything: Sequence[Definition]) -> Iterator[Step]:
     """Exchanges, then queues, then bindings, each only where it is not there: what exists is never declared again."""
-    everything = [*core(names), *([journal_stream(names)] if journal else [])]
     queues = {one.name for one in snapshot.queues}
     bound = {(one.source, one.destination, one.key) for one in snapshot.bindings if one.to_queue}
     for kind in _ORDER:
@@ -117,6 +131,16 @@ def _uncatchable(want: Desired, names: Names) -> Iterator[Note]:
             f'queue {queue.name}: its argument x-dead-letter-exchange names "{target}", and no policy changes an '
             f"argument; attach the queue where its dead letters end (attachments: - queue: …), or delete the queue and "
             f"declare it without the argument, or with {names.inbox}",
+            conflict=True,
+        )
+
+
+def _undelayed(unfit: Mapping[str, str]) -> Iterator[Note]:
+    for exchange, why in unfit.items():
+        yield Note(
+            "delayed",
+            f"exchange {exchange} {why}, so nothing published to it can be delayed; delete it, and apply declares a "
+            f"durable fanout exchange, or name another one in the entry",
             conflict=True,
         )
 

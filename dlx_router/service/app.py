@@ -12,15 +12,16 @@ from typing import Final
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.administration import Administration
 from dlx_router.broker.management import Management, ManagementError
+from dlx_router.config.alerts import thresholds
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.breaker import Breaker
 from dlx_router.core.names import Names
-from dlx_router.core.policy import thresholds
 from dlx_router.operate.index.schema import place_of
 from dlx_router.operate.index.supervisor import Supervisor
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
+from dlx_router.service import ageing
 from dlx_router.service.drift import Drift
 from dlx_router.service.guard import Guard
 from dlx_router.service.imports import Importer
@@ -126,7 +127,11 @@ class App:
             return []
         for one in self._attendants:
             self._led(self.index, one)
-        return [asyncio.create_task(self.index.run()), asyncio.create_task(self.drift.watch())]
+        return [
+            asyncio.create_task(self.index.run()),
+            asyncio.create_task(self.drift.watch()),
+            asyncio.create_task(ageing.watch(self.index, self.attendants, self.metrics)),
+        ]
 
     @property
     def management(self) -> Management | None:
@@ -163,17 +168,22 @@ class App:
         return tuple(one for one in wanted if one.vhost in {None, vhost})
 
     def _reloader(self, vhosts: Sequence[str], asked: asyncio.Event) -> Reloader:
+        limits = self.metrics.thresholds
+
         async def prepare(loaded: LoadedPolicies) -> None:
+            nonlocal limits
+            limits = await asyncio.to_thread(thresholds, loaded.policies)
             for one in self._attendants:
                 await one.prepare(loaded.policies)
 
         def swap(loaded: LoadedPolicies) -> None:
-            self.metrics.thresholds = thresholds(loaded.policies)
+            self.metrics.thresholds = limits
             for one in self._attendants:
                 one.renew(self._rules(loaded), self._sources(loaded, one.vhost))
 
         return Reloader(
             folder=self._settings.policies,
+            names=self._names,
             vhosts=vhosts,
             current=self._loaded,
             prepare=prepare,
@@ -241,7 +251,7 @@ class App:
                 self._management,
                 vhost,
                 self._names,
-                self.metrics.policy_drift,
+                self.metrics,
                 journal=Mode(settings.journal) is not Mode.OFF,
             ),
             guard=Guard(self._management, self._names, self.readiness),

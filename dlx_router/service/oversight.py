@@ -1,57 +1,75 @@
-"""Drift: what apply would change in a vhost, counted while the router runs. What cannot be had is absent."""
+"""What the management API tells of a whole vhost while the router runs: drift, and the dead letters of policies.
+
+Drift is what apply would change. What cannot be had is absent.
+"""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from dlx_router.broker.administration import Administration, ManagementError, Snapshot
+from dlx_router.broker.administration import Administration, ManagementError
+from dlx_router.config.delayed import Delayed
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
-from dlx_router.provisioning import ledger
+from dlx_router.provisioning import ledger, resting
 from dlx_router.provisioning.plan import drift, has_been_applied, plan
+from dlx_router.telemetry.metrics import Metrics
 
 EVERY_S: Final = 10.0
 SHARE: Final = 20  # looking takes at most so small a part of the time
 
 
 class Oversight:
-    """One vhost. `drift` maps it to the steps that apply would take; absent where apply was never used, or unknown."""
+    """One vhost, for metrics.policy_drift (absent where apply was never used), policy_letters and policy_oldest."""
 
     def __init__(
-        self, api: Administration | None, vhost: str, names: Names, drift_of: dict[str, int], *, journal: bool
+        self, api: Administration | None, vhost: str, names: Names, metrics: Metrics, *, journal: bool
     ) -> None:
         self._api, self._vhost, self._names, self._journal = api, vhost, names, journal
-        self._drift = drift_of
+        self._metrics, self._drift = metrics, metrics.policy_drift
 
-    async def watch(self, policies: Callable[[], PolicySet]) -> None:
-        """Look again and again until cancelled."""
+    async def watch(self, policies: Callable[[], PolicySet], delayed: Callable[[], Sequence[Delayed]]) -> None:
+        """Look again and again until cancelled; at what is in force then."""
         try:
             while self._api is not None:
                 began = time.monotonic()
                 try:
-                    await self._look(self._api, policies())
+                    await self._look(self._api, policies(), delayed())
                 except ManagementError:
-                    self._drift.pop(self._vhost, None)
+                    self._forget()
                 await asyncio.sleep(max(EVERY_S, SHARE * (time.monotonic() - began)))
         finally:
+            self._forget()
+
+    async def _look(self, api: Administration, policies: PolicySet, delayed: Sequence[Delayed]) -> None:
+        snapshot = await api.snapshot(self._vhost)
+        heaps = await asyncio.to_thread(resting.watched, policies, snapshot, self._names)
+        self._tell(resting.letters(heaps, snapshot), resting.oldest(heaps, snapshot))
+        owned = await self._owned(api)
+        found = await asyncio.to_thread(
+            plan, policies, snapshot, self._names, owned, journal=self._journal, delayed=delayed
+        )
+        if has_been_applied(found, snapshot, self._names):
+            self._drift[self._vhost] = drift(found)
+        else:
             self._drift.pop(self._vhost, None)
 
-    async def _look(self, api: Administration, policies: PolicySet) -> None:
-        snapshot = await api.snapshot(self._vhost)
-        owned = await self._owned(api)
-        await asyncio.to_thread(self._compare, policies, snapshot, owned)
+    def _tell(self, letters: Mapping[str, int], oldest: Mapping[str, float]) -> None:
+        """Of this vhost; what the others tell stays."""
+        of, vhost = self._metrics, self._vhost
+        of.policy_letters = {key: one for key, one in of.policy_letters.items() if key[0] != vhost}
+        of.policy_letters |= {(vhost, policy): number for policy, number in letters.items()}
+        of.policy_oldest = {key: one for key, one in of.policy_oldest.items() if key[0] != vhost}
+        of.policy_oldest |= {(vhost, policy): stamp for policy, stamp in oldest.items()}
+
+    def _forget(self) -> None:
+        self._drift.pop(self._vhost, None)
+        self._tell({}, {})
 
     async def _owned(self, api: Administration) -> frozenset[str]:
         """Our policies by the ledger; who may only look is told by their names."""
         with contextlib.suppress(ManagementError):
             return ledger.read(await api.parameter(ledger.parameter(self._names, self._vhost)))
         return frozenset()
-
-    def _compare(self, policies: PolicySet, snapshot: Snapshot, owned: frozenset[str]) -> None:
-        found = plan(policies, snapshot, self._names, owned, journal=self._journal)
-        if has_been_applied(found, snapshot, self._names):
-            self._drift[self._vhost] = drift(found)
-        else:
-            self._drift.pop(self._vhost, None)

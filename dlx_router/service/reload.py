@@ -14,6 +14,7 @@ from typing import Final
 
 from dlx_router.broker.topology import TopologyError
 from dlx_router.config.policies import LoadedPolicies, PolicyErrors, fingerprint, load_policies
+from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet, Selector, SelectorKind
 from dlx_router.core.target import dead_letter_queue
 from dlx_router.service.job import Resource
@@ -68,6 +69,7 @@ class Reloader:
         self,
         *,
         folder: Path,
+        names: Names,
         vhosts: Sequence[str],
         current: LoadedPolicies,
         prepare: Callable[[LoadedPolicies], Awaitable[None]],
@@ -76,7 +78,7 @@ class Reloader:
         readiness: Readiness,
         asked: asyncio.Event,
     ) -> None:
-        self._folder, self._vhosts = folder, vhosts
+        self._folder, self._names, self._vhosts = folder, names, vhosts
         self._current = current
         self._prepare, self._swap = prepare, swap
         self._metrics, self._readiness = metrics, readiness
@@ -123,7 +125,7 @@ class Reloader:
     async def _loaded(self) -> LoadedPolicies:
         """All files as they were at one moment: what changes under our hands is read again."""
         for _ in range(TRIES):
-            loaded = await asyncio.to_thread(load_policies, self._folder)
+            loaded = await asyncio.to_thread(load_policies, self._folder, self._names)
             if await asyncio.to_thread(fingerprint, self._folder) == loaded.policies.revision:
                 loaded.require_served(self._vhosts)
                 return loaded

@@ -20,7 +20,7 @@ def tell(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
     if letter is None or not journal.is_on or not rule.wants(ruling.kind):
         return
     own = NO_BODY
-    if envelope is not None and (letter.error is not None or not rule.is_plain):
+    if envelope is not None and (letter.error is not None or not rule.is_plain or ruling.kind == privacy.RETIRED):
         headers, body = envelope.props.headers, job.delivery.body
         own = privacy.disclosed(rule, ruling.kind, headers=headers, body=body, error=letter.error)
     content = envelope.content if envelope is not None else None

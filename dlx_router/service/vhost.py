@@ -14,6 +14,7 @@ from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
+from dlx_router.config.delayed import Delayed
 from dlx_router.config.settings import SettingsError
 from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
@@ -149,6 +150,9 @@ class Attendant:
             self._session.desk = self._desk
             self._session.attend_only(self._setting())
 
+    def _delayed(self) -> list[Delayed]:
+        return [one for one in self._sources if isinstance(one, Delayed)]
+
     async def _once(self) -> None:
         hosts, login, tls = self._addresses(self.vhost)
         host = hosts[self._failures % len(hosts)]
@@ -184,7 +188,7 @@ class Attendant:
                 self.topology, self.key = topology, key
                 async with self._leading(topology), asyncio.TaskGroup() as group:
                     watching = (
-                        group.create_task(self._oversight.watch(lambda: self._policies)),
+                        group.create_task(self._oversight.watch(lambda: self._policies, self._delayed)),
                         *([] if self._observe else [group.create_task(self._guard.watch(self.vhost, session.trouble))]),
                         group.create_task(self._survey.watch(self.vhost, lambda: self._look(topology, session))),
                         group.create_task(self._lead(self._tools(host, login, tls, topology, key))),

@@ -9,7 +9,7 @@ from pamqp import commands
 
 from dlx_router.core.settlement import Confirms
 from dlx_router.spark.amqp import Connection, StreamError
-from dlx_router.wire import frames, properties, table
+from dlx_router.wire import frames, properties, stamp, table
 
 WINDOW: Final = 1000
 CONFIRMED: Final = "confirmed"
@@ -93,7 +93,7 @@ class Publishing(Connection):
                 for tag, returned in self._confirms.answered(event.tag, multiple=event.multiple):
                     yield tag, returned or why
             elif event.__class__ is frames.Returned:
-                number = properties.find_pub(event.header)
+                number = stamp.find_pub(event.header)
                 if number is not None:
                     self._confirms.returned(number, RETURNED)
             else:

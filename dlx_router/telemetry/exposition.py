@@ -1,7 +1,7 @@
 """How the metrics look to Prometheus: names, help texts, labels, and the caps that keep labels few."""
 
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -78,6 +78,11 @@ class Exposition(Collector):
         yield _gauge("breaker_state", told, ("queue",), _breakers(of.breakers()))
         told = "Thresholds that policies set for alerts: letters, seconds, letters a second."
         yield _gauge("policy_threshold", told, ("policy", "kind"), of.thresholds)
+        told = "Letters in the queues where dead letters of a policy end that sets `alert`."
+        yield _gauge("policy_letters", told, ("policy",), _of_policies(of.policy_letters, sum))
+        told = "When the oldest of these letters came there, by the index; without it its timestamp property."
+        oldest = _of_policies({**of.policy_oldest, **of.index_oldest}, min)
+        yield _gauge("policy_oldest_letter_timestamp_seconds", told, ("policy",), oldest)
         yield _gauge("broker_connected", "1 while a session is up.", ("vhost",), _single(of.broker_connected))
         revision = {(of.revision,): 1} if of.revision else {}
         yield _gauge("policy_info", "The revision of the policies in force.", ("revision",), revision)
@@ -119,6 +124,14 @@ def _text(label: str) -> str:
 
 def _single(values: Mapping[str, float]) -> Values:
     return {(key,): value for key, value in values.items()}
+
+
+def _of_policies(values: Mapping[tuple[str, str], float], fold: Callable[[list[float]], float]) -> Values:
+    """By (vhost, policy) → by policy."""
+    found: dict[tuple[str, ...], list[float]] = {}
+    for (_, policy), value in values.items():
+        found.setdefault((policy,), []).append(value)
+    return {policy: fold(several) for policy, several in found.items()}
 
 
 def _capped(values: Mapping[tuple[str, str], int]) -> Values:

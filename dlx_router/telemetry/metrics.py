@@ -49,6 +49,9 @@ class Metrics:
         self.in_flight: Callable[[], dict[str, int]] = dict  # vhost
         self.breakers: Callable[[], dict[str, str]] = dict  # queue → state
         self.thresholds: dict[tuple[str, str], float] = {}  # policy, kind
+        self.policy_letters: dict[tuple[str, str], int] = {}  # vhost, policy
+        self.policy_oldest: dict[tuple[str, str], float] = {}  # vhost, policy; as the broker tells
+        self.index_oldest: dict[tuple[str, str], float] = {}  # vhost, policy; as the index tells
         self.waiting: Callable[[], dict[str, int]] = dict  # rung
         self.asyncio_tasks: Callable[[], int] = int
         self.oldest_letter_timestamp_seconds: Callable[[], dict[str, float]] = dict  # queue

@@ -33,7 +33,7 @@ class Got(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """basic.return: a mandatory publication found no queue. It has no tag: see `properties.find_pub`."""
+    """basic.return: a mandatory publication found no queue. It has no tag: see `stamp.find_pub`."""
 
     channel: int
     code: int

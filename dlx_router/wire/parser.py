@@ -12,19 +12,17 @@ Source: AMQP 0-9-1 §4.2.3 (frames), §4.2.6 (content), §4.2.7 (heartbeats), §
 from collections.abc import Callable
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - a class with a small name
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from pamqp import commands, frame
-from pamqp.exceptions import PAMQPException
+from pamqp import commands
 
 from dlx_router.wire.errors import WireError
 from dlx_router.wire.events import BEAT, Cancelled, Confirm, Delivery, Event, Got, Method, Returned
+from dlx_router.wire.rare import END, KINDS, bad_end, close, command, not_a_frame, strings
 
 DEFAULT_FRAME_MAX: Final = 131_072  # RabbitMQ's; a smaller one may be agreed on, a larger one is never asked for
 
 _METHOD, _HEADER, _BODY, _HEARTBEAT = 1, 2, 3, 8
-_KINDS: Final = frozenset((_METHOD, _HEADER, _BODY, _HEARTBEAT))
-_END: Final = 0xCE
 _BASIC: Final = 60
 _DELIVER, _ACK, _NACK = 0x003C_003C, 0x003C_0050, 0x003C_0078
 _RETURN, _GET_OK, _CANCEL = 0x003C_0032, 0x003C_0047, 0x003C_001E
@@ -34,18 +32,6 @@ _CLOSES: Final[dict[int, Callable[..., Any]]] = {
     _CHANNEL_CLOSE: commands.Channel.Close,
 }
 _ANY_SIZE: Final = 1 << 32
-
-# pamqp lets through what datetime, Decimal and a hostile depth of tables raise: all mean that it cannot be read.
-_UNREADABLE: Final = (
-    PAMQPException,
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    OSError,
-    RecursionError,
-    StructError,
-)
 
 _frame_at: Final = Struct(">BHI").unpack_from  # type, channel, size
 _method_at: Final = Struct(">BHII").unpack_from  # type, channel, size | method
@@ -122,8 +108,8 @@ class Parser:
         kind, _, size = _frame_at(data, at)
         if data[at : at + 4] == b"AMQP" and self._have < 8:
             return 8  # the peer's version is not all here
-        if kind not in _KINDS:
-            _not_a_frame(data[at : at + 8])
+        if kind not in KINDS:
+            not_a_frame(data[at : at + 8])
         if self.frame_max and size + 8 > self.frame_max:
             raise WireError(f"a frame of {size + 8} bytes; {self.frame_max} were agreed on")
         return 8 + int(size)
@@ -145,11 +131,11 @@ class Parser:
             stop = at + 7 + size
             if stop >= end or size > limit:
                 break
-            if data[stop] != _END:
-                _bad_end(data, at, stop)
+            if data[stop] != END:
+                bad_end(data, at, stop)
             if kind != _METHOD or size < 4:
-                if kind not in _KINDS:
-                    _not_a_frame(data[at : at + 8])
+                if kind not in KINDS:
+                    not_a_frame(data[at : at + 8])
                 self._no_method(kind, channel, data[at + 7 : stop], events)
                 at = stop + 1
                 continue
@@ -188,8 +174,8 @@ class Parser:
                     if (
                         size == total
                         and last < end
-                        and rim == _END
-                        and data[last] == _END
+                        and rim == END
+                        and data[last] == END
                         and kind == _BODY
                         and number == channel
                         and size <= limit
@@ -262,57 +248,15 @@ class Parser:
     def _cold(self, method: int, channel: int, whole: bytes, events: list[Event]) -> None:
         """Methods that are rare, and those that announce rare content."""
         if method == _RETURN:
-            code, (text, exchange, key) = _short_at(whole, 11)[0], _strings(whole, 13, 3, 0)
+            code, (text, exchange, key) = _short_at(whole, 11)[0], strings(whole, 13, 3, 0)
             self._contents[channel] = _Content(Returned, (channel, code, text, exchange, key))
         elif method == _GET_OK:
-            (tag, redelivered), (exchange, key) = _confirm_at(whole, 11), _strings(whole, 20, 2, 4)
+            (tag, redelivered), (exchange, key) = _confirm_at(whole, 11), strings(whole, 20, 2, 4)
             count = _long_at(whole, len(whole) - 5)[0]
             self._contents[channel] = _Content(Got, (channel, tag, redelivered & 1 == 1, exchange, key, count))
         elif method == _CANCEL:
-            events.append(Cancelled(channel, *_strings(whole, 11, 1, 1)))
+            events.append(Cancelled(channel, *strings(whole, 11, 1, 1)))
         elif method in _CLOSES:
-            events.append(Method(channel, _close(_CLOSES[method], whole)))
+            events.append(Method(channel, close(_CLOSES[method], whole)))
         else:
-            events.append(Method(channel, _command(method, channel, whole)))
-
-
-def _strings(whole: bytes, at: int, count: int, after: int) -> list[bytes]:
-    """`count` short strings from `at` on, with `after` bytes between them and the frame's end. IndexError otherwise."""
-    found = []
-    for _ in range(count):
-        stop = at + 1 + whole[at]
-        found.append(whole[at + 1 : stop])
-        at = stop
-    if at + after + 1 != len(whole):
-        raise IndexError
-    return found
-
-
-def _close(kind: Callable[..., Any], whole: bytes) -> Any:
-    """A close, whatever its text: RabbitMQ cuts texts at 255 bytes, also in the middle of a character; pamqp balks."""
-    text = _strings(whole, 13, 1, 4)[0].decode(errors="replace")
-    return kind(_short_at(whole, 11)[0], text, *Struct(">HH").unpack_from(whole, len(whole) - 5))
-
-
-def _command(method: int, channel: int, whole: bytes) -> Any:
-    try:
-        return frame.unmarshal(whole)[2]
-    except _UNREADABLE as error:
-        known: Any = commands.INDEX_MAPPING.get(method)
-        name = known.name if known else f"method {method >> 16}.{method & 0xFFFF}"
-        raise WireError(f"channel {channel}: {name} cannot be read: {error.args[-1]}") from error
-
-
-def _bad_end(data: bytes, at: int, stop: int) -> NoReturn:
-    if data[at] not in _KINDS:
-        _not_a_frame(data[at : at + 8])
-    raise WireError(f"a frame that ends in 0x{data[stop]:02x} instead of 0x{_END:02x}")
-
-
-def _not_a_frame(start: bytes) -> NoReturn:
-    """Say what it is instead: the operator's usual slips are a wrong port and a wrong scheme."""
-    if start.startswith(b"AMQP"):
-        version = "-".join(map(str, start[4:]))
-        raise WireError(f"the peer does not speak AMQP 0-9-1: it answered with protocol header {version}")
-    hint = {0x15: "; it looks like TLS", 0x16: "; it looks like TLS", 0x48: "; it looks like HTTP"}.get(start[0], "")
-    raise WireError(f"unexpected frame type {start[0]}{hint}")
+            events.append(Method(channel, command(method, channel, whole)))

@@ -10,7 +10,6 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - a class with a small name
 from typing import Final, Literal
 
-from dlx_router.wire import table
 from dlx_router.wire.errors import WireError
 
 
@@ -291,16 +290,3 @@ def _short_string(value: bytes) -> bytes:
     if len(value) > 255:
         raise ValueError(f"a property of {len(value)} bytes; AMQP allows 255")
     return _OCTETS[len(value)] + value
-
-
-def find_pub(header: bytes) -> int | None:
-    """The publish number that we stamped on a publication, from its header frame's payload; None when there is none.
-
-    The broker may have sorted the headers, so the table is walked. Raises WireError or TableError.
-    """
-    headers = parse(header, PROPERTIES_AT).headers
-    found = table.entries(headers).get(table.PUB)
-    if found is None or headers[found[1]] != table.LONG_TAG:
-        return None
-    number = table.decode_value(headers, found[1])
-    return number if isinstance(number, int) else None

@@ -188,3 +188,29 @@ def test_wrong_types_and_versions_are_said(arguments: list[str], words: str) -> 
     done = in_a_process("policy", "explain", "orders.new", "--policies", str(POLICIES), *arguments)
     assert done.returncode == 2
     assert words in done.stderr
+
+
+@pytest.mark.parametrize(("prefix", "said"), [("shop", "parked (no_policy)"), ("", "policies a (revision")])
+def test_explain_knows_the_routers_own_queues_by_the_prefix(prefix: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("version: 1\npolicies: [{name: a, match: '#'}]\n")
+    env = {"PREFIX": prefix} if prefix else {}
+    done = in_a_process("policy", "explain", "shop.parking", "--policies", str(tmp_path), **env)
+    assert (done.returncode, said in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+def test_the_prefix_holds_for_delayed_exchanges_too_in_explain_and_lint(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("version: 1\ndelayed: [{exchange: dlx-router.later, to: work}]\n")
+    done = in_a_process(
+        "policy", "explain", "shop.delayed.dlx-router.later", "--policies", str(tmp_path), PREFIX="shop"
+    )
+    assert (done.returncode, "is delayed" in done.stdout) == (0, True), done.stdout + done.stderr
+    file.write_text("version: 1\ndelayed: [{exchange: shop.inbox, to: work}]\n")
+    done = in_a_process("policy", "lint", str(tmp_path), PREFIX="shop")
+    assert (done.returncode, 'exchange "shop.inbox" is the router\'s own' in done.stdout) == (1, True), done.stdout
+
+
+@pytest.mark.parametrize("command", [("explain", "a", "--policies"), ("lint",), ("test",)])
+def test_a_prefix_that_is_none_is_said(command: tuple[str, ...], tmp_path: Path) -> None:
+    done = in_a_process("policy", *command, str(tmp_path), PREFIX="amq.shop")
+    assert (done.returncode, "DLX_ROUTER_PREFIX: not a prefix; write letters" in done.stderr) == (2, True), done.stderr

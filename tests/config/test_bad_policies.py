@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dlx_router.config.policies import PolicyErrors, load_policies
+from dlx_router.config.policies import PolicyErrors, fingerprint, load_policies
 
 HEAD = "version: 1\npolicies:\n  - name: a\n    match: '#'\n    definition:\n"  # what follows begins in line 6
 
@@ -267,6 +267,16 @@ def test_a_folder_without_policy_files_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("version: 1")
     with pytest.raises(PolicyErrors, match="no policy file"):
         load_policies(tmp_path)
+
+
+def test_files_with_names_in_capitals_are_read_and_their_tests_are_tests(tmp_path: Path) -> None:
+    for name in ("A.YAML", "b.Yml", "c.yaml", "A.TEST.YAML"):
+        (tmp_path / name).write_text(f"version: 1\npolicies: [{{name: {name[0]}, queue: {name[0]}}}]")
+    loaded = load_policies(tmp_path)
+    assert [one.name for one in loaded.policies.policies] == ["A", "b", "c"]
+    before = fingerprint(tmp_path)
+    (tmp_path / "b.Yml").write_text("version: 1")
+    assert fingerprint(tmp_path) != before
 
 
 def test_a_file_that_cannot_be_read_is_told_beside_the_errors_of_others(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.config.permissions import NOTHING, Grant, Right, Setup, _words_meet, escaped, matched, needed
+from dlx_router.config.permission_names import words_meet
+from dlx_router.config.permissions import NOTHING, Grant, Right, Setup, escaped, matched, needed
 from dlx_router.config.policies import load_policies
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import PolicySet, words_match
@@ -41,7 +42,7 @@ def test_an_expression_fits_the_names_that_its_match_selects_and_no_others(words
 
 @given(st.lists(WORD, min_size=1, max_size=4), st.lists(WORD, min_size=1, max_size=4), st.lists(st.sampled_from("ab")))
 def test_patterns_that_fit_one_name_are_known_to_meet(one: list[str], other: list[str], name: list[str]) -> None:
-    assert not (words_match(one, name) and words_match(other, name)) or _words_meet(one, other)
+    assert not (words_match(one, name) and words_match(other, name)) or words_meet(one, other)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_patterns_that_fit_one_name_are_known_to_meet(one: list[str], other: lis
     ],
 )
 def test_patterns_without_a_common_name_are_known(one: str, other: str, meet: bool) -> None:  # noqa: FBT001 - a table
-    assert _words_meet(one.split("."), other.split(".")) == _words_meet(other.split("."), one.split(".")) == meet
+    assert words_meet(one.split("."), other.split(".")) == words_meet(other.split("."), one.split(".")) == meet
 
 
 @given(st.text(max_size=10), st.text(max_size=10))

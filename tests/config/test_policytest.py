@@ -26,6 +26,16 @@ policies:
   - {name: rest, queue: rest}
 """
 
+
+def test_tests_in_a_file_with_capitals_are_found(tmp_path: Path) -> None:
+    (tmp_path / "P.YAML").write_text(POLICIES)
+    (tmp_path / "P.TEST.YAML").write_text(
+        "version: 1\ntests: [{letter: {queue: rest}, expect: {decision: retry, policy: rest}}]"
+    )
+    for path in (tmp_path, tmp_path / "P.TEST.YAML"):
+        assert [one.passed for one in run_tests(path)] == [True]
+
+
 # letter → expectation that holds
 RIGHT: Final = [
     ("queue: work.a", "decision: retry, wait: 10s, policy: plain"),

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.limits import KEEP, Alert, Outage, Retention
-from dlx_router.core.policy import thresholds
-from tests.core.core_samples import law, policy, policy_set
+from tests.core.core_samples import law
 
 
 def test_an_outage_tells_its_rule() -> None:
@@ -33,23 +32,6 @@ def test_an_alert_tells_the_thresholds_that_are_set_and_the_age_in_seconds(
     assert alert.thresholds() == said
     assert all(isinstance(value, float) for value in alert.thresholds().values())
     assert str(alert) == text
-
-
-def test_thresholds_are_told_by_policy_and_kind_and_those_without_an_alert_are_left_out() -> None:
-    policies = policy_set(
-        policy("quiet", definition={"max-redrives": 1}),
-        policy("deep", match="a", definition={"alert": Alert(depth=7)}),
-        policy("both", match="b", definition={"alert": Alert(depth=3, oldest_ms=1500)}),
-        policy("empty", match="c", definition={"alert": Alert()}),
-    )
-    assert thresholds(policies) == {("deep", "depth"): 7.0, ("both", "depth"): 3.0, ("both", "oldest"): 1.5}
-    assert thresholds(policy_set()) == {}
-
-
-def test_of_an_alert_that_is_overlaid_the_base_is_told() -> None:
-    one = policy("all", definition={"alert": Alert(depth=7)}, on={"expired": {"alert": Alert(depth=1)}})
-    other = policy("only there", on={"expired": {"alert": Alert(depth=1)}})
-    assert thresholds(policy_set(one, other)) == {("all", "depth"): 7.0}
 
 
 counts = st.none() | st.integers(0, 9)

@@ -161,3 +161,20 @@ def test_what_cannot_be_done_says_why_and_ends_with_2(desk: Desk) -> None:
 def test_shells_can_complete(desk: Desk) -> None:
     env = {"_DLX_ROUTER_COMPLETE": "complete_bash", "COMP_WORDS": "dlx-router letters s", "COMP_CWORD": "2"}
     assert run(desk, **env).stdout.split() == ["search", "show"]
+
+
+def test_a_letter_that_was_sent_somewhere_is_listed_with_that_place(desk: Desk) -> None:
+    queue, elsewhere = desk.work("sent.there"), desk.amqp.queue("sent.mended")
+    for body, to in (("one", {"exchange": "", "routing_key": elsewhere}), ("two", None)):
+        desk.kill(queue, body, message_id=body)
+        desk.letters(1, queue=queue, state="dead")
+        asked = {"vhost": desk.vhost.name, "queue": f"DLQ.{queue}", "rate": 0, **({} if to is None else {"to": to})}
+        assert eventually(lambda asked=asked: desk.ask("POST", "/tasks", json=asked)[0] == 201, 20)  # type: ignore[misc]
+        eventually(lambda: desk.amqp.depth(f"DLQ.{queue}") == 0, 20)
+    desk.letters(2, queue=queue, state="redriven")
+    listed = run(desk, "letters", "list", "--queue", queue).stdout.splitlines()
+    assert sorted(elsewhere in line for line in listed[1:]) == [False, True]
+    (back,) = (line for line in listed[1:] if elsewhere not in line)
+    assert back.count(queue) == 2, "it lies where it failed"
+    told = {one["message_id"]: one["sent_to"] for one in desk.letters(2, queue=queue)}
+    assert told["one"] == {"exchange": "", "routing_key": elsewhere}

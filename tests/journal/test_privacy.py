@@ -53,6 +53,9 @@ def test_without_a_policy_no_part_of_a_message_is_shown() -> None:
 
 BODIES = [
     ("none", "dead_lettered", {"body_mode": "none"}),
+    ("none", "retired", {"body_mode": "none"}),
+    ("retired", "dead_lettered", {"body_mode": "none"}),
+    ("retired", "retired", {"body_mode": "inline", "body_sha256": DIGEST, "body": base64.b64encode(BODY).decode()}),
     ("hash", "dead_lettered", {"body_mode": "hash", "body_sha256": DIGEST}),
     ("final", "retried", {"body_mode": "hash", "body_sha256": DIGEST}),
     ("final", "parked", {"body_mode": "inline", "body_sha256": DIGEST, "body": base64.b64encode(BODY).decode()}),
@@ -109,9 +112,14 @@ def test_places_of_the_body_that_the_policy_reads_are_shown_and_nothing_else() -
 
 
 def test_a_policy_says_what_it_reads_and_what_may_be_shown() -> None:
-    assert rule_of(None) == rule_of(effective()) == PLAIN
+    assert rule_of(None) == PLAIN, "nobody knows what a policy that is gone forbade"
+    assert rule_of(effective()) == Rule(body="retired"), (
+        "the journal is the last place of a letter that retention takes"
+    )
+    assert rule_of(effective(journal={"redact": ("/card",)})) == Rule(body="retired", redact=("/card",))
+    assert rule_of(effective(journal={"body": "none"})) == PLAIN
     read = effective(dead_letter_exchange="dlx", dead_letter_routing_key="{header:tenant}.{queue}.{header:shard}")
-    assert rule_of(read) == Rule(headers=("tenant", "shard"))
+    assert rule_of(read) == Rule(body="retired", headers=("tenant", "shard"))
     said = effective(journal={"events": "final", "body": "hash", "redact": ("/card",)})
     assert rule_of(said) == Rule(events="final", body="hash", redact=("/card",))
 
@@ -185,7 +193,11 @@ def test_a_header_of_any_type_breaks_no_line(tag: str, value: Any) -> None:
 
 
 @law
-@given(st.binary(max_size=200), st.binary(max_size=200), st.sampled_from(["none", "hash", "head", "final", "all"]))
+@given(
+    st.binary(max_size=200),
+    st.binary(max_size=200),
+    st.sampled_from(["none", "hash", "head", "retired", "final", "all"]),
+)
 def test_no_bytes_break_a_line(headers: bytes, body: bytes, mode: Any) -> None:
     rule = Rule(body=mode, headers=("a",), pointers=("/a",), redact=("/a/b",))
     assert set(event(extra=disclosed(rule, "parked", headers=headers, body=body))) <= {one.name for one in FIELDS}

@@ -15,7 +15,8 @@ from tests.support.bulk import pour, take_many
 N: Final = int(os.environ.get("DLX_ROUTER_SIFT_LETTERS", "3000"))
 
 
-@pytest.mark.timeout(60 + N // 100)
+# A busy machine is several times slower; on one at rest 100,000 letters take a minute.
+@pytest.mark.timeout(120 + N // 25)
 def test_a_tenth_goes_and_the_rest_keeps_its_order(shop: Shop) -> None:
     queue = shop.failed("sift.a", ["0"])
     shop.amqp.take(queue)
@@ -23,12 +24,12 @@ def test_a_tenth_goes_and_the_rest_keeps_its_order(shop: Shop) -> None:
     bodies = [str(number) for number in range(N)]
     pour(shop.amqp, queue, bodies)
     to = {"routing_key": "sift.mended"}
-    done = shop.ends(shop.start(queue, filter='body("") % 10 == 7', to=to), within=60 + N // 200)
+    done = shop.ends(shop.start(queue, filter='body("") % 10 == 7', to=to), within=60 + N // 50)
     meant = bodies[7::10]
     assert (done["counts"]["sent"], done["counts"]["left"], done["why"]) == (len(meant), N - len(meant), "")
-    sent = take_many(shop.amqp, "sift.mended", len(meant), 60 + N // 500)
+    sent = take_many(shop.amqp, "sift.mended", len(meant), 60 + N // 200)
     assert [one.body.decode() for one in sent] == meant
-    rest = take_many(shop.amqp, queue, N - len(meant), 60 + N // 200)
+    rest = take_many(shop.amqp, queue, N - len(meant), 60 + N // 100)
     numbers = [int(one.body) for one in rest]
     breaks = [pair for pair in pairwise(numbers) if pair[0] > pair[1]]
     assert (breaks[:5], len(set(numbers))) == ([], N - len(meant))

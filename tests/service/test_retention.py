@@ -21,7 +21,7 @@ version: 1
 policies:
   - name: short
     match: "short.#"
-    definition: {max-delivery-attempts: 1, dead-letter-queue-type: KIND, journal: {body: final}, KEEPS}
+    definition: {max-delivery-attempts: 1, dead-letter-queue-type: KIND, KEEPS}
 """
 
 

@@ -13,6 +13,7 @@ from pamqp import commands, header
 from dlx_router.wire import properties, table
 from dlx_router.wire.errors import WireError
 from dlx_router.wire.properties import KEEP
+from dlx_router.wire.stamp import find_pub
 from tests.wire.wire_samples import law, pamqp_tables
 
 HEADERS = table.longstr(b"k", b"v")
@@ -171,9 +172,9 @@ def _header(section: bytes) -> bytes:
 def test_the_publish_number_is_found_wherever_the_broker_sorted_it() -> None:
     stamp = table.PUB_PREFIX + struct.pack(">q", 41)
     for headers in (stamp, HEADERS + stamp, stamp + HEADERS):
-        assert properties.find_pub(_header(properties.build(headers=headers))) == 41
+        assert find_pub(_header(properties.build(headers=headers))) == 41
 
 
 @pytest.mark.parametrize("headers", [b"", HEADERS, table.longstr(table.PUB, b"41")])
 def test_a_publication_without_a_publish_number_has_none(headers: bytes) -> None:
-    assert properties.find_pub(_header(properties.build(headers=headers))) is None
+    assert find_pub(_header(properties.build(headers=headers))) is None

@@ -46,6 +46,7 @@ class Letter(BaseModel):
     size: int
     message_id: str | None
     target: Target | None
+    sent_to: Target | None  # where the last redrive sent it, as long as it did not come back
     cursor: int
 
 

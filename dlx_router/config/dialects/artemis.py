@@ -68,7 +68,7 @@ def _settings(data: bytes) -> list[tuple[str, int, dict[str, str]]]:
     try:
         parser.Parse(data, True)  # noqa: FBT003 - as expat has it
     except expat.ExpatError as error:
-        said = f"not XML: {expat.ErrorString(error.code)}; export it again"
+        said = f"not XML: {expat.ErrorString(error.code)}; is --from right? Else export it again"
         raise ImportRefused(said, line=error.lineno) from None
     if not found:
         raise ImportRefused("no address-setting in it; name the broker.xml of an Artemis broker", line=1)

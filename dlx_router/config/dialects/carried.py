@@ -124,10 +124,10 @@ def parsed_json(data: bytes) -> Any:
         line = data.count(b"\n", 0, error.start) + 1
         raise ImportRefused(f"byte {error.start} is not UTF-8; save the file as UTF-8", line=line) from None
     except json.JSONDecodeError as error:
-        said = f"not JSON: {error.msg} (column {error.colno}); export it again"
+        said = f"not JSON: {error.msg} (column {error.colno}); is --from right? Else export it again"
         raise ImportRefused(said, line=error.lineno) from None
     except ValueError as error:
-        raise ImportRefused(f"not JSON: {error}; export it again", line=1) from None
+        raise ImportRefused(f"not JSON: {error}; is --from right? Else export it again", line=1) from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

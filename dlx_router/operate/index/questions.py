@@ -8,10 +8,15 @@ from typing import Any, Final
 FEW: Final = 20_000  # so many are sorted faster than they are looked for from the newest on
 MAX_TERMS: Final = 16
 Sees = Callable[[str, str], bool]  # whether a vhost and its failed queue may be seen
+_SENT: Final = (
+    "CASE WHEN letters.state = 'redriven' THEN (SELECT steps.{0} FROM steps WHERE steps.letter = letters.number"
+    " AND steps.kind = 'redriven' ORDER BY steps.ts_ms DESC LIMIT 1) END AS sent_{0}"
+)
 LETTER: Final = (
     'letters.number, letters.id, queues.vhost, queues.name AS failed_queue, groups.id AS "group", letters.state,'
     " letters.reason, letters.cause, letters.policy, letters.attempts, letters.redrives, letters.first_ms,"
     " letters.last_ms, letters.due_ms, letters.size, letters.message_id, places.exchange, places.routing_key"
+    f", {_SENT.format('exchange')}, {_SENT.format('routing_key')}"
 )
 JOINS: Final = (
     " JOIN queues ON queues.number = letters.queue JOIN groups ON groups.number = letters.grp"

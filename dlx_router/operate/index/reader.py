@@ -19,6 +19,8 @@ from dlx_router.operate.index.rows import LYING, key_of
 
 READERS: Final = 4
 LIMIT_S: Final = 3.0
+_PLACES: Final = frozenset({"number", "exchange", "routing_key", "sent_exchange", "sent_routing_key"})
+OLDEST: Final = 100  # of a place, to find the oldest among
 _STATE: Final = (
     "CASE WHEN state = 'resolved' AND last_ms > state_ms THEN 'open'"
     " WHEN state = 'ignored' AND until_ms IS NOT NULL AND until_ms <= :now THEN 'open' ELSE state END"
@@ -117,6 +119,19 @@ class Reader:
                     one["n"] = one.get("n", 0) + row["n"]
         return list(found.values())
 
+    def oldest(self) -> dict[tuple[str, str], int]:
+        """By (vhost, policy): when the dead letter came to its place that lies there longest, ms.
+
+        Of each place those are asked that were known first: a letter that waited for long may hide behind them.
+        """
+        sql = (
+            "SELECT places.vhost, first.policy, min(first.last_ms) AS ms FROM places JOIN letters AS first ON"
+            " first.number IN (SELECT number FROM letters WHERE place = places.number AND place > 0 ORDER BY number"
+            f" LIMIT {OLDEST}) WHERE first.state = 'dead' GROUP BY 1, 2"
+        )
+        with self._asking() as ask:
+            return {(row["vhost"], row["policy"]): row["ms"] for row in ask(sql).fetchall() if row["policy"]}
+
     def streams(self) -> dict[str, dict[str, Any]]:
         """Of each vhost: where the index stands in its journal, and what it missed."""
         with self._asking() as ask:
@@ -178,10 +193,15 @@ class Reader:
 
 
 def _letter(row: sqlite3.Row) -> dict[str, Any]:
-    told = {key: row[key] for key in row.keys() if key not in {"number", "exchange", "routing_key"}}  # noqa: SIM118
+    told = {key: row[key] for key in row.keys() if key not in _PLACES}  # noqa: SIM118
     told["cursor"] = row["number"]
-    told["target"] = None if row["exchange"] is None else {one: row[one] for one in ("exchange", "routing_key")}
+    told["target"] = _place(row["exchange"], row["routing_key"])
+    told["sent_to"] = _place(row["sent_exchange"], row["sent_routing_key"])
     return told
+
+
+def _place(exchange: str | None, routing_key: str | None) -> dict[str, str | None] | None:
+    return None if exchange is None else {"exchange": exchange, "routing_key": routing_key}
 
 
 def _whole(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:

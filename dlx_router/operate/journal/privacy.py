@@ -1,5 +1,8 @@
 """What of a message may stand in the journal. Nothing of a body or header does unless a policy asks for it.
 
+But of a letter that leaves its queue by retention the journal is the last place: its body is there unless a policy
+forbids it.
+
 A header or a place of the body that is named in `redact` never appears, whoever reads it; `redacted` says that it is
 missing. A body that should be redacted and is not JSON is left out whole. What a letter's error says was in headers
 once: it is redacted with them, whichever of them it was made of.
@@ -26,21 +29,23 @@ from dlx_router.wire import table
 HEAD_BYTES: Final = 1024
 INLINE_BYTES: Final = 65_536  # beyond it an event would fill a batch; the message itself lies in its queue
 HIDDEN: Final = "***"
+RETIRED: Final = "retired"
 # What each member of an error may have been made of (core/declaration.py). A record tells the error and not of which.
 MADE_OF: Final = {
     "type": ("x-error-type", "x-exception-stacktrace", DECLARED),
     "message": ("x-error-message", "x-exception-message", DECLARED),
     "frame": ("x-error-frame", "x-exception-stacktrace", DECLARED),
 }
-Bodies = Literal["none", "hash", "head", "final", "all"]
+Bodies = Literal["none", "hash", "head", "retired", "final", "all"]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """Key `journal` of a policy, and what its templates and conditions read.
 
-    `events`: all, or final (only where a letter's way ends). `body`: none; hash; head (its first KiB); final (whole,
-    where the way ends, else hash); all (whole). `redact`: header names, and JSON pointers that begin with a slash.
+    `events`: all, or final (only where a letter's way ends). `body`: none; hash; head (its first KiB); retired (whole,
+    where retention takes the letter, else none); final (whole, where the way ends, else hash); all (whole). `redact`:
+    header names, and JSON pointers that begin with a slash.
     """
 
     events: Literal["all", "final"] = "all"
@@ -55,8 +60,8 @@ class Rule:
 
     @property
     def is_plain(self) -> bool:
-        """Whether what is `disclosed` of every letter without an error is NO_BODY: nobody need ask."""
-        return self.body == "none" and not self.headers and not self.pointers
+        """Whether what is `disclosed` of every letter without an error is NO_BODY, but of a retired one."""
+        return self.body in {"none", RETIRED} and not self.headers and not self.pointers
 
     def hides(self, name: str) -> bool:
         """Whether this header or pointer is redacted. Headers by name in any case: X-Token is x-token to people."""
@@ -76,11 +81,8 @@ def rule_of(policy: Effective | None) -> Rule:
     headers = [part[1] for part in parts if isinstance(part, tuple) and part[0] == "header"]
     headers += [name for one in conditions for name in one.headers]
     pointers = dict.fromkeys(place for one in conditions for place in one.pointers)
-    return Rule(
-        headers=tuple(dict.fromkeys(headers)),
-        pointers=tuple(pointers),
-        **({} if setting is None else setting.value),
-    )
+    asked: dict[str, Any] = {"body": RETIRED, **({} if setting is None else setting.value)}
+    return Rule(headers=tuple(dict.fromkeys(headers)), pointers=tuple(pointers), **asked)
 
 
 def disclosed(rule: Rule, kind: str, *, headers: bytes, body: bytes, error: Mapping[str, Any] | None = None) -> str:
@@ -164,7 +166,11 @@ def _text(value: Any) -> str:  # noqa: ANN401
 
 def _body(rule: Rule, kind: str, body: bytes) -> tuple[dict[str, Any], list[str]]:
     """The members about the body, and what was taken out of it."""
-    mode = rule.body if rule.body != "final" else ("all" if kind in FINAL_KINDS else "hash")
+    mode = rule.body
+    if mode == RETIRED:
+        mode = "all" if kind == RETIRED else "none"
+    elif mode == "final":
+        mode = "all" if kind in FINAL_KINDS else "hash"
     if mode == "none":
         return {"body_mode": "none"}, []
     digest = sha256(body).hexdigest()

@@ -1,0 +1,43 @@
+"""Where the management API is, and what is said where it does not answer as it should: where, what, what now."""
+
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import httpx
+
+NOT_FOUND: Final = 404
+ASK: Final = "is MANAGEMENT_URL the address of RabbitMQ's management plugin (port 15672, or 15671), and is it enabled?"
+_SAYS: Final = {
+    401: "user or password is wrong, or the user may not see this; `dlx-router permissions --for` prints who may",
+    403: "the user may not see this; give it the tag monitoring, or management and access to the vhost",
+    NOT_FOUND: "no such vhost or path; look at MANAGEMENT_URL and VHOSTS",
+}
+
+
+class ManagementError(Exception):
+    """The API did not answer as it should; says where, what, and what now, never credentials."""
+
+
+class NotThereError(ManagementError):
+    """404: no such vhost, queue or path."""
+
+
+def place_of(url: str) -> tuple[str, tuple[str, str]]:
+    """Where without, and the credentials."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        raise ManagementError("MANAGEMENT_URL cannot be read; write https://user:password@host:15671") from None
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    where = f"{parts.scheme}://{host}{port}{parts.path.rstrip('/').removesuffix('/api')}"
+    return where, (unquote(parts.username or "guest"), unquote(parts.password or "guest"))
+
+
+def why(answer: httpx.Response) -> str:
+    """What the status means here, with the broker's own reason; of its words only a line."""
+    try:
+        said = " ".join(str(answer.json().get("reason", "")).split())[:200]
+    except (ValueError, AttributeError):
+        said = ""
+    return f"{f' ({said})' if said else ''}, {_SAYS.get(answer.status_code, 'look at its log')}"
