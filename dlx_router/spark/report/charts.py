@@ -99,7 +99,7 @@ def _efficacy(rows: Sequence[Row], name: str) -> str:
     width, height, bottom, left = 336.0, 178.0, 128.0, 46.0
     step = (width - left) / max(len(rows), 3)
     scale, wide = bottom - 14, min(30.0, step - 4)
-    every = -(-len(rows) // _ROOM)
+    every = 1 if len(rows) <= _ROOM else -(-len(rows) // (_ROOM - 1))
     parts = []
     for mark in (0, 0.25, 0.5, 0.75, 1):
         y = bottom - mark * scale
