@@ -32,7 +32,7 @@ def page(found: dict[str, Any]) -> str:
         head,
         _goals(told, str(sizes[-1])),
         *(_length(size, told[str(size)]) for size in sizes),
-        _where(told, sizes),
+        _where(told, sizes[-1]),
     ]
     return "\n".join(parts)
 
@@ -60,14 +60,14 @@ def _goals(told: dict[str, Any], size: str) -> str:
     """The aims beside what was measured, with two cores and the longest journal."""
     last, alone = told[size], told["by_itself"]
     fresh = alone["freshness"]
-    per_core = max(last["backtest_1"]["per_s_a_core"], last["backtest_2"]["per_s_a_core"])
-    groups = f"failure groups over {int(size):,} events; the aim is for 5,000,000"
+    judged = told[_longest_in_full(told)]["backtest_2"]
+    groups = f"failure groups over {int(size):,} events, compacted, in a warm session; the aim is for 5,000,000"
     aims = (
         Aim("ingest, events a second", 90_000, "≥", "", _rate(last["ingest_2"])),
         Aim("freshness p99 at 1,000 events/s", fresh["trigger_s"] + 1, "≤", " s", fresh["p99_s"]),
         Aim("from the start after a kill to the first segment", 20, "≤", " s", alone["restart"]["first_segment_s"]),
         Aim(groups, 5, "≤", " s", last["groups_2"]["seconds"]),
-        Aim("backtest, letters a second and core", 40_000, "≥", "", per_core),
+        Aim("backtest, letters a second and core", 40_000, "≥", "", judged["per_s_a_core"]),
         Aim("redrive, confirmed a second", 10_000, "≥", "", last["redrive_2"]["per_s"]),
         Aim("resident memory of ingest, Java and workers", 2048, "≤", " MB", last["ingest_2"]["rss_mb"]),
     )
@@ -85,44 +85,71 @@ def _length(events: int, told: dict[str, Any]) -> str:
                       *_rows(told), ""])  # fmt: skip
 
 
+def _longest_in_full(told: dict[str, Any]) -> str:
+    """Of the lengths that were measured with one core too; of very long ones only what grows with them is."""
+    return max((size for size in told if size.isdigit() and "ingest_1" in told[size]), key=int)
+
+
 def _rows(told: dict[str, Any]) -> Iterator[str]:
-    one, two, plain = told["ingest_1"], told["ingest_2"], told["plain"]
-    beside = f"pika + pyarrow: {plain['seconds']:.1f} s, {plain['events_per_s']:,.0f} events/s"
+    plain: dict[str, float] = told["plain"]
+    none: dict[str, float] = {}
+    beside = (
+        f"pika + pyarrow: {plain['events_per_s']:,.0f} events/s ({plain['seconds']:.1f} s for {plain['events']:,.0f})"
+    )
+    one, two = told.get("ingest_1", none), told["ingest_2"]
     yield f"| ingest, whole run | {_run(one)} | {_run(two)} | {beside} |"
-    if "events_per_s" in one:
-        yield f"| ingest, once it runs | {one['events_per_s']:,.0f}/s | {two['events_per_s']:,.0f}/s | |"
-    yield f"| ingest, memory | {one['rss_mb']:,.0f} MB | {two['rss_mb']:,.0f} MB | |"
-    for name, key in (("failure groups, first time", "first_s"), ("failure groups", "seconds")):
-        low, high = told["groups_1"], told["groups_2"]
-        peer = f"DuckDB: {low['duckdb_s']:.2f} s, {high['duckdb_s']:.2f} s" if key == "seconds" else ""
-        yield f"| {name} | {low[key]:.2f} s | {high[key]:.2f} s | {peer} |"
-    low, high = told["backtest_1"], told["backtest_2"]
-    yield f"| backtest, judging | {_judged(low)} | {_judged(high)} | |"
-    yield f"| backtest, whole answer | {low['whole_s']:.1f} s | {high['whole_s']:.1f} s | |"
+    if "events_per_s" in two:
+        yield f"| ingest, once it runs | {_rated(one)} | {_rated(two)} | |"
+    yield f"| ingest, memory | {_shown(one, 'rss_mb', ',.0f', ' MB')} | {two['rss_mb']:,.0f} MB | |"
+    yield f"| compact | | {told['compact_2']['seconds']:.1f} s | |"
+    for name, part in (("failure groups before that", "fresh"), ("failure groups after it", "groups")):
+        low, high = told.get(f"{part}_1", none), told[f"{part}_2"]
+        peer = f"DuckDB: {high['duckdb_s']:.2f} s" + (f", 1 core {low['duckdb_s']:.2f} s" if low else "")
+        yield f"| {name} | {_seconds(low)} | {_seconds(high)} | {peer} |"
+    if "backtest_2" in told:
+        low, high = told["backtest_1"], told["backtest_2"]
+        yield f"| backtest, judging | {_judged(low)} | {_judged(high)} | |"
+        yield f"| backtest, whole answer | {low['whole_s']:.1f} s | {high['whole_s']:.1f} s | |"
     sent = told["redrive_2"]
     yield f"| redrive of {sent['letters']:,.0f} letters | | {sent['per_s']:,.0f} confirmed/s | |"
 
 
+def _shown(told: dict[str, float], name: str, form: str, unit: str) -> str:
+    """Nothing where it was not measured."""
+    return f"{told[name]:{form}}{unit}" if name in told else ""
+
+
+def _rated(told: dict[str, float]) -> str:
+    return _shown(told, "events_per_s", ",.0f", "/s")
+
+
+def _seconds(told: dict[str, float]) -> str:
+    return f"{told['seconds']:.2f} s (first time {told['first_s']:.2f} s)" if told else ""
+
+
 def _run(told: dict[str, float]) -> str:
-    return f"{told['seconds']:.1f} s, {told['events_per_s_whole_run']:,.0f}/s"
+    return f"{told['seconds']:.1f} s, {told['events_per_s_whole_run']:,.0f}/s" if told else ""
 
 
 def _judged(told: dict[str, float]) -> str:
     return f"{told['per_s_a_core']:,.0f} letters/s a core"
 
 
-def _where(told: dict[str, Any], sizes: list[int]) -> str:
+def _where(told: dict[str, Any], longest: int) -> str:
     """What one machine can say about where Spark begins to win."""
-    last = told[str(sizes[-1])]
+    size = _longest_in_full(told)
+    last = told[size]
     plain, one, two = last["plain"]["events_per_s"], *(last[f"ingest_{cores}"] for cores in (1, 2))
-    duckdb, spark = last["groups_2"]["duckdb_s"], last["groups_2"]["seconds"]
+    duckdb, spark = (told[str(longest)]["groups_2"][name] for name in ("duckdb_s", "seconds"))
     rates = [_rate(one), _rate(two)]
-    start = two["seconds"] - sizes[-1] / rates[1]
+    start = two["seconds"] - int(size) / rates[1]
     said = (
-        f"- Ingest: pika + pyarrow is one process, {plain:,.0f} events/s, whatever cores there are. Spark starts for "
-        f"{max(start, 0):.0f} s, then does {rates[0]:,.0f} with one core and {rates[1]:,.0f} with two. "
+        f"- Ingest, {int(size):,} events: pika + pyarrow is one process, {plain:,.0f} events/s, "
+        "whatever cores there are. Spark starts "
+        f"for {max(start, 0):.0f} s, then does {rates[0]:,.0f} with one core and {rates[1]:,.0f} with two. "
         f"{_ahead(plain, rates, start)}\n"
-        f"- Queries: DuckDB answers the failure groups in {duckdb:.2f} s where Spark takes {spark:.2f} s. For what one "
+        f"- Queries: DuckDB answers the failure groups of {longest:,} events in {duckdb:.2f} s where Spark "
+        f"takes {spark:.2f} s. For what one "
         "machine holds and reads in time, use DuckDB on the archive; Spark is for the rest.\n"
         "- What the plain script has at no rate: it knows nothing of a crash, of a second run, of lines that are no "
         "events, nor of positions that prove that nothing is missing.\n"

@@ -1,8 +1,13 @@
-"""What is read out of the archive, timed: failure groups by Spark and by DuckDB, a backtest, a bulk redrive."""
+"""What is read out of the archive, timed: failure groups by Spark and by DuckDB, a backtest, a bulk redrive.
+
+Seconds are those of a session that has answered the same question before; the first time is told beside them.
+"""
 
 import os
+import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench_pipeline_load import options
 from dlx_router.spark.analyses import letters as life
 from dlx_router.spark.analyses.groups import failure_groups
+from dlx_router.spark.archive.compact import Rules, compact
 from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.archive.reading import read
 from dlx_router.spark.backtest.differences import arrivals
@@ -24,7 +30,7 @@ from tests.support.client import Client
 from week import BETTER, MONDAY_MS, NOW
 
 AS_OF_MS: Final = MONDAY_MS + 8 * 86_400_000
-TIMES: Final = 3
+TIMES: Final = 2
 LETTERS: Final = 50_000  # of the redrive
 Groups = dict[tuple[str, str], tuple[int, int, int]]  # (fingerprint, queue) → letters, deaths, recovered
 
@@ -76,9 +82,9 @@ def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
     return seconds[0], min(seconds[1:]), answer
 
 
-def groups(events: DataFrame, root: Path, cores: int) -> dict[str, float]:
-    """The failure groups by both engines; their numbers are the same."""
-    cold, warm, by_spark = timed(lambda: _by_spark(events))
+def groups(spark: SparkSession, root: Path, cores: int) -> dict[str, float]:
+    """The failure groups by both engines, of the archive as it is; their numbers are the same."""
+    cold, warm, by_spark = timed(lambda: _by_spark(read(spark, root)))
     files = [str(file) for file in Archive(root).files()]
     with duckdb.connect(config={"threads": cores}) as database:
         query = _SQL.format(files=files, as_of=AS_OF_MS)
@@ -86,6 +92,13 @@ def groups(events: DataFrame, root: Path, cores: int) -> dict[str, float]:
     by_duckdb = {(row[0], row[1]): (row[2], row[3], row[4]) for row in rows}
     assert by_spark == by_duckdb, f"Spark and DuckDB differ: {by_spark} {by_duckdb}"
     return {"first_s": cold, "seconds": warm, "duckdb_s": peer}
+
+
+def compacted(spark: SparkSession, root: Path) -> dict[str, float]:
+    """All days as one sorted file each."""
+    began = time.monotonic()
+    done = compact(spark, root, Rules(), now=datetime.fromtimestamp(AS_OF_MS / 1000 + 86_400, UTC))
+    return {"events": done.events, "seconds": time.monotonic() - began}
 
 
 def _by_spark(events: DataFrame) -> Groups:
@@ -123,12 +136,24 @@ def redriven(events: DataFrame, url: str, folder: Path) -> dict[str, float]:
     return {"letters": plan.letters, "seconds": took, "per_s": plan.letters / took}
 
 
-def reads(url: str, root: Path, cores: int, *, send: bool) -> dict[str, dict[str, float]]:
-    """All of it with so many cores; `send`: the redrive too."""
+def reads(url: str, root: Path, cores: int, *, first: bool, long: bool) -> dict[str, dict[str, float]]:
+    """All of it with so many cores. `first`: compacts, and sends letters; `long`: no backtest."""
     spark = session(cores)
+    found: dict[str, dict[str, float]] = {}
+
+    def part(name: str, work: Callable[[], dict[str, float]]) -> None:
+        found[name] = work()
+        print(time.strftime("%H:%M:%S"), f"{name}_{cores}", found[name], file=sys.stderr, flush=True)
+
     try:
-        events = read(spark, root)
-        found = {"groups": groups(events, root, cores), "backtest": judged(events, cores)}
-        return found | ({"redrive": redriven(events, url, root.with_name("redrive"))} if send else {})
+        if first:
+            part("fresh", lambda: groups(spark, root, cores))
+            part("compact", lambda: compacted(spark, root))
+        part("groups", lambda: groups(spark, root, cores))
+        if not long:
+            part("backtest", lambda: judged(read(spark, root), cores))
+        if first:
+            part("redrive", lambda: redriven(read(spark, root), url, root.with_name("redrive")))
     finally:
         spark.stop()
+    return found

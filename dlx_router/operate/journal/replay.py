@@ -6,12 +6,14 @@ was decided.
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from dlx_router.core.breaker import Breaker, Verdict
 from dlx_router.core.letter import Arrival, Death, Declared, First, Letter
 from dlx_router.core.words import Cause
 from dlx_router.operate.journal.parts import oldest
+
+_ARRIVALS: Final = {one.value: one for one in Arrival}
 
 
 def letter_of(event: Mapping[str, Any]) -> Letter:
@@ -19,21 +21,20 @@ def letter_of(event: Mapping[str, Any]) -> Letter:
 
     Headers that the journal was not asked for, or that are redacted, are missing here too.
     """
-    deaths = tuple(_death(entry) for entry in event["deaths"])
-    told = {(death.queue, death.reason): death for death in deaths}
+    deaths = tuple([_death(entry) for entry in event["deaths"]])
     headers, bodies = event.get("headers", {}), event.get("body_values", {})
     return Letter(
         id=event["id"],
         vhost=event["vhost"],
         source=event["source"],
-        arrival=Arrival(event["arrival"]),
+        arrival=_ARRIVALS[event["arrival"]],
         exchange=event["exchange"],
         routing_key=event["routing_key"],
         history=deaths,
         first=_first(event["first"]) if "first" in event else oldest(deaths),
         failed_queue=event["failed_queue"],
         reason=event["reason"],
-        fresh=tuple(_fresh(entry, told) for entry in event["fresh"]) if "fresh" in event else deaths,
+        fresh=tuple([_fresh(entry, deaths) for entry in event["fresh"]]) if "fresh" in event else deaths,
         base_attempts=event["base_attempts"],
         redrives=event["redrives"],
         tries=event["tries"],
@@ -83,11 +84,13 @@ def _first(entry: Mapping[str, Any] | None) -> First | None:
     return First(entry["queue"], entry["exchange"], tuple(entry["routing_keys"]), entry["reason"])
 
 
-def _fresh(entry: Mapping[str, Any], told: Mapping[tuple[str, str], Death]) -> Death:
+def _fresh(entry: Mapping[str, Any], deaths: tuple[Death, ...]) -> Death:
     """A new death is one of the history, but for its count."""
     queue, reason, count = entry["queue"], entry["reason"], entry["count"]
-    known = told.get((queue, reason))
-    return Death(queue, reason, count, 0, "", ()) if known is None else known._replace(times=count)
+    for death in reversed(deaths):
+        if death.queue == queue and death.reason == reason:
+            return death if death.times == count else death._replace(times=count)
+    return Death(queue, reason, count, 0, "", ())
 
 
 def _header(headers: Mapping[str, str], name: str) -> str | None:

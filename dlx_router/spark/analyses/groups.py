@@ -24,7 +24,7 @@ def failure_groups(events: DataFrame, found: DataFrame) -> DataFrame:
     """
     named = of_letters(events).withColumn("error_type", f.col("error.type"))
     died = named.where(f.col("kind").isin(*TOLD)).where(f.col("kind") != "held")
-    each = died.groupBy("fingerprint", *KEY).agg(
+    each = died.groupBy(*KEY, "fingerprint").agg(
         f.count("*").alias("deaths"),
         f.min("ts_ms").alias("first_ms"),
         f.max("ts_ms").alias("last_ms"),

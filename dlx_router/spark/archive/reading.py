@@ -12,6 +12,7 @@ from dlx_router.spark.archive.layout import Archive, Part
 
 LOOKBACK_DAYS: Final = 7  # an event that comes again later than that is another one
 _FIRST: Final = ("event_ts", "stream", "offset", "idx")  # of an event that was written twice, the earliest is kept
+_MASK: Final = (1 << 20) - 1  # so many buckets at most are sent to all tasks, whatever comes twice
 
 
 def read(spark: SparkSession, root: Path | str, *, since: date | None = None, repeated: bool = False) -> DataFrame:
@@ -47,9 +48,17 @@ def rows(spark: SparkSession, archive: Archive, parts: list[Part]) -> DataFrame:
 
 
 def once(events: DataFrame) -> DataFrame:
-    """Each event_id once: the event that was decided first."""
+    """Each event_id once: the event that was decided first.
+
+    Hardly any comes twice, so only hashes are counted of all of them; those that may be there twice are then sorted.
+    """
+    marked = events.withColumn("_hash", f.xxhash64("event_id")).withColumn("_bucket", f.col("_hash").bitwiseAND(_MASK))
+    counted = marked.groupBy("_hash").count().where(f.col("count") > 1)
+    suspect = f.broadcast(counted.select(f.col("_hash").bitwiseAND(_MASK).alias("_bucket")).distinct())
     own = Window.partitionBy("event_id").orderBy(*_FIRST)
-    return events.withColumn("_nth", f.row_number().over(own)).where("_nth = 1").select(*schemas.ARCHIVE.names)
+    several = marked.join(suspect, "_bucket", "left_semi").withColumn("_nth", f.row_number().over(own))
+    single = marked.join(suspect, "_bucket", "left_anti").select(*schemas.ARCHIVE.names)
+    return single.unionByName(several.where("_nth = 1").select(*schemas.ARCHIVE.names))
 
 
 def bad(spark: SparkSession, root: Path | str) -> DataFrame:

@@ -1,6 +1,8 @@
 """The backtest on Spark: every recorded arrival goes through `decide()` under other policies, in mapInArrow."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,13 +24,16 @@ from dlx_router.spark.backtest.replay import (
     was_decided,
 )
 
-# What decide() may look at, and what says how it was decided: docs/journal.md.
-NEEDED: Final = (
-    "event_id", "id", "kind", "vhost", "source", "arrival", "exchange", "routing_key", "failed_queue", "reason",
-    "cause", "attempts", "base_attempts", "redrives", "tries", "target", "state", "known_before", "rejected_since",
-    "parent", "deaths", "fresh", "first", "ts_ms", "draw", "due_ms", "first_death_ms", "last_death_ms", "headers",
-    "error", "redrive_id", "said_cause", "since_ms", "breaker", "declared", "props", "body_values", "digest",
+# What decide() may look at, and what says how it was decided: docs/journal.md. Plain columns; JSON that many letters
+# have in common, which is parsed once; and JSON of the letter's own.
+_PLAIN: Final = ("event_id", "id", "ts_ms", "draw", "first_death_ms", "last_death_ms")
+_SHARED: Final = (
+    "kind", "vhost", "source", "arrival", "exchange", "routing_key", "failed_queue", "reason", "cause", "attempts",
+    "base_attempts", "redrives", "tries", "target", "state", "known_before", "rejected_since", "fresh", "first",
+    "redrive_id", "said_cause", "breaker", "declared",
 )  # fmt: skip
+_OWN: Final = ("parent", "deaths", "due_ms", "since_ms", "headers", "body_values")
+NEEDED: Final = (*_PLAIN, *_SHARED, *_OWN, "props", "digest")
 _OUTCOME: Final = (
     "{0}_decision string, {0}_attempts long, {0}_cause string, {0}_exchange string, {0}_routing_key string, "
     "{0}_wait_ms long"
@@ -42,6 +47,7 @@ SUMMARY_SCHEMA: Final = (
     "sample_ids array<string>"
 )
 SAMPLES: Final = 3
+SHARED_DOCUMENTS: Final = 10_000
 
 
 def arrivals(events: DataFrame, files: Files, prefix: str = "dlx-router") -> DataFrame:
@@ -51,9 +57,11 @@ def arrivals(events: DataFrame, files: Files, prefix: str = "dlx-router") -> Dat
     policy. Arrivals whose fate the broker decided (a target refused, an outage) are not in it.
     """
     told = of_letters(events).where(f.col("kind").isin(*KINDS))
-    document = told.select(f.to_json(f.struct(*NEEDED)).alias("event"))
+    shared = f.struct(*_SHARED, f.struct("props.content_type").alias("props"))
+    own = f.struct(*_OWN, f.struct("digest.size").alias("digest"))
+    documents = told.select(*_PLAIN, f.to_json(shared).alias("shared"), f.to_json(own).alias("own"))
     schema = struct(ARRIVALS_SCHEMA)
-    return document.mapInArrow(_judging(files, prefix, to_arrow_schema(schema)), schema)
+    return documents.mapInArrow(_judging(files, prefix, to_arrow_schema(schema)), schema)
 
 
 def _judging(
@@ -64,12 +72,20 @@ def _judging(
     def judged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         judge = judge_of(files, prefix)
         for batch in batches:
-            rows = [row for text in batch.column(0).to_pylist() if (row := _row(judge, event_of(text))) is not None]
+            rows = [row for event in _events(batch) if (row := _row(judge, event)) is not None]
             columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
             arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return judged
+
+
+def _events(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """The events as `decide()` is shown them; what they share is not to be changed."""
+    parsed = lru_cache(maxsize=SHARED_DOCUMENTS)(event_of)
+    *plain, shared, own = (column.to_pylist() for column in batch.columns)
+    for values, common, text in zip(zip(*plain, strict=True), shared, own, strict=True):
+        yield {**parsed(common), **json.loads(text), **dict(zip(_PLAIN, values, strict=True))}
 
 
 def _row(judge: Judge, event: dict[str, Any]) -> tuple[Any, ...] | None:

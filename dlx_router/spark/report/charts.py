@@ -60,6 +60,7 @@ def _days(begin: int, end: int, left: float, per_ms: float, bottom: float, top: 
     return parts
 
 
+_ROOM: Final = 5  # labels of waits that stand beside each other without touching
 FATES: Final = (
     ("by_retry", "good", "recovered by a retry"), ("by_redrive", "back", "recovered by a redrive"),
     ("open", "wait", "open"), ("lost", "bad", "not recovered"),
@@ -97,7 +98,8 @@ def efficacy(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
 def _efficacy(rows: Sequence[Row], name: str) -> str:
     width, height, bottom, left = 336.0, 178.0, 128.0, 46.0
     step = (width - left) / max(len(rows), 3)
-    scale = bottom - 14
+    scale, wide = bottom - 14, min(30.0, step - 4)
+    every = 1 if len(rows) <= _ROOM else -(-len(rows) // (_ROOM - 1))
     parts = []
     for mark in (0, 0.25, 0.5, 0.75, 1):
         y = bottom - mark * scale
@@ -109,13 +111,14 @@ def _efficacy(rows: Sequence[Row], name: str) -> str:
             f"delivery {row['attempts'] + 1}: {number(row['recovered'])} of {number(row['tried'])} succeeded "
             f"({percent(row['low'])} to {percent(row['high'])})"
         )
-        parts.append(rect(x - 15, y, 30, bottom - y, "good", said, 2))
+        parts.append(rect(x - wide / 2, y, wide, bottom - y, "good", said, 2))
         low, high = bottom - row["low"] * scale, bottom - row["high"] * scale
         parts += [line(x, low, x, high, "whisker"), line(x - 4, low, x + 4, low, "whisker")]
         parts += [line(x - 4, high, x + 4, high, "whisker")]
         parts.append(text(x, bottom + 16, f"{row['attempts'] + 1}.", "name", "middle"))
-        parts.append(text(x, bottom + 30, f"+{duration(row['wait_p50_ms'])}", "tick", "middle"))
-        parts.append(text(x, bottom + 44, f"n {number(row['tried'])}", "tick", "middle"))
+        if at % every == 0:  # the table has them all
+            parts.append(text(x, bottom + 30, f"+{duration(row['wait_p50_ms'])}", "tick", "middle"))
+            parts.append(text(x, bottom + 44, f"n {number(row['tried'])}", "tick", "middle"))
     return svg.svg(width, height, f"How often each delivery succeeds: {name}", parts)
 
 
@@ -155,6 +158,7 @@ def burn(rows: Sequence[Row]) -> str:
     shown = [row for row in rows if row["burn"] is not None]
     left, tall, most = 250.0, 26.0, max([row["burn"] for row in shown] + [1.2])
     scale = (WIDTH - left - 70) / most
+    limit = left + scale
     parts = []
     for at, row in enumerate(shown):
         y = at * tall + 5
@@ -162,7 +166,9 @@ def burn(rows: Sequence[Row]) -> str:
         said = f"{number(row['bad'])} of {number(row['letters'] - row['open'])} letters late or lost"
         parts += [text(left - 12, y + 12, row["failed_queue"], "name", "end")]
         parts += [rect(left, y, max(row["burn"] * scale, 1), 16, css, said, 3)]
-        parts += [text(left + row["burn"] * scale + 8, y + 12.5, f"{row['burn']:.1f} ×", "value")]
-    x, bottom = left + scale, len(shown) * tall + 6
+        end = left + row["burn"] * scale
+        hides = end <= limit < end + 48  # the line would strike the number through
+        parts += [text((limit if hides else end) + 8, y + 12.5, f"{row['burn']:.1f} ×", "value")]
+    x, bottom = limit, len(shown) * tall + 6
     parts += [line(x, 0, x, bottom, "limit"), text(x + 4, bottom + 12, "budget used up", "tick")]
     return svg.svg(WIDTH, bottom + 20, "Error budget used up, by queue", parts)
