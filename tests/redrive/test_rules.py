@@ -159,8 +159,9 @@ _tasks = st.builds(
 @settings(deadline=None)
 @given(_tasks)
 def test_a_task_comes_back_from_the_journal_as_it_was(task: Task) -> None:
-    line = told.line(task, "router")
-    assert [*told.tasks(b'{"kind":"parked"}\nno json\n' + line)] == [task]
+    line = told.line(task, "router", b"key")
+    assert [*told.tasks(b'{"kind":"parked"}\nno json\n' + line, b"key")] == [task]
+    assert not [*told.tasks(line, b"another key")]
     assert of_document(task.to_document()) == task
 
 

@@ -60,6 +60,26 @@ def test_a_pause_that_the_journal_does_not_confirm_is_told_once_it_is_asked_for_
     assert shop.task(task)["state"] == "paused"
 
 
+@pytest.mark.usefixtures("newest")
+def test_a_task_that_somebody_else_wrote_into_the_journal_is_not_begun(
+    vhost: Vhost, amqp: Client, start_router: Start
+) -> None:
+    router = start_router(POLICY)
+    shop = Shop(vhost, amqp, router)
+    task = shop.start(shop.failed("work", ["one"]))
+    shop.ends(task)
+    other = shop.failed("other", ["two"])
+    router.stop()
+    true = next(one for one in stream.events(vhost.amqp_url) if one.get("action") == "task.running")
+    document = true["details"]["task"]
+    true["details"]["task"] = document | {"id": "forged", "spec": document["spec"] | {"queue": other}}
+    amqp.publish(json.dumps(true, separators=(",", ":")), key=JOURNAL)
+    router.start()
+    assert shop.ends_led(task, 20)["state"] == "done"
+    assert [one["id"] for one in shop.call("GET", "").json()["tasks"]] == [task]
+    assert (amqp.depth(other), amqp.depth("other")) == (1, 0)
+
+
 DEEP: Final = '{"kind":"audit","action":"task.running","details":' + "[" * 100_000
 STRANGE: Final = {
     "v": 1,

@@ -2,10 +2,15 @@
 
 Each change of a task is one event of kind `audit` with the whole task in it; each letter that it sends is one of kind
 `redriven`, `discarded` or `parked`, with the task's id as `redrive_id`.
+
+A task's event is signed: whoever may publish by the default exchange can write into the journal, and the next leader
+does what the tasks there say.
 """
 
 import json
 from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from hmac import compare_digest
 from typing import Any, Final
 
 from dlx_router.operate.journal.audit import audit
@@ -14,24 +19,25 @@ from dlx_router.operate.redrive.task import Task, TaskError, of_document
 _MARK: Final = b'"action":"task.'
 
 
-def line(task: Task, router_id: str) -> bytes:
-    """The event of a task's change."""
+def line(task: Task, router_id: str, key: bytes) -> bytes:
+    """The event of a task's change, signed."""
+    document = task.to_document()
     return audit(
         router_id,
         task.spec.vhost,
         actor=task.by,
         action=f"task.{task.state}",
-        details={"task": task.to_document()},
+        details={"task": document, "mac": _mac(document, key)},
         ts_ms=task.changed_ms,
     )
 
 
-def tasks(batch: bytes) -> Iterator[Task]:
-    """The tasks of a batch of the journal. Those of another version are left out; nothing here is fatal."""
+def tasks(batch: bytes, key: bytes) -> Iterator[Task]:
+    """The tasks of a batch of the journal that this key signed. Others are left out; nothing is fatal."""
     if _MARK not in batch:
         return
     for one in batch.splitlines():
-        if _MARK in one and (task := _task(one)) is not None:
+        if _MARK in one and (task := _task(one, key)) is not None:
             yield task
 
 
@@ -46,9 +52,17 @@ def letters(batch: bytes) -> Iterator[Mapping[str, Any]]:
             yield event
 
 
-def _task(text: bytes) -> Task | None:
+def _mac(document: Mapping[str, Any], key: bytes) -> str:
+    """Over the same bytes before and after JSON, whatever the order of members."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return blake2b(text.encode(), digest_size=16, key=key).hexdigest()
+
+
+def _task(text: bytes, key: bytes) -> Task | None:
     try:
         event = json.loads(text)
-        return of_document(event["details"]["task"]) if event.get("kind") == "audit" else None
+        document, mac = event["details"]["task"], event["details"]["mac"]
+        is_ours = event.get("kind") == "audit" and compare_digest(mac, _mac(document, key))
+        return of_document(document) if is_ours else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, TaskError):
         return None

@@ -69,7 +69,9 @@ class Book:
         except BaseException:
             del self.tasks[task.id]
             over = replace(changed(task, State.CANCELLED, task.changed_ms, LATE), term=self.term)
-            tools.journal.record(line(over, tools.router_id))  # what was said may still get there; this comes behind it
+            tools.journal.record(
+                line(over, tools.router_id, tools.sign_with())
+            )  # what was said may still get there; this comes behind it
             raise
 
     def _forget_oldest(self) -> None:
@@ -102,7 +104,7 @@ class Book:
 
     async def _told(self, task: Task, tools: Tools) -> None:
         """The stream has it. NotLeader where it does not take it: what nobody can know after a restart is not begun."""
-        batch = tools.journal.record(line(task, tools.router_id))
+        batch = tools.journal.record(line(task, tools.router_id, tools.sign_with()))
         done = asyncio.get_running_loop().create_future()
         batch.wait_sure(lambda _job: None if done.done() else done.set_result(None), None)
         try:

@@ -16,16 +16,16 @@ RECENT_S: Final = 60.0  # a task at work says so every few seconds
 NOT_FOUND: Final = 404
 
 
-async def recent(link: Link, stream: str) -> dict[str, Task]:
+async def recent(link: Link, stream: str, key: bytes) -> dict[str, Task]:
     """Tasks at work, found in the last minute of the journal: there is no time to read all of it first."""
     start = datetime.fromtimestamp(int(time.time() - RECENT_S), UTC)
-    found = newest([one async for batch in upto_now(link, stream, start) for one in tasks(batch)])
+    found = newest([one async for batch in upto_now(link, stream, start) for one in tasks(batch, key)])
     return {name: one for name, one in found.items() if one.state in AT_WORK}
 
 
-async def all_tasks(link: Link, stream: str) -> dict[str, Task]:
+async def all_tasks(link: Link, stream: str, key: bytes) -> dict[str, Task]:
     """Every task that the journal still tells of."""
-    return newest([one async for batch in upto_now(link, stream, "first") for one in tasks(batch)])
+    return newest([one async for batch in upto_now(link, stream, "first") for one in tasks(batch, key)])
 
 
 async def flock(link: Link, stream: str, task: Task) -> Flock:

@@ -52,8 +52,8 @@ class Tasks:
     async def _learn(self, tools: Tools) -> None:
         link = await tools.link("replay")
         try:
-            self._take_over(await replay.recent(link, tools.names.journal), tools)
-            found = await replay.all_tasks(link, tools.names.journal)
+            self._take_over(await replay.recent(link, tools.names.journal, tools.sign_with()), tools)
+            found = await replay.all_tasks(link, tools.names.journal, tools.sign_with())
             self._take_over({name: one for name, one in found.items() if name not in self._runner.at_work}, tools)
         finally:
             await link.close()
