@@ -69,9 +69,8 @@ class Book:
         except BaseException:
             del self.tasks[task.id]
             over = replace(changed(task, State.CANCELLED, task.changed_ms, LATE), term=self.term)
-            tools.journal.record(
-                line(over, tools.router_id, tools.sign_with())
-            )  # what was said may still get there; this comes behind it
+            # What was said may still get there; this comes behind it.
+            tools.journal.record(line(over, tools.router_id, tools.sign_with()))
             raise
 
     def _forget_oldest(self) -> None:
