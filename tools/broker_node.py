@@ -31,7 +31,7 @@ from broker_programs import BrokerError, Program
 from broker_setup import MARK, Certificates, environment, write, write_cookie
 
 PLUGINS: Final = ("rabbitmq_management", "rabbitmq_shovel")
-START_S: Final = 90
+START_S: Final = 60
 STOP_S: Final = 30
 PRIVATE_MOUNTS: Final = ("unshare", "--mount", "--propagation", "private")
 _HERE: Final = "/mnt"  # where a program under another root sees its work folder
@@ -127,9 +127,18 @@ class Node:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """The node serves AMQP (and its management API) when this returns; data of an earlier run is kept."""
+        """The node serves AMQP (and its management API) when this returns; data of an earlier run is kept.
+
+        One that was killed may hang at its next start without a word, once in many hundreds: it is started again.
+        """
         if self.running:
             return
+        try:
+            self._started()
+        except BrokerError:
+            self._started()
+
+    def _started(self) -> None:
         with (self.work / "node.log").open("ab") as log:
             earlier = log.tell()
             argv = self._argv("sh", "-c", _SERVER, "server", str(self.program.sbin))

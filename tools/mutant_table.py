@@ -51,7 +51,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "return-acked",
-        "service/lane.py",
+        "service/answering.py",
         "        if why == RETURNED:\n",
         "        if why == RETURNED:\n"
         "            self._settling.confirmed([job])\n"

@@ -57,7 +57,7 @@ def router(amqp: Client, vhost: Vhost, start_router: Callable[..., Router]) -> R
         amqp.publish(str(number), key="orders.new", timestamp=1_700_000_000)
     for _ in range(40):
         amqp.fail("orders.new")
-    eventually(lambda: amqp.depth("DLQ.orders.new") == 20, within=30)
+    eventually(lambda: amqp.exists("DLQ.orders.new") and amqp.depth("DLQ.orders.new") == 20, within=30)
     return router
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import weakref
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,6 +21,7 @@ from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.places import Places
 from dlx_router.service.rules import Rules
+from dlx_router.service.settling import Settling
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames
@@ -52,6 +53,9 @@ class _Owner:
     def __init__(self) -> None:
         self.weight = 0
         self.metrics: Any = type("Metrics", (), {"deliveries": _Count(), "given_back": _Count()})()
+
+    def settling(self) -> Settling:
+        return Settling(cast("Any", self))
 
     def read_s(self) -> float:
         return 0.0

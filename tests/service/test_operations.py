@@ -196,7 +196,7 @@ def test_a_broker_that_restarts_finds_its_router_again_and_nothing_is_lost(
             amqp.publish(f"waits-{number}", key="work.a")
             amqp.fail("work.a")
         dying_queue(amqp, "work.b")
-        eventually(lambda: router.metric("settled_total", action="retry") == 51)
+        eventually(lambda: router.metric("settled_total", action="retry") == 51, within=60)
         with frozen(router):
             for number in range(500):
                 amqp.publish(f"inbox-{number}", key=INBOX, headers=_death("work.b"))

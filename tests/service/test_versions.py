@@ -31,7 +31,7 @@ RUNG: Final = "dlx-router.delay.3600000"
 RELEASE: Final = "dlx-router.release"
 NEWER: Final = (
     ("core/record.py", "VERSION: Final = 1", "VERSION: Final = 2"),
-    ("core/record.py", '"v", "id", "state"', '"v", "zone", "id", "state"'),
+    ("core/remembered.py", '"v", "id", "state"', '"v", "zone", "id", "state"'),
     ("core/record.py", "{deaths_part}{props}{rest}", '{deaths_part}{props}{rest}"zone":"north",'),
     ("operate/journal/fields.py", "VERSION: Final = 1", "VERSION: Final = 2"),
     ("operate/journal/events.py", '{{"v":{VERSION},', '{{"v":{VERSION},"zone":"north",'),

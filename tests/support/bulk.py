@@ -39,7 +39,11 @@ def pour(
 
 
 def take_many(client: Client, queue: str, count: int, within: float = 20) -> list[Message]:
-    """The next `count` messages of the queue, acknowledged; AssertionError with those that came if it is fewer."""
+    """The next `count` messages of the queue, acknowledged; AssertionError with those that came if it is fewer.
+
+    The queue may be about to be declared.
+    """
+    eventually(lambda: client.exists(queue), within)
     channel = client.connection.channel()
     channel.basic_qos(prefetch_count=500)
     deadline = time.monotonic() + within
