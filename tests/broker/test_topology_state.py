@@ -72,6 +72,7 @@ def documents(amqp: Client, kind: str) -> list[dict[str, Any]]:
     return [document for body in bodies(amqp) if (document := json.loads(body))["kind"] == kind]
 
 
+@pytest.mark.usefixtures("newest")
 async def test_the_first_router_makes_a_key_that_every_later_one_finds(here: Topology) -> None:
     async with StateQueue(here) as first:
         key = await active(first)
@@ -82,6 +83,7 @@ async def test_the_first_router_makes_a_key_that_every_later_one_finds(here: Top
             assert await active(later) == key
 
 
+@pytest.mark.usefixtures("newest")
 async def test_of_many_that_start_together_one_is_active_and_each_that_follows_has_its_key(here: Topology) -> None:
     states = [StateQueue(here, hello_s=0.2) for _ in range(4)]
     waits = {}
@@ -121,6 +123,7 @@ async def test_a_standby_takes_over_even_where_the_active_router_died_before_it_
         assert len(standby.key) == 32
 
 
+@pytest.mark.usefixtures("newest")
 async def test_a_key_is_renewed_over_and_over_and_stays_one(here: Topology, amqp: Client) -> None:
     async with StateQueue(here, renew_s=0.05) as state:
         key = await active(state)
@@ -136,6 +139,7 @@ async def test_a_key_is_renewed_over_and_over_and_stays_one(here: Topology, amqp
 
 
 @pytest.mark.parametrize("letters", range(8))
+@pytest.mark.usefixtures("newest")
 async def test_a_router_cut_off_in_the_middle_of_a_renewal_loses_no_key(
     here: Topology, amqp: Client, letters: int
 ) -> None:
@@ -167,6 +171,7 @@ async def test_a_killed_broker_gives_the_key_back(own_broker: brokers.Node) -> N
     await here.close()
 
 
+@pytest.mark.usefixtures("newest")
 async def test_a_standby_that_is_cut_off_says_so_instead_of_waiting_for_ever(here: Topology) -> None:
     async with StateQueue(here) as first, StateQueue(here) as standby:
         await active(first)
@@ -176,6 +181,7 @@ async def test_a_standby_that_is_cut_off_says_so_instead_of_waiting_for_ever(her
             await asyncio.wait_for(waiting, WITHIN_S)
 
 
+@pytest.mark.usefixtures("newest")
 async def test_a_deleted_queue_ends_being_active(here: Topology, amqp: Client) -> None:
     lost: list[TopologyError] = []
     async with StateQueue(here, on_lost=lost.append) as state:
@@ -195,6 +201,7 @@ async def test_what_another_version_keeps_there_stays(here: Topology, amqp: Clie
     assert {ledger, b"\xff no json"} < bodies(amqp)
 
 
+@pytest.mark.usefixtures("newest")
 async def test_a_second_key_behind_the_first_is_dropped(here: Topology, amqp: Client) -> None:
     def document(letter: bytes) -> bytes:
         return json.dumps({"kind": "key", "v": 1, "key": base64.b64encode(letter * 32).decode()}).encode()

@@ -55,6 +55,7 @@ async def test_with_tls_the_name_in_the_certificate_counts(secured: brokers.Node
 
 
 @pytest.mark.timeout(90)
+@pytest.mark.usefixtures("newest")
 async def test_an_alarm_of_the_broker_stops_neither_looking_nor_being_active(own_broker: brokers.Node) -> None:
     lost: list[TopologyError] = []
     here = Topology(*place(own_broker.amqp_url), None, NAMES)

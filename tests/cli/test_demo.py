@@ -27,6 +27,7 @@ def demo(broker: Broker, seconds: int) -> str:
     return done.stdout
 
 
+@pytest.mark.usefixtures("newest")
 def test_the_demo_ends_by_itself_and_accounts_for_every_message(broker: Broker) -> None:
     out = demo(broker, 8)
     told = re.search(r"accounted for: ([0-9]+) of ([0-9]+) messages \(succeeded ([0-9]+), dead ([0-9]+)", out)

@@ -39,6 +39,7 @@ def test_a_letter_is_found_with_its_journey_and_body(desk: Desk) -> None:
     ("words", "count"),
     [("msg-77", 1), ("seventy", 1), ("seventy eight", 0), ('"seventy seven"', 1), ("seven*", 1), ("SEVENTY", 1)],
 )
+@pytest.mark.usefixtures("newest")
 def test_words_find_letters(desk: Desk, words: str, count: int) -> None:
     if not desk.amqp.exists("searched"):
         desk.kill(desk.work("searched"), "seventy seven", message_id="msg-77")
@@ -47,6 +48,7 @@ def test_words_find_letters(desk: Desk, words: str, count: int) -> None:
     assert len(desk.letters(count, queue="searched", q=words)) == count
 
 
+@pytest.mark.usefixtures("newest")
 def test_pages_are_whole_and_newest_first(desk: Desk) -> None:
     queue = desk.work("paged")
     desk.kill(queue, *(f"{number}" for number in range(7)))
@@ -62,6 +64,7 @@ def test_pages_are_whole_and_newest_first(desk: Desk) -> None:
     assert paged == every
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_body_that_is_no_text_is_shown_in_hex_and_one_that_is_not_known_says_why(desk: Desk) -> None:
     queue, plain = desk.work("binary"), desk.work("plain.one")
     desk.kill(queue, b"\xff\x00\xfe", content_type="text/plain")
@@ -75,6 +78,7 @@ def test_a_body_that_is_no_text_is_shown_in_hex_and_one_that_is_not_known_says_w
     assert "journal" in body["why"]
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_letter_that_comes_again_is_one_letter_with_a_journey(desk: Desk) -> None:
     queue = desk.work("twice.one")
     desk.kill(queue, "again", message_id="again")
@@ -86,6 +90,7 @@ def test_a_letter_that_comes_again_is_one_letter_with_a_journey(desk: Desk) -> N
     assert (group["deaths"], group["lying"], group["states"]) == (2, 1, {"dead": 1})
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_group_is_ignored_resolved_and_opens_when_a_letter_returns(desk: Desk) -> None:
     queue = desk.work("grouped")
     desk.kill(queue, "a", "b")
@@ -109,6 +114,7 @@ def test_a_group_is_ignored_resolved_and_opens_when_a_letter_returns(desk: Desk)
     ]
 
 
+@pytest.mark.usefixtures("newest")
 def test_ids_states_and_offsets_survive_a_restart_and_a_damaged_file(desk: Desk) -> None:
     queue = desk.work("kept")
     desk.kill(queue, "a", "b", "c")
@@ -136,6 +142,7 @@ def test_ids_states_and_offsets_survive_a_restart_and_a_damaged_file(desk: Desk)
     assert [(one["id"], one["state"]) for one in desk.groups(queue)] == [(group["id"], "ignored")]
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_file_of_an_older_layout_is_made_anew(desk: Desk) -> None:
     """From the journal's first event on; what only the old file said is not in the new one."""
     queue = desk.work("layout")
@@ -156,6 +163,7 @@ def test_a_file_of_an_older_layout_is_made_anew(desk: Desk) -> None:
     assert [one["id"] for one in after] == [one["id"] for one in before]
 
 
+@pytest.mark.usefixtures("newest")
 def test_the_process_of_the_index_may_be_killed(desk: Desk) -> None:
     queue = desk.work("killed")
     desk.kill(queue, "a")
@@ -168,6 +176,7 @@ def test_the_process_of_the_index_may_be_killed(desk: Desk) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("newest")
 def test_an_emptied_queue_is_noticed(desk: Desk) -> None:
     queue = desk.work("emptied")
     desk.kill(queue, "a", "b")
@@ -184,6 +193,7 @@ def test_an_emptied_queue_is_noticed(desk: Desk) -> None:
     assert lying() == {}
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_stream_that_was_made_anew_is_read_from_its_start(desk: Desk) -> None:
     queue = desk.work("streamed")
     desk.kill(queue, "a")
@@ -196,6 +206,7 @@ def test_a_stream_that_was_made_anew_is_read_from_its_start(desk: Desk) -> None:
     assert [other["id"] for other in desk.letters(1, queue=queue)] == [one["id"]]  # the old stream's are forgotten
 
 
+@pytest.mark.usefixtures("newest")
 def test_what_is_not_there_and_what_cannot_be_said(desk: Desk) -> None:
     assert desk.get("/letters/ffff")[0] == 404
     assert desk.get("/groups/g1-0000")[0] == 404
@@ -209,6 +220,7 @@ def test_what_is_not_there_and_what_cannot_be_said(desk: Desk) -> None:
     assert desk.ask("PATCH", "/groups/g1-0", content=b"x" * (2 << 20))[0] == 413
 
 
+@pytest.mark.usefixtures("newest")
 def test_explain_says_who_set_what(desk: Desk) -> None:
     _, told = desk.get("/explain", queue="twice.x", vhost=desk.vhost.name)
     assert told["policies"] == ["twice", "all"]

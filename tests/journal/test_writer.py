@@ -77,6 +77,7 @@ async def test_events_come_as_lines_of_few_messages(vhost: Vhost, desk: MakeDesk
     assert [event["digest"]["size"] for _, events in found for event in events] == [*range(251)]
 
 
+@pytest.mark.usefixtures("newest")
 async def test_a_batch_is_never_larger_than_its_limit(vhost: Vhost, desk: MakeDesk) -> None:
     one = desk()
     large = b'{"kind":"audit","body":"%s"}\n' % (b"x" * 100_000)
@@ -91,6 +92,7 @@ async def test_a_batch_is_never_larger_than_its_limit(vhost: Vhost, desk: MakeDe
     assert [len(events) for _, events in found] == [1, 2, 2, 1, 1]
 
 
+@pytest.mark.usefixtures("newest")
 async def test_an_event_outside_of_a_read_needs_no_flush(vhost: Vhost, desk: MakeDesk) -> None:
     one = desk()
     async with one.session():
@@ -156,6 +158,7 @@ async def test_a_stream_that_is_deleted_is_declared_anew(vhost: Vhost, desk: Mak
     assert one.losses == []
 
 
+@pytest.mark.usefixtures("newest")
 async def test_in_best_effort_a_stream_that_cannot_be_stops_no_letter(vhost: Vhost, desk: MakeDesk) -> None:
     one = desk()
     one.declare = False
@@ -170,6 +173,7 @@ async def test_in_best_effort_a_stream_that_cannot_be_stops_no_letter(vhost: Vho
     assert await told(vhost) == [*range(300)]
 
 
+@pytest.mark.usefixtures("newest")
 async def test_in_required_letters_wait_for_the_stream(vhost: Vhost, desk: MakeDesk) -> None:
     one = desk(mode=Mode.REQUIRED)
     one.declare = False
@@ -183,6 +187,7 @@ async def test_in_required_letters_wait_for_the_stream(vhost: Vhost, desk: MakeD
     assert await told(vhost) == [*range(300)]
 
 
+@pytest.mark.usefixtures("newest")
 async def test_a_full_spool_loses_the_newest_and_says_where(vhost: Vhost, desk: MakeDesk) -> None:
     one = desk(spool_bytes=200_000)
     one.declare = False
@@ -200,6 +205,7 @@ async def test_a_full_spool_loses_the_newest_and_says_where(vhost: Vhost, desk: 
     assert await told(vhost) == [*range(kept), -one.journal.lost, *range(1000, 1003)]
 
 
+@pytest.mark.usefixtures("newest")
 async def test_in_best_effort_a_slow_stream_is_waited_for_a_quarter_of_a_second(vhost: Vhost, desk: MakeDesk) -> None:
     one = desk()
     async with one.session() as link:
@@ -220,6 +226,7 @@ async def test_in_best_effort_a_slow_stream_is_waited_for_a_quarter_of_a_second(
     assert await told(vhost) == [*range(31)]
 
 
+@pytest.mark.usefixtures("newest")
 async def test_in_required_a_slow_stream_is_waited_for(vhost: Vhost, desk: MakeDesk) -> None:
     one = desk(mode=Mode.REQUIRED)
     async with one.session() as link:
@@ -232,6 +239,7 @@ async def test_in_required_a_slow_stream_is_waited_for(vhost: Vhost, desk: MakeD
     assert await told(vhost) == [*range(11)]
 
 
+@pytest.mark.usefixtures("newest")
 async def test_more_than_the_window_waits_in_the_spool_and_keeps_its_order(vhost: Vhost, desk: MakeDesk) -> None:
     one = desk()
     async with one.session() as link:
@@ -300,6 +308,7 @@ async def test_a_stream_that_stands_still_stops_no_letter_in_best_effort(
 
 
 @BOTH
+@pytest.mark.usefixtures("newest")
 async def test_a_confirm_that_does_not_come_ends_the_channel(
     broker: brokers.Broker, vhost: Vhost, desk: MakeDesk, mode: Mode
 ) -> None:

@@ -92,6 +92,7 @@ def test_drain_waits_for_delayed_messages_too(shop: Commands, amqp: Client) -> N
     assert shop.vhost.queues() == ["work"]
 
 
+@pytest.mark.usefixtures("newest")
 def test_an_exchange_that_somebody_else_declared_stays(shop: Commands) -> None:
     exchange(shop, "topic")
     before = shop.definitions()

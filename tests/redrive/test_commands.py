@@ -30,6 +30,7 @@ def redrive(shop: Shop, *args: str) -> subprocess.CompletedProcess[str]:
     return command(*args, "--vhost", shop.vhost.name, API_URL=f"http://127.0.0.1:{shop.router.port}")
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_redrive_from_dry_run_to_done(shop: Shop) -> None:
     queue = shop.failed("cli.a", ["a", "b", "c"])
     eventually(lambda: redrive(shop, "redrive", "list").returncode == 0, 20)
@@ -48,6 +49,7 @@ def test_a_redrive_from_dry_run_to_done(shop: Shop) -> None:
     assert redrive(shop, "redrive", "show", listed[0]["id"]).returncode == 0
 
 
+@pytest.mark.usefixtures("newest")
 def test_what_is_refused_says_why(shop: Shop) -> None:
     eventually(lambda: redrive(shop, "redrive", "list").returncode == 0, 20)
     for args, said in (
@@ -99,6 +101,7 @@ def test_doctor_says_what_is_missing(shop: Shop, tmp_path: Path, env: dict[str, 
     assert SECRET not in json.dumps(found[1])
 
 
+@pytest.mark.usefixtures("newest")
 def test_the_bundle_holds_no_secret_and_no_message_data(shop: Shop, tmp_path: Path) -> None:
     shop.failed("bundle.a", ["the body of a letter"])
     policies = tmp_path / "policies"

@@ -24,6 +24,7 @@ WINDOW: Final = 1000  # unconfirmed at most
 
 
 @pytest.mark.timeout(60 + N // 50)
+@pytest.mark.usefixtures("newest")
 def test_killed_twice_nothing_is_lost_and_copies_have_one_id_and_number(
     vhost: Vhost, amqp: Client, start_router: Start
 ) -> None:
@@ -61,6 +62,7 @@ def _identity(letter: Message) -> tuple[str, int, str]:
     return said["id"], said["redrives"], said["redrive_id"]
 
 
+@pytest.mark.usefixtures("newest")
 def test_another_replica_takes_over_and_only_the_leader_answers(
     vhost: Vhost, amqp: Client, start_router: Start, tmp_path: Path
 ) -> None:
@@ -84,6 +86,7 @@ def test_another_replica_takes_over_and_only_the_leader_answers(
     eventually(lambda: amqp.depth("work") + amqp.depth(queue) == 60)
 
 
+@pytest.mark.usefixtures("newest")
 def test_without_a_journal_there_are_no_tasks(vhost: Vhost, amqp: Client, start_router: Start) -> None:
     shop = Shop(vhost, amqp, start_router(POLICY, JOURNAL="off"))
     answer = shop.call("POST", "", {"vhost": vhost.name, "queue": "dlx-router.parking"})

@@ -117,12 +117,14 @@ def test_where_what_dies_has_a_way_a_delivery_limit_is_no_hindrance(amqp: Client
     start_router(POLICY + ATTACHMENT["inbox"])
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_guard_needs_the_management_api(amqp: Client, start_router: Start) -> None:
     amqp.queue("source")
     router = start_router(POLICY + ATTACHMENT["guard"], wait=False, MANAGEMENT_URL="")
     eventually(lambda: is_refused(router, "'source'", "management API", "no MANAGEMENT_URL"), within=20)
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_relay_without_the_management_api_works_and_says_what_it_does_not_know(
     amqp: Client, start_router: Start
 ) -> None:
@@ -135,6 +137,7 @@ def test_a_relay_without_the_management_api_works_and_says_what_it_does_not_know
     assert "not verified" in reasons(router)
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_relay_whose_exchange_is_missing_leaves_everything_where_it_is(amqp: Client, start_router: Start) -> None:
     amqp.queue("source")
     amqp.publish("hello", key="source")
@@ -149,6 +152,7 @@ def test_a_relay_whose_exchange_is_missing_leaves_everything_where_it_is(amqp: C
     eventually(lambda: router.ask("/readyz")[0] == 200)
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_relay_is_alone_at_its_source(vhost: Vhost, amqp: Client, start_router: Start) -> None:
     amqp.queue("source")
     tag = amqp.channel.basic_consume("source", lambda *_: None)
@@ -158,6 +162,7 @@ def test_a_relay_is_alone_at_its_source(vhost: Vhost, amqp: Client, start_router
     router.await_ready()
 
 
+@pytest.mark.usefixtures("newest")
 def test_two_routers_share_the_guard_and_one_of_them_works(
     vhost: Vhost, amqp: Client, start_router: Start, tmp_path: Any
 ) -> None:
@@ -177,6 +182,7 @@ def test_two_routers_share_the_guard_and_one_of_them_works(
     eventually(lambda: amqp.exists("DLQ.source") and amqp.depth("DLQ.source") == 26)
 
 
+@pytest.mark.usefixtures("newest")
 def test_queues_are_found_by_pattern_also_those_that_come_later(amqp: Client, start_router: Start) -> None:
     for queue in ("failed.a", "other.a", "DLQ.failed.b"):
         amqp.queue(queue)
@@ -215,6 +221,7 @@ def test_a_relay_goes_on_where_it_was_after_it_was_killed(
     assert len(got) <= 4000 + 1000, "at most what was unconfirmed came twice"
 
 
+@pytest.mark.usefixtures("newest")
 def test_attachments_come_change_and_go_while_the_router_runs(amqp: Client, start_router: Start) -> None:
     for queue in ("source", "full"):
         amqp.queue(queue)

@@ -123,6 +123,7 @@ def test_a_missing_exchange_among_a_thousand_in_flight_costs_its_neighbours_noth
     assert router.ask("/readyz")[0] == 200
 
 
+@pytest.mark.usefixtures("newest")
 def test_an_exchange_that_appears_within_the_grace_gets_its_letters(amqp: Client, start_router: Start) -> None:
     router = start_router(TWO_TARGETS)
     pour(amqp, dying_queue(amqp, "one.a"), ["early"])
@@ -275,6 +276,7 @@ def test_a_deleted_failed_queue_parks_its_waiting_letters_and_delays_no_others(
     assert {(record(letter)["cause"], record(letter)["target"]) for letter in parked} == {("unroutable", "work.gone")}
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_failed_queue_that_is_recreated_within_the_grace_gets_its_letters(amqp: Client, start_router: Start) -> None:
     router = start_router(WAITS)
     pour(amqp, amqp.queue("work.a", dead_letter_exchange=INBOX), ["1", "2", "3"])
@@ -340,6 +342,7 @@ def test_priorities_do_not_disturb_waits(amqp: Client, start_router: Start) -> N
 
 
 @pytest.mark.parametrize("size", [0, 1 << 20, 4 << 20], ids=["empty", "1-MiB", "4-MiB"])
+@pytest.mark.usefixtures("newest")
 def test_a_body_of_any_size_arrives_whole(amqp: Client, start_router: Start, size: int) -> None:
     _target(amqp, "first", "arrived")
     start_router(TWO_TARGETS)
@@ -370,6 +373,7 @@ def test_a_header_near_a_frame_is_kept_and_stops_nobody(amqp: Client, start_rout
     assert "session.ended" not in router.output
 
 
+@pytest.mark.usefixtures("newest")
 def test_normal_work_logs_nothing_per_message(amqp: Client, start_router: Start) -> None:
     _target(amqp, "first", "arrived")
     router = start_router(TWO_TARGETS)
@@ -384,6 +388,7 @@ def test_normal_work_logs_nothing_per_message(amqp: Client, start_router: Start)
 # -- the router is killed ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("newest")
 def test_letters_survive_a_router_killed_twice_in_the_middle_of_its_work(vhost: Vhost) -> None:
     report = audit(vhost.amqp_url, vhost.management_url, Plan(letters=5000, kills=2, seed=7, wait_ms=1500))
     assert report.violations == [], str(report)

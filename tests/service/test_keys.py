@@ -66,6 +66,7 @@ def dead(scene: Scene, queue: str) -> str:
     ],
     ids=["header", "body", "number"],
 )
+@pytest.mark.usefixtures("newest")
 def test_never_retry(scene: Scene, how: dict[str, object]) -> None:
     scene.work("never")
     scene.amqp.publish(**({"body": "x", "key": "never"} | how))  # type: ignore[arg-type]  # as publish has them
@@ -73,6 +74,7 @@ def test_never_retry(scene: Scene, how: dict[str, object]) -> None:
     assert dead(scene, "never") == "never_retry"
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_condition_that_fails_is_false_counted_told_and_costs_no_letter(scene: Scene) -> None:
     scene.work("never")
     before = scene.router.metric("condition_errors_total")
@@ -88,6 +90,7 @@ def test_a_condition_that_fails_is_false_counted_told_and_costs_no_letter(scene:
     assert told[-1]["headers"]["x-number"] == '"secret-number"'
 
 
+@pytest.mark.usefixtures("newest")
 def test_retry_only(scene: Scene) -> None:
     scene.work("only")
     scene.amqp.publish("a", key="only", headers={"x-try": "please"})
@@ -98,6 +101,7 @@ def test_retry_only(scene: Scene) -> None:
     assert dead(scene, "only") == "never_retry"
 
 
+@pytest.mark.usefixtures("newest")
 def test_redelivery_max_elapsed(scene: Scene) -> None:
     """However slow all is: a retry that ends in time is made, and the first that would not is not."""
     scene.work("elapsed")
@@ -123,6 +127,7 @@ def test_redelivery_max_elapsed(scene: Scene) -> None:
     assert retried
 
 
+@pytest.mark.usefixtures("newest")
 def test_alert(scene: Scene) -> None:
     for kind, value in (("depth", 100), ("oldest", 3600), ("rate", 0.5)):
         assert scene.router.metric("policy_threshold", policy="watched", kind=kind) == value
@@ -147,6 +152,7 @@ def test_apply_to(scene: Scene) -> None:
         eventually(once, within=40)
 
 
+@pytest.mark.usefixtures("newest")
 def test_auto_delete_dead_letter_queue_after(scene: Scene) -> None:
     scene.work("passing")
     for _ in range(2):  # the second time it is made anew

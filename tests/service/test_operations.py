@@ -105,6 +105,7 @@ def test_sigint_ends_with_130(start_router: Start) -> None:
     assert router.exit_code == 130
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_second_signal_forces_the_end_and_loses_nothing(private: Vhost, start_router: Start) -> None:
     with Client(private.amqp_url) as amqp, _memory_alarm(private) as alarm:
         _scene(amqp)
@@ -286,6 +287,7 @@ def test_without_the_management_api_readiness_says_that_policies_are_not_verifie
     assert "not verified" in router.ask("/readyz")[1]
 
 
+@pytest.mark.usefixtures("newest")
 def test_all_vhosts_are_waited_for_until_the_management_api_tells_them(start_router: Start) -> None:
     port = brokers.free_port()
     router = start_router(POLICY, wait=False, VHOSTS="*", MANAGEMENT_URL=f"http://u:Pr1vate@127.0.0.1:{port}")
@@ -313,6 +315,7 @@ def _told(router: Router, name: str, **labels: str) -> float | None:
 
 
 @pytest.mark.parametrize("management", [True, False], ids=["management", "amqp"])
+@pytest.mark.usefixtures("newest")
 def test_letters_in_a_rung_are_counted_after_a_restart_too_and_not_once_the_vhost_is_left(
     vhost: Vhost, start_router: Start, *, management: bool
 ) -> None:
@@ -357,6 +360,7 @@ def test_only_own_and_dead_letter_queues_are_asked_for(tmp_path: Path) -> None:
         assert not re.search(pattern, name)
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_management_password_that_is_renewed_in_its_file_is_used(
     amqp: Client, vhost: Vhost, start_router: Start, tmp_path: Path
 ) -> None:
@@ -375,6 +379,7 @@ def test_a_management_password_that_is_renewed_in_its_file_is_used(
 # -- replicas ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_standby_without_a_key_file_is_not_ready_says_so_and_takes_over(amqp: Client, start_router: Start) -> None:
     _scene(amqp)
     first = start_router(POLICY)
@@ -416,6 +421,7 @@ def _said_too_early(router: Router) -> list[str]:
     return early
 
 
+@pytest.mark.usefixtures("newest")
 def test_replicas_with_a_key_file_share_the_letters(amqp: Client, start_router: Start, tmp_path: Path) -> None:
     _scene(amqp)
     key = tmp_path / "key"
@@ -498,6 +504,7 @@ def _refused(router: Router, *words: str) -> None:
     assert consistently(lambda: router.running and router.ask("/readyz")[0] == 503)
 
 
+@pytest.mark.usefixtures("newest")
 def test_tls_with_the_right_authority_carries_letters(
     tls_node: brokers.Node, authority: Authority, start_router: Start
 ) -> None:
@@ -519,6 +526,7 @@ def test_tls_with_a_wrong_host_name_is_refused_unless_it_is_named(
     start_router(POLICY, **by_number, TLS_SERVER_NAME="localhost")
 
 
+@pytest.mark.usefixtures("newest")
 def test_the_management_api_by_tls_is_verified_by_the_same_authority(
     vhost: Vhost, authority: Authority, stranger: Authority, start_router: Start
 ) -> None:
@@ -570,6 +578,7 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
+@pytest.mark.usefixtures("newest")
 def test_mutual_tls_lets_in_who_shows_the_right_certificate(
     mutual_node: brokers.Node, authority: Authority, start_router: Start
 ) -> None:
@@ -577,6 +586,7 @@ def test_mutual_tls_lets_in_who_shows_the_right_certificate(
     _carries(mutual_node)
 
 
+@pytest.mark.usefixtures("newest")
 def test_mutual_tls_turns_away_others_and_readiness_says_so(
     mutual_node: brokers.Node, authority: Authority, stranger: Authority, start_router: Start
 ) -> None:

@@ -55,6 +55,7 @@ def test_what_leaves_by_retention_is_journalled_first(
     }
 
 
+@pytest.mark.usefixtures("newest")
 def test_nothing_is_retired_while_the_journal_is_off(
     amqp: Client, vhost: Vhost, start_router: Callable[..., Router]
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_fifo_queues_dead_letters_come_in_the_order_of_their_deaths(
     assert vhost.get(f"queues/{vhost.quoted}/DLQ.ledger")["arguments"]["x-single-active-consumer"] is True
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_target_that_is_missing_for_a_moment_breaks_no_order(
     amqp: Client, start_router: Callable[..., Router]
 ) -> None:
