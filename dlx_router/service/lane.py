@@ -24,7 +24,7 @@ from dlx_router.service.job import Job
 from dlx_router.service.places import Places
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import PLAIN, Refusal
-from dlx_router.service.refusing import FULL_S, Late, Resting, is_own, target_of
+from dlx_router.service.refusing import DOUBTED_S, FULL_S, Late, Resting, is_own, target_of
 from dlx_router.service.settling import Owner
 from dlx_router.service.standing import Order
 from dlx_router.wire import frames
@@ -225,7 +225,7 @@ class Lane(Answering):
         if time.monotonic() - self._moved_s < timeout_s:  # else nobody answers, and each is asked alone
             for job in late:
                 if not is_own(job):
-                    self._owner.provision.silent.rest(target_of(job))
+                    self._owner.provision.silent.rest(target_of(job), DOUBTED_S)
         self._owner.metrics.publish_refused[TIMEOUT] += 1
         self._owner.spawn(publisher.close())
 

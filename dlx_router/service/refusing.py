@@ -14,6 +14,7 @@ from dlx_router.service.job import Job
 
 FULL_S: Final = 5.0
 SILENT_S: Final = 60.0  # each question to a silent target costs a whole confirm timeout
+DOUBTED_S: Final = 1.0  # then one letter asks: a confirm may be lost, and its target well
 MAX_RESTING: Final = 1000
 NO_CONFIRM: Final = "no confirm came in time"
 Target = tuple[str, str, str | None]
@@ -26,11 +27,12 @@ class Resting(dict[Target, float]):
         super().__init__()
         self._for_s = for_s
 
-    def rest(self, target: Target) -> None:
-        """Nobody asks it from now on."""
+    def rest(self, target: Target, for_s: float | None = None) -> None:
+        """Nobody asks it from now on, for as long as it would rest anyway or longer."""
         if len(self) > MAX_RESTING:
             self.clear()
-        self[target] = time.monotonic() + self._for_s
+        until = time.monotonic() + (self._for_s if for_s is None else for_s)
+        self[target] = max(until, self.get(target, 0.0))
 
     def has(self, target: Target) -> bool:
         """Whether it rests now."""
