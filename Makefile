@@ -33,6 +33,11 @@ test: $(READY)  ## run the tests; ALL=1: on every version of RabbitMQ; ARGS="-k 
 	$(if $(ALL),$(BIN)/python tools/programs.py prometheus)
 	$(named) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(if $(findstring tests/,$(ARGS)),,tests/spark tests/spark_analyses tests) $(ARGS)
 
+.PHONY: test-again
+
+test-again: $(READY)  ## what failed in the last `make test`, once more and alone
+	$(named) $(BIN)/python tools/failed_again.py
+
 demo: $(READY)  ## a broker, failing consumers, an outage and the router, for a minute; SECONDS=20: shorter
 	$(BIN)/python tools/brokers.py fetch any
 	$(BIN)/python tools/demo.py $(demo_options)

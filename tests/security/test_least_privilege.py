@@ -147,7 +147,7 @@ def test_with_one_right_less_the_router_says_which_and_loses_nothing(
 
 def _refused_at_start(router: Router, client: Client) -> bool:
     """Whether it says so before there is an inbox."""
-    eventually(lambda: router.ask("/readyz")[0] == 200 or "ACCESS_REFUSED" in router.ask("/readyz")[1])
+    eventually(lambda: router.ask("/readyz")[0] == 200 or "ACCESS_REFUSED" in router.ask("/readyz")[1], 40)
     return not client.exists(INBOX) or router.ask("/readyz")[0] != 200
 
 

@@ -169,7 +169,7 @@ def test_an_alarm_pauses_the_router_and_costs_nothing(
                 pour(amqp, "work.a", [str(number) for number in range(1000)])
                 alarm()
             eventually(lambda: router.ask("/readyz")[0] == 503)
-            eventually(lambda: "block" in router.ask("/readyz")[1])
+            eventually(lambda: "block" in router.ask("/readyz")[1], within=40)
             assert consistently(lambda: router.running and router.ask("/readyz")[0] == 503, for_s=5)
         router.await_ready()
         assert {letter.body for letter in take_many(amqp, "arrived", 1000)} == {
