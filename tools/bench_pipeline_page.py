@@ -20,6 +20,7 @@ nothing else at work.
 _SIZE: Final = "about 1 KB each, 100 to a message"
 _IDLE: Final = 0.5
 MANY: Final = 100
+GROUPS_AIM: Final = 5_000_000  # events; fewer say nothing about it
 
 
 def page(found: dict[str, Any]) -> str:
@@ -61,12 +62,12 @@ def _goals(told: dict[str, Any], size: str) -> str:
     last, alone = told[size], told["by_itself"]
     fresh = alone["freshness"]
     judged = told[_longest_in_full(told)]["backtest_2"]
-    groups = f"failure groups over {int(size):,} events, compacted, in a warm session; the aim is for 5,000,000"
+    groups = f"failure groups over {int(size):,} events, compacted, in a warm session"
     aims = (
         Aim("ingest, events a second", 90_000, "≥", "", _rate(last["ingest_2"])),
         Aim("freshness p99 at 1,000 events/s", fresh["trigger_s"] + 1, "≤", " s", fresh["p99_s"]),
         Aim("from the start after a kill to the first segment", 20, "≤", " s", alone["restart"]["first_segment_s"]),
-        Aim(groups, 5, "≤", " s", last["groups_2"]["seconds"]),
+        *([Aim(groups, 5, "≤", " s", last["groups_2"]["seconds"])] if int(size) >= GROUPS_AIM else []),
         Aim("backtest, letters a second and core", 40_000, "≥", "", judged["per_s_a_core"]),
         Aim("redrive, confirmed a second", 10_000, "≥", "", last["redrive_2"]["per_s"]),
         Aim("resident memory of ingest, Java and workers", 2048, "≤", " MB", last["ingest_2"]["rss_mb"]),
