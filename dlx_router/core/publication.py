@@ -9,12 +9,12 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
-from dlx_router.core.letter import Letter, Props
+from dlx_router.core.letter import Declared, Letter, Props
 from dlx_router.core.outcome import DeadLetter, Decision, Forward, Hold, Park, Retry
 from dlx_router.core.record import AT_REST_BYTES, TOWARDS_CONSUMERS_BYTES, Record
 from dlx_router.core.target import original_keys
 from dlx_router.core.value import value
-from dlx_router.core.words import Action, State
+from dlx_router.core.words import Action, Cause, State
 
 # The headers that each kind of aliases takes for itself. Source: POLICY, dead-letter-headers.
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -85,12 +85,53 @@ def record_of(letter: Letter, decision: Decision, content: Content, *, policy: s
     tries = decision.tries if isinstance(decision, Hold) else 0
     target = decision.target or None if isinstance(decision, Hold | Park) else None
     due = decision.due_ms if isinstance(decision, Retry | Hold) else None
+    return _remembered(
+        letter,
+        content,
+        state=STATES[decision.action],
+        policy=policy,
+        revision=revision,
+        attempts=decision.attempts,
+        tries=tries,
+        cause=decision.cause,
+        due_ms=due,
+        declared=letter.declared,
+        target=target,
+        since_ms=letter.since_ms or None,
+    )
+
+
+def redriven(letter: Letter, content: Content, *, policy: str, revision: str, redrive_id: str) -> Record:
+    """What is remembered of a letter that is sent back: its next death is the first attempt of a new stay.
+
+    `letter.redrives` counts this redrive already.
+    """
+    return _remembered(letter, content, state=State.RETRYING, policy=policy, revision=revision, redrive_id=redrive_id)
+
+
+def _remembered(  # noqa: PLR0913 - what differs between a decision and a redrive
+    letter: Letter,
+    content: Content,
+    *,
+    state: State,
+    policy: str,
+    revision: str,
+    attempts: int = 0,
+    tries: int = 0,
+    cause: Cause | None = None,
+    due_ms: int | None = None,
+    declared: Declared | None = None,
+    target: str | None = None,
+    since_ms: int | None = None,
+    redrive_id: str | None = None,
+) -> Record:
+    """The record of this letter: what it is and where it has been, whatever happens to it now."""
     return Record(
         id=letter.id,
-        state=STATES[decision.action],
+        state=state,
         vhost=letter.vhost,
         failed_queue=letter.failed_queue,
-        attempts=decision.attempts,
+        attempts=attempts,
         redrives=letter.redrives,
         tries=tries,
         reason=letter.reason,
@@ -102,46 +143,16 @@ def record_of(letter: Letter, decision: Decision, content: Content, *, policy: s
         crc32=content.crc32,
         size=content.size,
         first=letter.first,
-        cause=decision.cause,
-        due_ms=due,
+        cause=cause,
+        due_ms=due_ms,
         props=content.props,
         error=letter.error,
-        declared=letter.declared,
-        parent=letter.parent,
-        shadowed=letter.shadowed,
-        target=target,
-        since_ms=letter.since_ms or None,
-        more=letter.more,
-    )
-
-
-def redriven(letter: Letter, content: Content, *, policy: str, revision: str, redrive_id: str) -> Record:
-    """What is remembered of a letter that is sent back: its next death is the first attempt of a new stay.
-
-    `letter.redrives` counts this redrive already.
-    """
-    return Record(
-        id=letter.id,
-        state=State.RETRYING,
-        vhost=letter.vhost,
-        failed_queue=letter.failed_queue,
-        attempts=0,
-        redrives=letter.redrives,
-        tries=0,
-        reason=letter.reason,
-        policy=policy,
-        revision=revision,
-        first_death_ms=letter.first_death_ms,
-        last_death_ms=letter.last_death_ms,
-        deaths=letter.history,
-        crc32=content.crc32,
-        size=content.size,
-        first=letter.first,
-        props=content.props,
-        error=letter.error,
+        declared=declared,
         redrive_id=redrive_id,
         parent=letter.parent,
         shadowed=letter.shadowed,
+        target=target,
+        since_ms=since_ms,
         more=letter.more,
     )
 

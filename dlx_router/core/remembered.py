@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from hashlib import blake2b
 from hmac import compare_digest
 from typing import Any, Final
 
 from dlx_router.core.letter import Death, Declared, First, Props
-from dlx_router.core.record import VERSION, Record, RecordError
+from dlx_router.core.record import VERSION, Record, RecordError, mac
 
 _MAC: Final = b',"mac":"'
 _KNOWN: Final = frozenset((
@@ -23,7 +22,7 @@ def decode(data: bytes, key: bytes) -> Record:
     Members of a document that this version does not know are kept in `more`, and written again by `encode`.
     """
     head, found, tail = data.rpartition(_MAC)
-    expected = blake2b(head, digest_size=16, key=key).hexdigest().encode() + b'"}'
+    expected = mac(head, key).encode() + b'"}'
     if not found or not compare_digest(tail, expected):
         raise RecordError("the signature is not ours")
     try:

@@ -13,6 +13,8 @@ from tests.index.conftest import Desk, as_json
 from tests.journal.stream import events
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.usefixtures("newest")  # what it shows is the same on every version
+
 SECRET = "hunter2hunter2"
 
 
@@ -36,7 +38,6 @@ def letter(desk: Desk) -> str:
     return str(desk.letters(1, queue="twice.told", state="dead")[0]["id"])
 
 
-@pytest.mark.usefixtures("newest")
 def test_letters_are_listed_searched_and_exported(desk: Desk, letter: str, tmp_path: Path) -> None:
     listed = run(desk, "letters", "list", "--queue", "twice.told")
     assert (listed.returncode, letter in listed.stdout, "DLQ.twice.told" in listed.stdout) == (0, True, True)
@@ -52,7 +53,6 @@ def test_letters_are_listed_searched_and_exported(desk: Desk, letter: str, tmp_p
     assert run(desk, "letters", "list", "--until", "2020-01-01T00:00Z", "--json").stdout == "[]\n"
 
 
-@pytest.mark.usefixtures("newest")
 def test_show_draws_the_journey(desk: Desk, letter: str) -> None:
     shown = run(desk, "letters", "show", letter).stdout
     drawn = [line for line in shown.splitlines() if line[:4] in {"  ↻ ", "  → ", "  ✝ "}]
@@ -63,7 +63,6 @@ def test_show_draws_the_journey(desk: Desk, letter: str) -> None:
     assert "attempts_spent" in shown
 
 
-@pytest.mark.usefixtures("newest")
 def test_a_redriven_letter_that_dies_again_is_the_same_letter_redriven_once(desk: Desk) -> None:
     queue = desk.work("redriven.once")
     desk.kill(queue, "again")
@@ -82,7 +81,6 @@ def test_a_redriven_letter_that_dies_again_is_the_same_letter_redriven_once(desk
     assert steps == [("dead_lettered", 0), ("redriven", 1), ("dead_lettered", 1)]
 
 
-@pytest.mark.usefixtures("newest")
 def test_deaths_that_consumers_declare_are_grouped_by_their_error(desk: Desk) -> None:
     queue = desk.work("stock.taken")
     for number, error in enumerate((ValueError("item 12 is 7 short"), ValueError("item 13 is 2 short"), KeyError("x"))):
@@ -104,7 +102,6 @@ def test_deaths_that_consumers_declare_are_grouped_by_their_error(desk: Desk) ->
     assert [one["group"] for one in desk.letters(1, group=group)] == [group]
 
 
-@pytest.mark.usefixtures("newest")
 def test_what_an_error_says_of_redacted_headers_is_told_by_nothing(desk: Desk) -> None:
     """Not by journal, index, API, export, dry run or log; and all of them mean the same group by the letter."""
     trace = f"shop.{SECRET}: no\n\tat shop.{SECRET}(Shop.java:7)\n"
@@ -130,7 +127,6 @@ def test_what_an_error_says_of_redacted_headers_is_told_by_nothing(desk: Desk) -
     assert [(one["group"], one["letters"]) for one in json.loads(dry.stdout)["groups"]] == [(group, 2)]
 
 
-@pytest.mark.usefixtures("newest")
 def test_groups_are_shown_and_changed_only_when_somebody_says_yes(desk: Desk, letter: str) -> None:
     (group,) = json.loads(run(desk, "groups", "--queue", "twice.told", "--json").stdout)
     refused = run(desk, "groups", "resolve", group["id"])
@@ -141,7 +137,6 @@ def test_groups_are_shown_and_changed_only_when_somebody_says_yes(desk: Desk, le
     assert run(desk, "groups", "open", group["id"], "-y").stdout == f"{group['id']}: open\n"
 
 
-@pytest.mark.usefixtures("newest")
 def test_queues_show_where_letters_failed_and_lie(desk: Desk, letter: str) -> None:
     shown = run(desk, "queues")
     assert shown.returncode == 0
@@ -150,7 +145,6 @@ def test_queues_show_where_letters_failed_and_lie(desk: Desk, letter: str) -> No
     assert {"failed", "lying"} == {*json.loads(run(desk, "queues", "--json").stdout)}
 
 
-@pytest.mark.usefixtures("newest")
 def test_what_cannot_be_done_says_why_and_ends_with_2(desk: Desk) -> None:
     for argv, why in (
         (("letters", "show", "ffff"), "no letter"),
@@ -165,13 +159,11 @@ def test_what_cannot_be_done_says_why_and_ends_with_2(desk: Desk) -> None:
     assert (away.returncode, "is the router running" in away.stderr) == (2, True)
 
 
-@pytest.mark.usefixtures("newest")
 def test_shells_can_complete(desk: Desk) -> None:
     env = {"_DLX_ROUTER_COMPLETE": "complete_bash", "COMP_WORDS": "dlx-router letters s", "COMP_CWORD": "2"}
     assert run(desk, **env).stdout.split() == ["search", "show"]
 
 
-@pytest.mark.usefixtures("newest")
 def test_a_letter_that_was_sent_somewhere_is_listed_with_that_place(desk: Desk) -> None:
     queue, elsewhere = desk.work("sent.there"), desk.amqp.queue("sent.mended")
     for body, to in (("one", {"exchange": "", "routing_key": elsewhere}), ("two", None)):

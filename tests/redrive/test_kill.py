@@ -16,6 +16,8 @@ from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 
+pytestmark = pytest.mark.usefixtures("newest")  # what it shows is the same on every version
+
 Start = Callable[..., Router]
 N: Final = int(os.environ.get("DLX_ROUTER_REDRIVE_LETTERS", "3000"))
 RATE: Final = max(600, N // 40)
@@ -24,7 +26,6 @@ WINDOW: Final = 1000  # unconfirmed at most
 
 
 @pytest.mark.timeout(60 + N // 50)
-@pytest.mark.usefixtures("newest")
 def test_killed_twice_nothing_is_lost_and_copies_have_one_id_and_number(
     vhost: Vhost, amqp: Client, start_router: Start
 ) -> None:
@@ -62,7 +63,6 @@ def _identity(letter: Message) -> tuple[str, int, str]:
     return said["id"], said["redrives"], said["redrive_id"]
 
 
-@pytest.mark.usefixtures("newest")
 def test_another_replica_takes_over_and_only_the_leader_answers(
     vhost: Vhost, amqp: Client, start_router: Start, tmp_path: Path
 ) -> None:
@@ -86,7 +86,6 @@ def test_another_replica_takes_over_and_only_the_leader_answers(
     eventually(lambda: amqp.depth("work") + amqp.depth(queue) == 60)
 
 
-@pytest.mark.usefixtures("newest")
 def test_without_a_journal_there_are_no_tasks(vhost: Vhost, amqp: Client, start_router: Start) -> None:
     shop = Shop(vhost, amqp, start_router(POLICY, JOURNAL="off"))
     answer = shop.call("POST", "", {"vhost": vhost.name, "queue": "dlx-router.parking"})

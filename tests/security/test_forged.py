@@ -18,6 +18,8 @@ from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 
+pytestmark = pytest.mark.usefixtures("newest")  # what it shows is the same on every version
+
 Start = Callable[..., Router]
 
 RELEASE: Final = "dlx-router.release"
@@ -82,7 +84,6 @@ def _depth_of_victims(amqp: Client) -> int:
 
 @pytest.mark.parametrize("place", [RELEASE, RUNG])
 @pytest.mark.parametrize("forgery", [*FORGERIES, _signed_for_another_body])
-@pytest.mark.usefixtures("newest")
 def test_a_forged_record_is_never_obeyed_at_the_end_of_a_wait(
     vhost: Vhost, amqp: Client, admit: Admit, start_router: Start, forgery: Callable[[str], str], place: str
 ) -> None:
@@ -101,7 +102,6 @@ def test_a_forged_record_is_never_obeyed_at_the_end_of_a_wait(
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-@pytest.mark.usefixtures("newest")
 def test_a_forged_record_in_the_inbox_is_foreign_data(
     vhost: Vhost, amqp: Client, admit: Admit, start_router: Start, forgery: Callable[[str], str]
 ) -> None:
@@ -117,7 +117,6 @@ def test_a_forged_record_in_the_inbox_is_foreign_data(
     assert consistently(lambda: _depth_of_victims(amqp) == 0)
 
 
-@pytest.mark.usefixtures("newest")
 def test_a_true_record_on_another_message_makes_a_letter_of_its_own(
     vhost: Vhost, amqp: Client, admit: Admit, start_router: Start
 ) -> None:
@@ -131,7 +130,6 @@ def test_a_true_record_on_another_message_makes_a_letter_of_its_own(
 
 
 @pytest.mark.parametrize("place", [RELEASE, RUNG])
-@pytest.mark.usefixtures("newest")
 def test_a_message_without_a_record_is_quarantined_at_the_end_of_a_wait(
     vhost: Vhost, amqp: Client, admit: Admit, start_router: Start, place: str
 ) -> None:
@@ -148,7 +146,6 @@ HOSTILE: Final[list[Any]] = ["x" * 200_000, 7, ["a"], {"a": {"b": 1}}, None, "\u
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: str(value)[:10])
-@pytest.mark.usefixtures("newest")
 def test_whatever_stands_in_the_headers_the_router_goes_on(
     vhost: Vhost, amqp: Client, admit: Admit, start_router: Start, value: Any
 ) -> None:
@@ -170,7 +167,6 @@ def test_whatever_stands_in_the_headers_the_router_goes_on(
     assert amqp.depth(PARKING) + amqp.depth(QUARANTINE) == sent
 
 
-@pytest.mark.usefixtures("newest")
 def test_a_queue_that_somebody_declared_under_our_name_is_left_as_it_is(
     vhost: Vhost, amqp: Client, start_router: Start
 ) -> None:

@@ -17,6 +17,8 @@ from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 
+pytestmark = pytest.mark.usefixtures("newest")  # what it shows is the same on every version
+
 Start = Callable[..., Router]
 
 MARK: Final = "MARKED"  # part of each secret
@@ -48,7 +50,6 @@ def _keeps_quiet(router: Router, *words: str, within: float = 20) -> None:
     assert router.running
 
 
-@pytest.mark.usefixtures("newest")
 def test_a_wrong_password(vhost: Vhost, start_router: Start, tmp_path: Path) -> None:
     at = vhost.amqp_url.rpartition("@")[2].partition("/")[0]
     port = int(vhost.management_url.rpartition(":")[2])
@@ -56,21 +57,18 @@ def test_a_wrong_password(vhost: Vhost, start_router: Start, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("level", ["debug", "info"])
-@pytest.mark.usefixtures("newest")
 def test_a_wrong_management_password(vhost: Vhost, start_router: Start, tmp_path: Path, level: str) -> None:
     port = int(vhost.management_url.rpartition(":")[2])
     given = _everywhere(tmp_path, "unused", port) | {"AMQP_URL": vhost.amqp_url, "LOG_LEVEL": level}
     _keeps_quiet(start_router(POLICY, **given), "user or password is wrong")
 
 
-@pytest.mark.usefixtures("newest")
 def test_a_refused_connection_and_an_unknown_host(start_router: Start, tmp_path: Path) -> None:
     at = f"127.0.0.1:{brokers.free_port()},no-such-host.invalid"
     given = _everywhere(tmp_path, at, brokers.free_port())
     _keeps_quiet(start_router(POLICY, wait=False, **given, LOG_LEVEL="debug"), "no-such-host.invalid")
 
 
-@pytest.mark.usefixtures("newest")
 def test_a_failure_of_tls(vhost: Vhost, start_router: Start, tmp_path: Path) -> None:
     pair = Authority(tmp_path / "ca", "the authority").issue("router")
     pair.key.write_text(
@@ -84,7 +82,6 @@ def test_a_failure_of_tls(vhost: Vhost, start_router: Start, tmp_path: Path) -> 
     _keeps_quiet(start_router(POLICY, wait=False, **given | {"AMQP_URL": tls["AMQP_URL"]}), "SSL", "closed", "lost")
 
 
-@pytest.mark.usefixtures("newest")
 def test_secrets_from_files(vhost: Vhost, start_router: Start, tmp_path: Path) -> None:
     at = vhost.amqp_url.rpartition("@")[2].partition("/")[0]
     given = _everywhere(tmp_path, at, brokers.free_port())
@@ -112,14 +109,12 @@ COMMANDS: Final = [("run",), ("permissions",), ("run", "--amqp-url", "amqp://u:M
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: next(iter(bad)))
-@pytest.mark.usefixtures("newest")
 def test_a_setting_that_cannot_be_used(bad: dict[str, str], command: tuple[str, ...]) -> None:
     done = in_a_process(*command, "--policies", "policies", **bad)
     assert done.returncode == 2
     assert MARK not in done.stdout + done.stderr
 
 
-@pytest.mark.usefixtures("newest")
 def test_a_key_file_that_is_too_short(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("MARKED", encoding="utf-8")
     done = in_a_process("run", "--policies", "policies", PROVENANCE_KEY_FILE=str(tmp_path / "key"), HTTP_PORT="0")
@@ -141,7 +136,6 @@ POLICIES: Final = [
 
 @pytest.mark.parametrize("written", POLICIES)
 @pytest.mark.parametrize("command", ["lint", "explain", "run", "permissions"])
-@pytest.mark.usefixtures("newest")
 def test_a_policy_with_a_mistake_and_a_url_in_it(written: str, command: str, tmp_path: Path) -> None:
     text = f"version: 1\npolicies:\n  - {{name: a, queue: q, definition: {{{written}}}}}\n"
     (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
@@ -157,7 +151,6 @@ def test_a_policy_with_a_mistake_and_a_url_in_it(written: str, command: str, tmp
     assert MARK not in done.stdout + done.stderr
 
 
-@pytest.mark.usefixtures("newest")
 def test_settings_shown_in_any_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, value in _everywhere(tmp_path, "h", 1).items():
         monkeypatch.setenv(f"DLX_ROUTER_{name}", value)
@@ -167,7 +160,6 @@ def test_settings_shown_in_any_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert MARK not in "".join(shown)
 
 
-@pytest.mark.usefixtures("newest")
 def test_an_error_about_settings_shown_in_any_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLX_ROUTER_AMQP_URL", "amqp://u:MARKED@h:port/")
     with pytest.raises(SettingsError) as raised:

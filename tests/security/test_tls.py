@@ -19,6 +19,8 @@ from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
 
+pytestmark = pytest.mark.usefixtures("newest")  # what it shows is the same on every version
+
 Start = Callable[..., Router]
 
 POLICY: Final = "version: 1\npolicies: [{name: all, match: 'tls.#', definition: {max-delivery-attempts: 1}}]\n"
@@ -89,7 +91,6 @@ def _refused(router: Router, *words: str, look: str = "TLS_CA, TLS_SERVER_NAME")
     assert router.metric("deliveries_total") == 0
 
 
-@pytest.mark.usefixtures("newest")
 def test_both_sides_show_certificates_and_letters_flow(
     node: brokers.Node, authority: Authority, start_router: Start
 ) -> None:
@@ -101,7 +102,6 @@ def test_both_sides_show_certificates_and_letters_flow(
         assert client.depth(INBOX) == 0
 
 
-@pytest.mark.usefixtures("newest")
 def test_an_expired_certificate_of_the_broker_is_refused(
     expired_node: brokers.Node, authority: Authority, start_router: Start
 ) -> None:
@@ -109,7 +109,6 @@ def test_an_expired_certificate_of_the_broker_is_refused(
     _refused(router, "certificate has expired")
 
 
-@pytest.mark.usefixtures("newest")
 def test_an_unknown_authority_is_refused(
     node: brokers.Node, authority: Authority, stranger: Authority, start_router: Start
 ) -> None:
@@ -117,7 +116,6 @@ def test_an_unknown_authority_is_refused(
     _refused(start_router(POLICY, wait=False, **given), "certificate verify failed")
 
 
-@pytest.mark.usefixtures("newest")
 def test_without_an_authority_those_of_the_system_count(
     node: brokers.Node, authority: Authority, start_router: Start
 ) -> None:
@@ -125,7 +123,6 @@ def test_without_an_authority_those_of_the_system_count(
     _refused(start_router(POLICY, wait=False, **given), "certificate verify failed")
 
 
-@pytest.mark.usefixtures("newest")
 def test_another_host_name_is_refused_unless_it_is_named(
     node: brokers.Node, authority: Authority, start_router: Start
 ) -> None:
@@ -139,14 +136,12 @@ def test_another_host_name_is_refused_unless_it_is_named(
 CLIENT_REFUSED: Final = ("alert", "certificate required", "connection reset", "lost", "unexpected", "eof")
 
 
-@pytest.mark.usefixtures("newest")
 def test_a_client_without_a_certificate_is_turned_away(
     node: brokers.Node, authority: Authority, start_router: Start
 ) -> None:
     _refused(start_router(POLICY, wait=False, **_settings(node, authority, None)), *CLIENT_REFUSED, look="TLS_CERT")
 
 
-@pytest.mark.usefixtures("newest")
 def test_a_client_with_an_expired_certificate_is_turned_away(
     node: brokers.Node, authority: Authority, folder: Path, start_router: Start
 ) -> None:
@@ -158,7 +153,6 @@ def test_a_client_with_an_expired_certificate_is_turned_away(
     )
 
 
-@pytest.mark.usefixtures("newest")
 def test_a_client_of_an_unknown_authority_is_turned_away(
     node: brokers.Node, authority: Authority, stranger: Authority, start_router: Start
 ) -> None:
@@ -166,7 +160,6 @@ def test_a_client_of_an_unknown_authority_is_turned_away(
     _refused(start_router(POLICY, wait=False, **given), *CLIENT_REFUSED, look="TLS_CERT")
 
 
-@pytest.mark.usefixtures("newest")
 def test_a_key_that_is_not_the_certificates_is_named(
     node: brokers.Node, authority: Authority, start_router: Start
 ) -> None:
@@ -178,7 +171,6 @@ def test_a_key_that_is_not_the_certificates_is_named(
     )
 
 
-@pytest.mark.usefixtures("newest")
 def test_plain_amqp_to_a_tls_port_is_said(node: brokers.Node, authority: Authority, start_router: Start) -> None:
     url = node.amqps_url.replace("amqps:", "amqp:")
     _refused(

@@ -22,6 +22,8 @@ from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 
+pytestmark = pytest.mark.usefixtures("newest")  # what it shows is the same on every version
+
 LETTERS: Final = 200
 POLICY: Final = """
 version: 1
@@ -103,19 +105,16 @@ def consuming(amqp: Client, vhost: Vhost) -> Iterator[Consumer]:
         thread.join(30)
 
 
-@pytest.mark.usefixtures("newest")
 def test_an_outage_uses_no_attempts(amqp: Client, vhost: Vhost, start_router: Callable[..., Router]) -> None:
     outage(amqp, vhost, start_router, probe_s=1, heals_after_s=5)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("newest")
 def test_an_outage_of_a_minute(amqp: Client, vhost: Vhost, start_router: Callable[..., Router]) -> None:
     outage(amqp, vhost, start_router, probe_s=5, heals_after_s=60)
 
 
-@pytest.mark.usefixtures("newest")
 def test_without_outage_the_same_letters_are_dead(
     amqp: Client, vhost: Vhost, start_router: Callable[..., Router]
 ) -> None:

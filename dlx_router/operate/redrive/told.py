@@ -9,10 +9,10 @@ does what the tasks there say.
 
 import json
 from collections.abc import Iterator, Mapping
-from hashlib import blake2b
 from hmac import compare_digest
 from typing import Any, Final
 
+from dlx_router.core.record import mac
 from dlx_router.operate.journal.audit import audit
 from dlx_router.operate.redrive.task import Task, TaskError, of_document
 
@@ -55,14 +55,14 @@ def letters(batch: bytes) -> Iterator[Mapping[str, Any]]:
 def _mac(document: Mapping[str, Any], key: bytes) -> str:
     """Over the same bytes before and after JSON, whatever the order of members."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return blake2b(text.encode(), digest_size=16, key=key).hexdigest()
+    return mac(text.encode(), key)
 
 
 def _task(text: bytes, key: bytes) -> Task | None:
     try:
         event = json.loads(text)
-        document, mac = event["details"]["task"], event["details"]["mac"]
-        is_ours = event.get("kind") == "audit" and compare_digest(mac, _mac(document, key))
+        document, signed = event["details"]["task"], event["details"]["mac"]
+        is_ours = event.get("kind") == "audit" and compare_digest(signed, _mac(document, key))
         return of_document(document) if is_ours else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, TaskError):
         return None
