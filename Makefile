@@ -23,6 +23,9 @@ else
 versions := any
 endif
 
+# A router that tests start would compile the package anew each time: some 0.3 s of a core, two thousand times.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: test demo lint bench brokers constraints test-clean clean help
 .DEFAULT_GOAL := help
 

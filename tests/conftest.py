@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 
 import brokers
@@ -115,9 +116,25 @@ def _is_spark(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test shows what its routers printed."""
+    """A failed test shows what its routers printed and counted, and where its messages lie."""
     report = yield
     if report.failed:
         for router in item.stash.get(ROUTERS, []):
             report.sections.append((f"router {router.port}", router.output[-8000:]))
+            report.sections.append((f"counters of router {router.port}", "\n".join(_counted(router))))
+        if (vhost := getattr(item, "funcargs", {}).get("vhost")) is not None:
+            report.sections.append((f"queues of {vhost.name}", "\n".join(_depths(vhost))))
     return report
+
+
+def _counted(router: Router) -> list[str]:
+    _, text = router.ask("/metrics")
+    return [line for line in text.splitlines() if line.startswith("dlx_router") and not line.endswith(" 0.0")]
+
+
+def _depths(vhost: Vhost) -> list[str]:
+    columns = "name,type,messages_ready,messages_unacknowledged"
+    try:
+        return [str(one) for one in vhost.get(f"queues/{vhost.quoted}?columns={columns}")]
+    except httpx.HTTPError as error:  # its broker was stopped
+        return [repr(error)]

@@ -76,18 +76,23 @@ def _batched(events: int) -> Iterator[list[bytes]]:
 
 
 class Memory(threading.Thread):
-    """The most that a process and its children had resident, twice a second; shared pages count once (PSS)."""
+    """The most that a process and its children had resident, twice a second, in bytes.
+
+    `rss` counts a page once for each process that has it: forked workers share most of theirs. `pss` counts it once.
+    """
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
         self._root = psutil.Process(pid)
-        self.most = 0
+        self.rss = self.pss = 0
 
     def run(self) -> None:
         while self._root.is_running():
             try:
                 family = [self._root, *self._root.children(recursive=True)]
-                self.most = max(self.most, sum(one.memory_full_info().pss for one in family))
+                told = [one.memory_full_info() for one in family]
+                self.rss = max(self.rss, sum(one.rss for one in told))
+                self.pss = max(self.pss, sum(one.pss for one in told))
             except psutil.Error:
                 pass
             time.sleep(0.5)
@@ -105,7 +110,12 @@ def spark_ingest(url: str, root: Path, events: int, cores: int) -> dict[str, flo
     assert sum(sum(one.rows.values()) for one in entries) == events
     later = sum(sum(one.rows.values()) for one in entries[1:])
     span = (entries[-1].written_ms - entries[0].written_ms) / 1000
-    found = {"seconds": took, "events_per_s_whole_run": events / took, "rss_mb": memory.most / 1e6}
+    found = {
+        "seconds": took,
+        "events_per_s_whole_run": events / took,
+        "rss_mb": memory.rss / 1e6,
+        "pss_mb": memory.pss / 1e6,
+    }
     return found | ({"events_per_s": later / span} if span else {})
 
 
