@@ -1,4 +1,4 @@
-# make test    a virtual environment, a RabbitMQ, every test        make test ALL=1    on RabbitMQ 3.10, 4.0 and 4.3
+# make test    a virtual environment, a RabbitMQ, the quick tests   make test ALL=1    all, on RabbitMQ 3.10, 4.0 and 4.3
 # make demo    watch letters die and come back (a minute)           make demo SECONDS=20
 # make lint    what CI checks beside the tests                      make help          the rest
 
@@ -18,9 +18,10 @@ versions := 3.10 4.0 4.3
 comma    := ,
 none     :=
 space    := $(none) $(none)
-named    := DLX_ROUTER_TEST_BROKERS=$(subst $(space),$(comma),$(versions))
+named    := DLX_ROUTER_TEST_THOROUGH=1 DLX_ROUTER_TEST_BROKERS=$(subst $(space),$(comma),$(versions))
 else
 versions := any
+quick    := -m "not slow and not long and not measure"
 endif
 
 # A router that tests start would compile the package anew each time: some 0.3 s of a core, two thousand times.
@@ -31,10 +32,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 JOBS ?= 4  # tests wait for brokers most of the time
 
-test: $(READY)  ## run the tests; ALL=1: on every version of RabbitMQ; ARGS="-k name": options for pytest
+test: $(READY)  ## run the quick tests; ALL=1: all, on every version of RabbitMQ; ARGS="-k name": options for pytest
 	$(BIN)/python tools/brokers.py fetch $(versions)
 	$(if $(ALL),$(BIN)/python tools/programs.py prometheus)
-	$(named) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(if $(findstring tests/,$(ARGS)),,tests/spark tests/spark_analyses tests) $(ARGS)
+	$(named) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(if $(findstring tests/,$(ARGS)),,tests/spark tests/spark_analyses tests) $(quick) $(ARGS)
 
 .PHONY: test-again
 

@@ -19,6 +19,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -53,7 +54,7 @@ read -r farewell && exit 0
 while read -r group; do kill -KILL -"$group" 2>/dev/null; done < "$1/groups"
 for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$1" && exit 0; sleep 0.2; done
 """
-_taken: set[int] = set()
+_taken: dict[int, socket.socket] = {}
 _taking = threading.Lock()
 
 
@@ -202,8 +203,8 @@ class Node:
             shutil.rmtree(self.work, ignore_errors=True)
             self._reaper.communicate(b"farewell\n")
         self._lock.close()
-        with _taking:
-            _taken.difference_update(self.ports.values())
+        for port in self.ports.values():
+            _give_back(port)
 
     def _argv(self, *argv: str) -> list[str]:
         root = self.program.root
@@ -247,15 +248,37 @@ def sweep() -> None:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on and no other node of this process has; below the ephemeral range."""
+    """A loopback port that nobody listens on and nobody else was given; below the ephemeral range.
+
+    Other processes that run these tools hold theirs too, from here until they end or close the node.
+    """
     with _taking:
         while True:
             port = random.randrange(20_000, 32_000)
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if port not in _taken and probe.connect_ex(("127.0.0.1", port)) != 0:
-                    _taken.add(port)
-                    return port
+            if port not in _taken and (claim := _claimed(port)):
+                _taken[port] = claim
+                return port
+
+
+def _claimed(port: int) -> socket.socket | None:
+    """What holds the port's name for this process, until it is closed; None: somebody has it."""
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        if sys.platform == "linux":  # elsewhere no name ends with its process
+            claim.bind(f"\0dlx-router-port-{port}")
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return claim
+    except OSError:
+        pass
+    claim.close()
+    return None
+
+
+def _give_back(port: int) -> None:
+    with _taking:
+        if claim := _taken.pop(port, None):
+            claim.close()
 
 
 def _kill_marked(work: Path) -> None:

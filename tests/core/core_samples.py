@@ -1,5 +1,6 @@
 """Letters, records and policies for the tests of the core: plain ones to be varied, and strategies of odd ones."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,13 +24,14 @@ from dlx_router.core.publication import Content
 from dlx_router.core.record import Record
 from dlx_router.core.template import parse
 
+THOROUGH = 10 if os.environ.get("DLX_ROUTER_TEST_THOROUGH") else 1  # so many times the examples: `make test ALL=1`
 law = settings(
-    max_examples=12,
+    max_examples=12 * THOROUGH,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-hard_law = settings(law, max_examples=40)  # what the whole project stands on
+hard_law = settings(law, max_examples=40 * THOROUGH)  # what the whole project stands on
 KEY = b"k" * 32
 NOW = 1_700_000_000_000
 CONTENT = Content(crc32=7, size=3, props=Props(message_id="m-1", priority=5, delivery_mode=1))

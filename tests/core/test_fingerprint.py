@@ -10,7 +10,7 @@ from math import comb
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.fingerprint import (
@@ -23,6 +23,7 @@ from dlx_router.core.fingerprint import (
     masked,
     of_event,
 )
+from tests.core.core_samples import hard_law, law
 
 GOLDEN = "g1-57aeb76bc1689126"
 
@@ -118,6 +119,7 @@ def test_only_a_quarantined_letter_is_grouped_by_what_was_said_of_it() -> None:
 
 
 @given(st.text(max_size=300))
+@law
 def test_masking_is_total_short_and_made_once(text: str) -> None:
     once = masked(text)
     assert len(once) <= MESSAGE_CHARS
@@ -130,7 +132,7 @@ PIECES = st.sampled_from(SAID.split())
 
 
 @given(st.lists(st.tuples(PIECES, st.sampled_from(["", " ", "  "])), max_size=9), st.text(max_size=9))
-@settings(max_examples=500)
+@hard_law
 def test_token_by_token_is_what_the_whole_message_gives(pieces: list[tuple[str, str]], other: str) -> None:
     """What is said token by token is faster, and an id that is in archives already must not change by that."""
     text = " ".join(("".join(map("".join, pieces)) + other).split())
@@ -139,6 +141,7 @@ def test_token_by_token_is_what_the_whole_message_gives(pieces: list[tuple[str, 
 
 
 @given(st.uuids(), st.uuids(), st.integers(0), st.integers(0), st.ip_addresses(), st.ip_addresses())
+@law
 def test_letters_that_differ_in_ids_only_are_one_group(u1: Any, u2: Any, n1: int, n2: int, a1: Any, a2: Any) -> None:
     def group(uuid: Any, number: int, address: Any) -> str:
         return fingerprint("/", "q", "rejected", message=f"order {number} ({uuid}) of {address} failed").id

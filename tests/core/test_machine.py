@@ -22,7 +22,7 @@ from dlx_router.core.remembered import decode
 from dlx_router.core.settlement import Acks, Confirms
 from dlx_router.core.words import Cause
 from tests.core.core_brokers import INBOX, RELEASE, RETURN, RUNG, Message, Version
-from tests.core.core_samples import CONTENT, KEY, effective, facts, is_own
+from tests.core.core_samples import CONTENT, KEY, THOROUGH, effective, facts, hard_law, is_own
 
 WORK, TARGET, PARKING = "work", "target", "parking"
 QUEUES = (WORK, INBOX, RUNG, RELEASE, TARGET, PARKING)
@@ -306,4 +306,4 @@ class Routing(RuleBasedStateMachine):
 
 
 TestRouting = Routing.TestCase
-TestRouting.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, database=None)
+TestRouting.settings = settings(hard_law, max_examples=20 * THOROUGH, stateful_step_count=25)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dlx_router.core.settlement import Acks, Confirms
+from tests.core.core_samples import THOROUGH, law
 
 
 def confirms(count: int) -> Confirms[str]:
@@ -222,4 +223,4 @@ class Settling(RuleBasedStateMachine):
 
 
 TestSettling = Settling.TestCase
-TestSettling.settings = settings(max_examples=15, stateful_step_count=20, deadline=None, database=None)
+TestSettling.settings = settings(law, max_examples=8 * THOROUGH, stateful_step_count=20)

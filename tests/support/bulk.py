@@ -30,11 +30,16 @@ def pour(
     headers: Mapping[str, Any] | None = None,
     **properties: Any,
 ) -> None:
-    """Publish to a queue without waiting for confirms: ten times as fast, and only for a broker that is well."""
+    """Publish to a queue, all confirmed at once by a transaction: ten times as fast as one by one.
+
+    Without: of 100 to a quorum queue that was just declared, 3.10 once lost 22 when the channel was closed behind them.
+    """
     channel = client.connection.channel()
+    channel.tx_select()
     given = pika.BasicProperties(**{"delivery_mode": 2, **properties}, headers=dict(headers) if headers else None)
     for body in bodies:
         channel.basic_publish("", queue, body, given)
+    channel.tx_commit()
     channel.close()
 
 
