@@ -35,7 +35,7 @@ JOBS ?= 4  # tests wait for brokers most of the time
 test: $(READY)  ## run the quick tests; ALL=1: all, on every version of RabbitMQ; ARGS="-k name": options for pytest
 	$(BIN)/python tools/brokers.py fetch $(versions)
 	$(if $(ALL),$(BIN)/python tools/programs.py prometheus)
-	$(named) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(if $(findstring tests/,$(ARGS)),,tests/spark tests/spark_analyses tests) $(quick) $(ARGS)
+	$(named) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(quick) $(ARGS)
 
 .PHONY: test-again
 

@@ -110,6 +110,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.xdist_group("spark" if _is_spark(item) else place))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest group comes first, else three workers would wait for it at the end."""
+    items.sort(key=lambda item: not _is_spark(item))
+
+
 def _is_spark(item: pytest.Item) -> bool:
     return item.nodeid.startswith("tests/spark")
 
