@@ -1,9 +1,12 @@
-"""Where a broker is, and how to prove who we are. The password never appears in a repr."""
+"""Where a broker is, and who we say and prove that we are. The password never appears in a repr."""
 
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
+
+from dlx_router import __version__
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +52,21 @@ def _named(files: str) -> Iterator[None]:
         yield
     except OSError as error:  # ssl.SSLError is one
         raise OSError(f"{files}: {error.strerror or error}; name PEM files that fit together") from None
+
+
+def client_properties(name: str) -> dict[str, Any]:
+    """What we say about us in Connection.StartOk; `name` is seen in `rabbitmqctl list_connections`."""
+    return {
+        "product": "dlx-router",
+        "version": __version__,
+        "connection_name": name,
+        "platform": "Python",
+        "capabilities": {
+            "publisher_confirms": True,
+            "consumer_cancel_notify": True,
+            "basic.nack": True,
+            "connection.blocked": True,
+            "authentication_failure_close": True,
+            "exchange_exchange_bindings": True,
+        },
+    }

@@ -12,8 +12,7 @@ from typing import Any, Final, cast
 
 from pamqp import commands
 
-from dlx_router import __version__
-from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.address import Host, Login, Tls, client_properties
 from dlx_router.broker.answers import DEAF, Answers, ChannelClosed, Handler, LinkError
 from dlx_router.wire import frames
 from dlx_router.wire.table import TableError
@@ -22,24 +21,6 @@ FRAME_MAX = 131_072
 NOT_ALLOWED: Final = 530
 # RabbitMQ does not cut a header to what was agreed on: a letter whose header filled a frame comes with x-death on top.
 LARGEST_FRAME = 16 << 20
-
-
-def client_properties(name: str) -> dict[str, Any]:
-    """What we say about us in Connection.StartOk; `name` is seen in `rabbitmqctl list_connections`."""
-    return {
-        "product": "dlx-router",
-        "version": __version__,
-        "connection_name": name,
-        "platform": "Python",
-        "capabilities": {
-            "publisher_confirms": True,
-            "consumer_cancel_notify": True,
-            "basic.nack": True,
-            "connection.blocked": True,
-            "authentication_failure_close": True,
-            "exchange_exchange_bindings": True,
-        },
-    }
 
 
 class Link(asyncio.Protocol):

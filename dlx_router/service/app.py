@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from dlx_router.broker.address import Host, Login, Tls
-from dlx_router.broker.administration import Administration
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.alerts import thresholds
 from dlx_router.config.policies import LoadedPolicies
-from dlx_router.config.settings import Settings, SettingsError
+from dlx_router.config.settings import Settings
 from dlx_router.core.breaker import Breaker
 from dlx_router.core.names import Names
 from dlx_router.operate.index.schema import place_of
@@ -28,10 +26,11 @@ from dlx_router.service.imports import Importer
 from dlx_router.service.keys import KeyKeeper, from_file
 from dlx_router.service.modes import Wanted
 from dlx_router.service.oversight import Oversight
+from dlx_router.service.reaching import addresses, management
 from dlx_router.service.reload import Reloader
 from dlx_router.service.rules import Rules
 from dlx_router.service.session import Limits
-from dlx_router.service.vhost import Addresses, Attendant
+from dlx_router.service.vhost import Attendant
 from dlx_router.telemetry import traces
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
@@ -87,39 +86,48 @@ class App:
         vhosts = await self._vhosts()
         self._attendants = [self._attendant(vhost) for vhost in vhosts]
         self.attendants |= {one.vhost: one for one in self._attendants}
-        beside = self._beside()
-        reloader = self._reloader(vhosts, reload_asked)
-        self.metrics.revision = self._loaded.policies.revision
-        self.readiness.clear("start")
-        if self._observe:
-            self.readiness.note("observe", "observing: decisions are journalled, and no letter is taken or moved")
+        beside, reloader = self._beside(), self._reloader(vhosts, reload_asked)
+        self._tell(vhosts)
+        tasks = [asyncio.create_task(one.run()) for one in self._attendants]
+        await self._until_over(tasks, reloader)
+        left = await self._end(tasks, beside)
+        log.info("router.stopped", in_flight=left, fate="what was not settled is still in its queue")
+        return self._code if not left or self._code else 1
+
+    def _tell(self, vhosts: Sequence[str]) -> None:
+        """What metrics, readiness and the log say from now on."""
+        policies, loop = self._loaded.policies, asyncio.get_running_loop()
+        self.metrics.revision = policies.revision
         self.metrics.in_flight = lambda: {one.vhost: one.in_flight for one in self._attendants}
         self.metrics.asyncio_tasks = lambda: len(asyncio.all_tasks(loop))
         self.metrics.breakers = self._breakers
-        self.metrics.thresholds = thresholds(self._loaded.policies)
-        log.info(
-            "router.started",
-            vhosts=list(vhosts),
-            policies=len(self._loaded.policies.policies),
-            revision=self._loaded.policies.revision,
-            **({"observe": True} if self._observe else {}),
-        )
-        tasks = [asyncio.create_task(one.run()) for one in self._attendants]
-        stop = asyncio.create_task(self._stop.wait())
-        watching = asyncio.create_task(reloader.watch())
+        self.metrics.thresholds = thresholds(policies)
+        self.readiness.clear("start")
+        if self._observe:
+            self.readiness.note("observe", "observing: decisions are journalled, and no letter is taken or moved")
+        more = {"observe": True} if self._observe else {}
+        count, revision = len(policies.policies), policies.revision
+        log.info("router.started", vhosts=list(vhosts), policies=count, revision=revision, **more)
+
+    async def _until_over(self, tasks: list[asyncio.Task[None]], reloader: Reloader) -> None:
+        """A signal came, or an attendant ended; policies are reloaded until then."""
+        stop, watching = asyncio.create_task(self._stop.wait()), asyncio.create_task(reloader.watch())
         await asyncio.wait([*tasks, stop, watching], return_when=asyncio.FIRST_COMPLETED)
         await _ended(watching)
+        stop.cancel()
+
+    async def _end(self, tasks: list[asyncio.Task[None]], beside: list[asyncio.Task[None]]) -> int:
+        """Drained and closed; how many letters were still in flight."""
+        loop = asyncio.get_running_loop()
         drained_by = loop.time() + self._settings.drain_seconds
         left = await self._drain(tasks)
         await asyncio.to_thread(traces.close, self._traces, drained_by - loop.time())
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
-        stop.cancel()
         if self._management is not None:
             await self._management.close()
-        log.info("router.stopped", in_flight=left, fate="what was not settled is still in its queue")
-        return self._code if not left or self._code else 1
+        return left
 
     def _beside(self) -> list[asyncio.Task[None]]:
         """What runs beside the letters' way."""
@@ -280,31 +288,3 @@ async def _ended(task: asyncio.Task[None]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
-
-
-def addresses(settings: Settings) -> Addresses:
-    """Reads the broker's address anew at each connect, so that a renewed secret file is used."""
-
-    def read(vhost: str) -> tuple[Sequence[Host], Login, Tls | None]:
-        found = settings.broker_address()
-        tls = _tls(settings) if found.tls else None
-        hosts = [Host(name, port) for name, port in found.hosts]
-        return hosts, Login(found.user, found.password.get_secret_value(), vhost), tls
-
-    return read
-
-
-def management(settings: Settings) -> Administration | None:
-    """The client of the management API, where there is one; it reads its URL anew at each request."""
-
-    def read() -> str:
-        try:
-            return settings.management_credentials()
-        except SettingsError as error:  # a file may be gone for a moment while a secret is renewed
-            raise ManagementError(str(error)) from None
-
-    return Administration(read, _tls(settings)) if settings.has_management() else None
-
-
-def _tls(settings: Settings) -> Tls:
-    return Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)

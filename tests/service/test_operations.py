@@ -194,7 +194,7 @@ def test_a_broker_that_restarts_finds_its_router_again_and_nothing_is_lost(
         amqp.fail("work.a")
         amqp.take("work.a")
         for number in range(50):  # these wait in a rung; nothing rejects what is back from it already
-            amqp.publish(f"waits-{number}", key=INBOX, headers=_death("work.a"))
+            amqp.publish(f"waits-{number}", key=INBOX, headers=_death("work.a", "rejected"))
         dying_queue(amqp, "work.b")
         eventually(lambda: router.metric("settled_total", action="retry") == 51, within=60)
         with frozen(router):
@@ -215,8 +215,8 @@ def test_a_broker_that_restarts_finds_its_router_again_and_nothing_is_lost(
         assert {letter.body.decode() for letter in arrived} == {f"inbox-{number}" for number in range(500)}
 
 
-def _death(queue: str) -> dict[str, object]:
-    keys = {"queue": queue, "exchange": "", "routing-keys": [queue], "reason": "expired"}
+def _death(queue: str, reason: str = "expired") -> dict[str, object]:
+    keys = {"queue": queue, "exchange": "", "routing-keys": [queue], "reason": reason}
     return {"x-death": [{**keys, "count": 1}]}
 
 
@@ -258,7 +258,7 @@ def test_a_catch_all_policy_on_own_queues_is_named_and_nothing_is_consumed(
     status, text = router.ask("/readyz")
     assert status == 503
     assert INBOX in text
-    amqp.publish("waits", key=INBOX, headers=_death("work.a"))
+    amqp.publish("waits", key=INBOX, headers=_death("work.a", "rejected"))
     assert consistently(lambda: amqp.depth(INBOX) == 1)
     vhost.api.delete(f"policies/{vhost.quoted}/short").raise_for_status()
     router.await_ready(within=30)
