@@ -52,6 +52,7 @@ async def count(link: Link, channel: int, queue: str, within: float) -> int:
     return int(found.message_count)
 
 
+@pytest.mark.usefixtures("newest")
 async def test_two_questions_on_one_channel_get_their_own_answers(vhost: Vhost, amqp: Client) -> None:
     amqp.queue("work")
     link = await linked(vhost)

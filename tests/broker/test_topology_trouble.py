@@ -42,6 +42,7 @@ def secured(broker: brokers.Broker, tls: tuple[Path, Path, Path]) -> Iterator[br
     node.close()
 
 
+@pytest.mark.usefixtures("newest")
 async def test_with_tls_the_name_in_the_certificate_counts(secured: brokers.Node, tls: tuple[Path, Path, Path]) -> None:
     host, login = place(secured.amqps_url)
     right = Topology(host, login, Tls(ca=str(tls[0]), server_name="rabbit.example"), NAMES)

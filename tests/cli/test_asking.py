@@ -34,6 +34,7 @@ def refused(done: Done) -> str:
         ("gopher://127.0.0.1", "DLX_ROUTER_API_URL"),
     ],
 )
+@pytest.mark.usefixtures("newest")
 def test_a_wrong_address_is_told(command: tuple[str, ...], url: str, said: str) -> None:
     assert said in refused(in_a_process(*command, API_URL=url))
 

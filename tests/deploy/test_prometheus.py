@@ -96,6 +96,7 @@ def answered(address: str, question: str) -> bool:
     return bool(ask(address, question))
 
 
+@pytest.mark.usefixtures("newest")
 def test_every_question_has_an_answer(prometheus: str) -> None:
     told = yaml.safe_load(RULES.read_text(encoding="utf-8"))
     names = {name for rule in alerts() for name in re.findall(r"dlx_router[a-z0-9_:]+", rule["expr"])}

@@ -54,6 +54,7 @@ def names(first: int, last: int) -> list[str]:
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
+@pytest.mark.usefixtures("newest")
 def test_a_half_open_line_is_given_up_and_its_letters_arrive(
     direction: str, amqp: Client, target: str, line: Proxy, behind: dict[str, str], start_router: Start
 ) -> None:

@@ -16,6 +16,7 @@ from tests.support.router import Router
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
+@pytest.mark.usefixtures("newest")
 def test_another_router_takes_the_index_over(start_router: Callable[..., Router], amqp: Client, tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text(secrets.token_hex(32), encoding="utf-8")

@@ -131,6 +131,7 @@ async def test_off_writes_nothing_and_keeps_nobody_waiting(vhost: Vhost, desk: M
 
 
 @BOTH
+@pytest.mark.usefixtures("newest")
 async def test_a_channel_that_is_closed_loses_no_event(vhost: Vhost, desk: MakeDesk, mode: Mode) -> None:
     one = desk(mode=mode)
     async with one.session() as link:
@@ -291,6 +292,7 @@ async def test_what_the_stream_did_not_take_before_the_end_is_counted(desk: Make
     assert one.losses == [10]
 
 
+@pytest.mark.usefixtures("newest")
 async def test_a_stream_that_stands_still_stops_no_letter_in_best_effort(
     broker: brokers.Broker, vhost: Vhost, desk: MakeDesk
 ) -> None:

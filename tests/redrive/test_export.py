@@ -46,6 +46,7 @@ def large(shop: Shop, queue: str, number: int) -> str:
     return name
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_file_of_whole_letters_and_the_queue_as_it_was(shop: Shop, tmp_path: Path) -> None:
     said, file = [f"letter {number}" for number in range(30)], tmp_path / "letters.jsonl"
     queue = shop.failed("export.a", said)

@@ -84,6 +84,7 @@ def _depth_of_victims(amqp: Client) -> int:
 
 @pytest.mark.parametrize("place", [RELEASE, RUNG])
 @pytest.mark.parametrize("forgery", [*FORGERIES, _signed_for_another_body])
+@pytest.mark.usefixtures("newest")
 def test_a_forged_record_is_never_obeyed_at_the_end_of_a_wait(
     vhost: Vhost, amqp: Client, admit: Admit, start_router: Start, forgery: Callable[[str], str], place: str
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_forged_record_is_never_obeyed_at_the_end_of_a_wait(
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
+@pytest.mark.usefixtures("newest")
 def test_a_forged_record_in_the_inbox_is_foreign_data(
     vhost: Vhost, amqp: Client, admit: Admit, start_router: Start, forgery: Callable[[str], str]
 ) -> None:
@@ -146,6 +148,7 @@ HOSTILE: Final[list[Any]] = ["x" * 200_000, 7, ["a"], {"a": {"b": 1}}, None, "\u
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: str(value)[:10])
+@pytest.mark.usefixtures("newest")
 def test_whatever_stands_in_the_headers_the_router_goes_on(
     vhost: Vhost, amqp: Client, admit: Admit, start_router: Start, value: Any
 ) -> None:

@@ -106,6 +106,7 @@ def test_what_is_printed_is_enough_for_every_way_of_a_letter(
     assert "forbidden" not in router.output
 
 
+@pytest.mark.usefixtures("newest")
 def test_who_may_not_declare_needs_less(vhost: Vhost, admit: Admit, start_router: Start) -> None:
     with _shop(vhost) as client:
         start_router(POLICIES).stop()

@@ -143,6 +143,7 @@ def test_who_observes_needs_what_is_printed(
 
 
 @pytest.mark.parametrize("need", OWN, ids=lambda need: f"{need.right}-{need.names}")
+@pytest.mark.usefixtures("newest")
 def test_with_one_right_less_the_observer_says_which(
     need: Need, vhost: Vhost, admit: Admit, start_router: Callable[..., Router]
 ) -> None:

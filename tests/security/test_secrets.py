@@ -109,6 +109,7 @@ COMMANDS: Final = [("run",), ("permissions",), ("run", "--amqp-url", "amqp://u:M
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: next(iter(bad)))
+@pytest.mark.usefixtures("newest")
 def test_a_setting_that_cannot_be_used(bad: dict[str, str], command: tuple[str, ...]) -> None:
     done = in_a_process(*command, "--policies", "policies", **bad)
     assert done.returncode == 2

@@ -91,6 +91,7 @@ def _refused(router: Router, *words: str, look: str = "TLS_CA, TLS_SERVER_NAME")
     assert router.metric("deliveries_total") == 0
 
 
+@pytest.mark.usefixtures("newest")
 def test_both_sides_show_certificates_and_letters_flow(
     node: brokers.Node, authority: Authority, start_router: Start
 ) -> None:
@@ -102,6 +103,7 @@ def test_both_sides_show_certificates_and_letters_flow(
         assert client.depth(INBOX) == 0
 
 
+@pytest.mark.usefixtures("newest")
 def test_an_expired_certificate_of_the_broker_is_refused(
     expired_node: brokers.Node, authority: Authority, start_router: Start
 ) -> None:

@@ -163,7 +163,7 @@ def test_an_alarm_pauses_the_router_and_costs_nothing(
 ) -> None:
     with Client(private.amqp_url) as amqp:
         _scene(amqp)
-        router = start_router(POLICY, **_on(private), HEARTBEAT="2", CONFIRM_TIMEOUT="3s")
+        router = start_router(POLICY, **_on(private), HEARTBEAT="5", CONFIRM_TIMEOUT="3s")
         with kind(private) as alarm:
             with frozen(router):
                 pour(amqp, "work.a", [str(number) for number in range(1000)])
@@ -394,6 +394,7 @@ def test_a_standby_without_a_key_file_is_not_ready_says_so_and_takes_over(amqp: 
     assert amqp.take("arrived").body == b"taken over"
 
 
+@pytest.mark.usefixtures("newest")
 def test_an_ordinary_start_does_not_say_that_it_stands_by(start_router: Start) -> None:
     """It is said once it has lasted for two seconds; which an ordinary start seldom takes, and may."""
     router = start_router(POLICY, wait=False)

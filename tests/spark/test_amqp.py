@@ -16,6 +16,7 @@ def opened(vhost: Vhost, timeout_s: float = 10) -> Connection:
     return Connection(parse(vhost.amqp_url), timeout_s=timeout_s)
 
 
+@pytest.mark.usefixtures("newest")
 def test_first_and_newest_are_found_at_once(stream: Stream, vhost: Vhost) -> None:
     with opened(vhost) as link:
         assert (link.probe(stream.name).begin, link.probe(stream.name).end) == (0, 0)

@@ -78,6 +78,7 @@ def test_an_estimate_holds_what_then_happens(events: DataFrame, truth: week.Trut
     assert answer.as_dict()["estimates"][0]["label"] == "estimate"
 
 
+@pytest.mark.usefixtures("newest")
 def test_what_a_router_wrote_is_decided_again_the_same(
     spark: SparkSession, vhost: Vhost, amqp: Client, start_router: Any, tmp_path: Path
 ) -> None:

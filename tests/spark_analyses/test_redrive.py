@@ -64,6 +64,7 @@ def dead(truth: week.Truth) -> list[str]:
     return sorted(one.id for one in truth.fates if one.queue == QUEUE and one.dead)
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_killed_run_goes_on_and_each_letter_comes_once(  # noqa: PLR0917 - a scene needs many fixtures
     spark: SparkSession, plan: Path, way: Way, amqp: Client, truth: week.Truth, key_file: Path, events: DataFrame,
     vhost: Vhost, tmp_path: Path,
