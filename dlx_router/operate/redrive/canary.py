@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dlx_router.operate.redrive.task import Canary
+from dlx_router.operate.redrive.task import KINDS, Canary
 
 DEAD: Final = frozenset({"dead_lettered", "parked", "quarantined"})
+SENT: Final = frozenset(KINDS.values())
 
 
 class Flock:
-    """The letters that one task sent, and those of them that died since. Events may come twice."""
+    """The letters that one task sent, and those of them that died since. Events may come twice.
+
+    A person's park is no death: what a task did to a letter has the task's id.
+    """
 
     def __init__(self, task_id: str) -> None:
         self._task_id = task_id
@@ -19,8 +23,9 @@ class Flock:
     def hear(self, event: Mapping[str, Any]) -> None:
         """Take an event of the journal into account."""
         key = (event.get("id", ""), event.get("failed_queue", ""))
-        if event.get("kind") == "redriven" and event.get("redrive_id") == self._task_id:
-            self._sent.add(key)
+        if event.get("redrive_id"):
+            if event["redrive_id"] == self._task_id and event.get("kind") in SENT:
+                self._sent.add(key)
         elif key in self._sent and event.get("kind") in DEAD:
             self._dead.add(key)
 

@@ -63,9 +63,9 @@ class Tasks:
 
     def _take_over(self, found: Mapping[str, Task], tools: Tools) -> None:
         self._book.learn(found)
-        for one in found.values():
-            if one.state in AT_WORK:
-                self._runner.take_over(one.id, tools)
+        for name in found:
+            if self._book.tasks[name].state in AT_WORK:
+                self._runner.take_over(name, tools)
 
     # -- asking -------------------------------------------------------------------------------------------------
 
