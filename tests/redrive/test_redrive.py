@@ -11,7 +11,7 @@ import pytest
 
 from tests.journal import stream
 from tests.redrive.conftest import Shop
-from tests.support.bulk import record, take_many
+from tests.support.bulk import INBOX, record, take_many
 from tests.support.client import Client
 from tests.support.eventually import eventually
 
@@ -107,6 +107,16 @@ def test_the_canary_stops_by_itself_and_says_why(shop: Shop) -> None:
     assert re.search(r"canary: \d of the first 4 letters came back dead", stopped["why"])
     eventually(lambda: shop.amqp.depth(queue) == 10)
     assert shop.router.metric("redrive_letters_total", result="came_back") == before + 4
+
+
+@pytest.mark.usefixtures("newest")
+def test_the_canary_sees_letters_die_at_another_destination_too(shop: Shop) -> None:
+    queue = shop.failed("canary.b", [f"letter {number}" for number in range(10)])
+    shop.amqp.queue("canary.elsewhere", dead_letter_exchange=INBOX)
+    asked = {"canary": {"first": 4, "watch_s": 30}, "to": {"routing_key": "canary.elsewhere"}}
+    with failing(shop, "canary.elsewhere"):
+        stopped = shop.ends(shop.start(queue, **asked), "stopped")
+    assert (stopped["counts"]["sent"], "letters came back dead" in stopped["why"]) == (4, True)
 
 
 def test_a_canary_that_lives_lets_the_rest_go(shop: Shop) -> None:
