@@ -194,6 +194,36 @@ def test_a_target_that_nears_its_limit_stops_the_task(shop: Shop) -> None:
     assert 5 <= shop.amqp.depth("near.a") < 20
 
 
+@pytest.mark.usefixtures("newest")
+@pytest.mark.parametrize("rate", [50, 0])
+def test_a_full_target_gets_no_letter(shop: Shop, rate: int) -> None:
+    work = shop.amqp.queue(f"full.{rate}", max_length=20, dead_letter_exchange=INBOX)
+    queue = f"DLQ.{work}"
+    for half in (1, 2):
+        for number in range(20):
+            shop.amqp.publish(f"letter {number}", key=work)
+            shop.amqp.fail(work)
+        eventually(lambda half=half: shop.amqp.exists(queue) and shop.amqp.depth(queue) == half * 20, 60)  # type: ignore[misc]
+    for number in range(20):
+        shop.amqp.publish(f"living {number}", key=work)
+    stopped = shop.ends(shop.start(queue, rate=rate), "stopped")
+    assert (stopped["counts"]["sent"], stopped["why"][:34]) == (0, f"queue '{work}' holds 20 messages, its"[:34])
+    eventually(lambda: shop.amqp.depth(queue) == 40)
+    assert [one.body.decode() for one in take_many(shop.amqp, work, 20)] == [f"living {n}" for n in range(20)]
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_target_never_gets_more_than_it_has_room_for(shop: Shop) -> None:
+    work = shop.amqp.queue("room.a", max_length=20, dead_letter_exchange=INBOX)
+    for number in range(40):
+        shop.amqp.publish(f"letter {number}", key=work)
+        shop.amqp.fail(work)
+    eventually(lambda: shop.amqp.depth(f"DLQ.{work}") == 40, 60)
+    stopped = shop.ends(shop.start(f"DLQ.{work}"), "stopped")
+    assert (stopped["counts"]["sent"], shop.amqp.depth(work)) == (18, 18)
+    eventually(lambda: shop.amqp.depth(f"DLQ.{work}") == 22)
+
+
 def test_a_dry_run_counts_by_group_and_moves_nothing(shop: Shop) -> None:
     queue = shop.failed("dry.a", ["a", "b", "c"])
     done = shop.ends(shop.start(queue, dry_run=True, filter='header("number") != "1"'))

@@ -28,6 +28,7 @@ from dlx_router.service.redriving.ahead import Ahead
 from dlx_router.service.redriving.copies import Copies
 from dlx_router.service.redriving.facts import depth_of, see_to_holding, version_of
 from dlx_router.service.redriving.outlet import Outlet
+from dlx_router.service.redriving.rooms import Rooms
 from dlx_router.service.redriving.sender import WINDOW, Sender
 from dlx_router.service.redriving.sieve import MAX_HELD, Sieve
 from dlx_router.service.redriving.tally import Tally, group_of
@@ -92,7 +93,7 @@ class Worker:
             desk=tools.desk,
             edit=edit,
         )
-        self._ways = Ways(spec, tools)
+        self._ways, self._rooms = Ways(spec, tools), Rooms(spec, tools)
         self._sender = Sender(spec, tools, self._copies, ways=self._ways, tally=self.tally, wake=self._wake.set)
         self._place = intake.Place(tools.login.vhost, spec.queue, Arrival.INBOX, tools.names, tools.sign_with())
 
@@ -156,7 +157,6 @@ class Worker:
                     raise Stopped(f"the queue was not looked through within {ONCE_S:g} s; use a limit")
                 return None
             self._mind_the_outlet()
-            await self._ways.mind(now)
             await self._rest()
 
     @property
@@ -272,6 +272,8 @@ class Worker:
         if room <= 0 or self._sieve.is_changing:
             return
         for _ in range(self._pace.take(now, room)):
+            if not await self._rooms.admits(self._todo.first, self._sender.pending, now):
+                return
             job = self._todo.next()
             if self._sifting and self._todo.has_room:
                 self._sieve.pause(paused=False)
