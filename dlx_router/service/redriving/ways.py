@@ -1,6 +1,8 @@
 """The ways of a task's letters: which binding leads back to each failed queue."""
 
 from dlx_router.broker.topology import QueueExclusive, QueueMissing
+from dlx_router.core.letter import Letter
+from dlx_router.operate.redrive.choosing import Verdict
 from dlx_router.operate.redrive.task import Spec
 from dlx_router.service.redriving.facts import STREAM, facts_of
 from dlx_router.service.redriving.tools import Stopped, Tools
@@ -48,6 +50,14 @@ class Ways:
     def why_not(self, queue: str) -> str:
         """Why letters of this failed queue stay."""
         return self._why.get(queue, f"queue {queue!r} does not exist")
+
+    def why_stays(self, letter: Letter, verdict: Verdict) -> str:
+        """Why a letter that the task may mean cannot go; "" where nothing is known against it."""
+        if verdict is Verdict.HOMELESS:
+            return "nothing tells which queue they failed at; give a destination"
+        if verdict is Verdict.TAKE and self.is_known_gone(letter.failed_queue):
+            return self.why_not(letter.failed_queue)
+        return ""
 
     def is_known_gone(self, queue: str) -> bool:
         """Whether it was asked for and is not there."""
