@@ -98,7 +98,7 @@ class Emptied:
 async def test_one_letter_that_leaves_another_way_does_not_keep_the_task(
     spec: Spec, seen: int, expected: End | None
 ) -> None:
-    journal = SimpleNamespace(keeps_waiting=False)
+    journal = SimpleNamespace(is_working=True)
     tools: Any = SimpleNamespace(
         router_id="r", names=Names("p"), desk=None, login=SimpleNamespace(vhost="/"), sign_with=lambda: b"k",
         topology=Emptied(), journal=journal, management=None,
