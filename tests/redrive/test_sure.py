@@ -58,7 +58,12 @@ def sender(one: Journal, settled: list[int], lines: int = 1) -> tuple[Sender, Ca
     spec = Spec("/", "DLQ", kind=Kind.DISCARD)
     made = Sender(spec, tools, copies, ways=None, tally=tally, wake=lambda: None)  # type: ignore[arg-type]
     made._out = SimpleNamespace(blocked=False)  # type: ignore[assignment]
-    consumer = SimpleNamespace(settle=lambda tag: settled.append(tag) or True)
+
+    def settle(tag: int) -> bool:
+        settled.append(tag)
+        return True
+
+    consumer = SimpleNamespace(settle=settle)
     return made, lambda tag: SimpleNamespace(consumer=consumer, delivery=SimpleNamespace(tag=tag), batches=())
 
 
