@@ -14,6 +14,7 @@ from dlx_router.core.fingerprint import of_event
 from dlx_router.operate.index import schema
 from dlx_router.operate.index.questions import Wanted, query
 from dlx_router.operate.index.reader import IndexAway, Reader
+from dlx_router.operate.index.rows import STATE_OF
 from dlx_router.operate.index.schema import Damaged, IndexFileError, open_writer, place_of
 from dlx_router.operate.index.store import Message, Store
 from dlx_router.operate.journal.audit import audit
@@ -56,6 +57,26 @@ def test_an_event_counts_once_however_often_it_comes(store: Store, file: Path) -
     assert group["id"] == of_event(json.loads(told(1))).id
     assert store.position("/") is not None
     assert store.position("other") is None
+
+
+@pytest.mark.parametrize("kind", ["redriven", "discarded", "parked", "edited"])
+def test_what_a_task_does_to_a_letter_is_no_death_and_opens_no_group(store: Store, file: Path, kind: str) -> None:
+    def group() -> dict[str, Any]:
+        (one,) = Reader(file).groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
+        return one
+
+    store.apply("/", [Message(0, told(1))])
+    details = {"group": group()["id"], "state": "resolved"}
+    resolved = audit("r", "/", actor="ann", action="group.set", details=details, ts_ms=NOW + 10)
+    store.apply("/", [Message(1, resolved)])
+    ruling = RULING._replace(kind=kind, redrive_id="t1")
+    store.apply("/", [Message(2, line(letter(id=f"{1:032x}", failed_queue="orders"), ruling, now_ms=NOW + 20))])
+    seen = group()
+    assert (seen["state"], seen["returned"], seen["deaths"], seen["last_ms"]) == ("resolved", False, 1, NOW)
+    assert seen["states"] == {"dead" if kind == "edited" else STATE_OF[kind]: 1}
+    store.apply("/", [Message(3, told(1, redrives=1, at=30))])
+    seen = group()
+    assert (seen["state"], seen["returned"], seen["deaths"], seen["last_ms"]) == ("open", True, 2, NOW + 30)
 
 
 def test_lines_that_are_no_events_are_counted_and_stop_nothing(store: Store, file: Path) -> None:

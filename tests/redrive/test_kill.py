@@ -86,6 +86,20 @@ def test_another_replica_takes_over_and_only_the_leader_answers(
     eventually(lambda: amqp.depth("work") + amqp.depth(queue) == 60)
 
 
+def test_killed_in_the_middle_a_discard_takes_no_more_than_its_limit(
+    vhost: Vhost, amqp: Client, start_router: Start
+) -> None:
+    shop = Shop(vhost, amqp, start_router(POLICY))
+    queue = shop.failed("work", [f"{number}" for number in range(90)])
+    name = shop.start(queue, kind="discard", limit=50, rate=40)
+    eventually(lambda: shop.task(name)["counts"]["sent"] >= 25, every=0.05)
+    shop.router.kill()
+    shop.router.start()
+    assert shop.ends_led(name, 30)["counts"]["sent"] == 50
+    eventually(lambda: amqp.depth(queue) >= 40, 20)
+    assert amqp.depth(queue) < 60, "what was told and not yet taken away stays, and that is little"
+
+
 def test_without_a_journal_there_are_no_tasks(vhost: Vhost, amqp: Client, start_router: Start) -> None:
     shop = Shop(vhost, amqp, start_router(POLICY, JOURNAL="off"))
     answer = shop.call("POST", "", {"vhost": vhost.name, "queue": "dlx-router.parking"})

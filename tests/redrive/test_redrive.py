@@ -11,7 +11,7 @@ import pytest
 
 from tests.journal import stream
 from tests.redrive.conftest import Shop
-from tests.support.bulk import record, take_many
+from tests.support.bulk import INBOX, record, take_many
 from tests.support.client import Client
 from tests.support.eventually import eventually
 
@@ -109,6 +109,16 @@ def test_the_canary_stops_by_itself_and_says_why(shop: Shop) -> None:
     assert shop.router.metric("redrive_letters_total", result="came_back") == before + 4
 
 
+@pytest.mark.usefixtures("newest")
+def test_the_canary_sees_letters_die_at_another_destination_too(shop: Shop) -> None:
+    queue = shop.failed("canary.b", [f"letter {number}" for number in range(10)])
+    shop.amqp.queue("canary.elsewhere", dead_letter_exchange=INBOX)
+    asked = {"canary": {"first": 4, "watch_s": 30}, "to": {"routing_key": "canary.elsewhere"}}
+    with failing(shop, "canary.elsewhere"):
+        stopped = shop.ends(shop.start(queue, **asked), "stopped")
+    assert (stopped["counts"]["sent"], "letters came back dead" in stopped["why"]) == (4, True)
+
+
 def test_a_canary_that_lives_lets_the_rest_go(shop: Shop) -> None:
     queue = shop.failed("alive.a", [f"letter {number}" for number in range(10)])
     name = shop.start(queue, canary={"first": 3, "watch_s": 2})
@@ -182,6 +192,36 @@ def test_a_target_that_nears_its_limit_stops_the_task(shop: Shop) -> None:
     stopped = shop.ends(shop.start(queue, rate=10, max_target_depth=5), "stopped")
     assert "queue 'near.a' holds" in stopped["why"]
     assert 5 <= shop.amqp.depth("near.a") < 20
+
+
+@pytest.mark.usefixtures("newest")
+@pytest.mark.parametrize("rate", [50, 0])
+def test_a_full_target_gets_no_letter(shop: Shop, rate: int) -> None:
+    work = shop.amqp.queue(f"full.{rate}", max_length=20, dead_letter_exchange=INBOX)
+    queue = f"DLQ.{work}"
+    for half in (1, 2):
+        for number in range(20):
+            shop.amqp.publish(f"letter {number}", key=work)
+            shop.amqp.fail(work)
+        eventually(lambda half=half: shop.amqp.exists(queue) and shop.amqp.depth(queue) == half * 20, 60)  # type: ignore[misc]
+    for number in range(20):
+        shop.amqp.publish(f"living {number}", key=work)
+    stopped = shop.ends(shop.start(queue, rate=rate), "stopped")
+    assert (stopped["counts"]["sent"], stopped["why"][:34]) == (0, f"queue '{work}' holds 20 messages, its"[:34])
+    eventually(lambda: shop.amqp.depth(queue) == 40)
+    assert [one.body.decode() for one in take_many(shop.amqp, work, 20)] == [f"living {n}" for n in range(20)]
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_target_never_gets_more_than_it_has_room_for(shop: Shop) -> None:
+    work = shop.amqp.queue("room.a", max_length=20, dead_letter_exchange=INBOX)
+    for number in range(40):
+        shop.amqp.publish(f"letter {number}", key=work)
+        shop.amqp.fail(work)
+    eventually(lambda: shop.amqp.depth(f"DLQ.{work}") == 40, 60)
+    stopped = shop.ends(shop.start(f"DLQ.{work}"), "stopped")
+    assert (stopped["counts"]["sent"], shop.amqp.depth(work)) == (18, 18)
+    eventually(lambda: shop.amqp.depth(f"DLQ.{work}") == 22)
 
 
 def test_a_dry_run_counts_by_group_and_moves_nothing(shop: Shop) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dlx_router.core.recovered import is_recovered, longest_wait_ms, window_ms
 from dlx_router.operate.redrive import told
-from dlx_router.operate.redrive.canary import Flock, objection
+from dlx_router.operate.redrive.canary import Flock, is_objected, objection
 from dlx_router.operate.redrive.choosing import Chooser, Verdict
 from dlx_router.operate.redrive.holding import Holding, holding
 from dlx_router.operate.redrive.pacing import BURST_S, Pace, rate_at
@@ -27,6 +27,7 @@ from dlx_router.operate.redrive.task import (
     newest,
     of_document,
 )
+from dlx_router.service.redriving.book import Book
 from tests.core.core_samples import death, letter
 
 SPEC: Final = Spec("/", "DLQ.a", cutoff_ms=2_000_000)
@@ -122,6 +123,49 @@ def test_a_flock_counts_letters_once_and_only_deaths_after_they_were_sent() -> N
     for event in (dead, dead):
         flock.hear(event)
     assert (flock.sent, flock.dead) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", ["redriven", "discarded", "parked"])
+def test_whatever_a_task_does_to_letters_counts_and_is_no_death(kind: str) -> None:
+    flock = Flock("t1")
+    for number in range(100):
+        flock.hear({"kind": kind, "redrive_id": "t1", "id": f"{number}", "failed_queue": "q"})
+        flock.hear({"kind": "edited", "redrive_id": "t1", "id": f"not {number}", "failed_queue": "q"})
+        flock.hear({"kind": "parked", "redrive_id": "t2", "id": f"{number}", "failed_queue": "q"})
+    assert (flock.sent, flock.dead) == (100, 0)
+
+
+def test_letters_that_went_elsewhere_die_wherever_that_leads_to() -> None:
+    flock = Flock("t1", elsewhere=True)
+    for number in range(10):
+        flock.hear({"kind": "redriven", "redrive_id": "t1", "id": f"{number}", "failed_queue": "q"})
+    for number in range(5, 15):
+        flock.hear({"kind": "dead_lettered", "id": f"{number}", "failed_queue": "elsewhere"})
+    assert (flock.sent, flock.dead) == (10, 5)
+
+
+@pytest.mark.parametrize(
+    ("why", "objected"),
+    [
+        (objection(Canary(10), 10, 1), True),
+        ("queue 'canary.orders' holds 900 messages, its bound is 900; resume when it has room", False),
+        ("", False),
+    ],
+)
+def test_only_what_the_canary_stopped_goes_on_without_it(why: str, objected: bool) -> None:  # noqa: FBT001 - a column
+    assert is_objected(replace(TASK, state=State.STOPPED, why=why)) is objected
+    assert not is_objected(replace(TASK, state=State.PAUSED, why=why))
+
+
+def test_what_the_journal_said_before_does_not_open_again_what_is_over() -> None:
+    book, over = Book("/"), replace(TASK, state=State.DONE, counts=Counts(sent=100), term=9, change=7)
+    book.learn({"t1": over})
+    for term, change in ((8, 9), (9, 6), (9, 7)):
+        book.learn({"t1": replace(over, state=State.RUNNING, counts=Counts(), term=term, change=change)})
+    assert (book.tasks["t1"], book.term) == (over, 10)
+    later = replace(over, state=State.CANCELLED, term=10, change=1)
+    book.learn({"t1": later})
+    assert (book.tasks["t1"], book.term) == (later, 11)
 
 
 @pytest.mark.parametrize("state", [*State])

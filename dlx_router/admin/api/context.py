@@ -76,22 +76,29 @@ class Context:
         await self.write(self.attendants[vhost], [line])
 
     async def write(self, attendant: Attendant, lines: Sequence[bytes]) -> None:
-        """Returns once the journal has all of them; 503 where it does not take them in time."""
+        """Returns once the stream has confirmed all of them, whatever the mode; 503 where it does not in time."""
+        if not attendant.journal.is_on:
+            raise refuse(503, "JOURNAL=off: nothing can be told")
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        left = {id(batch): batch for batch in map(attendant.journal.record, lines)}
+        batches = {id(batch): batch for batch in map(attendant.journal.record, lines)}
+        left = {*batches}
 
         def settled(key: int) -> None:
-            left.pop(key, None)
+            left.discard(key)
             if not left and not written.done():
                 written.set_result(None)
 
-        for key, batch in [*left.items()]:
-            batch.wait(settled, key)
+        for key, batch in batches.items():
+            batch.wait_sure(settled, key)
         try:
             async with asyncio.timeout(CONFIRM_S):
                 await written
         except TimeoutError:
-            raise refuse(503, f"the journal of {attendant.vhost!r} did not confirm in time", retry_after_s=5) from None
+            said = f"the journal of {attendant.vhost!r} did not confirm in time; it may have it later, so look first"
+            raise refuse(503, said, retry_after_s=5) from None
+        if any(batch.lost for batch in batches.values()):
+            said = f"the journal of {attendant.vhost!r} is too far behind to take it; see /readyz, and ask again"
+            raise refuse(503, said, retry_after_s=5)
 
     async def kind_of(self, attendant: Attendant, queue: str) -> Kind:
         """What has to be known before a queue is looked into; 404 where there is none."""

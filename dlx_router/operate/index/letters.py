@@ -98,7 +98,7 @@ class Letters:
         shared = event.shared
         assert shared is not None
         before = None if known is None else known.where
-        died = shared.members.get("arrival") == "inbox"
+        died = shared.members.get("arrival") == "inbox" and not shared.members.get("redrive_id")  # else a task has it
         group = self._numbers.group(vhost, queue, event, ts_ms, died=died) if before is None or died else before[0]
         place = 0 if shared.place is None else self._numbers.place(vhost, *shared.place)
         return group, place, before[2] if before is not None and shared.kind == "edited" else STATE_OF[shared.kind]

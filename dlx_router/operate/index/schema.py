@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 APPLICATION_ID: Final = 0x646C7872  # "dlxr"
-VERSION: Final = 2  # another layout is made anew from the journal
+VERSION: Final = 3  # another layout is made anew from the journal
 FILE_NAME: Final = "index.sqlite"
 _MAGIC: Final = b"SQLite format 3\x00"
 _ID_AT: Final = 68

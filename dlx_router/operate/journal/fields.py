@@ -68,7 +68,7 @@ FIELDS: Final = (
         "what the failed queue's breaker said: closed, open, half_open, or probe (open, and this letter tries)",
         "it was asked",
     ),
-    Field("redrive_id", "string", "the redrive that brought or sends it", "there is one"),
+    Field("redrive_id", "string", "the task that did this to the letter; no death has it", "there is one"),
     Field("parent", "string", "id of the letter whose record was copied onto this message", "there is one"),
     Field(
         "deaths",

@@ -68,11 +68,6 @@ class Journal:
         self._broken = asyncio.Event()
         self._idle: asyncio.Future[None] | None = None
 
-    @property
-    def keeps_waiting(self) -> bool:
-        """Whether letters wait for a stream that does not work: `required`, and it is not known to."""
-        return self._required and not self.is_working
-
     # -- in -----------------------------------------------------------------------------------------------------
 
     def record(self, line: bytes) -> Batch:

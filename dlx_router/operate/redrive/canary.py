@@ -3,26 +3,36 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dlx_router.operate.redrive.task import Canary
+from dlx_router.operate.redrive.task import KINDS, Canary, State, Task
 
 DEAD: Final = frozenset({"dead_lettered", "parked", "quarantined"})
+SENT: Final = frozenset(KINDS.values())
+CANARY: Final = "canary: "  # how an objection begins
 
 
 class Flock:
-    """The letters that one task sent, and those of them that died since. Events may come twice."""
+    """The letters that one task sent, and those of them that died since. Events may come twice.
 
-    def __init__(self, task_id: str) -> None:
-        self._task_id = task_id
+    A person's park is no death: what a task did to a letter has the task's id. `elsewhere`: they went to another place
+    than their failed queue, and die wherever that leads to.
+    """
+
+    def __init__(self, task_id: str, *, elsewhere: bool = False) -> None:
+        self._task_id, self._elsewhere = task_id, elsewhere
         self._sent: set[tuple[str, str]] = set()
+        self._at_risk: set[tuple[str, str]] = set()
         self._dead: set[tuple[str, str]] = set()
 
     def hear(self, event: Mapping[str, Any]) -> None:
         """Take an event of the journal into account."""
         key = (event.get("id", ""), event.get("failed_queue", ""))
-        if event.get("kind") == "redriven" and event.get("redrive_id") == self._task_id:
-            self._sent.add(key)
-        elif key in self._sent and event.get("kind") in DEAD:
-            self._dead.add(key)
+        risk = (key[0], "") if self._elsewhere else key
+        if event.get("redrive_id"):
+            if event["redrive_id"] == self._task_id and event.get("kind") in SENT:
+                self._sent.add(key)
+                self._at_risk.add(risk)
+        elif risk in self._at_risk and event.get("kind") in DEAD:
+            self._dead.add(risk)
 
     @property
     def sent(self) -> int:
@@ -41,6 +51,11 @@ def objection(canary: Canary, sent: int, dead: int) -> str:
     if share <= canary.max_dead_percent:
         return ""
     return (
-        f"canary: {dead} of the first {sent} letters came back dead ({share:.0f} %, allowed are "
+        f"{CANARY}{dead} of the first {sent} letters came back dead ({share:.0f} %, allowed are "
         f"{canary.max_dead_percent:g} %); look at the consumer, then resume or cancel"
     )
+
+
+def is_objected(task: Task) -> bool:
+    """Whether it was the canary that stopped the task: who resumes it has seen why, and lets the rest go."""
+    return task.state is State.STOPPED and task.why.startswith(CANARY)

@@ -27,6 +27,10 @@ class Kind(StrEnum):
     EXPORT = "export"  # told to whoever asks; it stays where it is
 
 
+KINDS: Final[Mapping[Kind, str]] = {Kind.REDRIVE: "redriven", Kind.DISCARD: "discarded", Kind.PARK: "parked"}
+"""What the journal calls a letter that such a task settled."""
+
+
 class State(StrEnum):
     """Where a task stands. `stopped`: it stopped by itself, `why` says so."""
 

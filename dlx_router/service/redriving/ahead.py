@@ -26,6 +26,11 @@ class Ahead:
         self._jobs.append(job)
         self._bytes += _size(job)
 
+    @property
+    def first(self) -> Job:
+        """The one whose turn is next."""
+        return self._jobs[0]
+
     def next(self) -> Job:
         """The first, which waits no more."""
         job = self._jobs.popleft()

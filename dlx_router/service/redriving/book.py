@@ -49,8 +49,11 @@ class Book:
             raise Missing(f"no task {task_id!r} in vhost {self.vhost!r}; `dlx-router redrive list` shows all") from None
 
     def learn(self, found: Mapping[str, Task]) -> None:
-        """What the journal says of tasks."""
-        self.tasks |= found
+        """What the journal says of tasks. What is known of a later moment stays: reading the journal takes time."""
+        for name, one in found.items():
+            known = self.tasks.get(name)
+            if known is None or (one.term, one.change) > (known.term, known.change):
+                self.tasks[name] = one
         self.term = max([self.term, *(one.term + 1 for one in found.values())])  # another's clock may be ahead
 
     def see_free(self, queue: str, task_id: str = "") -> None:

@@ -18,14 +18,13 @@ from dlx_router.operate.journal import privacy
 from dlx_router.operate.journal.events import NO_BODY, Ruling, fragments
 from dlx_router.operate.journal.privacy import rule_of
 from dlx_router.operate.redrive.editing import Edit
-from dlx_router.operate.redrive.task import Kind, Spec
+from dlx_router.operate.redrive.task import KINDS, Kind, Spec
 from dlx_router.service.desk import Desk
 from dlx_router.service.intake import Envelope
 from dlx_router.service.job import Job
 from dlx_router.service.redriving.editing import edited
 from dlx_router.wire import frames
 
-KINDS: Final = {Kind.REDRIVE: "redriven", Kind.DISCARD: "discarded", Kind.PARK: "parked"}
 SHOWN_AS: Final = "dead_lettered"  # where the policy lets the journal keep a dead letter's body, an edited one's too
 
 

@@ -61,7 +61,7 @@ async def room_of(management: Management | None, vhost: str, queue: str) -> int 
         limit = _number(await management.queue_facts(vhost, queue), "max-length")
     except ManagementError:
         return None
-    return None if limit is None else int(limit * NEAR)
+    return None if limit is None else min(limit, max(int(limit * NEAR), 1))
 
 
 def _number(facts: Mapping[str, Any], key: str) -> int | None:

@@ -10,8 +10,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from dlx_router.service.redriving.tools import Stopped
+
 FULL_BYTES: Final = 8 << 20
 CHUNK_BYTES: Final = 1 << 20
+IDLE_S: Final = 30.0
 WAIT_S: Final = 4.0  # an answer of the API takes ten seconds at most
 
 
@@ -36,10 +39,10 @@ class Outlet:
         """Whether no more should be put."""
         return self._bytes >= FULL_BYTES
 
-    @property
-    def idle_s(self) -> float:
-        """For how long nobody has asked."""
-        return time.monotonic() - self._asked_s
+    def check(self) -> None:
+        """Stopped where nobody has asked for IDLE_S."""
+        if time.monotonic() - self._asked_s > IDLE_S:
+            raise Stopped(f"nobody has asked for its letters for {IDLE_S:g} s; export again")
 
     def put(self, line: bytes) -> None:
         """One letter more."""

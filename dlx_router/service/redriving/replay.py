@@ -30,7 +30,7 @@ async def all_tasks(link: Link, stream: str, key: bytes) -> dict[str, Task]:
 
 async def flock(link: Link, stream: str, task: Task) -> Flock:
     """Which letters the task has sent, and which of them are dead again."""
-    found = Flock(task.id)
+    found = Flock(task.id, elsewhere=task.spec.to is not None)
     start = datetime.fromtimestamp(task.created_ms // 1000 - 1, UTC)
     async for batch in upto_now(link, stream, start):
         for event in letters(batch):

@@ -1,4 +1,8 @@
-"""The sender: a letter that is meant → its copy, confirmed and not returned, and its event; then it is acked."""
+"""The sender: a letter that is meant → its copy, confirmed and not returned, and its event; then it is acked.
+
+Whatever the mode of the journal: the stream itself has confirmed the event, because a discarded letter is nowhere else,
+and a task that goes on after a crash counts by the journal what it has done.
+"""
 
 import time
 from collections.abc import Callable
@@ -29,6 +33,7 @@ class Sender:
         self, spec: Spec, tools: Tools, copies: Copies, *, ways: Ways, tally: Tally, wake: Callable[[], None]
     ) -> None:
         self.pending = 0
+        self._flying = 0  # of those: published, and not answered
         self.failure: Exception | None = None
         self._spec, self._tools, self._copies = spec, tools, copies
         self._ways, self._tally, self._wake = ways, tally, wake
@@ -52,13 +57,13 @@ class Sender:
 
     @property
     def is_open(self) -> bool:
-        """Whether what is on its way can still be confirmed."""
-        return self._publisher.is_open
+        """Whether what is on its way can still be confirmed, and told."""
+        return self._publisher.is_open and self._tools.journal.is_working
 
     @property
     def room(self) -> int:
-        """How many more may be on their way; none while the broker reads nothing, or the journal would keep them."""
-        return 0 if self._out.blocked or self._tools.journal.keeps_waiting else WINDOW - self.pending
+        """How many more may be on their way; none while the broker reads nothing, or the journal does not work."""
+        return WINDOW - self.pending if self._tools.journal.is_working and not self._out.blocked else 0
 
     def rests(self) -> None:
         """Nothing is late: the time in which the broker must confirm begins anew."""
@@ -66,14 +71,14 @@ class Sender:
 
     def check(self) -> None:
         """LinkError where the broker confirms no more."""
-        if not self.pending or self._out.blocked:
+        if not self._flying or self._out.blocked:
             self.rests()
         elif time.monotonic() - self._moved_s > self._tools.confirm_timeout_s:
             raise LinkError("the broker confirms no more")
 
     async def send(self, job: Job) -> None:
         """On its way, or counted as one that stays."""
-        if not self.pending:
+        if not self._flying:
             self.rests()
         if self._spec.kind is Kind.DISCARD:
             self.pending += 1
@@ -95,6 +100,7 @@ class Sender:
             exchange, key, section = self._stationery.write(job, self._publisher.stamp())
             self._publisher.publish(job, exchange, key, section, job.delivery.body)
             self.pending += 1
+            self._flying += 1
         except frames.FrameTooLarge:
             self._tally.left("their headers fill a frame")
         except UNWRITABLE as error:
@@ -104,15 +110,26 @@ class Sender:
 
     def _confirmed(self, jobs: list[Job]) -> None:
         self.rests()
+        self._flying -= len(jobs)
         for job in jobs:
             self._tell(job)
 
     def _tell(self, job: Job) -> None:
         lines = self._copies.events(job, int(time.time() * 1000))
-        batches = [self._tools.journal.record(line) for line in lines]
-        batches[-1].wait(self._settled, job)  # batches are written in their order
+        job.batches = tuple(map(self._tools.journal.record, lines))
+        self._settle(job)
 
-    def _settled(self, job: Job) -> None:
+    def _settle(self, job: Job) -> None:
+        """Once the stream has all of its events. What is lost to it stays in its queue: then all is begun anew."""
+        for batch in job.batches:
+            if batch.lost:
+                self.pending -= 1
+                self.failure = LinkError("the journal is too far behind to take what is done; see /readyz")
+                self._wake()
+                return
+            if not batch.confirmed:
+                batch.wait_sure(self._settle, job)
+                return
         self.pending -= 1
         if job.consumer.settle(job.delivery.tag):
             self._tally.sent()
@@ -121,6 +138,7 @@ class Sender:
 
     def _answered(self, job: Job, why: str) -> None:
         self.rests()
+        self._flying -= 1
         if not why:
             self._tell(job)
             return
@@ -138,6 +156,7 @@ class Sender:
 
     def _in_doubt(self, jobs: list[Job], error: Exception) -> None:
         self.pending -= len(jobs)
+        self._flying -= len(jobs)
         if isinstance(error, ChannelClosed):
             self.failure = Stopped(f"the broker refuses the destination: {error}; what was not sent stays")
         else:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from dlx_router.broker.topology import TopologyError
 from dlx_router.core.letter import Letter
+from dlx_router.operate.redrive.canary import is_objected
 from dlx_router.operate.redrive.editing import Edit
 from dlx_router.operate.redrive.editing import check as checked
 from dlx_router.operate.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed, check
@@ -63,9 +64,9 @@ class Tasks:
 
     def _take_over(self, found: Mapping[str, Task], tools: Tools) -> None:
         self._book.learn(found)
-        for one in found.values():
-            if one.state in AT_WORK:
-                self._runner.take_over(one.id, tools)
+        for name in found:
+            if self._book.tasks[name].state in AT_WORK:
+                self._runner.take_over(name, tools)
 
     # -- asking -------------------------------------------------------------------------------------------------
 
@@ -129,7 +130,7 @@ class Tasks:
         if task.state is not state:
             if state is State.RUNNING:
                 self._book.see_free(task.spec.queue, task.id)
-            passed = task.canary_passed or (task.state is State.STOPPED and "canary" in task.why)
+            passed = task.canary_passed or is_objected(task)
             before, task = task, replace(changed(task, state, int(time.time() * 1000)), by=by, canary_passed=passed)
             try:
                 await self._book.store(task)

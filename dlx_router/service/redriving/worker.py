@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
@@ -27,7 +28,9 @@ from dlx_router.service.intake import Envelope
 from dlx_router.service.redriving.ahead import Ahead
 from dlx_router.service.redriving.copies import Copies
 from dlx_router.service.redriving.facts import depth_of, see_to_holding, version_of
+from dlx_router.service.redriving.looking import Look, Over
 from dlx_router.service.redriving.outlet import Outlet
+from dlx_router.service.redriving.rooms import Rooms
 from dlx_router.service.redriving.sender import WINDOW, Sender
 from dlx_router.service.redriving.sieve import MAX_HELD, Sieve
 from dlx_router.service.redriving.tally import Tally, group_of
@@ -38,9 +41,7 @@ from dlx_router.wire import frames
 
 HOLD_S: Final = 50.0
 ONCE_S: Final = 1200.0  # for what has to see all at once; RabbitMQ ends a consumer after 1,800
-IDLE_S: Final = 30.0
 TICK_S: Final = 0.02
-LOOK_AGAIN_S: Final = 0.1
 NACKS_KEEP_ORDER: Final = (4, 0)
 
 
@@ -72,7 +73,6 @@ class Worker:
         self._later = False
         self._sifting = not task.spec.takes_all
         self._prefetch = 0
-        self._looked_s = 0.0
         self._once = Once()
         self._outlet = outlet
         if outlet is not None:
@@ -92,7 +92,7 @@ class Worker:
             desk=tools.desk,
             edit=edit,
         )
-        self._ways = Ways(spec, tools)
+        self._ways, self._rooms = Ways(spec, tools), Rooms(spec, tools)
         self._sender = Sender(spec, tools, self._copies, ways=self._ways, tally=self.tally, wake=self._wake.set)
         self._place = intake.Place(tools.login.vhost, spec.queue, Arrival.INBOX, tools.names, tools.sign_with())
 
@@ -141,6 +141,7 @@ class Worker:
             await self._finish()
 
     async def _working(self, expected: int, until: float | None) -> End | None:
+        look = Look(expected, partial(depth_of, self._tools, self.task.spec.queue))
         while True:
             self._raise_failure()
             now = time.monotonic()
@@ -149,14 +150,14 @@ class Worker:
             await self._send(now)
             if self._is_enough():
                 return End.CANARY if self.task.canary_left else End.DONE
-            if self.tally.counts.seen >= expected and await self._is_through(now):
-                return End.DONE
+            over = await self._is_over(look, now)
+            if over is not Over.NO:  # where fewer came, what is held goes back and is counted anew
+                return None if over is Over.FEWER and not self._is_once else End.DONE
             if await self._is_full() or (until is not None and now > until):
                 if self._is_once:
                     raise Stopped(f"the queue was not looked through within {ONCE_S:g} s; use a limit")
                 return None
             self._mind_the_outlet()
-            await self._ways.mind(now)
             await self._rest()
 
     @property
@@ -164,14 +165,14 @@ class Worker:
         """Whether one look has to see all: nothing leaves the queue, so the next would see the same again."""
         return self.task.spec.dry_run or self._outlet is not None
 
-    async def _is_through(self, now: float) -> bool:
-        """Nothing is left to look at, or what comes now died after the cutoff."""
-        if self._outlet is not None and self._outlet.is_full:
-            return False  # more may have been read than was looked at
-        if self._todo or self._sender.pending or now - self._looked_s < LOOK_AGAIN_S:
-            return False
-        self._looked_s = now
-        return self._later or not await depth_of(self._tools, self.task.spec.queue)
+    async def _is_over(self, look: Look, now: float) -> Over:
+        over = await look.over(now, self.tally.counts.seen, busy=self._is_busy, later=self._later)
+        return Over.NO if self._is_busy else over  # it takes a moment to ask
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether letters wait or are on their way; of a full outlet more may have been read than was looked at."""
+        return bool(self._todo or self._sender.pending or (self._outlet is not None and self._outlet.is_full))
 
     async def _is_full(self) -> bool:
         """What stays fills the window of a run that was to take all: from now on it is held."""
@@ -253,11 +254,7 @@ class Worker:
         """Whether it goes; where not it is counted."""
         verdict = self._chooser.verdict(letter)
         self._later = verdict is Verdict.LATER
-        why = ""
-        if verdict is Verdict.HOMELESS:
-            why = "nothing tells which queue they failed at; give a destination"
-        elif verdict is Verdict.TAKE and self._ways.is_known_gone(letter.failed_queue):
-            why = self._ways.why_not(letter.failed_queue)
+        why = self._ways.why_stays(letter, verdict)
         if verdict is Verdict.TAKE and not why:
             return True
         self.tally.left(why)
@@ -272,6 +269,8 @@ class Worker:
         if room <= 0 or self._sieve.is_changing:
             return
         for _ in range(self._pace.take(now, room)):
+            if not await self._rooms.admits(self._todo.first, self._sender.pending, now):
+                return
             job = self._todo.next()
             if self._sifting and self._todo.has_room:
                 self._sieve.pause(paused=False)
@@ -294,8 +293,6 @@ class Worker:
         return group_of(letter, self._rule(letter))
 
     def _mind_the_outlet(self) -> None:
-        if self._outlet is None:
-            return
-        self._sieve.pause(paused=self._outlet.is_full)
-        if self._outlet.idle_s > IDLE_S:
-            raise Stopped(f"nobody has asked for its letters for {IDLE_S:g} s; export again")
+        if self._outlet is not None:
+            self._outlet.check()
+            self._sieve.pause(paused=self._outlet.is_full)

@@ -1,0 +1,118 @@
+"""A stream that takes events and confirms none, in the default mode: no letter leaves its queue, no change holds.
+
+The journal, the sender and the API's context are the real ones; the stream is what answers when the test says so.
+"""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.exceptions import HTTPException
+
+from dlx_router.admin.api import context
+from dlx_router.broker.answers import LinkError
+from dlx_router.operate.journal.batch import Batch
+from dlx_router.operate.journal.mode import Mode
+from dlx_router.operate.journal.writer import Journal
+from dlx_router.operate.redrive.task import Counts, Kind, Spec
+from dlx_router.service.redriving.sender import WINDOW, Sender
+from dlx_router.service.redriving.tally import Tally
+from dlx_router.telemetry.readiness import Readiness
+from tests.journal.conftest import soon
+
+LINE = b'{"v":1}\n'
+
+
+class Stream:
+    """Takes batches; `confirm` answers for all of them."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.taken: list[Batch] = []
+        self._journal = journal
+        link: Any = SimpleNamespace(blocked=False, is_open=True)
+        publisher: Any = self
+        journal._link, journal._publisher, journal.is_working = link, publisher, True
+
+    def stamp(self) -> bytes:
+        return b""
+
+    def publish(self, batch: Batch, *_args: object) -> None:
+        self.taken.append(batch)
+
+    def confirm(self) -> None:
+        for batch in self.taken:
+            self._journal._answered(batch, "")
+        self.taken.clear()
+
+
+def journal(mode: Mode = Mode.BEST_EFFORT, spool_bytes: int = 1000) -> Journal:
+    return Journal(mode=mode, name="j", vhost="/", router_id="r", readiness=Readiness(), spool_bytes=spool_bytes)
+
+
+def sender(one: Journal, settled: list[int], lines: int = 1) -> tuple[Sender, Callable[[int], Any]]:
+    """One that discards, and a maker of its letters."""
+    tools: Any = SimpleNamespace(journal=one, metrics=SimpleNamespace(redrive_letters={"sent": 0}))
+    copies: Any = SimpleNamespace(events=lambda _job, _now: [LINE] * lines)
+    tally = Tally(Counts())
+    spec = Spec("/", "DLQ", kind=Kind.DISCARD)
+    made = Sender(spec, tools, copies, ways=None, tally=tally, wake=lambda: None)  # type: ignore[arg-type]
+    made._out = SimpleNamespace(blocked=False)  # type: ignore[assignment]
+
+    def settle(tag: int) -> bool:
+        settled.append(tag)
+        return True
+
+    consumer = SimpleNamespace(settle=settle)
+    return made, lambda tag: SimpleNamespace(consumer=consumer, delivery=SimpleNamespace(tag=tag), batches=())
+
+
+@pytest.mark.parametrize("mode", [Mode.BEST_EFFORT, Mode.REQUIRED])
+async def test_no_letter_leaves_before_the_stream_itself_has_its_events(mode: Mode) -> None:
+    settled: list[int] = []
+    told = journal(mode)
+    stream = Stream(told)
+    sends, letter = sender(told, settled, lines=150)  # an edit has two; these do not fit into one batch
+    for tag in range(3):
+        await sends.send(letter(tag))
+    await soon(lambda: sum(batch.events for batch in stream.taken) == 450)
+    if mode is Mode.BEST_EFFORT:
+        await soon(lambda: all(batch.settled for batch in stream.taken))
+    assert (settled, sends.pending, sends.room) == ([], 3, WINDOW - 3), "all are on their way at once"
+    stream.confirm()
+    assert (settled, sends.pending, sends.failure) == ([0, 1, 2], 0, None)
+
+
+async def test_what_the_journal_loses_stays_and_nothing_more_goes() -> None:
+    settled: list[int] = []
+    told = journal(spool_bytes=0)
+    sends, letter = sender(told, settled)
+    assert sends.room == 0, "it does not work yet"
+    await sends.send(letter(1))
+    await soon(lambda: told.lost == 1)
+    assert (settled, sends.pending) == ([], 0)
+    assert isinstance(sends.failure, LinkError)
+
+
+async def answered(one: Journal) -> str:
+    """What who asks for a change is told; "" where it holds."""
+    attendant: Any = SimpleNamespace(journal=one, vhost="/")
+    names: Any = None
+    try:
+        await context.Context("r", names, {}).write(attendant, [LINE])
+    except HTTPException as error:
+        return f"{error.status_code} {error.detail}"
+    return ""
+
+
+async def test_a_change_holds_only_once_the_stream_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "CONFIRM_S", 0.6)  # more than best-effort waits
+    told = journal()
+    stream = Stream(told)
+    late = await answered(told)
+    assert (late[:4], "did not confirm in time" in late) == ("503 ", True)
+    stream.confirm()
+    stream.publish = lambda batch, *_args: told._answered(batch, "")  # type: ignore[method-assign]
+    assert not await answered(told)
+    assert "too far behind" in await answered(journal(spool_bytes=0))
+    assert "JOURNAL=off" in await answered(journal(Mode.OFF))
