@@ -1,0 +1,37 @@
+"""What compact and erase take away, and what they must leave: files and manifests only, no Spark session."""
+
+import time
+from pathlib import Path
+
+from dlx_router.spark.archive.compact import _drop_raw, _squash
+from dlx_router.spark.archive.layout import Archive, Day, Entry
+from dlx_router.spark.archive.sink import Sink
+
+DATE = "2026-03-10"
+
+
+def put(archive: Archive, number: int, run: str = "run") -> str:
+    """A segment of DATE with one event, as ingest leaves it."""
+    seg = f"{number:010}-{run}"
+    archive.raw(DATE, seg).mkdir(parents=True)
+    at = {"s": {"next": number + 1, "seen": number, "mark": "", "lost": 0}}
+    archive.commit(Entry(number, seg, {DATE: 1}, 0, {}, at, 0))
+    return seg
+
+
+def fold(archive: Archive, *segs: str) -> None:
+    """The day is compacted with these segments too, and nobody reads them any more."""
+    old = archive.days().get(DATE)
+    segs = (*(old.folded if old else ()), *segs)
+    archive.commit_day(Day(DATE, "c-1", len(segs), segs, time.time_ns() // 1_000_000))
+    _drop_raw(archive, time.time_ns())
+
+
+def test_an_ingest_goes_on_after_all_its_segments_were_compacted(tmp_path: Path) -> None:
+    archive, sink = Archive(tmp_path), Sink(str(tmp_path), "run", 0, "{}")
+    fold(archive, put(archive, 0), put(archive, 1))
+    assert _squash(archive) == 1
+    assert sink._number(archive) == 2
+    fold(archive, put(archive, 2))
+    assert _squash(archive) == 1  # what was kept goes when it is not the newest any more
+    assert sink._number(archive) == 3
