@@ -3,8 +3,10 @@
 import time
 from pathlib import Path
 
-from dlx_router.spark.archive.compact import _drop_raw, _squash
-from dlx_router.spark.archive.layout import Archive, Day, Entry
+import pytest
+
+from dlx_router.spark.archive.compact import _drop_old, _squash
+from dlx_router.spark.archive.layout import Archive, ArchiveError, Day, Entry, removed
 from dlx_router.spark.archive.sink import Sink
 
 DATE = "2026-03-10"
@@ -24,7 +26,7 @@ def fold(archive: Archive, *segs: str) -> None:
     old = archive.days().get(DATE)
     segs = (*(old.folded if old else ()), *segs)
     archive.commit_day(Day(DATE, "c-1", len(segs), segs, time.time_ns() // 1_000_000))
-    _drop_raw(archive, time.time_ns())
+    _drop_old(archive, time.time_ns())
 
 
 def test_an_ingest_goes_on_after_all_its_segments_were_compacted(tmp_path: Path) -> None:
@@ -35,3 +37,25 @@ def test_an_ingest_goes_on_after_all_its_segments_were_compacted(tmp_path: Path)
     fold(archive, put(archive, 2))
     assert _squash(archive) == 1  # what was kept goes when it is not the newest any more
     assert sink._number(archive) == 3
+
+
+def test_a_compacted_folder_that_no_day_names_goes_once_its_readers_are_done(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    for date, seg in ((DATE, "c-1"), (DATE, "c-old"), ("2026-03-11", "c-killed")):
+        archive.compacted(date, seg).mkdir(parents=True)
+    archive.commit_day(Day(DATE, "c-1", 1, (), written_ms=5000))
+    _drop_old(archive, 4999)  # c-old may be read by who began before 5000; c-killed was never read
+    assert left(archive) == ["c-1", "c-old"]
+    _drop_old(archive, 5000)
+    assert left(archive) == ["c-1"]
+
+
+def left(archive: Archive) -> list[str]:
+    return sorted(path.name.removeprefix("seg=") for path in archive.root.glob("events/*/seg=*"))
+
+
+def test_what_cannot_be_deleted_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "seg=c-1"
+    folder.write_text("not a folder: root could delete one whatever its rights are")
+    with pytest.raises(ArchiveError, match=r"seg=c-1: cannot be deleted .*run this again"):
+        removed(folder)

@@ -223,10 +223,32 @@ class Archive:
                 gone.append(path)
         return gone
 
+    def unnamed(self) -> list[tuple[Path, int]]:
+        """Compacted folders that no day names, each with the time (ms) since when; 0: nobody can be reading it.
+
+        Their day was compacted again, or what compacted it was killed.
+        """
+        days, found = self.days(), []
+        for path in sorted(self.root.glob("events/*/seg=*")):
+            day = days.get(path.parent.name.removeprefix(_DAYS))
+            if day is None or path.name != f"seg={day.seg}":
+                found.append((path, 0 if day is None else day.written_ms))
+        return found
+
 
 def token() -> str:
     """A name that no other process has."""
     return secrets.token_hex(4)
+
+
+def removed(folder: Path) -> None:
+    """The folder is gone, if it was there. ArchiveError where it cannot be deleted."""
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+    except OSError as error:
+        said = f"cannot be deleted ({error}), so events that should be gone are still on the disk"
+        raise ArchiveError(f"{folder}: {said}; make it deletable and run this again") from None
 
 
 def moved(source: Path, target: Path) -> None:
