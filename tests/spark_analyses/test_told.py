@@ -37,7 +37,7 @@ def left(events: DataFrame, **choice: int) -> list[str]:
 
 
 @pytest.mark.usefixtures("newest")
-def test_a_copy_that_came_back_is_taken_back_and_alone_sent_again(  # noqa: PLR0917 - a scene needs many fixtures
+def test_a_copy_that_came_back_is_taken_back_and_alone_sent_again(
     spark: SparkSession, four: DataFrame, way: Way, amqp: Client, vhost: Vhost, tmp_path: Path,
 ) -> None:  # fmt: skip
     amqp.queue(QUEUE)
