@@ -39,6 +39,24 @@ def test_an_ingest_goes_on_after_all_its_segments_were_compacted(tmp_path: Path)
     assert sink._number(archive) == 3
 
 
+class Overtaken(Archive):
+    """compact folds manifests away after their names were read and before they are."""
+
+    def entry(self, number: int) -> Entry:
+        if number == 0:
+            _squash(Archive(self.root))
+        return super().entry(number)
+
+
+def test_who_reads_the_manifests_meanwhile_reads_those_that_are_left(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    fold(archive, put(archive, 0), put(archive, 1))
+    assert [entry.number for entry in Overtaken(tmp_path).entries()] == [1]
+    (tmp_path / "manifest" / "0000000001.json").write_text("damaged")
+    with pytest.raises(ArchiveError, match=r"0000000001\.json: cannot be read"):
+        archive.entries()
+
+
 def test_a_compacted_folder_that_no_day_names_goes_once_its_readers_are_done(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     for date, seg in ((DATE, "c-1"), (DATE, "c-old"), ("2026-03-11", "c-killed")):
