@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -58,11 +58,27 @@ class Where:
 
     def events(self, spark: SparkSession) -> DataFrame:
         """The events of the time that was asked for."""
-        since, until = self._times()
-        day = None if since is None else datetime.fromtimestamp(since / 1000, UTC).date()
-        found = read(spark, self.archive, since=day)
-        found = found if since is None else found.where(f.col("ts_ms") >= since)
+        until, found = self._times()[1], self.known(spark)
         return found if until is None else found.where(f.col("ts_ms") < until)
+
+    def known(self, spark: SparkSession, *, repeated: bool = False) -> DataFrame:
+        """The same and all later ones: what is known of these letters."""
+        since = self._times()[0]
+        day = None if since is None else datetime.fromtimestamp(since / 1000, UTC).date()
+        found = read(spark, self.archive, since=day, repeated=repeated)
+        return found if since is None else found.where(f.col("ts_ms") >= since)
+
+    def as_of_ms(self, spark: SparkSession, events: DataFrame) -> int:
+        """Until when `events` tell everything, see `complete_until`; with --until not beyond that."""
+        until = self._times()[1]
+        if until is None:
+            return complete_until(events)
+        return min(until, complete_until(self.known(spark, repeated=True)))  # it may have been ingested long after
+
+    def within(self, choice: Choice) -> Choice:
+        """Of letters whose last event was in this time."""
+        since, until = self._times()
+        return replace(choice, since_ms=since, until_ms=until)
 
     def _times(self) -> tuple[int | None, int | None]:
         return _moment("--since", self.since), _moment("--until", self.until)
@@ -102,7 +118,7 @@ def report(where: Where, out: Path, policies: Path | None, *, title: str, object
     events = where.events(spark).cache()
     try:
         quiet = None if files is None else quiet_of(events, files, _prefix())
-        data = gather(events, title=title, as_of_ms=complete_until(events), objective=target, quiet=quiet)
+        data = gather(events, title=title, as_of_ms=where.as_of_ms(spark, events), objective=target, quiet=quiet)
     except ValueError as error:
         return _wrong(str(error))
     finally:
@@ -123,7 +139,7 @@ def backtest(where: Where, policies: Path, *, as_json: bool) -> int:
         return output.refuse(errors)
     spark = where.session()
     events = where.events(spark)
-    answer = backtested(events, files, as_of_ms=complete_until(events), prefix=_prefix())
+    answer = backtested(events, files, as_of_ms=where.as_of_ms(spark, events), prefix=_prefix())
     print(json.dumps(answer.as_dict(), indent=1) if as_json else _told(answer))
     return output.FINDINGS if answer.differing_arrivals else output.OK
 
@@ -171,7 +187,7 @@ def way_of(connection: str, key_file: str, rate: float) -> Way:
 
 def dry_run(where: Where, choice: Choice, *, as_json: bool) -> int:
     """Print what a plan would hold, by group; on standard error what its condition could not see."""
-    events = where.events(where.session())
+    events, choice = where.known(where.session()), where.within(choice)
     last = chosen(events, choice)
     _say_unseen(choice, blind(events, choice))
     usable = (f.col("body_mode") == "inline") & f.col("redacted").isNull()
@@ -205,8 +221,8 @@ def frozen(where: Where, choice: Choice, folder: Path) -> Plan:
     _say_unseen(choice, {})
     redrive_id = f"r-{datetime.now(UTC):%Y%m%d}-{secrets.token_hex(4)}"
     spark = where.session()
-    events = where.events(spark)
-    return freeze(events, choice, folder, redrive_id=redrive_id, as_of_ms=complete_until(events))
+    events = where.known(spark)
+    return freeze(events, where.within(choice), folder, redrive_id=redrive_id, as_of_ms=complete_until(events))
 
 
 def send(where: Where, folder: Path, way: Way, *, as_json: bool) -> int:
@@ -231,7 +247,7 @@ def reconcile(where: Where, folder: Path, *, as_json: bool) -> int:
     """What the journal knows of the plan's letters; 1 where some are untold."""
     spark = where.session()
     events = where.events(spark)
-    found: dict[str, Any] = reconciled(spark, events, folder, as_of_ms=complete_until(events))
+    found: dict[str, Any] = reconciled(spark, events, folder, as_of_ms=where.as_of_ms(spark, events))
     print(json.dumps(found) if as_json else ", ".join(f"{name} {count}" for name, count in found.items()))
     return output.FINDINGS if found["untold"] else output.OK
 

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 import week
 from dlx_router.cli.main import main
+from dlx_router.cli.pipeline_answers import Where
 from dlx_router.core.names import Names
 from dlx_router.spark.archive.ingest import Ingest, ingest
 from dlx_router.spark.options import Options
@@ -48,7 +49,12 @@ def typed(*args: str) -> int:
 
 @pytest.mark.usefixtures("newest")
 def test_report_backtest_and_redrive(
-    archive: Path, amqp: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    archive: Path,
+    amqp: Client,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = ("--archive", str(archive))
     page = tmp_path / "page.html"
@@ -85,6 +91,12 @@ def test_report_backtest_and_redrive(
     assert amqp.depth("mail.send") == 20
     assert typed("redrive", plan, *here, "--reconcile", "--json") == 1
     assert json.loads(capsys.readouterr().out)["untold"] == 20  # the archive has not come so far
+    ingest(spark, Ingest(archive, f"file:{tmp_path}/url", "dlx-router.journal"))
+    before = ("--until", "2026-10-13")
+    assert typed("redrive", str(tmp_path / "again"), *here, "--queue", "mail.send", *before, "--dry-run") == 0
+    assert "0 letters would be sent back (of 0)" in capsys.readouterr().out  # they were dead then, and are sent since
+    cut = Where(archive, until="2026-10-07")
+    assert cut.as_of_ms(spark, cut.events(spark)) == week.MONDAY_MS + 2 * 86_400_000  # ingested long after
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ A day is written aside, put in its place, and counts from the moment its note (`
 segments do. Killed at any instant, every event counts exactly once.
 """
 
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dlx_router.spark import schemas
 from dlx_router.spark.archive import delta, reading
-from dlx_router.spark.archive.layout import Archive, ArchiveError, Day, Entry, Part, moved, token
+from dlx_router.spark.archive.layout import Archive, ArchiveError, Day, Entry, Part, moved, removed, token
 
 ROWS_A_FILE: Final = 2_000_000
 _DAY_MS: Final = 86_400_000
@@ -49,14 +48,14 @@ def compact(spark: SparkSession, root: Path | str, rules: Rules, *, now: datetim
     """Compact every day before today (UTC), then forget what is too old. ArchiveError where another one is at it."""
     archive, now = Archive(root), now or datetime.now(UTC)
     with archive.lease("compact"):
-        shutil.rmtree(archive.compacting, ignore_errors=True)
+        removed(archive.compacting)
         expired = _expire(archive, now.date() - timedelta(rules.keep)) if rules.keep is not None else 0
         days = events = repeated = 0
         for day, parts in _open_days(archive, now.date()).items():
             before = sum(part.rows for part in parts)
             done = _folded(spark, archive, day, parts, partial(_new, spark, archive, day, rules))
             days, events, repeated = days + 1, events + done.rows, repeated + before - done.rows
-        _drop_raw(archive, int(now.timestamp() * 1000 - rules.keep_raw * _DAY_MS))
+        _drop_old(archive, int(now.timestamp() * 1000 - rules.keep_raw * _DAY_MS))
         segments = _squash(archive)
         _mirrored(archive)
     return Compacted(days, events, repeated, expired, segments)
@@ -78,7 +77,7 @@ def erase(spark: SparkSession, root: Path | str, where: str) -> Erased:
     """
     archive = Archive(root)
     with archive.lease("compact"):
-        shutil.rmtree(archive.compacting, ignore_errors=True)
+        removed(archive.compacting)
         parts = archive.parts()
         found = _matching(reading.rows(spark, archive, parts), where).select("id", "event_id").distinct().persist()
         letters = found.where("id is not null").select("id").distinct()
@@ -93,7 +92,7 @@ def erase(spark: SparkSession, root: Path | str, where: str) -> Erased:
             if hit:
                 _folded(spark, archive, day, own, lambda rows: _without(reading.once(rows), found, letters))
                 gone += hit
-        _drop_raw(archive, time.time_ns())  # all that is compacted: what came twice is only there any more
+        _drop_old(archive, time.time_ns())  # all that is compacted: what came twice is only there any more
         counted = letters.count()
         found.unpersist()
         _mirrored(archive)
@@ -133,7 +132,7 @@ def _new(spark: SparkSession, archive: Archive, day: str, rules: Rules, rows: Da
 def _folded(
     spark: SparkSession, archive: Archive, day: str, parts: list[Part], change: Callable[[DataFrame], DataFrame]
 ) -> Day:
-    """The parts of a day as one, changed so. What they were stays on the disk."""
+    """The parts of a day as one, changed so. What they were stays on the disk, see `_drop_old`."""
     seg = f"c-{token()}"
     staged = archive.compacting / seg
     files = max(sum(part.rows for part in parts) // ROWS_A_FILE, 1)
@@ -146,17 +145,18 @@ def _folded(
     segs = {part.seg for part in parts if not part.is_compacted} | set(old.folded if old else ())
     note = Day(day, seg, count, tuple(sorted(segs)), time.time_ns() // 1_000_000)
     archive.commit_day(note)
-    if old is not None:
-        shutil.rmtree(archive.compacted(day, old.seg), ignore_errors=True)
     return note
 
 
-def _drop_raw(archive: Archive, before_ms: int) -> None:
-    """Delete segments that have been in a compacted day for long: whoever reads them began before that."""
+def _drop_old(archive: Archive, before_ms: int) -> None:
+    """Delete what a compacted day replaced before then, whatever was killed since; later readers read the new one."""
     for day in archive.days().values():
         if day.written_ms <= before_ms:
             for seg in day.folded:
-                shutil.rmtree(archive.raw(day.date, seg), ignore_errors=True)
+                removed(archive.raw(day.date, seg))
+    for folder, since_ms in archive.unnamed():
+        if since_ms <= before_ms:
+            removed(folder)
 
 
 def _expire(archive: Archive, before: date) -> int:
@@ -170,15 +170,18 @@ def _expire(archive: Archive, before: date) -> int:
             (archive.root / "days" / f"{day.date}.json").unlink()
     for folder in [*archive.root.glob("raw/event_date=*"), *archive.root.glob("events/event_date=*")]:
         if folder.name.partition("=")[2] < limit:
-            shutil.rmtree(folder)
+            removed(folder)
     return len(dates)
 
 
 def _squash(archive: Archive) -> int:
-    """Fold the manifests whose events all lie in compacted days into the state; how many."""
+    """Fold the manifests whose events all lie in compacted days into the state; how many.
+
+    Never the newest: an ingest that runs looks there whether the last segment is its own.
+    """
     state, days = archive.state(), archive.days()
     done: list[Entry] = []
-    for entry in archive.entries():
+    for entry in archive.entries()[:-1]:
         if not all(_is_past(archive, entry.seg, day, days, state.before) for day in entry.rows):
             break
         done.append(entry)

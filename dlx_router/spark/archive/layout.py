@@ -115,7 +115,12 @@ class Archive:
         """The manifests from `state.squashed` on, in order. ArchiveError where one is missing or cannot be read."""
         numbers = self._numbers()
         first = self.state().squashed  # read after the names: what is squashed meanwhile is left out
-        found = [self.entry(number) for number in numbers if number >= first]
+        try:
+            found = [self.entry(number) for number in numbers if number >= first]
+        except ArchiveError:
+            if self.state().squashed == first:
+                raise
+            return self.entries()  # compact folded some away since; that goes on for so many only
         for number, entry in enumerate(found, first):
             if entry.number != number:
                 raise ArchiveError(f"{self.root}/manifest: {number:010}.json is missing; restore it from a backup")
@@ -223,10 +228,27 @@ class Archive:
                 gone.append(path)
         return gone
 
+    def unnamed(self) -> list[tuple[Path, int]]:
+        """Compacted folders that no day names any more or yet, and since when (ms); 0: nobody can be reading it."""
+        days = self.days()
+        found = [(path, days.get(path.parent.name.removeprefix(_DAYS))) for path in self.root.glob("events/*/seg=*")]
+        others = [(path, day) for path, day in found if day is None or path.name != f"seg={day.seg}"]
+        return [(path, 0 if day is None else day.written_ms) for path, day in others]
+
 
 def token() -> str:
     """A name that no other process has."""
     return secrets.token_hex(4)
+
+
+def removed(folder: Path) -> None:
+    """The folder is gone, if it was there. ArchiveError where it cannot be deleted."""
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+    except OSError as error:
+        said = f"cannot be deleted ({error}), so events that should be gone are still on the disk"
+        raise ArchiveError(f"{folder}: {said}; make it deletable and run this again") from None
 
 
 def moved(source: Path, target: Path) -> None:

@@ -15,7 +15,8 @@ from dlx_router.core import publication
 from dlx_router.core.letter import Letter, Props
 from dlx_router.core.names import Names
 from dlx_router.core.record import HEADER, ID_HEADER, TOWARDS_CONSUMERS_BYTES, Record, encode
-from dlx_router.operate.journal.events import Ruling, fragments
+from dlx_router.core.words import Cause
+from dlx_router.operate.journal.events import DETAIL_CHARS, Ruling, fragments
 from dlx_router.operate.journal.fields import MEDIA_TYPE
 from dlx_router.operate.journal.replay import letter_of
 from dlx_router.spark.publishing import Outgoing
@@ -30,11 +31,12 @@ class Spoilt(ValueError):
 
 
 class Sender(NamedTuple):
-    """Who sends: which redrive, by which names, with which key records are signed."""
+    """Who sends: which redrive, by which names, with which key records are signed; how many runs tried before."""
 
     redrive_id: str
     names: Names
     key: bytes
+    tries: int = 0
 
 
 def copy_of(event: Mapping[str, Any], sender: Sender) -> Outgoing:
@@ -69,15 +71,24 @@ def record_of(event: Mapping[str, Any], letter: Letter, redrive_id: str) -> Reco
 
 
 def event_of(event: Mapping[str, Any], sender: Sender, now_ms: int) -> bytes:
-    """The journal's line for it, kind `redriven`."""
-    before = letter_of(event)
-    letter = replace(before, redrives=before.redrives + 1, fresh=())
+    """The journal's line for it, kind `redriven`. Each try has an event of its own."""
+    return _line(event, sender, now_ms, kind="redriven", exchange=sender.names.return_,
+                 routing_key=sender.names.return_key(event["failed_queue"]))  # fmt: skip
+
+
+def taken_back(event: Mapping[str, Any], sender: Sender, now_ms: int, why: str) -> bytes:
+    """The line that takes `event_of` back, kind `held`: nothing came to the failed queue in this try, `why` not."""
+    return _line(event, sender, now_ms, kind="held", cause=Cause.TARGET_REFUSED, refused=event["failed_queue"],
+                 detail=why[:DETAIL_CHARS])  # fmt: skip
+
+
+def _line(event: Mapping[str, Any], sender: Sender, now_ms: int, *, kind: str, **told: Any) -> bytes:  # noqa: ANN401
+    before, digest = letter_of(event), event["digest"]
+    letter = replace(before, redrives=before.redrives + 1, tries=before.tries + sender.tries, fresh=())
     ruling = Ruling(
-        "redriven", 0, ROUTER_ID, policy=event.get("policy") or "", revision=event["revision"],
-        exchange=sender.names.return_, routing_key=sender.names.return_key(letter.failed_queue),
-        redrive_id=sender.redrive_id,
+        kind, 0, ROUTER_ID, policy=event.get("policy") or "", revision=event["revision"],
+        redrive_id=sender.redrive_id, **told,
     )  # fmt: skip
-    digest = event["digest"]
     return fragments(letter, ruling).line(
         letter.id, now_ms, first_ms=letter.first_death_ms, last_ms=letter.last_death_ms, crc32=digest["crc32"],
         size=digest["size"],

@@ -19,6 +19,7 @@ from dlx_router.spark import schemas
 from dlx_router.spark.analyses.letters import KEY, of_letters
 from dlx_router.spark.conditions import partial, unseen
 from dlx_router.spark.options import OptionError
+from dlx_router.spark.redrive.letters import ROUTER_ID
 
 CHUNK: Final = 5000
 FINAL: Final = ("dead_lettered", "parked", "retired")
@@ -31,13 +32,18 @@ class PlanError(OptionError):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is asked for; None: any. `where`: a condition in SQL on the columns of the archive, of the last event."""
+    """What is asked for; None: any. `where`: a condition in SQL on the columns of the archive, of the last event.
+
+    `since_ms`, `until_ms`: when that last event was. What came later must be among the events too, to be known.
+    """
 
     queue: str | None = None
     reason: str | None = None
     group: str | None = None
     where: str | None = None
     limit: int | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +71,13 @@ class Plan:
 
 def chosen(events: DataFrame, choice: Choice) -> DataFrame:
     """The last event of every letter that fits and is dead-lettered, parked or retired. PlanError on bad SQL."""
-    told = of_letters(events).where(f.col("kind") != "released")
+    told = _standing(of_letters(events).where(f.col("kind") != "released"))
     own = Window.partitionBy(*KEY).orderBy(f.desc("ts_ms"), f.desc("redrives"), f.desc("attempts"), f.desc("event_id"))
     last = told.withColumn("_n", f.row_number().over(own)).where("_n = 1").drop("_n").where(f.col("kind").isin(*FINAL))
     for name, value in (("failed_queue", choice.queue), ("reason", choice.reason), ("fingerprint", choice.group)):
         last = last.where(f.col(name) == value) if value is not None else last
+    last = last.where(f.col("ts_ms") >= choice.since_ms) if choice.since_ms is not None else last
+    last = last.where(f.col("ts_ms") < choice.until_ms) if choice.until_ms is not None else last
     if choice.where is not None:
         try:
             last = last.where(choice.where)
@@ -78,6 +86,13 @@ def chosen(events: DataFrame, choice: Choice) -> DataFrame:
             said = str(error).partition("\n")[0]
             raise PlanError(f"--where {choice.where!r}: {said}; it is SQL on the archive's columns") from None
     return last
+
+
+def _standing(told: DataFrame) -> DataFrame:
+    """Without what bulk redrives told and took back: those letters lie where they lay."""
+    back = (f.col("router_id") == ROUTER_ID) & (f.col("kind") == "held")
+    one_try = [*KEY, "redrive_id", "tries"]
+    return told.where(~back).join(told.where(back).select(*one_try).distinct(), one_try, "left_anti")
 
 
 def blind(events: DataFrame, choice: Choice) -> dict[str, int]:

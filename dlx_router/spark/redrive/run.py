@@ -2,6 +2,9 @@
 
 A chunk in the ledger is done but for the letters that it lists as failed; those go again in the next run. A chunk
 that is not in it goes whole: what a killed run had sent of it exists twice, with one letter id and one redrive_id.
+
+The journal is told first: what holds of a letter is its newest event, and a copy may be dead again at once. What then
+does not come to its queue is taken back by another event. Each try of a chunk tells events of its own (`tries`).
 """
 
 import json
@@ -13,21 +16,23 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from dlx_router.core.names import Names
 from dlx_router.spark.amqp import StreamError
+from dlx_router.spark.analyses.letters import KEY
 from dlx_router.spark.analyses.shape import struct
 from dlx_router.spark.backtest.replay import event_of as parsed
 from dlx_router.spark.options import Options
-from dlx_router.spark.publishing import CONFIRMED, IN_DOUBT, Publishing
-from dlx_router.spark.redrive.letters import Sender, Spoilt, batch_of, copy_of, event_of
+from dlx_router.spark.publishing import CONFIRMED, IN_DOUBT, Outgoing, Publishing
+from dlx_router.spark.redrive.letters import Sender, Spoilt, batch_of, copy_of, event_of, taken_back
 from dlx_router.spark.redrive.plan import CHUNK_SCHEMA, Plan, replace_text
 
 RESULT_SCHEMA: Final = "vhost string, id string, failed_queue string, result string"
 NOT_SENT: Final = "not sent"
+STILL_TOLD: Final = ", yet the journal says redriven"
 _LINES: Final = 100
+_Tag = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +72,8 @@ def run(
         if entry is not None and not entry["failed"]:
             continue
         rows = spark.read.schema(CHUNK_SCHEMA).parquet(str(folder / "chunks" / f"chunk={number}"))
-        wanted = None if entry is None else [one["id"] for one in entry["failed"]]
-        todo = rows if wanted is None else rows.where(f.col("id").isin(wanted))
-        results = sent(todo, way, plan.redrive_id).collect()
+        todo = rows if entry is None else rows.join(letters_in(spark, entry["failed"]), list(KEY), "left_semi")
+        results = sent(todo, way, plan.redrive_id, _begun(folder, number)).collect()
         failed = [row.asDict() for row in results if row.result != CONFIRMED]
         confirmed = sum(row.result == CONFIRMED for row in results) + (entry["confirmed"] if entry else 0)
         told = {"confirmed": confirmed, "failed": failed, "at_ms": _now_ms()}
@@ -89,6 +93,20 @@ def ledger_entry(folder: Path, number: int) -> dict[str, Any] | None:
     return found
 
 
+def letters_in(spark: SparkSession, failed: list[dict[str, Any]]) -> DataFrame:
+    """The keys of these letters of a ledger; copies of one letter in two queues have one id."""
+    keys = [tuple(one[name] for name in KEY) for one in failed]
+    return spark.createDataFrame(keys, ", ".join(f"{name} string" for name in KEY))
+
+
+def _begun(folder: Path, number: int) -> int:
+    """How often this chunk was begun before; that it is begun now is written down, should this run be killed."""
+    file = folder / "ledger" / f"{number}.begun"
+    before = int(file.read_text(encoding="utf-8")) if file.exists() else 0
+    replace_text(file, str(before + 1))
+    return before
+
+
 def progress(folder: Path) -> Progress:
     """Where a plan stands."""
     plan = Plan.load(folder)
@@ -100,21 +118,23 @@ def progress(folder: Path) -> Progress:
     return Progress(plan.chunks, len(entries), plan.letters, sum(entry["confirmed"] for entry in entries), failed)
 
 
-def sent(rows: DataFrame, way: Way, redrive_id: str) -> DataFrame:
+def sent(rows: DataFrame, way: Way, redrive_id: str, tries: int = 0) -> DataFrame:
     """Publish the rows (CHUNK_SCHEMA) → what came of each (RESULT_SCHEMA). Every action on it sends again.
+
+    `tries`: how often these were tried before.
 
     No task fails because of the broker, so Spark has no reason to run one twice.
     """
     schema = struct(RESULT_SCHEMA)
     spread = rows.select("event").repartition(way.tasks)
-    return spread.mapInArrow(_sending(way, redrive_id, to_arrow_schema(schema)), schema)
+    return spread.mapInArrow(_sending(way, redrive_id, tries, to_arrow_schema(schema)), schema)
 
 
 def _sending(
-    way: Way, redrive_id: str, schema: pa.Schema
+    way: Way, redrive_id: str, tries: int, schema: pa.Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sender = Sender(redrive_id, Names(way.prefix), _key(way.key_file))
+        sender = Sender(redrive_id, Names(way.prefix), _key(way.key_file), tries)
         events = [parsed(text) for batch in batches for text in batch.column(0).to_pylist()]
         found = list(_results(events, way, sender)) if events else []
         columns = zip(*found, strict=True) if found else ((),) * len(schema)
@@ -126,24 +146,54 @@ def _sending(
 
 def _results(events: list[dict[str, Any]], way: Way, sender: Sender) -> Iterator[tuple[str, str, str, str]]:
     """Each letter with its result; a letter is confirmed only if its event was, too."""
-    waiting: dict[tuple[str, str, str], str] = {}
-    copies, lines = [], []
+    waiting: dict[_Tag, str] = {}
+    letters: dict[_Tag, tuple[dict[str, Any], int]] = {}
+    copies, lines, told = [], [], []
     for event in events:
-        tag = (event["vhost"], event["id"], event["failed_queue"])
+        tag, now_ms = (event["vhost"], event["id"], event["failed_queue"]), _now_ms()
         try:
             copies.append(copy_of(event, sender))
-            lines.append(event_of(event, sender, _now_ms()))
-            waiting[tag] = NOT_SENT
+            lines.append(event_of(event, sender, now_ms))
+            letters[tag], waiting[tag] = (event, now_ms), NOT_SENT
         except Spoilt as error:
             waiting[tag] = f"spoilt: {error}"
     try:
         with Publishing(way.options.address(), way.options.tls, timeout_s=way.options.timeout_s) as out:
-            told = list(out.publish(batch_of(lines[at : at + _LINES], sender) for at in range(0, len(lines), _LINES)))
+            told = list(out.publish(_batches(lines, sender)))
             if all(result == CONFIRMED for _, result in told):
                 waiting |= dict(out.publish(copies, way.rate / way.tasks))
     except StreamError as error:
         waiting |= {tag: f"{NOT_SENT}: {error}" for tag, result in waiting.items() if result == NOT_SENT}
+    if told:
+        waiting |= _taken_back({tag: waiting[tag] for tag in letters}, letters, way, sender)
     return ((*tag, result) for tag, result in waiting.items())
+
+
+def _taken_back(
+    results: dict[_Tag, str], letters: dict[_Tag, tuple[dict[str, Any], int]], way: Way, sender: Sender
+) -> dict[_Tag, str]:
+    """The journal hears of what was told and is surely not in its queue; what could not be taken back, as it is said.
+
+    By another connection: the first one may be the reason. A copy in doubt may have come, so its event stays.
+    """
+    failed = {tag: result for tag, result in results.items() if result not in {CONFIRMED, IN_DOUBT}}
+    if not failed:
+        return {}
+    lines = []
+    for tag, result in failed.items():
+        event, told_ms = letters[tag]
+        lines.append(taken_back(event, sender, max(_now_ms(), told_ms + 1), result))
+    try:
+        with Publishing(way.options.address(), way.options.tls, timeout_s=way.options.timeout_s) as out:
+            if all(result == CONFIRMED for _, result in out.publish(_batches(lines, sender))):
+                return {}
+    except StreamError:
+        pass  # what it means is said of each letter
+    return {tag: f"{result}{STILL_TOLD}" for tag, result in failed.items()}
+
+
+def _batches(lines: list[bytes], sender: Sender) -> Iterator[Outgoing]:
+    return (batch_of(lines[at : at + _LINES], sender) for at in range(0, len(lines), _LINES))
 
 
 def _bound(plan: Plan, way: Way) -> None:
