@@ -178,12 +178,18 @@ class Session:
         await release.open()
         self._attending = True
         self._sources.begin(inbox, probe)
-        consume = self.consumers.consume
-        await consume(release, self._names.release, Arrival.RELEASE, RELEASE_PREFETCH)
-        await consume(inbox, self._names.inbox, Arrival.INBOX, self._limits.prefetch)
-        await consume(inbox, self._names.fifo, Arrival.INBOX, 1)  # the next when this one is where it belongs
+        names = self._names
+        ours = [
+            (release, names.release, Arrival.RELEASE, RELEASE_PREFETCH),
+            (inbox, names.inbox, Arrival.INBOX, self._limits.prefetch),
+            (inbox, names.fifo, Arrival.INBOX, 1),  # the next when this one is where it belongs
+        ]
         if self._journal.is_on:  # it is the only place where a retired letter will be
-            await consume(inbox, self._names.retired, Arrival.RETIRED, RETIRED_PREFETCH)
+            ours.append((inbox, names.retired, Arrival.RETIRED, RETIRED_PREFETCH))
+        for one in ours:
+            if self.is_draining:
+                return
+            await self.consumers.consume(*one)
 
     def attend_only(self, setting: Setting) -> None:
         """Attend these queues besides our own from now on. Connections stay; what is in flight is finished."""
