@@ -175,10 +175,12 @@ class Desk:
         )
 
     def carry_out(self, job: Job, decision: Decision, reason: str, now: int | None = None) -> None:
-        """As `apply`, of a decision that is the first about this delivery, and counted."""
+        """As `apply`, of a decision that is the first about this delivery, and counted; by an order it was already."""
         self.apply(job, decision, now_ms() if now is None else now)
         if job.letter is not None and job.letter.redrives:
             self._came_back(job.letter, decision)
+        if job.added:
+            return
         policy = job.policy.policy if job.policy is not None else ""
         self._metrics.decisions[policy, job.action.value, counted(reason)] += 1
 
