@@ -42,6 +42,10 @@ class Doubtful(ABC):
         """The broker said why not."""
 
     @abstractmethod
+    def _arrived(self, jobs: list[Job]) -> None:
+        """Their copies are where they should be."""
+
+    @abstractmethod
     def _refused(self, job: Job, cause: Cause, why: str = "", *, final: bool = False) -> None:
         """The target is full, gone or forbidden."""
 
@@ -83,7 +87,7 @@ class Doubtful(ABC):
             return
         if answer == "":
             self._owner.provision.silent.took(target_of(job))
-            self._settling.carried_out(job)
+            self._arrived([job])
         elif isinstance(answer, ChannelClosed):
             self._culprit(job, answer)
         else:

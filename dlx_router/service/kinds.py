@@ -1,4 +1,4 @@
-"""Kinds: the types of a vhost's queues, which policies with `apply-to` depend on. Only the management API tells them."""
+"""Kinds: the types of a vhost's queues, which policies with `apply-to` depend on. The management API tells them."""
 
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import TopologyError

@@ -45,6 +45,7 @@ class Lane(Answering):
         self._moved_s = time.monotonic()
         self._full, self._late = Resting(FULL_S), Late()
         self._settling = owner.settling()
+        self._missing = None
         self._is_closed = False
 
     def _new_publisher(self) -> Publisher[Job]:
