@@ -13,6 +13,7 @@ from dlx_router.core.attending import QueueFacts, Version
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.core.passing import Target
+from dlx_router.core.selector import Selector
 from dlx_router.service.consumers import Consumers
 from dlx_router.service.delayed import Delay
 from dlx_router.service.guarded import Guarded
@@ -62,6 +63,13 @@ class Setting(NamedTuple):
         """All of which the queue is known by its name."""
         delayed = {self.names.delayed(one.exchange): one for one in self.wanted if isinstance(one, Delayed)}
         return {**{one.queue: one for one in self.attachments if one.named}, **delayed}
+
+
+def leads(wanted: Sequence[Wanted]) -> list[tuple[Selector, Target]]:
+    """Which queues the relays among these attend, and where they lead; those that name a queue more narrowly first."""
+    relays = [(one.selector, one.forward) for one in wanted if isinstance(one, Attachment) and one.mode == RELAY]
+    found = [(selector, forward) for selector, forward in relays if forward is not None]
+    return sorted(found, key=lambda one: one[0].rank)
 
 
 class Taken(Exception):

@@ -27,7 +27,7 @@ from dlx_router.service.keys import KeyFileError, KeyKeeper
 from dlx_router.service.kinds import Kinds
 from dlx_router.service.leader import Leadership
 from dlx_router.service.lookout import Lookout
-from dlx_router.service.modes import Wanted
+from dlx_router.service.modes import Wanted, leads
 from dlx_router.service.oversight import Oversight
 from dlx_router.service.redriving.leading import lead
 from dlx_router.service.redriving.tasks import Tasks
@@ -88,6 +88,7 @@ class Attendant:
         self._oversight = oversight
         self._policies = rules.policies
         self._desk = desk(rules, vhost, metrics, journal, traces)
+        self._desk.leads = leads(sources)
         self._kinds = Kinds(management, vhost)
         self._traces = traces
         self._session: Session | None = None
@@ -146,6 +147,7 @@ class Attendant:
         """Judge by these rules and attend these queues from now on; sessions and what is in flight go on."""
         self._desk, self._sources = self._desk.renewed(rules), sources
         self._desk.know(self._kinds.known)
+        self._desk.leads = leads(sources)
         self._lookout.renew(rules.policies)
         self._policies = rules.policies
         if self._session is not None:

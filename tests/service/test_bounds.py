@@ -1,16 +1,27 @@
 """What waits has a bound: for a target that is missing, silent or full, and for the check whether it is there."""
 
+import asyncio
+import struct
+import time
 from typing import Any, cast
 
 import pytest
 
 from dlx_router.broker.consumer import Consumer
+from dlx_router.config.attachments import RELAY, Attachment
+from dlx_router.core.letter import Arrival
+from dlx_router.core.passing import Target
+from dlx_router.core.selector import Selector, SelectorKind
 from dlx_router.core.words import Action, Cause
-from dlx_router.service import answering
+from dlx_router.service import answering, passage
+from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.lane import Lane
+from dlx_router.service.modes import leads
 from dlx_router.service.probe import Probe
-from tests.support.lane import NAMES, Sent, Session, Taken, dead, place
+from dlx_router.service.relay import Relay
+from dlx_router.wire import frames
+from tests.support.lane import KEY, NAMES, SOURCE, Sent, Session, Taken, dead, message, place
 
 FIFO = {"dead-letter-exchange": "gone", "max-delivery-attempts": 1, "ordering": "fifo"}
 
@@ -61,3 +72,66 @@ async def test_a_letter_in_order_is_parked_after_a_grace_that_is_longer_than_a_d
         assert len(taken.back) - before == 1
         lane._confirmed(sent.answered())
     assert not session.troubles
+
+
+def _relay(session: Session) -> tuple[Relay, Sent, Taken]:
+    deaths, taken, sent = Lane(session, "letters", cast("Probe", None)), Taken("staging.in"), Sent()
+    relay = Relay(session, cast("Probe", None), queue=taken.queue, target=Target("work"), deaths=deaths, slack=10)
+    relay._publisher = cast("Any", sent)
+    relay.attend(cast("Consumer", taken), place(taken.queue))
+    return relay, sent, taken
+
+
+async def test_a_strict_relay_sends_one_message_at_a_time_from_its_first_on() -> None:
+    """While the broker is asked whether the exchange is there, the others wait in line."""
+    relay, sent, taken = _relay(Session({"ordering": "fifo"}))
+    assert relay.limits.strict
+    for tag in range(1, 6):
+        relay.take(message(tag), cast("Consumer", taken))
+    for tag in range(1, 6):
+        async with asyncio.timeout(10):
+            while not len(sent):  # noqa: ASYNC110 - nothing says when a task of the relay is done
+                await asyncio.sleep(0.01)
+        jobs = sent.answered()
+        assert [job.delivery.tag for job in jobs] == [tag]
+        relay._confirmed(jobs)
+    assert taken.settled == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("attached", "leads_to"),
+    [
+        ([("staging.#", "work")], "work"),
+        ([("#", "wide"), ("staging.*", "narrow")], "narrow"),
+        ([("other.#", "work")], None),
+    ],
+)
+async def test_a_held_message_of_a_relay_finds_its_way_before_its_queue_is_looked_for(
+    attached: list[tuple[str, str]], leads_to: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a start its hold may end first."""
+    session = Session({})
+    desk, consumer = session.desk, cast("Consumer", Taken("staging.in"))
+    job = Job(consumer, message(1), 0.0, desk)
+    passage.relay(desk, job, place("staging.in"), Target("work"))
+    desk.refused(job, Cause.TARGET_REFUSED)
+    assert job.action is Action.HOLD
+    _, key, section = session.stationery.write(job, b"")
+    later = Session({}).desk
+    later.leads = leads(
+        [
+            Attachment(Selector(SelectorKind.MATCH, name), RELAY, None, SOURCE, Target(exchange))
+            for name, exchange in attached
+        ]
+    )
+    header = struct.pack(">HHQ", 60, 0, 1) + section
+    comes = frames.Delivery(1, b"c", 1, False, NAMES.release.encode(), key, header, b"x")  # noqa: FBT003 - AMQP order
+    wait_over = time.time() + 60
+    monkeypatch.setattr(time, "time", lambda: wait_over)
+    out = later.judge(comes, consumer, Place("/", NAMES.release, Arrival.RELEASE, NAMES, KEY), 0.0)
+    if leads_to is None:
+        assert (out.action, out.cause) == (Action.PARK, Cause.NO_POLICY)
+    else:
+        assert out.action is Action.FORWARD
+        assert out.copy is not None
+        assert out.copy.exchange == leads_to

@@ -1,4 +1,4 @@
-"""A session without sockets: real lanes, desk, provision and settling between two ends that a test holds in its hand."""
+"""A session without sockets: real lanes, desk, provision and settling between two ends that a test holds."""
 
 import asyncio
 import struct
