@@ -12,6 +12,7 @@ from dlx_router.core.publication import Way
 from dlx_router.core.words import Cause
 from dlx_router.service.doubt import Doubtful
 from dlx_router.service.job import Job
+from dlx_router.service.probe import Probe
 from dlx_router.service.refusing import NO_CONFIRM, Resting, is_own, target_of
 
 NACK_PAUSE_S: Final = 0.2
@@ -51,15 +52,32 @@ class Answering(Doubtful):
 
     def _may_ask(self, job: Job) -> bool:
         """False: its target rests and it is held, or it asks alone whether the target answers again."""
-        silent, target = self._owner.provision.silent, target_of(job)
         if self._rests(job):
             self._spare(job)
-            return False
-        if silent.is_over(target):
-            silent.rest(target)
-            self._owner.spawn(self._alone([job], asks=True))
-            return False
-        return True
+        elif self._owner.provision.silent.is_over(target_of(job)):
+            self._ask(job)
+        else:
+            return True
+        return False
+
+    def _ask(self, job: Job) -> None:
+        """Whether a silent target answers again. One is asked at a time, or questions would come faster than answers."""
+        probe = self._probe.asks
+        if probe.is_asking:
+            self._spare(job)
+            return
+        probe.is_asking = True
+        self._owner.provision.silent.rest(target_of(job))
+        self._owner.spawn(self._asked(job, probe))
+
+    async def _asked(self, job: Job, probe: Probe) -> None:
+        try:
+            if job.consumer.is_open:
+                await self._one(job, probe)
+            else:
+                self._settling.gone(job)
+        finally:
+            probe.is_asking = False
 
     def _rests(self, job: Job) -> bool:
         """A target that refused a letter twice just now, or was silent, is not asked again at once."""

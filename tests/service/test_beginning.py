@@ -5,6 +5,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from aio_pika.abc import AbstractConnection
 
 from dlx_router.broker.address import Host, Login
 from dlx_router.broker.topology import Topology
@@ -58,10 +59,10 @@ async def test_no_session_begins_after_the_router_was_stopped(
     connecting, stopped = asyncio.Event(), asyncio.Event()
 
     class Slow(Topology):
-        async def connect(self) -> None:
+        async def connect(self) -> AbstractConnection:
             connecting.set()
             await stopped.wait()
-            await super().connect()
+            return await super().connect()
 
     monkeypatch.setattr(vhosts, "Topology", Slow)
     (tmp_path / "key").write_text("k" * 40, encoding="utf-8")

@@ -19,6 +19,7 @@ from dlx_router.service.job import Job
 from dlx_router.service.lane import Lane
 from dlx_router.service.modes import leads
 from dlx_router.service.probe import Probe
+from dlx_router.service.refusing import Resting
 from dlx_router.service.relay import Relay
 from dlx_router.wire import frames
 from tests.support.lane import KEY, NAMES, SOURCE, Sent, Session, Taken, dead, message, place
@@ -43,8 +44,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return one
 
 
-def _lane(session: Session, queue: str) -> tuple[Lane, Sent, Taken]:
-    lane, taken = Lane(session, "letters", cast("Probe", None)), Taken(queue)
+def _lane(session: Session, queue: str, probe: Probe | None = None) -> tuple[Lane, Sent, Taken]:
+    lane, taken = Lane(session, "letters", cast("Probe", probe)), Taken(queue)
     sent = Sent()
     lane._publisher = cast("Any", sent)
     lane.attend(cast("Consumer", taken), place(queue))
@@ -135,3 +136,58 @@ async def test_a_held_message_of_a_relay_finds_its_way_before_its_queue_is_looke
         assert out.action is Action.FORWARD
         assert out.copy is not None
         assert out.copy.exchange == leads_to
+
+
+class Unconfirmed(Probe):
+    """A probe that publishes one after the other, and gets no confirm from queues that are silent."""
+
+    TIMEOUT_S = 0.2
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self.is_asking = False
+        self.waiting = self.most = self.asked = 0
+        self.beside: Unconfirmed | None = None
+
+    @property
+    def asks(self) -> "Unconfirmed":  # type: ignore[override] - its own kind
+        self.beside = self.beside or Unconfirmed()
+        return self.beside
+
+    async def publish(self, job: Job, *, bare: bool = False) -> str:
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        self.asked += 1
+        async with self._lock:
+            if not job.raw:
+                await asyncio.sleep(self.TIMEOUT_S)
+        self.waiting -= 1
+        return "" if job.raw else "timeout"
+
+
+async def test_silent_targets_are_asked_one_at_a_time_and_nothing_else_waits_for_them() -> None:
+    session, probe = Session({"max-delivery-attempts": 1}), Unconfirmed()
+    session.provision.silent = Resting(2 * Unconfirmed.TIMEOUT_S)
+    lane, sent, taken = _lane(session, NAMES.inbox, probe)
+    consumer, targets = cast("Consumer", taken), [f"q{at}" for at in range(12)]
+    for target in targets:
+        session.provision.silent.rest(("", f"DLQ.{target}", None), for_s=0)
+    tag = 0
+    until = time.monotonic() + 10 * Unconfirmed.TIMEOUT_S
+    while time.monotonic() < until:
+        for target in targets:
+            job = session.desk.judge(dead(tag := tag + 1, target), consumer, place(NAMES.inbox), 0.0)
+            lane._send(job)
+        await asyncio.sleep(0.02)
+    asks = probe.asks
+    assert asks.most == 1
+    assert asks.asked > 2, "silent targets are asked again and again"
+    raw = frames.Delivery(1, b"c", 0, False, b"in", b"k", b"\0" * 14, b"")  # noqa: FBT003 - AMQP order
+    job = session.desk.judge(raw._replace(header=raw.header + b"\xff\xff"), consumer, place(NAMES.inbox), 0.0)
+    assert job.raw
+    lane._send(job)
+    async with asyncio.timeout(Unconfirmed.TIMEOUT_S):
+        while 0 not in taken.settled:  # noqa: ASYNC110 - nothing says when a task of the lane is done
+            await asyncio.sleep(0.01)
+    assert not session.troubles
+    assert len(sent), "the others are on their way to the ladder"
