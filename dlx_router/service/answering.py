@@ -61,7 +61,7 @@ class Answering(Doubtful):
         return False
 
     def _ask(self, job: Job) -> None:
-        """Whether a silent target answers again. One is asked at a time, or questions would come faster than answers."""
+        """Whether a silent target answers again. One is asked at a time: questions must not outrun the answers."""
         probe = self._probe.asks
         if probe.is_asking:
             self._spare(job)

@@ -1,8 +1,24 @@
 """Kinds: the types of a vhost's queues, which policies with `apply-to` depend on. The management API tells them."""
 
+import asyncio
+import contextlib
+from typing import Final
+
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import TopologyError
 from dlx_router.core.policy import PolicySet
+
+KIND_S: Final = 5.0
+
+
+async def kind_of(queue: str, vhost: str, management: Management | None) -> str | None:
+    """The type of a queue as it is now; None where the management API does not tell."""
+    if management is None:
+        return None
+    with contextlib.suppress(ManagementError, TimeoutError):
+        async with asyncio.timeout(KIND_S):
+            return str((await management.queue_facts(vhost, queue)).get("type"))
+    return None
 
 
 class Kinds:

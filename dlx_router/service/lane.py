@@ -219,6 +219,7 @@ class Lane(Answering):
     def check(self, timeout_s: float) -> None:
         """Called each second: a confirm that does not come closes the channel, whatever else is confirmed."""
         publisher = self._publisher
+        self._settling.check()
         self._full.forget_over()
         if self._owner.publish_link.blocked or not publisher.is_open:
             self._late.forget()

@@ -13,7 +13,9 @@ from dlx_router.core.letter import Arrival
 from dlx_router.core.passing import Target
 from dlx_router.core.selector import Selector, SelectorKind
 from dlx_router.core.words import Action, Cause
-from dlx_router.service import answering, passage
+from dlx_router.operate.journal.batch import Batch
+from dlx_router.operate.journal.mode import Mode
+from dlx_router.service import answering, passage, settling
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.lane import Lane
@@ -21,6 +23,7 @@ from dlx_router.service.modes import leads
 from dlx_router.service.probe import Probe
 from dlx_router.service.refusing import Resting
 from dlx_router.service.relay import Relay
+from dlx_router.service.retired import Retired
 from dlx_router.wire import frames
 from tests.support.lane import KEY, NAMES, SOURCE, Sent, Session, Taken, dead, message, place
 
@@ -41,6 +44,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     one = Clock()
     monkeypatch.setattr(answering, "time", one)
+    monkeypatch.setattr(settling, "time", one)
     return one
 
 
@@ -150,7 +154,7 @@ class Unconfirmed(Probe):
         self.beside: Unconfirmed | None = None
 
     @property
-    def asks(self) -> "Unconfirmed":  # type: ignore[override] - its own kind
+    def asks(self) -> "Unconfirmed":  # type: ignore[override]  # its own kind
         self.beside = self.beside or Unconfirmed()
         return self.beside
 
@@ -191,3 +195,55 @@ async def test_silent_targets_are_asked_one_at_a_time_and_nothing_else_waits_for
             await asyncio.sleep(0.01)
     assert not session.troubles
     assert len(sent), "the others are on their way to the ladder"
+
+
+async def test_retired_letters_do_not_wait_in_memory_for_a_stream_that_is_away(clock: Clock) -> None:
+    """They would fill the bytes in flight, and no letter of the vhost would be read any more."""
+    session = Session({}, mode=Mode.BEST_EFFORT)  # whose journal nobody attends
+    lane, _, taken = _lane(session, NAMES.retired)
+    session.read_s = lambda: clock.now  # type: ignore[method-assign]  # as the link would say
+    for tag in range(1, 6):
+        lane.take(dead(tag, body=b"x" * 400_000), cast("Consumer", taken))
+    assert session.bytes > 2_000_000
+    clock.now += settling.UNSURE_S - 1
+    lane.check(30.0)
+    assert not taken.back, "the stream may be back in a moment"
+    clock.now += 2
+    lane.check(30.0)
+    assert taken.back == [1, 2, 3, 4, 5]
+    assert session.bytes == 0
+    (batch,) = session.later
+    batch.confirm()
+    assert not taken.settled, "what was given back is settled by nobody"
+    assert session.bytes == 0
+
+
+async def test_retired_letters_are_taken_again_once_the_stream_is_back() -> None:
+    session, batch = Session({}), Batch(1)
+    taken: list[Taken] = []
+    left = asyncio.Event()
+
+    class Queues:
+        async def consume(self, *given: object) -> Taken:
+            assert given[1] == NAMES.retired
+            taken.append(Taken(NAMES.retired))
+            return taken[-1]
+
+        async def leave(self, queue: str) -> None:
+            assert queue == NAMES.retired
+            left.set()
+
+    lane, _, _ = _lane(session, NAMES.retired)
+    retired = Retired(cast("Any", Queues()), NAMES, lane, session.spawn)
+    await retired.begin()
+    retired.rest_until(batch)
+    assert taken[0].is_cancelled, "at once, or what is given back would come again"
+    retired.rest_until(batch)
+    async with asyncio.timeout(10):
+        await left.wait()
+        assert len(taken) == 1
+        batch.confirm()
+        while len(taken) < 2:  # noqa: ASYNC110 - nothing says when a task is done
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
+    assert len(taken) == 2

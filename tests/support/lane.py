@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Source, ordered
+from dlx_router.operate.journal.batch import Batch
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Desk
@@ -35,8 +36,12 @@ class Taken:
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
+        self.is_cancelled = False
         self.settled: list[int] = []
         self.back: list[int] = []
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
 
     def settle(self, tag: int) -> bool:
         self.settled.append(tag)
@@ -61,6 +66,9 @@ class Sent:
 
     def stamp(self) -> bytes:
         return b""
+
+    def unanswered(self, _before: int) -> list[Job]:
+        return []
 
     def publish(self, job: Job, *_: object) -> None:
         self.jobs.append(job)
@@ -87,20 +95,21 @@ class Session:
 
     vhost = "/"
 
-    def __init__(self, definition: dict[str, Any], *, grace_ms: int = 30_000) -> None:
+    def __init__(self, definition: dict[str, Any], *, grace_ms: int = 30_000, mode: Mode = Mode.OFF) -> None:
         policy = Policy(
             "p",
             Selector(SelectorKind.MATCH, "#"),
             SOURCE,
             definition={key: Setting(value, SOURCE) for key, value in definition.items()},
         )
-        journal = Journal(mode=Mode.OFF, name="j", vhost="/", router_id="r", readiness=Readiness())
+        journal = Journal(mode=mode, name="j", vhost="/", router_id="r", readiness=Readiness())
         self.metrics = Metrics()
         self.desk = Desk(Rules(ordered([policy], "abcdef012345"), NAMES, grace_ms), "/", self.metrics, journal)
         self.publish_link = cast("Any", SimpleNamespace(blocked=False, is_open=True))
         self.stationery = Stationery(user="guest", last_deaths=True, key=KEY, quarantine=NAMES.quarantine)
         self.provision = Provision(cast("Any", Broker()), NAMES, 10, self.spawn)
         self.troubles: list[str] = []
+        self.later: list[Batch] = []
         self.bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -121,13 +130,17 @@ class Session:
     def trouble(self, why: str) -> None:
         self.troubles.append(why)
 
+    def retire_later(self, batch: Batch) -> None:
+        self.later.append(batch)
+
     def weigh(self, size: int) -> None:
         self.bytes += size
 
 
 def place(queue: str) -> Place:
     """Where a lane takes from."""
-    return Place("/", queue, Arrival.INBOX, NAMES, KEY)
+    arrival = Arrival.RETIRED if queue == NAMES.retired else Arrival.INBOX
+    return Place("/", queue, arrival, NAMES, KEY)
 
 
 def message(tag: int, body: bytes = b"x", *, key: str = "k", headers: bytes = b"") -> frames.Delivery:
