@@ -25,6 +25,7 @@ from dlx_router.telemetry.readiness import Readiness
 
 _FORBIDDEN: Final = 403
 _LOCKED: Final = 405
+STRICT_PREFETCH: Final = 16  # it sends one at a time: the others only take up bytes that are the room of all letters
 
 
 class Attending(Owner, Protocol):
@@ -146,6 +147,8 @@ class Modes:
         await self._reachable(target.exchange, "forward-to", setting)
         await lane.prepare()
         prefetch, limit = setting.prefetch, attending.deadly_limit(facts, self._version)
+        if facts.single or lane.limits.strict:
+            prefetch = min(prefetch, STRICT_PREFETCH)
         consume = self._session.consumers.consume
         try:
             consumer = await consume(lane, queue, Arrival.INBOX, prefetch, exclusive=not facts.single, limit=limit)

@@ -3,6 +3,7 @@
 import asyncio
 import struct
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -25,7 +26,11 @@ from dlx_router.service.refusing import Resting
 from dlx_router.service.relay import Relay
 from dlx_router.service.retired import Retired
 from dlx_router.wire import frames
+from tests.support.bulk import dying_queue, pour
+from tests.support.client import Client
+from tests.support.eventually import eventually
 from tests.support.lane import KEY, NAMES, SOURCE, Sent, Session, Taken, dead, message, place
+from tests.support.router import Router
 
 FIFO = {"dead-letter-exchange": "gone", "max-delivery-attempts": 1, "ordering": "fifo"}
 
@@ -154,7 +159,7 @@ class Unconfirmed(Probe):
         self.beside: Unconfirmed | None = None
 
     @property
-    def asks(self) -> "Unconfirmed":  # type: ignore[override]  # its own kind
+    def asks(self) -> "Unconfirmed":
         self.beside = self.beside or Unconfirmed()
         return self.beside
 
@@ -247,3 +252,25 @@ async def test_retired_letters_are_taken_again_once_the_stream_is_back() -> None
             await asyncio.sleep(0.01)
     await asyncio.sleep(0)
     assert len(taken) == 2
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_strict_relay_whose_target_is_full_leaves_room_for_letters(
+    amqp: Client, start_router: Callable[..., Router]
+) -> None:
+    policies = """
+version: 1
+attachments: [{queue: strict.in, mode: relay, forward-to: {exchange: "", routing-key: full.out}}]
+policies:
+  - {name: strict, queue: strict.in, definition: {ordering: fifo}}
+  - {name: work, queue: work, definition: {max-delivery-attempts: 1}}
+"""
+    amqp.queue("strict.in")
+    amqp.queue("full.out", max_length=1, overflow="reject-publish")
+    dying_queue(amqp, "work")
+    amqp.publish("first", key="full.out")
+    pour(amqp, "strict.in", ("x" * 30_000 for _ in range(100)))
+    router = start_router(policies, IN_FLIGHT_BYTES=str(1 << 20))
+    eventually(lambda: router.metric("publish_refused_total", cause="nacked") > 1, within=30)
+    amqp.publish("letter", key="work")
+    assert amqp.take("DLQ.work", within=30).body == b"letter"
