@@ -3,13 +3,16 @@
 import asyncio
 import time
 from abc import abstractmethod
-from typing import Final
+from typing import Final, NamedTuple
 
+from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.publisher import NACKED, RETURNED, TIMEOUT
+from dlx_router.core.decision import GRACED
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Cause
 from dlx_router.service.doubt import Doubtful
 from dlx_router.service.job import Job
+from dlx_router.service.probe import Probe
 from dlx_router.service.refusing import NO_CONFIRM, Resting, is_own, target_of
 
 NACK_PAUSE_S: Final = 0.2
@@ -17,9 +20,21 @@ INSIST_PAUSE_S: Final = 1.0
 INSIST_S: Final = 45.0  # no letter stays unacked over a minute
 
 
+class Missing(NamedTuple):
+    """The letter that nothing overtakes, and since when its target is missing; it is remembered when it is given back.
+
+    One is enough: the next comes from that consumer when this one is where it belongs.
+    """
+
+    consumer: Consumer
+    letter_id: str
+    since_s: float
+
+
 class Answering(Doubtful):
     """The part of a lane that hears answers."""
 
+    _missing: Missing | None
     _full: Resting
     _moved_s: float
 
@@ -37,15 +52,32 @@ class Answering(Doubtful):
 
     def _may_ask(self, job: Job) -> bool:
         """False: its target rests and it is held, or it asks alone whether the target answers again."""
-        silent, target = self._owner.provision.silent, target_of(job)
         if self._rests(job):
             self._spare(job)
-            return False
-        if silent.is_over(target):
-            silent.rest(target)
-            self._owner.spawn(self._alone([job], asks=True))
-            return False
-        return True
+        elif self._owner.provision.silent.is_over(target_of(job)):
+            self._ask(job)
+        else:
+            return True
+        return False
+
+    def _ask(self, job: Job) -> None:
+        """Whether a silent target answers again. One is asked at a time: questions must not outrun the answers."""
+        probe = self._probe.asks
+        if probe.is_asking:
+            self._spare(job)
+            return
+        probe.is_asking = True
+        self._owner.provision.silent.rest(target_of(job))
+        self._owner.spawn(self._asked(job, probe))
+
+    async def _asked(self, job: Job, probe: Probe) -> None:
+        try:
+            if job.consumer.is_open:
+                await self._one(job, probe)
+            else:
+                self._settling.gone(job)
+        finally:
+            probe.is_asking = False
 
     def _rests(self, job: Job) -> bool:
         """A target that refused a letter twice just now, or was silent, is not asked again at once."""
@@ -60,12 +92,17 @@ class Answering(Doubtful):
         if self._owner.provision.silent:
             for job in jobs:
                 self._owner.provision.silent.took(target_of(job))
+        self._arrived(jobs)
+
+    def _arrived(self, jobs: list[Job]) -> None:
+        if self._missing is not None and any(job.consumer is self._missing.consumer for job in jobs):
+            self._missing = None
         self._settling.confirmed(jobs)
 
     def _answered(self, job: Job, why: str) -> None:
         self._moved_s = time.monotonic()
         if not why:
-            self._settling.confirmed([job])
+            self._arrived([job])
             return
         self._owner.metrics.publish_refused[why] += 1
         if why == NACKED and job.nacks == 0 and not self._rests(job):
@@ -112,11 +149,19 @@ class Answering(Doubtful):
 
     def _insist(self, job: Job, cause: Cause) -> None:
         """In order means that nothing overtakes: tried each second, parked where its target is missing for too long."""
-        waited_s = time.monotonic() - job.started_s
-        if job.desk.overdue(cause, waited_s):
+        if job.desk.overdue(cause, self._missing_s(job, cause)):
             job.desk.park(job, cause)
             self._submit(job)
-        elif waited_s > INSIST_S:
+        elif time.monotonic() - job.started_s > INSIST_S:
             self._settling.give_back(job, "fifo")
         else:
             asyncio.get_running_loop().call_later(INSIST_PAUSE_S, self._resume, job)
+
+    def _missing_s(self, job: Job, cause: Cause) -> float:
+        """For how long the target of this letter has been missing, in the deliveries before this one too."""
+        now, letter_id = time.monotonic(), job.letter.id if job.letter is not None else ""
+        if cause not in GRACED:
+            self._missing = None
+        elif self._missing is None or self._missing.letter_id != letter_id:
+            self._missing = Missing(job.consumer, letter_id, now)
+        return 0.0 if self._missing is None else now - self._missing.since_s

@@ -65,6 +65,8 @@ class Consumers:
             await self._undo(consumer)
             raise
         self._consumers[queue] = consumer
+        if self._draining:  # the drain began while the broker answered, and did not see it
+            consumer.cancel()
         return consumer
 
     async def fetch(self, queue: str, guarded: Guarded, lock: str) -> Getter:

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 
 from dlx_router.broker.consumer import Consumer
@@ -16,6 +16,7 @@ from dlx_router.core.passing import Target
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.publication import Publication
 from dlx_router.core.record import Record
+from dlx_router.core.selector import Selector
 from dlx_router.core.words import Action, Cause, counted
 from dlx_router.operate.journal.events import Ruling
 from dlx_router.operate.journal.rulings import Clerk
@@ -45,6 +46,7 @@ class Desk:
         self._metrics = metrics
         self.user = b""
         self.relays: dict[str, Target] = {}  # where each relayed queue leads
+        self.leads: Sequence[tuple[Selector, Target]] = ()  # the same of queues that were not looked for yet, by rank
         self.delayed: dict[str, Delayed] = {}  # whose queue each is
         self._journal = journal
         self._once = Once()
@@ -175,10 +177,12 @@ class Desk:
         )
 
     def carry_out(self, job: Job, decision: Decision, reason: str, now: int | None = None) -> None:
-        """As `apply`, of a decision that is the first about this delivery, and counted."""
+        """As `apply`, of a decision that is the first about this delivery, and counted; by an order it was already."""
         self.apply(job, decision, now_ms() if now is None else now)
         if job.letter is not None and job.letter.redrives:
             self._came_back(job.letter, decision)
+        if job.added:
+            return
         policy = job.policy.policy if job.policy is not None else ""
         self._metrics.decisions[policy, job.action.value, counted(reason)] += 1
 

@@ -42,6 +42,10 @@ class Doubtful(ABC):
         """The broker said why not."""
 
     @abstractmethod
+    def _arrived(self, jobs: list[Job]) -> None:
+        """Their copies are where they should be."""
+
+    @abstractmethod
     def _refused(self, job: Job, cause: Cause, why: str = "", *, final: bool = False) -> None:
         """The target is full, gone or forbidden."""
 
@@ -57,21 +61,26 @@ class Doubtful(ABC):
     def _spare(self, job: Job) -> None:
         """It is not sent to a target that rests."""
 
-    async def _alone(self, jobs: list[Job], *, asks: bool = False) -> None:
-        """`asks`: also of a target that rests."""
+    @abstractmethod
+    def _ask(self, job: Job) -> None:
+        """Its target was silent; it asks beside the others whether it still is."""
+
+    async def _alone(self, jobs: list[Job]) -> None:
         for job in jobs:
             if not job.consumer.is_open:
                 self._settling.gone(job)
-            elif not asks and self._rests(job):
+            elif self._rests(job):
                 self._spare(job)
+            elif self._owner.provision.silent.is_over(target_of(job)):
+                self._ask(job)
             else:
-                await self._one(job)
+                await self._one(job, self._probe)
 
-    async def _one(self, job: Job) -> None:
+    async def _one(self, job: Job, probe: Probe) -> None:
         if job.order is not None:
             self._long_way(job)
         try:
-            answer = await self._probe.publish(job)
+            answer = await probe.publish(job)
         except frames.FrameTooLarge as error:
             await self._without_frame(job, str(error))
             return
@@ -83,7 +92,7 @@ class Doubtful(ABC):
             return
         if answer == "":
             self._owner.provision.silent.took(target_of(job))
-            self._settling.carried_out(job)
+            self._arrived([job])
         elif isinstance(answer, ChannelClosed):
             self._culprit(job, answer)
         else:

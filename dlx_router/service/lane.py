@@ -20,7 +20,7 @@ from dlx_router.service import intake, passage, standing
 from dlx_router.service.answering import Answering
 from dlx_router.service.doubt import UNWRITABLE
 from dlx_router.service.intake import Place
-from dlx_router.service.job import Job
+from dlx_router.service.job import Job, Resource
 from dlx_router.service.places import Places
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import PLAIN, Refusal
@@ -45,6 +45,7 @@ class Lane(Answering):
         self._moved_s = time.monotonic()
         self._full, self._late = Resting(FULL_S), Late()
         self._settling = owner.settling()
+        self._missing = None
         self._is_closed = False
 
     def _new_publisher(self) -> Publisher[Job]:
@@ -155,9 +156,13 @@ class Lane(Answering):
             return
         resolved = self._owner.provision.known.get(resource)
         if resolved is None:
-            self._owner.provision.later(resource, job, self._provided)
+            self._later(job, resource)
         else:
             self._provided(job, resolved)
+
+    def _later(self, job: Job, resource: Resource) -> None:
+        """Once the broker has said whether that is there."""
+        self._owner.provision.later(resource, job, self._provided)
 
     def _provided(self, job: Job, resolved: str | Refusal) -> None:
         if isinstance(resolved, Refusal):
@@ -214,6 +219,7 @@ class Lane(Answering):
     def check(self, timeout_s: float) -> None:
         """Called each second: a confirm that does not come closes the channel, whatever else is confirmed."""
         publisher = self._publisher
+        self._settling.check()
         self._full.forget_over()
         if self._owner.publish_link.blocked or not publisher.is_open:
             self._late.forget()

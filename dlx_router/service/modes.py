@@ -13,6 +13,7 @@ from dlx_router.core.attending import QueueFacts, Version
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.core.passing import Target
+from dlx_router.core.selector import Selector
 from dlx_router.service.consumers import Consumers
 from dlx_router.service.delayed import Delay
 from dlx_router.service.guarded import Guarded
@@ -24,6 +25,7 @@ from dlx_router.telemetry.readiness import Readiness
 
 _FORBIDDEN: Final = 403
 _LOCKED: Final = 405
+STRICT_PREFETCH: Final = 16  # it sends one at a time: the others only take up bytes that are the room of all letters
 
 
 class Attending(Owner, Protocol):
@@ -62,6 +64,13 @@ class Setting(NamedTuple):
         """All of which the queue is known by its name."""
         delayed = {self.names.delayed(one.exchange): one for one in self.wanted if isinstance(one, Delayed)}
         return {**{one.queue: one for one in self.attachments if one.named}, **delayed}
+
+
+def leads(wanted: Sequence[Wanted]) -> list[tuple[Selector, Target]]:
+    """Which queues the relays among these attend, and where they lead; those that name a queue more narrowly first."""
+    relays = [(one.selector, one.forward) for one in wanted if isinstance(one, Attachment) and one.mode == RELAY]
+    found = [(selector, forward) for selector, forward in relays if forward is not None]
+    return sorted(found, key=lambda one: one[0].rank)
 
 
 class Taken(Exception):
@@ -138,6 +147,8 @@ class Modes:
         await self._reachable(target.exchange, "forward-to", setting)
         await lane.prepare()
         prefetch, limit = setting.prefetch, attending.deadly_limit(facts, self._version)
+        if facts.single or lane.limits.strict:
+            prefetch = min(prefetch, STRICT_PREFETCH)
         consume = self._session.consumers.consume
         try:
             consumer = await consume(lane, queue, Arrival.INBOX, prefetch, exclusive=not facts.single, limit=limit)

@@ -36,13 +36,19 @@ def relay(desk: "Desk", job: Job, place: Place, target: Target) -> None:
 def goes_on(desk: "Desk", job: Job, letter: Letter, place: Place, now_ms: int) -> None:
     """It waited because its relay's target had refused it."""
     came = origin(letter)
-    target, ends = desk.relays.get(came.queue), due_ms(limits(desk, came.queue), Stamps(), letter.first_death_ms)
+    target, ends = _target(desk, came.queue), due_ms(limits(desk, came.queue), Stamps(), letter.first_death_ms)
     if ends is not None and ends <= now_ms:
         dies(desk, job, place, EXPIRED, came)
     elif target is None:
         desk.apply(job, Park(Cause.NO_POLICY, letter.base_attempts), now_ms)
     else:
         _forward(desk, job, letter, target)
+
+
+def _target(desk: "Desk", queue: str) -> Target | None:
+    """Where the relay of this queue leads; it may have been found by a pattern, and not yet since the last start."""
+    found = desk.relays.get(queue)
+    return next((to for selector, to in desk.leads if selector.fits(queue)), None) if found is None else found
 
 
 def _forward(desk: "Desk", job: Job, letter: Letter, target: Target) -> None:

@@ -1,6 +1,7 @@
 """The probe channel: one publish at a time, so that a channel that closes names its culprit."""
 
 import asyncio
+from functools import cached_property
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link
@@ -19,6 +20,12 @@ class Probe:
         self._lock = asyncio.Lock()
         self._answer: asyncio.Future[str | ChannelClosed] | None = None
         self._publisher: Publisher[Job] | None = None
+        self.is_asking = False  # whether a silent target still answers
+
+    @cached_property
+    def asks(self) -> "Probe":
+        """One more, for silent targets: each question may take the whole timeout, and nothing else waits for it."""
+        return Probe(self._link, self._stationery, self._timeout_s)
 
     async def publish(self, job: Job, *, bare: bool = False) -> str | ChannelClosed:
         """Nothing ("") when confirmed and routed; "returned", "nacked", "timeout", or the ChannelClosed it caused.

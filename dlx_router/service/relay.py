@@ -20,9 +20,10 @@ from dlx_router.core.words import Action, Cause
 from dlx_router.service import intake, passage
 from dlx_router.service.desk import now_ms
 from dlx_router.service.intake import Place
-from dlx_router.service.job import Job
+from dlx_router.service.job import Job, Resource
 from dlx_router.service.lane import Lane
 from dlx_router.service.probe import Probe
+from dlx_router.service.provision import Refusal
 from dlx_router.service.refusing import target_of
 from dlx_router.service.settling import Owner
 from dlx_router.wire import frames
@@ -48,6 +49,7 @@ class Relay(Lane):
         self._line_bytes = 0
         self._left = 0  # how many have left the line so far
         self._marks, self._slack = Marks(slack), slack
+        self._checked = 0  # have left the line, and are sent once the broker has said that what they need is there
         self._careful_until_s = self._again_s = 0.0
         self._pause_s = FIRST_PAUSE_S
         self._excess = 0
@@ -153,13 +155,23 @@ class Relay(Lane):
     def _may_send(self) -> bool:
         if self._again_s > time.monotonic() or not self._publisher.is_open or self._owner.publish_link.blocked:
             return False
-        return len(self._publisher) < self._window()
+        return self._checked + len(self._publisher) < self._window()
 
     def _window(self) -> int:
         """One at a time, as long as that is fast enough: what is not on its way cannot be overtaken."""
         if self.limits.strict or time.monotonic() < self._careful_until_s:
             return 1
         return min(max(1, len(self._line) // LINE_PER_FLIGHT), WINDOW)
+
+    def _later(self, job: Job, resource: Resource) -> None:
+        self._checked += 1
+        self._owner.provision.later(resource, job, self._looked_up)
+
+    def _looked_up(self, job: Job, resolved: str | Refusal) -> None:
+        self._checked -= 1
+        self._provided(job, resolved)
+        if not self._checked:  # those that left the line earlier go first
+            self._pump()
 
     # -- answers ------------------------------------------------------------------------------------------------
 

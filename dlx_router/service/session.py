@@ -6,26 +6,28 @@ still has every letter that was not acked; nothing of it is kept here.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import LinkError
 from dlx_router.broker.link import Link, open_link
-from dlx_router.broker.management import ManagementError
 from dlx_router.broker.topology import Topology
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
+from dlx_router.operate.journal.batch import Batch
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.consumers import Consumers
 from dlx_router.service.desk import Desk
+from dlx_router.service.kinds import kind_of
 from dlx_router.service.lane import Lane
 from dlx_router.service.observe import Silence, Watch
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import Provision
 from dlx_router.service.render import Stationery
+from dlx_router.service.retired import Retired
 from dlx_router.service.settling import Settling
 from dlx_router.service.sources import Setting, Sources
 from dlx_router.service.tracing import TracedSettling, Where
@@ -35,9 +37,7 @@ from dlx_router.telemetry.readiness import Readiness
 from dlx_router.telemetry.traces import Traces
 
 RELEASE_PREFETCH: Final = 500
-RETIRED_PREFETCH: Final = 200
 REAP_EVERY: Final = 5
-KIND_S: Final = 5.0
 GATHER_S: Final = 0.002
 LAST_DEATHS_SINCE: Final = (3, 13)
 
@@ -100,17 +100,9 @@ class Session:
         self.is_draining = False
         self.publish_link: Link
         self._consume_link: Link
-        self.provision = Provision(topology, names, limits.max_dead_letter_queues, self.spawn, self._kind_of)
+        kind = partial(kind_of, vhost=self.vhost, management=sources.management)
+        self.provision = Provision(topology, names, limits.max_dead_letter_queues, self.spawn, kind)
         self.stationery: Stationery
-
-    async def _kind_of(self, queue: str) -> str | None:
-        """The type of a queue; None where the management API does not tell."""
-        if self._setting.management is None:
-            return None
-        with contextlib.suppress(ManagementError, TimeoutError):
-            async with asyncio.timeout(KIND_S):
-                return str((await self._setting.management.queue_facts(self.vhost, queue)).get("type"))
-        return None
 
     @property
     def in_flight(self) -> int:
@@ -178,12 +170,19 @@ class Session:
         await release.open()
         self._attending = True
         self._sources.begin(inbox, probe)
-        consume = self.consumers.consume
-        await consume(release, self._names.release, Arrival.RELEASE, RELEASE_PREFETCH)
-        await consume(inbox, self._names.inbox, Arrival.INBOX, self._limits.prefetch)
-        await consume(inbox, self._names.fifo, Arrival.INBOX, 1)  # the next when this one is where it belongs
-        if self._journal.is_on:  # it is the only place where a retired letter will be
-            await consume(inbox, self._names.retired, Arrival.RETIRED, RETIRED_PREFETCH)
+        names = self._names
+        ours = [
+            (release, names.release, Arrival.RELEASE, RELEASE_PREFETCH),
+            (inbox, names.inbox, Arrival.INBOX, self._limits.prefetch),
+            (inbox, names.fifo, Arrival.INBOX, 1),  # the next when this one is where it belongs
+        ]
+        for one in ours:
+            if self.is_draining:
+                return
+            await self.consumers.consume(*one)
+        self._retired = Retired(self.consumers, names, inbox, self.spawn)
+        if self._journal.is_on and not self.is_draining:  # it is the only place where a retired letter will be
+            await self._retired.begin()
 
     def attend_only(self, setting: Setting) -> None:
         """Attend these queues besides our own from now on. Connections stay; what is in flight is finished."""
@@ -254,6 +253,10 @@ class Session:
     def trouble(self, why: str) -> None:
         """Give everything back and start anew."""
         self._end(Trouble(why))
+
+    def retire_later(self, batch: Batch) -> None:
+        """Take nothing more of what retention took out, until the stream has this batch or never will."""
+        self._retired.rest_until(batch)
 
     def weigh(self, size: int) -> None:
         """Bytes in flight; over the limit the consuming socket rests."""

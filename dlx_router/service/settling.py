@@ -18,6 +18,8 @@ from dlx_router.telemetry.metrics import Metrics
 
 LOST_PAUSE_S: Final = 5.0  # the journal is full of what it could not write: no use in asking it at once
 
+UNSURE_S: Final = 30.0
+
 
 class Owner(Protocol):
     """What a lane asks of its session."""
@@ -44,6 +46,9 @@ class Owner(Protocol):
     def trouble(self, why: str) -> None:
         """Give everything back and start anew."""
 
+    def retire_later(self, batch: Batch) -> None:
+        """Take nothing more of what retention took out, until the stream has this batch or never will."""
+
     def weigh(self, size: int) -> None:
         """Count bytes in flight; the consuming socket pauses over the limit."""
 
@@ -53,6 +58,7 @@ class Settling:
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
+        self._unsure: dict[Job, None] = {}  # retired letters whose event the stream has not confirmed, the oldest first
 
     def confirmed(self, jobs: list[Job]) -> None:
         """The copies of these jobs are where they should be."""
@@ -82,15 +88,34 @@ class Settling:
         self.confirmed([job])
 
     def retire(self, job: Job) -> None:
-        """The journal is the only place where the letter will be: acked once the stream itself has confirmed it."""
+        """The journal is the only place where the letter will be: acked once the stream itself has confirmed it.
+
+        Given back where that takes too long, because bytes in flight are the room of all letters.
+        """
         for batch in job.batches:
             if batch.lost:
                 asyncio.get_running_loop().call_later(LOST_PAUSE_S, self.give_back, job, "journal")
                 return
             if not batch.confirmed:
-                batch.wait_sure(self.retire, job)
+                self._unsure[job] = None
+                batch.wait_sure(self._sure, job)
                 return
         self.carried_out(job)
+
+    def _sure(self, job: Job) -> None:
+        if job in self._unsure:  # else it was given back meanwhile
+            del self._unsure[job]
+            self.retire(job)
+
+    def check(self) -> None:
+        """Called each second."""
+        oldest = next(iter(self._unsure), None)
+        if oldest is None or time.monotonic() - oldest.started_s < UNSURE_S:
+            return
+        unsure, self._unsure = self._unsure, {}
+        self._owner.retire_later(next(batch for batch in oldest.batches if not batch.confirmed))
+        for job in unsure:
+            self.give_back(job, "journal")
 
     def _count(self, runs: dict[tuple[float, str], int]) -> None:
         metrics, vhost, now = self._owner.metrics, self._owner.vhost, time.monotonic()

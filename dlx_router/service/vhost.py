@@ -11,7 +11,7 @@ from typing import Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
-from dlx_router.broker.management import Management, ManagementError
+from dlx_router.broker.management import Management
 from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.config.delayed import Delayed
@@ -24,9 +24,10 @@ from dlx_router.operate.redrive.filter import compiled
 from dlx_router.service.desk import now_ms
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
+from dlx_router.service.kinds import Kinds
 from dlx_router.service.leader import Leadership
 from dlx_router.service.lookout import Lookout
-from dlx_router.service.modes import Wanted
+from dlx_router.service.modes import Wanted, leads
 from dlx_router.service.oversight import Oversight
 from dlx_router.service.redriving.leading import lead
 from dlx_router.service.redriving.tasks import Tasks
@@ -87,6 +88,8 @@ class Attendant:
         self._oversight = oversight
         self._policies = rules.policies
         self._desk = desk(rules, vhost, metrics, journal, traces)
+        self._desk.leads = leads(sources)
+        self._kinds = Kinds(management, vhost)
         self._traces = traces
         self._session: Session | None = None
         self._stopping = asyncio.Event()
@@ -134,16 +137,17 @@ class Attendant:
     async def prepare(self, policies: PolicySet) -> None:
         """What these policies need is there, as far as is known before letters come; TopologyError where it cannot be.
 
-        Without a session nothing is looked at: letters are judged in the next one only, and find out then.
+        Without a session only the types of queues are asked for: letters are judged in the next one, and find out then.
         """
-        if policies.asks_types and self._management is None:
-            raise TopologyError("apply-to needs the management API, and MANAGEMENT_URL is not set")
+        await self._kinds.ask_for(policies)
         if self._session is not None and not self._observe:
             await self._session.provision.prepare(foreseen(policies, self.vhost))
 
     def renew(self, rules: Rules, sources: tuple[Wanted, ...]) -> None:
         """Judge by these rules and attend these queues from now on; sessions and what is in flight go on."""
         self._desk, self._sources = self._desk.renewed(rules), sources
+        self._desk.know(self._kinds.known)
+        self._desk.leads = leads(sources)
         self._lookout.renew(rules.policies)
         self._policies = rules.policies
         if self._session is not None:
@@ -160,7 +164,6 @@ class Attendant:
         try:
             await topology.connect()
             await topology.ensure_core()
-            await self._know_types()
             if self._observe:
                 await topology.ensure_observe()
             async with self._keys.key(topology, self._stopping, self._key_lost) as key:
@@ -168,6 +171,9 @@ class Attendant:
                     return
                 if not self._observe:
                     await self._guard.check(self.vhost)
+                await self._know_types()
+                if self._stopping.is_set():  # from here on nothing is awaited until there is a session to drain
+                    return
                 session = self._session = Session(
                     host=host,
                     login=login,
@@ -242,10 +248,9 @@ class Attendant:
         )
 
     async def _know_types(self) -> None:
-        """The types of queues, where policies ask; while nobody tells, what was known holds."""
-        if self._policies.asks_types and self._management is not None:
-            with contextlib.suppress(ManagementError):
-                self._desk.know(await self._management.queue_types(self.vhost))
+        """The types of queues, where policies ask; the desk that is in force once they are told learns them."""
+        await self._kinds.renew_for(self._policies)
+        self._desk.know(self._kinds.known)
 
     async def _look(self, topology: Topology, session: Session) -> Seen:
         await self._know_types()

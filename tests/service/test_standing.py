@@ -162,3 +162,13 @@ def test_a_letter_in_flight_is_finished_by_the_policies_that_it_came_to() -> Non
         assert (job.copy.exchange, job.copy.record.revision) == ("dlx", "abcdef012345")
         job.desk.refused(job, Cause.TARGET_REFUSED)
         assert job.copy.record.revision == "abcdef012345"
+
+
+def test_a_letter_whose_order_did_not_hold_is_counted_once() -> None:
+    metrics = Metrics()
+    desk = Desk(_rules(DEFINITIONS[1]), "/", metrics, JOURNAL)
+    jobs = [desk.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0) for tag in (1, 2)]
+    assert jobs[1].order is not None
+    jobs[1].desk.read(jobs[1], PLACE)
+    assert jobs[1].order is None
+    assert sum(metrics.decisions.values()) == 2

@@ -1,0 +1,79 @@
+"""A session begins only where somebody will end it."""
+
+import asyncio
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from aio_pika.abc import AbstractConnection
+
+from dlx_router.broker.address import Host, Login
+from dlx_router.broker.topology import Topology
+from dlx_router.core.names import Names
+from dlx_router.core.policy import ordered
+from dlx_router.operate.journal.mode import Mode
+from dlx_router.operate.journal.writer import Journal
+from dlx_router.service import vhost as vhosts
+from dlx_router.service.guard import Guard
+from dlx_router.service.keys import KeyKeeper
+from dlx_router.service.oversight import Oversight
+from dlx_router.service.rules import Rules
+from dlx_router.service.session import Limits
+from dlx_router.service.vhost import Attendant
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.telemetry.readiness import Readiness
+from dlx_router.telemetry.survey import Survey
+from tests.support.vhost import Vhost
+
+NAMES = Names("dlx-router")
+pytestmark = pytest.mark.usefixtures("newest")
+
+
+def _attendant(vhost: Vhost, key_file: Path) -> Attendant:
+    parts = urlsplit(vhost.amqp_url)
+    where = [Host(parts.hostname or "", parts.port or 5672)], Login("guest", "guest", vhost.name), None
+    metrics, readiness = Metrics(), Readiness()
+    return Attendant(
+        vhost=vhost.name,
+        addresses=lambda _vhost: where,
+        names=NAMES,
+        rules=Rules(ordered([]), NAMES, 30_000),
+        limits=Limits(100, 1 << 20, 30.0, 10, 5.0, 100),
+        keys=KeyKeeper(key_file, readiness),
+        oversight=Oversight(None, vhost.name, NAMES, metrics, journal=False),
+        guard=Guard(None, NAMES, readiness),
+        management=None,
+        survey=Survey(metrics),
+        metrics=metrics,
+        readiness=readiness,
+        sources=(),
+        declare=True,
+        journal=Journal(mode=Mode.OFF, name="j", vhost=vhost.name, router_id="r", readiness=readiness),
+    )
+
+
+async def test_no_session_begins_after_the_router_was_stopped(
+    vhost: Vhost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would drain it: it would be cut off with letters in flight, and the exit would say that all is well."""
+    connecting, stopped = asyncio.Event(), asyncio.Event()
+
+    class Slow(Topology):
+        async def connect(self) -> AbstractConnection:
+            connecting.set()
+            await stopped.wait()
+            return await super().connect()
+
+    monkeypatch.setattr(vhosts, "Topology", Slow)
+    (tmp_path / "key").write_text("k" * 40, encoding="utf-8")
+    attendant = _attendant(vhost, tmp_path / "key")
+    running = asyncio.create_task(attendant.run())
+    try:
+        await connecting.wait()
+        assert await attendant.stop() == 0
+        stopped.set()
+        done, _ = await asyncio.wait({running}, timeout=10)
+        assert done, "a session began"
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

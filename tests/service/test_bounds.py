@@ -1,0 +1,276 @@
+"""What waits has a bound: for a target that is missing, silent or full, and for the check whether it is there."""
+
+import asyncio
+import struct
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from dlx_router.broker.consumer import Consumer
+from dlx_router.config.attachments import RELAY, Attachment
+from dlx_router.core.letter import Arrival
+from dlx_router.core.passing import Target
+from dlx_router.core.selector import Selector, SelectorKind
+from dlx_router.core.words import Action, Cause
+from dlx_router.operate.journal.batch import Batch
+from dlx_router.operate.journal.mode import Mode
+from dlx_router.service import answering, passage, settling
+from dlx_router.service.intake import Place
+from dlx_router.service.job import Job
+from dlx_router.service.lane import Lane
+from dlx_router.service.modes import leads
+from dlx_router.service.probe import Probe
+from dlx_router.service.refusing import Resting
+from dlx_router.service.relay import Relay
+from dlx_router.service.retired import Retired
+from dlx_router.wire import frames
+from tests.support.bulk import dying_queue, pour
+from tests.support.client import Client
+from tests.support.eventually import eventually
+from tests.support.lane import KEY, NAMES, SOURCE, Sent, Session, Taken, dead, message, place
+from tests.support.router import Router
+
+FIFO = {"dead-letter-exchange": "gone", "max-delivery-attempts": 1, "ordering": "fifo"}
+
+
+class Clock:
+    """A monotonic clock for one module."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    one = Clock()
+    monkeypatch.setattr(answering, "time", one)
+    monkeypatch.setattr(settling, "time", one)
+    return one
+
+
+def _lane(session: Session, queue: str, probe: Probe | None = None) -> tuple[Lane, Sent, Taken]:
+    lane, taken = Lane(session, "letters", cast("Probe", probe)), Taken(queue)
+    sent = Sent()
+    lane._publisher = cast("Any", sent)
+    lane.attend(cast("Consumer", taken), place(queue))
+    return lane, sent, taken
+
+
+async def _insisted(lane: Lane, session: Session, taken: Taken, clock: Clock) -> Job:
+    """A delivery whose target is missing, from its arrival until it is given back or parked."""
+    consumer, back = cast("Consumer", taken), len(taken.back)
+    job = session.desk.judge(dead(1), consumer, place(taken.queue), clock.now)
+    while len(taken.back) == back and job.action is not Action.PARK:
+        lane._refused(job, Cause.MISSING_EXCHANGE)
+        clock.now += 1
+    return job
+
+
+async def test_a_letter_in_order_is_parked_after_a_grace_that_is_longer_than_a_delivery(clock: Clock) -> None:
+    session = Session(FIFO, grace_ms=60_000)
+    lane, sent, taken = _lane(session, NAMES.fifo)
+    for _ in range(2):  # the second time its id is known, but not as one whose target is missing
+        began, before = clock.now, len(taken.back)
+        assert (await _insisted(lane, session, taken, clock)).action is Action.DEAD_LETTER
+        assert (await _insisted(lane, session, taken, clock)).action is Action.PARK
+        assert clock.now - began == pytest.approx(61, abs=3)
+        assert len(taken.back) - before == 1
+        lane._confirmed(sent.answered())
+    assert not session.troubles
+
+
+def _relay(session: Session) -> tuple[Relay, Sent, Taken]:
+    deaths, taken, sent = Lane(session, "letters", cast("Probe", None)), Taken("staging.in"), Sent()
+    relay = Relay(session, cast("Probe", None), queue=taken.queue, target=Target("work"), deaths=deaths, slack=10)
+    relay._publisher = cast("Any", sent)
+    relay.attend(cast("Consumer", taken), place(taken.queue))
+    return relay, sent, taken
+
+
+async def test_a_strict_relay_sends_one_message_at_a_time_from_its_first_on() -> None:
+    """While the broker is asked whether the exchange is there, the others wait in line."""
+    relay, sent, taken = _relay(Session({"ordering": "fifo"}))
+    assert relay.limits.strict
+    for tag in range(1, 6):
+        relay.take(message(tag), cast("Consumer", taken))
+    for tag in range(1, 6):
+        async with asyncio.timeout(10):
+            while not len(sent):  # noqa: ASYNC110 - nothing says when a task of the relay is done
+                await asyncio.sleep(0.01)
+        jobs = sent.answered()
+        assert [job.delivery.tag for job in jobs] == [tag]
+        relay._confirmed(jobs)
+    assert taken.settled == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("attached", "leads_to"),
+    [
+        ([("staging.#", "work")], "work"),
+        ([("#", "wide"), ("staging.*", "narrow")], "narrow"),
+        ([("other.#", "work")], None),
+    ],
+)
+async def test_a_held_message_of_a_relay_finds_its_way_before_its_queue_is_looked_for(
+    attached: list[tuple[str, str]], leads_to: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a start its hold may end first."""
+    session = Session({})
+    desk, consumer = session.desk, cast("Consumer", Taken("staging.in"))
+    job = Job(consumer, message(1), 0.0, desk)
+    passage.relay(desk, job, place("staging.in"), Target("work"))
+    desk.refused(job, Cause.TARGET_REFUSED)
+    assert job.action is Action.HOLD
+    _, key, section = session.stationery.write(job, b"")
+    later = Session({}).desk
+    later.leads = leads(
+        [
+            Attachment(Selector(SelectorKind.MATCH, name), RELAY, None, SOURCE, Target(exchange))
+            for name, exchange in attached
+        ]
+    )
+    header = struct.pack(">HHQ", 60, 0, 1) + section
+    comes = frames.Delivery(1, b"c", 1, False, NAMES.release.encode(), key, header, b"x")  # noqa: FBT003 - AMQP order
+    wait_over = time.time() + 60
+    monkeypatch.setattr(time, "time", lambda: wait_over)
+    out = later.judge(comes, consumer, Place("/", NAMES.release, Arrival.RELEASE, NAMES, KEY), 0.0)
+    if leads_to is None:
+        assert (out.action, out.cause) == (Action.PARK, Cause.NO_POLICY)
+    else:
+        assert out.action is Action.FORWARD
+        assert out.copy is not None
+        assert out.copy.exchange == leads_to
+
+
+class Unconfirmed(Probe):
+    """A probe that publishes one after the other, and gets no confirm from queues that are silent."""
+
+    TIMEOUT_S = 0.2
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self.is_asking = False
+        self.waiting = self.most = self.asked = 0
+        self.beside: Unconfirmed | None = None
+
+    @property
+    def asks(self) -> "Unconfirmed":
+        self.beside = self.beside or Unconfirmed()
+        return self.beside
+
+    async def publish(self, job: Job, *, bare: bool = False) -> str:
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        self.asked += 1
+        async with self._lock:
+            if not job.raw:
+                await asyncio.sleep(self.TIMEOUT_S)
+        self.waiting -= 1
+        return "" if job.raw else "timeout"
+
+
+async def test_silent_targets_are_asked_one_at_a_time_and_nothing_else_waits_for_them() -> None:
+    session, probe = Session({"max-delivery-attempts": 1}), Unconfirmed()
+    session.provision.silent = Resting(2 * Unconfirmed.TIMEOUT_S)
+    lane, sent, taken = _lane(session, NAMES.inbox, probe)
+    consumer, targets = cast("Consumer", taken), [f"q{at}" for at in range(12)]
+    for target in targets:
+        session.provision.silent.rest(("", f"DLQ.{target}", None), for_s=0)
+    tag = 0
+    until = time.monotonic() + 10 * Unconfirmed.TIMEOUT_S
+    while time.monotonic() < until:
+        for target in targets:
+            job = session.desk.judge(dead(tag := tag + 1, target), consumer, place(NAMES.inbox), 0.0)
+            lane._send(job)
+        await asyncio.sleep(0.02)
+    asks = probe.asks
+    assert asks.most == 1
+    assert asks.asked > 2, "silent targets are asked again and again"
+    raw = frames.Delivery(1, b"c", 0, False, b"in", b"k", b"\0" * 14, b"")  # noqa: FBT003 - AMQP order
+    job = session.desk.judge(raw._replace(header=raw.header + b"\xff\xff"), consumer, place(NAMES.inbox), 0.0)
+    assert job.raw
+    lane._send(job)
+    async with asyncio.timeout(Unconfirmed.TIMEOUT_S):
+        while 0 not in taken.settled:  # noqa: ASYNC110 - nothing says when a task of the lane is done
+            await asyncio.sleep(0.01)
+    assert not session.troubles
+    assert len(sent), "the others are on their way to the ladder"
+
+
+async def test_retired_letters_do_not_wait_in_memory_for_a_stream_that_is_away(clock: Clock) -> None:
+    """They would fill the bytes in flight, and no letter of the vhost would be read any more."""
+    session = Session({}, mode=Mode.BEST_EFFORT)  # whose journal nobody attends
+    lane, _, taken = _lane(session, NAMES.retired)
+    session.read_s = lambda: clock.now  # type: ignore[method-assign]  # as the link would say
+    for tag in range(1, 6):
+        lane.take(dead(tag, body=b"x" * 400_000), cast("Consumer", taken))
+    assert session.bytes > 2_000_000
+    clock.now += settling.UNSURE_S - 1
+    lane.check(30.0)
+    assert not taken.back, "the stream may be back in a moment"
+    clock.now += 2
+    lane.check(30.0)
+    assert taken.back == [1, 2, 3, 4, 5]
+    assert session.bytes == 0
+    (batch,) = session.later
+    batch.confirm()
+    assert not taken.settled, "what was given back is settled by nobody"
+    assert session.bytes == 0
+
+
+async def test_retired_letters_are_taken_again_once_the_stream_is_back() -> None:
+    session, batch = Session({}), Batch(1)
+    taken: list[Taken] = []
+    left = asyncio.Event()
+
+    class Queues:
+        async def consume(self, *given: object) -> Taken:
+            assert given[1] == NAMES.retired
+            taken.append(Taken(NAMES.retired))
+            return taken[-1]
+
+        async def leave(self, queue: str) -> None:
+            assert queue == NAMES.retired
+            left.set()
+
+    lane, _, _ = _lane(session, NAMES.retired)
+    retired = Retired(cast("Any", Queues()), NAMES, lane, session.spawn)
+    await retired.begin()
+    retired.rest_until(batch)
+    assert taken[0].is_cancelled, "at once, or what is given back would come again"
+    retired.rest_until(batch)
+    async with asyncio.timeout(10):
+        await left.wait()
+        assert len(taken) == 1
+        batch.confirm()
+        while len(taken) < 2:  # noqa: ASYNC110 - nothing says when a task is done
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
+    assert len(taken) == 2
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_strict_relay_whose_target_is_full_leaves_room_for_letters(
+    amqp: Client, start_router: Callable[..., Router]
+) -> None:
+    policies = """
+version: 1
+attachments: [{queue: strict.in, mode: relay, forward-to: {exchange: "", routing-key: full.out}}]
+policies:
+  - {name: strict, queue: strict.in, definition: {ordering: fifo}}
+  - {name: work, queue: work, definition: {max-delivery-attempts: 1}}
+"""
+    amqp.queue("strict.in")
+    amqp.queue("full.out", max_length=1, overflow="reject-publish")
+    dying_queue(amqp, "work")
+    amqp.publish("first", key="full.out")
+    pour(amqp, "strict.in", ("x" * 30_000 for _ in range(100)))
+    router = start_router(policies, IN_FLIGHT_BYTES=str(1 << 20))
+    eventually(lambda: router.metric("publish_refused_total", cause="nacked") > 1, within=30)
+    amqp.publish("letter", key="work")
+    assert amqp.take("DLQ.work", within=30).body == b"letter"
