@@ -38,7 +38,7 @@ Groups = dict[tuple[str, str], tuple[int, int, int]]  # (fingerprint, queue) →
 _SQL: Final = """
 with told as (
   select distinct on (event_id, vhost, failed_queue) event_id, vhost, failed_queue, id, kind, reason, attempts,
-         redrives, ts_ms, due_ms, fingerprint
+         redrives, redrive_id, ts_ms, due_ms, fingerprint
   from read_parquet({files}) where id is not null and observed is null
 ), quiet as (
   select vhost, failed_queue, reason,
@@ -58,7 +58,7 @@ with told as (
        and quiet.reason = ends.last.reason
 ), died as (
   select fingerprint, vhost, id, failed_queue, count(*) as deaths from told
-  where kind in ('retried', 'dead_lettered', 'parked', 'quarantined', 'discarded') group by all
+  where kind in ('retried', 'dead_lettered', 'parked', 'quarantined', 'discarded') and redrive_id is null group by all
 )
 select fingerprint, failed_queue, count(*), sum(deaths), count(*) filter (recovered)
 from died join found using (vhost, id, failed_queue) group by fingerprint, vhost, failed_queue

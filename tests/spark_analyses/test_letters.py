@@ -101,6 +101,19 @@ def test_a_try_that_a_redrive_ends_is_not_said_to_have_failed(spark: SparkSessio
     assert [row.outcome for row in rows] == ["open", "recovered"]
 
 
+def test_what_a_task_does_to_a_letter_is_no_death(spark: SparkSession) -> None:
+    told_of = {"fingerprint": "string", "error": "struct<type: string>", "error_template": "string"}
+    frame = told(
+        spark,
+        {"kind": "dead_lettered", "ts_ms": T},
+        {"kind": "parked", "ts_ms": T + 5, "redrive_id": "r-1"},
+        {"kind": "discarded", "ts_ms": T + 9, "redrive_id": "r-2"},
+    ).withColumns({name: f.lit(None).cast(kind) for name, kind in told_of.items()})
+    found = at.letters(frame, at.observed_quiet(frame), T + HOUR)
+    assert [(row.deaths, row.outcome) for row in found.collect()] == [(1, "discarded")]
+    assert [row.deaths for row in failure_groups(frame, found).collect()] == [1]
+
+
 def test_groups_are_the_causes_of_the_week(events: DataFrame, found: DataFrame, truth: week.Truth) -> None:
     groups = failure_groups(events, found)
     assertSchemaEqual(groups.schema, struct(GROUPS_SCHEMA))

@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from dlx_router.spark.analyses.letters import KEY, TOLD, of_letters
+from dlx_router.spark.analyses.letters import KEY, is_death, of_letters
 from dlx_router.spark.analyses.shape import high, low, rated, shaped, share
 
 EFFICACY_SCHEMA: Final = (
@@ -55,7 +55,7 @@ def retry_efficacy(tried: DataFrame) -> DataFrame:
 def episodes(events: DataFrame, gap_ms: int = GAP_MS) -> DataFrame:
     """Stretches of time in which a queue had deaths of one reason without a pause of `gap_ms`. EPISODES_SCHEMA."""
     own = Window.partitionBy(*_QUEUE).orderBy("ts_ms", "event_id")
-    died = of_letters(events).where(f.col("kind").isin(*TOLD))
+    died = of_letters(events).where(is_death())
     starts = (f.col("ts_ms") - f.lag("ts_ms").over(own) > gap_ms).cast("long")
     numbered = died.withColumn("starts", f.coalesce(starts, f.lit(0))).withColumn("number", f.sum("starts").over(own))
     found = numbered.groupBy(*_QUEUE, "number").agg(

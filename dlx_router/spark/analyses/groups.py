@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from dlx_router.spark.analyses.letters import KEY, TOLD, of_letters
+from dlx_router.spark.analyses.letters import KEY, is_death, of_letters
 from dlx_router.spark.analyses.shape import shaped, share
 
 GROUPS_SCHEMA: Final = (
@@ -23,7 +23,7 @@ def failure_groups(events: DataFrame, found: DataFrame) -> DataFrame:
     and another. Needs also columns fingerprint, error and error_template.
     """
     named = of_letters(events).withColumn("error_type", f.col("error.type"))
-    died = named.where(f.col("kind").isin(*TOLD)).where(f.col("kind") != "held")
+    died = named.where(is_death()).where(f.col("kind") != "held")
     each = died.groupBy(*KEY, "fingerprint").agg(
         f.count("*").alias("deaths"),
         f.min("ts_ms").alias("first_ms"),

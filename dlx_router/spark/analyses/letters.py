@@ -41,6 +41,11 @@ def of_letters(events: DataFrame) -> DataFrame:
     return events.where(f.col("id").isNotNull() & f.col("observed").isNull())
 
 
+def is_death() -> Column:
+    """Of an event: it is about a death. What a task does to a letter is none, though its kind may be the same."""
+    return f.col("kind").isin(*TOLD) & f.col("redrive_id").isNull()
+
+
 def observed_quiet(events: DataFrame) -> DataFrame:
     """How long a letter must be silent to be recovered, from the longest wait seen: max(1 h, 2 × it). QUIET_SCHEMA.
 
@@ -81,7 +86,7 @@ def letters(events: DataFrame, quiet: DataFrame, as_of_ms: int) -> DataFrame:
     found = told.groupBy(*KEY).agg(
         latest.alias("last"),
         f.min("first_death_ms").alias("first_death_ms"),
-        f.sum(f.col("kind").isin(*TOLD[:-1]).cast("long")).alias("deaths"),
+        f.sum((is_death() & (f.col("kind") != "held")).cast("long")).alias("deaths"),
         f.max("redrives").alias("redrives"),
         f.max("redrive_id").alias("redrive_id"),
     )

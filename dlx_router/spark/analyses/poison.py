@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from dlx_router.spark.analyses.letters import KEY, TOLD, of_letters
+from dlx_router.spark.analyses.letters import KEY, is_death, of_letters
 from dlx_router.spark.analyses.shape import rated, shaped
 
 POISON_SCHEMA: Final = (
@@ -25,7 +25,7 @@ def poison_messages(events: DataFrame, found: DataFrame, *, deaths: int = 8) -> 
     again is the same message), else by its letter id. `found`: `letters` of the same events. Needs also column
     body_sha256.
     """
-    hashes = of_letters(events).where(f.col("kind").isin(*TOLD)).groupBy(*KEY)
+    hashes = of_letters(events).where(is_death()).groupBy(*KEY)
     told = found.join(hashes.agg(f.max("body_sha256").alias("body_sha256")), list(KEY), "left")
     named = told.withColumn("message", f.coalesce("body_sha256", "id")).withColumn(
         "known_by", f.when(f.col("body_sha256").isNotNull(), "body_sha256").otherwise("id")

@@ -90,7 +90,7 @@ def gather(
             recovery=_rows(time_to_recovery(found)),
             advice=_rows(advice(efficacy, tried, found, episodes(events))),
             efficacy=_rows(efficacy),
-            trends=_rows(_deaths(trends(events, bucket_ms)), most=100_000),
+            trends=_rows(_deaths(trends(events.where("redrive_id is null"), bucket_ms)), most=100_000),
             groups=_rows(failure_groups(events, found)),
             slo=_rows(slo_burn(found, objective=objective.share, within_ms=objective.within_ms)),
             poison=_rows(poison_messages(events, found)),
