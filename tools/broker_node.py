@@ -54,7 +54,7 @@ read -r farewell && exit 0
 while read -r group; do kill -KILL -"$group" 2>/dev/null; done < "$1/groups"
 for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$1" && exit 0; sleep 0.2; done
 """
-_taken: dict[int, socket.socket] = {}
+_taken: dict[int, int] = {}  # port → what holds its name
 _taking = threading.Lock()
 
 
@@ -256,7 +256,7 @@ def free_port() -> int:
         while True:
             port = random.randrange(20_000, 32_000)
             if port not in _taken and (claim := _claimed(port)):
-                _taken[port] = claim
+                _taken[port] = claim.detach()
                 return port
 
 
@@ -277,8 +277,8 @@ def _claimed(port: int) -> socket.socket | None:
 
 def _give_back(port: int) -> None:
     with _taking:
-        if claim := _taken.pop(port, None):
-            claim.close()
+        if (claim := _taken.pop(port, None)) is not None:
+            os.close(claim)
 
 
 def _kill_marked(work: Path) -> None:

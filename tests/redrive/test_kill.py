@@ -83,7 +83,8 @@ def test_another_replica_takes_over_and_only_the_leader_answers(
     assert time.monotonic() - killed <= TAKEOVER_S
     eventually(lambda: amqp.depth("work") > 10, 20)
     assert other.call("POST", f"/{name}/cancel").json()["state"] == "cancelled"
-    eventually(lambda: amqp.depth("work") + amqp.depth(queue) == 60)
+    copies = 5  # of what was confirmed and not yet acked when the first was killed
+    eventually(lambda: 60 <= amqp.depth("work") + amqp.depth(queue) <= 60 + copies)
 
 
 def test_killed_in_the_middle_a_discard_takes_no_more_than_its_limit(

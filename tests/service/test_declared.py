@@ -79,7 +79,7 @@ def test_a_wait_that_is_asked_for_is_kept_up_to_the_cap(scene: Scene, asked: int
     queue = scene.work("capped.a")
     _declare(scene, "one", _said(queue, retry_after_ms=asked))
     told = record(scene.amqp.take(queue))
-    assert told["due_ms"] - told["last_death_ms"] in range(waits, waits + 5)
+    assert told["due_ms"] - told["last_death_ms"] in range(waits, waits + 100)
 
 
 def test_never_is_remembered_while_a_full_target_refuses(scene: Scene) -> None:

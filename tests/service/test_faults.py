@@ -367,7 +367,7 @@ def test_a_header_near_a_frame_is_kept_and_stops_nobody(amqp: Client, start_rout
     eventually(lambda: router.metric("settled_total") >= 101, within=20)
     rests(router)
     arrived = bodies(take_many(amqp, "arrived", amqp.depth("arrived")))
-    kept = bodies(take_many(amqp, QUARANTINE, amqp.depth(QUARANTINE)))
+    kept = bodies(take_many(amqp, QUARANTINE, 101 - len(arrived)))  # the broker moves it there, a moment later
     assert sorted(arrived + kept) == sorted(["large", *map(str, range(100))])
     assert kept in ([], ["large"])
     assert router.ask("/readyz")[0] == 200

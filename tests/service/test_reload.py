@@ -50,9 +50,18 @@ def _revision(router: Router) -> str:
     return next(dict(labels)["revision"] for (name, labels) in router.metrics() if name == "dlx_router_policy_info")
 
 
+CONNECTIONS: Final = 3  # one that consumes, one that publishes, one that declares
+
+
 def _connections(vhost: Vhost) -> set[str]:
     found = vhost.get("connections?columns=name,vhost,client_properties")
     return {one["name"] for one in found if one.get("vhost") == vhost.name and "dlx-router" in str(one)}
+
+
+def _all_connections(vhost: Vhost) -> set[str]:
+    """None before the management API knows all three: it learns of each some seconds late."""
+    found = _connections(vhost)
+    return found if len(found) >= CONNECTIONS else set()
 
 
 def test_a_changed_file_is_noticed_and_judges_the_next_letter(amqp: Client, start_router: Start) -> None:
@@ -148,7 +157,7 @@ def test_attachments_come_and_go_without_a_reconnect(vhost: Vhost, amqp: Client,
         amqp.queue(name, dead_letter_exchange="amq.fanout")
     amqp.bind("legacy", "amq.fanout")
     router = start_router(_policy("OLD"))
-    before = eventually(partial(_connections, vhost))
+    before = eventually(partial(_all_connections, vhost), 20)
     amqp.publish("one", key="work.a")
     amqp.fail("work.a")
     eventually(lambda: amqp.depth("legacy") == 1)
@@ -176,7 +185,7 @@ def test_attachments_that_go_under_load_give_nothing_back(vhost: Vhost, amqp: Cl
     amqp.queue("legacy", "quorum")  # counts each delivery
     amqp.queue("work.a", message_ttl=0, dead_letter_exchange="", dead_letter_routing_key="legacy")
     router = start_router(_policy("OLD"))
-    before = eventually(partial(_connections, vhost))
+    before = eventually(partial(_all_connections, vhost), 20)
     with _flood(vhost, "work.a", 400) as batches:
         for number in range(3):
             _reload(router, _policy("OLD", attached="legacy") + f"# {number}\n", "success")
@@ -236,7 +245,7 @@ def _many_reloads(vhost: Vhost, router: Router, *, rounds: int, rate: int, every
     """`rounds` reloads, every second broken, while letters die; each letter is in one of the two dead-letter queues."""
     with Client(vhost.amqp_url) as amqp:
         dying_queue(amqp, "work.a")
-        before = eventually(partial(_connections, vhost))
+        before = eventually(partial(_all_connections, vhost), 20)
         with _flood(vhost, "work.a", rate) as batches:
             started = time.monotonic()
             for number in range(rounds):
