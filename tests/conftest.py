@@ -23,6 +23,7 @@ from tests.support.vhost import Vhost
 
 NAMED: Final = [name.strip() for name in os.environ.get("DLX_ROUTER_TEST_BROKERS", "").split(",") if name.strip()]
 MUST: Final = bool(NAMED) or os.environ.get("CI") == "true"
+Router.forks = True
 ROUTERS: Final = pytest.StashKey[list[Router]]()
 
 _numbers = itertools.count(1)
@@ -134,7 +135,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def _counted(router: Router) -> list[str]:
     _, text = router.ask("/metrics")
-    return [line for line in text.splitlines() if line.startswith("dlx_router") and not line.endswith(" 0.0")]
+    return [
+        line
+        for line in text.splitlines()
+        if line.startswith("dlx_router") and "_bucket{" not in line and not line.endswith(" 0.0")
+    ]
 
 
 def _depths(vhost: Vhost) -> list[str]:

@@ -65,7 +65,7 @@ def _goals(told: dict[str, Any], size: str) -> str:
     groups = f"failure groups over {int(size):,} events, compacted, in a warm session"
     aims = (
         Aim("ingest, events a second", 90_000, "≥", "", _rate(last["ingest_2"])),
-        Aim("freshness p99 at 1,000 events/s", fresh["trigger_s"] + 1, "≤", " s", fresh["p99_s"]),
+        Aim("freshness p99 at 1,000 events/s, 30 s after the start", fresh["trigger_s"] + 1, "≤", " s", fresh["p99_s"]),
         Aim("from the start after a kill to the first segment", 20, "≤", " s", alone["restart"]["first_segment_s"]),
         *([Aim(groups, 5, "≤", " s", last["groups_2"]["seconds"])] if int(size) >= GROUPS_AIM else []),
         Aim("backtest, letters a second and core", 40_000, "≥", "", judged["per_s_a_core"]),

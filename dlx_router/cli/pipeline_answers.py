@@ -27,7 +27,7 @@ from dlx_router.spark.options import OptionError, Options
 from dlx_router.spark.redrive.plan import Choice, Plan, PlanError, blind, chosen, freeze
 from dlx_router.spark.redrive.reconcile import reconcile as reconciled
 from dlx_router.spark.redrive.run import Progress, Way, run
-from dlx_router.spark.report.data import Objective, gather
+from dlx_router.spark.report.data import COLUMNS, Objective, gather
 from dlx_router.spark.report.page import page
 from dlx_router.spark.session import build_session
 from dlx_router.spark.waits import quiet_of
@@ -115,7 +115,7 @@ def report(where: Where, out: Path, policies: Path | None, *, title: str, object
     except PolicyErrors as errors:
         return output.refuse(errors)
     spark = where.session()
-    events = where.events(spark).cache()
+    events = where.events(spark).select(*COLUMNS).cache()
     try:
         quiet = None if files is None else quiet_of(events, files, _prefix())
         data = gather(events, title=title, as_of_ms=where.as_of_ms(spark, events), objective=target, quiet=quiet)

@@ -1,12 +1,11 @@
 """Retired: the consumer of what retention took out of its queue. The journal will be the only place where that is."""
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
-from dlx_router.operate.journal.batch import Batch
+from dlx_router.operate.journal.batch import Batch, sure
 from dlx_router.service.consumers import Consumers
 from dlx_router.service.lane import Lane
 
@@ -36,9 +35,7 @@ class Retired:
         self._spawn(self._rest(batch))
 
     async def _rest(self, batch: Batch) -> None:
-        sure = asyncio.Event()
-        batch.wait_sure(lambda _: sure.set(), None)
         await self._consumers.leave(self._names.retired)
-        await sure.wait()
+        await sure([batch])
         self._rests = False
         await self.begin()

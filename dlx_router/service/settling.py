@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
 from dlx_router.broker.link import Link
-from dlx_router.operate.journal.batch import Batch
+from dlx_router.operate.journal.batch import Batch, unsure
 from dlx_router.service.desk import Desk
 from dlx_router.service.job import Job
 from dlx_router.service.provision import Provision
@@ -17,7 +17,6 @@ from dlx_router.service.render import Stationery
 from dlx_router.telemetry.metrics import Metrics
 
 LOST_PAUSE_S: Final = 5.0  # the journal is full of what it could not write: no use in asking it at once
-
 UNSURE_S: Final = 30.0
 
 
@@ -92,15 +91,14 @@ class Settling:
 
         Given back where that takes too long, because bytes in flight are the room of all letters.
         """
-        for batch in job.batches:
-            if batch.lost:
-                asyncio.get_running_loop().call_later(LOST_PAUSE_S, self.give_back, job, "journal")
-                return
-            if not batch.confirmed:
-                self._unsure[job] = None
-                batch.wait_sure(self._sure, job)
-                return
-        self.carried_out(job)
+        batch = unsure(job.batches)
+        if batch is None:
+            self.carried_out(job)
+        elif batch.lost:
+            asyncio.get_running_loop().call_later(LOST_PAUSE_S, self.give_back, job, "journal")
+        else:
+            self._unsure[job] = None
+            batch.wait_sure(self._sure, job)
 
     def _sure(self, job: Job) -> None:
         if job in self._unsure:  # else it was given back meanwhile
@@ -110,11 +108,12 @@ class Settling:
     def check(self) -> None:
         """Called each second."""
         oldest = next(iter(self._unsure), None)
-        if oldest is None or time.monotonic() - oldest.started_s < UNSURE_S:
+        batch = None if oldest is None else unsure(oldest.batches)
+        if oldest is None or batch is None or time.monotonic() - oldest.started_s < UNSURE_S:
             return
-        unsure, self._unsure = self._unsure, {}
-        self._owner.retire_later(next(batch for batch in oldest.batches if not batch.confirmed))
-        for job in unsure:
+        back, self._unsure = self._unsure, {}
+        self._owner.retire_later(batch)
+        for job in back:
             self.give_back(job, "journal")
 
     def _count(self, runs: dict[tuple[float, str], int]) -> None:

@@ -19,11 +19,13 @@ ALWAYS: Final = {
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.shuffle.partitions": "8",
+    "spark.sql.maxConcurrentOutputFileWriters": "4",  # days a task writes at once; for more it sorts whole events
 }
 _HERE: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",  # of so small a heap the pauses are short, and it needs less
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.authenticate.socketTimeout": "120s",  # 15 s are short on a busy machine

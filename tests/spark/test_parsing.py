@@ -1,6 +1,7 @@
 """Lines of the journal become rows that tell all that the line told, and what is no event is kept with the reason."""
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -116,3 +117,18 @@ def test_names_of_any_character_stop_nothing(spark: "SparkSession") -> None:
     odd = line().replace(b'"failed_queue":"work"', b'"failed_queue":"a\\u0000b\\u0000\\"c"')
     (row,) = rows(spark, odd)
     assert (row["failed_queue"], row["fingerprint"]) == ('a\x00b\x00"c', of_event(json.loads(odd)).id)
+
+
+def test_every_batch_has_the_same_code(spark: "SparkSession") -> None:
+    """Else Spark compiles it anew for each, and Java never runs it long enough to make it fast."""
+
+    def plan(body: bytes) -> str:
+        source = spark.createDataFrame([("s", 0, None, None, body)], schemas.SOURCE)
+        written: Any = parsing.rows(source)
+        return re.sub(r"#\d+L?", "", written._jdf.queryExecution().analyzed().toString())
+
+    spark.conf.set("spark.sql.debug.maxToStringFields", "1000")
+    first, second = plan(b"{}"), plan(b"[]")
+    spark.conf.unset("spark.sql.debug.maxToStringFields")
+    assert "lambda" in first, "the name of a lambda's variable is what differed"
+    assert first == second

@@ -13,8 +13,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from brokers import free_port
 from tests.support.eventually import eventually
+from tests.support.nursery import Forked
 
 _ROOT: Final = Path(__file__).parents[2]
+
+
+def _pythons(env: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in env.items() if key.startswith("PYTHON")}
+
+
+_PYTHON: Final = _pythons(os.environ)  # a test that sets another wants an interpreter that begins with it
 
 
 class RouterEndedError(Exception):
@@ -23,6 +31,8 @@ class RouterEndedError(Exception):
 
 class Router:
     """One router process. `log` holds all that it printed, over restarts too."""
+
+    forks = False  # whether they begin at once, see nursery.py; the tests say so
 
     def __init__(
         self,
@@ -41,16 +51,16 @@ class Router:
         own |= {"MANAGEMENT_URL": management_url} if management_url else {}
         self.settings = own | dict(env or {})
         self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10, trust_env=False)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
 
     def start(self, *args: str, wait: bool = True, within: float = 20) -> "Router":
         """`python -m dlx_router run ARGS`; when this returns it is ready. `wait=False`: it was only started."""
-        argv = [sys.executable, "-m", "dlx_router", "run", "--policies", str(self.policies), *args]
+        argv = ["run", "--policies", str(self.policies), *args]
         others = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
         named = {f"DLX_ROUTER_{key}": value for key, value in self.settings.items()}
         env = {**others, **named, "PYTHONUNBUFFERED": "1"}
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(argv, env=env, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        forks = self.forks and _pythons(os.environ) == _PYTHON
+        self._process = Forked(argv, env, _ROOT, self.log) if forks else _executed(argv, env, self.log)
         if wait:
             self.await_ready(within)
         return self
@@ -136,3 +146,9 @@ class Router:
         """Killed, connections closed; safe to repeat."""
         self.kill()
         self._http.close()
+
+
+def _executed(argv: list[str], env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    whole = [sys.executable, "-m", "dlx_router", *argv]
+    with log.open("ab") as told:
+        return subprocess.Popen(whole, env=env, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=told, stderr=told)

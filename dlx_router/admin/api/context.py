@@ -16,6 +16,7 @@ from dlx_router.core.names import Names
 from dlx_router.operate.index.supervisor import Supervisor
 from dlx_router.operate.journal.audit import AuditError
 from dlx_router.operate.journal.audit import audit as audited
+from dlx_router.operate.journal.batch import sure
 from dlx_router.service.drift import Drift
 from dlx_router.service.imports import Importer
 from dlx_router.service.peek import Kind
@@ -79,24 +80,14 @@ class Context:
         """Returns once the stream has confirmed all of them, whatever the mode; 503 where it does not in time."""
         if not attendant.journal.is_on:
             raise refuse(503, "JOURNAL=off: nothing can be told")
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        batches = {id(batch): batch for batch in map(attendant.journal.record, lines)}
-        left = {*batches}
-
-        def settled(key: int) -> None:
-            left.discard(key)
-            if not left and not written.done():
-                written.set_result(None)
-
-        for key, batch in batches.items():
-            batch.wait_sure(settled, key)
+        batches = [*map(attendant.journal.record, lines)]
         try:
             async with asyncio.timeout(CONFIRM_S):
-                await written
+                is_written = await sure(batches)
         except TimeoutError:
             said = f"the journal of {attendant.vhost!r} did not confirm in time; it may have it later, so look first"
             raise refuse(503, said, retry_after_s=5) from None
-        if any(batch.lost for batch in batches.values()):
+        if not is_written:
             said = f"the journal of {attendant.vhost!r} is too far behind to take it; see /readyz, and ask again"
             raise refuse(503, said, retry_after_s=5)
 

@@ -1,6 +1,7 @@
 """A batch: some lines of the journal that go to the stream as one message, and the letters that wait for it."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 MAX_EVENTS: Final = 100
@@ -92,6 +93,21 @@ class Batch:
         """Nobody waits any more: the session that they belonged to has ended."""
         self._waiting.clear()
         self._sure.clear()
+
+
+def unsure(batches: Iterable[Batch]) -> Batch | None:
+    """The first that the stream has not confirmed, or never will (`lost`); None where it has all."""
+    return next((batch for batch in batches if not batch.confirmed), None)
+
+
+async def sure(batches: Iterable[Batch]) -> bool:
+    """Whether the stream has confirmed all, once that is known of each: False where it never will."""
+    every = [*batches]
+    for batch in every:
+        told = asyncio.Event()
+        batch.wait_sure(asyncio.Event.set, told)
+        await told.wait()
+    return unsure(every) is None
 
 
 def settled() -> Batch:

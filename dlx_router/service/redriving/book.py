@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from dlx_router.operate.journal.batch import sure
 from dlx_router.operate.redrive.task import State, Task, TaskError, changed
 from dlx_router.operate.redrive.told import line
 from dlx_router.service.redriving.tools import Tools
 
 WITHIN_S: Final = 15.0
-TOLD_S: Final = 8.0  # an answer of the API takes ten at most
+TOLD_S: Final = 6.0  # an answer of the API takes ten at most, and a worker is halted first
 LATE: Final = "the journal did not confirm in time; see /readyz, and ask again"
 MAX_KEPT: Final = 1000
 
@@ -107,12 +108,10 @@ class Book:
     async def _told(self, task: Task, tools: Tools) -> None:
         """The stream has it. NotLeader where it does not take it: what nobody can know after a restart is not begun."""
         batch = tools.journal.record(line(task, tools.router_id, tools.sign_with()))
-        done = asyncio.get_running_loop().create_future()
-        batch.wait_sure(lambda _job: None if done.done() else done.set_result(None), None)
         try:
             async with asyncio.timeout(TOLD_S):
-                await done
+                is_told = await sure([batch])
         except TimeoutError:
             raise NotLeader(LATE) from None
-        if batch.lost:
+        if not is_told:
             raise NotLeader("the journal is too far behind to take it; see /readyz, and ask again")

@@ -11,6 +11,7 @@ from typing import Final
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link
 from dlx_router.broker.publisher import NACKED, Publisher
+from dlx_router.operate.journal.batch import unsure
 from dlx_router.operate.redrive.task import Kind, Spec
 from dlx_router.service.doubt import UNWRITABLE
 from dlx_router.service.job import Job
@@ -27,13 +28,16 @@ WINDOW: Final = 1000  # letters that are sent or told, and not settled
 
 
 class Sender:
-    """Over one connection. `pending`: letters on their way; `failure`: what ended it, for the worker to raise."""
+    """Over one connection. `pending` letters are on their way, `flying` of them published and not answered.
+
+    `failure`: what ended it, for the worker to raise.
+    """
 
     def __init__(
         self, spec: Spec, tools: Tools, copies: Copies, *, ways: Ways, tally: Tally, wake: Callable[[], None]
     ) -> None:
         self.pending = 0
-        self._flying = 0  # of those: published, and not answered
+        self.flying = 0
         self.failure: Exception | None = None
         self._spec, self._tools, self._copies = spec, tools, copies
         self._ways, self._tally, self._wake = ways, tally, wake
@@ -71,14 +75,14 @@ class Sender:
 
     def check(self) -> None:
         """LinkError where the broker confirms no more."""
-        if not self._flying or self._out.blocked:
+        if not self.flying or self._out.blocked:
             self.rests()
         elif time.monotonic() - self._moved_s > self._tools.confirm_timeout_s:
             raise LinkError("the broker confirms no more")
 
     async def send(self, job: Job) -> None:
         """On its way, or counted as one that stays."""
-        if not self._flying:
+        if not self.flying:
             self.rests()
         if self._spec.kind is Kind.DISCARD:
             self.pending += 1
@@ -100,7 +104,7 @@ class Sender:
             exchange, key, section = self._stationery.write(job, self._publisher.stamp())
             self._publisher.publish(job, exchange, key, section, job.delivery.body)
             self.pending += 1
-            self._flying += 1
+            self.flying += 1
         except frames.FrameTooLarge:
             self._tally.left("their headers fill a frame")
         except UNWRITABLE as error:
@@ -110,7 +114,7 @@ class Sender:
 
     def _confirmed(self, jobs: list[Job]) -> None:
         self.rests()
-        self._flying -= len(jobs)
+        self.flying -= len(jobs)
         for job in jobs:
             self._tell(job)
 
@@ -121,24 +125,21 @@ class Sender:
 
     def _settle(self, job: Job) -> None:
         """Once the stream has all of its events. What is lost to it stays in its queue: then all is begun anew."""
-        for batch in job.batches:
-            if batch.lost:
-                self.pending -= 1
-                self.failure = LinkError("the journal is too far behind to take what is done; see /readyz")
-                self._wake()
-                return
-            if not batch.confirmed:
-                batch.wait_sure(self._settle, job)
-                return
+        batch = unsure(job.batches)
+        if batch is not None and not batch.lost:
+            batch.wait_sure(self._settle, job)
+            return
         self.pending -= 1
-        if job.consumer.settle(job.delivery.tag):
+        if batch is not None:
+            self.failure = LinkError("the journal is too far behind to take what is done; see /readyz")
+        elif job.consumer.settle(job.delivery.tag):
             self._tally.sent()
             self._tools.metrics.redrive_letters["sent"] += 1
         self._wake()
 
     def _answered(self, job: Job, why: str) -> None:
         self.rests()
-        self._flying -= 1
+        self.flying -= 1
         if not why:
             self._tell(job)
             return
@@ -156,7 +157,7 @@ class Sender:
 
     def _in_doubt(self, jobs: list[Job], error: Exception) -> None:
         self.pending -= len(jobs)
-        self._flying -= len(jobs)
+        self.flying -= len(jobs)
         if isinstance(error, ChannelClosed):
             self.failure = Stopped(f"the broker refuses the destination: {error}; what was not sent stays")
         else:

@@ -42,6 +42,7 @@ from dlx_router.wire import frames
 HOLD_S: Final = 50.0
 ONCE_S: Final = 1200.0  # for what has to see all at once; RabbitMQ ends a consumer after 1,800
 TICK_S: Final = 0.02
+HALTED_S: Final = 1.0
 NACKS_KEEP_ORDER: Final = (4, 0)
 
 
@@ -217,12 +218,19 @@ class Worker:
         """What is on its way is waited for; everything else goes back."""
         if not self._link.is_open:
             return
-        deadline = time.monotonic() + min(self._tools.confirm_timeout_s, 10.0)
-        while self._sender.pending and self._sender.is_open and time.monotonic() < deadline:
+        begun = time.monotonic()
+        while self._sender.pending and self._sender.is_open and time.monotonic() < begun + self._patience_s:
             await self._rest()
         self._todo.clear()
         with suppress(LinkError, ChannelClosed, TimeoutError):
             await self._sieve.give_back(by_closing=version_of(self._link) < NACKS_KEEP_ORDER)
+
+    @property
+    def _patience_s(self) -> float:
+        """Who halted us waits for an answer, so a journal that stands still is not waited for; a copy on its way is."""
+        if self._halt.is_set() and not self._sender.flying:
+            return HALTED_S
+        return min(self._tools.confirm_timeout_s, 10.0)
 
     # -- in -----------------------------------------------------------------------------------------------------
 

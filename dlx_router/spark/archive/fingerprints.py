@@ -4,6 +4,7 @@ Few of a batch's rows differ in what a group is made of, so only those that do a
 """
 
 import json
+import time
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -17,12 +18,13 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from dlx_router.core.fingerprint import fingerprint
 
-_TYPE: Final = t.StructType().add("fingerprint", t.StringType()).add("error_template", t.StringType())
-_ARROW: Final = to_arrow_type(_TYPE)
+_GROUP: Final = t.StructType().add("fingerprint", t.StringType()).add("error_template", t.StringType())
+_TYPE: Final = t.StructType([*_GROUP.fields, t.StructField("read_ms", t.LongType())])
+_ARROW: Final = to_arrow_type(_GROUP)
 
 
 def group(event: str) -> Column:
-    """`fingerprint` and `error_template` of the struct `event`; both null for what is no letter's."""
+    """`fingerprint` and `error_template` of the struct `event`, null for what is no letter's; and `read_ms`, now."""
     said = f.col(f"{event}.error.message")
     detail = f.when(f.col(f"{event}.kind") == "quarantined", f.col(f"{event}.detail"))
     names = ("vhost", "failed_queue", "reason", "error.type", "error.frame")
@@ -37,7 +39,9 @@ def _computed(keys: pa.Array) -> pa.Array:
     """Arrow array of JSON arrays of the parts → array of structs."""
     encoded = pc.dictionary_encode(keys)
     found = [_one(key) for key in encoded.dictionary.to_pylist()]
-    return pa.array(found, _ARROW).take(encoded.indices)
+    told = pa.array(found, _ARROW).take(encoded.indices)
+    read_ms = pa.repeat(pa.scalar(time.time_ns() // 1_000_000, pa.int64()), len(keys))
+    return pa.StructArray.from_arrays([*told.flatten(), read_ms], _TYPE.names)
 
 
 @lru_cache(maxsize=10_000)

@@ -1,10 +1,12 @@
-"""Messages of the journal → rows of the archive. DataFrame to DataFrame, no Python runs for any row.
+"""Messages of the journal → rows of the archive. DataFrame to DataFrame; of Python only the fingerprints run.
 
 Each line becomes one row: with `event_date` an event, without one a line that is none, and `bad_reason` says why.
 """
 
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
+from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
@@ -37,16 +39,34 @@ def rows(source: DataFrame, *, keep_lines: bool = False) -> DataFrame:
 
     `keep_lines`: column `line` in every row, for archives that should hold fields that this version does not know.
     """
-    read = lines(source).withColumn("e", f.from_json(f.when(f.is_valid_utf8("text"), f.col("text")), _READ, _OPTIONS))
-    judged = read.withColumn(BAD_REASON, _bad()).withColumn("g", group("e"))
+    steps = _steps(type(source).__module__, SparkContext._active_spark_context, keep_lines)  # noqa: SLF001 - they live in it
+    found = lines(source)
+    for columns in steps:
+        found = found.select(*columns)
+    return found
+
+
+@lru_cache(maxsize=2)
+def _steps(_kind: str, _context: Any, keep_lines: bool) -> list[list[Column]]:  # noqa: ANN401, FBT001
+    """What is selected, one upon the other; the same objects for every batch.
+
+    To make them takes half a second. And a lambda gets another name each time that it is made: Spark would then compile
+    the whole anew for each batch, and Java never run it long enough to make it fast. For the same reason the time of
+    reading is no `current_timestamp()`, which is a constant of the code.
+    """
+    place = [f.col(name) for name in ("stream", "offset", "idx", "text")]
+    event = f.from_json(f.when(f.is_valid_utf8("text"), f.col("text")), _READ, _OPTIONS).alias("e")
     told = [_told(name) for name in schemas.EVENT.names]
     is_bad = f.col(BAD_REASON).isNotNull()
     at = f.timestamp_millis(f.when(~is_bad, f.col("e.ts_ms")))
     kept = f.when(is_bad | f.lit(keep_lines) | _is_more(), f.col("text"))
-    return judged.select(
-        "stream", "offset", "idx", at.alias("event_ts"), f.current_timestamp().alias("ingest_ts"), *told,
-        "g.error_template", "g.fingerprint", kept.alias("line"), f.to_date(at).alias("event_date"), BAD_REASON,
-    )  # fmt: skip
+    flat = [
+        *place[:3], at.alias("event_ts"), f.timestamp_millis("g.read_ms").alias("ingest_ts"), *told,
+        f.col("g.error_template"), f.col("g.fingerprint"), kept.alias("line"),
+        f.to_date(at).alias("event_date"), f.col(BAD_REASON),
+    ]  # fmt: skip
+    e = f.col("e")
+    return [[*place, event], [*place, e, _bad().alias(BAD_REASON), group("e").alias("g")], flat]
 
 
 def _bad() -> Column:

@@ -9,12 +9,16 @@ from pyspark.sql import functions as f
 
 from dlx_router.spark.analyses.efficacy import advice, episodes, retry_efficacy
 from dlx_router.spark.analyses.groups import failure_groups
-from dlx_router.spark.analyses.letters import HOUR_MS, TOLD, letters, observed_quiet, tries
+from dlx_router.spark.analyses.letters import HOUR_MS, NEEDED, TOLD, letters, observed_quiet, tries
 from dlx_router.spark.analyses.poison import poison_messages, redrive_success
 from dlx_router.spark.analyses.recovery import slo_burn, time_to_recovery
 from dlx_router.spark.analyses.trends import trends
 
 Rows = list[dict[str, Any]]
+COLUMNS: Final = (
+    *NEEDED, "observed", "fingerprint", "error", "error_template", "body_sha256", "ingest_ts", "events",
+)  # fmt: skip
+"""All that a report looks at: far less than there is, since it has neither headers nor bodies."""
 MOST_ROWS: Final = 200  # of one table; a page is no archive
 BUCKETS: Final = 170
 _STEPS_MS: Final = tuple(60_000 * one for one in (1, 5, 15, 60, 120, 180, 360, 720, 1440, 10_080))
