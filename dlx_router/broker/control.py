@@ -113,9 +113,7 @@ class Control:
         """Close; safe to repeat and on a connection that is gone."""
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_closed:
-            with contextlib.suppress(*_BROKEN):
-                async with asyncio.timeout(CLOSE_S):
-                    await connection.close()
+            await _shut(connection)
 
     async def run(self, work: Callable[[AbstractChannel], Awaitable[Found]], what: str) -> Found:
         """The result of work that may be done twice, on a channel of its own. Raises TopologyError about `what`."""
@@ -140,29 +138,42 @@ class Control:
 
     @contextlib.asynccontextmanager
     async def translated(self, what: str) -> AsyncIterator[None]:
-        """The broker's refusals and losses inside the block become TopologyErrors about `what`."""
+        """The broker's refusals and losses inside the block become TopologyErrors about `what`.
+
+        A cancel always gets out: Python 3.11's wait_for, which aio-pika uses, forgets one that comes with the answer.
+        """
+        task = asyncio.current_task()
+        before = task.cancelling() if task else 0
         try:
             yield
         except asyncio.CancelledError:
-            task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             # aiormq cancels what waits on a connection that it loses: nobody asked us to stop
             raise Lost(f"{what}: the connection to {self.where} was lost; it is opened again") from None
         except _BROKEN as error:
+            _cancelled_since(task, before)
             raise _refusal(f"{what} ({self.where})", error) from None
+        _cancelled_since(task, before)
 
     async def _open(self) -> AbstractConnection:
         connection = Connection(self._url(), ssl_context=None if self._tls is None else self._tls.context())
         connection.kwargs["client_properties"] = {"connection_name": f"dlx-router {self._role} {self._login.vhost}"}
         if self._tls is not None and self._tls.server_name:
             connection.kwargs["server_hostname"] = self._tls.server_name
-        async with self.translated(f"{self._role} connection"):
-            try:
-                await connection.connect(timeout=TIMEOUT_S)
-            except InvalidFrameError as error:
-                raise AMQPConnectionError(await self._why(error)) from None
+        try:
+            async with self.translated(f"{self._role} connection"):
+                await self._connect(connection)
+        except asyncio.CancelledError:
+            await _shut(connection)
+            raise
         return connection
+
+    async def _connect(self, connection: AbstractConnection) -> None:
+        try:
+            await connection.connect(timeout=TIMEOUT_S)
+        except InvalidFrameError as error:
+            raise AMQPConnectionError(await self._why(error)) from None
 
     async def _why(self, error: Exception) -> str:
         """The broker's own words where it does not open the vhost; the library keeps them to itself."""
@@ -183,6 +194,17 @@ class Control:
             path=f"/{self._login.vhost}",
             query={"heartbeat": self._heartbeat_s},
         )
+
+
+def _cancelled_since(task: "asyncio.Task[object] | None", before: int) -> None:
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
+
+
+async def _shut(connection: AbstractConnection) -> None:
+    with contextlib.suppress(*_BROKEN):
+        async with asyncio.timeout(CLOSE_S):
+            await connection.close()
 
 
 async def _end(channel: AbstractChannel) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from aio_pika.abc import AbstractChannel
 
 import brokers
 from dlx_router.broker.address import Host, Login, Tls
@@ -107,3 +108,27 @@ async def test_what_keeps_us_out_is_told_in_the_brokers_words(
     with pytest.raises(TopologyError, match=said) as refused:
         await Topology(host, login, tls, NAMES).connect()
     assert " object at 0x" not in str(refused.value)
+
+
+@pytest.mark.usefixtures("newest")
+@pytest.mark.parametrize("error", [None, OSError("gone")], ids=["forgotten", "covered"])
+async def test_a_cancel_ends_what_is_asked_of_the_broker(broker: brokers.Broker, error: OSError | None) -> None:
+    """As wait_for in Python 3.11 does with a cancel that comes together with the answer, or with an error."""
+    here = Topology(*place(broker.amqp_url), None, NAMES).another("test")
+    begun = asyncio.Event()
+
+    async def forgets(_channel: AbstractChannel) -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if error is not None:
+                raise error from None
+        return "the answer"
+
+    asked = asyncio.create_task(here.run(forgets, "asking"))
+    await begun.wait()
+    asked.cancel()
+    await asyncio.wait({asked}, timeout=5)
+    assert asked.cancelled()
+    await here.close()

@@ -23,6 +23,7 @@ class Batch:
         "number",
         "settled",
         "size",
+        "tells_tasks",
     )
 
     def __init__(self, number: int) -> None:
@@ -32,6 +33,7 @@ class Batch:
         self.lost = False
         self.events = 0
         self.size = 0
+        self.tells_tasks = False
         self.body = b""
         self.deadline_s = 0.0
         self._lines: list[bytes] = []
@@ -39,9 +41,9 @@ class Batch:
         self._sure: list[tuple[Callable[[Any], None], Any]] = []
 
     def add(self, line: bytes) -> None:
-        """One line more, its end included."""
+        """One line more, its end included; an empty one is no event."""
         self._lines.append(line)
-        self.events += 1
+        self.events += bool(line)
         self.size += len(line)
 
     def takes(self, line: bytes) -> bool:

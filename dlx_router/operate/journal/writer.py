@@ -51,7 +51,7 @@ class Journal:
         self.mode = mode
         self.is_on, self._required = mode is not Mode.OFF, mode is Mode.REQUIRED
         self.lost = 0
-        self._name, self._vhost, self._router_id = name, vhost, router_id
+        self.name, self._vhost, self._router_id = name, vhost, router_id
         self._readiness, self._on_lost, self._timeout_s = readiness, on_lost, confirm_timeout_s
         self._key = f"journal {vhost}"
         self._routing_key = name.encode(errors="surrogateescape")
@@ -70,8 +70,11 @@ class Journal:
 
     # -- in -----------------------------------------------------------------------------------------------------
 
-    def record(self, line: bytes) -> Batch:
-        """Put a line into the current batch, whose `settled` says when its letter may be. `line` ends in a newline."""
+    def record(self, line: bytes, *, of_task: bool = False) -> Batch:
+        """Put a line into the current batch, whose `settled` says when its letter may be. `line` ends in a newline.
+
+        `of_task`: who looks for tasks alone has to see the batch.
+        """
         if not self.is_on:
             return _NONE
         batch = self._current
@@ -81,6 +84,8 @@ class Journal:
             batch = self._current = Batch(self._number)
             self._flush_soon()
         batch.add(line)
+        if of_task:
+            batch.tells_tasks = True
         return batch
 
     def _flush_soon(self) -> None:
@@ -124,7 +129,8 @@ class Journal:
         if not self._sent:
             self._moved_s = asyncio.get_running_loop().time()
         self._sent[batch.number] = batch
-        section = stream.section(MEDIA_TYPE, VERSION, publisher.stamp())
+        tells = stream.TASKS if batch.tells_tasks else stream.LETTERS
+        section = stream.section(MEDIA_TYPE, VERSION, publisher.stamp(), tells)
         publisher.publish(batch, b"", self._routing_key, section, batch.body)
 
     def _pump(self) -> None:
@@ -147,7 +153,7 @@ class Journal:
         self._moved_s = asyncio.get_running_loop().time()
         if why:
             self._spool.give_back([batch])
-            self._stop(f"stream {self._name!r} {why} a batch")
+            self._stop(f"stream {self.name!r} {why} a batch")
             return
         self._waiting.lags = False
         self._waiting.release(batch)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from dlx_router.operate.journal.batch import sure
+from dlx_router.operate.journal.batch import Batch, sure
 from dlx_router.operate.redrive.task import State, Task, TaskError, changed
 from dlx_router.operate.redrive.told import line
 from dlx_router.service.redriving.tools import Tools
@@ -74,7 +74,7 @@ class Book:
             del self.tasks[task.id]
             over = replace(changed(task, State.CANCELLED, task.changed_ms, LATE), term=self.term)
             # What was said may still get there; this comes behind it.
-            tools.journal.record(line(over, tools.router_id, tools.sign_with()))
+            self._record(over, tools)
             raise
 
     def _forget_oldest(self) -> None:
@@ -105,9 +105,13 @@ class Book:
             raise NotLeader("the journal cannot be written just now; see /readyz, and ask again")
         return tools
 
+    @staticmethod
+    def _record(task: Task, tools: Tools) -> Batch:
+        return tools.journal.record(line(task, tools.router_id, tools.sign_with()), of_task=True)
+
     async def _told(self, task: Task, tools: Tools) -> None:
         """The stream has it. NotLeader where it does not take it: what nobody can know after a restart is not begun."""
-        batch = tools.journal.record(line(task, tools.router_id, tools.sign_with()))
+        batch = self._record(task, tools)
         try:
             async with asyncio.timeout(TOLD_S):
                 is_told = await sure([batch])

@@ -1,31 +1,48 @@
-"""Replay: what the journal knows of tasks, read when a router becomes leader; and of one task's letters."""
+"""Replay: what the journal knows of tasks, read when a router becomes leader; and of one task's letters.
 
+From RabbitMQ 3.13 on the broker leaves out what tells of letters only: of 5 GB it then reads little more than the heads
+of chunks. An older one sends all, which is read slowly while letters are on their way.
+"""
+
+import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from dlx_router.broker import tail
 from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.link import Link
+from dlx_router.broker.stream import TASKS
+from dlx_router.operate.journal.batch import sure
+from dlx_router.operate.journal.writer import Journal
 from dlx_router.operate.redrive.canary import Flock
 from dlx_router.operate.redrive.task import AT_WORK, Task, newest
 from dlx_router.operate.redrive.told import letters, tasks
+from dlx_router.service.redriving.facts import version_of
 
 RECENT_S: Final = 60.0  # a task at work says so every few seconds
+BUSY_BYTES_A_S: Final = 20_000_000
+MARKED_S: Final = 3.0
+FILTERS_SINCE: Final = (3, 13)
 NOT_FOUND: Final = 404
 
 
-async def recent(link: Link, stream: str, key: bytes) -> dict[str, Task]:
+async def recent(link: Link, journal: Journal, key: bytes) -> dict[str, Task]:
     """Tasks at work, found in the last minute of the journal: there is no time to read all of it first."""
     start = datetime.fromtimestamp(int(time.time() - RECENT_S), UTC)
-    found = newest([one async for batch in upto_now(link, stream, start) for one in tasks(batch, key)])
+    found = newest([one async for batch in of_tasks(link, journal, start) for one in tasks(batch, key)])
     return {name: one for name, one in found.items() if one.state in AT_WORK}
 
 
-async def all_tasks(link: Link, stream: str, key: bytes) -> dict[str, Task]:
-    """Every task that the journal still tells of."""
-    return newest([one async for batch in upto_now(link, stream, "first") for one in tasks(batch, key)])
+async def all_tasks(link: Link, journal: Journal, key: bytes, is_busy: Callable[[], bool]) -> dict[str, Task]:
+    """Every task that the journal still tells of. `is_busy`: whether letters are on their way, which come first."""
+    found: list[Task] = []
+    async for batch in of_tasks(link, journal, "first"):
+        found += tasks(batch, key)
+        if is_busy():
+            await asyncio.sleep(len(batch) / BUSY_BYTES_A_S)
+    return newest(found)
 
 
 async def flock(link: Link, stream: str, task: Task) -> Flock:
@@ -38,8 +55,22 @@ async def flock(link: Link, stream: str, task: Task) -> Flock:
     return found
 
 
-async def upto_now(link: Link, stream: str, start: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 - as AMQP has it
-    """The batches from `start` to what is the newest now. Nothing where there is no stream yet."""
+def of_tasks(link: Link, journal: Journal, start: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 - as AMQP has it
+    """As `upto_now`; what tells of letters only may be missing."""
+    return upto_now(link, journal.name, start, lambda: _marked(link, journal))
+
+
+async def upto_now(
+    link: Link,
+    stream: str,
+    start: Any,  # noqa: ANN401 - as AMQP has it
+    marked: Callable[[], Awaitable[bool]] | None = None,
+) -> AsyncIterator[bytes]:
+    """The batches from `start` to what is the newest now. Nothing where there is no stream yet.
+
+    `marked` writes a message that tells of tasks: only such are wanted then, and without it nobody would say that the
+    end is reached. Where it cannot, all batches come.
+    """
     try:
         last = await tail.last_offset(link, stream)
     except ChannelClosed as error:
@@ -48,11 +79,24 @@ async def upto_now(link: Link, stream: str, start: Any) -> AsyncIterator[bytes]:
         return
     if last < 0:
         return
-    messages = tail.read(link, stream, start)
+    only = marked is not None and await marked()
+    messages = tail.read(link, stream, start, TASKS if only else "")
     try:
         async for offset, batch in messages:
-            yield batch
+            if offset <= last:
+                yield batch
             if offset >= last:
                 return
     finally:
         await messages.aclose()
+
+
+async def _marked(link: Link, journal: Journal) -> bool:
+    """A message that tells of tasks is the newest; False where the broker knows no filters, or is slow."""
+    if version_of(link) < FILTERS_SINCE:
+        return False
+    try:
+        async with asyncio.timeout(MARKED_S):
+            return await sure([journal.record(b"", of_task=True)])
+    except TimeoutError:
+        return False

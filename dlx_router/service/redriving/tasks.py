@@ -53,14 +53,17 @@ class Tasks:
     async def _learn(self, tools: Tools) -> None:
         link = await tools.link("replay")
         try:
-            self._take_over(await replay.recent(link, tools.names.journal, tools.sign_with()), tools)
-            found = await replay.all_tasks(link, tools.names.journal, tools.sign_with())
+            self._take_over(await replay.recent(link, tools.journal, tools.sign_with()), tools)
+            found = await replay.all_tasks(link, tools.journal, tools.sign_with(), lambda: self._is_busy(tools))
             self._take_over({name: one for name, one in found.items() if name not in self._runner.at_work}, tools)
         finally:
             await link.close()
         self._knows_all = True
         if self._runner.at_work:
             log.info("redrive.resumed", vhost=self.vhost, tasks=self._runner.at_work, term=self._book.term)
+
+    def _is_busy(self, tools: Tools) -> bool:
+        return tools.metrics.in_flight().get(self.vhost, 0) > 0
 
     def _take_over(self, found: Mapping[str, Task], tools: Tools) -> None:
         self._book.learn(found)

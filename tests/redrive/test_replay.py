@@ -1,0 +1,88 @@
+"""What a new leader reads of a journal: every task, and of letters as little as the broker can help it to."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pika
+import pytest
+
+from dlx_router.operate.redrive.task import Spec, Task
+from dlx_router.operate.redrive.told import line
+from dlx_router.service.redriving import replay
+from dlx_router.service.redriving.facts import version_of
+from tests.journal.conftest import NAMES, Desk, desk, soon
+from tests.support.vhost import Vhost
+
+__all__ = ["desk"]
+MakeDesk = Callable[..., Desk]
+KEY = b"k" * 32
+LETTERS = 40
+
+
+def task(name: str) -> Task:
+    return Task(name, Spec("/", "DLQ"), by="a", created_ms=1, changed_ms=1, total=1, term=1)
+
+
+async def letters_told(one: Desk, numbers: range) -> None:
+    """Each in a batch of its own, and in a chunk of its own: the next is told once the stream has the last."""
+    for number in numbers:
+        one.tell(number)
+        one.journal.flush()
+        await soon(partial(settled_last, one, number))
+
+
+def settled_last(one: Desk, number: int) -> bool:
+    return one.settled[-1:] == [number]
+
+
+async def task_told(one: Desk, told: Task) -> None:
+    batch = one.journal.record(line(told, "router-a", KEY), of_task=True)
+    one.journal.flush()
+    await soon(lambda: batch.confirmed)
+
+
+def told_by_an_older_router(vhost: Vhost, told: Task) -> None:
+    """Its messages do not say what they tell of."""
+    with pika.BlockingConnection(pika.URLParameters(vhost.amqp_url)) as connection:
+        connection.channel().basic_publish("", NAMES.journal, line(told, "router-b", KEY))
+
+
+async def test_a_leader_learns_of_all_tasks_and_reads_few_letters(vhost: Vhost, desk: MakeDesk) -> None:
+    one = desk()
+    async with one.session() as link:
+        await letters_told(one, range(LETTERS))
+        await task_told(one, task("first"))
+        told_by_an_older_router(vhost, task("older"))
+        await letters_told(one, range(LETTERS, 2 * LETTERS))
+        await task_told(one, task("last"))
+        await letters_told(one, range(2 * LETTERS, 3 * LETTERS))
+
+        found = await replay.all_tasks(link, one.journal, KEY, lambda: True)
+        assert sorted(found) == ["first", "last", "older"]
+        read = [batch async for batch in replay.of_tasks(link, one.journal, "first")]
+        everything = 3 * LETTERS + 3
+        if version_of(link) < replay.FILTERS_SINCE:
+            assert len(read) == everything
+        else:
+            assert 3 <= len(read) < LETTERS, "the broker sends chunks; a filter may let one through that it need not"
+
+
+@pytest.mark.usefixtures("newest")
+async def test_tasks_are_learned_where_no_mark_can_be_written(
+    vhost: Vhost, desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "MARKED_S", 0.1)
+    one = desk()
+    async with one.session() as link:
+        await letters_told(one, range(3))
+        await task_told(one, task("first"))
+        one.journal.is_working = False
+        assert [*await replay.all_tasks(link, one.journal, KEY, lambda: False)] == ["first"]
+        assert len([batch async for batch in replay.of_tasks(link, one.journal, "first")]) == 4
+
+
+async def test_where_there_is_no_journal_there_are_no_tasks(desk: MakeDesk) -> None:
+    one = desk()
+    async with one.session() as link:
+        one.journal.name = "no-such-stream"
+        assert await replay.all_tasks(link, one.journal, KEY, lambda: False) == {}
