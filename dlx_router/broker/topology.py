@@ -34,6 +34,7 @@ from dlx_router.broker.definitions import (
     release,
     rung,
 )
+from dlx_router.broker.link import Link, open_link
 from dlx_router.core.limits import KEEP, Retention
 from dlx_router.core.names import Names
 from dlx_router.wire.frames import lenient
@@ -87,6 +88,12 @@ class Topology:
     def another(self, role: str) -> Control:
         """A connection of its own to the same place: one that publishes is not read while the broker has an alarm."""
         return Control(*self._address, role, heartbeat_s=self._heartbeat_s)
+
+    async def link(self, role: str) -> Link:
+        """The same for what has to hear everything that the broker says. LinkError where it cannot be made."""
+        host, login, tls = self._address
+        name = f"dlx-router {role} {self.vhost}"
+        return await open_link(host, login, tls=tls, heartbeat=self._heartbeat_s, name=name)
 
     async def connect(self) -> AbstractConnection:
         """Connect now, to learn early; every method connects by itself."""

@@ -7,13 +7,17 @@ from hashlib import blake2b
 from pathlib import Path
 from secrets import token_bytes
 
+from dlx_router.broker.alarm import Alarm
+from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.state import StateQueue
 from dlx_router.broker.topology import Topology
-from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.readiness import Readiness
 
 MIN_KEY_BYTES = 16
 LASTS_S = 2.0  # whoever takes the state queue for himself waits for a moment, though nobody else has it
+LOOK_S = 5.0
+_UNHEARD = (LinkError, ChannelClosed, TimeoutError)
 
 
 class KeyFileError(Exception):
@@ -55,14 +59,14 @@ class KeyKeeper:
     ) -> AsyncIterator[bytes | None]:
         """The key, until `on_lost(why)` is called; None when told to stop while waiting as a standby.
 
-        Readiness says that another router has it, once that has lasted for 2 s.
+        Readiness says that another router has it, or that the broker blocks us, once that has lasted for 2 s.
         """
         if self._path is not None or self._observe:
             yield observers(self._path)
             return
         async with StateQueue(topology, on_lost=lambda why: on_lost(str(why))) as state:
             reason = f"standby {topology.vhost}"
-            said = asyncio.ensure_future(self._stand_by(reason, topology.vhost))
+            said = asyncio.ensure_future(self._stand_by(reason, topology))
             active = asyncio.ensure_future(state.wait_active())
             stop = asyncio.ensure_future(stopping.wait())
             try:
@@ -70,6 +74,7 @@ class KeyKeeper:
             finally:
                 stop.cancel()
                 said.cancel()
+                await asyncio.wait({said})
                 self._readiness.clear(reason)
             if not active.done():
                 active.cancel()
@@ -79,8 +84,26 @@ class KeyKeeper:
             log.info("state.active", vhost=topology.vhost)
             yield state.key
 
-    async def _stand_by(self, reason: str, vhost: str) -> None:
+    async def _stand_by(self, reason: str, topology: Topology) -> None:
         await asyncio.sleep(LASTS_S)
+        once = Once()
+        while True:
+            try:
+                async with Alarm(await topology.link("alarm")) as alarm:
+                    while True:
+                        self._say(reason, topology.vhost, await alarm.look(), once)
+                        await asyncio.sleep(LOOK_S)
+            except _UNHEARD:
+                self._say(reason, topology.vhost, "", once)
+                await asyncio.sleep(LOOK_S)
+
+    def _say(self, reason: str, vhost: str, alarm: str, once: Once) -> None:
+        """Behind an alarm nobody can tell whether another has the queue: what asks for it is not read."""
+        if alarm:
+            self._readiness.set(reason, f"the broker blocks publishers in vhost {vhost!r}: {alarm}")
+            once.warn(vhost, "broker.blocked", vhost=vhost, error=alarm, fate="nothing is consumed; nothing is lost")
+            return
+        once.healed(vhost, "broker.unblocked", vhost=vhost)
         self._readiness.set(
             reason,
             f"vhost {vhost!r}: another router holds the state queue, and without "

@@ -180,6 +180,21 @@ def test_an_alarm_pauses_the_router_and_costs_nothing(
         assert router.metric("publish_refused_total") == 0
 
 
+def test_a_router_that_begins_under_an_alarm_says_so_and_works_once_it_is_over(
+    private: Vhost, start_router: Start
+) -> None:
+    with Client(private.amqp_url) as amqp:
+        _scene(amqp)
+        with _memory_alarm(private) as alarm:
+            alarm()
+            router = start_router(POLICY, wait=False, **_on(private))
+            eventually(lambda: "the broker blocks publishers" in router.ask("/readyz")[1])
+            assert consistently(lambda: "another router" not in router.ask("/readyz")[1], for_s=6)
+        router.await_ready()
+        pour(amqp, "work.a", ["an order"])
+        assert every_body(amqp, "arrived", 1) == {"an order"}
+
+
 @pytest.mark.parametrize("ends", ["stop", "kill"])
 def test_a_broker_that_restarts_finds_its_router_again_and_nothing_is_lost(
     private: Vhost, start_router: Start, ends: str
