@@ -147,7 +147,7 @@ class Control:
         try:
             yield
         except asyncio.CancelledError:
-            if task is None or task.cancelling():
+            if task is None or task.cancelling() > before:
                 raise
             # aiormq cancels what waits on a connection that it loses: nobody asked us to stop
             raise Lost(f"{what}: the connection to {self.where} was lost; it is opened again") from None

@@ -285,4 +285,7 @@ async def open_link(
     except ChannelClosed as error:
         link.abort()
         raise LinkError(f"{where}: {error}") from error
+    except BaseException:
+        link.abort()
+        raise
     return link

@@ -19,7 +19,7 @@ from dlx_router.wire.frames import lenient
 
 TASKS: Final = "tasks"  # what a message of the journal may tell of; readers from 3.13 on can ask for one alone
 LETTERS: Final = "letters"
-_TELLS: Final = {one: table.longstr(b"x-stream-filter-value", one.encode()) for one in (TASKS, LETTERS)}
+TELLS: Final = {one: table.longstr(b"x-stream-filter-value", one.encode()) for one in (TASKS, LETTERS)}
 _HEADERS_AND_MODE: Final = 0xB000  # content-type, headers, delivery-mode
 _QueueDeclare: Final = lenient(commands.Queue.Declare)
 
@@ -72,7 +72,7 @@ async def ensure_stream(topology: Topology, stream: Queue, *, declare: bool = Tr
 
 def section(content_type: bytes, version: int, stamp: bytes, tells: str = LETTERS) -> bytes:
     """The property section of a journal message. Streams keep scalars among headers only, so there are no others."""
-    headers = table.long_(b"v", version) + _TELLS[tells] + stamp
+    headers = table.long_(b"v", version) + TELLS[tells] + stamp
     return b"".join(
         (
             _HEADERS_AND_MODE.to_bytes(2, "big"),

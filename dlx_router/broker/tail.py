@@ -15,17 +15,22 @@ from dlx_router.wire import frames, properties, table
 PREFETCH: Final = 100
 ACKED_AT_ONCE: Final = 32
 QUIET_S: Final = 0.5
+LOOKED_S: Final = 3.0
 _AT: Final = 12  # of the content header: class, weight and body size come before
 Message = tuple[int, bytes]
 
 
 async def last_offset(link: Link, stream: str, quiet_s: float = QUIET_S) -> int:
-    """The offset of the newest message; −1 where there is none. LinkError, ChannelClosed: cannot be read."""
-    newest = -1
+    """The offset of the newest message, or of one that came while we looked; −1 where there is none.
+
+    LinkError, ChannelClosed: cannot be read.
+    """
+    newest, loop = -1, asyncio.get_running_loop()
     messages = read(link, stream, "last")
+    end = loop.time() + LOOKED_S
     try:
         while True:
-            async with asyncio.timeout(quiet_s):
+            async with asyncio.timeout_at(min(end, loop.time() + quiet_s)):
                 newest, _ = await anext(messages)
     except TimeoutError:
         return newest

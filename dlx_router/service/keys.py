@@ -74,8 +74,10 @@ class KeyKeeper:
             finally:
                 stop.cancel()
                 said.cancel()
-                await asyncio.wait({said})
-                self._readiness.clear(reason)
+                try:
+                    await asyncio.wait({said})
+                finally:
+                    self._readiness.clear(reason)
             if not active.done():
                 active.cancel()
                 yield None

@@ -21,6 +21,7 @@ from dlx_router.wire import frames, properties, table
 from dlx_router.wire.address import Address
 
 PREFETCH: Final = 1000
+AGAIN_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8)
 ALL_OF_A_CHUNK: Final = 65_535  # credit: more than a chunk of a stream holds
 SAMPLE: Final = 64
 _READ_BYTES: Final = 1 << 18
@@ -106,8 +107,16 @@ class Connection:
         A queue of another kind is told by its first message, which goes back unharmed but for one delivery.
         """
         first = self.peek(stream, "first", 1)
-        newest = self.peek(stream, "last", ALL_OF_A_CHUNK) if first else []
+        newest = self.look(stream, "last", ALL_OF_A_CHUNK) if first else []
         return Probe(first[0] if first else None, newest[-1] if newest else None)
+
+    def look(self, stream: str, spec: str | int, credit: int) -> list[Message]:
+        """As `peek`, where something has to be: a chunk that was just written may not be shown yet."""
+        for pause_s in AGAIN_S:
+            if found := self.peek(stream, spec, credit):
+                return found
+            time.sleep(pause_s)
+        return self.peek(stream, spec, credit)
 
     def peek(self, stream: str, spec: str | int, credit: int) -> list[Message]:
         """The messages that are there at once from `spec` on, at most `credit`.

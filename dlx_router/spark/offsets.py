@@ -75,7 +75,7 @@ def _proven(connection: Connection, stream: str, at: Position, now: Probe) -> bo
     """The message that was seen is still the same, or retention took it, which is judged by `next`."""
     if at["seen"] < max(now.begin, 0):
         return True
-    found = connection.peek(stream, at["seen"], 1)
+    found = connection.look(stream, at["seen"], 1)
     return bool(found) and found[0].offset == at["seen"] and found[0].digest == at["mark"]
 
 
@@ -87,7 +87,7 @@ def advanced(connection: Connection, stream: str, at: Position, now: Probe, limi
     end = min([now.end, limits.end, *_bounds(connection, stream, start, limits)])
     if end == now.end:
         return position(end, now.newest, at["lost"])
-    found = connection.peek(stream, end - 1, 1)  # there is one: `end` is before the newest
+    found = connection.look(stream, end - 1, 1)  # there is one: `end` is before the newest
     return position(end, found[0], at["lost"])
 
 

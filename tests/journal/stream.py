@@ -5,12 +5,14 @@ import time
 from typing import Any
 
 import pika
+import pika.exceptions
 
 NAME = "dlx-router.journal"
+NOT_FOUND = 404
 
 
 def batches(url: str, name: str = NAME, *, within: float = 10, idle: float = 0.5) -> list[tuple[int, list[Any]]]:
-    """Every message of the stream as (offset, events), until nothing comes for `idle` seconds.
+    """Every message of the stream as (offset, events), until nothing comes for `idle` seconds; none without a stream.
 
     The connection is closed as it is: RabbitMQ 3.10 ends it when a stream's delivery is given back.
     """
@@ -25,7 +27,13 @@ def batches(url: str, name: str = NAME, *, within: float = 10, idle: float = 0.5
         found.append((properties.headers["x-stream-offset"], [json.loads(line) for line in lines]))
         channel.basic_ack(method.delivery_tag)
 
-    channel.basic_consume(name, read, arguments={"x-stream-offset": "first"})
+    try:
+        channel.basic_consume(name, read, arguments={"x-stream-offset": "first"})
+    except pika.exceptions.ChannelClosedByBroker as error:
+        connection.close()
+        if error.reply_code == NOT_FOUND:
+            return []
+        raise
     deadline, seen, last = time.monotonic() + within, 0, time.monotonic()
     while time.monotonic() < deadline and time.monotonic() - last < idle:
         connection.process_data_events(time_limit=0.05)

@@ -10,6 +10,16 @@ import httpx
 from brokers import Broker
 
 
+class _Patient(httpx.HTTPTransport):
+    """The broker ends idle connections when it likes: what it did not begin to answer is asked once more."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        try:
+            return super().handle_request(request)
+        except httpx.RemoteProtocolError:
+            return super().handle_request(request)
+
+
 @dataclass(frozen=True)
 class Vhost:
     """Where one test lives. `api` is the management API with an administrator's rights."""
@@ -24,7 +34,10 @@ class Vhost:
         parts = urlsplit(broker.management_url)
         user, password = parts.username or "guest", parts.password or "guest"
         bare = f"{parts.scheme}://{parts.hostname}:{parts.port}/api/"
-        vhost = cls(broker, name, httpx.Client(base_url=bare, auth=(user, password), timeout=30, trust_env=False))
+        client = httpx.Client(
+            base_url=bare, auth=(user, password), timeout=30, trust_env=False, transport=_Patient(trust_env=False)
+        )
+        vhost = cls(broker, name, client)
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
         vhost.put(f"vhosts/{vhost.quoted}")
         vhost.put(f"permissions/{vhost.quoted}/{quote(user, safe='')}", everything)

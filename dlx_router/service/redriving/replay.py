@@ -6,7 +6,7 @@ of chunks. An older one sends all, which is read slowly while letters are on the
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -25,7 +25,9 @@ RECENT_S: Final = 60.0  # a task at work says so every few seconds
 BUSY_BYTES_A_S: Final = 20_000_000
 MARKED_S: Final = 3.0
 FILTERS_SINCE: Final = (3, 13)
+SILENCE_S: Final = 5.0
 NOT_FOUND: Final = 404
+NO_FILTERS: Final = 406  # 3.13 until somebody enables its feature flag
 
 
 async def recent(link: Link, journal: Journal, key: bytes) -> dict[str, Task]:
@@ -45,11 +47,11 @@ async def all_tasks(link: Link, journal: Journal, key: bytes, is_busy: Callable[
     return newest(found)
 
 
-async def flock(link: Link, stream: str, task: Task) -> Flock:
+async def flock(link: Link, journal: Journal, task: Task) -> Flock:
     """Which letters the task has sent, and which of them are dead again."""
     found = Flock(task.id, elsewhere=task.spec.to is not None)
-    start = datetime.fromtimestamp(task.created_ms // 1000 - 1, UTC)
-    async for batch in upto_now(link, stream, start):
+    start = datetime.fromtimestamp(task.created_ms // 1000 - RECENT_S, UTC)  # by our clock, not the broker's
+    async for batch in upto_now(link, journal, start):
         for event in letters(batch):
             found.hear(event)
     return found
@@ -57,44 +59,60 @@ async def flock(link: Link, stream: str, task: Task) -> Flock:
 
 def of_tasks(link: Link, journal: Journal, start: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 - as AMQP has it
     """As `upto_now`; what tells of letters only may be missing."""
-    return upto_now(link, journal.name, start, lambda: _marked(link, journal))
+    return upto_now(link, journal, start, only=TASKS)
 
 
 async def upto_now(
     link: Link,
-    stream: str,
+    journal: Journal,
     start: Any,  # noqa: ANN401 - as AMQP has it
-    marked: Callable[[], Awaitable[bool]] | None = None,
+    only: str = "",
 ) -> AsyncIterator[bytes]:
     """The batches from `start` to what is the newest now. Nothing where there is no stream yet.
 
-    `marked` writes a message that tells of tasks: only such are wanted then, and without it nobody would say that the
-    end is reached. Where it cannot, all batches come.
+    `only`: others may be missing. Nobody says that the end is reached then, so a mark is written behind the newest.
+    From a time on, which the broker's clock may not have reached, silence is the end too.
     """
     try:
-        last = await tail.last_offset(link, stream)
+        last = await tail.last_offset(link, journal.name)
     except ChannelClosed as error:
         if error.code != NOT_FOUND:
             raise
         return
     if last < 0:
         return
-    only = marked is not None and await marked()
-    messages = tail.read(link, stream, start, TASKS if only else "")
+    is_marked = bool(only) and await _marked(journal)
+    filters = only if is_marked and version_of(link) >= FILTERS_SINCE else ""
+    silence_s = SILENCE_S if only and start != "first" else None
     try:
-        async for offset, batch in messages:
+        async for batch in _upto(last, tail.read(link, journal.name, start, filters), silence_s):
+            yield batch
+    except ChannelClosed as error:
+        if not filters or error.code != NO_FILTERS:
+            raise
+        async for batch in _upto(last, tail.read(link, journal.name, start), silence_s):
+            yield batch
+
+
+async def _upto(
+    last: int, messages: AsyncGenerator[tail.Message, None], silence_s: float | None
+) -> AsyncIterator[bytes]:
+    try:
+        while True:
+            async with asyncio.timeout(silence_s):
+                offset, batch = await anext(messages)
             if offset <= last:
                 yield batch
             if offset >= last:
                 return
+    except TimeoutError:
+        return
     finally:
         await messages.aclose()
 
 
-async def _marked(link: Link, journal: Journal) -> bool:
-    """A message that tells of tasks is the newest; False where the broker knows no filters, or is slow."""
-    if version_of(link) < FILTERS_SINCE:
-        return False
+async def _marked(journal: Journal) -> bool:
+    """A message that tells of tasks is the newest; False where the journal does not take it in time."""
     try:
         async with asyncio.timeout(MARKED_S):
             return await sure([journal.record(b"", of_task=True)])

@@ -178,7 +178,7 @@ class Runner:
         """How many it has sent, as the journal says: what was counted last may be some seconds old."""
         link = await tools.link("recount")
         try:
-            found = await replay.flock(link, tools.names.journal, self._book.tasks[task_id])
+            found = await replay.flock(link, tools.journal, self._book.tasks[task_id])
         finally:
             await link.close()
         task = self._book.tasks[task_id]
@@ -237,7 +237,7 @@ class Runner:
         try:
             while self._book.tools is tools:
                 over = time.time() * 1000 - task.changed_ms >= canary.watch_s * 1000
-                found = await replay.flock(link, tools.names.journal, task)
+                found = await replay.flock(link, tools.journal, task)
                 why = objection(canary, max(found.sent, task.counts.sent), found.dead)
                 if why:
                     return State.STOPPED, why

@@ -30,7 +30,7 @@ WINDOW: Final = 1000  # letters that are sent or told, and not settled
 class Sender:
     """Over one connection. `pending` letters are on their way, `flying` of them published and not answered.
 
-    `failure`: what ended it, for the worker to raise.
+    `failure`: what ended it, for the worker to raise; `answered_s`: when broker or stream last confirmed any of it.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Sender:
         self.failure: Exception | None = None
         self._spec, self._tools, self._copies = spec, tools, copies
         self._ways, self._tally, self._wake = ways, tally, wake
-        self._moved_s = 0.0
+        self._moved_s = self.answered_s = 0.0
         self._out: Link
         self._publisher: Publisher[Job]
         self._stationery: Stationery
@@ -113,10 +113,14 @@ class Sender:
     # -- answers ------------------------------------------------------------------------------------------------
 
     def _confirmed(self, jobs: list[Job]) -> None:
-        self.rests()
-        self.flying -= len(jobs)
+        self._landed(len(jobs))
         for job in jobs:
             self._tell(job)
+
+    def _landed(self, letters: int) -> None:
+        self.rests()
+        self.answered_s = self._moved_s
+        self.flying -= letters
 
     def _tell(self, job: Job) -> None:
         lines = self._copies.events(job, int(time.time() * 1000))
@@ -130,6 +134,7 @@ class Sender:
             batch.wait_sure(self._settle, job)
             return
         self.pending -= 1
+        self.answered_s = time.monotonic()
         if batch is not None:
             self.failure = LinkError("the journal is too far behind to take what is done; see /readyz")
         elif job.consumer.settle(job.delivery.tag):
@@ -138,8 +143,7 @@ class Sender:
         self._wake()
 
     def _answered(self, job: Job, why: str) -> None:
-        self.rests()
-        self.flying -= 1
+        self._landed(1)
         if not why:
             self._tell(job)
             return

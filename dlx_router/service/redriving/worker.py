@@ -219,18 +219,18 @@ class Worker:
         if not self._link.is_open:
             return
         begun = time.monotonic()
-        while self._sender.pending and self._sender.is_open and time.monotonic() < begun + self._patience_s:
+        while self._sender.pending and self._sender.is_open and time.monotonic() < self._patient_until(begun):
             await self._rest()
         self._todo.clear()
         with suppress(LinkError, ChannelClosed, TimeoutError):
             await self._sieve.give_back(by_closing=version_of(self._link) < NACKS_KEEP_ORDER)
 
-    @property
-    def _patience_s(self) -> float:
+    def _patient_until(self, begun: float) -> float:
         """Who halted us waits for an answer, so a journal that stands still is not waited for; a copy on its way is."""
+        last = begun + min(self._tools.confirm_timeout_s, 10.0)
         if self._halt.is_set() and not self._sender.flying:
-            return HALTED_S
-        return min(self._tools.confirm_timeout_s, 10.0)
+            return min(last, max(begun, self._sender.answered_s) + HALTED_S)
+        return last
 
     # -- in -----------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
+from dlx_router.broker.stream import LETTERS, TELLS
 from dlx_router.core import publication
 from dlx_router.core.letter import Letter, Props
 from dlx_router.core.names import Names
@@ -97,7 +98,7 @@ def _line(event: Mapping[str, Any], sender: Sender, now_ms: int, *, kind: str, *
 
 def batch_of(lines: list[bytes], sender: Sender) -> Outgoing:
     """A message for the journal with these lines; its tag is None."""
-    headers = table.long_(b"v", 1)
+    headers = table.long_(b"v", 1) + TELLS[LETTERS]
     journal = sender.names.journal.encode()
     return Outgoing(None, b"", journal, headers, {"content_type": MEDIA_TYPE, "delivery_mode": 2}, b"".join(lines))
 
