@@ -3,6 +3,8 @@
 The journal, the sender and the API's context are the real ones; the stream is what answers when the test says so.
 """
 
+import asyncio
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +20,7 @@ from dlx_router.operate.journal.writer import Journal
 from dlx_router.operate.redrive.task import Counts, Kind, Spec
 from dlx_router.service.redriving.sender import WINDOW, Sender
 from dlx_router.service.redriving.tally import Tally
+from dlx_router.service.redriving.worker import HALTED_S, Worker
 from dlx_router.telemetry.readiness import Readiness
 from tests.journal.conftest import soon
 
@@ -92,6 +95,24 @@ async def test_what_the_journal_loses_stays_and_nothing_more_goes() -> None:
     await soon(lambda: told.lost == 1)
     assert (settled, sends.pending) == ([], 0)
     assert isinstance(sends.failure, LinkError)
+
+
+async def test_who_is_halted_waits_for_the_journal_behind_the_last_confirm_not_beside_it() -> None:
+    """Else letters whose copies were confirmed a moment ago go back, and are there twice."""
+    told = journal()
+    sends, letter = sender(told, [])
+    worker = Worker.__new__(Worker)  # what it halts by, and nothing that works
+    worker._sender, worker._halt = sends, asyncio.Event()
+    worker._tools = SimpleNamespace(confirm_timeout_s=30.0)  # type: ignore[assignment]
+    Stream(told)
+    begun = time.monotonic()
+    assert worker._patient_until(begun) == begun + 10
+    worker._halt.set()
+    sends.flying = sends.pending = 1
+    assert worker._patient_until(begun) == begun + 10, "a copy is on its way"
+    await soon(lambda: time.monotonic() > begun + 0.1)
+    sends._confirmed([letter(1)])
+    assert begun + 0.1 + HALTED_S <= worker._patient_until(begun) < begun + 10, "its event is"
 
 
 async def answered(one: Journal) -> str:
