@@ -15,7 +15,7 @@ from dlx_router.wire import frames, properties, table
 PREFETCH: Final = 100
 ACKED_AT_ONCE: Final = 32
 QUIET_S: Final = 0.5
-LOOKED_S: Final = 3.0
+LOOKED_S: Final = 1.0
 _AT: Final = 12  # of the content header: class, weight and body size come before
 Message = tuple[int, bytes]
 
