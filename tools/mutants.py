@@ -36,7 +36,7 @@ SOME_FAILED: Final = 1  # pytest's exit code; 2 and more: nothing was tested
 @contextmanager
 def spoiled(name: str) -> Iterator[Path]:
     """A folder with a copy of everything that the tests need, spoiled by the mutant of this name; "" leaves it well."""
-    with tempfile.TemporaryDirectory(prefix="dlx-router-mutant-") as folder:
+    with tempfile.TemporaryDirectory(prefix="dlx-router-mutant-", ignore_cleanup_errors=True) as folder:
         copy = Path(folder)
         for part in COPIED:
             source = ROOT / part
@@ -54,6 +54,7 @@ def spoiled(name: str) -> Iterator[Path]:
 def failing(copy: Path, tests: Sequence[str], env: dict[str, str]) -> tuple[bool, str]:
     """Whether one of the tests fails there, and what pytest said; MutantError if nothing was tested."""
     quick = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", f"--timeout={TEST_S}"]
+    quick += [f"--basetemp={copy / 'tmp'}"]  # two at a time would tidy up each other's
     argv = [sys.executable, "-m", "pytest", *quick, *tests]
     done = subprocess.run(argv, cwd=copy, env=env, capture_output=True, text=True, check=False)
     said = done.stdout[-3000:] + done.stderr[-1000:]
