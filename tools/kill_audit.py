@@ -47,17 +47,18 @@ from kill_scene import (
 
 @dataclass(frozen=True)
 class Plan:
-    """How much, how often, and by which chance."""
+    """How much, how often, and by which chance. `least`: the share that must be in the inbox at each kill."""
 
     letters: int = 100_000
     kills: int = 5
     seed: int = 1
     wait_ms: int = 10_000
+    least: float = 0.1
 
     @property
     def least_inbox(self) -> int:
         """Letters that must be in the inbox at each kill."""
-        return self.letters // 10
+        return int(self.letters * self.least)
 
     @property
     def least_waiting(self) -> int:
@@ -67,7 +68,7 @@ class Plan:
     def depths(self) -> list[int]:
         """The inbox depths at which the router is killed, deepest first; the same for the same seed."""
         chance = random.Random(self.seed)
-        low, high = self.least_inbox * 1.2, self.letters * 0.85
+        low, high = self.letters * 0.12, self.letters * 0.85
         step = (high - low) / self.kills
         return [int(high - step * (at + chance.random())) for at in range(self.kills)]
 

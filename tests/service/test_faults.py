@@ -391,6 +391,6 @@ def test_normal_work_logs_nothing_per_message(amqp: Client, start_router: Start)
 
 @pytest.mark.usefixtures("newest")
 def test_letters_survive_a_router_killed_twice_in_the_middle_of_its_work(vhost: Vhost) -> None:
-    report = audit(vhost.amqp_url, vhost.management_url, Plan(letters=5000, kills=2, seed=7, wait_ms=1500))
+    report = audit(vhost.amqp_url, vhost.management_url, Plan(letters=5000, kills=2, seed=7, wait_ms=1500, least=0.02))
     assert report.violations == [], str(report)
     assert len(report.kills) == 2
