@@ -61,6 +61,7 @@ async def test_an_operator_policy_is_found_at_once(management: Management, vhost
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("core")
 @pytest.mark.timeout(90)
 async def test_what_the_broker_says_and_what_we_compute_agree_once_it_has_counted(

@@ -38,6 +38,7 @@ def test_the_demo_ends_by_itself_and_accounts_for_every_message(broker: Broker) 
     assert "No outage" in out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_the_demo_shows_an_outage_that_costs_no_letter(broker: Broker) -> None:
     out = demo(broker, 18)

@@ -195,6 +195,7 @@ def test_an_emptied_queue_is_noticed(desk: Desk) -> None:
     assert lying() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_stream_that_was_made_anew_is_read_from_its_start(desk: Desk) -> None:
     queue = desk.work("streamed")

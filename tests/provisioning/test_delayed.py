@@ -80,6 +80,7 @@ def test_destroy_refuses_while_delayed_messages_lie_there_even_of_an_entry_that_
     assert amqp.exists(QUEUE)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_drain_waits_for_delayed_messages_too(shop: Commands, amqp: Client) -> None:
     shop.apply()

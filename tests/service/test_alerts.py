@@ -31,6 +31,7 @@ def fail(amqp: Client, queue: str, letters: int) -> None:
         amqp.fail(queue)
 
 
+@pytest.mark.slow
 def test_dead_letters_are_counted_and_dated_by_policy(
     amqp: Client, vhost: Vhost, start_router: Callable[..., Router], tmp_path: Path
 ) -> None:

@@ -348,6 +348,7 @@ def test_letters_in_a_rung_are_counted_after_a_restart_too_and_not_once_the_vhos
     eventually(lambda: _told(router, "waiting", rung="60000") is None)
 
 
+@pytest.mark.slow
 def test_the_oldest_letter_of_a_dead_letter_queue_is_told_where_the_broker_tells_it(
     amqp: Client, start_router: Start
 ) -> None:
@@ -374,6 +375,7 @@ def test_only_own_and_dead_letter_queues_are_asked_for(tmp_path: Path) -> None:
         assert not re.search(pattern, name)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_management_password_that_is_renewed_in_its_file_is_used(
     amqp: Client, vhost: Vhost, start_router: Start, tmp_path: Path

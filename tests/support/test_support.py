@@ -52,6 +52,7 @@ def test_a_policy_takes_effect(amqp: Client, vhost: Vhost) -> None:
     assert eventually(lambda: amqp.depth("dead") == 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_node_keeps_its_data_over_a_stop_and_a_kill(own_broker: Node) -> None:
     with Client(own_broker.amqp_url) as client:
