@@ -80,7 +80,7 @@ $(READY): pyproject.toml constraints.txt dlx_router/__init__.py
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-.PHONY: chaos mutants audit lateness release
+.PHONY: chaos core mutants audit lateness latency waiting full-target release
 
 MINUTES ?= 30
 CLUSTER ?= 5
@@ -89,6 +89,11 @@ chaos: $(READY)  ## break everything around the router; MINUTES=n, then CLUSTER=
 	$(BIN)/python tools/brokers.py fetch 4.3
 	PYTHONPATH=. $(BIN)/python tools/chaos.py --minutes $(MINUTES) --cluster $(CLUSTER) $(ARGS)
 
+core: $(READY)  ## the core's own tests, without a broker: how long, and 98 % of its branches at least
+	$(BIN)/python -m pytest -q tests/core
+	$(BIN)/coverage run -m pytest -q tests/core
+	$(BIN)/coverage report --include='dlx_router/core/*' --fail-under=98
+
 mutants: $(READY)  ## spoil the router in small ways: a test must notice each
 	$(BIN)/python tools/brokers.py fetch any
 	$(BIN)/python tools/mutants.py $(ARGS)
@@ -96,6 +101,18 @@ mutants: $(READY)  ## spoil the router in small ways: a test must notice each
 lateness: $(READY)  ## how late waits end at 1,000 letters a second
 	$(BIN)/python tools/brokers.py fetch 4.3
 	$(BIN)/python tools/lateness.py $(ARGS)
+
+latency: $(READY)  ## what the way through the router adds to a rejection, at 1,000 letters a second
+	$(BIN)/python tools/brokers.py fetch 4.3
+	$(BIN)/python tools/latency.py $(ARGS)
+
+waiting: $(READY)  ## the router's memory while 1,000,000 letters wait
+	$(BIN)/python tools/brokers.py fetch 4.3
+	$(BIN)/python tools/waiting.py $(ARGS)
+
+full-target: $(READY)  ## the rate of letters beside a target that is full with 5,000 others, on each version
+	$(BIN)/python tools/brokers.py fetch
+	DLX_ROUTER_TEST_BROKERS=3.10,4.0,4.3 $(BIN)/python -m pytest tests/service/test_faults.py -m measure -s
 
 audit: $(READY)  ## kill the router in the middle of its work and audit every letter
 	$(BIN)/python tools/brokers.py fetch 4.3

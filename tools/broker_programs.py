@@ -19,6 +19,7 @@ RELEASES: Final = {"3.10": "bookworm", "4.0": "trixie", "4.3": "forky"}
 """Version → the Debian release that carries it."""
 
 _KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_DEBIAN: Final = "http://deb.debian.org/debian"  # what is fetched is signed; see _KEYRING
 _SCRIPTS: Final = Path("/usr/share/debootstrap/scripts")
 _POLICY: Final = Path("/usr/sbin/policy-rc.d")
 _HOMES: Final = (
@@ -65,8 +66,8 @@ def installed() -> Program | None:
 def unpacked(version: str) -> Program | None:
     """The program in the kept release, None where it was never (completely) unpacked."""
     root = cache() / version
-    homes = sorted(root.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*"))
-    if not homes:
+    homes = sorted(root.glob(f"usr/lib/rabbitmq/lib/rabbitmq_server-{version}.*"))
+    if not homes:  # never fetched, or the release carries another version by now
         return None
     return Program(homes[-1].name.rpartition("-")[2], Path("/") / (homes[-1] / "sbin").relative_to(root), root)
 
@@ -136,15 +137,14 @@ def debootstrap(release: str, place: Path, *packages: str) -> None:
 
 
 def mirror() -> str:
-    """The Debian mirror that this machine's apt uses."""
+    """The Debian mirror that this machine's apt uses; on Ubuntu, whose apt has none, Debian's own."""
     wanted = "$(ORIGIN)|$(LABEL)|$(COMPONENT)|$(REPO_URI)"
     lines = _output("apt-get", "indextargets", "--format", wanted, "Identifier: Packages").splitlines()
     for line in lines:
         origin, label, component, uri = line.split("|", 3)
         if (origin, label, component) == ("Debian", "Debian", "main"):
             return uri
-    message = "apt knows no Debian mirror on this machine (apt-get update, then try again)"
-    raise BrokerError(message)
+    return _DEBIAN
 
 
 def _codename() -> str:

@@ -19,7 +19,7 @@ from broker_programs import BrokerError, cache, debootstrap
 ROOT: Final = Path(__file__).parents[1]
 RELEASE: Final = "bookworm"
 PREREQUISITES: Final = ("make", "git", "ca-certificates", "python3")  # README names the same
-COMMANDS: Final = ("make demo SECONDS=20", "make test")
+COMMANDS: Final = ("make demo", "make test")
 
 _SETTINGS: Final = (
     "/etc/apt/apt.conf",

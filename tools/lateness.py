@@ -10,15 +10,12 @@ import statistics
 import sys
 import tempfile
 import time
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final
 
 import pika
 
-from bench_contestants import Process, await_ready, installed_router
-from broker_node import free_port
 from brokers import running
+from one_router import one_router
 
 QUEUE: Final = "late.work"
 WAIT_S: Final = 5.0
@@ -77,18 +74,12 @@ def main() -> int:
     parser.add_argument("--version", default="4.3")
     parser.add_argument("--router")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="dlx-router-") as folder, running(given.version) as node:
-        (Path(folder) / "late.yaml").write_text(_POLICY, encoding="utf-8")
-        argv = (*installed_router(given.router), "run", "--policies", folder)
-        place: Any = SimpleNamespace(folder=Path(folder))
-        port = str(free_port())
-        router = Process("router", place, argv, {"DLX_ROUTER_AMQP_URL": node.amqp_url, "DLX_ROUTER_HTTP_PORT": port})
-        router.start()
-        try:
-            await_ready(router)
-            late = sorted(measure(node.amqp_url, given.rate, given.seconds))
-        finally:
-            router.stop()
+    with (
+        tempfile.TemporaryDirectory(prefix="dlx-router-") as folder,
+        running(given.version) as node,
+        one_router(node.amqp_url, folder, _POLICY, given.router),
+    ):
+        late = sorted(measure(node.amqp_url, given.rate, given.seconds))
     p99 = late[int(len(late) * 0.99)]
     median = statistics.median(late)
     print(

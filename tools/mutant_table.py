@@ -33,6 +33,13 @@ _PUBLICATION: Final = "tests/core/test_publication.py"
 
 MUTANTS: Final = (
     Mutant(
+        "priority-in-rung",
+        "core/publication.py",
+        "        AT_REST_BYTES,\n        rung_ms=rung_ms,\n",
+        "        AT_REST_BYTES,\n        rung_ms=rung_ms,\n        priority=record.props.priority,\n",
+        f"{_PUBLICATION}::test_a_waiting_copy_is_persistent_and_has_no_priority",
+    ),
+    Mutant(
         "ack-before-confirm",
         "broker/publisher.py",
         "        self._confirms.publish(job)\n        self._link.send(data)\n",

@@ -23,6 +23,7 @@ class Guard:
         self._management = management
         self._names = names
         self._readiness = readiness
+        self._harmful: dict[str, str] = {}
 
     async def check(self, vhost: str) -> None:
         """Raises Trouble that names queue, policy and keys where a policy would cost letters."""
@@ -34,14 +35,20 @@ class Guard:
             problems = await self._management.check_own_queues(vhost, self._names)
         except ManagementError as error:
             self._readiness.note(f"policies {vhost}", f"own queues: policies not verified ({error})")
+            self._refuse(vhost)  # what was harmful is so until it is seen to be gone
             return
         self._readiness.drop_note(f"policies {vhost}")
+        self._harmful.pop(vhost, None)
         if not problems:
             self._readiness.clear(reason)
             return
-        text = "; ".join(str(problem) for problem in problems)
-        self._readiness.set(reason, text)
-        raise Trouble(f"own queues are not safe: {text}")
+        self._harmful[vhost] = "; ".join(str(problem) for problem in problems)
+        self._readiness.set(reason, self._harmful[vhost])
+        self._refuse(vhost)
+
+    def _refuse(self, vhost: str) -> None:
+        if text := self._harmful.get(vhost):
+            raise Trouble(f"own queues are not safe: {text}")
 
     async def watch(self, vhost: str, trouble: Callable[[str], None]) -> None:
         """Check each minute; a policy that appears ends the session, so that nothing more is consumed."""

@@ -25,6 +25,7 @@ from tests.support.bulk import INBOX, PARKING, bodies, dying_queue, every_body, 
 from tests.support.certificates import Authority, Pair
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
+from tests.support.proxy import Proxy
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 
@@ -170,7 +171,9 @@ def test_an_alarm_pauses_the_router_and_costs_nothing(
                 alarm()
             eventually(lambda: router.ask("/readyz")[0] == 503)
             eventually(lambda: "block" in router.ask("/readyz")[1], within=40)
+            settled = router.metric("settled_total")
             assert consistently(lambda: router.running and router.ask("/readyz")[0] == 503, for_s=5)
+            assert router.metric("settled_total") == settled
         router.await_ready()
         assert {letter.body for letter in take_many(amqp, "arrived", 1000)} == {
             str(one).encode() for one in range(1000)
@@ -277,6 +280,26 @@ def test_a_catch_all_policy_on_own_queues_is_named_and_nothing_is_consumed(
     assert consistently(lambda: amqp.depth(INBOX) == 1)
     vhost.api.delete(f"policies/{vhost.quoted}/short").raise_for_status()
     router.await_ready(within=30)
+    assert amqp.take("arrived").body == b"waits"
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_harmful_policy_is_not_forgotten_while_the_management_api_is_away(
+    amqp: Client, vhost: Vhost, start_router: Start
+) -> None:
+    _scene(amqp)
+    vhost.policy("short", ".*", {"max-length": 5})
+    url = urlsplit(vhost.management_url)
+    with Proxy(url.port or 15672) as line:
+        through = url._replace(netloc=f"{url.netloc.rpartition(':')[0]}:{line.port}").geturl()
+        router = start_router(POLICY, wait=False, MANAGEMENT_URL=through)
+        eventually(lambda: "short" in router.ask("/readyz")[1])
+        line.refuse()
+        amqp.publish("waits", key=INBOX, headers=_death("work.a", "rejected"))
+        assert consistently(lambda: amqp.depth(INBOX) == 1 and router.ask("/readyz")[0] == 503, for_s=8)
+        vhost.api.delete(f"policies/{vhost.quoted}/short").raise_for_status()
+        line.heal()
+        router.await_ready(within=40)
     assert amqp.take("arrived").body == b"waits"
 
 

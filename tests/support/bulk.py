@@ -103,15 +103,19 @@ def frozen(router: Router) -> Iterator[None]:
 
 
 def law_holds(router: Router) -> bool:
-    """Deliveries = settled + given back + in flight."""
+    """Deliveries = settled + given back + in flight, for each vhost."""
     samples = router.metrics()
 
-    def total(name: str) -> float:
-        return sum(value for (key, _), value in samples.items() if key == f"dlx_router_{name}")
+    def total(name: str, vhost: str) -> float:
+        return sum(
+            value for (key, labels), value in samples.items()
+            if key == f"dlx_router_{name}" and dict(labels).get("vhost") == vhost
+        )  # fmt: skip
 
-    deliveries = total("deliveries_total")
-    parts = [total("settled_total"), total("given_back_total"), total("in_flight")]
-    assert deliveries == sum(parts), f"deliveries {deliveries} ≠ settled, given back, in flight {parts}"
+    for vhost in {dict(labels)["vhost"] for (key, labels) in samples if key == "dlx_router_deliveries_total"}:
+        deliveries = total("deliveries_total", vhost)
+        parts = [total(name, vhost) for name in ("settled_total", "given_back_total", "in_flight")]
+        assert deliveries == sum(parts), f"{vhost}: deliveries {deliveries} ≠ settled, given back, in flight {parts}"
     return True
 
 
