@@ -5,7 +5,7 @@ from typing import Any
 
 from pamqp import commands
 
-from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.answers import ChannelClosed, ConsumerCancelled, LinkError
 from dlx_router.broker.link import Link
 from dlx_router.core.settlement import Acks
 from dlx_router.wire import frames
@@ -101,13 +101,13 @@ class Consumer:
             return
 
     def on_event(self, event: Any) -> None:
-        """A delivery, or the server's cancel (the queue is gone)."""
+        """A delivery, or the server's cancel: the queue is gone, its node is, or (4.3) an ack took too long."""
         if event.__class__ is frames.Delivery:
             self._acks.delivered(event.tag)
             self._sink(event, self)
         elif event.__class__ is frames.Cancelled:
             self._link.drop_channel(self._channel)  # what was not settled goes back, where there is still a queue
-            self.on_closed(LinkError(f"the broker cancelled the consumer of {self.queue}: is the queue deleted?"))
+            self.on_closed(ConsumerCancelled(f"the broker cancelled the consumer of {self.queue}"))
 
     def settle(self, tag: int) -> bool:
         """Ack at the next flush; False where the delivery is no longer ours."""
@@ -149,6 +149,13 @@ class Consumer:
         unsettled, self._acks = len(self._acks), Acks()
         if channel:
             self._on_lost(self, error, unsettled)
+
+    def drop(self) -> None:
+        """As `close`, without waiting for the broker: where nothing is begun on the channel's number soon."""
+        channel = self._channel
+        self.on_closed(LinkError("closed by us"))
+        if channel:
+            self._link.drop_channel(channel)
 
     async def close(self) -> None:
         """Close the channel; the unsettled go back."""

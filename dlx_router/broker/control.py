@@ -117,17 +117,20 @@ class Control:
 
     async def run(self, work: Callable[[AbstractChannel], Awaitable[Found]], what: str) -> Found:
         """The result of work that may be done twice, on a channel of its own. Raises TopologyError about `what`."""
-        reused = self._connection is not None
+        reused, used = self._connection is not None, None
         try:
-            return await self._attempt(work, what)
+            used = await self.connect()
+            return await self._attempt(used, work, what)
         except Lost:
             if not reused:
                 raise
-            await self.close()
-            return await self._attempt(work, what)
+            if used is not None and self._connection is used:  # else others have opened a new one meanwhile
+                await self.close()
+            return await self._attempt(await self.connect(), work, what)
 
-    async def _attempt(self, work: Callable[[AbstractChannel], Awaitable[Found]], what: str) -> Found:
-        connection = await self.connect()
+    async def _attempt(
+        self, connection: AbstractConnection, work: Callable[[AbstractChannel], Awaitable[Found]], what: str
+    ) -> Found:
         async with self.translated(what), asyncio.timeout(TIMEOUT_S):
             channel = connection.channel(publisher_confirms=False)
             await channel.initialize()

@@ -90,6 +90,7 @@ class Peek:
                 return await channel.answer
         except TimeoutError:
             self._channel = None  # its late answer is for nobody
+            self._link.drop_channel(channel.number)
             raise
 
 

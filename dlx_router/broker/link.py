@@ -100,7 +100,7 @@ class Link(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write all that is queued, in one write."""
-        if self._out and self._transport is not None:
+        if self._out and self._transport is not None and self.is_open:
             self._spoke = time.monotonic()
             self._transport.write(b"".join(self._out))
         self._out.clear()
@@ -134,19 +134,22 @@ class Link(asyncio.Protocol):
     # -- methods ------------------------------------------------------------------------------------------------
 
     async def rpc(self, channel: int, command: Any, within: float = 15.0) -> Any:
-        """Send a synchronous method and return its answer; ChannelClosed, LinkError or TimeoutError otherwise."""
+        """Send a synchronous method and return its answer; ChannelClosed, LinkError or TimeoutError otherwise.
+
+        Nobody is late while the broker reads nothing of ours (an alarm), or we read nothing of it.
+        """
         if not self.is_open:
             raise self.closed.result()
         frame = frames.method(channel, command)
         waiter = self._answers.awaited(channel, command.valid_responses)
         self.send(frame)
         while True:
-            was_blocked = self.blocked  # then the broker reads nothing of ours, and is not late
+            stood_still = self.blocked or self._paused
             await asyncio.wait({waiter}, timeout=within)
             if waiter.done():
                 return waiter.result()
-            if not was_blocked and not self.blocked:
-                raise TimeoutError
+            if not (stood_still or self.blocked or self._paused):
+                raise TimeoutError(f"{self._where()}: no answer to {command.name} within {within:g} s")
 
     async def open_channel(self, handler: Handler) -> int:
         """Open the lowest free channel; the handler gets its events from then on. ChannelClosed: none is free."""

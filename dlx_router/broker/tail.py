@@ -1,10 +1,12 @@
 """A stream read from some place on, message by message.
 
-Source: rabbitmq.com/docs/streams (consuming). The broker never says that the end is reached; `last_offset` does.
+Source: rabbitmq.com/docs/streams (consuming). The broker never says that the end is reached, nor that there is nothing:
+silence is all that `last_offset` has to go by.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
 from dlx_router.broker.answers import LinkError
@@ -20,22 +22,21 @@ _AT: Final = 12  # of the content header: class, weight and body size come befor
 Message = tuple[int, bytes]
 
 
-async def last_offset(link: Link, stream: str, quiet_s: float = QUIET_S) -> int:
-    """The offset of the newest message, or of one that came while we looked; −1 where there is none.
+async def last_offset(link: Link, stream: str, first_s: float = QUIET_S) -> int:
+    """The offset of the newest message, or of one that came while we looked; −1 where none came within `first_s`.
 
-    LinkError, ChannelClosed: cannot be read.
+    LinkError, ChannelClosed, TimeoutError: cannot be read.
     """
     newest, loop = -1, asyncio.get_running_loop()
-    messages = read(link, stream, "last")
-    end = loop.time() + LOOKED_S
-    try:
-        while True:
-            async with asyncio.timeout_at(min(end, loop.time() + quiet_s)):
-                newest, _ = await anext(messages)
-    except TimeoutError:
-        return newest
-    finally:
-        await messages.aclose()
+    async with opened(link, stream, "last") as messages:  # how long that takes says nothing about the stream
+        began = loop.time()
+        try:
+            while True:
+                end = began + first_s if newest < 0 else min(began + first_s + LOOKED_S, loop.time() + QUIET_S)
+                async with asyncio.timeout_at(end):
+                    newest, _ = await anext(messages)
+        except TimeoutError:
+            return newest
 
 
 async def read(link: Link, stream: str, start: Any, only: str = "") -> AsyncGenerator[Message, None]:
@@ -43,6 +44,14 @@ async def read(link: Link, stream: str, start: Any, only: str = "") -> AsyncGene
 
     `only` (3.13 or newer): the broker may leave out messages that have a filter value, and another. It need not.
     """
+    async with opened(link, stream, start, only) as messages:
+        async for one in messages:
+            yield one
+
+
+@asynccontextmanager
+async def opened(link: Link, stream: str, start: Any, only: str = "") -> AsyncIterator[AsyncGenerator[Message, None]]:
+    """As `read`; inside the block the broker has agreed to send. After it nothing is consumed, however it began."""
     arrived: asyncio.Queue[frames.Delivery | Exception] = asyncio.Queue()
 
     def lost(_consumer: Consumer, error: Exception, _unsettled: int) -> None:
@@ -56,22 +65,28 @@ async def read(link: Link, stream: str, start: Any, only: str = "") -> AsyncGene
         on_lost=lost,
         arguments={"x-stream-offset": start} | _filter(only),
     )
-    await consumer.start()
-    unacked = 0
     try:
-        while True:
-            delivery = await arrived.get()
-            if isinstance(delivery, Exception):
-                raise LinkError(f"stream {stream!r} is read no more: {delivery}") from delivery
-            consumer.settle(delivery.tag)
-            unacked += 1
-            if arrived.empty() or unacked == ACKED_AT_ONCE:
-                consumer.flush()
-                unacked = 0
-            yield _offset(delivery), delivery.body
+        await consumer.start()
+        async with aclosing(_messages(consumer, arrived)) as messages:
+            yield messages
     finally:
-        if consumer.is_open and link.is_open:
-            await consumer.close()
+        consumer.drop()
+
+
+async def _messages(
+    consumer: Consumer, arrived: asyncio.Queue[frames.Delivery | Exception]
+) -> AsyncGenerator[Message, None]:
+    unacked = 0
+    while True:
+        delivery = await arrived.get()
+        if isinstance(delivery, Exception):
+            raise LinkError(f"stream {consumer.queue!r} is read no more: {delivery}") from delivery
+        consumer.settle(delivery.tag)
+        unacked += 1
+        if arrived.empty() or unacked == ACKED_AT_ONCE:
+            consumer.flush()
+            unacked = 0
+        yield _offset(delivery), delivery.body
 
 
 def _filter(only: str) -> dict[str, Any]:

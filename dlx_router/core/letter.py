@@ -74,7 +74,7 @@ class Props(NamedTuple):
 
 @value(frozen=True, slots=True)
 class Letter:
-    """What a decision may look at. `deaths` is the x-death of the delivery, `record` what we once wrote on it."""
+    """What a decision may look at: the delivery with its whole history, and what we once wrote on it."""
 
     id: str
     vhost: str

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.getter import Getter, Peek
 from dlx_router.broker.link import Link
@@ -62,7 +62,7 @@ class Consumers:
         try:
             await consumer.start()
         except BaseException:
-            await self._undo(consumer)
+            self._undo(consumer)
             raise
         self._consumers[queue] = consumer
         if self._draining:  # the drain began while the broker answered, and did not see it
@@ -78,7 +78,7 @@ class Consumers:
                 await getter.lock(lock)
             await getter.counted()
         except BaseException:
-            await self._undo(getter)
+            self._undo(getter)
             raise
         place = Place(self._vhost, queue, Arrival.INBOX, self._names, self._key)
         guarded.attend(getter, place, Peek(self.link, queue))
@@ -123,11 +123,10 @@ class Consumers:
         for consumer in self:
             consumer.flush()
 
-    async def _undo(self, consumer: Consumer) -> None:
+    def _undo(self, consumer: Consumer) -> None:
         """It did not begin. The broker may think that it did: then what it sends would never be settled."""
         self._forget(consumer)
-        with contextlib.suppress(ChannelClosed, LinkError, TimeoutError):
-            await consumer.close()
+        consumer.drop()  # waits for nothing: the socket may rest
 
     def _forget(self, consumer: Consumer) -> None:
         """Its lane need not know it any more."""

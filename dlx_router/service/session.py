@@ -112,10 +112,10 @@ class Session:
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Connect, attend, until drained. Raises LinkError or Trouble."""
+        """Connect, attend, until drained. Raises what ended it: LinkError, ChannelClosed, TimeoutError, Trouble."""
         try:
             await self._connect()
-            await self._attend()
+            self.spawn(self._attend())  # under an alarm it may take as long as that, and we may have to end before
             error = await self._ended
             if error is not None:
                 raise error
@@ -213,6 +213,7 @@ class Session:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._readiness.clear(f"alarm {self.vhost}")  # the next connections hear of it, if it goes on
         self.consumers.flush()
         for link in (getattr(self, "_consume_link", None), getattr(self, "publish_link", None)):
             if link is not None:

@@ -94,6 +94,7 @@ class Attendant:
         self._session: Session | None = None
         self._stopping = asyncio.Event()
         self._failures = 0
+        self._key_gone = ""  # why
         self._router_id = rules.router_id
         self.tasks = Tasks(vhost, compiled, journal_is_on=journal.is_on)
 
@@ -158,6 +159,7 @@ class Attendant:
         return [one for one in self._sources if isinstance(one, Delayed)]
 
     async def _once(self) -> None:
+        self._key_gone = ""
         hosts, login, tls = self._addresses(self.vhost)
         host = hosts[self._failures % len(hosts)]
         topology = Topology(host, login, tls, self._names, declare=self._declare, heartbeat_s=self._limits.heartbeat_s)
@@ -174,6 +176,8 @@ class Attendant:
                 await self._know_types()
                 if self._stopping.is_set():  # from here on nothing is awaited until there is a session to drain
                     return
+                if self._key_gone:
+                    raise Trouble(self._key_gone)
                 session = self._session = Session(
                     host=host,
                     login=login,
@@ -265,8 +269,9 @@ class Attendant:
 
     def _key_lost(self, why: str) -> None:
         self.leadership.lose()
+        self._key_gone = f"the state queue is lost: {why}"
         if self._session is not None:
-            self._session.trouble(f"the state queue is lost: {why}")
+            self._session.trouble(self._key_gone)
 
     def _failed(self, error: Exception, started: float) -> None:
         self._failures = 1 if time.monotonic() - started > STEADY_S else self._failures + 1

@@ -168,7 +168,7 @@ class Parser:
                 kind, number, size, klass, _, total = _header_at(data, at)
                 stop = at + 7 + size
                 body = stop + 8
-                if body < end and kind == _HEADER and number == channel and klass == _BASIC and 14 <= size <= limit:
+                if body < end and kind == _HEADER and number == channel and klass == _BASIC and 14 <= size <= limit and total:
                     rim, kind, number, size = _body_at(data, stop)
                     last = body + size
                     if (

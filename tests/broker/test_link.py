@@ -3,16 +3,18 @@
 import asyncio
 import os
 import socket
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import pytest
+import uvloop
 from pamqp import commands
 
 from dlx_router.broker.address import Host, Login
 from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import Link, open_link
+from dlx_router.wire import frames
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.proxy import Proxy
@@ -52,6 +54,36 @@ async def count(link: Link, channel: int, queue: str, within: float) -> int:
     return int(found.message_count)
 
 
+def test_a_write_that_still_waits_when_its_link_ends_is_dropped_without_a_word(vhost: Vhost) -> None:
+    troubles: list[dict[str, Any]] = []
+
+    async def scene() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, trouble: troubles.append(trouble))
+        link = await linked(vhost)
+        link.gather_s = 0.05
+        await link.open_channel(_Nobody())
+        link.send(frames.HEARTBEAT)
+        link.abort()
+        await asyncio.sleep(0.2)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scene())
+    assert troubles == []
+
+
+async def test_while_we_read_nothing_of_the_broker_it_is_not_late(vhost: Vhost, amqp: Client) -> None:
+    amqp.queue("work")
+    link = await linked(vhost)
+    channel = await link.open_channel(_Nobody())
+    link.pause(paused=True)
+    asked = asyncio.ensure_future(count(link, channel, "work", within=0.1))
+    done, _ = await asyncio.wait({asked}, timeout=0.5)
+    assert not done
+    link.pause(paused=False)
+    assert await asked == 0
+    await link.close()
+
+
 @pytest.mark.usefixtures("newest")
 async def test_two_questions_on_one_channel_get_their_own_answers(vhost: Vhost, amqp: Client) -> None:
     amqp.queue("work")
@@ -76,7 +108,7 @@ async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(vhost: Vh
         link = await linked(vhost, line.port)
         channel = await link.open_channel(_Nobody())
         line.stall()
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match=r"no answer to Queue\.Declare within 0\.3 s"):
             await count(link, channel, "work", within=0.3)
         asked = asyncio.ensure_future(count(link, channel, "other", within=10))
         await asyncio.sleep(0)

@@ -1,12 +1,16 @@
 """What the router owns is there before it is used, and nothing that exists is changed."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import pytest
+from aio_pika.abc import AbstractChannel
 
 import brokers
 from dlx_router.broker.address import Host, Login
+from dlx_router.broker.control import Control, Lost
 from dlx_router.broker.topology import (
     Forbidden,
     QueueExclusive,
@@ -240,6 +244,38 @@ async def test_after_a_lost_connection_the_next_look_connects_again(here: Topolo
 
     await asyncio.to_thread(eventually, cut, 20)  # the management plugin lists connections after a while
     assert await here.queue_exists(NAMES.inbox)
+
+
+@pytest.mark.usefixtures("newest")
+async def test_who_lost_a_connection_does_not_close_the_one_that_somebody_else_opened_since(vhost: Vhost) -> None:
+    url = urlsplit(vhost.amqp_url)
+    control = Control(Host(url.hostname or "", url.port or 5672), Login("guest", "guest", vhost.name), None, "test")
+    tries: Counter[str] = Counter()
+    at_work, opened, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def first(channel: AbstractChannel) -> bool:
+        tries["first"] += 1
+        if tries["first"] == 1:
+            await at_work.wait()
+            raise Lost("as if the connection were gone")
+        opened.set()
+        await over.wait()
+        return not channel.is_closed
+
+    async def second(_channel: AbstractChannel) -> None:
+        tries["second"] += 1
+        if tries["second"] == 1:
+            at_work.set()
+            await opened.wait()
+            raise Lost("as if the connection were gone")
+
+    await control.connect()
+    running = asyncio.ensure_future(control.run(first, "first"))
+    await control.run(second, "second")
+    over.set()
+    assert await running
+    assert tries == {"first": 2, "second": 2}
+    await control.close()
 
 
 async def test_all_that_is_published_to_a_delayed_exchange_comes_to_its_queue(

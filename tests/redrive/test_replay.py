@@ -10,6 +10,7 @@ import pika
 import pytest
 
 from dlx_router.broker import tail
+from dlx_router.broker.consumer import Consumer
 from dlx_router.operate.redrive.task import Spec, Task
 from dlx_router.operate.redrive.told import line
 from dlx_router.service.redriving import replay
@@ -132,6 +133,43 @@ async def test_a_broker_whose_filters_are_not_enabled_sends_all(
         await letters_told(one, range(3))
         await task_told(one, task("first"))
         assert [*await replay.all_tasks(link, one.journal, KEY, lambda: False)] == ["first"]
+
+
+async def test_a_broker_that_is_slow_to_begin_is_not_taken_for_an_empty_journal(
+    desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Consumer.start
+
+    async def slow(one: Consumer) -> None:
+        await asyncio.sleep(tail.LOOKED_S + 0.2)
+        await start(one)
+
+    one = desk()
+    async with one.session() as link:
+        await task_told(one, task("first"))
+        monkeypatch.setattr(Consumer, "start", slow)
+        assert [*await replay.all_tasks(link, one.journal, KEY, lambda: False)] == ["first"]
+
+
+async def test_a_journal_is_empty_only_where_our_own_mark_is_all_there_is(desk: MakeDesk) -> None:
+    one = desk()
+    async with one.session() as link:
+        async with asyncio.timeout(10):
+            assert await replay.all_tasks(link, one.journal, KEY, lambda: False) == {}
+        assert await tail.last_offset(link, one.journal.name) >= 0
+
+
+@pytest.mark.usefixtures("newest")
+async def test_where_nothing_is_read_and_nothing_is_taken_the_tasks_are_not_known(
+    desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "MARKED_S", 0.1)
+    one = desk()
+    async with one.session() as link:
+        await soon(lambda: one.journal.is_working)
+        one.journal.is_working = False
+        with pytest.raises(TimeoutError, match="not known"):
+            await replay.all_tasks(link, one.journal, KEY, lambda: False)
 
 
 async def test_where_there_is_no_journal_there_are_no_tasks(desk: MakeDesk) -> None:

@@ -1,7 +1,10 @@
 """A session begins only where somebody will end it."""
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -29,7 +32,7 @@ NAMES = Names("dlx-router")
 pytestmark = pytest.mark.usefixtures("newest")
 
 
-def _attendant(vhost: Vhost, key_file: Path) -> Attendant:
+def _attendant(vhost: Vhost, key_file: Path, keeper: type[KeyKeeper] = KeyKeeper) -> Attendant:
     parts = urlsplit(vhost.amqp_url)
     where = [Host(parts.hostname or "", parts.port or 5672)], Login("guest", "guest", vhost.name), None
     metrics, readiness = Metrics(), Readiness()
@@ -39,7 +42,7 @@ def _attendant(vhost: Vhost, key_file: Path) -> Attendant:
         names=NAMES,
         rules=Rules(ordered([]), NAMES, 30_000),
         limits=Limits(100, 1 << 20, 30.0, 10, 5.0, 100),
-        keys=KeyKeeper(key_file, readiness),
+        keys=keeper(key_file, readiness),
         oversight=Oversight(None, vhost.name, NAMES, metrics, journal=False),
         guard=Guard(None, NAMES, readiness),
         management=None,
@@ -76,4 +79,35 @@ async def test_no_session_begins_after_the_router_was_stopped(
         assert done, "a session began"
     finally:
         running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_no_session_begins_once_the_state_queue_was_lost(
+    vhost: Vhost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key is somebody else's by then, and so are the duties of a leader."""
+    lost = asyncio.Queue[None]()
+
+    class Losing(KeyKeeper):
+        @asynccontextmanager
+        async def key(
+            self, topology: Topology, stopping: asyncio.Event, on_lost: Callable[[str], None]
+        ) -> AsyncIterator[bytes | None]:
+            async with super().key(topology, stopping, on_lost) as key:
+                on_lost("as somebody closed its connection")
+                lost.put_nowait(None)
+                yield key
+
+    began: list[Any] = []
+    monkeypatch.setattr(vhosts, "Session", lambda **wiring: began.append(wiring))
+    attendant = _attendant(vhost, tmp_path / "key", Losing)
+    (tmp_path / "key").write_text("k" * 40, encoding="utf-8")
+    running = asyncio.create_task(attendant.run())
+    try:
+        async with asyncio.timeout(10):
+            await lost.get()
+            await lost.get()
+        assert began == []
+    finally:
+        await attendant.stop()
         await asyncio.gather(running, return_exceptions=True)

@@ -198,6 +198,51 @@ def test_a_router_that_begins_under_an_alarm_says_so_and_works_once_it_is_over(
         assert every_body(amqp, "arrived", 1) == {"an order"}
 
 
+@pytest.mark.usefixtures("newest")
+def test_an_alarm_whose_connections_end_before_it_does_is_not_told_for_ever(
+    private: Vhost, start_router: Start
+) -> None:
+    assert isinstance(private.broker, brokers.Node)
+    with Client(private.amqp_url) as amqp, _memory_alarm(private) as alarm:
+        _scene(amqp)
+        router = start_router(POLICY, **_on(private))
+        with frozen(router):
+            pour(amqp, "work.a", ["an order"])
+            alarm()
+        eventually(lambda: "the broker blocks publishers" in router.ask("/readyz")[1], within=40)
+        private.broker.rabbitmqctl("close_all_connections", "--vhost", private.name, "a test")
+        eventually(lambda: "session.ended" in router.output)
+    router.await_ready(within=40)
+    with Client(private.amqp_url) as amqp:
+        assert every_body(amqp, "arrived", 1) == {"an order"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("newest")
+def test_a_session_that_begins_under_an_alarm_lasts_until_it_is_over_or_we_are_told_to_end(
+    private: Vhost, start_router: Start, tmp_path: Path
+) -> None:
+    """What it asks where it does not read is not answered, and that is no lateness of the broker."""
+    (tmp_path / "key").write_text(KEY, encoding="utf-8")
+    with Client(private.amqp_url) as amqp, _memory_alarm(private) as alarm:
+        _scene(amqp)
+        env = _on(private) | {"PROVENANCE_KEY_FILE": str(tmp_path / "key"), "DRAIN_SECONDS": "2"}
+        router = start_router(POLICY, **env)
+        router.stop()
+        pour(amqp, "dlx-router.release", ["odd"])  # is consumed first, and published at once
+        pour(amqp, "work.a", ["an order"])
+        alarm()
+        router.start(wait=False)
+        eventually(lambda: "the broker blocks publishers" in router.ask("/readyz")[1], within=40)
+        assert consistently(lambda: "session.ended" not in router.output, for_s=20)
+        router.signal(SIGTERM)
+        eventually(lambda: not router.running, within=20)
+    with Client(private.amqp_url) as amqp:
+        router.start()
+        assert every_body(amqp, "arrived", 1) == {"an order"}
+
+
 @pytest.mark.parametrize("ends", ["stop", "kill"])
 def test_a_broker_that_restarts_finds_its_router_again_and_nothing_is_lost(
     private: Vhost, start_router: Start, ends: str

@@ -24,6 +24,7 @@ from dlx_router.service.redriving.facts import version_of
 RECENT_S: Final = 60.0  # a task at work says so every few seconds
 BUSY_BYTES_A_S: Final = 20_000_000
 MARKED_S: Final = 3.0
+FIRST_S: Final = 10.0
 FILTERS_SINCE: Final = (3, 13)
 SILENCE_S: Final = 5.0
 NOT_FOUND: Final = 404
@@ -73,12 +74,7 @@ async def upto_now(
     `only`: others may be missing. Nobody says that the end is reached then, so a mark is written behind the newest.
     From a time on, which the broker's clock may not have reached, silence is the end too.
     """
-    try:
-        last = await tail.last_offset(link, journal.name)
-    except ChannelClosed as error:
-        if error.code != NOT_FOUND:
-            raise
-        return
+    last = await _newest(link, journal)
     if last < 0:
         return
     is_marked = bool(only) and await _marked(journal)
@@ -92,6 +88,28 @@ async def upto_now(
             raise
         async for batch in _upto(last, tail.read(link, journal.name, start), silence_s):
             yield batch
+
+
+async def _newest(link: Link, journal: Journal) -> int:
+    """The offset of the newest message; −1 where there is no stream, or surely nothing in it.
+
+    That nothing came in half a second may be the broker's haste elsewhere, and a task that is overlooked may run twice:
+    so a mark is written, and has to come. TimeoutError where it does not.
+    """
+    try:
+        last = await tail.last_offset(link, journal.name)
+        if last >= 0 or not journal.is_on:
+            return last
+        if not await _marked(journal):
+            raise TimeoutError(f"nothing was read of stream {journal.name!r}, and it takes nothing: what it tells is not known")
+        last = await tail.last_offset(link, journal.name, FIRST_S)
+    except ChannelClosed as error:
+        if error.code != NOT_FOUND:
+            raise
+        return -1
+    if last < 0:
+        raise TimeoutError(f"stream {journal.name!r}: nothing came in {FIRST_S:g} s, and there is something in it")
+    return last
 
 
 async def _upto(

@@ -208,8 +208,6 @@ class Worker:
 
     def _raise_failure(self) -> None:
         failure = self._sender.failure or self._sieve.lost
-        if isinstance(failure, LinkError) and "is the queue deleted" in str(failure):
-            raise Stopped(f"queue {self.task.spec.queue!r} was deleted")
         if failure is not None:
             raise failure
         self._sender.check()
