@@ -1,54 +1,52 @@
-"""What letters that wait cost the router's memory: `make waiting LETTERS=1000000`.
+"""What letters that wait cost the router's memory: `make waiting`.
 
-So many letters of 1 KiB expire at a queue of their own, and a policy lets each wait for a day. They lie in the broker's
-rung then, and the router has none of them: its memory does not grow with their number.
+So many letters of 1 KiB come to the inbox, as if a consumer had rejected them, and a policy lets each wait for a day.
+They lie in the broker's rung then, and the router has none of them: its memory does not grow with their number.
 Exit: 0 within the limit · 1 not, or letters are missing.
 """
 
 import argparse
-import struct
 import sys
 import tempfile
 import time
-from typing import Any, Final
+from typing import Final
 
-from bench_contestants import Process, settled
+from bench_contestants import INBOX, Process, settled
+from bench_letters import KEY, QUEUE, Letters
 from bench_usage import Usage
 from bench_wire import Wire
 from brokers import running
 from one_router import one_router
 
-QUEUE: Final = "waiting.work"
 DAY_MS: Final = 86_400_000
 RUNG: Final = f"dlx-router.delay.{DAY_MS}"
 LIMIT_MB: Final = 100
 STALL_S: Final = 60
-_BODY: Final = bytes(1024)
-_HEADER: Final = struct.pack(">HHQHB", 60, 0, len(_BODY), 0x1000, 2)  # persistent, no other property
-_ARGUMENTS: Final[dict[str, Any]] = {"x-message-ttl": 0, "x-dead-letter-exchange": "dlx-router.inbox"}
+_BODY_BYTES: Final = 1024
 _CONFIG: Final = {"vm_memory_high_watermark.absolute": "6GB"}
 _POLICY: Final = """\
 version: 1
 policies:
-  - {name: waiting, match: "waiting.#", definition: {max-delivery-attempts: 2, redelivery-delay: 1d, retry-on: [expired]}}
+  - {name: waiting, match: "#", definition: {max-delivery-attempts: 2, redelivery-delay: 1d}}
 """
 
 
-def measure(url: str, router: Process, letters: int, step: int) -> list[tuple[int, float, float]]:
+def measure(url: str, router: Process, total: int, step: int) -> list[tuple[int, float, float]]:
     """(letters waiting, seconds, peak MB so far) each time that `step` more of them wait."""
     usage, began = Usage(router.pids[0], session=True), time.monotonic()
+    letters = Letters(_BODY_BYTES, seed=0)
     told: list[tuple[int, float, float]] = []
     with Wire(url) as wire:
-        wire.queue(QUEUE, _ARGUMENTS)
-        for filled in range(0, letters, step):
-            count = min(step, letters - filled)
-            wire.fill("", QUEUE, count, lambda _: (_HEADER, _BODY))
+        wire.queue(QUEUE, {})
+        for filled in range(0, total, step):
+            count = min(step, total - filled)
+            wire.fill(INBOX, KEY, count, letters)
             _wait(router, filled + count)
             usage.cpu_s()
             told.append((filled + count, time.monotonic() - began, usage.peak_mb))
             print("  {:,} wait after {:.0f} s, peak {:.1f} MB".format(*told[-1]), flush=True)
-        if (depth := wire.depth(RUNG)[0]) != letters:
-            raise SystemExit(f"{depth} letters lie in {RUNG}, not {letters}")
+        if (depth := wire.depth(RUNG)[0]) != total:
+            raise SystemExit(f"{depth} letters lie in {RUNG}, not {total}")
     return told
 
 

@@ -168,11 +168,11 @@ class Parser:
                 kind, number, size, klass, _, total = _header_at(data, at)
                 stop = at + 7 + size
                 body = stop + 8
-                if body < end and kind == _HEADER and number == channel and klass == _BASIC and 14 <= size <= limit and total:
+                if body < end and kind == _HEADER and number == channel and klass == _BASIC and 14 <= size <= limit:
                     rim, kind, number, size = _body_at(data, stop)
                     last = body + size
                     if (
-                        size == total
+                        0 < size == total
                         and last < end
                         and rim == END
                         and data[last] == END

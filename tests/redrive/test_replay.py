@@ -154,6 +154,7 @@ async def test_a_broker_that_is_slow_to_begin_is_not_taken_for_an_empty_journal(
 async def test_a_journal_is_empty_only_where_our_own_mark_is_all_there_is(desk: MakeDesk) -> None:
     one = desk()
     async with one.session() as link:
+        await soon(lambda: one.journal.is_working)  # there is a stream
         async with asyncio.timeout(10):
             assert await replay.all_tasks(link, one.journal, KEY, lambda: False) == {}
         assert await tail.last_offset(link, one.journal.name) >= 0

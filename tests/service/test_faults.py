@@ -2,7 +2,6 @@
 
 import itertools
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from tests.support.bulk import (
     rests,
     take_many,
 )
-from tests.support.client import Client, Message
+from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost

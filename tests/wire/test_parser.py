@@ -20,6 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This command is deprecated:Depre
 DELIVER = raw_frame(1, 1, b"\x00\x3c\x00\x3c\x04ctag" + struct.pack(">Q", 7) + b"\x01\x02ex\x03key")
 HEAD = b"\x00\x3c\x00\x00" + struct.pack(">Q", 4) + b"\x10\x00\x02"
 HEADER, BODY = raw_frame(2, 1, HEAD), raw_frame(3, 1, b"body")
+EMPTY = raw_frame(2, 1, HEAD[:4] + bytes(10))
 CLOSE = frame.marshal(commands.Channel.Close(404, "NOT_FOUND", 60, 40), 1)
 BEAT = frames.HEARTBEAT
 
@@ -183,7 +184,7 @@ PROTOCOL_ERRORS = {
     "channel 1: a content header of class 61": DELIVER + raw_frame(2, 1, b"\x00\x3d" + HEAD[2:]),
     "1: a body frame without a content header": BODY,
     "channel 1: a body frame without a content": DELIVER + BODY,
-    "channel 1: a body frame without a content header": DELIVER + raw_frame(2, 1, HEAD[:4] + bytes(10)) + raw_frame(3, 1, b""),
+    "channel 1: a body frame without a content header": DELIVER + EMPTY + raw_frame(3, 1, b""),
     "channel 1: a body 1 bytes longer than its header announced": DELIVER + HEADER + raw_frame(3, 1, b"body!"),
     "channel 1: a body 2 bytes longer than": DELIVER + HEADER + raw_frame(3, 1, b"bod") + raw_frame(3, 1, b"y!!"),
     "channel 1: method 60.60 in the middle of a content": DELIVER + DELIVER,

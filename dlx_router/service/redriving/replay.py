@@ -101,7 +101,7 @@ async def _newest(link: Link, journal: Journal) -> int:
         if last >= 0 or not journal.is_on:
             return last
         if not await _marked(journal):
-            raise TimeoutError(f"nothing was read of stream {journal.name!r}, and it takes nothing: what it tells is not known")
+            raise TimeoutError(f"stream {journal.name!r}: nothing comes, and it takes nothing: its tasks are not known")
         last = await tail.last_offset(link, journal.name, FIRST_S)
     except ChannelClosed as error:
         if error.code != NOT_FOUND:
