@@ -203,12 +203,13 @@ def test_an_alarm_whose_connections_end_before_it_does_is_not_told_for_ever(
     private: Vhost, start_router: Start
 ) -> None:
     assert isinstance(private.broker, brokers.Node)
-    with Client(private.amqp_url) as amqp, _memory_alarm(private) as alarm:
-        _scene(amqp)
-        router = start_router(POLICY, **_on(private))
-        with frozen(router):
-            pour(amqp, "work.a", ["an order"])
-            alarm()
+    with _memory_alarm(private) as alarm:
+        with Client(private.amqp_url) as amqp:
+            _scene(amqp)
+            router = start_router(POLICY, **_on(private))
+            with frozen(router):
+                pour(amqp, "work.a", ["an order"])
+                alarm()
         eventually(lambda: "the broker blocks publishers" in router.ask("/readyz")[1], within=40)
         private.broker.rabbitmqctl("close_all_connections", "--vhost", private.name, "a test")
         eventually(lambda: "session.ended" in router.output)
