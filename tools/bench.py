@@ -34,7 +34,7 @@ from bench_wire import BenchError
 from brokers import BrokerError, running
 
 _OUTPUT: Final = Path(__file__).parents[1] / "build" / "bench.json"
-_LARGE: Final = {64 * 1024: 5_000, 512 * 1024: 500}
+_LARGE: Final = {64 * 1024: 20_000, 512 * 1024: 2_500}  # 1.3 GB each: some seconds
 _KINDS: Final = ("classic", "quorum")
 _VERSIONS: Final = ("3.10", "4.3")
 _WITH_LOCAL: Final = (4, 2)
@@ -163,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--messages", type=int, default=100_000, help="of 1 KiB in each run; scales the large ones too (100000)")
     add("--aio-messages", type=int, default=20_000, help="for the relay on aio-pika, which is slow (20000)")
-    add("--rounds", type=int, default=8, help="of 1 KiB in each cell; the first is dropped (8)")
+    add("--rounds", type=int, default=8, help="of 1 KiB in each cell; the first is dropped; 0: none (8)")
     add("--large-rounds", type=int, default=4, help="of 64 KiB and 512 KiB; the first is dropped; 0: none (4)")
     add("--shapes", type=int, nargs="?", const=1_000_000, metavar="MOST", help="also backlogs up to MOST, all sizes")
     add("--versions", type=_list(None), default=list(_VERSIONS), help="of RabbitMQ (3.10,4.3)")
@@ -194,7 +194,7 @@ def main(argv: list[str] | None = None) -> int:
     given = parser.parse_args(argv)
     if given.quick:
         given.versions, given.messages, given.rounds, given.large_rounds = given.versions[-1:], 20_000, 2, 2
-    if min(given.messages, given.aio_messages, given.rounds) < 1 or given.large_rounds < 0:
+    if min(given.messages, given.aio_messages) < 1 or min(given.rounds, given.large_rounds) < 0:
         parser.error("messages and rounds are at least 1")
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
     if not Path("/proc/self/stat").exists():
