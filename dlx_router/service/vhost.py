@@ -153,6 +153,7 @@ class Attendant:
         if self._session is not None:
             self._session.desk = self._desk
             self._session.attend_only(self._setting())
+            self._session.provision.renew()
 
     def _delayed(self) -> list[Delayed]:
         return [one for one in self._sources if isinstance(one, Delayed)]
