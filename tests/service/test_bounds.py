@@ -232,6 +232,24 @@ async def test_silent_targets_are_asked_one_at_a_time_and_nothing_else_waits_for
     assert len(sent), "the others are on their way to the ladder"
 
 
+async def test_what_is_in_doubt_waits_for_one_silent_target_and_not_for_each() -> None:
+    """Its lane sends nothing meanwhile. What goes to queues of ours waits for its own answer."""
+    session, probe = Session({"max-delivery-attempts": 1}), Unconfirmed()
+    lane, sent, taken = _lane(session, NAMES.inbox, probe)
+    consumer, here = cast("Consumer", taken), place(NAMES.inbox)
+    doubted = [session.desk.judge(dead(tag, f"q{tag}"), consumer, here, 0.0) for tag in range(1, 13)]
+    raw = session.desk.judge(message(13)._replace(header=b"\0" * 14 + b"\xff\xff"), consumer, here, 0.0)
+    assert raw.raw
+    began = time.monotonic()
+    await lane._alone([*doubted, raw])
+    assert time.monotonic() - began < 3 * Unconfirmed.TIMEOUT_S
+    assert probe.asked == 2, "the first silent target, and quarantine"
+    assert taken.settled == [13]
+    assert {job.action for job in doubted} == {Action.HOLD}
+    await _all_sent(sent, len(doubted))
+    assert session.provision.silent.keys() == {("", "DLQ.q1", None)}, "the others are asked as ever"
+
+
 async def test_retired_letters_do_not_wait_in_memory_for_a_stream_that_is_away(clock: Clock) -> None:
     """They would fill the bytes in flight, and no letter of the vhost would be read any more."""
     session = Session({}, mode=Mode.BEST_EFFORT)  # whose journal nobody attends
