@@ -200,6 +200,10 @@ class Desk:
         """As `resolve`, of a queue and a reason."""
         return self._resolved.policy_of(queue, reason)
 
+    def policies_of(self, queue: str) -> list[Effective]:
+        """What holds for a queue's letters, one for each reason to die."""
+        return self._resolved.policies_of(queue)
+
     def apply(self, job: Job, decision: Decision, now: int) -> None:
         """Give the job this decision and the copy that carries it out."""
         letter, envelope = job.letter, job.envelope

@@ -9,12 +9,13 @@ from abc import ABC, abstractmethod
 from typing import Final
 
 from dlx_router.broker.answers import ChannelClosed
+from dlx_router.broker.publisher import TIMEOUT
 from dlx_router.core.letter import Arrival
 from dlx_router.core.words import Action, Cause
 from dlx_router.service.job import Job
 from dlx_router.service.places import Places
 from dlx_router.service.probe import Probe
-from dlx_router.service.refusing import target_of
+from dlx_router.service.refusing import is_own, target_of
 from dlx_router.service.settling import Owner, Settling
 from dlx_router.wire import frames
 
@@ -66,6 +67,8 @@ class Doubtful(ABC):
         """Its target was silent; it asks beside the others whether it still is."""
 
     async def _alone(self, jobs: list[Job]) -> None:
+        """One after the other. The lane waits for one confirm that does not come: then others' targets are spared."""
+        in_time = True
         for job in jobs:
             if not job.consumer.is_open:
                 self._settling.gone(job)
@@ -73,23 +76,26 @@ class Doubtful(ABC):
                 self._spare(job)
             elif self._owner.provision.silent.is_over(target_of(job)):
                 self._ask(job)
+            elif in_time or is_own(job):
+                in_time = await self._one(job, self._probe) and in_time
             else:
-                await self._one(job, self._probe)
+                self._spare(job)
 
-    async def _one(self, job: Job, probe: Probe) -> None:
+    async def _one(self, job: Job, probe: Probe) -> bool:
+        """False: nobody answered in time."""
         if job.order is not None:
             self._long_way(job)
         try:
             answer = await probe.publish(job)
         except frames.FrameTooLarge as error:
             await self._without_frame(job, str(error))
-            return
+            return True
         except UNWRITABLE as error:
             if job.raw:
                 self._move_natively(job, str(error))
             else:
                 self._quarantine(job, f"{Cause.MALFORMED}: {error}")
-            return
+            return True
         if answer == "":
             self._owner.provision.silent.took(target_of(job))
             self._arrived([job])
@@ -97,6 +103,7 @@ class Doubtful(ABC):
             self._culprit(job, answer)
         else:
             self._answered(job, answer)
+        return answer != TIMEOUT
 
     async def _without_frame(self, job: Job, why: str) -> None:
         """Its header fills more than a frame, mostly by what the broker wrote on top when it died."""
@@ -113,7 +120,7 @@ class Doubtful(ABC):
             answer = "nacked"
         if answer == "":
             self._settling.carried_out(job)
-        elif answer == "timeout":
+        elif answer == TIMEOUT:
             self._owner.trouble(f"quarantine does not confirm a letter of queue {place.source!r}")
         else:
             self._move_natively(job, why)

@@ -66,6 +66,11 @@ class Lane(Answering):
         """Deliveries of this consumer come from that place."""
         self._places[consumer] = place
 
+    def limit(self, consumer: Consumer, limit: int | None) -> None:
+        """What its source deletes after so many returns is spared from now on; that was not known as it began."""
+        if consumer in self._places:
+            self._places[consumer] = replace(self._places[consumer], limit=limit)
+
     def leave(self, consumer: Consumer) -> None:
         """The consumer is gone, and the broker has what came by it; what is on its way from it still ends here."""
         self._places.leave(consumer)

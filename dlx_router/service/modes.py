@@ -1,10 +1,13 @@
 """Modes: how one queue that is not an inbox of ours is attended, or why it cannot be."""
 
+import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from dlx_router.broker.answers import ChannelClosed
+from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.attachments import GUARD, RELAY, Attachment
 from dlx_router.config.delayed import Delayed
@@ -23,6 +26,7 @@ from dlx_router.service.relay import Relay
 from dlx_router.service.settling import Owner
 from dlx_router.telemetry.readiness import Readiness
 
+AGAIN_S: Final = 2.0
 _FORBIDDEN: Final = 403
 _LOCKED: Final = 405
 STRICT_PREFETCH: Final = 16  # it sends one at a time: the others only take up bytes that are the room of all letters
@@ -85,6 +89,18 @@ class Missing(NotAttended):
     """There is no such queue."""
 
 
+class Begun(NamedTuple):
+    """How a queue is attended. `unverified`: its consumer, where what the queue is was not told and can be."""
+
+    guarded: Guarded | None = None
+    unverified: Consumer | None = None
+
+
+def unverified(vhost: str, queue: str) -> str:
+    """The key of the note that nobody told what the queue is."""
+    return f"unverified {vhost}/{queue}"
+
+
 class Modes:
     """Begins to attend queues, for the sources of one session."""
 
@@ -92,6 +108,8 @@ class Modes:
         self._session, self._version = session, version
         self._letters, self._probe = letters, probe
         self.lanes: list[Relay | Delay] = []
+        self._asking, self._ask_again_s = asyncio.Lock(), 0.0
+        self._told_last: dict[str, QueueFacts] = {}  # holds while nobody answers
 
     def lane(self, one: Wanted, queue: str, setting: Setting) -> Lane:
         """The way that its messages go."""
@@ -116,20 +134,51 @@ class Modes:
             self.lanes.remove(lane)
             await lane.close()
 
-    async def begin(self, one: Wanted, queue: str, lane: Lane, setting: Setting) -> Guarded | None:
-        """Attend it; → what guards it, where others consume. Raises NotAttended, Taken, or what the broker says."""
+    async def begin(self, one: Wanted, queue: str, lane: Lane, setting: Setting) -> Begun:
+        """Attend it. Raises NotAttended, Taken, or what the broker says."""
         if isinstance(one, Delayed):
             await self._delayed(one, queue, lane, setting)
-            return None
-        facts = await self._facts(one, queue, setting)
+            return Begun()
+        told = await self._facts(one, queue, setting)
+        facts = told or self._told_last.get(queue)
+        if facts is not None:
+            self._accept(one, facts)
         if one.mode == GUARD:
-            return await self._guarded(queue, setting)
+            return Begun(await self._guarded(queue, setting))
+        consumer = await self._consumed(one, queue, lane, setting, facts or QueueFacts())
+        return Begun(unverified=None if told is not None or setting.management is None else consumer)
+
+    async def verify(self, one: Attachment, consumer: Consumer, lane: Lane, setting: Setting) -> bool:
+        """Ask again what the queue is, and spare what it would delete; → whether that is told.
+
+        Raises NotAttended where it must not be attended so: what its next return would delete is spared before.
+        """
+        facts = await self._told_late(one, consumer.queue, setting)
+        if facts is None:
+            return False
+        lane.limit(consumer, attending.deadly_limit(facts, self._version))
+        self._accept(one, facts)
+        if isinstance(lane, Relay) and facts.single:
+            raise NotAttended("it has a single active consumer, and is relayed one message at a time")
+        return True
+
+    async def _told_late(self, one: Attachment, queue: str, setting: Setting) -> QueueFacts | None:
+        """As `_facts`. An API that does not answer is asked for one queue, not for each."""
+        async with self._asking:
+            if time.monotonic() < self._ask_again_s:
+                return None
+            facts = None
+            with contextlib.suppress(Missing):  # then its consumer is lost too, and that is told by the broker
+                facts = await self._facts(one, queue, setting)
+            if facts is None:
+                self._ask_again_s = time.monotonic() + AGAIN_S
+            return facts
+
+    async def _consumed(self, one: Attachment, queue: str, lane: Lane, setting: Setting, facts: QueueFacts) -> Consumer:
         if isinstance(lane, Relay) and one.forward is not None:
-            await self._relayed(queue, lane, one.forward, setting, facts or QueueFacts())
-        else:
-            limit = attending.deadly_limit(facts or QueueFacts(), self._version)
-            await self._session.consumers.consume(lane, queue, Arrival.INBOX, setting.prefetch, limit=limit)
-        return None
+            return await self._relayed(queue, lane, one.forward, setting, facts)
+        limit = attending.deadly_limit(facts, self._version)
+        return await self._session.consumers.consume(lane, queue, Arrival.INBOX, setting.prefetch, limit=limit)
 
     async def _delayed(self, one: Delayed, queue: str, lane: Lane, setting: Setting) -> None:
         """The exchange is there first: what is published to it is kept, though it may lead nowhere yet."""
@@ -143,7 +192,7 @@ class Modes:
         if setting.management is not None:
             self._session.spawn(lane.watch(consumer, setting.management, setting.readiness))
 
-    async def _relayed(self, queue: str, lane: Relay, target: Target, setting: Setting, facts: QueueFacts) -> None:
+    async def _relayed(self, queue: str, lane: Relay, target: Target, setting: Setting, facts: QueueFacts) -> Consumer:
         await self._reachable(target.exchange, "forward-to", setting)
         await lane.prepare()
         prefetch, limit = setting.prefetch, attending.deadly_limit(facts, self._version)
@@ -157,6 +206,7 @@ class Modes:
                 raise
             raise Taken(f"a relay keeps the order, so it must be alone there: {error}") from error
         lane.begin(consumer, strict=facts.single)
+        return consumer
 
     async def _guarded(self, queue: str, setting: Setting) -> Guarded:
         async def sizes() -> float:
@@ -186,7 +236,7 @@ class Modes:
         """What the management API says; None where it cannot be had, and only a guard cannot do without."""
         if setting.names.is_own(queue):
             raise NotAttended("it is the router's own")
-        note = f"unverified {self._session.vhost}/{queue}"
+        note = unverified(self._session.vhost, queue)
         try:
             facts = await self._told(queue, setting)
         except ManagementError as error:
@@ -197,10 +247,14 @@ class Modes:
             return None
         setting.readiness.drop_note(note)
         if facts is None:
+            self._told_last.pop(queue, None)
             raise Missing("there is no such queue; declare it, or take it out of the attachments")
+        self._told_last[queue] = facts
+        return facts
+
+    def _accept(self, one: Attachment, facts: QueueFacts) -> None:
         if why := attending.refusal(one.mode, facts, self._version, accepts_limit=one.accepts_limit):
             raise NotAttended(f"mode {one.mode} is refused ({attending.CODE}): {why}")
-        return facts
 
     async def _told(self, queue: str, setting: Setting) -> QueueFacts | None:
         if setting.management is None:

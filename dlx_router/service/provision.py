@@ -7,7 +7,8 @@ round trip at first use. Absence is remembered for 5 s, so that a missing target
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from dlx_router.broker.topology import Forbidden, QueueExclusive, QueueMissing, Topology, TopologyError
@@ -15,7 +16,7 @@ from dlx_router.core.limits import Retention
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective
 from dlx_router.core.publication import Publication, Way
-from dlx_router.core.target import transient_queue
+from dlx_router.core.target import dead_letter_queue, transient_queue
 from dlx_router.core.words import APPLICATION, Cause
 from dlx_router.service.job import Job, Resource
 from dlx_router.service.refusing import SILENT_S, Resting
@@ -36,6 +37,15 @@ class Refusal(Exception):
         super().__init__(text)
         self.cause = cause
         self.final = final
+
+
+@dataclass(slots=True, eq=False)
+class Passing:
+    """A dead-letter queue that is deleted once it was idle for so long, made for letters of `failed_queue`."""
+
+    failed_queue: str
+    after_s: float
+    idle_since_s: float
 
 
 async def unknown(_queue: str) -> str | None:
@@ -64,7 +74,7 @@ class Provision:
         self._spawn, self._kind_of = spawn, kind_of
         self._created: set[str] = set()
         self.silent = Resting(SILENT_S)  # targets that do not confirm, whichever lane has asked
-        self._passing: dict[str, tuple[float, float]] = {}  # how long they may be idle, and since when they are
+        self._passing: dict[str, Passing] = {}
 
     def later(self, resource: Resource, job: Job, then: Callable[[Job, str | Refusal], None]) -> None:
         """Call `then(job, resolved)` once the resource is there, or `then(job, Refusal)` where it cannot be."""
@@ -133,7 +143,9 @@ class Provision:
                 return name
             case ("dlq", name, exchange, failed_queue, kind, shared, kept):
                 lasting = await self._lasting(failed_queue)
-                return await self._dead_letter_queue(name if lasting else shared, exchange, kind, kept)
+                made = await self._dead_letter_queue(name if lasting else shared, exchange, kind, kept)
+                self._passes(made, failed_queue, kept)
+                return made
         raise AssertionError(resource)
 
     async def _bind(self, queue: str) -> str:
@@ -152,33 +164,51 @@ class Provision:
             raise Refusal(Cause.UNROUTABLE, text, final=True)
         self._created.add(name)  # before it is there: others are asked for meanwhile
         try:
-            retention, fifo, reap_ms = _read(kept)
+            retention, fifo, _ = _read(kept)
             await self._topology.ensure_dead_letter_queue(name, kind, exchange or None, retention, fifo=fifo)
-            if reap_ms:
-                self._passing[name] = (reap_ms / 1000, time.monotonic())
         except BaseException:
             if not known:
                 self._created.discard(name)
             raise
         return name
 
-    async def reap(self) -> None:
+    def _passes(self, name: str, failed_queue: str, kept: str) -> None:
+        """What was made last says whether the queue is deleted once it is idle."""
+        if reap_ms := _read(kept)[2]:
+            self._passing[name] = Passing(failed_queue, reap_ms / 1000, time.monotonic())
+        elif self._passing.pop(name, None) is not None:
+            self._unlearn({name})
+
+    def renew(self) -> None:
+        """Other policies are in force: with its next letter each such queue is made anew, and that says it anew."""
+        self._unlearn(self._passing)
+
+    async def reap(self, policies_of: Callable[[str], Iterable[Effective]]) -> None:
         """Delete each auto-created classic dead-letter queue that was empty and unused for as long as its policy says.
 
-        The broker looks once more, in the same instant: a letter that has just come keeps its queue.
+        The broker looks once more, in the same instant: a letter that has just come keeps its queue. `policies_of`:
+        what is in force for the letters of a queue; one that no policy wants deleted any more stays.
         """
-        for name, (after_s, since_s) in [*self._passing.items()]:
+        for name, one in [*self._passing.items()]:
             with contextlib.suppress(TopologyError):
                 if not await self._topology.is_idle(name):
-                    self._passing[name] = (after_s, time.monotonic())
-                elif time.monotonic() - since_s >= after_s:
-                    await self._topology.delete_idle(name)
-                    self._gone(name)
+                    one.idle_since_s = time.monotonic()
+                elif time.monotonic() - one.idle_since_s >= one.after_s and self._passing.get(name) is one:
+                    await self._reap(name, one, reaped_after_s(policies_of(one.failed_queue), one.failed_queue, name))
 
-    def _gone(self, name: str) -> None:
-        self._passing.pop(name, None)
-        self._created.discard(name)
-        for resource in [one for one, made in self.known.items() if one[0] == "dlq" and made == name]:
+    async def _reap(self, name: str, one: Passing, after_s: float | None) -> None:
+        if after_s is None:
+            del self._passing[name]
+        elif time.monotonic() - one.idle_since_s < after_s:
+            one.after_s = after_s
+        else:
+            await self._topology.delete_idle(name)
+            self._passing.pop(name, None)
+            self._created.discard(name)
+            self._unlearn({name})
+
+    def _unlearn(self, names: Container[str]) -> None:
+        for resource in [one for one, made in self.known.items() if one[0] == "dlq" and made in names]:
             del self.known[resource]
 
     async def _lasting(self, queue: str) -> bool:
@@ -194,9 +224,20 @@ class Provision:
 def dead_letter_resource(policy: Effective, name: str, exchange: str, failed_queue: str) -> Resource:
     """An auto-created dead-letter queue, and how it is made, as a resource."""
     limits = ",".join("" if one is None else str(one) for one in policy.retention)
-    reap = "" if policy.auto_delete_ms is None or policy.dlq_type != "classic" else str(policy.auto_delete_ms)
-    kept = f"{limits},{'fifo' if policy.fifo else ''},{reap}"
+    kept = f"{limits},{'fifo' if policy.fifo else ''},{_reap_ms(policy) or ''}"
     return ("dlq", name, exchange, failed_queue, policy.dlq_type, transient_queue(policy), kept)
+
+
+def _reap_ms(policy: Effective) -> int:
+    """0: never."""
+    return policy.auto_delete_ms or 0 if policy.dlq_type == "classic" else 0
+
+
+def reaped_after_s(policies: Iterable[Effective], failed_queue: str, name: str) -> float | None:
+    """How long a dead-letter queue is idle until these policies have it deleted; None: none of them does."""
+    makers = (one for one in policies if one.auto_create and not one.discard)
+    named = (one for one in makers if name in {dead_letter_queue(one, failed_queue), transient_queue(one)})
+    return max((ms / 1000 for one in named if (ms := _reap_ms(one))), default=None)
 
 
 def _read(kept: str) -> tuple[Retention, bool, int]:

@@ -67,6 +67,12 @@ class Relay(Lane):
         super().leave(consumer)
         self._deaths.leave(consumer)
 
+    def limit(self, consumer: Consumer, limit: int | None) -> None:
+        """As for a lane, and it is spared in the line too."""
+        super().limit(consumer, limit)
+        for job in reversed([self._pop() for _ in range(len(self._line))]):
+            self._put_back(job)
+
     async def prepare(self) -> None:
         """Open the publishing channel, where it is not."""
         if not self._publisher.is_open:
@@ -97,8 +103,7 @@ class Relay(Lane):
         owner.metrics.deliveries[owner.vhost, self._queue] += 1
         owner.weigh(size + len(delivery.header))
         job = Job(consumer, delivery, owner.read_s(), owner.desk)
-        limit = self._places[consumer].limit
-        if limit is not None and attending.is_near(intake.returns(delivery), limit):
+        if self._is_near(job):
             self._marks.delivered(now_ms())
             self._deaths.spare(job)
             return
@@ -216,7 +221,14 @@ class Relay(Lane):
         else:
             self._hold(job, Cause.TARGET_REFUSED)
 
+    def _is_near(self, job: Job) -> bool:
+        limit = self._places[job.consumer].limit
+        return limit is not None and attending.is_near(intake.returns(job.delivery), limit)
+
     def _put_back(self, job: Job) -> None:
+        if self._is_near(job):  # its limit was not known when it came
+            self._deaths.spare(job)
+            return
         line, tag = self._line, job.delivery.tag
         at = next((at for at, one in enumerate(line) if one.delivery.tag > tag), len(line))
         line.insert(at, job)

@@ -6,6 +6,7 @@ from typing import Final
 
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
+from dlx_router.core.words import BROKER_REASONS, UNKNOWN
 
 MAX_CACHED: Final = 10_000
 
@@ -42,3 +43,9 @@ class Resolved:
             )
             self._found[key] = found
             return found
+
+    def policies_of(self, queue: str) -> list[Effective]:
+        """What holds for a queue's letters, one for each reason that is the broker's or has a policy of its own."""
+        reasons = {UNKNOWN, *BROKER_REASONS, *(reason for one in self._rules.policies.policies for reason in one.on)}
+        found = (self.policy_of(queue, reason) for reason in sorted(reasons))
+        return [one for one in found if one is not None]

@@ -299,7 +299,7 @@ class Session:
             await asyncio.sleep(1.0)
             self._ticks = (self._ticks + 1) % REAP_EVERY
             if self._ticks == 0:
-                self.spawn(self.provision.reap())
+                self.spawn(self.provision.reap(self.desk.policies_of))
             for lane in (*self._lanes, *(self._sources.lanes if self._attending else ())):
                 lane.check(self._limits.confirm_timeout_s)
             self._published()

@@ -13,15 +13,24 @@ from dlx_router.broker.management import ManagementError
 from dlx_router.broker.topology import TopologyError
 from dlx_router.config.attachments import Attachment
 from dlx_router.core.attending import Version
-from dlx_router.service.guarded import Guarded
 from dlx_router.service.lane import Lane
-from dlx_router.service.modes import Attending, Missing, Modes, NotAttended, Setting, Taken, Wanted
+from dlx_router.service.modes import (
+    AGAIN_S,
+    Attending,
+    Begun,
+    Missing,
+    Modes,
+    NotAttended,
+    Setting,
+    Taken,
+    Wanted,
+    unverified,
+)
 from dlx_router.service.probe import Probe
 from dlx_router.service.relay import Relay
 
 __all__ = ["Setting", "Sources"]
 
-AGAIN_S: Final = 2.0
 LOOK_S: Final = 5.0
 _NOT_FOUND: Final = 404
 
@@ -32,7 +41,7 @@ class Kept:
     def __init__(self, wanted: Wanted) -> None:
         self.wanted: Wanted | None = wanted
         self.changed = asyncio.Event()
-        self.guarded: Guarded | None = None
+        self.begun = Begun()
         self.rests = ""  # why it is left alone
 
 
@@ -124,21 +133,38 @@ class Sources:
                 await kept.changed.wait()
             elif await self._begun(one, queue, lane, kept):
                 self._fine(queue)
-                await kept.changed.wait()
+                await self._attended(one, lane, kept)
                 if kept.wanted is not None:
                     self._say(queue, "its consumer is lost; subscribing again")
             elif kept.wanted is not None:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(AGAIN_S):
-                        await kept.changed.wait()
+                await self._changes(kept)
         if kept.wanted is None:
             await self._left(queue, lane, kept)
             self._settle_on(self._found)  # it may be wanted in another way
 
+    async def _attended(self, one: Wanted, lane: Lane, kept: Kept) -> None:
+        """Until the consumer is lost or the queue not wanted so; what was not told of the queue is asked for again."""
+        consumer = kept.begun.unverified
+        while consumer is not None and isinstance(one, Attachment) and not await self._changes(kept):
+            try:
+                if await self._modes.verify(one, consumer, lane, self._setting):
+                    consumer = None
+            except NotAttended:  # it is left, and begun anew: then readiness says why
+                kept.wanted = None
+                return
+        await kept.changed.wait()
+
+    async def _changes(self, kept: Kept) -> bool:
+        """Whether the queue is lost or not wanted so, within the time after which it is looked at again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(AGAIN_S):
+                await kept.changed.wait()
+        return kept.changed.is_set()
+
     async def _begun(self, one: Wanted, queue: str, lane: Lane, kept: Kept) -> bool:
         """Whether it is attended now; else readiness says why."""
         try:
-            kept.guarded = await self._modes.begin(one, queue, lane, self._setting)
+            kept.begun = await self._modes.begin(one, queue, lane, self._setting)
         except Taken as error:
             self._taken(queue, str(error))
         except (NotAttended, ChannelClosed, TopologyError, TimeoutError) as error:
@@ -155,9 +181,10 @@ class Sources:
     async def _left(self, queue: str, lane: Lane, kept: Kept) -> None:
         if isinstance(lane, Relay):
             lane.give_back()
-        if kept.guarded is not None:
-            kept.guarded.is_over = True
+        if kept.begun.guarded is not None:
+            kept.begun.guarded.is_over = True
         self._fine(queue)
+        self._setting.readiness.drop_note(unverified(self._session.vhost, queue))
         await self._session.consumers.leave(queue)
         await self._modes.left(lane)
         del self._kept[queue]

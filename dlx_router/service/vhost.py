@@ -39,7 +39,7 @@ from dlx_router.service.sources import Setting
 from dlx_router.service.tracing import desk
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
-from dlx_router.telemetry.readiness import Readiness
+from dlx_router.telemetry.readiness import Readiness, Speaker
 from dlx_router.telemetry.survey import Seen, Survey
 from dlx_router.telemetry.traces import Traces
 
@@ -79,6 +79,7 @@ class Attendant:
         self._observe = observe
         self._addresses, self._names, self._limits = addresses, names, limits
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
+        self._said = Speaker(readiness)  # by the sources of a session
         self._sources, self._declare, self._management = sources, declare, management
         self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
         self.journal = self._journal = journal
@@ -153,6 +154,7 @@ class Attendant:
         self._policies = rules.policies
         if self._session is not None:
             self._session.desk = self._desk
+            self._session.provision.renew()
             self._session.attend_only(self._setting())
 
     def _delayed(self) -> list[Delayed]:
@@ -244,7 +246,7 @@ class Attendant:
             self._sources,
             self._names,
             self._management,
-            self._readiness,
+            self._said,
             self._limits.prefetch,
             lambda queue: resting.search(queue) is not None,
             declare=self._declare,
@@ -277,6 +279,7 @@ class Attendant:
         self._failures = 1 if time.monotonic() - started > STEADY_S else self._failures + 1
         where, said = f"vhost {self.vhost!r}", str(error)
         self._readiness.set(f"link {self.vhost}", said if said.startswith(where) else f"{where}: {said}")
+        self._said.take_back()  # the next session may attend other queues
         if self._failures in {1, 5} or self._failures % 50 == 0:
             log.warning(
                 "session.ended",

@@ -38,3 +38,39 @@ class Readiness:
     def notes(self) -> list[str]:
         """Every note, oldest first."""
         return list(self._notes.values())
+
+
+class Speaker(Readiness):
+    """A part that ends before the router does: what it said ends with it, though nobody is left to take it back."""
+
+    def __init__(self, to: Readiness) -> None:
+        super().__init__()
+        self._reasons.clear()
+        self._to = to
+
+    def set(self, key: str, text: str) -> None:
+        """Object to being ready, there too."""
+        super().set(key, text)
+        self._to.set(key, text)
+
+    def clear(self, key: str) -> None:
+        """Take the objection back, there too."""
+        super().clear(key)
+        self._to.clear(key)
+
+    def note(self, key: str, text: str) -> None:
+        """Something to know, there too."""
+        super().note(key, text)
+        self._to.note(key, text)
+
+    def drop_note(self, key: str) -> None:
+        """Take the note back, there too."""
+        super().drop_note(key)
+        self._to.drop_note(key)
+
+    def take_back(self) -> None:
+        """All that was said and not taken back."""
+        for key in [*self._reasons]:
+            self.clear(key)
+        for key in [*self._notes]:
+            self.drop_note(key)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from signal import SIGHUP
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -10,6 +11,7 @@ import brokers
 from tests.support.bulk import INBOX, PARKING, pour, record, take_many
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
+from tests.support.proxy import Proxy
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 
@@ -196,6 +198,28 @@ def test_queues_are_found_by_pattern_also_those_that_come_later(amqp: Client, st
     assert amqp.depth("other.a") == amqp.depth("DLQ.failed.b") == 1
     amqp.channel.queue_delete("late.a")
     eventually(lambda: router.ask("/readyz")[0] == 200, within=20)
+
+
+@pytest.mark.parametrize(
+    ("attachment", "said"),
+    [("  - {queue: nowhere}", "'nowhere'"), ('  - {match: "failed.#"}', "need MANAGEMENT_URL")],
+    ids=["queue", "match"],
+)
+@pytest.mark.usefixtures("newest")
+def test_an_attachment_that_goes_while_nothing_is_connected_leaves_no_reason_behind(
+    attachment: str, said: str, vhost: Vhost, start_router: Start
+) -> None:
+    place = urlsplit(vhost.amqp_url)
+    assert place.port
+    with Proxy(place.port) as line:
+        url = place._replace(netloc=f"guest:guest@127.0.0.1:{line.port}").geturl()
+        router = start_router(POLICY + attachment, wait=False, AMQP_URL=url, MANAGEMENT_URL="")
+        eventually(lambda: is_refused(router, said), within=20)
+        line.refuse()
+        eventually(lambda: "session.ended" in router.output, within=20)
+        rewrite(router, POLICY.replace("attachments:", ""))
+        line.heal()
+        router.await_ready()
 
 
 def test_a_pattern_needs_the_management_api(start_router: Start) -> None:

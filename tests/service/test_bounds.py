@@ -25,7 +25,7 @@ from dlx_router.service.probe import Probe
 from dlx_router.service.refusing import Resting
 from dlx_router.service.relay import Relay
 from dlx_router.service.retired import Retired
-from dlx_router.wire import frames
+from dlx_router.wire import frames, table
 from tests.support.bulk import dying_queue, pour
 from tests.support.client import Client
 from tests.support.eventually import eventually
@@ -99,10 +99,7 @@ async def test_a_strict_relay_sends_one_message_at_a_time_from_its_first_on() ->
     for tag in range(1, 6):
         relay.take(message(tag), cast("Consumer", taken))
     for tag in range(1, 6):
-        async with asyncio.timeout(10):
-            while not len(sent):  # noqa: ASYNC110 - nothing says when a task of the relay is done
-                await asyncio.sleep(0.01)
-        jobs = sent.answered()
+        jobs = await _all_sent(sent, 1)
         assert [job.delivery.tag for job in jobs] == [tag]
         relay._confirmed(jobs)
     assert taken.settled == [1, 2, 3, 4, 5]
@@ -145,6 +142,39 @@ async def test_a_held_message_of_a_relay_finds_its_way_before_its_queue_is_looke
         assert out.action is Action.FORWARD
         assert out.copy is not None
         assert out.copy.exchange == leads_to
+
+
+async def test_a_limit_that_is_told_late_holds_from_then_on() -> None:
+    lane, sent, taken = _lane(Session({}), "source")
+    consumer, returned = cast("Consumer", taken), table.long_(b"x-delivery-count", 3)
+    lane.take(message(1, headers=returned), consumer)
+    lane.limit(consumer, 6)
+    lane.take(message(2, headers=returned), consumer)
+    near = [job.delivery.tag for job in sent.jobs if job.cause == Cause.ATTEMPTS_SPENT]
+    assert (near, len(sent)) == ([2], 2)
+
+
+async def test_a_limit_that_is_told_late_spares_what_waits_in_a_relay() -> None:
+    """It goes to parking and is not given back, or its last return might delete it. All others keep their order."""
+    relay, sent, taken = _relay(Session({"ordering": "fifo"}))
+    parked = Sent()
+    relay._deaths._publisher = cast("Any", parked)
+    consumer = cast("Consumer", taken)
+    for tag in range(1, 7):
+        relay.take(message(tag, headers=table.long_(b"x-delivery-count", tag % 3)), consumer)
+    relay.limit(consumer, 5)
+    assert sorted(job.delivery.tag for job in parked.jobs) == [2, 5]
+    relay.give_back()
+    assert taken.back == [3, 4, 6]
+    relay._confirmed(await _all_sent(sent, 1))
+    assert taken.settled == [1]
+
+
+async def _all_sent(sent: Sent, count: int) -> list[Job]:
+    async with asyncio.timeout(10):
+        while len(sent) < count:  # noqa: ASYNC110 - nothing says when a task of the lane is done
+            await asyncio.sleep(0.01)
+    return sent.answered()
 
 
 class Unconfirmed(Probe):
@@ -200,6 +230,24 @@ async def test_silent_targets_are_asked_one_at_a_time_and_nothing_else_waits_for
             await asyncio.sleep(0.01)
     assert not session.troubles
     assert len(sent), "the others are on their way to the ladder"
+
+
+async def test_what_is_in_doubt_waits_for_one_silent_target_and_not_for_each() -> None:
+    """Its lane sends nothing meanwhile. What goes to queues of ours waits for its own answer."""
+    session, probe = Session({"max-delivery-attempts": 1}), Unconfirmed()
+    lane, sent, taken = _lane(session, NAMES.inbox, probe)
+    consumer, here = cast("Consumer", taken), place(NAMES.inbox)
+    doubted = [session.desk.judge(dead(tag, f"q{tag}"), consumer, here, 0.0) for tag in range(1, 13)]
+    raw = session.desk.judge(message(13)._replace(header=b"\0" * 14 + b"\xff\xff"), consumer, here, 0.0)
+    assert raw.raw
+    began = time.monotonic()
+    await lane._alone([*doubted, raw])
+    assert time.monotonic() - began < 3 * Unconfirmed.TIMEOUT_S
+    assert probe.asked == 2, "the first silent target, and quarantine"
+    assert taken.settled == [13]
+    assert {job.action for job in doubted} == {Action.HOLD}
+    await _all_sent(sent, len(doubted))
+    assert session.provision.silent.keys() == {("", "DLQ.q1", None)}, "the others are asked as ever"
 
 
 async def test_retired_letters_do_not_wait_in_memory_for_a_stream_that_is_away(clock: Clock) -> None:

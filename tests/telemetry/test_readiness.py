@@ -1,6 +1,6 @@
 """The router is ready when nobody objects."""
 
-from dlx_router.telemetry.readiness import Readiness
+from dlx_router.telemetry.readiness import Readiness, Speaker
 
 
 def started() -> Readiness:
@@ -39,3 +39,19 @@ def test_no_text_holds_credentials() -> None:
     readiness.set("link", "amqp://u:hunter2@host is not there")
     readiness.note("api", "http://u:hunter2@host is not there")
     assert "hunter2" not in f"{readiness.reasons()} {readiness.notes()}"
+
+
+def test_what_a_part_said_ends_with_it_and_nothing_else() -> None:
+    readiness = started()
+    readiness.set("link", "no answer")
+    readiness.note("api", "policies not verified")
+    part = Speaker(readiness)
+    for key in ("one", "two"):
+        part.set(key, f"{key} cannot be consumed")
+        part.note(key, f"{key} is not verified")
+    part.clear("one")
+    part.drop_note("one")
+    assert readiness.reasons() == ["no answer", "two cannot be consumed"]
+    assert readiness.notes() == ["policies not verified", "two is not verified"]
+    part.take_back()
+    assert (readiness.reasons(), readiness.notes()) == (["no answer"], ["policies not verified"])

@@ -1,0 +1,87 @@
+"""The management API is away as a queue is begun: what it is, is asked for until it is told, and holds from then on."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support.bulk import PARKING, record
+from tests.support.client import Client
+from tests.support.eventually import consistently, eventually
+from tests.support.proxy import Proxy
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+Start = Callable[..., Router]
+UNKNOWN: Final = "its type and delivery limit are not verified"
+
+
+@pytest.fixture
+def api(vhost: Vhost) -> Iterator[Proxy]:
+    """What stands before the management API, and lets nobody in."""
+    port = urlsplit(vhost.management_url).port
+    assert port
+    with Proxy(port) as proxy:
+        proxy.refuse()
+        yield proxy
+
+
+@pytest.fixture
+def behind(api: Proxy, vhost: Vhost) -> str:
+    """The API's URL for the router."""
+    place = urlsplit(vhost.management_url)
+    return place._replace(netloc=f"guest:guest@127.0.0.1:{api.port}").geturl()
+
+
+def consumers(amqp: Client) -> int:
+    return int(amqp.channel.queue_declare("source", passive=True).method.consumer_count)
+
+
+def says(router: Router, text: str, status: int) -> bool:
+    told = router.ask("/readyz")
+    return told[0] == status and text in told[1]
+
+
+def test_what_the_next_returns_would_delete_is_parked_once_the_limit_is_told(
+    amqp: Client, api: Proxy, behind: str, start_router: Start
+) -> None:
+    amqp.queue("source", "quorum", delivery_limit=5)
+    amqp.queue("full", max_length=1, overflow="reject-publish")
+    amqp.publish("first", key="full")
+    amqp.publish("near", key="source")
+    for _ in range(2):
+        amqp.await_message("source").put_back()
+    router = start_router(
+        """
+version: 1
+policies: [{name: strict, queue: source, definition: {ordering: fifo}}]
+attachments:
+  - {queue: source, mode: relay, forward-to: {exchange: "", routing-key: full}, accept-delivery-limit: true}
+""",
+        MANAGEMENT_URL=behind,
+    )
+    eventually(lambda: router.metric("publish_refused_total", cause="nacked") > 1)
+    assert says(router, UNKNOWN, 200)
+    assert amqp.depth(PARKING) == 0
+    api.heal()
+    parked = amqp.take(PARKING, within=20)
+    assert (parked.body, record(parked)["cause"]) == (b"near", "attempts_spent")
+    eventually(lambda: says(router, "", 200) and not says(router, UNKNOWN, 200))
+    assert consumers(amqp) == 1
+
+
+@pytest.mark.parametrize(
+    "mode", ["{queue: source}", "{queue: source, mode: relay, forward-to: {exchange: amq.fanout}}"]
+)
+def test_a_queue_that_must_not_be_attended_is_left_once_that_is_told_and_not_taken_again(
+    mode: str, amqp: Client, api: Proxy, behind: str, start_router: Start
+) -> None:
+    amqp.queue("source", "quorum", delivery_limit=20)
+    router = start_router(f"version: 1\nattachments: [{mode}]\n", MANAGEMENT_URL=behind)
+    assert says(router, UNKNOWN, 200)
+    assert consumers(amqp) == 1
+    api.heal()
+    eventually(lambda: says(router, "DLX208", 503) and consumers(amqp) == 0, within=20)
+    api.refuse()
+    assert consistently(lambda: says(router, "DLX208", 503) and consumers(amqp) == 0, for_s=3)
