@@ -84,7 +84,8 @@ def _further(
         if verdict.wait_ms is not None:
             again = letter.state == State.HELD and letter.cause == Cause.OUTAGE and not letter.fresh
             tries = letter.tries + 1 if again else 1
-            return Hold(Cause.OUTAGE, now_ms + verdict.wait_ms, tries, letter.base_attempts)
+            wait = max(verdict.wait_ms, RUNGS[0])  # below the lowest rung it would go straight back into the outage
+            return Hold(Cause.OUTAGE, now_ms + wait, tries, letter.base_attempts)
     return plain
 
 
