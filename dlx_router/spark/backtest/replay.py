@@ -114,9 +114,10 @@ def differing(was: Outcome, now: Outcome) -> list[str]:
     return [name for name, one, other in zip(Outcome._fields, was, now, strict=True) if one != other]
 
 
-def files_of(path: Path) -> Files:
+def files_of(path: Path, prefix: str = "dlx-router") -> Files:
     """The policy files as they are sent to where letters are judged. Raises PolicyErrors with all that is wrong."""
-    return tuple((Path(name).name, Path(name).read_bytes()) for name in load_policies(path).files)
+    files = load_policies(path, Names(prefix)).files
+    return tuple((Path(name).name, Path(name).read_bytes()) for name in files)
 
 
 @lru_cache(maxsize=4)
@@ -125,7 +126,8 @@ def judge_of(files: Files, prefix: str) -> Judge:
     with TemporaryDirectory(prefix="dlx-router-policies-") as folder:
         for name, data in files:
             (Path(folder) / name).write_bytes(data)
-        return Judge(load_policies(Path(folder)).policies, Names(prefix))
+        names = Names(prefix)
+        return Judge(load_policies(Path(folder), names).policies, names)
 
 
 def event_of(text: str) -> dict[str, Any]:
