@@ -45,12 +45,12 @@ in `journal: {redact: […]}` are missing there, and a replay sees them so.
 
 ## Outage
 
-`outage: {deaths: 50, within: 10s, probe-every: 5s}`: when so many letters of a queue died in that time, its breaker opens. Letters
-that would use an attempt are then held, each for `probe-every`, doubling up to 5 minutes, without using it. One of them at a time
-is sent to its queue as a probe. A probe that does not come back within `probe-every`, while the others do not die as fast as
-before, closes the breaker: the rest is released at a ramp, 1, 2, 4 … a second, and held letters whose wait is longer when
-it is over. Each replica has a breaker of its own, and forgets it when it ends. `redelivery-max-elapsed` holds during an outage
-too, and conditions of `never-retry`.
+`outage: {deaths: 50, within: 10s, probe-every: 5s}`: when so many letters of a queue died in that time, its breaker opens.
+Letters that would use an attempt are then held, each for `probe-every` (`100ms` or more), doubling up to 5 minutes, without
+using it. One of them at a time is sent to its queue as a probe. A probe that does not come back within `probe-every`, while the
+others do not die as fast as before, closes the breaker: the rest is released at a ramp, 1, 2, 4 … a second, and held letters
+whose wait is longer when it is over. Each replica has a breaker of its own, and forgets it when it ends.
+`redelivery-max-elapsed` holds during an outage too, and conditions of `never-retry`.
 
 ## Order
 

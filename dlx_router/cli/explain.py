@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -65,7 +66,7 @@ def run(queue: str, folder: Path, vhost: str, reason: str | None, broker: Broker
     if not chain:
         print(f"No policy names queue {queue} in vhost {vhost}: its letters are parked (no_policy).")
         return output.OK
-    _print(PolicySet(chain, policies.revision), queue, vhost, reason, broker)
+    _print(replace(policies, policies=chain), queue, vhost, reason, broker)
     return output.OK
 
 

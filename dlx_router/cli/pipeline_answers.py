@@ -111,7 +111,7 @@ def report(where: Where, out: Path, policies: Path | None, *, title: str, object
     """Write the page."""
     target = Objective(objective, _duration("--within", within))
     try:
-        files = None if policies is None else files_of(policies)
+        files = None if policies is None else files_of(policies, _prefix())
     except PolicyErrors as errors:
         return output.refuse(errors)
     spark = where.session()
@@ -134,7 +134,7 @@ def report(where: Where, out: Path, policies: Path | None, *, title: str, object
 def backtest(where: Where, policies: Path, *, as_json: bool) -> int:
     """Print what differs."""
     try:
-        files = files_of(policies)
+        files = files_of(policies, _prefix())
     except PolicyErrors as errors:
         return output.refuse(errors)
     spark = where.session()

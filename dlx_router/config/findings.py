@@ -30,6 +30,7 @@ NAMELESS_QUEUE: Final = "DLX112"
 CAP_BELOW_BASE: Final = "DLX113"
 OPEN_TARGET: Final = "DLX114"
 VHOST_NOT_SERVED: Final = "DLX115"
+OWN_TARGET: Final = "DLX116"
 ATTACHED_TWICE: Final = "DLX130"
 WITHOUT_LIMITS: Final = "DLX131"
 NOT_CATCHABLE: Final = "DLX201"
@@ -78,6 +79,7 @@ TITLES: Final[Mapping[str, str]] = {
     CAP_BELOW_BASE: "the longest wait is below the first",
     OPEN_TARGET: "whoever publishes may name any queue",
     VHOST_NOT_SERVED: "a vhost that is not served",
+    OWN_TARGET: "dead letters for the router itself",
     ATTACHED_TWICE: "a queue is attached twice",
     WITHOUT_LIMITS: "a guard without limits",
     CYCLE: "dead letters that go round",

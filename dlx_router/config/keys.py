@@ -119,7 +119,7 @@ DEFINITION: Final[Mapping[str, Key]] = {
         Key(
             "dead-letter-exchange",
             values.text(empty=True),
-            "Exchange of the final copy.",
+            "Exchange of the final copy; never one of the router's own.",
             "the default exchange, with the key of the auto-created dead-letter queue",
         ),
         Key(

@@ -22,6 +22,7 @@ from dlx_router.config.findings import (
 )
 from dlx_router.config.keys import REASONS
 from dlx_router.config.meaning import of_effective, without_effect
+from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, Policy, PolicySet, Selector, SelectorKind, Setting, Source
 from dlx_router.core.target import dead_letter_queue
 
@@ -37,7 +38,7 @@ def findings_of(policies: PolicySet) -> list[Finding]:
     for policy in policies.policies:
         chain = _until_cut(covering.of(policy))
         if policy in chain:
-            effectives += _for_each_reason(chain)
+            effectives += _for_each_reason(chain, policies.ours)
         else:
             found.add(_unreachable(policy, chain[-1]))
     for effective in effectives:
@@ -59,11 +60,11 @@ def not_served(places: Sequence[tuple[str, str | None, Source]], vhosts: Sequenc
     ]
 
 
-def _for_each_reason(chain: Sequence[Policy]) -> Iterator[Effective]:
+def _for_each_reason(chain: Sequence[Policy], ours: Names) -> Iterator[Effective]:
     """What the chain says for every reason that can make a difference."""
-    merged = PolicySet(
-        tuple(replace(one, vhost=None, apply_to="queues", selector=Selector(SelectorKind.MATCH, "#")) for one in chain)
-    )
+    wide = Selector(SelectorKind.MATCH, "#")
+    policies = tuple(replace(one, vhost=None, apply_to="queues", selector=wide) for one in chain)
+    merged = PolicySet(policies, ours=ours)
     for reason in sorted({*REASONS, *(reason for one in chain for reason in one.on)}):
         effective = merged.resolve(vhost="", queue="", reason=reason)
         assert effective is not None

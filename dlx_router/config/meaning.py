@@ -9,12 +9,15 @@ from dlx_router.config.findings import (
     FIFO_WAITS,
     NAMELESS_QUEUE,
     OPEN_TARGET,
+    OWN_TARGET,
     SPREADING_EXCHANGE,
     Finding,
     Severity,
+    shown,
 )
 from dlx_router.config.units import duration_text
 from dlx_router.core.policy import Effective
+from dlx_router.core.template import Template
 
 EXCHANGE: Final = "dead-letter-exchange"
 KEY: Final = "dead-letter-routing-key"
@@ -34,6 +37,7 @@ def of_effective(policy: Effective) -> Iterator[Finding]:
     yield from _order(policy)
     if not policy.discard:
         yield from _target(policy)
+        yield from _own_target(policy)
 
 
 def without_effect(policy: Effective) -> Iterator[tuple[str, str]]:
@@ -77,8 +81,7 @@ def _order(policy: Effective) -> Iterator[Finding]:
 
 def _target(policy: Effective) -> Iterator[Finding]:
     """Targets on the default exchange name a queue by the key, so the key decides where letters really go."""
-    own_name = policy.auto_create or (policy.dead_letter_exchange is None and policy.routing_key is None)
-    if own_name:
+    if _has_own_queue(policy):
         if not policy.dlq_prefix and not policy.dlq_suffix:
             key = PREFIX if PREFIX in policy.settings else SUFFIX
             yield _error(
@@ -115,6 +118,33 @@ def _target(policy: Effective) -> Iterator[Finding]:
             f"{KEY} takes a header on the default exchange, so whoever publishes may name any queue; "
             f'write allow-queues: ["failed.#"] with the queues that may be named',
         )
+
+
+def _own_target(policy: Effective) -> Iterator[Finding]:
+    """What is the router's own holds what it put there itself: a dead letter would be taken for that, or dropped."""
+    exchange, key = policy.dead_letter_exchange or "", policy.routing_key
+    advice = f"leave {EXCHANGE} out for an auto-created dead-letter queue"
+    if policy.ours.is_own(exchange):
+        what = f"{EXCHANGE} names {shown(exchange)}, an exchange of the router itself; write one of yours, or {advice}"
+        yield _error(policy, EXCHANGE, OWN_TARGET, what)
+    elif _has_own_queue(policy):
+        if PREFIX in policy.settings and policy.ours.is_own(policy.dlq_prefix):
+            what = f"{PREFIX} {shown(policy.dlq_prefix)} is what the router's own queues begin with; write another"
+            yield _error(policy, PREFIX, OWN_TARGET, what)
+    elif not exchange and key is not None and policy.ours.is_own(_beginning(key)):
+        what = f"{KEY} names {shown(key.text)}, a queue of the router itself; write one of yours, or {advice}"
+        yield _error(policy, KEY, OWN_TARGET, what)
+
+
+def _beginning(key: Template) -> str:
+    """What every key that is made of it begins with, as far as it is written out."""
+    first = key.parts[0] if key.parts else ""
+    return first if isinstance(first, str) else ""
+
+
+def _has_own_queue(policy: Effective) -> bool:
+    """Whether dead letters end in a queue that is named after the one where they failed."""
+    return policy.auto_create or (policy.dead_letter_exchange is None and policy.routing_key is None)
 
 
 def _spread(policy: Effective) -> Iterator[Finding]:

@@ -7,9 +7,11 @@ from dlx_router.config import conditions, values
 from dlx_router.config.conditions import ConditionError
 from dlx_router.config.findings import BAD_VALUE, UNKNOWN_KEY, nearest, shown
 from dlx_router.config.tree import Node, Pairs, Scalar
+from dlx_router.config.units import duration_text
 from dlx_router.config.values import Parser, Problem, Rejected, takes, unexpected
 from dlx_router.core.condition import Condition
 from dlx_router.core.limits import Alert, Outage
+from dlx_router.core.names import RUNGS
 
 _BODIES: Final = ("none", "hash", "head", "retired", "final", "all")
 _REDACTED: Final = 'a list of header names and JSON pointers, ["x-token", "/card/number"]'
@@ -71,11 +73,12 @@ def _place(node: Scalar, line: int, column: int) -> tuple[int, int]:
     return node.line, node.column + column - 1 + (1 if quoted else 0) + sum(before.count(mark) for mark in quoted)
 
 
+_TOO_OFTEN: Final = f"is below {duration_text(RUNGS[0])}, the shortest time that a letter waits; write 5s or the like"
 _OUTAGE: Final = mapping(
     {
         "deaths": values.integer(1, 100_000),
         "within": values.above_zero(values.duration, "is no time in which anything dies; write 10s or the like"),
-        "probe-every": values.above_zero(values.duration, "would probe without a pause; write 5s or the like"),
+        "probe-every": values.at_least(RUNGS[0], values.duration, _TOO_OFTEN),
     },
     "{deaths: 50, within: 10s, probe-every: 5s}",
     required=True,

@@ -23,13 +23,12 @@ from dlx_router.config.findings import (
 )
 from dlx_router.config.regex import search_all
 from dlx_router.core.names import Names
-from dlx_router.core.policy import Policy, PolicySet, ordered
+from dlx_router.core.policy import OURS, Policy, PolicySet, ordered
 
 __all__ = ["Attachment", "Finding", "LoadedPolicies", "PolicyErrors", "Severity", "load_policies"]
 
 SUFFIXES: Final = (".yaml", ".yml")
 TEST_SUFFIX: Final = ".test.yaml"
-OURS: Final = Names()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ def _needs_types(loaded: LoadedPolicies) -> list[Finding]:
 def load_policies(folder: Path, names: Names = OURS) -> LoadedPolicies:
     """The policies of a folder, or of a single file. Raises PolicyErrors, and nothing else, with all that is wrong.
 
-    `names` are the router's own, which no policy may claim.
+    `names` are the router's own, which no policy may claim, or name as a target.
 
     The revision is 12 hex digits over names and contents of the files, so that equal folders are equal anywhere.
     """
@@ -89,7 +88,7 @@ def load_policies(folder: Path, names: Names = OURS) -> LoadedPolicies:
             attachments += attached
             delayed += late
         findings += report.findings
-    loaded = ordered(policies, digest.hexdigest(), search_all)
+    loaded = ordered(policies, digest.hexdigest(), search_all, names)
     findings += [*_repeated(policies), *lint.findings_of(loaded), *chains.findings_of(loaded)]
     findings += [*attachments_of.findings_of(attachments, loaded), *delayed_of.findings_of(delayed, names)]
     if any(finding.severity is Severity.ERROR for finding in findings):

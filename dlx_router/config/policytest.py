@@ -14,7 +14,6 @@ from dlx_router.config.document import listed, version_known
 from dlx_router.config.findings import MISSING_KEY, UNREADABLE, PolicyErrors, Report, Severity
 from dlx_router.config.keys import REASONS, known_reason
 from dlx_router.config.policies import (
-    OURS,
     TEST_SUFFIX,
     LoadedPolicies,
     has_tests,
@@ -31,7 +30,7 @@ from dlx_router.core.explanation import explain
 from dlx_router.core.letter import Arrival, Death, First, Letter
 from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter, Decision, Retry
-from dlx_router.core.policy import Effective
+from dlx_router.core.policy import OURS, Effective
 from dlx_router.core.words import UNKNOWN, Action, Cause
 
 _DECIDED: Final = (Action.RETRY, Action.DEAD_LETTER, Action.PARK, Action.DISCARD)

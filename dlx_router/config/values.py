@@ -191,6 +191,20 @@ def above_zero(parser: Parser, why: str) -> Parser:
     return parse
 
 
+def at_least(low: int, parser: Parser, why: str) -> Parser:
+    """As the parser, from `low` on; `why` says what less would mean."""
+    less = {"not": {"type": "integer", "maximum": low - 1}}
+
+    @takes({**parser.schema, **less})
+    def parse(node: Node) -> int:
+        value: int = parser(node)
+        if value < low:
+            raise rejected(node, f"{described(node)} {why}")
+        return value
+
+    return parse
+
+
 def one_of(*choices: str) -> Parser:
     """One of a few words."""
 

@@ -84,7 +84,8 @@ def _further(
         if verdict.wait_ms is not None:
             again = letter.state == State.HELD and letter.cause == Cause.OUTAGE and not letter.fresh
             tries = letter.tries + 1 if again else 1
-            return Hold(Cause.OUTAGE, now_ms + verdict.wait_ms, tries, letter.base_attempts)
+            wait = max(verdict.wait_ms, RUNGS[0])  # below the lowest rung it would go straight back into the outage
+            return Hold(Cause.OUTAGE, now_ms + wait, tries, letter.base_attempts)
     return plain
 
 
@@ -191,9 +192,17 @@ def _dead_letter(letter: Letter, policy: Effective, attempts: int) -> Decision:
         return Park(Cause.LOOP, attempts, letter.source)
     if exchange == "" and queue is None and not _allowed(policy, keys[0]):
         return Park(Cause.FORBIDDEN, attempts, keys[0])
+    if (own := _own(policy, exchange, keys, queue)) is not None:
+        return Park(Cause.FORBIDDEN, attempts, own)
     if exchange == "" and queue is None and _circles(letter, keys[0]):
         return Park(Cause.CYCLE, attempts, keys[0])
     return DeadLetter(exchange, keys, attempts, cause, queue, missing)
+
+
+def _own(policy: Effective, exchange: str, keys: tuple[str, ...], queue: str | None) -> str | None:
+    """The first name among its targets that is the router's: what is put there is no dead letter, or gone."""
+    named = (exchange, *(keys if exchange == "" else ()), *(() if queue is None else (queue,)))
+    return next((name for name in named if policy.ours.is_own(name)), None)
 
 
 def _circles(letter: Letter, queue: str) -> bool:

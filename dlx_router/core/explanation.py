@@ -5,6 +5,7 @@ from typing import assert_never
 from dlx_router.core.letter import Letter
 from dlx_router.core.outcome import DeadLetter, Decision, Discard, Forward, Hold, Park, Retry
 from dlx_router.core.policy import Effective
+from dlx_router.core.words import Cause
 
 
 def explain(decision: Decision, letter: Letter, policy: Effective | None) -> str:
@@ -20,7 +21,9 @@ def explain(decision: Decision, letter: Letter, policy: Effective | None) -> str
             where = f"exchange {decision.exchange!r} with key {decision.keys[0]!r}"
             return f"{died}: {decision.cause} after {decision.attempts} attempts; to {where} ({by})"
         case Park():
-            return f"{died}: parked, {decision.cause}{f' at {decision.target!r}' if decision.target else ''} ({by})"
+            where = f" at {decision.target!r}" if decision.target else ""
+            whose = ", which is the router's own" if _is_own(decision, policy) else ""
+            return f"{died}: parked, {decision.cause}{where}{whose} ({by})"
         case Hold():
             where = f" at {decision.target!r}" if decision.target else ""
             return f"{died}: {decision.cause}{where}; held, try {decision.tries} ({by})"
@@ -30,3 +33,8 @@ def explain(decision: Decision, letter: Letter, policy: Effective | None) -> str
             return f"{died}: discarded, as the policy says ({by})"
         case _:
             assert_never(decision)
+
+
+def _is_own(decision: Park, policy: Effective | None) -> bool:
+    """Whether that is why it was forbidden."""
+    return decision.cause is Cause.FORBIDDEN and policy is not None and policy.ours.is_own(decision.target)

@@ -10,12 +10,14 @@ from typing import Any, Final
 
 from dlx_router.core.condition import Condition
 from dlx_router.core.limits import KEEP, Alert, Outage, Retention
+from dlx_router.core.names import Names
 from dlx_router.core.selection import Find, Index
 from dlx_router.core.selector import Selector, SelectorKind, words_match
 from dlx_router.core.template import Template
 
 __all__ = [
     "DEFAULTS",
+    "OURS",
     "Effective",
     "Policy",
     "PolicySet",
@@ -29,6 +31,9 @@ __all__ = [
     "overlay_keys",
     "words_match",
 ]
+
+
+OURS: Final = Names()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,7 @@ class Effective:
     retention: Retention = KEEP
     auto_delete_ms: int | None = None
     alert: Alert | None = None
+    ours: Names = OURS
 
     @property
     def looks_further(self) -> bool:
@@ -145,11 +151,15 @@ def _one_by_one(selectors: Sequence[Selector]) -> Find:
 
 @dataclass(frozen=True, slots=True)
 class PolicySet:
-    """All policies of a revision, in order of precedence after construction by `ordered`."""
+    """All policies of a revision, in order of precedence after construction by `ordered`.
+
+    `ours` are the router's own names, where no dead letter may go.
+    """
 
     policies: tuple[Policy, ...]
     revision: str = "000000000000"
     search_all: SearchAll = field(default=_one_by_one, compare=False, repr=False)
+    ours: Names = OURS
     _index: Index = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -174,7 +184,7 @@ class PolicySet:
         `kind` is the queue's type, classic or quorum; a policy for one type only holds where it is known.
         """
         chain = self.chain(vhost=vhost, queue=queue, own=own, kind=kind)
-        return _effective(chain, reason) if chain else None
+        return _effective(chain, reason, self.ours) if chain else None
 
     def fitting(self, queue: str) -> list[int]:
         """The positions of all policies whose selector names the queue, in order, whatever their vhost and type."""
@@ -201,11 +211,14 @@ class PolicySet:
 
 
 def ordered(
-    policies: Sequence[Policy], revision: str = "000000000000", search_all: SearchAll = _one_by_one
+    policies: Sequence[Policy],
+    revision: str = "000000000000",
+    search_all: SearchAll = _one_by_one,
+    ours: Names = OURS,
 ) -> PolicySet:
     """A PolicySet in order of precedence; the sort is stable, so the order of files decides ties."""
     chain = sorted(policies, key=lambda policy: (-policy.priority, *policy.selector.rank))
-    return PolicySet(tuple(chain), revision, search_all)
+    return PolicySet(tuple(chain), revision, search_all, ours)
 
 
 def overlay_keys(reason: str) -> tuple[str, ...]:
@@ -226,7 +239,7 @@ def _merged(chain: Sequence[Policy], reason: str) -> dict[str, Setting]:
     return merged
 
 
-def _effective(chain: tuple[Policy, ...], reason: str) -> Effective:
+def _effective(chain: tuple[Policy, ...], reason: str, ours: Names) -> Effective:
     settings = _merged(chain, reason)
 
     def get(key: str) -> Any:  # noqa: ANN401 - a key has the type that its parser gave it
@@ -271,4 +284,5 @@ def _effective(chain: tuple[Policy, ...], reason: str) -> Effective:
         ),
         auto_delete_ms=get("auto-delete-dead-letter-queue-after"),
         alert=get("alert"),
+        ours=ours,
     )

@@ -22,7 +22,7 @@ from dlx_router.operate.journal.events import Ruling
 from dlx_router.operate.journal.rulings import Clerk
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import delaying, intake, passage, standing, telling
-from dlx_router.service.job import Job
+from dlx_router.service.job import Job, Known
 from dlx_router.service.outage import breaker_of
 from dlx_router.service.provision import resource_of
 from dlx_router.service.retiring import buried
@@ -78,16 +78,21 @@ class Desk:
             self.kinds = kinds
             self.use(self._rules)
 
-    def judge(self, delivery: frames.Delivery, consumer: Consumer, place: intake.Place, started_s: float) -> Job:
-        """The job of a delivery. Never raises: what cannot be read becomes a job for quarantine."""
+    def judge(
+        self, delivery: frames.Delivery, consumer: Consumer, place: intake.Place, started_s: float, known: Known = None
+    ) -> Job:
+        """The job of a delivery. Never raises: what cannot be read becomes a job for quarantine.
+
+        `known`: what is there in the broker, and under which name; None where nothing will be sent.
+        """
         job = Job(consumer, delivery, started_s, self)
         order = self._orders.find(job, place)
-        if order is not None and standing.write(job, order, place.key, self._journal):
+        if order is not None and standing.write(job, order, place.key, self._journal, known):
             job.order, job.action, job.resource = order, order.action, order.resource
             self._metrics.decisions[order.decided] += 1
             return job
         self.in_full(job, place)
-        if job.key is not None and not job.raw:
+        if order is None and job.key is not None and not job.raw:
             self._learn(job)
         return job
 
@@ -240,7 +245,8 @@ class Desk:
             case Park():
                 self._place(job, publication.to_parking(letter, record, self._rules.names.parking))
         name, breaker, job.breaker = policy.policy if policy else "", job.breaker, ""
-        self._tell(job, self._clerk.decided(decision, job.copy, name, breaker), now)
+        ruling = self._clerk.decided(decision, job.copy, name, breaker)
+        telling.tell_where(self._journal, job, ruling, now, observes=self._rules.observes)
 
     def _tell(self, job: Job, ruling: Ruling, now: int) -> None:
         telling.tell(self._journal, job, ruling, now)

@@ -1,5 +1,6 @@
 """A job: one delivery on its way through decide → publish → settle."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dlx_router.broker.consumer import Consumer
@@ -9,6 +10,8 @@ from dlx_router.core.policy import Effective
 from dlx_router.core.publication import Publication
 from dlx_router.core.words import Action
 from dlx_router.operate.journal.batch import Batch
+from dlx_router.operate.journal.events import Ruling
+from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.intake import Envelope
 from dlx_router.wire import frames
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from dlx_router.service.desk import Desk
 
 Resource = tuple[str, ...]
+Known = Mapping[Resource, str] | None
 
 
 class Job:
@@ -48,6 +52,7 @@ class Job:
         "resource",
         "span",
         "started_s",
+        "untold",
         "why",
     )
 
@@ -71,6 +76,7 @@ class Job:
         self.raw = False
         self.nacks = 0
         self.batches: tuple[Batch, ...] = ()  # of the journal: the source is settled once these are
+        self.untold: tuple[Journal, Ruling, int] | None = None  # until it is known where the copy goes
         self.breaker = ""  # what the breaker said, where it was asked
         self.draw: float | None = None  # where the decision looked at it
         self.order: Any = None

@@ -16,7 +16,7 @@ from dlx_router.broker.publisher import TIMEOUT, Publisher
 from dlx_router.core import attending
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action, Cause
-from dlx_router.service import intake, passage, standing
+from dlx_router.service import intake, passage, standing, telling
 from dlx_router.service.answering import Answering
 from dlx_router.service.doubt import UNWRITABLE
 from dlx_router.service.intake import Place
@@ -85,13 +85,11 @@ class Lane(Answering):
         if place.limit is not None and attending.is_near(intake.returns(delivery), place.limit):
             self.spare(Job(consumer, delivery, owner.read_s(), owner.desk))
             return
-        job = owner.desk.judge(delivery, consumer, place, owner.read_s())
-        order = job.order
+        job = owner.desk.judge(delivery, consumer, place, owner.read_s(), owner.provision.known)
+        order = job.order  # what it needs is there
         if order is not None and not self._full and not owner.provision.silent and self._publisher.is_open:
-            resource = order.resource
-            if resource is None or owner.provision.known.get(resource) == resource[1]:
-                self._send_ordered(job, order)
-                return
+            self._send_ordered(job, order)
+            return
         self._submit(job)
 
     def bury(self, job: Job, reason: str) -> None:
@@ -171,6 +169,7 @@ class Lane(Answering):
 
     def _provided(self, job: Job, resolved: str | Refusal) -> None:
         if isinstance(resolved, Refusal):
+            telling.tell_late(job)
             self._refused(job, resolved.cause, str(resolved), final=resolved.final)
             return
         order = job.order
@@ -181,6 +180,7 @@ class Lane(Answering):
             job.copy = replace(copy, needs_queue=resolved, routing_key=resolved)
         elif copy is not None and copy.way is Way.RETURN and resolved == PLAIN:
             job.copy, job.resource = job.desk.return_copy(copy.record, PLAIN), None
+        telling.tell_late(job)
         self._send(job)
 
     # -- out ----------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from dlx_router.operate.journal.privacy import Rule
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import intake
 from dlx_router.service.intake import Place
-from dlx_router.service.job import Job, Resource
+from dlx_router.service.job import Job, Known, Resource
 from dlx_router.wire import frames, properties, table
 
 MAX_ORDERS: Final = 4096
@@ -196,11 +196,15 @@ def _compiled(job: Job, told: Fragments | None, rule: Rule) -> Order | None:
     )
 
 
-def write(job: Job, order: Order, key: bytes, journal: Journal) -> bool:
-    """Write the letter's own entries, as the long way would, into `job.added`.
+def write(job: Job, order: Order, key: bytes, journal: Journal, known: Known = None) -> bool:
+    """Write the letter's own entries, as the long way would, into `job.added`, and tell the journal.
 
-    False, and nothing written, where the record might not fit its limit.
+    False, and nothing written or told, where the record might not fit its limit, or what the order needs is not there
+    by the name that the event would tell. `known` as `judge` takes it.
     """
+    resource = order.resource
+    if resource is not None and known is not None and known.get(resource) != resource[1]:
+        return False
     delivery, props = job.delivery, job.props
     body, headers = delivery.body, props.headers
     vhost, failed_queue = order.where

@@ -40,6 +40,23 @@ def tell(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
     job.batches += (journal.record(line),)
 
 
+def tell_where(journal: Journal, job: Job, ruling: Ruling, now: int, *, observes: bool) -> None:
+    """As `tell`; but where a queue is made for the copy it is `tell_late` that tells, once it is known which one."""
+    waits = job.copy is not None and job.copy.needs_queue is not None and not observes
+    job.untold = (journal, ruling, now) if waits else None
+    if not waits:
+        tell(journal, job, ruling, now)
+
+
+def tell_late(job: Job) -> None:
+    """The event that waited until the broker had said where the copy goes; nothing where all is told."""
+    untold, copy = job.untold, job.copy
+    if untold is not None and copy is not None:
+        job.untold = None
+        journal, ruling, now = untold
+        tell(journal, job, ruling._replace(routing_key=copy.routing_key), now)
+
+
 def lesson(journal: Journal, job: Job, clerk: Clerk) -> tuple[Fragments | None, Rule] | None:
     """What the next letters like this one share in the journal (None: it hears nothing); None: it teaches nothing."""
     rule, letter, decision, copy, policy = rule_of(job.policy), job.letter, job.decision, job.copy, job.policy

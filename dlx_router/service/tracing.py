@@ -19,7 +19,7 @@ from dlx_router.operate.journal.privacy import rule_of
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import intake
 from dlx_router.service.desk import Desk
-from dlx_router.service.job import Job
+from dlx_router.service.job import Job, Known
 from dlx_router.service.rules import Rules
 from dlx_router.service.settling import Owner, Settling
 from dlx_router.telemetry.metrics import Metrics
@@ -66,11 +66,13 @@ class TracedDesk(Desk):
         super().__init__(rules, vhost, metrics, journal)
         self._traces = traces
 
-    def judge(self, delivery: frames.Delivery, consumer: Consumer, place: intake.Place, started_s: float) -> Job:
+    def judge(
+        self, delivery: frames.Delivery, consumer: Consumer, place: intake.Place, started_s: float, known: Known = None
+    ) -> Job:
         """As without traces; what is sampled goes the long way."""
         begun = self._traces.begin(place.source, started_s)
         if begun is None:
-            job = super().judge(delivery, consumer, place, started_s)
+            job = super().judge(delivery, consumer, place, started_s, known)
             job.span = None
             return job
         job = Job(consumer, delivery, started_s, self)

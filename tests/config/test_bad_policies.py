@@ -87,6 +87,8 @@ IN_A_DEFINITION = [
     ("outage: {deaths: 50, within: 10s}", "DLX007", 6, "probe-every missing"),
     ("outage: {deaths: 0, within: 10s, probe-every: 5s}", "DLX007", 6, "in 1..100000"),
     ("outage: {deaths: 5, within: 0, probe-every: 5s}", "DLX007", 6, "no time in which"),
+    ("outage: {deaths: 5, within: 10s, probe-every: 99ms}", "DLX007", 6, '"99ms" is below 100ms'),
+    ("outage: {deaths: 5, within: 10s, probe-every: 0}", "DLX007", 6, "the shortest time that a letter waits; write 5s"),
     ("outage: {deaths: 5, within: 10s, probe-evry: 5s}", "DLX005", 6, 'did you mean "probe-every"?'),
     ("ordering: lifo", "DLX007", 6, "none or fifo"),
     ("never-retry: 'true'", "DLX007", 6, "a list of conditions"),

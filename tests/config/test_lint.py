@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dlx_router.config.lint import covers, words_meet
 from dlx_router.config.policies import PolicyErrors, load_policies
+from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, Selector, SelectorKind, Source, words_match
 
 # (what it is about, policies one a line from line 3, findings as (code, line, words))
@@ -63,6 +64,23 @@ SETS = [
      [("DLX112", 3, "the work queue itself")]),
     ("empty names that nothing uses",
      "- {name: a, match: '#', definition: {dead-letter-exchange: x, dead-letter-queue-prefix: ''}}", []),
+    ("an exchange of the router", "- {name: a, match: '#', definition: {dead-letter-exchange: dlx-router.release}}",
+     [("DLX116", 3, "an exchange of the router itself")]),
+    ("an exchange of the router for one reason only", "- {name: a, match: '#', definition: {on: {expired: {dead-letter-exchange: dlx-router.inbox}}}}",
+     [("DLX116", 3, "an exchange of the router itself")]),
+    ("an exchange of the router and letters that are dropped",
+     "- {name: a, match: '#', definition: {dead-letter-exchange: dlx-router.release, discard: true}}", []),
+    *((f"a queue of the router by {key}",
+       f"- {{name: a, match: '#', definition: {{dead-letter-exchange: '', dead-letter-routing-key: '{key}'}}}}",
+       [("DLX116", 3, f'"{key}", a queue of the router itself')]) for key in ("dlx-router.retired", "dlx-router.{queue}")),
+    ("a key that the exchange of others binds as it likes",
+     "- {name: a, match: '#', definition: {dead-letter-exchange: x, dead-letter-routing-key: dlx-router.retired}}", []),
+    ("a key that a message chooses, and is looked at then",
+     "- {name: a, match: '#', definition: {dead-letter-exchange: '', dead-letter-routing-key: '{routing_key}'}}", []),
+    ("dead-letter queues with names of the router's", "- {name: a, match: '#', definition: {dead-letter-queue-prefix: dlx-router.}}",
+     [("DLX116", 3, "begin with")]),
+    ("names of the router's that nothing uses",
+     "- {name: a, match: '#', definition: {dead-letter-exchange: x, dead-letter-queue-prefix: dlx-router.}}", []),
     ("two policies for one queue that disagree",
      "- {name: a, queue: q, definition: {max-redrives: 1}}\n- {name: b, queue: q, definition: {max-redrives: 2}}",
      [("DLX101", 4, 'max-redrives of policy "b" ties with policy "a"')]),
@@ -100,6 +118,17 @@ def test_lint_says_what_policies_mean_together(
         found = error.findings
     assert [(one.code, one.line) for one in found] == [(code, line) for code, line, _ in expected], found
     assert all(words in one.message for one, (_, _, words) in zip(found, expected, strict=True))
+
+
+def test_what_is_the_routers_own_begins_with_its_prefix(tmp_path: Path) -> None:
+    rows = [
+        f"- {{name: {one}, queue: {one}, definition: {{dead-letter-exchange: {one}.inbox}}}}"
+        for one in ("dlx-router", "mine")
+    ]
+    (tmp_path / "p.yaml").write_text("\n".join(["version: 1", "policies:", *rows]))
+    with pytest.raises(PolicyErrors) as raised:
+        load_policies(tmp_path, Names("mine"))
+    assert [(one.code, one.line) for one in raised.value.findings] == [("DLX116", 4)]
 
 
 PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=5).map(".".join)

@@ -54,6 +54,7 @@ IN_A_DEFINITION: Final = [
     "on: {rejeted: {}}",
     "on: {rejected: {on: {}}}",
     "outage: {deaths: 50, within: 10s}",
+    "outage: {deaths: 50, within: 10s, probe-every: 99}",
     "ordering: lifo",
     "never-retry: 'true'",
     "alert: {}",

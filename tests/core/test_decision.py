@@ -1,6 +1,7 @@
 """Decisions: tables of every way a letter can go, then laws: always an answer, always a reason, never early."""
 # ruff: noqa: FBT001 - tables and laws pass flags
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from dlx_router.core.backoff import ladder_elapsed_ms
 from dlx_router.core.decision import Release, decide, hold, release
 from dlx_router.core.explanation import explain
 from dlx_router.core.letter import Arrival, Letter
+from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter, Decision, Discard, Hold, Park, Retry
 from dlx_router.core.policy import Effective, Selector, SelectorKind
 from dlx_router.core.target import dead_letter_queue, final_keys, short_name, transient_queue
@@ -32,6 +34,7 @@ from tests.core.core_samples import (
 )
 
 LONG = "q" * 255
+OWN = "dlx-router.retired"
 SPENT: dict[str, Any] = {"max_delivery_attempts": 1}
 
 
@@ -246,6 +249,37 @@ def test_a_dead_letter_queue_of_its_own_needs_no_leave() -> None:
     assert decided(**SPENT, allow_queues=(Selector(SelectorKind.QUEUE, "grave"),)).action is Action.DEAD_LETTER
 
 
+@pytest.mark.parametrize(
+    ("definition", "target"),
+    [
+        pytest.param({"dead_letter_exchange": "", "dead_letter_routing_key": "{routing_key}"}, OWN, id="by its key"),
+        pytest.param({"dead_letter_exchange": "dlx-router.release"}, "dlx-router.release", id="an exchange"),
+        pytest.param({"dead_letter_exchange": ""}, OWN, id="one of the CC keys"),
+        pytest.param({"dead_letter_queue_prefix": "dlx-router."}, "dlx-router.work", id="a queue to be made"),
+        pytest.param(
+            {"dead_letter_exchange": "DLA", "auto_create_dead_letter_resources": True, "dead_letter_queue_prefix": OWN},
+            "dlx-router.retiredwork",
+            id="a queue to be made on an exchange",
+        ),
+        pytest.param({"dead_letter_exchange": "dlx"}, None, id="a named exchange, whose bindings choose"),
+        pytest.param({}, None, id="a queue of its own"),
+    ],
+)
+def test_what_is_the_routers_own_is_no_target_whoever_names_it(definition: dict[str, Any], target: str | None) -> None:
+    one = letter(history=(death(routing_keys=(OWN if "dead_letter_routing_key" in definition else "k", OWN)),))
+    decision = decided(one, **SPENT, **definition)
+    assert isinstance(decision, DeadLetter) if target is None else decision == Park(Cause.FORBIDDEN, 1, target)
+
+
+def test_the_routers_own_begins_with_its_prefix() -> None:
+    policies = policy_set(policy(definition={"max-delivery-attempts": 1, "dead-letter-exchange": "mine.release"}))
+    found = [
+        decide(letter(), one.resolve(vhost="/", queue="work", reason="rejected"), NOW, 0.0)
+        for one in (policies, replace(policies, ours=Names("mine")))
+    ]
+    assert [one.action for one in found] == [Action.DEAD_LETTER, Action.PARK]
+
+
 def test_only_discard_drops_and_it_says_so() -> None:
     assert decided(discard=True) == Discard(1)
     assert decided(letter(state="retrying", fresh=()), discard=True) == Park(Cause.LOOP, 0)
@@ -390,6 +424,12 @@ def test_another_trouble_begins_at_the_lowest_rung(one: Letter) -> None:
             "rejected at work: target_refused at 'q'; held, try 3 (policy all)",
         ),
         (Discard(1), effective(), "rejected at work: discarded, as the policy says (policy all)"),
+        (
+            Park(Cause.FORBIDDEN, 1, "dlx-router.retired"),
+            effective(),
+            "rejected at work: parked, forbidden at 'dlx-router.retired', which is the router's own (policy all)",
+        ),
+        (Park(Cause.FORBIDDEN, 1, "q"), effective(), "rejected at work: parked, forbidden at 'q' (policy all)"),
     ],
 )
 def test_a_decision_is_one_sentence(decision: Decision, policy: Effective | None, sentence: str) -> None:

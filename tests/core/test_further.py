@@ -14,6 +14,7 @@ from dlx_router.core.condition import Condition, ConditionFailed, View, any_hold
 from dlx_router.core.decision import decide
 from dlx_router.core.letter import Arrival, Declared, Letter
 from dlx_router.core.limits import Outage
+from dlx_router.core.names import RUNGS
 from dlx_router.core.outcome import DeadLetter, Decision, Discard, Hold, Park, Retry
 from dlx_router.core.words import Cause
 from tests.core.core_samples import NOW, death, effective, law, letter
@@ -292,6 +293,14 @@ def test_the_breaker_is_not_asked_of_a_policy_without_outage_nor_of_a_letter_tha
     assert asked.times == 0
 
 
+@pytest.mark.parametrize(("wait", "held"), [(0, 100), (50, 100), (100, 100), (101, 101)])
+def test_no_hold_is_shorter_than_the_lowest_rung_or_it_would_go_straight_back_into_the_outage(
+    wait: int, held: int
+) -> None:
+    decision = decided(None, Asked(Verdict(Breaker.OPEN, wait)), outage=OUTAGE)
+    assert decision == Hold(Cause.OUTAGE, NOW + held, 1, 0)
+
+
 def test_a_held_letter_tells_which_conditions_failed() -> None:
     decision = decided(None, Asked(), outage=OUTAGE, never_retry=(BROKEN,))
     assert decision == Hold(Cause.OUTAGE, NOW + 7000, 1, 0, failed=(TOLD,))
@@ -321,6 +330,6 @@ def test_further_questions_only_ever_restrain_and_never_forgive_an_attempt(
         assert never != (YES,)
         assert limit is None or decision.due_ms <= one.first_death_ms + limit
     elif isinstance(decision, Hold):
-        assert (decision.attempts, decision.due_ms) == (attempts, NOW + (wait or 0))
+        assert (decision.attempts, decision.due_ms) == (attempts, NOW + max(wait or 0, RUNGS[0]))
     else:
         assert decision.attempts == attempts + 1

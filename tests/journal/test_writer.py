@@ -292,6 +292,17 @@ async def test_what_the_stream_did_not_take_before_the_end_is_counted(desk: Make
     assert one.losses == [10]
 
 
+async def test_in_required_nothing_is_lost_at_the_end_because_nothing_was_settled(desk: MakeDesk) -> None:
+    one = desk(mode=Mode.REQUIRED)
+    one.declare = False
+    with capture_logs() as logs:
+        async with one.session():
+            one.tell_all(range(10))
+            assert await one.journal.drain(0.2) == 10
+    assert (one.losses, one.journal.lost, one.settled) == ([], 0, [])
+    assert [line["event"] for line in logs if line.get("events") == 10] == ["journal.untold"]
+
+
 @pytest.mark.usefixtures("newest")
 async def test_a_stream_that_stands_still_stops_no_letter_in_best_effort(
     broker: brokers.Broker, vhost: Vhost, desk: MakeDesk

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from tests.journal import stream
-from tests.support.bulk import INBOX, law_holds, rests, take_many
+from tests.support.bulk import INBOX, frozen, law_holds, rests, take_many
 from tests.support.client import Client
 from tests.support.router import Router
 from tests.support.vhost import Vhost
@@ -18,12 +18,16 @@ policies:
   - name: all
     match: "#"
     definition: {max-delivery-attempts: 2, redelivery-delay: 300ms}
+  - name: once
+    match: "once.#"
+    definition: {max-delivery-attempts: 1}
   - name: drop
     match: "drop.#"
     definition: {discard: true}
 """
 Start = Callable[..., Router]
 N: Final = 20
+TOGETHER: Final = 5
 DECIDED: Final = {"retried": N, "released": N, "dead_lettered": N, "discarded": 5, "parked": 1}
 
 
@@ -51,3 +55,38 @@ def test_each_decision_is_one_event(vhost: Vhost, amqp: Client, start_router: St
     events = stream.events(vhost.amqp_url)
     assert Counter(event["kind"] for event in events) == DECIDED
     assert len({event["event_id"] for event in events}) == len(events)
+
+
+@pytest.mark.parametrize("mode", ["best-effort", "required"])
+def test_an_event_names_the_queue_that_the_letter_went_to_and_stands_there_once(
+    vhost: Vhost, amqp: Client, start_router: Start, mode: str
+) -> None:
+    """Together, before it is known which queue that is, and one by one afterwards."""
+    router = start_router(POLICIES, JOURNAL=mode)
+    where = {"once.lasting": "DLQ.once.lasting", "once.exclusive": "DLQ.transient", "once.vanished": "DLQ.transient"}
+    amqp.queue("once.lasting", dead_letter_exchange=INBOX)
+    amqp.queue("once.vanished", dead_letter_exchange=INBOX)
+    amqp.channel.queue_declare("once.exclusive", exclusive=True, arguments={"x-dead-letter-exchange": INBOX})
+    with frozen(router):
+        for queue in where:
+            _die(amqp, queue, TOGETHER)
+        amqp.channel.queue_delete("once.vanished")
+    take_many(amqp, "DLQ.once.lasting", TOGETHER)
+    take_many(amqp, "DLQ.transient", 2 * TOGETHER)
+    for _ in range(3):
+        _die(amqp, "once.lasting", 1)
+        take_many(amqp, "DLQ.once.lasting", 1)
+        _die(amqp, "once.exclusive", 1)
+        take_many(amqp, "DLQ.transient", 1)
+    rests(router)
+    assert router.stop() == 0
+    told = stream.events(vhost.amqp_url)
+    assert {event["failed_queue"]: event["target"]["routing_key"] for event in told} == where
+    assert Counter(event["kind"] for event in told) == {"dead_lettered": 3 * TOGETHER + 6}
+    assert all(event["target"]["routing_key"] == where[event["failed_queue"]] for event in told)
+
+
+def _die(amqp: Client, queue: str, count: int) -> None:
+    for number in range(count):
+        amqp.publish(f"{queue} {number}", key=queue)
+        amqp.fail(queue)

@@ -18,7 +18,7 @@ from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import standing
 from dlx_router.service.desk import Desk
 from dlx_router.service.intake import Place
-from dlx_router.service.job import Job
+from dlx_router.service.job import Job, Resource
 from dlx_router.service.render import Stationery
 from dlx_router.service.rules import Rules
 from dlx_router.telemetry.metrics import Metrics
@@ -145,6 +145,21 @@ def test_chance_and_aliases_go_the_long_way(definition: dict[str, Any]) -> None:
     desk = _desk(definition)
     for tag in (1, 2):
         assert desk.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0).order is None
+
+
+def test_an_order_holds_only_where_there_is_what_its_event_names() -> None:
+    desk, known = _desk(DEFINITIONS[1]), dict[Resource, str]()
+
+    def judged(tag: int) -> Job:
+        return desk.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0, known)
+
+    resource = judged(1).resource
+    assert resource is not None
+    assert judged(2).order is None, "nobody has asked the broker yet"
+    known[resource] = "DLQ.transient"
+    assert judged(3).order is None, "it is another queue"
+    known[resource] = resource[1]
+    assert judged(4).order is not None
 
 
 def test_a_letter_in_flight_is_finished_by_the_policies_that_it_came_to() -> None:

@@ -31,7 +31,10 @@ policies:
     definition: {max-delivery-attempts: 1, max-redrives: 1}
   - name: back
     match: "back.#"
-    definition: {dead-letter-exchange: dlx-router.inbox, max-delivery-attempts: 1}
+    definition: {dead-letter-exchange: round, max-delivery-attempts: 1}
+  - name: open
+    match: "open.#"
+    definition: {dead-letter-exchange: "", dead-letter-routing-key: "{routing_key}", max-delivery-attempts: 1}
 """
 
 
@@ -214,9 +217,27 @@ def test_headers_copied_onto_a_new_message_start_a_new_letter(amqp: Client, star
 def test_a_target_that_leads_back_to_the_inbox_is_a_loop(amqp: Client, start_router: Start) -> None:
     start_router(RETRIES)
     _source(amqp, "back.a")
+    amqp.channel.exchange_bind(INBOX, amqp.exchange("round", "fanout"))
     amqp.publish("one", key="back.a")
     amqp.fail("back.a")
     assert record(amqp.take(PARKING))["cause"] == "loop"
+
+
+@pytest.mark.parametrize("own", ["dlx-router.retired", "dlx-router.state", "dlx-router.release"])
+def test_no_producer_sends_a_dead_letter_into_a_queue_of_the_router(
+    amqp: Client, start_router: Start, own: str
+) -> None:
+    """In `retired` it would be acked once it is journalled: dropped, by whoever publishes."""
+    router = start_router(RETRIES)
+    amqp.bind(_source(amqp, "open.a"), amqp.exchange("in", "topic"), "#")
+    amqp.publish("one", exchange="in", key=own)
+    amqp.publish("two", exchange="in", key=amqp.queue("archive"))
+    for _ in range(2):
+        amqp.fail("open.a")
+    parked = record(amqp.take(PARKING))
+    assert (parked["cause"], parked["target"]) == ("forbidden", own)
+    assert amqp.take("archive").body == b"two"
+    assert router.metric("settled_total", action="retire") == 0
 
 
 def test_a_redrive_by_hand_counts_and_is_parked_when_it_dies_too_often(amqp: Client, start_router: Start) -> None:

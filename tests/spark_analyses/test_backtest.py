@@ -85,6 +85,7 @@ def test_what_a_router_wrote_is_decided_again_the_same(
     amqp.exchange("shop", "topic")
     for name in ("orders.new", "mail.send", "unmatched"):
         amqp.queue(name, "quorum", dead_letter_exchange="dlx-router.inbox")
+    amqp.channel.queue_declare("mine", exclusive=True, arguments={"x-dead-letter-exchange": "dlx-router.inbox"})
     amqp.bind("orders.new", "shop", "new")
     amqp.bind(amqp.queue("dead"), "shop", "dead.#")
     policies = {"p.yaml": POLICIES}
@@ -98,13 +99,16 @@ def test_what_a_router_wrote_is_decided_again_the_same(
     amqp.fail("mail.send")
     amqp.publish("4", key="unmatched")
     amqp.fail("unmatched")
-    kinds = ["dead_lettered"] * 3 + ["parked"] + ["released"] * 2 + ["retried"] * 2
+    amqp.publish("5", key="mine")
+    amqp.fail("mine")
+    kinds = ["dead_lettered"] * 4 + ["parked"] + ["released"] * 2 + ["retried"] * 2
     journal = eventually(lambda: read_journal(vhost, len(kinds)), 30)
     events = archived(spark, journal, tmp_path / "journal.ndjson").cache()
     assert sorted(row.kind for row in events.select("kind").collect()) == kinds
     found = arrivals(events, files_of(router.policies)).collect()
     assert [row.asDict() for row in found if row.differs] == []
-    assert len(found) == 6
+    assert len(found) == 7
+    assert {row.was_routing_key for row in found if row.failed_queue == "mine"} == {"DLQ.transient"}
 
 
 POLICIES = """
@@ -114,6 +118,9 @@ policies:
     match: "orders.#"
     definition:
       {max-delivery-attempts: 3, redelivery-delay: 400, redelivery-collision-avoidance-factor: 0.5}
+  - name: mine
+    match: mine
+    definition: {max-delivery-attempts: 1}
   - name: mail
     match: "mail.#"
     definition:

@@ -270,14 +270,17 @@ class Journal:
         return not self._sent and not len(self._spool) and self._current is None and self._spool.gap is None
 
     async def drain(self, within_s: float) -> int:
-        """Send what is here; → how many events are lost because the stream did not take them in time."""
+        """Send what is here; → how many events the stream did not take in time. In best-effort they are lost."""
         self.flush()
         if self.is_on and not self._is_idle:
             idle = self._idle = asyncio.get_running_loop().create_future()
             await asyncio.wait([idle], timeout=within_s)
             self._idle = None
         left = self._spool.events + sum(batch.events for batch in self._sent.values())
-        if left:
+        if left and self._required:
+            fate = "their letters were not settled: they are delivered again, and told then"
+            log.warning("journal.untold", vhost=self._vhost, events=left, fate=fate)
+        elif left:
             self.lost += left
             self._on_lost(left)
             log.warning("journal.lost", vhost=self._vhost, events=left, fate="their letters were settled without them")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -13,6 +14,7 @@ from dlx_router.core.decision import decide
 from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter, Decision, Discard, Forward, Hold, Park, Retry
 from dlx_router.core.policy import Effective, PolicySet
+from dlx_router.core.target import transient_queue
 from dlx_router.core.words import Cause, State
 from dlx_router.operate.journal.replay import letter_of, verdict_of
 
@@ -51,7 +53,16 @@ class Judge:
     def judge(self, event: Mapping[str, Any]) -> Outcome:
         """What these policies decide about the letter as it arrived then: its time, its chance, its history."""
         policy = self.effective(event["vhost"], event["failed_queue"], event["reason"])
-        return outcome_of(decide(letter_of(event), policy, event["ts_ms"], draw_of(event), lambda: verdict_of(event)))
+        decision = decide(letter_of(event), policy, event["ts_ms"], draw_of(event), lambda: verdict_of(event))
+        if policy is not None and isinstance(decision, DeadLetter) and decision.queue is not None:
+            decision = _as_made(decision, event, transient_queue(policy))
+        return outcome_of(decision)
+
+
+def _as_made(decision: DeadLetter, event: Mapping[str, Any], shared: str) -> DeadLetter:
+    """The queue that is made for it: the one for all exclusive and vanished queues, where the event says so."""
+    went = event.get("target") or {}
+    return replace(decision, keys=(shared,), queue=shared) if went.get("routing_key") == shared else decision
 
 
 def was_decided(event: Mapping[str, Any]) -> bool:
@@ -103,9 +114,10 @@ def differing(was: Outcome, now: Outcome) -> list[str]:
     return [name for name, one, other in zip(Outcome._fields, was, now, strict=True) if one != other]
 
 
-def files_of(path: Path) -> Files:
+def files_of(path: Path, prefix: str = "dlx-router") -> Files:
     """The policy files as they are sent to where letters are judged. Raises PolicyErrors with all that is wrong."""
-    return tuple((Path(name).name, Path(name).read_bytes()) for name in load_policies(path).files)
+    files = load_policies(path, Names(prefix)).files
+    return tuple((Path(name).name, Path(name).read_bytes()) for name in files)
 
 
 @lru_cache(maxsize=4)
@@ -114,7 +126,8 @@ def judge_of(files: Files, prefix: str) -> Judge:
     with TemporaryDirectory(prefix="dlx-router-policies-") as folder:
         for name, data in files:
             (Path(folder) / name).write_bytes(data)
-        return Judge(load_policies(Path(folder)).policies, Names(prefix))
+        names = Names(prefix)
+        return Judge(load_policies(Path(folder), names).policies, names)
 
 
 def event_of(text: str) -> dict[str, Any]:
