@@ -9,6 +9,7 @@ import pytest
 from tests.journal import stream
 from tests.support.bulk import INBOX, frozen, law_holds, rests, take_many
 from tests.support.client import Client
+from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 
@@ -71,6 +72,7 @@ def test_an_event_names_the_queue_that_the_letter_went_to_and_stands_there_once(
         for queue in where:
             _die(amqp, queue, TOGETHER)
         amqp.channel.queue_delete("once.vanished")
+    eventually(lambda: router.metric("settled_total", action="dead_letter") == 3 * TOGETHER)
     take_many(amqp, "DLQ.once.lasting", TOGETHER)
     take_many(amqp, "DLQ.transient", 2 * TOGETHER)
     for _ in range(3):
