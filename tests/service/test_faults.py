@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -205,16 +206,19 @@ def test_a_target_full_with_5000_letters_leaves_the_others_four_fifths_of_their_
     dying_queue(amqp, "one.a")
     dying_queue(amqp, "other.a")
     _rate(amqp, router)  # warm
-    without = max(_rate(amqp, router) for _ in range(3))
+    without = fmean(_rate(amqp, router) for _ in range(4))
     pour(amqp, "one.a", [f"full-{number}" for number in range(5000)])
     eventually(lambda: _waiting(vhost, amqp) >= 4500, within=60)
-    beside = max(_rate(amqp, router) for _ in range(3))
-    print(f"\nfree letters: {without:.0f}/s alone, {beside:.0f}/s beside a full target, ratio {beside / without:.2f}")  # noqa: T201 - the number that CI keeps
-    assert beside >= 0.8 * without
-    amqp.channel.queue_bind(amqp.queue("room"), "first")
-    amqp.channel.queue_unbind("full", "first")
-    there = every_body(amqp, "full", amqp.depth("full")) | every_body(amqp, "room", 4900, within=180)
-    assert there == {f"full-{number}" for number in range(5000)}
+    since, beside = time.monotonic(), []
+    while time.monotonic() - since < 60:  # they come back after 1, 2, 4, ... seconds, so the first minute is the worst
+        beside.append(_rate(amqp, router))
+    ratio = fmean(beside) / without
+    print(  # noqa: T201 - the number that is asked for
+        f"\nfree letters: {without:.0f}/s alone; beside a full target {fmean(beside):.0f}/s over its first minute, "
+        f"at worst {min(beside):.0f}/s; ratio {ratio:.2f}"
+    )
+    assert ratio >= 0.8
+    eventually(lambda: _waiting(vhost, amqp) + amqp.depth("full") == 5000, within=60)
 
 
 def _waiting(vhost: Vhost, amqp: Client) -> int:
