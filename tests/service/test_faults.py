@@ -10,8 +10,10 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import pytest
+from pamqp import commands, header
 
 import brokers
+from bench_wire import Wire
 from kill_audit import Plan, audit
 from tests.conftest import ROUTERS
 from tests.journal.stream import events
@@ -205,13 +207,13 @@ def test_a_target_full_with_5000_letters_leaves_the_others_four_fifths_of_their_
     router = start_router(TWO_TARGETS)
     dying_queue(amqp, "one.a")
     dying_queue(amqp, "other.a")
-    _rate(amqp, router)  # warm
-    without = fmean(_rate(amqp, router) for _ in range(4))
+    _rate(amqp, vhost, router)  # warm
+    without = fmean(_rate(amqp, vhost, router) for _ in range(4))
     pour(amqp, "one.a", [f"full-{number}" for number in range(5000)])
     eventually(lambda: _waiting(vhost, amqp) >= 4500, within=60)
     since, beside = time.monotonic(), []
     while time.monotonic() - since < 60:  # they come back after 1, 2, 4, ... seconds, so the first minute is the worst
-        beside.append(_rate(amqp, router))
+        beside.append(_rate(amqp, vhost, router))
     ratio = fmean(beside) / without
     print(  # noqa: T201 - the number that is asked for
         f"\nfree letters: {without:.0f}/s alone; beside a full target {fmean(beside):.0f}/s over its first minute, "
@@ -226,10 +228,25 @@ def _waiting(vhost: Vhost, amqp: Client) -> int:
     return sum(amqp.depth(queue) for queue in vhost.queues() if queue.startswith("dlx-router.delay."))
 
 
-def _rate(amqp: Client, router: Router, letters: int = 10_000) -> float:
-    """Letters of the free policy a second, from the router's first read to the last arrival."""
-    with frozen(router):
-        pour(amqp, "other.a", [f"free-{number}" for number in range(letters)])
+_DIED: Final[dict[str, Any]] = {
+    "queue": "other.a",
+    "reason": "expired",
+    "exchange": "",
+    "routing-keys": ["other.a"],
+    "count": 1,
+}
+_FIRST: Final = {"x-first-death-queue": "other.a", "x-first-death-reason": "expired", "x-first-death-exchange": ""}
+
+
+def _rate(amqp: Client, vhost: Vhost, router: Router, letters: int = 50_000) -> float:
+    """Letters of the free policy a second, from the router's first read to the last arrival.
+
+    They are filled in fast: what comes due while the router stands still is done in the time that is measured.
+    """
+    properties = commands.Basic.Properties(headers={"x-death": [_DIED], **_FIRST}, delivery_mode=2)
+    head = header.ContentHeader(0, 8, properties).marshal()
+    with frozen(router), Wire(vhost.amqp_url) as wire:
+        wire.fill("", INBOX, letters, lambda number: (head, b"%08d" % number))
     started = time.monotonic()
     eventually(lambda: amqp.depth("arrived") >= letters, within=60)
     took = time.monotonic() - started
