@@ -87,7 +87,8 @@ def test_more_than_the_router_keeps_waits_until_somebody_asks(shop: Shop, tmp_pa
     queue, file = large(shop, "export.c", 100), tmp_path / "letters.jsonl"
     task = shop.start(queue, kind="export")
     first = eventually(lambda: page(shop, task, 0).json()["letters"], 20)
-    assert page(shop, task, 0).json()["letters"] == first  # an answer that was lost is asked for again
+    again = page(shop, task, 0).json()["letters"]  # an answer that was lost is asked for again
+    assert again[: len(first)] == first, "there may be more by now"
     assert shop.task(task)["counts"]["sent"] < 100
     refused = page(shop, task, 5000)
     assert (refused.status_code, "after 5000" in refused.text) == (409, True)
