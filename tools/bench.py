@@ -195,7 +195,7 @@ def main(argv: list[str] | None = None) -> int:
     if given.quick:
         given.versions, given.messages, given.rounds, given.large_rounds = given.versions[-1:], 20_000, 2, 2
     if min(given.messages, given.aio_messages) < 1 or min(given.rounds, given.large_rounds) < 0:
-        parser.error("messages and rounds are at least 1")
+        parser.error("messages are at least 1, rounds at least 0")
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
     if not Path("/proc/self/stat").exists():
         parser.error("this needs Linux: CPU and memory are read from /proc")

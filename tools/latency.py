@@ -1,24 +1,21 @@
 """What the way through the router adds to a rejection: `make latency`. One client, two queues, in turn.
 
-A client of its own rejects from a queue whose dead-letter exchange is the target's
-(native), or the router's inbox with a policy that names the target's (routed), and sees the letter in the dead-letter
-queue, on its own clock. Turns of ten seconds, native and routed, so that both meet the same machine. All queues are
-quorum queues; dead lettering is at most once in both.
+A client of its own rejects from a queue whose dead-letter exchange is the target's (native), or the router's inbox with
+a policy that names the target's (routed), and sees the letter in the dead-letter queue, on its own clock. Turns of ten
+seconds, native and routed, so that both meet the same machine. All queues are quorum queues; dead lettering is at most
+once in both.
 Exit: 0 measured · 1 a letter is missing.
 """
 
-import argparse
 import statistics
 import sys
-import tempfile
 import time
 from itertools import cycle
 from typing import Any, Final
 
 import pika
 
-from brokers import running
-from one_router import one_router
+from one_router import arguments, one_router
 
 WAYS: Final = ("native", "routed")
 TURN_S: Final = 10
@@ -98,18 +95,12 @@ def _all_there(connection: Any, watch: Watch, sent: int) -> None:  # noqa: ANN40
 
 def main() -> int:
     """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--rate", type=int, default=1000)
     parser.add_argument("--seconds", type=int, default=60, help="of each way (60)")
-    parser.add_argument("--version", default="4.3")
-    parser.add_argument("--router")
     given = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="dlx-router-") as folder,
-        running(given.version) as node,
-        one_router(node.amqp_url, folder, _POLICY, given.router),
-    ):
-        took_ms = measure(node.amqp_url, given.rate, given.seconds)
+    with one_router(given, _POLICY) as (url, _):
+        took_ms = measure(url, given.rate, given.seconds)
     print(f"RabbitMQ {given.version}, {given.rate}/s for {given.seconds} s of each, reject → dead-letter queue:")
     found = {way: (statistics.median(ms), ms[int(len(ms) * 0.99)]) for way, ms in took_ms.items()}
     for way, (median, p99) in found.items():

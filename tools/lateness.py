@@ -5,17 +5,14 @@ the broker's dead lettering, the router twice, the rung. Never below zero, or a 
 Exit: 0 measured and within the limit · 1 not.
 """
 
-import argparse
 import statistics
 import sys
-import tempfile
 import time
 from typing import Any, Final
 
 import pika
 
-from brokers import running
-from one_router import one_router
+from one_router import arguments, one_router
 
 QUEUE: Final = "late.work"
 WAIT_S: Final = 5.0
@@ -68,18 +65,12 @@ def measure(url: str, rate: int, seconds: int) -> list[float]:
 
 def main() -> int:
     """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--rate", type=int, default=1000)
     parser.add_argument("--seconds", type=int, default=30)
-    parser.add_argument("--version", default="4.3")
-    parser.add_argument("--router")
     given = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="dlx-router-") as folder,
-        running(given.version) as node,
-        one_router(node.amqp_url, folder, _POLICY, given.router),
-    ):
-        late = sorted(measure(node.amqp_url, given.rate, given.seconds))
+    with one_router(given, _POLICY) as (url, _):
+        late = sorted(measure(url, given.rate, given.seconds))
     p99 = late[int(len(late) * 0.99)]
     median = statistics.median(late)
     print(

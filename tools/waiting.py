@@ -5,9 +5,7 @@ They lie in the broker's rung then, and the router has none of them: its memory 
 Exit: 0 within the limit · 1 not, or letters are missing.
 """
 
-import argparse
 import sys
-import tempfile
 import time
 from typing import Final
 
@@ -15,8 +13,7 @@ from bench_contestants import INBOX, Process, settled
 from bench_letters import KEY, QUEUE, Letters
 from bench_usage import Usage
 from bench_wire import Wire
-from brokers import running
-from one_router import one_router
+from one_router import arguments, one_router
 
 DAY_MS: Final = 86_400_000
 RUNG: Final = f"dlx-router.delay.{DAY_MS}"
@@ -63,19 +60,13 @@ def _wait(router: Process, count: int) -> None:
 
 def main() -> int:
     """See the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--letters", type=int, default=1_000_000)
     parser.add_argument("--step", type=int, default=100_000)
-    parser.add_argument("--version", default="4.3")
-    parser.add_argument("--router")
     given = parser.parse_args()
     print(f"RabbitMQ {given.version}, letters of 1 KiB:", flush=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="dlx-router-") as folder,
-        running(given.version, config=_CONFIG) as node,
-        one_router(node.amqp_url, folder, _POLICY, given.router) as router,
-    ):
-        told = measure(node.amqp_url, router, given.letters, given.step)
+    with one_router(given, _POLICY, _CONFIG) as (url, router):
+        told = measure(url, router, given.letters, given.step)
     return int(told[-1][2] > LIMIT_MB)
 
 

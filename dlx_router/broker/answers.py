@@ -9,10 +9,6 @@ class LinkError(Exception):
     """The connection is gone or could not be made; says where, why and what the broker said."""
 
 
-class ConsumerCancelled(LinkError):
-    """The broker ended a consumer and left its channel open; why, it does not say."""
-
-
 class ChannelClosed(Exception):
     """The broker closed the channel; `code` as in AMQP (404, 403, 406, …)."""
 

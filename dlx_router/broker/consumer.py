@@ -5,7 +5,7 @@ from typing import Any
 
 from pamqp import commands
 
-from dlx_router.broker.answers import ChannelClosed, ConsumerCancelled, LinkError
+from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link
 from dlx_router.core.settlement import Acks
 from dlx_router.wire import frames
@@ -106,8 +106,7 @@ class Consumer:
             self._acks.delivered(event.tag)
             self._sink(event, self)
         elif event.__class__ is frames.Cancelled:
-            self._link.drop_channel(self._channel)  # what was not settled goes back, where there is still a queue
-            self.on_closed(ConsumerCancelled(f"the broker cancelled the consumer of {self.queue}"))
+            self.drop(f"the broker cancelled the consumer of {self.queue}")  # what was not settled goes back
 
     def settle(self, tag: int) -> bool:
         """Ack at the next flush; False where the delivery is no longer ours."""
@@ -150,12 +149,11 @@ class Consumer:
         if channel:
             self._on_lost(self, error, unsettled)
 
-    def drop(self) -> None:
-        """As `close`, without waiting for the broker: where nothing is begun on the channel's number soon."""
-        channel = self._channel
-        self.on_closed(LinkError("closed by us"))
-        if channel:
-            self._link.drop_channel(channel)
+    def drop(self, why: str = "closed by us") -> None:
+        """As `close`, without waiting for the broker."""
+        if self._channel:
+            self._link.drop_channel(self._channel)
+            self.on_closed(LinkError(why))
 
     async def close(self) -> None:
         """Close the channel; the unsettled go back."""

@@ -179,26 +179,19 @@ def size(node: Node) -> int:
 
 def above_zero(parser: Parser, why: str) -> Parser:
     """As the parser, without 0; `why` says what 0 would mean."""
-    exact = {"not": {"const": 0}}
-
-    @takes({**parser.schema, **exact})
-    def parse(node: Node) -> Any:
-        value = parser(node)
-        if not value:
-            raise rejected(node, f"{described(node)} {why}")
-        return value
-
-    return parse
+    return _unless(lambda value: not value, {"const": 0}, parser, why)
 
 
 def at_least(low: int, parser: Parser, why: str) -> Parser:
     """As the parser, from `low` on; `why` says what less would mean."""
-    less = {"not": {"type": "integer", "maximum": low - 1}}
+    return _unless(lambda value: value < low, {"type": "integer", "maximum": low - 1}, parser, why)
 
-    @takes({**parser.schema, **less})
-    def parse(node: Node) -> int:
-        value: int = parser(node)
-        if value < low:
+
+def _unless(is_bad: Callable[[Any], bool], bad: dict[str, Any], parser: Parser, why: str) -> Parser:
+    @takes({**parser.schema, "not": bad})
+    def parse(node: Node) -> Any:
+        value = parser(node)
+        if is_bad(value):
             raise rejected(node, f"{described(node)} {why}")
         return value
 

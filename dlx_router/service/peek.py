@@ -13,7 +13,7 @@ from typing import Any, Final
 from pamqp import commands
 
 from dlx_router.broker.address import Host, Login, Tls
-from dlx_router.broker.answers import ChannelClosed, ConsumerCancelled, LinkError
+from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link, open_link
 from dlx_router.wire import frames
 
@@ -54,7 +54,7 @@ class _Peek:
             self.found.append(event)
             self._bytes += len(event.body)
         elif event.__class__ is frames.Cancelled:
-            self.lost = ConsumerCancelled("the broker cancelled the consumer: is the queue deleted?")
+            self.lost = LinkError("the broker cancelled the consumer: is the queue deleted?")
         self.came.set()
 
     def on_closed(self, error: Exception) -> None:

@@ -213,7 +213,6 @@ class Session:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._readiness.clear(f"alarm {self.vhost}")  # the next connections hear of it, if it goes on
         self.consumers.flush()
         for link in (getattr(self, "_consume_link", None), getattr(self, "publish_link", None)):
             if link is not None:

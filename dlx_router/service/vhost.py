@@ -79,7 +79,7 @@ class Attendant:
         self._observe = observe
         self._addresses, self._names, self._limits = addresses, names, limits
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
-        self._said = Speaker(readiness)  # by the sources of a session
+        self._said = Speaker(readiness)  # by a session
         self._sources, self._declare, self._management = sources, declare, management
         self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
         self.journal = self._journal = journal
@@ -190,7 +190,7 @@ class Attendant:
                     limits=self._limits,
                     topology=topology,
                     metrics=self._metrics,
-                    readiness=self._readiness,
+                    readiness=self._said,
                     sources=self._setting(),
                     journal=self._journal,
                     ensure_journal=partial(ensure_stream, topology, journal_stream(self._names), declare=self._declare),
@@ -279,7 +279,7 @@ class Attendant:
         self._failures = 1 if time.monotonic() - started > STEADY_S else self._failures + 1
         where, said = f"vhost {self.vhost!r}", str(error)
         self._readiness.set(f"link {self.vhost}", said if said.startswith(where) else f"{where}: {said}")
-        self._said.take_back()  # the next session may attend other queues
+        self._said.take_back()  # the next session has other connections, and may attend other queues
         if self._failures in {1, 5} or self._failures % 50 == 0:
             log.warning(
                 "session.ended",

@@ -17,6 +17,7 @@ from bench_wire import Wire
 from kill_audit import Plan, audit
 from tests.conftest import ROUTERS
 from tests.journal.stream import events
+from tests.support.alone import alone, refuse_over
 from tests.support.asleep import asleep
 from tests.support.bulk import (
     INBOX,
@@ -362,24 +363,16 @@ def test_a_parking_that_refuses_is_named_and_its_letters_wait_in_the_inbox(
 def test_a_letter_of_the_inbox_that_is_over_the_size_that_may_be_published_is_quarantined(
     own_broker: brokers.Node, tmp_path: Path
 ) -> None:
-    vhost = Vhost.make(own_broker, "large")
-    (tmp_path / "policies.yaml").write_text(TWO_TARGETS, encoding="utf-8")
-    router = Router(amqp_url=vhost.amqp_url, policies=tmp_path, log=tmp_path / "log")
-    try:
-        with Client(vhost.amqp_url) as amqp:
-            router.start()
-            router.stop()  # 3.10 tells a channel the limit as it opens
-            amqp.publish("x" * 20_000, key=INBOX)
-            set_most = "application:set_env(rabbit, max_message_size, 10000)"
-            own_broker.rabbitmqctl("eval", f"{set_most}, persistent_term:put(max_message_size, 10000).")
-            router.start(wait=False)
-            assert amqp.take(QUARANTINE, within=30).body == b"x" * 20_000
-            amqp.publish("next", key=INBOX)
-            assert amqp.take(PARKING).body == b"next"
-            eventually(lambda: law_holds(router))
-    finally:
-        router.close()
-        vhost.close()
+    with alone(own_broker, tmp_path, TWO_TARGETS) as (router, amqp):
+        router.start()
+        router.stop()  # 3.10 tells a channel the limit as it opens
+        amqp.publish("x" * 20_000, key=INBOX)
+        refuse_over(own_broker, 10_000)
+        router.start(wait=False)
+        assert amqp.take(QUARANTINE, within=30).body == b"x" * 20_000
+        amqp.publish("next", key=INBOX)
+        assert amqp.take(PARKING).body == b"next"
+        eventually(lambda: law_holds(router))
 
 
 # -- waits ------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import brokers
+from tests.support.alone import alone, refuse_over
 from tests.support.bulk import INBOX, PARKING, QUARANTINE, frozen, law_holds, record, rests
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
@@ -135,27 +136,17 @@ def test_a_header_over_a_frame_in_an_attached_queue_is_quarantined_without_its_d
 def test_a_letter_that_nobody_may_publish_stays_in_its_attached_queue_and_stops_no_other(
     own_broker: brokers.Node, tmp_path: Path
 ) -> None:
-    vhost = Vhost.make(own_broker, "large")
-    (tmp_path / "policies.yaml").write_text(POLICIES, encoding="utf-8")
-    router = Router(amqp_url=vhost.amqp_url, policies=tmp_path, log=tmp_path / "log")
-    try:
-        with Client(vhost.amqp_url) as amqp:
-            amqp.queue("old.failed", "quorum")
-            amqp.publish("x" * 20_000, key="old.failed")
-            own_broker.rabbitmqctl(
-                "eval",
-                "application:set_env(rabbit, max_message_size, 10000), persistent_term:put(max_message_size, 10000).",
-            )
-            router.start(wait=False)
-            eventually(lambda: "left alone" in router.ask("/readyz")[1], 30)
-            amqp.publish("next", key=INBOX)
-            assert amqp.take(PARKING).body == b"next"
-            assert amqp.depth("old.failed") == 1
-            assert consistently(lambda: "session.ended" not in router.output)
-            eventually(lambda: law_holds(router))
-    finally:
-        router.close()
-        vhost.close()
+    with alone(own_broker, tmp_path, POLICIES) as (router, amqp):
+        amqp.queue("old.failed", "quorum")
+        amqp.publish("x" * 20_000, key="old.failed")
+        refuse_over(own_broker, 10_000)
+        router.start(wait=False)
+        eventually(lambda: "left alone" in router.ask("/readyz")[1], 30)
+        amqp.publish("next", key=INBOX)
+        assert amqp.take(PARKING).body == b"next"
+        assert amqp.depth("old.failed") == 1
+        assert consistently(lambda: "session.ended" not in router.output)
+        eventually(lambda: law_holds(router))
 
 
 # -- alarms and ends --------------------------------------------------------------------------------------------------
@@ -165,27 +156,20 @@ def test_a_letter_that_nobody_may_publish_stays_in_its_attached_queue_and_stops_
 def test_what_goes_to_quarantine_alone_waits_for_the_end_of_an_alarm_too(
     own_broker: brokers.Node, tmp_path: Path
 ) -> None:
-    vhost = Vhost.make(own_broker, "alarm")
-    (tmp_path / "policies.yaml").write_text(PLAIN, encoding="utf-8")
-    router = Router(amqp_url=vhost.amqp_url, policies=tmp_path, log=tmp_path / "log", env={"CONFIRM_TIMEOUT": "1s"})
-    try:
-        with Client(vhost.amqp_url) as amqp:
-            router.start()
-            amqp.publish("before", key=INBOX, headers={"x-death": "no list"})
-            assert amqp.take(QUARANTINE).body == b"before"
-            with frozen(router):
-                for number in range(5):
-                    amqp.publish(str(number), key=INBOX, headers={"x-death": "no list"})
-                own_broker.rabbitmqctl("set_vm_memory_high_watermark", "0.000001")
-            eventually(lambda: "blocks publishers" in router.ask("/readyz")[1], 20)
-            consistently(lambda: router.metric("in_flight") > 0, for_s=3)
-            own_broker.rabbitmqctl("set_vm_memory_high_watermark", "0.9")
-            eventually(lambda: router.metric("settled_total", action="quarantine") == 6, 30)
-            assert amqp.depth(QUARANTINE) == 5
-            assert "session.ended" not in router.output
-    finally:
-        router.close()
-        vhost.close()
+    with alone(own_broker, tmp_path, PLAIN, {"CONFIRM_TIMEOUT": "1s"}) as (router, amqp):
+        router.start()
+        amqp.publish("before", key=INBOX, headers={"x-death": "no list"})
+        assert amqp.take(QUARANTINE).body == b"before"
+        with frozen(router):
+            for number in range(5):
+                amqp.publish(str(number), key=INBOX, headers={"x-death": "no list"})
+            own_broker.rabbitmqctl("set_vm_memory_high_watermark", "0.000001")
+        eventually(lambda: "blocks publishers" in router.ask("/readyz")[1], 20)
+        consistently(lambda: router.metric("in_flight") > 0, for_s=3)
+        own_broker.rabbitmqctl("set_vm_memory_high_watermark", "0.9")
+        eventually(lambda: router.metric("settled_total", action="quarantine") == 6, 30)
+        assert amqp.depth(QUARANTINE) == 5
+        assert "session.ended" not in router.output
 
 
 def test_events_that_nobody_took_are_told_at_the_end_without_a_broker_too(
