@@ -119,6 +119,14 @@ audit: $(READY)  ## kill the router in the middle of its work and audit every le
 	$(BIN)/python tools/brokers.py fetch 4.3
 	$(BIN)/python tools/kill_audit.py $(ARGS)
 
+.PHONY: fuzz
+
+EACH ?= 150
+
+fuzz: $(READY)  ## hostile headers, names, records, events and requests, EACH=150 seconds a target; BROKER=4.3
+	$(BIN)/python tools/brokers.py fetch $(BROKER)
+	DLX_ROUTER_FUZZ_SECONDS=$(EACH) DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/fuzz -s -n 2 $(ARGS)
+
 .PHONY: audit-deps
 
 audit-deps: $(READY)  ## known vulnerabilities of what constraints.txt installs (asks the network)

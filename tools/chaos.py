@@ -117,6 +117,8 @@ def _one(kind: str, arena: Arena, report: Report, window: int, started_s: float,
         report.violations.append(said := f"{kind} could not be done: {str(error)[:200]!r}")
     else:
         report.faults.append(fault)
+        report.violations += arena.violations
+        arena.violations.clear()
         report.allowed += 0 if kind in GENTLE else window
         said = str(fault)
     print(said, flush=True)

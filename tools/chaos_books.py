@@ -45,9 +45,14 @@ FLAKY: Final = Way("flaky", (CONSUMER,), 2)
 """Rejected once, then consumed."""
 BROKEN: Final = Way("broken", ("DLQ.chaos.broken",), 1)
 """Rejected at each of three deliveries, with back-off; then dead."""
-ALL: Final = (SWIFT_WAY, SINGLE, FAN, FLAKY, BROKEN)
+ATTACHED: Final = Way("attached", ("chaos.attached.dead",), 1)
+"""Published to a quorum queue that the router itself attends and that has no dead-letter exchange of its own."""
+ALL: Final = (SWIFT_WAY, SINGLE, FAN, FLAKY, BROKEN, ATTACHED)
 WAYS: Final = tuple(way for at in range(3) for way in ALL if way.share > at)
-LAST: Final = (*(place for way in ALL for place in way.places), PARKING, QUARANTINE)
+TRANSIENT: Final = "DLQ.transient"
+HOSTILE: Final = "hostile"
+"""What faults publish themselves: any of the last places is a good one for it, a second copy too; no other place is."""
+LAST: Final = (*(place for way in ALL for place in way.places), TRANSIENT, PARKING, QUARANTINE)
 
 
 def way_of(number: int) -> Way:
@@ -71,6 +76,7 @@ class Verdict:
     broker_twins: int = 0
     again: int = 0
     parked: int = 0
+    hostile: int = 0  # published by faults
     rows: list[tuple[str, str, int, int, int]] = field(default_factory=list)  # way, place, letters, found, copies
     stranded: dict[str, int] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
@@ -92,6 +98,13 @@ class Books:
         self._ids = array("Q")
         self._twins: dict[int, set[int]] = {}  # letters with several ids
         self._foreign: list[str] = []
+        self._hostile: list[bool] = []  # was found
+        self.junk: set[bytes] = set()  # bodies that a fault wrote into the state queue; in quarantine they are right
+
+    def hostile(self) -> bytes:
+        """The body of a message that a fault is about to publish, and to see confirmed."""
+        self._hostile.append(False)
+        return f"{HOSTILE}-{len(self._hostile) - 1}".encode()
 
     def next(self) -> int:
         """A number that was not used."""
@@ -116,6 +129,11 @@ class Books:
         self.finds += 1
         name, _, digits = body.decode(errors="replace").partition("-")
         number = int(digits) if digits.isdigit() else -1
+        if name == HOSTILE and 0 <= number < len(self._hostile) and place in LAST:
+            self._hostile[number] = True
+            return
+        if place == QUARANTINE and body in self.junk:
+            return
         if not 0 <= number < self.numbers or way_of(number).name != name:
             self._foreign.append(repr(body[:40]))
             return
@@ -147,13 +165,17 @@ class Books:
         verdict = Verdict()
         for way in ALL:
             self._judge_way(way, verdict)
-        return verdict.lost
+        return verdict.lost + self._hostile.count(False)
 
     def judge(self, allowed: int) -> Verdict:
         """`allowed`: how many copies more than one may come of all that could be in flight at all faults."""
         verdict = Verdict(letters=self.confirmed, in_doubt=self.numbers - self.confirmed, again=self.again)
         for way in ALL:
             self._judge_way(way, verdict)
+        verdict.hostile = len(self._hostile)
+        if lost := self._hostile.count(False):
+            verdict.lost += lost
+            verdict.violations.append(f"{lost} of {verdict.hostile} messages that faults published are nowhere")
         found, twins = self._copies()
         verdict.duplicates, verdict.broker_twins = found, twins
         verdict.parked = sum(map(bool, self._found[PARKING]))

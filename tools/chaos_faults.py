@@ -8,6 +8,7 @@ from signal import SIGCONT, SIGSTOP
 from typing import Final
 
 from chaos_books import FAN, SINGLE
+from chaos_hostile import HOSTILE_GENTLE, HOSTILE_KINDS
 from chaos_load import Load
 from chaos_scene import EVERYTHING, FAN_OUT, IDLE, Scene, bind_fan, soon
 from tests.support.proxy import Proxy
@@ -53,6 +54,7 @@ class Arena:
     replica: int = 0
     note: str = ""
     takeovers: list[float | None] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
 
     @property
     def router(self) -> Router:
@@ -269,6 +271,14 @@ KINDS: Final[dict[str, Act]] = {
     "catch-all policy": catch_all,
     "clock jump": jump,
     "replica killed": kill_replica,
+    **HOSTILE_KINDS,
 }
-GENTLE: Final = {"target unbound (return)", "target full (nack)", "memory alarm", "disk alarm", "clock jump"}
+GENTLE: Final = {
+    "target unbound (return)",
+    "target full (nack)",
+    "memory alarm",
+    "disk alarm",
+    "clock jump",
+    *HOSTILE_GENTLE,
+}
 """Kinds that leave every delivery and every confirm alone: they allow no copies."""

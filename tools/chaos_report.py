@@ -85,6 +85,7 @@ def _head(report: Report) -> Iterator[str]:
     yield f"| duplicates (copies beyond the first) | {verdict.duplicates}; at most {report.allowed} were in flight |"
     yield f"| dead-lettered twice by the broker (an id each) | {verdict.broker_twins} |"
     yield f"| parked with a cause | {verdict.parked} |"
+    yield f"| messages of hostile publishers, all of them found | {verdict.hostile} |"
     yield f"| publishes in doubt, not counted as letters | {verdict.in_doubt} |"
     yield f"| takeover after a replica's death | {_spread(took)} |"
     yield f"| drained after the last fault | {report.drained_s:.0f} s |"
@@ -132,6 +133,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "allowed": report.allowed,
         "broker_twins": verdict.broker_twins,
         "parked": verdict.parked,
+        "hostile": verdict.hostile,
         "takeovers_s": [round(one, 3) for one in report.takeovers],
         "violations": report.broken,
     }

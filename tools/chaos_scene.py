@@ -15,7 +15,7 @@ import pika
 
 from broker_programs import Program
 from brokers import Node
-from chaos_books import ALL, BROKEN, FAN, FLAKY, LAST, SINGLE, SWIFT_WAY
+from chaos_books import ATTACHED, BROKEN, FAN, FLAKY, LAST, SINGLE, SWIFT_WAY
 from tests.support.proxy import Proxy
 from tests.support.router import Router
 
@@ -33,8 +33,11 @@ HALF_AN_HOUR_MS: Final = 1_800_000
 EVERYTHING: Final = {"configure": ".*", "write": ".*", "read": ".*"}
 POLICIES: Final = """
 version: 1
-attachments: [{queue: chaos.idle, accept-delivery-limit: true}]
+attachments:
+  - {queue: chaos.idle, accept-delivery-limit: true}
+  - {queue: chaos.attached, accept-delivery-limit: true}
 policies:
+  - {name: attached, queue: chaos.attached, definition: {dead-letter-exchange: chaos.attached}}
   - {name: swift, queue: chaos.swift, definition: {dead-letter-exchange: chaos.swift}}
   - {name: single, queue: chaos.single, definition: {dead-letter-exchange: chaos.single}}
   - {name: fan, queue: chaos.fan, definition: {dead-letter-exchange: chaos.fan}}
@@ -176,7 +179,9 @@ class Scene:
         def look() -> int:
             found = self.api.get(f"consumers/{VHOST}").raise_for_status().json()
             ours = [
-                one for one in found if one["queue"]["name"].startswith("dlx-router.") or one["queue"]["name"] == IDLE
+                one
+                for one in found
+                if one["queue"]["name"].startswith("dlx-router.") or one["queue"]["name"] in {IDLE, ATTACHED.source}
             ]
             names = {one["queue"]["name"] for one in ours}
             return sum(one["prefetch_count"] for one in ours) // len(self.routers) if INBOX in names else 0
@@ -243,17 +248,18 @@ def declare(channel: Any) -> None:
     safe = {"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
     dies = {**safe, "x-dead-letter-exchange": INBOX}
     channel.exchange_declare(INBOX, "fanout", durable=True)
-    for way in ALL:
+    for way in (SWIFT_WAY, SINGLE, FAN, FLAKY, BROKEN):
         expires = {} if way in {FLAKY, BROKEN} else {"x-message-ttl": 0}
         channel.queue_declare(way.source, durable=True, arguments={**dies, **expires})
-    for way in (SWIFT_WAY, SINGLE, FAN):
+    channel.queue_declare(ATTACHED.source, durable=True, arguments={"x-queue-type": "quorum"})
+    for way in (SWIFT_WAY, SINGLE, FAN, ATTACHED):
         for place in way.places:
             channel.queue_declare(place, durable=True, arguments={"x-queue-type": "quorum"})
         channel.exchange_declare(way.source, "fanout", durable=True)
     for place in FAN.places:
         channel.exchange_declare(FAN_OUT, "fanout", durable=True)
         channel.queue_bind(place, FAN_OUT)
-    for way in (SWIFT_WAY, SINGLE):
+    for way in (SWIFT_WAY, SINGLE, ATTACHED):
         channel.queue_bind(way.places[0], way.source)
     bind_fan(channel)
     channel.queue_declare(IDLE, durable=True, arguments={"x-queue-type": "quorum"})

@@ -27,7 +27,7 @@ def decode(data: bytes, key: bytes) -> Record:
         raise RecordError("the signature is not ours")
     try:
         return _record(json.loads(head + b"}"))
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise RecordError(f"signed, but not readable: {error!r}") from error
 
 

@@ -1,0 +1,149 @@
+"""What comes from outside is read: a value, or the one error that the reader promises. Never anything else."""
+
+import dataclasses
+import json
+import struct
+from typing import Any
+
+from hypothesis import strategies as st
+
+from dlx_router.core import declaration, remembered
+from dlx_router.core.declaration import DeclarationError
+from dlx_router.core.letter import Arrival
+from dlx_router.core.names import Names
+from dlx_router.core.record import RecordError, sign
+from dlx_router.operate.index import rows
+from dlx_router.operate.redrive.task import Task, TaskError, of_document
+from dlx_router.service import intake
+from dlx_router.wire import frames, properties, table
+from dlx_router.wire.errors import WireError
+from tests.fuzz import hostile
+from tests.fuzz.budget import fuzz
+
+KEY = b"k" * 32
+PLACES = [
+    intake.Place("/", source, arrival, Names(), KEY)
+    for source, arrival in [
+        ("dlx-router.inbox", Arrival.INBOX), ("fuzz.attached", Arrival.INBOX), ("dlx-router.release", Arrival.RELEASE),
+        ("dlx-router.retired", Arrival.RETIRED),
+    ]
+]  # fmt: skip
+
+
+def _delivery(raw: bytes, exchange: str, key: str, body: bytes) -> frames.Delivery:
+    head = struct.pack(">HHQ", 60, 0, len(body)) + raw
+    return frames.Delivery(1, b"c", 1, False, hostile.raw(exchange), hostile.raw(key), head, body)  # noqa: FBT003
+
+
+def _read(place: intake.Place, raw: bytes, exchange: str, key: str, dies: str) -> None:
+    try:
+        letter, _ = intake.read(_delivery(raw, exchange, key, b"body"), place, dies=dies)
+    except intake.Malformed:
+        return
+    assert letter.id
+    assert not any(place.names.is_own(death.queue) for death in letter.history), "an own queue is no failed queue"
+
+
+_dies = st.sampled_from(["", "", "expired", "maxlen"])
+
+
+def _cut(whole: bytes, at: int, instead: bytes) -> bytes:
+    at %= len(whole)
+    return whole[:at] + instead + whole[at + len(instead) :]
+
+
+_ROWS = hostile.headers.map(hostile.properties)
+NOISE = st.binary(max_size=200) | st.builds(_cut, _ROWS, st.integers(0), st.binary(max_size=3))
+
+
+def test_a_letter_or_malformed_whatever_its_headers_hold() -> None:
+    assert fuzz(_read, st.sampled_from(PLACES), _ROWS, hostile.names, hostile.names, _dies)
+
+
+def test_a_letter_or_malformed_whatever_bytes_its_header_is() -> None:
+    noise = st.binary(max_size=80) | st.builds(
+        _cut, hostile.headers.map(hostile.properties), st.integers(0), st.binary(max_size=3)
+    )
+    assert fuzz(_read, st.sampled_from(PLACES), noise, hostile.names, hostile.names, _dies)
+
+
+def test_properties_and_tables_or_the_error_that_says_where() -> None:
+    def check(raw: bytes) -> None:
+        try:
+            props = properties.parse(raw, 0)
+            table.decode(props.headers)
+        except (WireError, table.TableError):
+            return
+
+    assert fuzz(
+        check,
+        st.binary(max_size=200)
+        | st.builds(_cut, hostile.headers.map(hostile.properties), st.integers(0), st.binary(max_size=3)),
+    )
+
+
+def test_a_record_or_its_error() -> None:
+    def check(text: bytes) -> None:
+        try:
+            remembered.decode(text, KEY)
+        except RecordError:
+            return
+        raise AssertionError(f"nobody signed {text!r}")
+
+    assert fuzz(check, hostile.texts)
+
+
+def test_a_signed_record_or_its_error() -> None:
+    def check(text: bytes) -> None:
+        try:
+            remembered.decode(sign(text, KEY), KEY)
+        except RecordError:
+            return
+
+    assert fuzz(check, hostile.texts)
+
+
+def test_a_declaration_or_its_error() -> None:
+    def check(text: bytes) -> None:
+        try:
+            declaration.read(text)
+        except DeclarationError:
+            return
+
+    assert fuzz(check, hostile.texts)
+
+
+def test_an_event_or_its_error() -> None:
+    def check(line: bytes) -> None:
+        try:
+            event = rows.event_of(line)
+            rows.text_of(event, rows.body_of(event.own))
+        except rows.EventError:
+            return
+
+    assert fuzz(check, hostile.texts)
+
+
+def test_a_task_or_its_error() -> None:
+    def check(document: Any) -> None:
+        try:
+            of_document(document)
+        except TaskError:
+            return
+
+    members = st.sampled_from([one.name for one in dataclasses.fields(Task)] + ["v", "groups"])
+    values = st.text(max_size=5) | st.integers(-2, 2) | st.none() | st.floats() | st.lists(st.integers(), max_size=2)
+    assert fuzz(check, st.dictionaries(members, values | st.dictionaries(st.text(max_size=5), values, max_size=3)))
+
+
+def test_a_history_or_malformed_as_json_survives() -> None:
+    """What is read is written again: into a record and an event, which are JSON."""
+
+    def check(raw: bytes) -> None:
+        try:
+            letter, _ = intake.read(_delivery(raw, "", "k", b"{}"), PLACES[0])
+        except intake.Malformed:
+            return
+        json.loads(json.dumps([letter.history, letter.failed_queue, letter.reason]))
+
+    assert fuzz(check, hostile.histories.map(lambda one: hostile.properties([("x-death", *one)])))
