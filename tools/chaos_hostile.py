@@ -4,6 +4,7 @@ What these publish themselves is accounted for too: each message must be found i
 """
 # ruff: noqa: ANN401 - pika ships no types
 
+import secrets
 import socket
 import struct
 from collections.abc import Callable
@@ -91,20 +92,16 @@ def hostile_publisher(arena: Target) -> None:
 
 
 def vanished_queues(arena: Target) -> None:
-    """Queues are made, fail some messages, and are gone before these are decided about."""
-    body = iter([arena.load.books.hostile() for _ in range(VANISHED)])
+    """Queues of one connection fail a message each, and are gone with it."""
+    bodies = [arena.load.books.hostile() for _ in range(VANISHED)]
+    dead = {"x-dead-letter-exchange": INBOX, "x-message-ttl": 0}
 
     def act(channel: Any) -> None:
-        for at in range(VANISHED):
-            name = f"chaos.gone.{at}"
-            dead = {"x-dead-letter-exchange": INBOX, "x-message-ttl": 0, "x-queue-type": "quorum"}
-            safe = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
-            channel.queue_declare(name, durable=True, arguments=dead | safe)
-            _confirmed(channel, "", name, next(body), {})
-        for at in range(VANISHED):
-            name = f"chaos.gone.{at}"
-            soon(lambda name=name: not _undelivered(arena.scene, name), SEEN_S)  # type: ignore[misc]
-            channel.queue_delete(name)
+        names = [f"chaos.gone.{secrets.token_hex(4)}" for _ in bodies]
+        for name, body in zip(names, bodies, strict=True):
+            channel.queue_declare(name, exclusive=True, arguments=dead)
+            _confirmed(channel, "", name, body, {})
+        soon(lambda: not any(_ready(channel, name) for name in names), SEEN_S)
 
     arena.scene.channel(act)
 
@@ -182,10 +179,8 @@ def _death(queue: str, exchange: str) -> dict[str, Any]:
     return {"queue": queue, "reason": "rejected", "count": 1, "exchange": exchange, "routing-keys": [queue]}
 
 
-def _undelivered(scene: Scene, queue: str) -> int:
-    """Messages that the queue still has, those too that its dead-letter worker was not answered about."""
-    told = scene.api.get(f"queues/chaos/{queue}")
-    return int(told.json().get("messages", 1)) if told.is_success else 1
+def _ready(channel: Any, queue: str) -> int:
+    return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
 def _declared_anew(channel: Any, arguments: dict[str, Any]) -> None:
