@@ -55,8 +55,8 @@ containers:
       - {name: DLX_ROUTER_AMQP_URL_FILE, value: /etc/dlx-router/amqp/url}
       - {name: DLX_ROUTER_HTTP_HOST, value: "0.0.0.0"}
     ports: [{name: http, containerPort: 9719}]
-    readinessProbe: {httpGet: {path: /readyz, port: http}}
-    livenessProbe: {httpGet: {path: /livez, port: http}}
+    readinessProbe: {httpGet: {path: /readyz, port: http}, timeoutSeconds: 3}
+    livenessProbe: {httpGet: {path: /livez, port: http}, timeoutSeconds: 5, failureThreshold: 6}
     securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
     volumeMounts:
       - {name: amqp, mountPath: /etc/dlx-router/amqp, readOnly: true}

@@ -1,11 +1,11 @@
 """The door to the API: the framework behind it is loaded by the first request, in a thread, and not before."""
 
 import asyncio
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 from dlx_router.admin.server import Message, Receive, Send
+from dlx_router.config.hosts import Hosts, is_loopback
 from dlx_router.config.settings import Settings
 from dlx_router.config.tokens import Tokens
 from dlx_router.core.names import Names
@@ -15,10 +15,10 @@ from dlx_router.service.app import App
 class Door:
     """An ASGI app. Raises TokensError where API_TOKENS_FILE cannot be used: at the start, not at the first request."""
 
-    def __init__(self, settings: Settings, router: App) -> None:
+    def __init__(self, settings: Settings, router: App, hosts: Hosts) -> None:
         self._router, self._names = router, Names(settings.prefix)
         self._tokens = Tokens(Path(settings.api_tokens_file)) if settings.api_tokens_file else None
-        self._is_loopback = _is_loopback(settings.http_host)
+        self._is_loopback, self._hosts = is_loopback(settings.http_host), hosts
         self._loading = asyncio.Lock()
         self._app: Any = None
 
@@ -41,15 +41,9 @@ class Door:
                 index=self._router.index,
                 tokens=self._tokens,
                 is_loopback=self._is_loopback,
+                hosts=self._hosts,
                 drift=self._router.drift,
                 importer=self._router.importer,
                 management=self._router.management,
             )
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

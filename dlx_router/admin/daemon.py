@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from dlx_router.admin.api_door import Door
 from dlx_router.admin.server import AdminError, AdminServer
+from dlx_router.config.hosts import Hosts
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings
 from dlx_router.config.tokens import TokensError
@@ -56,8 +57,9 @@ def _spare_the_collector() -> None:
 
 async def _serve(settings: Settings, loaded: LoadedPolicies, *, observe: bool) -> int:
     app = App(settings, loaded, observe=observe)
-    door = Door(settings, app)
-    server = AdminServer(settings.http_host, settings.http_port, app.metrics, app.readiness, door)
+    hosts = Hosts(settings.http_host, settings.http_allowed_hosts)
+    door = Door(settings, app, hosts)
+    server = AdminServer(settings.http_host, settings.http_port, app.metrics, app.readiness, door, hosts=hosts)
     await server.start()
     try:
         return await app.run()

@@ -7,27 +7,29 @@
 | /metrics | Prometheus' text format                                                           |
 | /api/…   | another app's, where there is one; it asks for tokens                             |
 
-The first three need no token and show no message data or secrets. Nobody can hold it: a connection serves one request
-and ends after ten seconds whatever it did. Why uvicorn: docs/decisions/0003-http.md.
+The first three need no token and show no message data or secrets. /readyz and /metrics name queues, so they are not for
+pages in a browser that came by a name of their own (config/hosts.py). Nobody can hold it: see connections.py.
+Why uvicorn: docs/decisions/0003-http.md.
 """
 
 import asyncio
 import json
 import os
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, cast
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from dlx_router.admin.connections import BACKLOG, PIECE_BYTES, Connections, OneRequest, listener
+from dlx_router.config.hosts import Hosts, not_ours
 from dlx_router.telemetry.metrics import CONTENT_TYPE, Metrics
 from dlx_router.telemetry.readiness import Readiness
 
-DEADLINE_S: Final = 10.0
 DRAIN_S: Final = 1
-MAX_CONNECTIONS: Final = 100
 MAX_HEAD_BYTES: Final = 16 * 1024
 JSON: Final = "application/json"
 Message = MutableMapping[str, Any]
@@ -44,23 +46,33 @@ class AdminError(Exception):
 class AdminServer:
     """Answers between `start` and `stop`. Port 0: any free one, see `port`."""
 
-    def __init__(self, host: str, port: int, metrics: Metrics, readiness: Readiness, api: App | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        metrics: Metrics,
+        readiness: Readiness,
+        api: App | None = None,
+        *,
+        hosts: Hosts | None = None,
+    ) -> None:
         self.port = port
+        self._hosts = hosts or Hosts(host)
         self._api = api
         self._host = host
-        self._metrics = metrics
+        self._metrics = _Metrics(metrics)
         self._readiness = readiness
         self._serving: asyncio.Task[None] | None = None
         config = uvicorn.Config(
             self._app,
-            http=_OneRequest,
+            http=cast(type[asyncio.Protocol], partial(OneRequest, connections=Connections())),  # it is only called
             ws="none",
             lifespan="off",
             interface="asgi3",
             log_config=None,
             access_log=False,
             server_header=False,
-            limit_concurrency=MAX_CONNECTIONS,
+            backlog=BACKLOG,  # uvicorn listens a second time
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             timeout_graceful_shutdown=DRAIN_S,
         )
@@ -68,9 +80,9 @@ class AdminServer:
 
     async def start(self) -> None:
         """Listens when this returns. Raises AdminError where the address cannot be had."""
-        listener = _listener(self._host, self.port)
-        self.port = listener.getsockname()[1]
-        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+        one = _listening(self._host, self.port)
+        self.port = one.getsockname()[1]
+        self._serving = asyncio.create_task(self._server.serve(sockets=[one]))
 
     async def stop(self) -> None:
         """Listens no more when this returns; safe to repeat."""
@@ -80,10 +92,11 @@ class AdminServer:
             await serving
 
     async def _app(self, scope: Message, receive: Receive, send: Send) -> None:
+        send = _in_pieces(send)
         if self._api is not None and scope["path"].startswith("/api/"):
             await self._api(scope, receive, _closing(send))
             return
-        status, kind, body = self._answer(scope["method"], scope["path"])
+        status, kind, body = await self._answer(scope)
         fields = {"content-type": kind, "content-length": str(len(body)), "cache-control": "no-store"}
         fields |= {"connection": "close", "x-content-type-options": "nosniff"}
         fields |= {"allow": "GET, HEAD"} if status == _NOT_ALLOWED[0] else {}
@@ -91,16 +104,18 @@ class AdminServer:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
-    def _answer(self, method: str, path: str) -> Answer:
-        routes: dict[str, Callable[[], Answer]] = {
-            "/livez": lambda: (200, JSON, b'{"live": true}'),
-            "/readyz": self._readyz,
-            "/metrics": lambda: (200, CONTENT_TYPE, self._metrics.text()),
-        }
-        if path not in routes:
-            paths = [*sorted(routes), *(["/api/v1/openapi.json"] if self._api is not None else [])]
+    async def _answer(self, scope: Message) -> Answer:
+        method, path = scope["method"], scope["path"]
+        if path not in _PATHS:
+            paths = [*_PATHS, *(["/api/v1/openapi.json"] if self._api is not None else [])]
             return 404, JSON, json.dumps({"error": "no such path", "paths": paths}).encode()
-        return routes[path]() if method in {"GET", "HEAD"} else _NOT_ALLOWED
+        if method not in {"GET", "HEAD"}:
+            return _NOT_ALLOWED
+        if path == "/livez":
+            return 200, JSON, b'{"live": true}'  # whoever asks, and by whatever name: nothing is told
+        if not self._hosts.allow(named := _host(scope)):
+            return 403, JSON, json.dumps({"error": not_ours(named)}).encode()
+        return self._readyz() if path == "/readyz" else (200, CONTENT_TYPE, await self._metrics.text())
 
     def _readyz(self) -> Answer:
         of = self._readiness
@@ -108,6 +123,12 @@ class AdminServer:
         return 200 if of.ready else 503, JSON, json.dumps(document).encode()
 
 
+def _host(scope: Message) -> str | None:
+    found = (value.decode("latin-1") for name, value in scope["headers"] if name == b"host")
+    return next(found, None)
+
+
+_PATHS: Final = ("/livez", "/metrics", "/readyz")
 _NOT_ALLOWED: Final[Answer] = (405, JSON, b'{"error": "only GET and HEAD"}')
 
 
@@ -122,6 +143,19 @@ def _closing(send: Send) -> Send:
     return closing
 
 
+def _in_pieces(send: Send) -> Send:
+    """A body is handed over as fast as its client reads it, so that slow readers do not fill the memory."""
+
+    async def sending(message: Message) -> None:
+        body = memoryview(message.get("body", b""))
+        while len(body) > PIECE_BYTES:
+            await send({"type": message["type"], "body": bytes(body[:PIECE_BYTES]), "more_body": True})
+            body = body[PIECE_BYTES:]
+        await send({**message, "body": bytes(body)} if "body" in message else message)
+
+    return sending
+
+
 _PLAIN: Final = ((b"x-content-type-options", b"nosniff"),)
 
 
@@ -133,22 +167,37 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _OneRequest(H11Protocol):
-    """A connection with an end: uvicorn alone would wait for ever for the rest of a request."""
+class _Metrics:
+    """The metrics as text. Making it stops the letters, so whoever asks meanwhile gets one made after it asked.
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        super().connection_made(transport)
-        self._deadline = self.loop.call_later(DEADLINE_S, transport.abort)
+    It takes a tenth of the time at most, and slow readers of the same text share it.
+    """
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._deadline.cancel()
-        super().connection_lost(exc)
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._one_at_a_time = asyncio.Lock()
+        self._text = b""
+        self._made_at = self._not_before = 0.0
+
+    async def text(self) -> bytes:
+        """As the router is now, or was after this was called."""
+        asked_at = time.monotonic()
+        async with self._one_at_a_time:
+            if self._made_at <= asked_at:
+                await asyncio.sleep(self._not_before - time.monotonic())
+                self._made_at = time.monotonic()
+                self._text = self._metrics.text()
+                took_s = time.monotonic() - self._made_at
+                self._not_before = self._made_at + min(10 * took_s, _MAX_PAUSE_S)
+            return self._text
 
 
-def _listener(host: str, port: int) -> socket.socket:
+_MAX_PAUSE_S: Final = 0.5
+
+
+def _listening(host: str, port: int) -> socket.socket:
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=MAX_CONNECTIONS)
+        return listener(host, port)
     except OSError as error:
         known = error.errno is not None and error.errno > 0  # asyncio and socket add the address, which we tell
         said = os.strerror(error.errno) if known and error.errno is not None else error.strerror or error

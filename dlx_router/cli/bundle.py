@@ -27,8 +27,8 @@ WITHIN_S: Final = 10.0
 # What may be shown. What is new is not, until it stands here: a list of secrets would forget one.
 SHOWN: Final = (
     "vhosts", "prefix", "declare", "http_host", "http_port", "prefetch", "in_flight_bytes", "drain_seconds",
-    "confirm_timeout_ms", "heartbeat", "journal", "log_format", "log_level", "unroutable_grace_ms",
-    "max_dead_letter_queues",
+    "http_allowed_hosts", "confirm_timeout_ms", "heartbeat", "journal", "log_format", "log_level",
+    "unroutable_grace_ms", "max_dead_letter_queues",
 )  # fmt: skip
 LIBRARIES: Final = ("aio-pika", "aiormq", "httpx", "pamqp", "pydantic", "uvicorn", "uvloop")
 

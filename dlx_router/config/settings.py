@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from dlx_router.config import address
+from dlx_router.config import address, hosts
 from dlx_router.config import prefix as prefixes
 from dlx_router.config.address import BrokerAddress
 from dlx_router.config.findings import nearest
@@ -85,6 +85,11 @@ def _management(value: SecretStr) -> SecretStr:
     return value
 
 
+def _hosts(value: str) -> str:
+    hosts.split(value)
+    return value
+
+
 DurationMs = Annotated[int, BeforeValidator(_duration)]
 SizeBytes = Annotated[int, BeforeValidator(_size)]
 OptionalPath = str | None
@@ -126,6 +131,9 @@ class Settings(BaseSettings):
     )
     http_host: str = Field("127.0.0.1", description="Where /livez, /readyz, /metrics and /api/v1 listen.")
     http_port: int = Field(9719, ge=0, le=65535, description="Port of /livez, /readyz, /metrics and /api/v1.")
+    http_allowed_hosts: Annotated[str, AfterValidator(_hosts)] | None = Field(
+        None, description="Host names a,b of this port besides addresses and local names; * for any. See operate.md."
+    )
     prefetch: int = Field(1000, ge=1, le=65535, description="Letters in flight for each source.")
     in_flight_bytes: SizeBytes = Field(
         64 << 20, ge=1 << 16, description="Bytes of letters in flight; above it nothing more is read."

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 import brokers
-from dlx_router.admin import server as admin
+from dlx_router.admin import connections
 from dlx_router.admin.server import AdminError, AdminServer
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -90,7 +90,7 @@ async def test_other_methods_and_paths_are_refused(http: httpx.AsyncClient) -> N
 
 
 async def test_a_request_that_never_ends_is_cut(server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(connections, "DEADLINE_S", 0.2)
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: ")
     await writer.drain()

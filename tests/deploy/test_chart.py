@@ -232,3 +232,9 @@ def _pods(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     yield pod_of(objects)
     for job in of_kind(objects, "CronJob"):
         yield job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+
+
+def test_probes_have_time_and_a_busy_router_is_not_killed() -> None:
+    (container,) = pod_of(rendered(MINIMAL))["containers"]
+    assert all(container[f"{probe}Probe"]["timeoutSeconds"] > 1 for probe in ("startup", "liveness", "readiness"))
+    assert container["livenessProbe"]["periodSeconds"] * container["livenessProbe"]["failureThreshold"] >= 60

@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from dlx_router.admin.api.answers import refuse
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import TopologyError
+from dlx_router.config.hosts import Hosts
 from dlx_router.config.tokens import Caller, Role, Tokens
 from dlx_router.core.names import Names
 from dlx_router.operate.index.supervisor import Supervisor
@@ -35,12 +36,14 @@ class Context:
     index: Supervisor | None = None
     tokens: Tokens | None = None
     is_loopback: bool = True
+    hosts: Hosts = field(default_factory=Hosts)
     drift: Drift | None = None
     importer: Importer | None = None
     management: Management | None = None
     max_body_bytes: int = 1 << 20
     per_second: float = 50.0
     burst: int = 100
+    at_once: int = 32
     extras: dict[str, Any] = field(default_factory=dict)  # what other routers of the API need
 
     def attendant(self, vhost: str, who: Caller) -> Attendant:

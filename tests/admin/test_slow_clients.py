@@ -1,0 +1,157 @@
+"""Probes are answered whatever other clients do: decisions/0057."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psutil
+import pytest
+
+from dlx_router.admin import connections
+from dlx_router.admin.server import AdminServer
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.telemetry.readiness import Readiness
+from tests.support.bulk import dying_queue
+from tests.support.client import Client
+from tests.support.eventually import eventually
+from tests.support.router import Router
+from tests.support.slow import LIMIT_S, SORTS, flood, probed, room_for_files, slow_clients
+
+PROBES = 20
+PATHS = ("/livez", "/readyz", "/metrics")
+Message = MutableMapping[str, Any]
+
+
+async def reads_all(scope: Message, receive: Callable[..., Any], send: Callable[..., Any]) -> None:
+    """An API that waits for the end of the request's body, as ours does."""
+    while (message := await receive()).get("more_body"):
+        pass
+    if message["type"] == "http.request":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+
+@asynccontextmanager
+async def serving(series: int = 0) -> AsyncIterator[int]:
+    """The port of a ready server with so many series more than it begins with, some 130 bytes each."""
+    room_for_files()
+    metrics, readiness = Metrics(), Readiness()
+    readiness.clear("start")
+    for number in range(series):
+        metrics.policy_letters["/", f"{number:05d}-{'q' * 80}"] = 1
+    one = AdminServer("127.0.0.1", 0, metrics, readiness, reads_all)
+    await one.start()
+    try:
+        yield one.port
+    finally:
+        await one.stop()
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    async with serving() as one:
+        yield one
+
+
+@pytest.mark.parametrize("count", [130, 1000])
+@pytest.mark.parametrize("sort", SORTS)
+async def test_probes_are_answered_beside_slow_clients(sort: str, count: int) -> None:
+    series = 4000 if "reads" in sort else 0
+    async with serving(series) as port, slow_clients(port, count, SORTS[sort]) as one_byte_more:
+        for _ in range(PROBES):
+            if sort != "nothing sent":
+                one_byte_more()
+            answers = {path: await probed(port, path) for path in PATHS}
+            assert {status for status, _ in answers.values()} == {200}, answers
+            assert max(took for _, took in answers.values()) < LIMIT_S, answers
+
+
+async def test_probes_are_answered_while_others_come_and_stay(port: int) -> None:
+    async def come() -> None:
+        while True:
+            async with slow_clients(port, 100, SORTS["half a head"]):
+                await asyncio.sleep(0.1)
+
+    coming = [asyncio.create_task(come()) for _ in range(3)]
+    try:
+        for _ in range(PROBES):
+            for path in PATHS:
+                status, took = await probed(port, path)
+                assert (status, took < LIMIT_S) == (200, True), (path, took)
+    finally:
+        for one in coming:
+            one.cancel()
+        await asyncio.gather(*coming, return_exceptions=True)
+
+
+POLICY = """
+version: 1
+policies:
+  - name: all
+    match: "#"
+    definition: {max-delivery-attempts: 1}
+"""
+
+
+class Path:
+    """A letter's way from its death into its dead-letter queue, timed."""
+
+    def __init__(self, amqp: Client) -> None:
+        self._amqp, self._work = amqp, dying_queue(amqp, "work")
+        amqp.queue("DLQ.work")
+        self._arrived = amqp.connection.channel().consume("DLQ.work", auto_ack=True, inactivity_timeout=5)
+
+    def delay_s(self) -> float:
+        began = time.monotonic()
+        self._amqp.publish("letter", key=self._work)
+        method, _, _ = next(self._arrived)
+        assert method is not None, "no letter within 5 s"
+        return time.monotonic() - began
+
+
+@pytest.mark.usefixtures("newest")
+@pytest.mark.parametrize("sort", ["half a head", "an answer that nobody reads"])
+def test_letters_pass_and_probes_are_answered_in_a_flood_of_connections(
+    amqp: Client, start_router: Callable[..., Router], sort: str
+) -> None:
+    router = start_router(POLICY)
+    process, path = psutil.Process(router.pid), Path(amqp)
+    before = statistics.median(path.delay_s() for _ in range(50))
+    files, memory = process.num_fds(), process.memory_info().rss
+    delays, answers = [], []
+    with flood(router.port, 1000, SORTS[sort]) as opened:
+        eventually(lambda: opened() > 600)
+        for number in range(150):
+            delays.append(path.delay_s())
+            answers += [asyncio.run(probed(router.port, one)) for one in PATHS] if number % 5 == 0 else []
+        crowd = process.num_fds()
+        total = opened()
+    assert total > 1000
+    assert {status for status, _ in answers} == {200}
+    assert max(took for _, took in answers) < LIMIT_S
+    assert statistics.median(delays) - before < 0.1
+    assert crowd - files <= connections.MOST + 100
+    assert process.memory_info().rss - memory < 100 << 20
+
+
+@pytest.mark.usefixtures("newest")
+def test_slow_requests_of_the_api_hold_the_api_alone(start_router: Callable[..., Router]) -> None:
+    router = start_router(POLICY)
+
+    async def scene() -> None:
+        async with slow_clients(router.port, 40, SORTS["half a body"]):
+            await asyncio.to_thread(eventually, lambda: router.ask("/api/v1/status")[0] == 503)
+            answers = [await probed(router.port, path) for path in PATHS for _ in range(PROBES)]
+            assert {status for status, _ in answers} == {200}
+            assert max(took for _, took in answers) < LIMIT_S
+
+    asyncio.run(scene())
+    eventually(lambda: router.ask("/api/v1/status")[0] == 200)
+
+
+@pytest.mark.parametrize(("files", "most"), [(256, 64), (1024, 256), (4096, 512), (1 << 20, 512), (16, 16), (-1, 512)])
+def test_the_brokers_connections_keep_files_whatever_comes_by_http(files: int, most: int) -> None:
+    assert connections.most_connections(files) == most
