@@ -139,7 +139,7 @@ def test_a_forged_death_at_the_inbox_leads_nowhere(
 RELAY: Final = """
 version: 1
 policies:
-  - {name: all, match: "#", definition: {max-delivery-attempts: 5, retry-on: [expired], dead-letter-exchanges: ends}}
+  - {name: all, match: "#", definition: {max-delivery-attempts: 5, retry-on: [expired], dead-letter-exchange: ends}}
   - {name: old, queue: hop, definition: {message-ttl: 0}}
 attachments: [{queue: hop, mode: relay, forward-to: {exchange: onwards}}]
 """
