@@ -28,6 +28,7 @@ ROUTERS: Final = (ROUTER, SILENT, PAIR)
 NAMES: Final = (ROUTER, SHOVEL, RELAY, LOCAL, SILENT, PAIR)
 INBOX: Final = "dlx-router.inbox"
 SOURCE: Final = "bench.source"
+INPUT: Final = "bench.in"
 EXCHANGE: Final = "bench.dlx"
 _PREFETCH: Final = 1000
 _STOP_S: Final = 60
@@ -39,7 +40,7 @@ policies:
     match: "#"
     definition: {{dead-letter-exchange: {EXCHANGE}, max-delivery-attempts: 1}}
 """
-_ATTACHMENT: Final = f"attachments: [{{queue: {SOURCE}, mode: inbox}}]\n"
+_ATTACHMENT: Final = f"attachments: [{{queue: {SOURCE}, mode: inbox, dead-letter-exchanges: {INPUT}}}]\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from bench_contestants import (
     EXCHANGE,
     INBOX,
+    INPUT,
     ROUTER,
     ROUTERS,
     SOURCE,
@@ -32,7 +33,6 @@ from bench_wire import BenchError, Wire
 
 TARGET: Final = "bench.target"
 SAMPLES: Final = 1000
-_INPUT: Final = "bench.in"
 _INBOX: Final = {"x-queue-type": "quorum", "x-delivery-limit": 2147483647, "x-overflow": "reject-publish"}
 _LOOK_S: Final = 0.05
 _FEW: Final = 20_000  # are over so soon that they are looked at more often
@@ -73,7 +73,7 @@ class Stage:
                 await_ready(process)
         with Wire(place.amqp_url) as wire:
             wire.exchange(EXCHANGE, "direct")
-            wire.exchange(_INPUT, "fanout")
+            wire.exchange(INPUT, "fanout")
             if not with_router:
                 wire.exchange(INBOX, "fanout")
                 wire.queue(INBOX, _INBOX)
@@ -116,8 +116,8 @@ class Stage:
             wire.purge(INBOX)
         else:
             wire.queue(SOURCE, {"x-queue-type": course.kind})
-            wire.bind(SOURCE, _INPUT, "")
-        wire.fill(INBOX if source == INBOX else _INPUT, KEY, course.count, letters)
+            wire.bind(SOURCE, INPUT, "")
+        wire.fill(INBOX if source == INBOX else INPUT, KEY, course.count, letters)
         if (filled := wire.depth(source)) != (course.count, 0):
             raise BenchError(f"{source} holds {filled[0]} letters of {course.count} and has {filled[1]} consumers")
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from dlx_router.config import keys, values
 from dlx_router.config.findings import (
+    ALL_NEW,
     ATTACHED_TWICE,
     BACK_TO_WORK,
     MISSING_KEY,
@@ -18,7 +19,7 @@ from dlx_router.config.findings import (
 )
 from dlx_router.config.selectors import SELECTORS, match, pattern, queue
 from dlx_router.config.shape import Field, Shape
-from dlx_router.config.tree import Node, Pairs
+from dlx_router.config.tree import Items, Node, Pairs
 from dlx_router.config.values import rejected, takes, unexpected
 from dlx_router.core.passing import Target, limits_of
 from dlx_router.core.policy import PolicySet, Selector, SelectorKind, Source
@@ -36,6 +37,7 @@ class Attachment:
     """More sources: the queues that `selector` names. `vhost` None means every served vhost.
 
     `forward`: where a relay leads. `accepts_limit`: a quorum queue that deletes after some returns is attended too.
+    `dead_letter_exchanges`: those by which the broker brings dead letters there; None: nothing is said of them.
     """
 
     selector: Selector
@@ -44,6 +46,7 @@ class Attachment:
     source: Source
     forward: Target | None = None
     accepts_limit: bool = False
+    dead_letter_exchanges: tuple[str, ...] | None = None
 
     @property
     def queue(self) -> str:
@@ -83,6 +86,16 @@ def forward_to(node: Node) -> Target:
     return Target(exchange, key)
 
 
+_EXCHANGE: Final = values.text(empty=True)
+_EXCHANGES: Final = values.distinct(values.list_of(_EXCHANGE, "a list of exchanges"))
+
+
+@takes({"anyOf": [_EXCHANGE.schema, _EXCHANGES.schema]})
+def dead_letter_exchanges(node: Node) -> tuple[str, ...]:
+    """One exchange or a list of them; `[]` says that none brings dead letters, `""` is the default exchange."""
+    return tuple(_EXCHANGES(node)) if isinstance(node, Items) else (_EXCHANGE(node),)
+
+
 def _fields(key: Template) -> set[str]:
     return {part[1] for part in key.parts if isinstance(part, tuple) and part[0] == "value"}
 
@@ -97,6 +110,7 @@ ATTACHMENT: Final = Shape(
         "mode": values.one_of(INBOX, RELAY, GUARD),
         "forward-to": forward_to,
         "accept-delivery-limit": values.boolean,
+        "dead-letter-exchanges": dead_letter_exchanges,
     },
 )
 
@@ -124,6 +138,7 @@ def read(node: Node, report: Report) -> Attachment | None:
         Source("", report.file, node.line),
         forward,
         accepts_limit="accept-delivery-limit" in found and bool(found["accept-delivery-limit"].value),
+        dead_letter_exchanges=found["dead-letter-exchanges"].value if "dead-letter-exchanges" in found else None,
     )
 
 
@@ -186,3 +201,18 @@ def _without_limits(attachments: Iterable[Attachment], policies: PolicySet) -> I
                 f"max-length-bytes for this queue; write one, or take the attachment out"
             )
             yield Finding(one.source.file, one.source.line, WITHOUT_LIMITS, Severity.WARNING, message)
+
+
+def doubts_of(attachments: Iterable[Attachment]) -> Iterator[Finding]:
+    """What is right as it stands, and maybe not meant so.
+
+    Anybody who may publish to the queue can write an x-death, so it is believed only by an exchange that is named.
+    """
+    for one in attachments:
+        if one.mode == INBOX and one.dead_letter_exchanges is None:
+            message = (
+                f"attachment {shown(one.queue)} names no dead-letter-exchanges, so whatever arrives there counts as "
+                f"new (unknown origin), whatever its x-death tells; write dead-letter-exchanges: with those by which "
+                f'the broker brings dead letters there ("" is the default exchange), or [] where there are none'
+            )
+            yield Finding(one.source.file, one.source.line, ALL_NEW, Severity.WARNING, message)

@@ -33,6 +33,7 @@ VHOST_NOT_SERVED: Final = "DLX115"
 OWN_TARGET: Final = "DLX116"
 ATTACHED_TWICE: Final = "DLX130"
 WITHOUT_LIMITS: Final = "DLX131"
+ALL_NEW: Final = "DLX132"
 NOT_CATCHABLE: Final = "DLX201"
 MISSING_EXCHANGE: Final = "DLX202"
 NO_BINDING: Final = "DLX203"
@@ -82,6 +83,7 @@ TITLES: Final[Mapping[str, str]] = {
     OWN_TARGET: "dead letters for the router itself",
     ATTACHED_TWICE: "a queue is attached twice",
     WITHOUT_LIMITS: "a guard without limits",
+    ALL_NEW: "an attachment whose letters all count as new",
     CYCLE: "dead letters that go round",
     CLASSIC_ONLY: "a key that classic queues do not have",
     NOT_CATCHABLE: "a queue that cannot be caught",

@@ -93,6 +93,7 @@ def load_policies(folder: Path, names: Names = OURS) -> LoadedPolicies:
     findings += [*attachments_of.findings_of(attachments, loaded), *delayed_of.findings_of(delayed, names)]
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise PolicyErrors(findings)
+    findings += attachments_of.doubts_of(attachments)
     return LoadedPolicies(loaded, tuple(attachments), tuple(sorted(findings)), tuple(map(str, files)), tuple(delayed))
 
 

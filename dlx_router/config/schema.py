@@ -40,6 +40,8 @@ _SAYS: Final[Mapping[str, str]] = {
     "exchange": "The exchange that the router declares, and that is published to.",
     "to": "The exchange that messages go on to, with their own routing key and headers.",
     "default": "How long a message waits that asks for no wait; 0s without it.",
+    "dead-letter-exchanges": "The exchange, or a list of exchanges, by which the broker brings dead letters to the "
+    'queue. x-death is believed of what came by them, and of nothing else. "" is the default exchange, [] says: none.',
     "accept-delivery-limit": "true: attend a quorum queue too that deletes messages after some returns.",
 }
 

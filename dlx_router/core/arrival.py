@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from dlx_router.core.declaration import Declaration
-from dlx_router.core.history import Merged, continues, fold, merge, same_deaths, without_own
+from dlx_router.core.history import Merged, continues, fold, merge, same_deaths, uncut, without_own
 from dlx_router.core.letter import HISTORIES, Arrival, Death, First, History, Letter
 from dlx_router.core.record import Record
 from dlx_router.core.value import value
@@ -41,6 +41,7 @@ class Facts:
     size: int = 0
     declaration: Declaration | None = None  # it came as a declared death; then `deaths` is empty
     error: Mapping[str, Any] | None = None  # that headers of other clients tell
+    rests: bool = False  # nothing has died since the record was written
 
 
 def read(facts: Facts, is_own: Callable[[str], bool], new_id: Callable[[str], str]) -> Letter:
@@ -51,6 +52,8 @@ def read(facts: Facts, is_own: Callable[[str], bool], new_id: Callable[[str], st
     if record is None or not facts.belongs:
         return _new(facts, record, new_id, is_own)
     deaths = fold(without_own(facts.deaths, is_own)) if facts.deaths else ()
+    if facts.rests:
+        return _known(facts, uncut(deaths, record.deaths, cut=record.cut), record, is_own)
     merged = merge(
         deaths,
         record.deaths,

@@ -59,6 +59,15 @@ def merge(  # noqa: PLR0911 - the cases of the law, one a line
     return _restarted(broker, record, cut=cut)
 
 
+def uncut(broker: History, record: History, *, cut: bool) -> Merged:
+    """The record's history at the end of a wait, where nothing dies; what it lost when it was cut is told by x-death.
+
+    Nobody but us writes there. Whoever does so all the same adds no death: the newest is the record's.
+    """
+    longer = cut and len(broker) > len(record) and broker[0].key == record[0].key if record else False
+    return Merged(broker if longer and same_deaths(broker, record, cut=True) else record, ())
+
+
 def same_deaths(broker: History, record: History, *, cut: bool = False) -> bool:
     """Whether both tell the same deaths, in any order (3.10 misorders tails); what was cut on either side may lack."""
     said, known = _facts(broker), _facts(record)

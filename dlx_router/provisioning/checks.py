@@ -155,7 +155,7 @@ class Checks:
                     codes.NOT_CATCHABLE,
                     f"its argument x-dead-letter-exchange names "
                     f"{shown(target)}, which no policy changes; attach the queue where its dead letters end, "
-                    f"or declare it anew without the argument",
+                    f"by dead-letter-exchanges: {shown(target)}, or declare it anew without the argument",
                 )
         if "max-priority" in holds:
             yield self._about(

@@ -129,8 +129,9 @@ def _uncatchable(want: Desired, names: Names) -> Iterator[Note]:
         yield Note(
             "DLX201",
             f'queue {queue.name}: its argument x-dead-letter-exchange names "{target}", and no policy changes an '
-            f"argument; attach the queue where its dead letters end (attachments: - queue: …), or delete the queue and "
-            f"declare it without the argument, or with {names.inbox}",
+            f"argument; attach the queue where its dead letters end (attachments: - {{queue: …, "
+            f'dead-letter-exchanges: "{target}"}}), or delete the queue and declare it without the argument, or with '
+            f"{names.inbox}",
             conflict=True,
         )
 

@@ -12,7 +12,7 @@ from dlx_router.broker.link import Link
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.service.guarded import Guarded
-from dlx_router.service.intake import Place
+from dlx_router.service.intake import AnyExchange, Place
 from dlx_router.service.lane import Lane
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
@@ -37,12 +37,16 @@ class Consumers:
         """All that have something to settle, or may get it; those too that are being left."""
         return iter([*self._consumers.values(), *self._leaving])
 
+    def get(self, queue: str) -> Consumer | None:
+        """The one of this queue."""
+        return self._consumers.get(queue)
+
     @property
     def in_flight(self) -> int:
         """Deliveries that are here and not settled."""
         return sum(map(len, self))
 
-    async def consume(
+    async def consume(  # noqa: PLR0913 - whence, where to, and what is known of the queue
         self,
         lane: Lane,
         queue: str,
@@ -51,14 +55,16 @@ class Consumers:
         *,
         exclusive: bool = False,
         limit: int | None = None,
+        trusted: frozenset[bytes] | AnyExchange = frozenset(),
     ) -> Consumer:
         """Consume a queue into a lane; `limit`: how many returns a message survives there, where it is deleted then.
 
+        `trusted`: the exchanges by which, besides ours, the broker brings dead letters there.
         ChannelClosed where the broker does not let us.
         """
         consumer = Consumer(self.link, queue, prefetch, sink=lane.take, on_lost=self._lost, exclusive=exclusive)
         self._leave[consumer] = lane.leave
-        lane.attend(consumer, Place(self._vhost, queue, arrival, self._names, self._key, limit))
+        lane.attend(consumer, Place(self._vhost, queue, arrival, self._names, self._key, limit, trusted))
         try:
             await consumer.start()
         except BaseException:
@@ -69,7 +75,7 @@ class Consumers:
             consumer.cancel()
         return consumer
 
-    async def fetch(self, queue: str, guarded: Guarded, lock: str) -> Getter:
+    async def fetch(self, queue: str, guarded: Guarded, lock: str, trusted: frozenset[bytes]) -> Getter:
         """A channel to take single messages by. `lock`: a queue of this name keeps all others away ("": none does)."""
         getter = Getter(self.link, queue, sink=guarded.take, on_lost=self._lost, on_empty=guarded.empty)
         try:
@@ -80,7 +86,7 @@ class Consumers:
         except BaseException:
             self._undo(getter)
             raise
-        place = Place(self._vhost, queue, Arrival.INBOX, self._names, self._key)
+        place = Place(self._vhost, queue, Arrival.INBOX, self._names, self._key, None, trusted)
         guarded.attend(getter, place, Peek(self.link, queue))
         self._consumers[queue], self._leave[getter] = getter, guarded.leave
         return getter

@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import replace
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.config.delayed import Delayed
@@ -17,7 +18,7 @@ from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.publication import Publication
 from dlx_router.core.record import Record
 from dlx_router.core.selector import Selector
-from dlx_router.core.words import Action, Cause, counted
+from dlx_router.core.words import UNKNOWN, Action, Cause, counted
 from dlx_router.operate.journal.events import Ruling
 from dlx_router.operate.journal.rulings import Clerk
 from dlx_router.operate.journal.writer import Journal
@@ -133,18 +134,29 @@ class Desk:
         else:
             self.decided(job, letter)
 
-    def opened(self, job: Job, place: intake.Place, *, dies: str = "", came: First | None = None) -> Letter | None:
+    def opened(
+        self, job: Job, place: intake.Place, *, dies: str = "", came: First | None = None, lives: bool = False
+    ) -> Letter | None:
         """The letter, or None: it cannot be read and goes to quarantine."""
         job.order = None
         try:
-            job.letter, job.envelope = intake.read(job.delivery, place, dies=dies, came=came)
+            job.letter, job.envelope = intake.read(job.delivery, place, dies=dies, came=came, lives=lives)
         except intake.Malformed as error:
             self.unreadable(job, place, error)
             return None
         except Exception as error:  # noqa: BLE001 - a letter that nobody foresaw must not stop the others
             self.unreadable(job, place, intake.Malformed(repr(error)))
             return None
+        if job.envelope.foreign_record or job.envelope.is_untrusted:
+            self._not_obeyed(job.envelope, place)
         return job.letter
+
+    def _not_obeyed(self, envelope: intake.Envelope, place: intake.Place) -> None:
+        if envelope.foreign_record:
+            self._metrics.foreign_records[self._vhost] += 1
+        if envelope.is_untrusted:
+            self._metrics.untrusted_deaths[self._vhost] += 1
+            telling.untrusted(self._once, place.source, intake.text(envelope.delivery.exchange))
 
     def unreadable(self, job: Job, place: intake.Place, error: intake.Malformed) -> None:
         """It goes to quarantine as it came."""
@@ -243,6 +255,8 @@ class Desk:
                 self._metrics.missing_headers += decision.missing_headers
                 self._place(job, publication.to_relayed(decision, record))
             case Park():
+                if letter.reason == UNKNOWN:  # it was alive, in a relay: what somebody wrote on it is no death of ours
+                    record = replace(record, deaths=())
                 self._place(job, publication.to_parking(letter, record, self._rules.names.parking))
         name, breaker, job.breaker = policy.policy if policy else "", job.breaker, ""
         ruling = self._clerk.decided(decision, job.copy, name, breaker)
@@ -261,11 +275,16 @@ class Desk:
     def refused(self, job: Job, cause: Cause) -> None:
         """The copy's target refused it: on to the ladder, or into parking when the grace is over."""
         assert job.letter is not None and job.copy is not None  # noqa: PT018 - discards are not published
-        if isinstance(job.decision, Forward):
-            job.letter = waiting(job.letter)
+        self._remember_the_way(job)
         attempts = attempts_of(job.letter, job.policy) if job.policy else job.letter.base_attempts
         now, target = now_ms(), publication.leads_to(job.copy)
         self.apply(job, hold(job.letter, cause, attempts, now, grace_ms=self._rules.grace_ms, target=target), now)
+
+    @staticmethod
+    def _remember_the_way(job: Job) -> None:
+        """What a relay cannot send on is known by where it was, not by what somebody wrote on it."""
+        if job.letter is not None and isinstance(job.decision, Forward):
+            job.letter = waiting(job.letter)
 
     def overdue(self, cause: Cause, waited_s: float) -> bool:
         """Whether a letter that may not be overtaken has waited long enough for a target that is not there."""
@@ -274,6 +293,7 @@ class Desk:
     def park(self, job: Job, cause: Cause) -> None:
         """Straight to parking."""
         assert job.letter is not None
+        self._remember_the_way(job)
         target = publication.leads_to(job.copy) if job.copy is not None else ""
         self.apply(job, Park(cause, job.letter.base_attempts, target), now_ms())
 

@@ -17,7 +17,7 @@ from dlx_router.operate.journal import privacy
 from dlx_router.operate.journal.audit import AuditError, audit
 from dlx_router.operate.journal.events import Ruling, fragments
 from dlx_router.service import intake
-from dlx_router.service.intake import Malformed, Place
+from dlx_router.service.intake import ANY_EXCHANGE, Malformed, Place
 from dlx_router.service.peek import Kind, peek
 from dlx_router.service.vhost import Attendant
 from dlx_router.wire import frames
@@ -37,9 +37,9 @@ class Importer:
         """The audit lines, how many letters were read, and how many of them could not be. Raises PeekError."""
         hosts, login, tls = self._where(attendant.vhost)
         lines: list[bytes] = []
-        place = Place(
-            attendant.vhost, queue, Arrival.INBOX, self._names, attendant.key
-        )  # its own letters keep their ids
+        place = Place(  # its own letters keep their ids; nothing is done by what they tell
+            attendant.vhost, queue, Arrival.INBOX, self._names, attendant.key, dead_letter_exchanges=ANY_EXCHANGE
+        )
 
         def keep(delivery: frames.Delivery) -> None:
             with contextlib.suppress(Malformed, AuditError, ValueError):

@@ -4,7 +4,8 @@ The header table is walked once; x-death and record are decoded, everything else
 """
 
 import time
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -17,6 +18,7 @@ from dlx_router.core.passing import Stamps, recorded
 from dlx_router.core.places import looked_up
 from dlx_router.core.publication import Content
 from dlx_router.core.record import Record, RecordError
+from dlx_router.core.words import UNKNOWN, State
 from dlx_router.service import xdeath
 from dlx_router.wire import frames, properties, table
 
@@ -46,11 +48,27 @@ class Envelope(NamedTuple):
     broker_deaths: History
     foreign_record: bool
     record: Record | None
+    is_untrusted: bool = False  # it tells of deaths, and nothing says that the broker wrote that: not looked at
+
+
+class AnyExchange:
+    """All exchanges."""
+
+    def __contains__(self, _exchange: object) -> bool:
+        return True
+
+
+ANY_EXCHANGE: Final = AnyExchange()
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where deliveries of one consumer come from."""
+    """Where deliveries of one consumer come from.
+
+    `dead_letter_exchanges`: by which besides our own the broker brings dead letters. What came by another exchange was
+    published, and its x-death is the publisher's word. `trusted` is all of them: nothing else costs a letter a look.
+    `rests`: our record alone tells what a letter has been through.
+    """
 
     vhost: str
     source: str
@@ -58,6 +76,19 @@ class Place:
     names: Names
     key: bytes
     limit: int | None = None  # the broker deletes what is returned more often
+    dead_letter_exchanges: "frozenset[bytes] | AnyExchange" = frozenset()
+    rests: bool = False
+    trusted: Container[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trusted", self._trusted())
+
+    def _trusted(self) -> Container[bytes]:
+        named, names = self.dead_letter_exchanges, self.names
+        if isinstance(named, AnyExchange) or self.source not in {names.inbox, names.fifo}:
+            return named
+        # Whoever may write to the default exchange reaches every queue by its name, with or without us.
+        return named | {names.inbox.encode(), names.fifo.encode(), b""}
 
 
 def text(data: bytes) -> str:
@@ -66,19 +97,19 @@ def text(data: bytes) -> str:
 
 
 def read(
-    delivery: frames.Delivery, place: Place, *, dies: str = "", came: First | None = None
+    delivery: frames.Delivery, place: Place, *, dies: str = "", came: First | None = None, lives: bool = False
 ) -> tuple[Letter, Envelope]:
     """The letter and its envelope. Raises Malformed, never anything else, and loses nothing: the delivery stays.
 
     `dies`: it fails here and now, by our own decision, for this reason; `came`: how it came here, where the delivery
-    does not tell.
+    does not tell. `lives`: it is to go on, so nothing is decided by what it tells of deaths, and that stays on it.
     """
     try:
         props = properties.parse(delivery.header, PROPERTIES_AT)
         found = table.entries(props.headers)
         declared = _is_declared(delivery, place)
         said = _declaration(props.headers, found, place) if declared else None
-        deaths = () if declared else xdeath.deaths_of(props.headers, found)
+        told = () if declared else xdeath.deaths_of(props.headers, found)
         if said is not None and said.invented_id:
             props = properties.parse(props.without_id(), 0)
     except (table.TableError, frames.WireError, xdeath.OddHistory) as error:
@@ -88,14 +119,18 @@ def read(
     if place.arrival is Arrival.RELEASE and not belongs:
         raise Malformed(f"the record in {place.source} is about another letter")
     exchange = text(delivery.exchange)
-    died = recorded(deaths, _death_here(delivery, place, content, found, dies, came)) if dies else deaths
+    is_trusted = lives or place.arrival is not Arrival.INBOX or _is_trusted(delivery, place, own if belongs else None)
+    deaths = told if is_trusted else ()
+    if dies:
+        own, before = _until_now(own, deaths, belongs=belongs)
+        deaths = recorded(before, _death_here(delivery, place, content, found, dies, came))
     facts = arrival.Facts(
         vhost=place.vhost,
         source=place.source,
         arrival=place.arrival,
         exchange=exchange,
         routing_key=text(delivery.routing_key),
-        deaths=died,
+        deaths=deaths,
         record=own,
         belongs=belongs,
         native=not dies
@@ -109,13 +144,37 @@ def read(
         size=len(delivery.body),
         declaration=said,
         error=None if ERRORS.isdisjoint(found) else _error(props.headers, found),
+        rests=not dies and (place.rests or place.arrival is Arrival.RELEASE),
     )
 
     def new_id(failed_queue: str) -> str:
         return identity(delivery, props, found, place.vhost, failed_queue)
 
     letter = arrival.read(facts, place.names.is_own, new_id)
-    return letter, Envelope(delivery, props, found, content, deaths, foreign, own)
+    untrusted = bool(told) and not (is_trusted or dies)
+    return letter, Envelope(delivery, props, found, content, told if is_trusted else (), foreign, own, untrusted)
+
+
+def _is_trusted(delivery: frames.Delivery, place: Place, own: Record | None) -> bool:
+    """Whether the broker wrote x-death: the letter came by a dead-letter exchange.
+
+    What we parked as new keeps what somebody had written on it, and may be moved back by its queue's name.
+    """
+    if delivery.exchange not in place.trusted:
+        return False
+    return bool(delivery.exchange) or own is None or own.reason != UNKNOWN
+
+
+def _until_now(own: Record | None, told: History, *, belongs: bool) -> tuple[Record | None, History]:
+    """What counts of a message that dies by our decision: our own record of it, else what the broker told.
+
+    A message that was held on its way was alive: what its record keeps of deaths is what somebody had written on it.
+    """
+    if own is None or not belongs:
+        return own, told
+    if own.state == State.HELD and own.reason == UNKNOWN:
+        return replace(own, deaths=()), ()
+    return own, told or own.deaths
 
 
 def _is_declared(delivery: frames.Delivery, place: Place) -> bool:
@@ -220,11 +279,17 @@ def _retried(deaths: History, names: Names) -> bool:
 
 
 def record_of(headers: bytes, found: dict[bytes, tuple[int, int, int]], place: Place) -> tuple[Record | None, bool]:
-    """Our record, and whether a foreign one stands in its place. In release only a signed one is obeyed."""
+    """Our record, and whether a foreign one stands in its place. In release only a signed one is obeyed.
+
+    One key may sign for several vhosts and brokers: a record that was copied here from another vhost is foreign too.
+    """
     at = found.get(_RECORD)
     if at is not None and headers[at[1] : at[1] + 1] == b"S":
         try:
-            return remembered.decode(headers[at[1] + 5 : at[2]], place.key), False
+            own = remembered.decode(headers[at[1] + 5 : at[2]], place.key)
+            if own.vhost == place.vhost:
+                return own, False
+            raise RecordError(f"it is of vhost {own.vhost!r}, and this is {place.vhost!r}")  # noqa: TRY301 - told below
         except RecordError as error:
             if place.arrival is Arrival.RELEASE:
                 raise Malformed(f"the record in {place.source} is not ours: {error}") from error

@@ -71,6 +71,11 @@ class Lane(Answering):
         if consumer in self._places:
             self._places[consumer] = replace(self._places[consumer], limit=limit)
 
+    def trust(self, consumer: Consumer, exchanges: frozenset[bytes]) -> None:
+        """By these the broker brings dead letters to its queue from now on."""
+        if consumer in self._places:
+            self._places[consumer] = replace(self._places[consumer], dead_letter_exchanges=exchanges)
+
     def leave(self, consumer: Consumer) -> None:
         """The consumer is gone, and the broker has what came by it; what is on its way from it still ends here."""
         self._places.leave(consumer)

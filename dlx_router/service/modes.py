@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from dlx_router.broker.answers import ChannelClosed
@@ -77,6 +78,12 @@ def leads(wanted: Sequence[Wanted]) -> list[tuple[Selector, Target]]:
     return sorted(found, key=lambda one: one[0].rank)
 
 
+def trusted(one: Wanted | None, names: Names) -> frozenset[bytes]:
+    """The exchanges by which the broker brings dead letters to its queue, as deliveries name them; none of ours."""
+    named = one.dead_letter_exchanges if isinstance(one, Attachment) else None
+    return frozenset(exchange.encode() for exchange in named or () if not names.is_own(exchange))
+
+
 class Taken(Exception):
     """Somebody else has what only one can have; another router of ours, maybe."""
 
@@ -144,7 +151,7 @@ class Modes:
         if facts is not None:
             self._accept(one, facts)
         if one.mode == GUARD:
-            return Begun(await self._guarded(queue, setting))
+            return Begun(await self._guarded(one, queue, setting))
         consumer = await self._consumed(one, queue, lane, setting, facts or QueueFacts())
         return Begun(unverified=None if told is not None or setting.management is None else consumer)
 
@@ -176,9 +183,11 @@ class Modes:
 
     async def _consumed(self, one: Attachment, queue: str, lane: Lane, setting: Setting, facts: QueueFacts) -> Consumer:
         if isinstance(lane, Relay) and one.forward is not None:
-            return await self._relayed(queue, lane, one.forward, setting, facts)
-        limit = attending.deadly_limit(facts, self._version)
-        return await self._session.consumers.consume(lane, queue, Arrival.INBOX, setting.prefetch, limit=limit)
+            return await self._relayed(one, queue, lane, setting, facts)
+        limit, consume = attending.deadly_limit(facts, self._version), self._session.consumers.consume
+        return await consume(
+            lane, queue, Arrival.INBOX, setting.prefetch, limit=limit, trusted=trusted(one, setting.names)
+        )
 
     async def _delayed(self, one: Delayed, queue: str, lane: Lane, setting: Setting) -> None:
         """The exchange is there first: what is published to it is kept, though it may lead nowhere yet."""
@@ -192,15 +201,15 @@ class Modes:
         if setting.management is not None:
             self._session.spawn(lane.watch(consumer, setting.management, setting.readiness))
 
-    async def _relayed(self, queue: str, lane: Relay, target: Target, setting: Setting, facts: QueueFacts) -> Consumer:
-        await self._reachable(target.exchange, "forward-to", setting)
+    async def _relayed(self, one: Attachment, queue: str, lane: Relay, setting: Setting, facts: QueueFacts) -> Consumer:
+        await self._reachable(one.forward.exchange if one.forward is not None else "", "forward-to", setting)
         await lane.prepare()
         prefetch, limit = setting.prefetch, attending.deadly_limit(facts, self._version)
         if facts.single or lane.limits.strict:
             prefetch = min(prefetch, STRICT_PREFETCH)
-        consume = self._session.consumers.consume
+        consume = partial(self._session.consumers.consume, limit=limit, trusted=trusted(one, setting.names))
         try:
-            consumer = await consume(lane, queue, Arrival.INBOX, prefetch, exclusive=not facts.single, limit=limit)
+            consumer = await consume(lane, queue, Arrival.INBOX, prefetch, exclusive=not facts.single)
         except ChannelClosed as error:
             if error.code != _FORBIDDEN:
                 raise
@@ -208,7 +217,7 @@ class Modes:
         lane.begin(consumer, strict=facts.single)
         return consumer
 
-    async def _guarded(self, queue: str, setting: Setting) -> Guarded:
+    async def _guarded(self, one: Attachment, queue: str, setting: Setting) -> Guarded:
         async def sizes() -> float:
             with contextlib.suppress(ManagementError):
                 facts = await self._told(queue, setting)
@@ -217,7 +226,8 @@ class Modes:
 
         names, guarded = setting.names, Guarded(self._session, queue, self._letters, sizes)
         try:
-            getter = await self._session.consumers.fetch(queue, guarded, names.guard(queue) if setting.declare else "")
+            lock = names.guard(queue) if setting.declare else ""
+            getter = await self._session.consumers.fetch(queue, guarded, lock, trusted(one, names))
         except ChannelClosed as error:
             if error.code != _LOCKED:
                 raise
@@ -234,6 +244,8 @@ class Modes:
 
     async def _facts(self, one: Attachment, queue: str, setting: Setting) -> QueueFacts | None:
         """What the management API says; None where it cannot be had, and only a guard cannot do without."""
+        if own := sorted(filter(setting.names.is_own, one.dead_letter_exchanges or ())):
+            raise NotAttended(f"dead-letter-exchanges names {own[0]!r}, an exchange of the router itself; take it out")
         if setting.names.is_own(queue):
             raise NotAttended("it is the router's own")
         note = unverified(self._session.vhost, queue)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from dlx_router.core.decision import forward, origin
+from dlx_router.core.decision import forward, origin, waiting
 from dlx_router.core.letter import First, Letter
 from dlx_router.core.outcome import Park
 from dlx_router.core.passing import EXPIRED, Limits, Stamps, Target, due_ms, limits_of
@@ -28,7 +28,7 @@ def dies(desk: "Desk", job: Job, place: Place, reason: str, came: First | None =
 
 def relay(desk: "Desk", job: Job, place: Place, target: Target) -> None:
     """It lives: on to the target."""
-    letter = desk.opened(job, place)
+    letter = desk.opened(job, place, lives=True)
     if letter is not None:
         _forward(desk, job, letter, target)
 
@@ -53,4 +53,7 @@ def _target(desk: "Desk", queue: str) -> Target | None:
 
 def _forward(desk: "Desk", job: Job, letter: Letter, target: Target) -> None:
     job.policy = desk.policy_of(origin(letter).queue, UNKNOWN)
-    desk.carry_out(job, forward(letter, target), UNKNOWN)
+    decision = forward(letter, target)
+    if isinstance(decision, Park):
+        job.letter = waiting(letter)  # remembered by where it was, not by what somebody wrote on it
+    desk.carry_out(job, decision, UNKNOWN)

@@ -21,8 +21,10 @@ from dlx_router.operate.journal.batch import Batch
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.consumers import Consumers
 from dlx_router.service.desk import Desk
+from dlx_router.service.intake import ANY_EXCHANGE
 from dlx_router.service.kinds import kind_of
 from dlx_router.service.lane import Lane
+from dlx_router.service.modes import trusted
 from dlx_router.service.observe import Silence, Watch
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import Provision
@@ -156,7 +158,8 @@ class Session:
         if self._observe:
             watch = Watch(self, "copies", probe)
             self._lanes = [watch]
-            await self.consumers.consume(watch, self._names.observe, Arrival.INBOX, self._limits.prefetch)
+            consume = partial(self.consumers.consume, trusted=ANY_EXCHANGE)  # nothing is done by what it says
+            await consume(watch, self._names.observe, Arrival.INBOX, self._limits.prefetch)
         else:
             await self._attend_letters(probe)
         self.metrics.broker_connected[self.vhost] = 1
@@ -179,7 +182,8 @@ class Session:
         for one in ours:
             if self.is_draining:
                 return
-            await self.consumers.consume(*one)
+            await self.consumers.consume(*one, trusted=self._trusted(one[1]))
+        self._trust()  # it may have been said anew while the broker answered
         self._retired = Retired(self.consumers, names, inbox, self.spawn)
         if self._journal.is_on and not self.is_draining:  # it is the only place where a retired letter will be
             await self._retired.begin()
@@ -189,6 +193,16 @@ class Session:
         self._setting = setting
         if self._attending:  # else they are found when it begins
             self._sources.renew(setting)
+            self._trust()
+
+    def _trust(self) -> None:
+        """By which exchanges dead letters come to our inboxes is said by attachments too."""
+        for queue in (self._names.inbox, self._names.fifo):
+            if (consumer := self.consumers.get(queue)) is not None:
+                self._lanes[0].trust(consumer, self._trusted(queue))
+
+    def _trusted(self, queue: str) -> frozenset[bytes]:
+        return trusted(self._setting.named.get(queue), self._names)
 
     def _consumer_lost(self, queue: str, error: Exception) -> None:
         if self._names.is_own(queue):

@@ -11,7 +11,7 @@ from typing import Final
 from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.topology import TopologyError
-from dlx_router.config.attachments import Attachment
+from dlx_router.config.attachments import INBOX, Attachment
 from dlx_router.core.attending import Version
 from dlx_router.service.lane import Lane
 from dlx_router.service.modes import (
@@ -97,7 +97,13 @@ class Sources:
                 kept.wanted = None
                 kept.changed.set()
         for queue, one in wanted.items():
-            self._keep(one, queue)
+            if not self._is_inbox(one, queue):
+                self._keep(one, queue)
+
+    def _is_inbox(self, one: Wanted, queue: str) -> bool:
+        """An inbox of ours is attended anyway; its attachment only says by which exchanges dead letters come there."""
+        names, says = self._setting.names, isinstance(one, Attachment) and one.mode == INBOX
+        return says and queue in {names.inbox, names.fifo} and not any(map(names.is_own, _exchanges(one)))
 
     def _keep(self, one: Wanted, queue: str) -> None:
         kept = self._kept[queue] = Kept(one)
@@ -207,6 +213,10 @@ class Sources:
 
     def _say(self, queue: str, text: str) -> None:
         self._setting.readiness.set(self._reason(queue), f"queue {queue!r} in vhost {self._session.vhost!r}: {text}")
+
+
+def _exchanges(one: Wanted) -> Sequence[str]:
+    return (one.dead_letter_exchanges or ()) if isinstance(one, Attachment) else ()
 
 
 def _rank(one: Attachment) -> tuple[int, int, int]:

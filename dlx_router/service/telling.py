@@ -76,6 +76,18 @@ def unread(job: Job, place: intake.Place, now: int) -> Letter:
     return unreadable(name, place.vhost, place.source, place.arrival, exchange, key, now)
 
 
+def untrusted(once: Once, queue: str, exchange: str) -> None:
+    """An x-death is not looked at: told once for each queue and exchange."""
+    once.warn(
+        f"untrusted {queue} {exchange}",
+        "x-death.not_trusted",
+        queue=queue,
+        exchange=exchange,
+        fate="such letters count as new; where this is how the broker brings dead letters there, name the exchange: "
+        "key dead-letter-exchanges of the queue's attachment",
+    )
+
+
 def failed_conditions(once: Once, letter: Letter, failed: Sequence[str]) -> None:
     """A condition that cannot be evaluated is told once for each queue and text."""
     for said in failed:

@@ -80,9 +80,11 @@ class TracedDesk(Desk):
         self.in_full(job, place)
         return job
 
-    def opened(self, job: Job, place: intake.Place, *, dies: str = "", came: First | None = None) -> Letter | None:
+    def opened(
+        self, job: Job, place: intake.Place, *, dies: str = "", came: First | None = None, lives: bool = False
+    ) -> Letter | None:
         """As without traces; what the record says of the last span is kept for the link."""
-        letter = super().opened(job, place, dies=dies, came=came)
+        letter = super().opened(job, place, dies=dies, came=came, lives=lives)
         begun = _begun(job)
         if letter is not None and begun is not None:
             begun.previous = _previous(letter)

@@ -46,6 +46,10 @@ class Exposition(Collector):
         yield _counter("given_back", "Deliveries that went back unsettled.", ("vhost", "cause"), of.given_back)
         yield _gauge("in_flight", "Deliveries here and not settled.", ("vhost",), _single(of.in_flight()))
         yield _counter("decisions", "Decisions.", ("policy", "action", "reason"), _folded(of.decisions))
+        told = "Letters with a record that is not obeyed: unsigned, or signed by others or for another vhost."
+        yield _counter("foreign_records", told, ("vhost",), _single(of.foreign_records))
+        told = "Letters whose x-death is not looked at: they came by no dead-letter exchange that is named."
+        yield _counter("untrusted_deaths", told, ("vhost",), _single(of.untrusted_deaths))
         yield _gauge("waiting", "Letters in a rung, looked at every 10 s.", ("rung",), _single(of.waiting()))
         oldest = _oldest(of.oldest_letter_timestamp_seconds())
         told = "Timestamp of a queue's first letter, where the broker tells it."

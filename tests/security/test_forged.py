@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -176,3 +177,38 @@ def test_a_queue_that_somebody_declared_under_our_name_is_left_as_it_is(
     amqp.queue(PARKING, "quorum", max_length=1000)
     start_router(POLICIES)
     assert vhost.get(f"queues/{vhost.quoted}/{PARKING}")["arguments"]["x-max-length"] == 1000
+
+
+# -- one key for several vhosts ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other(vhost: Vhost) -> Iterator[Vhost]:
+    """A second vhost that the same router serves, with the same key."""
+    one = Vhost.make(vhost.broker, f"{vhost.name}-other")
+    yield one
+    one.close()
+
+
+def test_a_true_record_is_not_obeyed_in_another_vhost(
+    vhost: Vhost, other: Vhost, amqp: Client, start_router: Start, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    key.chmod(0o400)
+    router = start_router(POLICIES, VHOSTS=f"{vhost.name},{other.name}", PROVENANCE_KEY_FILE=str(key))
+    true = _retried(amqp)
+    with Client(other.amqp_url) as there:
+        there.queue("work.a")
+        copied = {"dlx-router": true.headers["dlx-router"]}
+        there.publish(true.body, key="", exchange=RELEASE, headers=copied)
+        kept = there.take(QUARANTINE)
+        assert (kept.body, kept.headers["dlx-router"]) == (true.body, copied["dlx-router"])
+        assert f"of vhost '{vhost.name}'" in kept.headers["dlx-router-cause"]
+        there.publish(true.body, key="", exchange=INBOX, headers=copied)
+        said = record(there.take(PARKING))
+        assert (said["vhost"], said["cause"], said["attempts"]) == (other.name, "unknown_origin", 0)
+        assert said["id"] != record(true)["id"]
+        assert consistently(lambda: there.depth("work.a") == 0)
+    assert router.metric("foreign_records_total", vhost=other.name) == 1
+    assert router.metric("foreign_records_total", vhost=vhost.name) == 0

@@ -325,7 +325,7 @@ def test_a_failed_queue_that_is_recreated_within_the_grace_gets_its_letters(amqp
 def test_a_deleted_source_is_named_by_readiness_and_attended_again_once_it_is_back(
     amqp: Client, start_router: Start
 ) -> None:
-    policies = TWO_TARGETS + "attachments: [{queue: legacy.failed}]\n"
+    policies = TWO_TARGETS + "attachments: [{queue: legacy.failed, dead-letter-exchanges: ''}]\n"
     _target(amqp, "first", "arrived")
     amqp.queue("legacy.failed")
     router = start_router(policies)

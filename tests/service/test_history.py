@@ -19,6 +19,7 @@ POLICIES: Final = """
 version: 1
 attachments:
   - queue: attached
+    dead-letter-exchanges: ""
 policies:
   - name: once
     match: "once.#"

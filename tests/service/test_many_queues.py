@@ -17,7 +17,7 @@ from tests.support.vhost import Vhost
 
 POLICIES: Final = """
 version: 1
-attachments: [{match: "many.#"}]
+attachments: [{match: "many.#", dead-letter-exchanges: ""}]
 policies: [{name: dead, match: "work.#", definition: {dead-letter-exchange: dead, max-delivery-attempts: 1}}]
 """
 WITHIN_S: Final = 120

@@ -23,11 +23,11 @@ Start = Callable[..., Router]
 
 POLICIES: Final = """
 version: 1
-attachments: [{queue: old.failed}]
+attachments: [{queue: old.failed, dead-letter-exchanges: ''}]
 policies:
   - {name: work, match: "work.#", definition: {max-delivery-attempts: 3, redelivery-delay: 5s}}
 """
-PLAIN: Final = POLICIES.replace("attachments: [{queue: old.failed}]\n", "")
+PLAIN: Final = POLICIES.replace("attachments: [{queue: old.failed, dead-letter-exchanges: ''}]\n", "")
 MOST: Final = (1 << 63) - 1
 FRAME: Final = 131_072
 

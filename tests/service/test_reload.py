@@ -32,7 +32,8 @@ NOT_SERVED: Final = "version: 1\npolicies: [{name: w, match: '#', vhost: other}]
 
 def _policy(prefix: str, attached: str = "") -> str:
     said = POLICY.format(prefix=prefix)
-    return said + (f"attachments: [{{queue: {attached}, accept-delivery-limit: true}}]\n" if attached else "")
+    source = f"{{queue: {attached}, accept-delivery-limit: true, dead-letter-exchanges: [amq.fanout, '']}}"
+    return said + (f"attachments: [{source}]\n" if attached else "")
 
 
 def _write(router: Router, text: str) -> None:

@@ -23,6 +23,7 @@ POLICIES: Final = f"""
 version: 1
 attachments:
   - queue: attached.dlq
+    dead-letter-exchanges: ""
   - queue: attached.unnamed
   - queue: attached.itself
 policies:

@@ -146,7 +146,7 @@ def place(queue: str) -> Place:
 def message(tag: int, body: bytes = b"x", *, key: str = "k", headers: bytes = b"") -> frames.Delivery:
     """A message that never failed."""
     header = struct.pack(">HHQ", 60, 0, len(body)) + properties.build(headers=headers)
-    return frames.Delivery(1, b"c", tag, False, b"in", key.encode(), header, body)  # noqa: FBT003 - AMQP order
+    return frames.Delivery(1, b"c", tag, False, NAMES.inbox.encode(), key.encode(), header, body)  # noqa: FBT003 - AMQP order
 
 
 def dead(tag: int, queue: str = "orders", body: bytes = b"x") -> frames.Delivery:

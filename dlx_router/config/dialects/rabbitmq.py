@@ -78,7 +78,8 @@ def _queue(one: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
     if "dead-letter-exchange" not in carried:
         return
     out.leave(f"queue {name}", "its arguments stay as they are, and no policy changes them (DLX201); declare it anew "
-              "without them, or attach the queue where its dead letters end")  # fmt: skip
+              "without them, or attach the queue where its dead letters end, and name their exchange in "
+              "dead-letter-exchanges")  # fmt: skip
     place = one.get("vhost", vhost)
     more: dict[str, Any] = {"vhost": place} if place else {}
     definition = _definition(carried, f"queue {name}", out)

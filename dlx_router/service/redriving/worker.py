@@ -95,7 +95,16 @@ class Worker:
         )
         self._ways, self._rooms = Ways(spec, tools), Rooms(spec, tools)
         self._sender = Sender(spec, tools, self._copies, ways=self._ways, tally=self.tally, wake=self._wake.set)
-        self._place = intake.Place(tools.login.vhost, spec.queue, Arrival.INBOX, tools.names, tools.sign_with())
+        # An operator's order: of a letter that we never had x-death alone tells where it failed.
+        self._place = intake.Place(
+            tools.login.vhost,
+            spec.queue,
+            Arrival.INBOX,
+            tools.names,
+            tools.sign_with(),
+            dead_letter_exchanges=intake.ANY_EXCHANGE,
+            rests=True,
+        )
 
     def halt(self) -> None:
         """End soon; what is not settled goes back."""
