@@ -1,6 +1,6 @@
 """The ways of a task's letters: which binding leads back to each failed queue."""
 
-from dlx_router.broker.topology import QueueExclusive, QueueMissing
+from dlx_router.broker.topology import QueueExclusive, QueueMissing, QueueOwn
 from dlx_router.core.letter import Letter
 from dlx_router.operate.redrive.choosing import Verdict
 from dlx_router.operate.redrive.task import Spec
@@ -42,6 +42,9 @@ class Ways:
         try:
             await self._tools.topology.ensure_return_binding(queue)
         except QueueMissing:
+            return None
+        except QueueOwn as error:
+            self._why[queue] = str(error)
             return None
         except QueueExclusive:
             return ""
