@@ -1,4 +1,4 @@
-"""Names as the broker reads them: whatever it takes for a name of ours is ours, and nothing of ours is ever a target."""
+"""Names as the broker reads them: whatever it takes for a name of ours is ours, and never a target."""
 
 import pytest
 from hypothesis import given
