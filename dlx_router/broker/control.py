@@ -52,6 +52,10 @@ class QueueMissing(NotFound):
     """404: there is no such queue."""
 
 
+class QueueOwn(Forbidden):
+    """A queue of the router itself, to which nothing is ever returned."""
+
+
 class QueueExclusive(TopologyError):
     """405: the queue belongs to one connection."""
 

@@ -20,6 +20,7 @@ from dlx_router.broker.control import (
     NotFound,
     QueueExclusive,
     QueueMissing,
+    QueueOwn,
     TopologyError,
 )
 from dlx_router.broker.definitions import (
@@ -36,7 +37,7 @@ from dlx_router.broker.definitions import (
 )
 from dlx_router.broker.link import Link, open_link
 from dlx_router.core.limits import KEEP, Retention
-from dlx_router.core.names import Names
+from dlx_router.core.names import Names, as_read
 from dlx_router.wire.frames import lenient
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "NotFound",
     "QueueExclusive",
     "QueueMissing",
+    "QueueOwn",
     "Topology",
     "TopologyError",
     "TopologyMissing",
@@ -175,8 +177,10 @@ class Topology:
         """The queue gets what the return exchange is given under its key; False with DECLARE=never: not looked at.
 
         AMQP cannot look at bindings; without one the return comes back as unroutable. Raises QueueMissing,
-        QueueExclusive, Forbidden.
+        QueueExclusive, Forbidden, and QueueOwn for a queue of ours: no letter failed there.
         """
+        if self.names.is_own(queue):
+            raise QueueOwn(f"queue {queue!r} is the router's own; nothing is returned to it")
         there = _QueueDeclare(queue=queue, passive=True)
         key = self.names.return_key(queue)
         bound = _QueueBind(queue=queue, exchange=self.names.return_, routing_key=key)
@@ -237,11 +241,25 @@ class Topology:
             missing.append(one)  # where both ends are there, nobody can look
 
     async def _say(self, what: str, *methods: Any) -> list[Any]:
+        for method in methods:
+            _require_meant(what, method)
+
         async def work(channel: AbstractChannel) -> list[Any]:
             underlay: Any = await channel.get_underlay_channel()  # its interface hides `rpc`
             return [await underlay.rpc(method) for method in methods]
 
         return await self._control.run(work, what)
+
+
+def _require_meant(what: str, method: Any) -> None:
+    """QueueMissing or NotFound where the broker would read the name of another queue or exchange than is meant.
+
+    A name with CR or LF in it can only have been imported with definitions; AMQP reaches nothing of that name.
+    """
+    for kind, error in (("queue", QueueMissing), ("exchange", NotFound)):
+        name: str = getattr(method, kind, "")
+        if (read := as_read(name)) != name:
+            raise error(f"{what}: the broker reads {name!r} as {read!r}, so there is no {kind} of that name")
 
 
 async def _note(missing: list[Definition], one: Definition) -> None:

@@ -144,7 +144,8 @@ def _queue(message: Delivered, prefix: str) -> str:
 
 def _require_alive(message: Delivered, queue: str, prefix: str) -> None:
     record = _record(message.headers)
-    if queue.startswith(f"{prefix}.") or (record.get("state") in _AT_REST and record.get("failed_queue") != queue):
+    read = queue.replace("\r", "").replace("\n", "")  # by the broker, where a queue is declared or bound
+    if read.startswith(f"{prefix}.") or (record.get("state") in _AT_REST and record.get("failed_queue") != queue):
         raise FromDeadLetterQueue(f"a letter in {queue!r} is dead already; redrive it, or ack it")
 
 

@@ -11,16 +11,19 @@ from dlx_router.config.findings import (
     BACK_TO_WORK,
     MISSING_KEY,
     OPEN_TARGET,
+    OWN_TARGET,
     WITHOUT_LIMITS,
     Finding,
     Report,
     Severity,
     shown,
 )
+from dlx_router.config.meaning import beginning
 from dlx_router.config.selectors import SELECTORS, match, pattern, queue
 from dlx_router.config.shape import Field, Shape
 from dlx_router.config.tree import Items, Node, Pairs
 from dlx_router.config.values import rejected, takes, unexpected
+from dlx_router.core.names import Names
 from dlx_router.core.passing import Target, limits_of
 from dlx_router.core.policy import PolicySet, Selector, SelectorKind, Source
 from dlx_router.core.template import Template
@@ -175,9 +178,24 @@ def _check_target(forward: Target | None, selector: Selector, found: dict[str, F
         report.error(OPEN_TARGET, line, message)
 
 
-def findings_of(attachments: Sequence[Attachment], policies: PolicySet) -> list[Finding]:
-    """What the attachments mean together, and beside the policies."""
-    return [*_twice(attachments), *_without_limits(attachments, policies)]
+def findings_of(attachments: Sequence[Attachment], policies: PolicySet, names: Names) -> list[Finding]:
+    """What the attachments mean together, beside the policies, and of the router's own `names`."""
+    return [*_twice(attachments), *_own_targets(attachments, names), *_without_limits(attachments, policies)]
+
+
+def _own_targets(attachments: Iterable[Attachment], names: Names) -> Iterator[Finding]:
+    """What is the router's own holds what it put there itself; a key with fields is looked at for each message."""
+    for one in attachments:
+        if one.forward is None:
+            continue
+        exchange, key = one.forward
+        if names.is_own(exchange):
+            message = f"forward-to names {shown(exchange)}, an exchange of the router itself; write one of yours"
+        elif not exchange and key is not None and names.is_own(beginning(key)):
+            message = f"forward-to names {shown(key.text)}, a queue of the router itself; write one of yours"
+        else:
+            continue
+        yield Finding(one.source.file, one.source.line, OWN_TARGET, Severity.ERROR, message)
 
 
 def _twice(attachments: Sequence[Attachment]) -> Iterator[Finding]:

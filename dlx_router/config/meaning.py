@@ -131,12 +131,12 @@ def _own_target(policy: Effective) -> Iterator[Finding]:
         if PREFIX in policy.settings and policy.ours.is_own(policy.dlq_prefix):
             what = f"{PREFIX} {shown(policy.dlq_prefix)} is what the router's own queues begin with; write another"
             yield _error(policy, PREFIX, OWN_TARGET, what)
-    elif not exchange and key is not None and policy.ours.is_own(_beginning(key)):
+    elif not exchange and key is not None and policy.ours.is_own(beginning(key)):
         what = f"{KEY} names {shown(key.text)}, a queue of the router itself; write one of yours, or {advice}"
         yield _error(policy, KEY, OWN_TARGET, what)
 
 
-def _beginning(key: Template) -> str:
+def beginning(key: Template) -> str:
     """What every key that is made of it begins with, as far as it is written out."""
     first = key.parts[0] if key.parts else ""
     return first if isinstance(first, str) else ""

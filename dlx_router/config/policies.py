@@ -90,7 +90,7 @@ def load_policies(folder: Path, names: Names = OURS) -> LoadedPolicies:
         findings += report.findings
     loaded = ordered(policies, digest.hexdigest(), search_all, names)
     findings += [*_repeated(policies), *lint.findings_of(loaded), *chains.findings_of(loaded)]
-    findings += [*attachments_of.findings_of(attachments, loaded), *delayed_of.findings_of(delayed, names)]
+    findings += [*attachments_of.findings_of(attachments, loaded, names), *delayed_of.findings_of(delayed, names)]
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise PolicyErrors(findings)
     findings += attachments_of.doubts_of(attachments)

@@ -9,6 +9,7 @@ from dlx_router.core.names import Names
 VARIABLE: Final = "DLX_ROUTER_PREFIX"
 DEFAULT: Final = "dlx-router"
 LONGEST: Final = 64
+DEAD: Final = "DLQ"  # with a dot, what auto-created dead-letter queues begin with
 
 
 class PrefixError(Exception):
@@ -20,6 +21,10 @@ def checked(value: str) -> str:
     fits = re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", value, re.ASCII)
     if not fits or len(value) > LONGEST or value.startswith("amq"):
         raise ValueError("not a prefix; write letters, digits, - and _, with dots between, not beginning with amq")
+    if value == DEAD or value.startswith(f"{DEAD}."):
+        raise ValueError(
+            f"dead-letter queues are called {DEAD}.<queue>, so {value} would make them the router's own; write another"
+        )
     return value
 
 

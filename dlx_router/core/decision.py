@@ -12,7 +12,7 @@ from dlx_router.core.backoff import ladder_elapsed_ms, ladder_ms, wait_ms
 from dlx_router.core.breaker import CLOSED, Verdict
 from dlx_router.core.condition import Answer, any_holds, view
 from dlx_router.core.letter import Arrival, Death, First, Letter
-from dlx_router.core.names import RUNGS
+from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.outcome import DeadLetter, Decision, Discard, Forward, Hold, Park, Retry
 from dlx_router.core.passing import Target
 from dlx_router.core.policy import Effective
@@ -121,16 +121,20 @@ def _plain(letter: Letter, policy: Effective | None, now_ms: int, draw: float) -
     return _dead_letter(letter, policy, attempts)
 
 
-def forward(letter: Letter, target: Target) -> Forward | Park:
-    """What a relay does with a message that lives; parked where its key has no place in a frame."""
+def forward(letter: Letter, target: Target, ours: Names) -> Forward | Park:
+    """What a relay does with a message that lives; parked where its key has no place in a frame, or is one of ours."""
     came = origin(letter)
     exchange, original = came.exchange, came.routing_keys
     if target.routing_key is None:
+        if (own := _own(ours, target.exchange, original)) is not None:
+            return Park(Cause.FORBIDDEN, letter.base_attempts, own)
         return Forward(target.exchange, original, kept=True, attempts=letter.base_attempts)
     said = {"queue": came.queue, "exchange": exchange, "routing_key": original[0], "vhost": letter.vhost}
     key, missing = target.routing_key.render(said, letter.header)
     if len(key.encode(errors="surrogateescape")) > MAX_NAME_BYTES:
         return Park(Cause.ROUTING_KEY_TOO_LONG, letter.base_attempts, target.exchange)
+    if (own := _own(ours, target.exchange, (key,))) is not None:
+        return Park(Cause.FORBIDDEN, letter.base_attempts, own)
     return Forward(target.exchange, (key,), missing_headers=missing, attempts=letter.base_attempts)
 
 
@@ -192,17 +196,17 @@ def _dead_letter(letter: Letter, policy: Effective, attempts: int) -> Decision:
         return Park(Cause.LOOP, attempts, letter.source)
     if exchange == "" and queue is None and not _allowed(policy, keys[0]):
         return Park(Cause.FORBIDDEN, attempts, keys[0])
-    if (own := _own(policy, exchange, keys, queue)) is not None:
+    if (own := _own(policy.ours, exchange, keys, queue)) is not None:
         return Park(Cause.FORBIDDEN, attempts, own)
     if exchange == "" and queue is None and _circles(letter, keys[0]):
         return Park(Cause.CYCLE, attempts, keys[0])
     return DeadLetter(exchange, keys, attempts, cause, queue, missing)
 
 
-def _own(policy: Effective, exchange: str, keys: tuple[str, ...], queue: str | None) -> str | None:
+def _own(ours: Names, exchange: str, keys: tuple[str, ...], queue: str | None = None) -> str | None:
     """The first name among its targets that is the router's: what is put there is no dead letter, or gone."""
     named = (exchange, *(keys if exchange == "" else ()), *(() if queue is None else (queue,)))
-    return next((name for name in named if policy.ours.is_own(name)), None)
+    return next((name for name in named if ours.is_own(name)), None)
 
 
 def _circles(letter: Letter, queue: str) -> bool:

@@ -4,6 +4,7 @@ from hashlib import blake2b
 from typing import Final
 
 from dlx_router.core.letter import Letter
+from dlx_router.core.names import as_read
 from dlx_router.core.policy import Effective
 
 MAX_NAME_BYTES: Final = 255
@@ -47,8 +48,8 @@ def _values(letter: Letter, keys: tuple[str, ...], attempts: int) -> dict[str, s
 
 
 def dead_letter_queue(policy: Effective, failed_queue: str) -> str:
-    """`<prefix><failed queue><suffix>`; over 255 bytes the name ends in a hash of the whole."""
-    return short_name(f"{policy.dlq_prefix}{failed_queue}{policy.dlq_suffix}")
+    """`<prefix><failed queue><suffix>`, as the broker reads it; over 255 bytes it ends in a hash of the whole."""
+    return short_name(as_read(f"{policy.dlq_prefix}{failed_queue}{policy.dlq_suffix}"))
 
 
 def transient_queue(policy: Effective) -> str:

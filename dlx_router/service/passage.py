@@ -30,7 +30,7 @@ def relay(desk: "Desk", job: Job, place: Place, target: Target) -> None:
     """It lives: on to the target."""
     letter = desk.opened(job, place, lives=True)
     if letter is not None:
-        _forward(desk, job, letter, target)
+        _forward(desk, job, letter, target, place)
 
 
 def goes_on(desk: "Desk", job: Job, letter: Letter, place: Place, now_ms: int) -> None:
@@ -42,7 +42,7 @@ def goes_on(desk: "Desk", job: Job, letter: Letter, place: Place, now_ms: int) -
     elif target is None:
         desk.apply(job, Park(Cause.NO_POLICY, letter.base_attempts), now_ms)
     else:
-        _forward(desk, job, letter, target)
+        _forward(desk, job, letter, target, place)
 
 
 def _target(desk: "Desk", queue: str) -> Target | None:
@@ -51,9 +51,9 @@ def _target(desk: "Desk", queue: str) -> Target | None:
     return next((to for selector, to in desk.leads if selector.fits(queue)), None) if found is None else found
 
 
-def _forward(desk: "Desk", job: Job, letter: Letter, target: Target) -> None:
+def _forward(desk: "Desk", job: Job, letter: Letter, target: Target, place: Place) -> None:
     job.policy = desk.policy_of(origin(letter).queue, UNKNOWN)
-    decision = forward(letter, target)
+    decision = forward(letter, target, place.names)
     if isinstance(decision, Park):
         job.letter = waiting(letter)  # remembered by where it was, not by what somebody wrote on it
     desk.carry_out(job, decision, UNKNOWN)

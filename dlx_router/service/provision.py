@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from dlx_router.broker.topology import Forbidden, QueueExclusive, QueueMissing, Topology, TopologyError
+from dlx_router.broker.topology import Forbidden, QueueExclusive, QueueMissing, QueueOwn, Topology, TopologyError
 from dlx_router.core.limits import Retention
-from dlx_router.core.names import Names
+from dlx_router.core.names import Names, as_read
 from dlx_router.core.policy import Effective
 from dlx_router.core.publication import Publication, Way
 from dlx_router.core.target import dead_letter_queue, transient_queue
@@ -153,6 +153,8 @@ class Provision:
             await self._topology.ensure_return_binding(queue)
         except QueueMissing as error:
             raise Refusal(Cause.UNROUTABLE, str(error)) from error
+        except QueueOwn as error:
+            raise Refusal(Cause.FORBIDDEN, str(error), final=True) from error
         except QueueExclusive:
             return PLAIN
         return self._names.return_key(queue)
@@ -213,7 +215,7 @@ class Provision:
 
     async def _lasting(self, queue: str) -> bool:
         """Only a queue that exists, and not for one connection only, gets a dead-letter queue of its own."""
-        if queue.startswith("amq."):
+        if as_read(queue).startswith("amq."):
             return False
         try:
             return await self._topology.queue_exists(queue)

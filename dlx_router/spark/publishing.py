@@ -17,6 +17,7 @@ RETURNED: Final = "returned"
 NACKED: Final = "nacked"
 IN_DOUBT: Final = "in doubt"
 _LARGEST_FRAME: Final = 131_072
+_Bind: Final = frames.lenient(commands.Queue.Bind)
 _pack_number: Final = struct.Struct(">q").pack
 
 
@@ -54,7 +55,7 @@ class Publishing(Connection):
 
     def bind(self, queue: str, exchange: str, key: str) -> None:
         """Bind; StreamError where the queue or exchange is missing, or the right to."""
-        self._rpc(self._out, commands.Queue.Bind(0, queue, exchange, key), commands.Queue.BindOk)
+        self._rpc(self._out, _Bind(0, queue, exchange, key), commands.Queue.BindOk)
 
     def publish(self, messages: Iterable[Outgoing], rate: float = 0.0) -> Iterator[tuple[Any, str]]:
         """Send all, at most `rate` a second (0: no limit) → (tag, confirmed, returned, nacked or in doubt) of each.

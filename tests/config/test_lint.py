@@ -131,6 +131,29 @@ def test_what_is_the_routers_own_begins_with_its_prefix(tmp_path: Path) -> None:
     assert [(one.code, one.line) for one in raised.value.findings] == [("DLX116", 4)]
 
 
+@pytest.mark.parametrize(
+    ("forward", "said"),
+    [
+        ('{exchange: "", routing-key: dlx-router.state}', '"dlx-router.state", a queue of the router itself'),
+        ('{exchange: "", routing-key: "dlx-router.\\nstate"}', "a queue of the router itself"),
+        ('{exchange: "", routing-key: "dlx-router.{routing_key}"}', "a queue of the router itself"),
+        ("{exchange: dlx-router.journal}", "an exchange of the router itself"),
+        ('{exchange: "\\rdlx-router.return", routing-key: x}', "an exchange of the router itself"),
+        ("{exchange: out, routing-key: dlx-router.state}", ""),
+        ('{exchange: "", routing-key: "out.{routing_key}"}', ""),
+    ],
+)
+def test_a_relay_never_leads_to_what_is_the_routers_own(forward: str, said: str, tmp_path: Path) -> None:
+    attachment = f"  - {{queue: entry, mode: relay, forward-to: {forward}}}"
+    (tmp_path / "p.yaml").write_text(f"version: 1\npolicies: []\nattachments:\n{attachment}\n")
+    found: list[tuple[str, int, bool]] = []
+    try:
+        load_policies(tmp_path)
+    except PolicyErrors as error:
+        found = [(one.code, one.line, said in one.message) for one in error.findings]
+    assert found == ([("DLX116", 4, True)] if said else [])
+
+
 PATTERNS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=5).map(".".join)
 QUEUES = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5).map(".".join)
 

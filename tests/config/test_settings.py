@@ -137,6 +137,8 @@ PROBLEMS = [
     ({"DECLARE": "maybe"}, "'auto' or 'never'"),
     ({"PREFIX": "a b"}, "not a prefix"),
     ({"PREFIX": "amq.x"}, "not a prefix"),
+    ({"PREFIX": "DLQ"}, "dead-letter queues are called DLQ.<queue>"),
+    ({"PREFIX": "DLQ.eu"}, "would make them the router's own; write another"),
     ({"LOG_FORMAT": "xml"}, "DLX_ROUTER_LOG_FORMAT"),
     ({"MANAGEMENT_URL": "ftp://u:hush@h"}, "DLX_ROUTER_MANAGEMENT_URL: not the URL of a management API"),
     ({"VHOSTS": "a,*"}, "needs DLX_ROUTER_MANAGEMENT_URL"),

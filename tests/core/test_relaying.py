@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dlx_router.core.decision import decide, forward, origin, passes, waiting
 from dlx_router.core.explanation import explain
 from dlx_router.core.letter import Arrival, First, Letter
+from dlx_router.core.names import Names
 from dlx_router.core.outcome import Forward, Park
 from dlx_router.core.passing import Limits, Target, limits_of
 from dlx_router.core.policy import PolicySet, SelectorKind
@@ -70,22 +71,58 @@ def to(exchange: str, template: str | None = None) -> Target:
         pytest.param(
             living(), to("back", "é" * 128), Park(Cause.ROUTING_KEY_TOO_LONG, 0, "back"), id="bytes count, not letters"
         ),
+        pytest.param(
+            living(routing_key="state"),
+            to("", "dlx-router.{routing_key}"),
+            Park(Cause.FORBIDDEN, 0, "dlx-router.state"),
+            id="a queue of ours, by the message's key",
+        ),
+        pytest.param(
+            living(routing_key="\nstate"),
+            to("", "dlx-router{routing_key}"),
+            Forward("", ("dlx-router\nstate",)),
+            id="what only looks like a queue of ours",
+        ),
+        pytest.param(
+            living(routing_key="\n.state"),
+            to("", "dlx-router{routing_key}"),
+            Park(Cause.FORBIDDEN, 0, "dlx-router\n.state"),
+            id="a queue of ours, as the broker reads it",
+        ),
+        pytest.param(
+            held(first=CAME._replace(routing_keys=("a", "dlx-router.state"))),
+            to(""),
+            Park(Cause.FORBIDDEN, 0, "dlx-router.state"),
+            id="a queue of ours, by a CC key",
+        ),
+        pytest.param(
+            living(),
+            to("dlx-router.return", "to:x"),
+            Park(Cause.FORBIDDEN, 0, "dlx-router.return"),
+            id="an exchange of ours",
+        ),
+        pytest.param(
+            living(),
+            to("back", "dlx-router.state"),
+            Forward("back", ("dlx-router.state",)),
+            id="what others bind as they like",
+        ),
     ],
 )
 def test_where_a_relay_forwards_to(one: Letter, target: Target, expected: Forward | Park) -> None:
-    assert forward(one, target) == expected
+    assert forward(one, target, Names()) == expected
 
 
 @pytest.mark.parametrize("template", [None, "{queue}", "k" * 256])
 def test_a_relay_uses_no_attempt(template: str | None) -> None:
-    assert forward(living(base_attempts=3), to("back", template)).attempts == 3
+    assert forward(living(base_attempts=3), to("back", template), Names()).attempts == 3
 
 
 @law
 @given(st.text(max_size=300) | amqp_text, amqp_text)
 def test_a_forwarded_key_has_always_its_place_in_a_frame(literal: str, came: str) -> None:
     template = parse(literal.encode(errors="replace").decode().replace("{", "{{").replace("}", "}}") + "{routing_key}")
-    decision = forward(living(routing_key=came), Target("back", template))
+    decision = forward(living(routing_key=came), Target("back", template), Names())
     size = len(template.render({"routing_key": came}, lambda _: None)[0].encode(errors="surrogateescape"))
     assert isinstance(decision, Forward) is (size <= 255)
 
@@ -119,7 +156,7 @@ def test_a_message_that_had_to_wait_goes_where_it_would_have_gone(
     assert (kept.reason, kept.failed_queue, kept.first) == ("unknown", queue, First(queue, exchange, (key,), "unknown"))
     remembered = {"reason": kept.reason, "failed_queue": kept.failed_queue, "first": kept.first}
     again = held(exchange="", routing_key="entry", **remembered)
-    assert forward(again, to("back", template)) == forward(one, to("back", template))
+    assert forward(again, to("back", template), Names()) == forward(one, to("back", template), Names())
     assert (waiting(again).first, waiting(again).failed_queue) == (kept.first, queue)
 
 
@@ -128,7 +165,7 @@ def test_a_message_that_waits_is_no_letter_to_be_judged_by_a_policy_for_many_que
 
 
 def test_a_forwarded_message_is_explained_without_a_death() -> None:
-    told = explain(forward(living(), to("back", "new.{queue}")), living(), None)
+    told = explain(forward(living(), to("back", "new.{queue}"), Names()), living(), None)
     assert told == "forwarded to exchange 'back' with key 'new.entry'"
 
 

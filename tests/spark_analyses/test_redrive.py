@@ -1,6 +1,7 @@
 """Bulk redrive: what a consumer gets, what the ledger says, and what happens when the broker does not play along."""
 
 import base64
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -177,6 +178,30 @@ def test_a_letter_that_is_not_whole_is_not_sent(
 ) -> None:
     with pytest.raises(Spoilt, match=said):
         copy_of(event(lines, **changed), Sender("r-1", Names(), b"k" * 32))
+
+
+@pytest.mark.parametrize("queue", ["dlx-router.state", "dlx-router.\nstate", "\rdlx-router.journal", "orders.\nnew"])
+def test_no_letter_goes_back_to_what_the_broker_reads_as_another_queue_or_the_routers(
+    lines: list[dict[str, Any]], queue: str
+) -> None:
+    with pytest.raises(Spoilt, match=r"which (is the router's own|the broker would read as)"):
+        copy_of(event(lines, failed_queue=queue), Sender("r-1", Names(), b"k" * 32))
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_forged_event_binds_no_queue_of_the_router(
+    spark: SparkSession, plan: Path, way: Way, amqp: Client, vhost: Vhost
+) -> None:
+    """Whoever may write to the journal may invent a letter of any queue; the other letters go back."""
+    amqp.queue(QUEUE)
+    amqp.queue("dlx-router.state", "quorum")
+    told = json.loads((plan / "plan.json").read_text())
+    told["queues"] |= {"dlx-router.state": 1, "\rdlx-router.state": 1}
+    (plan / "plan.json").write_text(json.dumps(told))
+    assert run(spark, plan, way).is_done
+    bound = vhost.get(f"exchanges/{vhost.quoted}/dlx-router.return/bindings/source")
+    assert {one["destination"] for one in bound} == {QUEUE}
+    assert amqp.depth("dlx-router.state") == 0
 
 
 def test_a_queue_that_goes_away_in_the_middle_costs_nothing(

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from dlx_router.core.names import Names
+
 VERSION: Final = 1
 MAX_IDS: Final = 1000
 MAX_RATE: Final = 100_000.0
@@ -69,6 +71,21 @@ class Destination:
 
     exchange: str
     routing_key: str
+
+
+def forbidden(to: Destination | None, names: Names) -> str:
+    """Why no letter may be sent there, "" where one may.
+
+    What lies in a queue of the router, or comes by an exchange of it, is taken for the router's own word: a forged
+    event, a death that nobody died, a state. Parking has a task of its own, which writes the record that is read there.
+    """
+    if to is None:
+        return ""
+    kind, name = ("exchange", to.exchange) if to.exchange else ("queue", to.routing_key)
+    if not names.is_own(name):
+        return ""
+    advice = f"; a task of kind park brings letters to {names.parking!r}" if name == names.parking else ""
+    return f"to: {kind} {name!r} is the router's own, and nothing is sent there{advice}; name one of yours"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dlx_router.core.letter import Letter
 from dlx_router.operate.redrive.canary import is_objected
 from dlx_router.operate.redrive.editing import Edit
 from dlx_router.operate.redrive.editing import check as checked
-from dlx_router.operate.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed, check
+from dlx_router.operate.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed, check, forbidden
 from dlx_router.service.redriving import replay
 from dlx_router.service.redriving.book import Book, Missing, NotLeader
 from dlx_router.service.redriving.outlet import Taken
@@ -91,6 +91,8 @@ class Tasks:
         names = tools.names
         if names.is_own(spec.queue) and spec.queue != names.parking:
             raise TaskError(f"queue {spec.queue!r} is the router's own; of those only {names.parking!r} keeps letters")
+        if why := forbidden(spec.to, names):
+            raise TaskError(why)
         now = int(time.time() * 1000)
         spec = check(replace(spec, cutoff_ms=spec.cutoff_ms or now))
         if spec.kind is Kind.PARK and spec.queue == names.parking:

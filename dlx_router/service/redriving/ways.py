@@ -1,9 +1,9 @@
 """The ways of a task's letters: which binding leads back to each failed queue."""
 
-from dlx_router.broker.topology import QueueExclusive, QueueMissing
+from dlx_router.broker.topology import QueueExclusive, QueueMissing, QueueOwn
 from dlx_router.core.letter import Letter
 from dlx_router.operate.redrive.choosing import Verdict
-from dlx_router.operate.redrive.task import Spec
+from dlx_router.operate.redrive.task import Spec, forbidden
 from dlx_router.service.redriving.facts import STREAM, facts_of
 from dlx_router.service.redriving.tools import Stopped, Tools
 
@@ -17,10 +17,12 @@ class Ways:
         self._why: dict[str, str] = {}
 
     async def see_to_destination(self) -> None:
-        """Stopped where the task names a destination that does not exist."""
+        """Stopped where the task names a destination that does not exist, or is the router's own."""
         to = self._spec.to
         if to is None or self._spec.dry_run:
             return
+        if why := forbidden(to, self._tools.names):  # by an older version, which let it pass
+            raise Stopped(f"{why}; all letters stay")
         topology = self._tools.topology
         there = await (topology.exchange_exists(to.exchange) if to.exchange else topology.queue_exists(to.routing_key))
         if not there:
@@ -42,6 +44,9 @@ class Ways:
         try:
             await self._tools.topology.ensure_return_binding(queue)
         except QueueMissing:
+            return None
+        except QueueOwn as error:
+            self._why[queue] = str(error)
             return None
         except QueueExclusive:
             return ""

@@ -14,7 +14,7 @@ from zlib import crc32
 from dlx_router.broker.stream import LETTERS, TELLS
 from dlx_router.core import publication
 from dlx_router.core.letter import Letter, Props
-from dlx_router.core.names import Names
+from dlx_router.core.names import Names, as_read
 from dlx_router.core.record import HEADER, ID_HEADER, TOWARDS_CONSUMERS_BYTES, Record, encode
 from dlx_router.core.words import Cause
 from dlx_router.operate.journal.events import DETAIL_CHARS, Ruling, fragments
@@ -40,10 +40,19 @@ class Sender(NamedTuple):
     tries: int = 0
 
 
+def unbindable(queue: str, names: Names) -> str:
+    """Why nothing is ever sent back to this queue, "" where it may be; whoever writes a journal may name any."""
+    if names.is_own(queue):
+        return "which is the router's own"
+    return "" if as_read(queue) == queue else f"which the broker would read as {as_read(queue)!r}"
+
+
 def copy_of(event: Mapping[str, Any], sender: Sender) -> Outgoing:
     """The message for the failed queue. Raises Spoilt where the body is not whole, or not that of the letter."""
     body = _body(event)
     record = record_of(event, letter_of(event), sender.redrive_id)
+    if why := unbindable(record.failed_queue, sender.names):
+        raise Spoilt(f"it failed at {record.failed_queue!r}, {why}")
     copy = publication.to_return(record, sender.names.return_, sender.names.return_key(record.failed_queue))
     headers = [
         *_x_death(event["deaths"]),

@@ -25,7 +25,7 @@ from dlx_router.spark.analyses.shape import struct
 from dlx_router.spark.backtest.replay import event_of as parsed
 from dlx_router.spark.options import Options
 from dlx_router.spark.publishing import CONFIRMED, IN_DOUBT, Outgoing, Publishing
-from dlx_router.spark.redrive.letters import Sender, Spoilt, batch_of, copy_of, event_of, taken_back
+from dlx_router.spark.redrive.letters import Sender, Spoilt, batch_of, copy_of, event_of, taken_back, unbindable
 from dlx_router.spark.redrive.plan import CHUNK_SCHEMA, Plan, replace_text
 
 RESULT_SCHEMA: Final = "vhost string, id string, failed_queue string, result string"
@@ -197,10 +197,12 @@ def _batches(lines: list[bytes], sender: Sender) -> Iterator[Outgoing]:
 
 
 def _bound(plan: Plan, way: Way) -> None:
-    """Every failed queue exists, and the way back leads to it, before the first letter is sent."""
+    """Every failed queue exists, and the way back leads to it, before the first letter is sent; never to one of ours."""
     names = Names(way.prefix)
     with Publishing(way.options.address(), way.options.tls, timeout_s=way.options.timeout_s) as out:
         for queue in plan.queues:
+            if unbindable(queue, names):
+                continue  # its letters are not sent, and the ledger says why
             out.bind(queue, names.return_, names.return_key(queue))
 
 
