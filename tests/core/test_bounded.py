@@ -10,7 +10,9 @@ from dlx_router.core.bounded import ENTRY_BYTES, SHARE, Bounded, Remembered, wei
 
 MOST, MOST_BYTES = 6, 20_000
 KEYS = st.integers(0, 11)
-VALUES = st.recursive(st.binary(max_size=4000) | st.text(max_size=900), lambda one: st.lists(one, max_size=4).map(tuple))
+VALUES = st.recursive(
+    st.binary(max_size=4000) | st.text(max_size=900), lambda one: st.lists(one, max_size=4).map(tuple)
+)
 
 
 def _size(key: object, value: object) -> int:
@@ -30,8 +32,7 @@ def test_a_bounded_mapping_is_never_over_its_bound_and_keeps_the_newest(steps: l
             model.pop(key, None)
             if _size(key, value) * SHARE <= MOST_BYTES:
                 while model and (
-                    len(model) >= MOST
-                    or sum(_size(*one) for one in model.items()) + _size(key, value) > MOST_BYTES
+                    len(model) >= MOST or sum(_size(*one) for one in model.items()) + _size(key, value) > MOST_BYTES
                 ):
                     del model[next(iter(model))]
                 model[key] = value
