@@ -13,6 +13,8 @@ from typing import Final, Generic, TypeVar
 MIB: Final = 1 << 20
 ENTRY_BYTES: Final = 400  # of the mapping itself: hash tables, links and the sizes, measured at 330
 SHARE: Final = 8  # what alone would take an eighth of the room is worked out again each time
+_PLAIN: Final = frozenset({str, bytes, int, float, bool, type(None)})
+_MANY: Final = (tuple, list, set, frozenset)
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -20,10 +22,11 @@ Value = TypeVar("Value")
 def weigh(thing: object) -> int:
     """Bytes of memory that a value of tuples, lists, mappings, text and numbers takes; what is shared counts twice."""
     total, waiting = 0, [thing]
-    while waiting:
-        one = waiting.pop()
+    for one in waiting:  # which grows meanwhile
         total += getsizeof(one)
-        if isinstance(one, tuple | list | set | frozenset):
+        if one.__class__ in _PLAIN:
+            continue
+        if isinstance(one, _MANY):
             waiting.extend(one)
         elif isinstance(one, dict):
             waiting.extend(chain.from_iterable(one.items()))
@@ -44,7 +47,8 @@ class Bounded(OrderedDict[Key, Value]):
         self.held_bytes = 0
 
     def __setitem__(self, key: Key, value: Value) -> None:
-        self.forget(key)
+        if key in self:
+            del self[key]
         size = ENTRY_BYTES + weigh(key) + self._weigh(value)
         if size * SHARE > self._most_bytes:
             return
