@@ -7,7 +7,6 @@ never changed. Source: rabbitmq.com/docs/streams (declaring, retention).
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aio_pika.abc import AbstractChannel
 from pamqp import commands
 
 from dlx_router.broker.control import TopologyError
@@ -57,9 +56,8 @@ async def ensure_stream(topology: Topology, stream: Queue, *, declare: bool = Tr
         raise TopologyMissing(f"vhost {topology.vhost!r}", [stream])
     control = topology.another("journal")
 
-    async def work(channel: AbstractChannel) -> None:
-        underlay: Any = await channel.get_underlay_channel()  # its interface hides `rpc`
-        await underlay.rpc(_QueueDeclare(queue=stream.name, durable=True, arguments=dict(stream.arguments)))
+    async def work(channel: Any) -> None:  # its interface hides `rpc`
+        await channel.rpc(_QueueDeclare(queue=stream.name, durable=True, arguments=dict(stream.arguments)))
 
     try:
         await control.run(work, f"declaring {stream}")

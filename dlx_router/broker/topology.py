@@ -8,7 +8,7 @@ UTF-8 of 255 bytes, as in RabbitMQ (pamqp alone refuses most of it).
 from collections.abc import Iterable
 from typing import Any, Final
 
-from aio_pika.abc import AbstractChannel, AbstractConnection
+from aio_pika.abc import AbstractConnection
 from pamqp import commands
 
 from dlx_router.broker.address import Host, Login, Tls
@@ -244,9 +244,8 @@ class Topology:
         for method in methods:
             _require_meant(what, method)
 
-        async def work(channel: AbstractChannel) -> list[Any]:
-            underlay: Any = await channel.get_underlay_channel()  # its interface hides `rpc`
-            return [await underlay.rpc(method) for method in methods]
+        async def work(channel: Any) -> list[Any]:  # its interface hides `rpc`
+            return [await channel.rpc(method) for method in methods]
 
         return await self._control.run(work, what)
 

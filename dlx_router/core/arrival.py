@@ -6,10 +6,10 @@ Source: ARCHITECTURE ("Life of a letter", 1).
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from itertools import takewhile
 from typing import Any, Final
 
+from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.declaration import Declaration
 from dlx_router.core.history import Merged, continues, fold, merge, same_deaths, uncut, without_own
 from dlx_router.core.letter import HISTORIES, Arrival, Death, First, History, Letter
@@ -98,8 +98,8 @@ def _homely(merged: Merged, record: Record, is_own: Callable[[str], bool]) -> Me
 
 
 def _new(facts: Facts, copied: Record | None, new_id: Callable[[str], str], is_own: Callable[[str], bool]) -> Letter:
-    shared = len(facts.deaths) <= SHARED_DEATHS
-    fresh, deaths, first = (_origin if shared else _origin.__wrapped__)(facts.deaths, facts.first, is_own)
+    said = facts.deaths, facts.first, is_own
+    fresh, deaths, first = _ORIGINS[said] if len(facts.deaths) <= SHARED_DEATHS else _origin(*said)
     if copied is not None:
         fresh = _beyond(copied, fresh, native=facts.native)
     failed = deaths[0].queue if deaths else facts.source
@@ -136,7 +136,6 @@ def _beyond(copied: Record, deaths: History, *, native: bool) -> History:
     return merge(deaths, copied.deaths, native=native, cut=copied.cut).fresh
 
 
-@lru_cache(maxsize=HISTORIES)  # letters that died at one place in one second share it
 def _origin(said: History, first: First | None, is_own: Callable[[str], bool]) -> tuple[History, History, First | None]:
     """The broker's deaths, the same as they may leave us, and the first failure."""
     deaths = fold(without_own(said, is_own))
@@ -144,6 +143,12 @@ def _origin(said: History, first: First | None, is_own: Callable[[str], bool]) -
     if any(is_own(death.exchange) for death in deaths):
         clean = tuple(death._replace(exchange="") if is_own(death.exchange) else death for death in deaths)
     return deaths, clean, _first(first, deaths, is_own)
+
+
+# Letters that died at one place in one second share it.
+_ORIGINS: Final = Remembered[
+    tuple[History, First | None, Callable[[str], bool]], tuple[History, History, First | None]
+](lambda key: _origin(*key), most=HISTORIES, most_bytes=4 * MIB)
 
 
 def _first(said: First | None, deaths: History, is_own: Callable[[str], bool]) -> First | None:

@@ -9,11 +9,13 @@ from collections import deque
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.limits import Outage
 
 LONGEST_WAIT_MS: Final = 300_000
 RAMP_MS: Final = 10_000
 RAMP_STEP_MS: Final = 1_000
+MAX_TURNS: Final = 512  # letters that wait for their turn to be a probe: one each pause, for five minutes
 FEW: Final = 3  # deaths on the ramp that say nothing yet: among many letters some are bad by themselves
 
 
@@ -151,7 +153,8 @@ class QueueBreaker:
         if slot > now_ms + wait:
             return wait
         self._slots_ms = slot
-        self._turns.add(letter_id)
+        if len(self._turns) < MAX_TURNS:  # some may never come back
+            self._turns.add(letter_id)
         return slot - now_ms
 
     def _on_the_ramp(self, letter_id: str, now_ms: int) -> Verdict:
@@ -163,19 +166,27 @@ class QueueBreaker:
 
 
 class Breakers:
-    """The breakers of one vhost; those of queues that are well are forgotten when there are too many."""
+    """The breakers of one vhost; those of queues that are well are forgotten when there are too many.
 
-    def __init__(self, most: int = 10_000) -> None:
-        self._most = most
-        self._of: dict[str, tuple[Outage, QueueBreaker]] = {}
+    Then the oldest: queues that vanished never get well.
+    """
+
+    def __init__(self, most: int = 10_000, most_bytes: int = 8 * MIB) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._of: Bounded[str, tuple[Outage, QueueBreaker]] = Bounded(most=most, most_bytes=most_bytes, weigh=_bytes)
+        self._new = 0  # since it was last looked who is well
 
     def of(self, queue: str, rule: Outage, now_ms: int) -> QueueBreaker:
         """The breaker of a queue; a new one where the rule has changed."""
         known = self._of.get(queue)
         if known is not None and known[0] == rule:
             return known[1]
-        if len(self._of) >= self._most:
-            self._of = {name: one for name, one in self._of.items() if one[1].state(now_ms) is not Breaker.CLOSED}
+        self._new += 1
+        is_full = len(self._of) >= self._most or self._of.held_bytes >= self._most_bytes * 7 // 8
+        if is_full and self._new > len(self._of) // 8:  # seldom, because it looks at all
+            self._new = 0
+            for name in [name for name, one in self._of.items() if one[1].state(now_ms) is Breaker.CLOSED]:
+                self._of.forget(name)
         made = QueueBreaker(rule)
         self._of[queue] = (rule, made)
         return made
@@ -183,3 +194,7 @@ class Breakers:
     def states(self, now_ms: int) -> dict[str, Breaker]:
         """Each queue's state."""
         return {queue: one.state(now_ms) for queue, (_, one) in self._of.items()}
+
+
+def _bytes(one: tuple[Outage, QueueBreaker]) -> int:
+    return 2048 + 40 * one[0].deaths  # of which each is remembered with its time

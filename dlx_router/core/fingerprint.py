@@ -8,9 +8,10 @@ and times. No clock, no chance, no hash seed is in it: the same event has the sa
 import json
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
+
+from dlx_router.core.bounded import MIB, Remembered
 
 VERSION: Final = 1  # begins every id; another way to mask or to choose a frame needs another
 RAW_CHARS: Final = 4096  # of a message are read
@@ -89,13 +90,15 @@ def fingerprint(
     `frame` may be one frame or a whole stack, `message` as the consumer said it.
     """
     kind = error_type.strip()[:MESSAGE_CHARS]
-    return _named(vhost, failed_queue, reason, kind, application_frame(frame), masked(message))
+    return _FINGERPRINTS[vhost, failed_queue, reason, kind, application_frame(frame), masked(message)]
 
 
-@lru_cache(maxsize=4096)
-def _named(*parts: str) -> Fingerprint:
+def _named(parts: tuple[str, str, str, str, str, str]) -> Fingerprint:
     told = _encode([VERSION, *parts]).encode()
     return Fingerprint(f"g{VERSION}-{blake2b(told, digest_size=8).hexdigest()}", *parts)
+
+
+_FINGERPRINTS: Final = Remembered(_named, most=4096, most_bytes=4 * MIB)
 
 
 def of_event(event: Mapping[str, Any]) -> Fingerprint:
@@ -123,15 +126,17 @@ def masked(message: str) -> str:
 
     Of at most MESSAGE_CHARS characters; white space is one space, and a list of numbers one `<n>`.
     """
-    return _said(message[:RAW_CHARS]) if message else ""
+    return _SAID[message[:RAW_CHARS]] if message else ""
 
 
-@lru_cache(maxsize=1024)  # 4 MiB at most, where a character is a byte
 def _said(message: str) -> str:
     words = message.split()
     text = " ".join(words)
     text = _VARYING.sub(_mask, text) if _SPACED.search(text) else " ".join(map(_masked, words))
     return (_LIST.sub(r"\1", text) if text.count("<") > 1 else text)[:MESSAGE_CHARS]
+
+
+_SAID: Final = Remembered(_said, most=1024, most_bytes=4 * MIB)
 
 
 def _masked(token: str) -> str:
@@ -141,12 +146,14 @@ def _masked(token: str) -> str:
     if token.isalnum():
         count = _COUNT.fullmatch(token)
         return _word(token) if count is None else _count(count["unit"])
-    return _mixed(token) if len(token) <= _TOKEN_CHARS else _VARYING.sub(_mask, token)
+    return _MIXED[token] if len(token) <= _TOKEN_CHARS else _VARYING.sub(_mask, token)
 
 
-@lru_cache(maxsize=4096)
 def _mixed(token: str) -> str:
     return _VARYING.sub(_mask, token)
+
+
+_MIXED: Final = Remembered(_mixed, most=4096, most_bytes=2 * MIB)
 
 
 def application_frame(stack: str) -> str:
@@ -155,10 +162,9 @@ def application_frame(stack: str) -> str:
     Python prints the top frame last, others first. Names of functions keep their digits, those of lambdas and proxies
     that a runtime numbers do not.
     """
-    return _frame(stack[: RAW_CHARS * 4]) if stack else ""
+    return _FRAMES[stack[: RAW_CHARS * 4]] if stack else ""
 
 
-@lru_cache(maxsize=256)  # of whole stacks: 16 MiB at most, and mostly 1
 def _frame(stack: str) -> str:
     lines = [line.strip() for line in stack.splitlines()]
     frames = [line for line in lines if line] if len(lines) < 2 else [line for line in lines if _is_frame(line)]  # noqa: PLR2004
@@ -169,6 +175,9 @@ def _frame(stack: str) -> str:
     chosen = next((line for line in frames if not _LIBRARY.search(line)), frames[0] if frames else "")
     plain = _GENERATED.sub("", _LINE_NUMBERS.sub("", chosen.removeprefix("at ")))
     return " ".join(plain.split())[:MESSAGE_CHARS]
+
+
+_FRAMES: Final = Remembered(_frame, most=256, most_bytes=4 * MIB)  # of whole stacks
 
 
 def _is_frame(line: str) -> bool:

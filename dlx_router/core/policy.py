@@ -183,7 +183,10 @@ class PolicySet:
         `own` marks the router's own queues and auto-created DLQs: only a policy with `queue:` selects those.
         `kind` is the queue's type, classic or quorum; a policy for one type only holds where it is known.
         """
-        chain = self.chain(vhost=vhost, queue=queue, own=own, kind=kind)
+        return self.effective(self.chain(vhost=vhost, queue=queue, own=own, kind=kind), reason)
+
+    def effective(self, chain: tuple[Policy, ...], reason: str) -> Effective | None:
+        """The keys of a chain for a reason; None where it is empty. Equal for reasons of the same `overlays`."""
         return _effective(chain, reason, self.ours) if chain else None
 
     def fitting(self, queue: str) -> list[int]:
@@ -225,6 +228,11 @@ def overlay_keys(reason: str) -> tuple[str, ...]:
     """The `on:` keys that apply to a reason, most specific first (`application:NAME` before `application`)."""
     head, colon, _ = reason.partition(":")
     return (reason, head) if colon else (reason,)
+
+
+def overlays(chain: Sequence[Policy], reason: str) -> tuple[str, ...]:
+    """Those of the reason's overlay keys that any policy of the chain has: nothing else of a reason matters."""
+    return tuple(key for key in overlay_keys(reason) if any(key in policy.on for policy in chain))
 
 
 def _merged(chain: Sequence[Policy], reason: str) -> dict[str, Setting]:

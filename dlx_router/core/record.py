@@ -7,11 +7,11 @@ to its content, because consumers copy headers onto new messages. Laid out in IN
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from hashlib import blake2b
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
+from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.letter import HISTORIES, Death, Declared, First, History, Props
 from dlx_router.core.value import value
 
@@ -170,7 +170,7 @@ def assembled(  # noqa: PLR0913 - the document's parts, written in one place for
 
 def standing(record: Record) -> str:
     """The fragment that letters of one queue, decision and policy share."""
-    return _standing(
+    return _STANDINGS[
         record.state,
         record.vhost,
         record.failed_queue,
@@ -183,15 +183,14 @@ def standing(record: Record) -> str:
         record.policy,
         record.revision,
         record.target,
-    )
+    ]
 
 
 def told(deaths: History) -> str:
     """The fragment of the deaths."""
-    return (_deaths if len(deaths) <= _SHARED_DEATHS else _deaths.__wrapped__)(deaths)
+    return _DEATHS[deaths] if len(deaths) <= _SHARED_DEATHS else _deaths(deaths)
 
 
-@lru_cache(maxsize=4096)
 def _standing(  # noqa: PLR0913, PLR0917 - the fields that letters of one queue share
     state: str,
     vhost: str,
@@ -218,19 +217,17 @@ def _standing(  # noqa: PLR0913, PLR0917 - the fields that letters of one queue 
     return _members(document)
 
 
-@lru_cache(maxsize=HISTORIES)
 def _deaths(deaths: History) -> str:
     return _members({"deaths": [_entry(death) for death in deaths]})
 
 
-@lru_cache(maxsize=256)
 def _mode(props: tuple[str | None, str | None, int | None, int | None], cc: tuple[str, ...] | None) -> str:
     found = dict(zip(("user_id", "expiration", "priority", "delivery_mode"), props, strict=True)) | {"cc": cc}
     return _members({name: value for name, value in found.items() if value is not None})
 
 
 def _properties(props: Props, cc: tuple[str, ...] | None) -> str:
-    shared = _mode((props.user_id, props.expiration, props.priority, props.delivery_mode), cc)
+    shared = _MODES[(props.user_id, props.expiration, props.priority, props.delivery_mode), cc]
     return _with_id(shared, props.message_id)
 
 
@@ -244,13 +241,12 @@ def properties_of(
     message_id: str | None, user_id: bytes | None, expiration: bytes | None, priority: int | None, mode: int | None
 ) -> str:
     """The fragment of a letter's own properties, from its bytes."""
-    return _with_id(_raw_mode(user_id, expiration, priority, mode), message_id)
+    return _with_id(_RAW_MODES[user_id, expiration, priority, mode], message_id)
 
 
-@lru_cache(maxsize=256)
 def _raw_mode(user_id: bytes | None, expiration: bytes | None, priority: int | None, mode: int | None) -> str:
     user, expires = (None if said is None else said.decode(errors="surrogateescape") for said in (user_id, expiration))
-    return _mode((user, expires, priority, mode), None)
+    return _MODES[(user, expires, priority, mode), None]
 
 
 def _rest(record: Record, error: Mapping[str, Any] | None, *, cut: bool) -> str:
@@ -280,3 +276,11 @@ def _members(document: dict[str, Any]) -> str:
 def _entry(death: Death) -> tuple[Any, ...]:
     entry = (death.queue, death.reason, death.times, death.time_s, death.exchange, death.routing_keys)
     return entry if death.original_expiration is None else (*entry, death.original_expiration)
+
+
+_STANDINGS: Final = Remembered[tuple[Any, ...], str](lambda key: _standing(*key), most=4096, most_bytes=4 * MIB)
+_DEATHS: Final = Remembered(_deaths, most=HISTORIES, most_bytes=4 * MIB)
+_MODES: Final = Remembered[tuple[Any, tuple[str, ...] | None], str](lambda key: _mode(*key), most=256, most_bytes=MIB)
+_RAW_MODES: Final = Remembered[tuple[bytes | None, bytes | None, int | None, int | None], str](
+    lambda key: _raw_mode(*key), most=256, most_bytes=MIB
+)

@@ -18,7 +18,9 @@ OTHER: Final = "__other__"
 
 def counted(reason: str) -> str:
     """The reason as metrics name it: any publisher can write an x-death, and so any text, as often as he likes."""
-    return reason if reason in _KNOWN or reason.startswith(f"{APPLICATION}:") else OTHER
+    if reason in _KNOWN:
+        return reason
+    return APPLICATION if reason.startswith(f"{APPLICATION}:") else OTHER
 
 
 class Action(StrEnum):

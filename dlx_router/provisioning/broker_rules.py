@@ -6,10 +6,10 @@ Source: rabbit_policy.erl (match_all: highest priority, unanchored regex, apply-
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 from dlx_router.broker.administration import Rule, Standing
+from dlx_router.core.bounded import MIB, Remembered
 
 _CLASSIC: Final = frozenset({
     "delivery-limit", "dead-letter-strategy", "max-age", "stream-max-segment-size-bytes", "stream-filter-size-bytes",
@@ -66,13 +66,15 @@ def _number(value: object) -> bool:
 
 def fits(pattern: str, queue: str) -> bool:
     """Unanchored; a pattern that only the broker understands is taken to fit."""
-    found = _compiled(pattern)
+    found = _COMPILED[pattern]
     return found is None or found.search(queue) is not None
 
 
-@lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> re.Pattern[str] | None:
     try:
         return re.compile(pattern)
     except re.error:
         return None
+
+
+_COMPILED: Final = Remembered(_compiled, most=4096, most_bytes=4 * MIB)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from dlx_router.broker.consumer import Consumer
 from dlx_router.config.delayed import Delayed
 from dlx_router.core import publication
+from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.breaker import Breakers
 from dlx_router.core.decision import GRACED, Release, attempts_of, decide, hold, passes, release, waiting
 from dlx_router.core.letter import Arrival, First, Letter
@@ -46,7 +47,8 @@ class Desk:
         self._vhost = vhost
         self._metrics = metrics
         self.user = b""
-        self.relays: dict[str, Target] = {}  # where each relayed queue leads
+        # Where each relayed queue leads; of queues that an attachment finds by a pattern, those that vanished too.
+        self.relays: Bounded[str, Target] = Bounded(most=10_000, most_bytes=4 * MIB)
         self.leads: Sequence[tuple[Selector, Target]] = ()  # the same of queues that were not looked for yet, by rank
         self.delayed: dict[str, Delayed] = {}  # whose queue each is
         self._journal = journal

@@ -61,11 +61,19 @@ class Drift:
                 places = await asyncio.to_thread(self._index.reader.places)
                 for vhost, attendant in self._attendants.items():
                     if attendant.leadership.is_ours:
+                        self._forget_others(places)
                         await self._look(attendant, [one for one in places if one["vhost"] == vhost][:MAX_PLACES])
             except (IndexAway, TooLong, TopologyError, ManagementError, OSError) as error:
                 log.debug("index.drift", error=str(error))
             except Exception as error:  # noqa: BLE001 - a look must never end all others
                 log.warning("index.drift", error=repr(error), fate="depths are not known; it is looked again")
+
+    def _forget_others(self, places: Iterable[Mapping[str, Any]]) -> None:
+        """Places that the index does not tell of any more."""
+        told = {(one["vhost"], one["exchange"], one["routing_key"]) for one in places}
+        for kept in (self._looks, self._empty):
+            for place in [place for place in kept if place not in told]:
+                del kept[place]
 
     async def _look(self, attendant: Attendant, places: Iterable[Mapping[str, Any]]) -> None:
         topology, now = attendant.topology, int(time.time() * 1000)

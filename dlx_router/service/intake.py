@@ -6,11 +6,11 @@ The header table is walked once; x-death and record are decoded, everything else
 import time
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from dlx_router.core import arrival, declaration, record, remembered
+from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.declaration import Declaration, DeclarationError
 from dlx_router.core.letter import Arrival, Death, First, History, Letter, Props, letter_id
 from dlx_router.core.names import Names
@@ -317,14 +317,18 @@ def _first_of(headers: bytes, found: dict[bytes, tuple[int, int, int]]) -> First
         queue, exchange, reason = found[_FIRST[0]], found[_FIRST[1]], found[_FIRST[2]]
     except KeyError:
         return None
-    return _first(headers[queue[1] : queue[2]], headers[exchange[1] : exchange[2]], headers[reason[1] : reason[2]])
+    return _FIRSTS[headers[queue[1] : queue[2]], headers[exchange[1] : exchange[2]], headers[reason[1] : reason[2]]]
 
 
-@lru_cache(maxsize=4096)
 def _first(queue: bytes, exchange: bytes, reason: bytes) -> First | None:
     if queue[:1] + exchange[:1] + reason[:1] != b"SSS":
         return None
     return First(text(queue[5:]), text(exchange[5:]), (), text(reason[5:]))
+
+
+_FIRSTS: Final = Remembered[tuple[bytes, bytes, bytes], First | None](
+    lambda key: _first(*key), most=4096, most_bytes=2 * MIB
+)
 
 
 def identity(

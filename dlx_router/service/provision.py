@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dlx_router.broker.topology import Forbidden, QueueExclusive, QueueMissing, QueueOwn, Topology, TopologyError
+from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.limits import Retention
 from dlx_router.core.names import Names, as_read
 from dlx_router.core.policy import Effective
@@ -24,6 +25,7 @@ from dlx_router.telemetry.logs import log
 
 ABSENT_S: Final = 5.0
 WITHIN_S: Final = 15.0
+AT_ONCE: Final = 32  # checks: each is a channel, and hundreds at once would all be too late
 # Resolved to this where the default exchange leads to the queue: exclusive queues cannot be bound by others.
 PLAIN: Final = ""
 STREAM: Final = "stream"
@@ -65,8 +67,12 @@ class Provision:
         kind_of: Callable[[str], Awaitable[str | None]] = unknown,
     ) -> None:
         """`kind_of(queue)`: its type, None where nobody can say."""
-        self.known: dict[Resource, str] = {}
-        self._absent: dict[Resource, tuple[float, Refusal]] = {}
+        # What is forgotten because there is too much is looked for again.
+        self.known: Bounded[Resource, str] = Bounded(most=10_000, most_bytes=8 * MIB)
+        self._absent: Bounded[Resource, tuple[float, Refusal]] = Bounded(
+            most=4096, most_bytes=4 * MIB, weigh=lambda one: 512 + 4 * len(str(one[1]))
+        )
+        self._room = asyncio.Semaphore(AT_ONCE)
         self._waiting: dict[Resource, list[tuple[Job, Callable[[Job, str | Refusal], None]]]] = {}
         self._topology = self.topology = topology
         self._names = names
@@ -108,22 +114,24 @@ class Provision:
     def forget(self, resource: Resource | None) -> None:
         """A copy came back: look again before the next."""
         if resource is not None:
-            self.known.pop(resource, None)
+            self.known.forget(resource)
 
     async def _ensure(self, resource: Resource) -> None:
         outcome: str | Refusal
         try:
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(WITHIN_S), self._room:
                 outcome = await self._make(resource)
             self.known[resource] = outcome
         except Refusal as refusal:
-            outcome = refusal
+            outcome = Refusal(refusal.cause, str(refusal), final=refusal.final)  # without its frames and all they hold
         except Forbidden as error:
             outcome = Refusal(Cause.FORBIDDEN, str(error))
         except (TopologyError, TimeoutError, OSError) as error:
             outcome = Refusal(Cause.UNROUTABLE, str(error) or "no answer from the broker")
         if isinstance(outcome, Refusal):
             self._absent[resource] = (time.monotonic() + ABSENT_S, outcome)
+        else:
+            self._absent.forget(resource)
         for job, then in self._waiting.pop(resource, []):
             then(job, outcome)
 
@@ -164,7 +172,8 @@ class Provision:
         if not known and full and not await self._topology.queue_exists(name):
             text = f"{name!r} not created: MAX_DEAD_LETTER_QUEUES={self._max_queues}"
             raise Refusal(Cause.UNROUTABLE, text, final=True)
-        self._created.add(name)  # before it is there: others are asked for meanwhile
+        if not full:  # else it is there, and was not made by us
+            self._created.add(name)  # before it is there: others are asked for meanwhile
         try:
             retention, fifo, _ = _read(kept)
             await self._topology.ensure_dead_letter_queue(name, kind, exchange or None, retention, fifo=fifo)

@@ -1,9 +1,9 @@
 """Render: a publication + the envelope it came in → the bytes to send. What we do not own is not touched."""
 
-from functools import lru_cache
 from typing import Final
 
 from dlx_router.core import record as records
+from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.decision import passes
 from dlx_router.core.letter import HISTORIES, Death, History, Letter
 from dlx_router.core.publication import ALIASES, Publication, Way
@@ -147,7 +147,7 @@ class Stationery:
         if history != envelope.broker_deaths:
             remove.add(b"x-death")
             remove |= _FIRST
-            added.append(_x_death(history))
+            added.append(_X_DEATHS[history])
             added.append(_first(letter))
             if self._last_deaths and history:
                 remove |= _LAST
@@ -182,9 +182,11 @@ class Stationery:
             added.append(wanted)
 
 
-@lru_cache(maxsize=HISTORIES)
 def _x_death(history: History) -> bytes:
     return table.field_array(b"x-death", [_entry(death) for death in history])
+
+
+_X_DEATHS: Final = Remembered(_x_death, most=HISTORIES, most_bytes=4 * MIB)
 
 
 def _entry(death: Death) -> bytes:
@@ -206,7 +208,7 @@ def _deaths_told(history: History) -> bytes:
     if not history:
         return b""
     oldest = min(reversed(history), key=lambda death: death.time_s)
-    return _x_death(history) + _three(b"x-first-death-", oldest.queue, oldest.exchange, oldest.reason)
+    return _X_DEATHS[history] + _three(b"x-first-death-", oldest.queue, oldest.exchange, oldest.reason)
 
 
 def _first(letter: Letter) -> bytes:

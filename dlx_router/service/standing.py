@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from dlx_router.core import record as records
+from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.letter import Arrival, letter_id_of
 from dlx_router.core.outcome import DeadLetter, Retry
 from dlx_router.core.publication import Way
@@ -23,9 +24,11 @@ from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import intake
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job, Known, Resource
+from dlx_router.service.xdeath import SHARED_BYTES
 from dlx_router.wire import frames, properties, table
 
 MAX_ORDERS: Final = 4096
+ORDERS_BYTES: Final = 8 * MIB  # and as much for shapes
 _OWNED: Final = frozenset({b"x-death", b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason"})
 _SPECIAL: Final = (
     frozenset({b"dlx-router", b"dlx-router-id", b"dlx-router-pub", b"CC", b"BCC", b"dlx-death"})
@@ -74,8 +77,8 @@ class StandingOrders:
     """The orders of one desk; thrown away with its policies."""
 
     def __init__(self) -> None:
-        self._orders: dict[Key, Order] = {}
-        self._shapes: dict[Key, list[Shape]] = {}
+        self._orders: Bounded[Key, Order] = Bounded(most=MAX_ORDERS, most_bytes=ORDERS_BYTES)
+        self._shapes: Bounded[Key, tuple[Shape, ...]] = Bounded(most=MAX_ORDERS, most_bytes=ORDERS_BYTES)
 
     def find(self, job: Job, place: Place) -> Order | None:
         """The order for this delivery, or None: the long way. Fills in what both ways have read."""
@@ -113,18 +116,12 @@ class StandingOrders:
         return order
 
     def _remember(self, alike: Key, shape: Shape) -> None:
-        if len(self._shapes) >= MAX_ORDERS:
-            self._shapes.clear()
-        shapes = self._shapes.setdefault(alike, [])
-        shapes.insert(0, shape)
-        del shapes[_SHAPES:]
+        self._shapes[alike] = (shape, *self._shapes.get(alike, ()))[:_SHAPES]
 
     def learn(self, job: Job, told: Fragments | None, rule: Rule) -> None:
         """Keep an order for the like of this job, where there can be one."""
         if job.key is None or (order := _compiled(job, told, rule)) is None:
             return
-        if len(self._orders) >= MAX_ORDERS:
-            self._orders.clear()
         self._orders[job.key] = order
 
 
@@ -144,6 +141,8 @@ def _key(delivery: frames.Delivery, headers: bytes, found: dict[bytes, table.Spa
         queue, exchange = found[b"x-first-death-queue"], found[b"x-first-death-exchange"]
         reason = found[b"x-first-death-reason"]
     except KeyError:
+        return None
+    if deaths[2] - deaths[1] > SHARED_BYTES:  # a history of its own: no other letter will have it
         return None
     return (
         headers[deaths[1] : deaths[2]],

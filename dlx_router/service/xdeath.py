@@ -1,14 +1,14 @@
 """Header x-death as it came → the deaths it tells, or OddHistory. Any publisher can write one."""
 
-from functools import lru_cache
 from typing import Any, Final
 
+from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.letter import HISTORIES, Death, History
 from dlx_router.core.names import MAX_NAME_BYTES
 from dlx_router.wire import table
 
 _X_DEATH: Final = b"x-death"
-# Longer histories are not kept in the cache: 4,096 of them, made by somebody who wants to, would be hundreds of MB.
+# Longer histories are one letter's own: looking for them costs more than it saves.
 SHARED_BYTES: Final = 2048
 # What no broker counts or dates would not fit where we write it again.
 MAX_TIMES: Final = (1 << 31) - 1
@@ -25,14 +25,17 @@ def deaths_of(headers: bytes, found: dict[bytes, table.Span]) -> History:
     if at is None:
         return ()
     value = headers[at[1] : at[2]]
-    return _deaths(value) if len(value) <= SHARED_BYTES else _deaths.__wrapped__(value)
+    return _HISTORIES[value] if len(value) <= SHARED_BYTES else _deaths(value)
 
 
-@lru_cache(maxsize=HISTORIES)  # letters that died in the same second share the bytes
 def _deaths(value: bytes) -> History:
     if value[:1] != b"A":
         raise OddHistory("x-death is not an array")
     return tuple(_death(entry) for entry in table.deaths(value))
+
+
+# Letters that died in the same second share the bytes.
+_HISTORIES: Final = Remembered(_deaths, most=HISTORIES, most_bytes=4 * MIB)
 
 
 def _death(entry: dict[str, tuple[str, Any]]) -> Death:

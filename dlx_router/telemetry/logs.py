@@ -93,19 +93,19 @@ class Once:
     """Says a thing when it changes, and again when it is over; keyed by what it is about."""
 
     def __init__(self) -> None:
-        self._said: dict[str, str] = {}
+        self._said: dict[int, int] = {}  # hashes: keys and errors may be as long as a header
 
     def warn(self, key: str, event: str, **fields: object) -> None:
         """Log unless the same was said about this key last."""
-        what = f"{event} {fields.get('cause', '')} {fields.get('error', '')}"
-        if self._said.get(key) == what:
+        about, what = hash(key), hash(f"{event} {fields.get('cause', '')} {fields.get('error', '')}")
+        if self._said.get(about) == what:
             return
-        if len(self._said) >= _MAX_KEYS and key not in self._said:
+        if len(self._said) >= _MAX_KEYS and about not in self._said:
             self._said.pop(next(iter(self._said)))  # the oldest may be said again
-        self._said[key] = what
+        self._said[about] = what
         log.warning(event, **fields)
 
     def healed(self, key: str, event: str, **fields: object) -> None:
         """Log that it is over, where something was said."""
-        if self._said.pop(key, None) is not None:
+        if self._said.pop(hash(key), None) is not None:
             log.info(event, **fields)

@@ -11,7 +11,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
 from dlx_router.core.words import Action
-from dlx_router.telemetry.exposition import Exposition
+from dlx_router.telemetry.exposition import MAX_QUEUES, OTHER, Exposition
 from dlx_router.telemetry.histogram import Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -22,6 +22,20 @@ RELOADS: Final = ("success", "failure")
 SPANS: Final = ("exported", "failed", "dropped")
 
 
+class Sources(defaultdict[tuple[str, str], int]):
+    """Counts by (vhost, queue). Queues come and go: those that the exposition does not name are put together."""
+
+    def __init__(self) -> None:
+        super().__init__(int)
+
+    def __missing__(self, key: tuple[str, str]) -> int:
+        if len(self) >= 2 * MAX_QUEUES:
+            for vhost, queue in [*self][MAX_QUEUES:]:
+                count = self.pop((vhost, queue))
+                self[vhost, OTHER] = self.get((vhost, OTHER), 0) + count
+        return super().__missing__(key)
+
+
 class Metrics:
     """What the router counts: `counts[key] += 1`, keys being label values in the order of INTERFACES.
 
@@ -30,7 +44,7 @@ class Metrics:
 
     def __init__(self) -> None:
         # counters
-        self.deliveries: defaultdict[tuple[str, str], int] = defaultdict(int)  # vhost, source
+        self.deliveries = Sources()
         self.settled: defaultdict[tuple[str, str], int] = defaultdict(int)  # vhost, action
         self.given_back: defaultdict[tuple[str, str], int] = defaultdict(int)  # vhost, cause
         self.decisions: defaultdict[tuple[str, str, str], int] = defaultdict(int)  # policy, action, reason

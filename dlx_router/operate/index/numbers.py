@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any, Final
 
 from dlx_router.core import fingerprint
+from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.operate.index import rows
 from dlx_router.operate.index.rows import Event
 
@@ -17,10 +18,10 @@ class Numbers:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._do = connection.execute
         self._connection = connection
-        self._queues: dict[tuple[str, str], int] = {}
-        self._places: dict[tuple[str, str, str], int] = {}
-        self._groups: dict[str, int] = {}
-        self._plain: dict[tuple[str, str, str], int] = {}  # groups of deaths of which no error is known
+        self._queues: Bounded[tuple[str, str], int] = _cache()
+        self._places: Bounded[tuple[str, str, str], int] = _cache()
+        self._groups: Bounded[str, int] = _cache()
+        self._plain: Bounded[tuple[str, str, str], int] = _cache()  # groups of deaths of which no error is known
         self.counts: Counter[tuple[int, int, str]] = Counter()
         self._seen: dict[int, tuple[int, int, int]] = {}  # group → deaths more, first and last of them
 
@@ -32,14 +33,14 @@ class Numbers:
         """Of what an exchange and a key lead to."""
         return self._number(self._places, "places (vhost, exchange, routing_key)", (vhost, exchange, key))
 
-    def _number(self, cache: dict[Any, int], table: str, values: tuple[str, ...]) -> int:
+    def _number(self, cache: Bounded[Any, int], table: str, values: tuple[str, ...]) -> int:
         number = cache.get(values)
         if number is None:
             name, _, columns = table.partition(" ")
             fits = " AND ".join(f"{one} = ?" for one in columns.strip("()").split(", "))
             self._do(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(values))})", values)
             number = int(self._do(f"SELECT number FROM {name} WHERE {fits}", values).fetchone()[0])
-            _keep(cache, values, number)
+            cache[values] = number
         return number
 
     def group(self, vhost: str, queue: int, event: Event, ts_ms: int, *, died: bool) -> int:
@@ -55,7 +56,7 @@ class Numbers:
             one = fingerprint.of_parts(vhost, failed_queue, reason, kind, told("detail"), error)
             number = self._groups.get(one.id) or self._new_group(one, queue, ts_ms)
             if plain is not None:
-                _keep(self._plain, plain, number)
+                self._plain[plain] = number
         if died:
             more, first, last = self._seen.get(number, (0, ts_ms, ts_ms))
             self._seen[number] = (more + 1, min(first, ts_ms), max(last, ts_ms))
@@ -69,7 +70,7 @@ class Numbers:
             (one.id, queue, *map(rows.plain, one[3:]), ts_ms, ts_ms),
         )
         number = int(self._do("SELECT number FROM groups WHERE id = ?", (one.id,)).fetchone()[0])
-        _keep(self._groups, one.id, number)
+        self._groups[one.id] = number
         return number
 
     def settle(self) -> None:
@@ -92,7 +93,5 @@ class Numbers:
             cache.clear()
 
 
-def _keep(cache: dict[Any, int], key: Any, number: int) -> None:  # noqa: ANN401
-    if len(cache) >= MAX_CACHED:
-        cache.clear()
-    cache[key] = number
+def _cache() -> Bounded[Any, int]:
+    return Bounded(most=MAX_CACHED, most_bytes=16 * MIB)

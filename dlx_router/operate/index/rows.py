@@ -5,9 +5,10 @@ import binascii
 import json
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
+
+from dlx_router.core.bounded import MIB, Remembered
 
 STATE_OF: Final = {
     "retried": "retrying",
@@ -104,7 +105,7 @@ def _apart(line: bytes) -> Event | None:
     if head is None:
         return None
     begin, until = head.end(), line.find(_TIME, head.end())
-    shared = _shared(line[begin:until]) if 0 < until <= begin + _SHARED_BYTES else None
+    shared = _SHARED[line[begin:until]] if 0 < until <= begin + _SHARED_BYTES else None
     if shared is None:
         return None
     own = _decode(f"{str(head[0], 'ascii')}{str(line[until + 1 :], 'utf-8')}")
@@ -124,7 +125,6 @@ def _alone(event: Any) -> Event:  # noqa: ANN401 - JSON
     return Event(plain(event["id"]), shared_of(event), event)
 
 
-@lru_cache(maxsize=2048)
 def _shared(members: bytes) -> Shared | None:
     """None: these are not the members of one letter's event, by themselves."""
     try:
@@ -133,6 +133,9 @@ def _shared(members: bytes) -> Shared | None:
         return shared_of(event) if fits else None
     except ODD:
         return None
+
+
+_SHARED: Final = Remembered(_shared, most=2048, most_bytes=16 * MIB)
 
 
 def shared_of(event: Mapping[str, Any]) -> Shared:

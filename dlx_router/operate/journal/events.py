@@ -4,14 +4,14 @@ What the letters of one standing order share is encoded once, into `Fragments`; 
 and digest. There is one way only: a single letter makes its fragments (mostly from a cache) and uses them once.
 """
 
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
+from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.letter import HISTORIES, Arrival, Declared, History, Letter
 from dlx_router.core.words import UNKNOWN, Action
 from dlx_router.operate.journal.fields import VERSION
-from dlx_router.operate.journal.parts import deaths, encode, members, properties, string
+from dlx_router.operate.journal.parts import DEATHS, deaths, encode, members, properties, string
 from dlx_router.wire.properties import Properties
 
 KIND_OF: Final = {
@@ -91,7 +91,7 @@ def fragments(letter: Letter, ruling: Ruling) -> Fragments:
     """The fragments of this decision. Everything that decide() reads of a letter is in them or in the line."""
     history = letter.history
     cached = len(history) <= _SHARED_DEATHS and not ruling.detail
-    step = (_step if cached else _step.__wrapped__)(
+    said = (
         f"observed {ruling.kind}" if ruling.observed else ruling.kind,  # what is done later is an event of its own
         letter.failed_queue,
         ruling.revision,
@@ -101,7 +101,8 @@ def fragments(letter: Letter, ruling: Ruling) -> Fragments:
         ruling.redrive_id,
         history,
     )
-    ruled = (_ruled if cached else _ruled.__wrapped__)(
+    step = _STEPS[said] if cached else _step(*said)
+    ruled_by = (
         ruling,
         letter.vhost,
         letter.source,
@@ -118,7 +119,9 @@ def fragments(letter: Letter, ruling: Ruling) -> Fragments:
         letter.rejected_since,
         letter.cause,
     )
-    told = (deaths if cached else deaths.__wrapped__)(history, letter.fresh, letter.first)
+    ruled = _RULED[ruled_by] if cached else _ruled(*ruled_by)
+    died = history, letter.fresh, letter.first
+    told = DEATHS[died] if cached else deaths(*died)
     parent = "" if letter.parent is None else f'"parent":{string(letter.parent)},'
     if letter.since_ms:
         parent = f'{parent}"since_ms":{letter.since_ms},'
@@ -172,7 +175,6 @@ def gap(router_id: str, vhost: str, *, events: int, from_ms: int, to_ms: int) ->
     return f"{encode(told)}\n".encode()
 
 
-@lru_cache(maxsize=HISTORIES)
 def _step(  # noqa: PLR0913, PLR0917 - what makes a decision this one and no other
     kind: str,
     failed_queue: str,
@@ -188,7 +190,6 @@ def _step(  # noqa: PLR0913, PLR0917 - what makes a decision this one and no oth
     return blake2b(said.encode(), digest_size=8).hexdigest()
 
 
-@lru_cache(maxsize=4096)
 def _ruled(  # noqa: PLR0913, PLR0917 - the fields that letters of one queue share
     ruling: Ruling,
     vhost: str,
@@ -236,3 +237,6 @@ def _ruled(  # noqa: PLR0913, PLR0917 - the fields that letters of one queue sha
 
 
 _OPTIONAL: Final = ("cause", "policy", "rung_ms", "refused", "breaker", "redrive_id", "observed")
+
+_STEPS: Final = Remembered[tuple[Any, ...], str](lambda key: _step(*key), most=HISTORIES, most_bytes=4 * MIB)
+_RULED: Final = Remembered[tuple[Any, ...], str](lambda key: _ruled(*key), most=4096, most_bytes=4 * MIB)

@@ -1,10 +1,10 @@
 """Parts of an event, encoded: some members of the line each, a comma behind, cached where letters share them."""
 
 import json
-from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 
+from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.letter import HISTORIES, Death, First, History
 from dlx_router.wire.properties import Properties
 
@@ -12,7 +12,6 @@ string = encode_basestring_ascii
 encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
 
 
-@lru_cache(maxsize=HISTORIES)
 def deaths(history: History, fresh: History, first: First | None) -> str:
     """The deaths; which of them are new, and which was the first, only where it is not the plain thing."""
     told: dict[str, Any] = {}
@@ -26,6 +25,11 @@ def deaths(history: History, fresh: History, first: First | None) -> str:
     if first != oldest(history):
         told["first"] = None if first is None else first._asdict()
     return members(told)
+
+
+DEATHS: Final = Remembered[tuple[History, History, First | None], str](
+    lambda key: deaths(*key), most=HISTORIES, most_bytes=4 * MIB
+)
 
 
 def death(one: Death) -> dict[str, Any]:
@@ -55,7 +59,7 @@ def members(told: dict[str, Any]) -> str:
 
 def properties(props: Properties) -> str:
     """Member `props`, a comma behind it; "" where no property is set. What letters of one producer share is cached."""
-    rest = _properties(
+    rest = _PROPERTIES[
         props.content_type,
         props.content_encoding,
         props.type,
@@ -65,7 +69,7 @@ def properties(props: Properties) -> str:
         props.expiration,
         props.priority,
         props.delivery_mode,
-    )
+    ]
     own = ""
     if props.message_id is not None:
         own = f'"message_id":{string(props.message_id.decode(errors="surrogateescape"))},'
@@ -91,8 +95,7 @@ _NAMES: Final = (
 )
 
 
-@lru_cache(maxsize=4096)
-def _properties(*values: bytes | int | None) -> str:
+def _properties(values: tuple[bytes | int | None, ...]) -> str:
     """The members without a comma behind."""
     told = {
         name: value.decode(errors="surrogateescape") if isinstance(value, bytes) else value
@@ -100,3 +103,6 @@ def _properties(*values: bytes | int | None) -> str:
         if value is not None
     }
     return members(told)[:-1]
+
+
+_PROPERTIES: Final = Remembered(_properties, most=4096, most_bytes=4 * MIB)

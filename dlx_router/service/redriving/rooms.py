@@ -6,6 +6,7 @@ gets no more than the last one found room for; what is on its way may not be cou
 
 from typing import Final
 
+from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.operate.redrive.task import Kind, Spec
 from dlx_router.service.job import Job
 from dlx_router.service.redriving.facts import room_of
@@ -20,9 +21,9 @@ class Rooms:
 
     def __init__(self, spec: Spec, tools: Tools) -> None:
         self._spec, self._tools = spec, tools
-        self._bounds: dict[str, int | None] = {}
-        self._left: dict[str, int] = {}
-        self._looked_s: dict[str, float] = {}
+        self._bounds: Bounded[str, int | None] = Bounded(most=10_000, most_bytes=4 * MIB)
+        self._left: Bounded[str, int] = Bounded(most=10_000, most_bytes=4 * MIB)
+        self._looked_s: Bounded[str, float] = Bounded(most=10_000, most_bytes=4 * MIB)
 
     async def admits(self, job: Job, pending: int, now: float) -> bool:
         """Whether this letter may go now; it counts as gone. Stopped where its target is as full as it may be."""
@@ -44,11 +45,12 @@ class Rooms:
         return bound - depth
 
     async def _bound(self, target: str) -> int | None:
-        if target not in self._bounds:
-            found = await room_of(self._tools.management, self._tools.login.vhost, target)
-            bounds = [one for one in (found, self._spec.max_target_depth or None) if one is not None]
-            self._bounds[target] = min(bounds, default=None)
-        return self._bounds[target]
+        if target in self._bounds:
+            return self._bounds[target]
+        found = await room_of(self._tools.management, self._tools.login.vhost, target)
+        bounds = [one for one in (found, self._spec.max_target_depth or None) if one is not None]
+        bound = self._bounds[target] = min(bounds, default=None)
+        return bound
 
     def _target(self, job: Job) -> str | None:
         """The queue that it goes to; None where an exchange decides, or it has no limit that we would keep."""

@@ -10,6 +10,7 @@ from dlx_router.operate.journal.privacy import Rule, error_of
 from dlx_router.operate.redrive.task import Counts
 
 GROUPS: Final = 200
+REASONS: Final = 1000  # to stay; each names a queue
 
 
 class Tally:
@@ -41,7 +42,7 @@ class Tally:
     def left(self, why: str = "") -> None:
         """A letter stays; with a reason where it was meant."""
         self.counts = replace(self.counts, left=self.counts.left + 1)
-        if why:
+        if why and (why in self.stays or len(self.stays) < REASONS):
             self.stays[why] += 1
 
     def would_send(self, letter: Letter, group: str) -> None:

@@ -1,6 +1,7 @@
 """The ways of a task's letters: which binding leads back to each failed queue."""
 
 from dlx_router.broker.topology import QueueExclusive, QueueMissing, QueueOwn
+from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.letter import Letter
 from dlx_router.operate.redrive.choosing import Verdict
 from dlx_router.operate.redrive.task import Spec, forbidden
@@ -9,12 +10,12 @@ from dlx_router.service.redriving.tools import Stopped, Tools
 
 
 class Ways:
-    """Each is asked for once."""
+    """Each is asked for once, as long as there is room to remember it."""
 
     def __init__(self, spec: Spec, tools: Tools) -> None:
         self._spec, self._tools = spec, tools
-        self._ways: dict[str, str | None] = {}
-        self._why: dict[str, str] = {}
+        self._ways: Bounded[str, str | None] = Bounded(most=10_000, most_bytes=4 * MIB)
+        self._why: Bounded[str, str] = Bounded(most=10_000, most_bytes=4 * MIB)
 
     async def see_to_destination(self) -> None:
         """Stopped where the task names a destination that does not exist, or is the router's own."""
@@ -31,9 +32,10 @@ class Ways:
 
     async def to(self, queue: str) -> str | None:
         """The binding key that leads to a failed queue, "" by its name; None where there is no such queue."""
-        if queue not in self._ways:
-            self._ways[queue] = await self._way(queue)
-        return self._ways[queue]
+        if queue in self._ways:
+            return self._ways[queue]
+        found = self._ways[queue] = await self._way(queue)
+        return found
 
     async def _way(self, queue: str) -> str | None:
         if (await facts_of(self._tools, queue)).get("type") == STREAM:
