@@ -38,6 +38,7 @@ class Metrics:
         self.reloads: defaultdict[str, int] = defaultdict(int, dict.fromkeys(RELOADS, 0))  # result
         self.redrive_letters: defaultdict[str, int] = defaultdict(int, dict.fromkeys(REDRIVEN, 0))  # result
         self.spans: defaultdict[str, int] = defaultdict(int, dict.fromkeys(SPANS, 0))  # result
+        self.state_quarantined: defaultdict[str, int] = defaultdict(int)  # vhost
         self.missing_headers = 0
         self.shadowed_headers = 0
         self.journal_gaps = 0
@@ -71,6 +72,7 @@ class Metrics:
             self.settled[vhost, action.value] += 0
         for cause in GIVEN_BACK:
             self.given_back[vhost, cause] += 0
+        self.state_quarantined[vhost] += 0
         self.broker_connected.setdefault(vhost, 0)
 
     def text(self) -> bytes:
