@@ -200,6 +200,7 @@ class Attendant:
                     traces=self._traces,
                 )
                 self.topology, self.key = topology, key
+                self._journal.sign_with(key if self._keys.is_shared or not self._observe else None)
                 async with self._leading(topology), asyncio.TaskGroup() as group:
                     watching = (
                         group.create_task(self._oversight.watch(lambda: self._policies, self._delayed)),

@@ -53,6 +53,7 @@ class Metrics:
         self.policy_letters: dict[tuple[str, str], int] = {}  # vhost, policy
         self.policy_oldest: dict[tuple[str, str], float] = {}  # vhost, policy; as the broker tells
         self.index_oldest: dict[tuple[str, str], float] = {}  # vhost, policy; as the index tells
+        self.index_signatures: Callable[[], dict[tuple[str, str], int]] = dict  # vhost, signature
         self.waiting: Callable[[], dict[str, int]] = dict  # rung
         self.asyncio_tasks: Callable[[], int] = int
         self.oldest_letter_timestamp_seconds: Callable[[], dict[str, float]] = dict  # queue
