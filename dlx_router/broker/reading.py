@@ -1,34 +1,46 @@
-"""Reading a stream over AMQP 0-9-1, from an offset on, for as long as the connection lives."""
+"""Reading a stream over AMQP 0-9-1, from an offset on, for as long as the connection lives.
+
+By a link of ours that decodes no header: whoever may write into the stream would else end every reader with a property
+that no library can read.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, NamedTuple
 
-from aio_pika.abc import AbstractIncomingMessage
-
-from dlx_router.broker.control import Control, Lost, TopologyError
+from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.control import HEARTBEAT_S, Lost, TopologyError
+from dlx_router.broker.link import open_link
+from dlx_router.core import signature
+from dlx_router.wire import frames, properties, table
 
 PREFETCH: Final = 200  # an ack is a credit; more than this is held on 3.10 only, which sends whole chunks
 OFFSET: Final = "x-stream-offset"
+WITHIN_S: Final = 15.0
+_MAC: Final = signature.HEADER.encode()
 
 
 class Read(NamedTuple):
-    """A message of the stream."""
+    """A message of the stream. `mac` None: it has none."""
 
     offset: int
     body: bytes
+    mac: bytes | None = None
 
 
 class Reading:
     """Messages in the order of the stream. Acks are credits: the broker sends no more than a window beyond them."""
 
     def __init__(self) -> None:
-        self._arrived: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
-        self._taken: list[AbstractIncomingMessage] = []
+        self._arrived: asyncio.Queue[frames.Delivery] = asyncio.Queue()
+        self._taken: list[int] = []
         self._lost: asyncio.Future[TopologyError] = asyncio.get_running_loop().create_future()
         self._many = asyncio.Event()
         self._count = 0  # how many are many
+        self.consumer: Consumer | None = None
 
     async def take(self, at_most: int, within_s: float) -> list[Read]:
         """What is there, and no more than that; [] when nothing comes in time. Raises TopologyError: lost."""
@@ -36,9 +48,9 @@ class Reading:
             await self._await(within_s)
         found: list[Read] = []
         while len(found) < at_most and not self._arrived.empty():
-            message = self._arrived.get_nowait()
-            self._taken.append(message)
-            found.append(Read(int(message.headers[OFFSET]), message.body))  # type: ignore[arg-type]  # always a long
+            delivery = self._arrived.get_nowait()
+            self._taken.append(delivery.tag)
+            found.append(_read(delivery))
         return found
 
     async def gather(self, count: int, within_s: float) -> None:
@@ -50,33 +62,27 @@ class Reading:
                 async with asyncio.timeout(within_s):
                     await self._many.wait()
 
-    async def done(self) -> None:
+    def done(self) -> None:
         """What was taken is kept: the broker may send as much again."""
         taken, self._taken = self._taken, []
-        if taken:
-            await taken[-1].ack(multiple=True)
+        if self.consumer is not None:
+            for tag in taken:
+                self.consumer.settle(tag)
+            self.consumer.flush()
 
     async def _await(self, within_s: float) -> None:
-        coming = asyncio.ensure_future(self._arrived.get())
-        try:
-            waiting: set[asyncio.Future[Any]] = {coming, self._lost}
-            await asyncio.wait(waiting, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not coming.done():
-                coming.cancel()
-        if coming.done() and not coming.cancelled():
-            self._put_first(coming.result())
-        elif self._lost.done():
+        self._count = 1
+        self._many.clear()
+        if not self._lost.done():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._many.wait()
+        if self._arrived.empty() and self._lost.done():
             raise self._lost.result()
 
-    def _put_first(self, message: AbstractIncomingMessage) -> None:
-        later = [self._arrived.get_nowait() for _ in range(self._arrived.qsize())]
-        for one in (message, *later):
-            self._arrived.put_nowait(one)
-
-    async def arrived(self, message: AbstractIncomingMessage) -> None:
-        """A delivery, as aio-pika hands it over."""
-        self._arrived.put_nowait(message)
+    def arrived(self, delivery: frames.Delivery, _consumer: Consumer) -> None:
+        """A delivery."""
+        self._arrived.put_nowait(delivery)
         if self._arrived.qsize() >= self._count:
             self._many.set()
 
@@ -88,25 +94,45 @@ class Reading:
 
 
 @asynccontextmanager
-async def reading(control: Control, stream: str, start: str | int) -> AsyncIterator[Reading]:
+async def reading(place: tuple[Host, Login, Tls | None], stream: str, start: str | int) -> AsyncIterator[Reading]:
     """Messages from `start` (an offset, `first`, `next`) on. Raises TopologyError where there is no such stream.
 
     The connection is closed at the end, and not the consumer: RabbitMQ 3.10 ends the connection when a stream's
     delivery is given back.
     """
-    found = Reading()
-    arguments: dict[str, Any] = {OFFSET: start}
+    host, login, tls = place
+    where = f"reading stream {stream!r} (vhost {login.vhost!r} on {host.name}:{host.port})"
+    found, arguments = Reading(), {OFFSET: start}
     try:
-        async with control.translated(f"reading stream {stream!r}"), asyncio.timeout(15):
-            connection = await control.connect()
-            channel = connection.channel(publisher_confirms=False)
-            await channel.initialize()
-            channel.close_callbacks.add(lambda _channel, why: found.lose(f"the channel was closed: {why}"))
-            underlay = await channel.get_underlay_channel()
-            underlay.on_consumer_cancel_callbacks.add(lambda _frame: found.lose("the stream was deleted or moved"))
-            await channel.set_qos(prefetch_count=PREFETCH)
-            queue = await channel.get_queue(stream, ensure=False)
-            await queue.consume(found.arrived, arguments=arguments)
+        link = await open_link(host, login, tls=tls, heartbeat=HEARTBEAT_S, name=f"dlx-router index {login.vhost}")
+    except (LinkError, ChannelClosed) as error:
+        raise Lost(f"{where}: {error}; it is tried again") from None
+    try:
+        consumer = found.consumer = Consumer(
+            link,
+            stream,
+            PREFETCH,
+            sink=found.arrived,
+            on_lost=lambda _consumer, error, _unsettled: found.lose(f"{where}: {error}"),
+            arguments=arguments,
+        )
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                await consumer.start()
+        except (LinkError, ChannelClosed, TimeoutError) as error:
+            raise TopologyError(f"{where}: {str(error) or 'no answer in time'}; it is tried again") from None
         yield found
     finally:
-        await control.close()
+        await link.close()
+
+
+def _read(delivery: frames.Delivery) -> Read:
+    headers = properties.parse(delivery.header, properties.PROPERTIES_AT).headers  # the broker writes the offset
+    found = table.entries(headers)
+    offset = int(table.decode_value(headers, found[OFFSET.encode()][1]))
+    return Read(offset, delivery.body, _text(headers, found.get(_MAC)))
+
+
+def _text(headers: bytes, at: Any) -> bytes | None:
+    value = None if at is None else table.decode_value(headers, at[1])
+    return value if isinstance(value, bytes) else None

@@ -1,73 +1,98 @@
 """The state queue: who is active, and the key that signs, for routers without a key file.
 
 The key is a message in a queue with a single active consumer. Guarantees: the key is never lost, whenever we are
-killed; two routers never use two keys; `active` is said only by the one consumer, once it has seen all that lay before.
+killed; two routers never use two keys; `active` is said only by the one consumer, once it has seen all that lay before;
+what no router wrote is moved to quarantine and hinders nothing.
 
 How: we consume and publish a hello. A hello of ours that comes back proves that we are the active consumer and, the
-queue being in order, that every earlier message has been seen. An active router acks the hellos of others, so a standby
-repeats its own. What is no hello is kept: held unacked for at most `renew_s`, then published again, and acked only
-when the copy came back. A new key is used only once it came back: the first in the queue is the key of all.
+queue being in order, that every earlier message has been seen. An active router acks the hellos of others and answers
+them, so a standby repeats its own and knows that somebody leads. The first key is held unacked for at most `renew_s`,
+then published again, and acked only when the copy came back and all that lay between is settled: else a key that
+somebody else wrote would be the first if we died then. A new key is used only once it came back: the first in the
+queue is the key of all. The link is our own, which decodes no header: properties that no library can read are no harm.
 """
 
 import asyncio
-import base64
-import binascii
-import json
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, Self
 
-import structlog
-from aio_pika import DeliveryMode, Message
-from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
-
-from dlx_router.broker.control import Control, TopologyError
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.control import Forbidden, Lost, QueueMissing, TopologyError
+from dlx_router.broker.link import Link
+from dlx_router.broker.statechannel import WITHIN_S, StateChannel
+from dlx_router.broker.stateremoval import Moved, Removal
 from dlx_router.broker.topology import Topology
+from dlx_router.core import statemessage
+from dlx_router.core.statemessage import First, Hello, Junk, Key, Sealed
+from dlx_router.wire import frames
 
 RENEW_S: Final = 30.0
 HELLO_S: Final = 1.0  # a takeover has 5 s, and a standby learns of it by its next hello
-WITHIN_S: Final = 15.0
-KEY_BYTES: Final = 32
-PREFETCH: Final = 1000
-
-_log = structlog.get_logger("dlx_router")
+COPY_S: Final = 5.0
+ANSWERED_S: Final = 5.0
+PREFETCH: Final = 5  # the key and four more: junk may be as large as the broker lets messages be
+_BROKEN: Final = (LinkError, ChannelClosed, TimeoutError, OSError)
+_SEALED: Final = (
+    "its first key is a key that this version cannot read; run the version that wrote it. With another key every "
+    "waiting letter would go to quarantine. Where no later version ever ran here somebody else wrote it (whoever may "
+    "publish to the default exchange could): end all routers and purge the queue"
+)
 
 
 class StateQueue:
     """Our part in the state queue of one vhost, for as long as the block lasts. The key appears in no repr or error."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - who hears what, and for tests how often
         self,
         topology: Topology,
         *,
         on_lost: Callable[[TopologyError], None] = lambda _why: None,
+        on_moved: Callable[[Moved], None] = lambda _moved: None,
+        signs: bool = True,
+        remembered: bytes | None = None,
         renew_s: float = RENEW_S,
         hello_s: float = HELLO_S,
     ) -> None:
+        """`signs`: the key is wanted, not leadership alone. `remembered`: in use before; put back where no key is."""
         self.active = False
-        self._queue = topology.names.state
-        self._control: Control = topology.another("state")
-        self._on_lost, self._renew_s, self._hello_s = on_lost, renew_s, hello_s
+        self._topology, self._queue = topology, topology.names.state
+        self._on_lost, self._on_moved, self._signs = on_lost, on_moved, signs
+        self._remembered, self._renew_s, self._hello_s = remembered, renew_s, hello_s
         self._instance = secrets.token_hex(8)
-        self._channel: AbstractChannel
-        self._held: dict[bytes, AbstractIncomingMessage] = {}
-        self._key: bytes | None = None
+        self._link: Link
+        self._consumer: Consumer
+        self._channel: StateChannel
+        self._removal: Removal
+        self._first: First | None = None
+        self._held: frames.Delivery | None = None  # the newest copy of the first key
+        self._answered_s = -ANSWERED_S  # by the monotonic clock: when a leader answered last
+        self._older: list[int] = []  # tags of copies that are acked once all before the newest is settled
         self._greeted = asyncio.Event()  # our hello came back
         self._keyed = asyncio.Event()  # a key came
-        self._came = asyncio.Event()  # a copy came back
-        self._renewed: set[bytes] = set()
+        self._copied = asyncio.Event()  # a copy came back
+        self._heard_s = time.monotonic()  # when anything came last
         self._lost: asyncio.Future[TopologyError] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         """Takes its place in the queue; raises TopologyError where it cannot."""
         try:
-            async with self._control.translated(f"queue {self._queue!r}"), asyncio.timeout(WITHIN_S):
-                await self._consume()
+            self._link = await self._topology.link("state")
+        except LinkError as error:
+            raise self._refusal(error) from None
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                await self._begin()
+        except _BROKEN as error:
+            await self._link.close()
+            raise self._refusal(error) from None
         except BaseException:
-            await self._control.close()
+            self._link.abort()
             raise
         self._spawn(self._greet)
         return self
@@ -80,118 +105,141 @@ class StateQueue:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._control.close()
+        await self._link.close()
 
     @property
     def key(self) -> bytes:
         """The key that signs; RuntimeError before `wait_active`."""
-        if self._key is None or not self._greeted.is_set():
+        if not isinstance(self._first, Key) or not self._greeted.is_set():
             raise RuntimeError("wait_active() before asking for the key")
-        return self._key
+        return self._first.secret
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether a router that leads has answered lately."""
+        return time.monotonic() - self._answered_s < ANSWERED_S
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the broker has an alarm, and reads nothing of ours."""
+        return self._link.blocked
+
+    @property
+    def hindrance(self) -> str:
+        """What lies in front and cannot be moved; "" where nothing does."""
+        return self._removal.hindrance
 
     async def wait_active(self) -> None:
         """Until we are the active consumer and the key is known; for ever, while another is. TopologyError: lost."""
         await self._unless_lost(self._greeted.wait())
-        if self._key is None:
-            await self._unless_lost(self._publish(_new_key(self._instance)))
+        if self._first is None:
+            secret = self._remembered or secrets.token_bytes(statemessage.KEY_BYTES)
+            new = statemessage.key(secret, self._instance, time.time_ns() // 1_000_000)
+            await self._unless_lost(self._channel.keep(self._queue, new))
             await self._unless_lost(self._keyed.wait())
         self.active = not self._lost.done()
         self._spawn(self._renew)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    async def _consume(self) -> None:
-        connection = await self._control.connect()
-        self._channel = connection.channel(publisher_confirms=True, on_return_raises=True)
-        await self._channel.initialize()
-        self._channel.close_callbacks.add(lambda _channel, _why: self._lose("the channel was closed"))
-        underlay = await self._channel.get_underlay_channel()
-        underlay.on_consumer_cancel_callbacks.add(lambda _frame: self._lose("the broker ended our consumer"))
-        await self._channel.set_qos(prefetch_count=PREFETCH)
-        queue = await self._channel.get_queue(self._queue, ensure=False)
-        await queue.consume(self._read)
+    async def _begin(self) -> None:
+        self._channel = StateChannel(self._link, on_reply=self._replied, on_lost=lambda error: self._lose(str(error)))
+        await self._channel.open()
+        self._removal = Removal(
+            self._channel, self._topology.names.quarantine, settle=self._moved, on_moved=self._on_moved
+        )
+        self._consumer = Consumer(
+            self._link,
+            self._queue,
+            PREFETCH,
+            sink=self._read,
+            on_lost=lambda _consumer, error, _unsettled: self._lose(str(error)),
+        )
+        await self._consumer.start()
 
-    async def _read(self, message: AbstractIncomingMessage) -> None:
-        document = _parsed(message.body)
-        match document.get("kind"):
-            case "hello":
-                await self._hello(document, message)
-            case "key" if self._adopt(document):
-                await self._hold(message)
-            case "key":
-                await self._refuse_key(message)
-            case _:
-                await self._hold(message)
+    def _read(self, delivery: frames.Delivery, _consumer: Consumer) -> None:
+        self._heard_s = time.monotonic()
+        match found := statemessage.read(delivery.body, self._first):
+            case Hello(instance):
+                self._settle(delivery.tag)
+                if instance == self._instance:
+                    self._greeted.set()
+                elif self.active:
+                    self._channel.answer(delivery, statemessage.leader(self._instance))
+            case Key() | Sealed():
+                self._hold(found, delivery)
+            case Junk(why):
+                self._removal.move(delivery, why)
 
-    async def _hello(self, document: dict[str, Any], message: AbstractIncomingMessage) -> None:
-        await message.ack()
-        if document.get("instance") == self._instance:
-            self._greeted.set()
+    def _replied(self, body: bytes) -> None:
+        if statemessage.is_leaders(body):
+            self._answered_s = time.monotonic()
 
-    def _adopt(self, document: dict[str, Any]) -> bool:
-        """Whether this is the key: the first one seen is."""
-        key = _decoded(document.get("key"))
-        if self._key is None:
-            self._key = key
-        return key is not None and secrets.compare_digest(key, self._key or b"")
-
-    async def _refuse_key(self, message: AbstractIncomingMessage) -> None:
-        if _decoded(_parsed(message.body).get("key")) is None:
-            await self._hold(message)
-            self._lose("it holds a key that this version cannot read; run the version that wrote it")
-            return
-        _log.warning("state.second_key", queue=self._queue, fate="dropped: it lay behind the key in use")
-        await message.ack()
-
-    async def _hold(self, message: AbstractIncomingMessage) -> None:
+    def _hold(self, found: First, delivery: frames.Delivery) -> None:
         """Keep it; an older copy has had its day."""
-        older = self._held.pop(message.body, None)
-        self._held[message.body] = message
-        self._renewed.discard(message.body)
-        self._came.set()
-        if self._key is not None:
+        if self._held is not None:
+            self._older.append(self._held.tag)
+        self._first, self._held = found, delivery
+        self._copied.set()
+        self._let_older_go()
+        if isinstance(found, Sealed) and self._signs:
+            self._lose(_SEALED)
+        else:
             self._keyed.set()
-        if older is not None:
-            await older.ack()
 
-    # -- writing ------------------------------------------------------------------------------------------------
+    def _moved(self, tag: int) -> None:
+        self._settle(tag)
+        self._let_older_go()
+
+    def _let_older_go(self) -> None:
+        """What lay between two copies is settled first: it would be the first message if we ended now."""
+        if self._held is not None and not self._removal.lies_before(self._held.tag):
+            for tag in self._older:
+                self._settle(tag)
+            self._older.clear()
+
+    def _settle(self, tag: int) -> None:
+        self._consumer.settle(tag)
+        self._consumer.flush()
+
+    # -- staying ------------------------------------------------------------------------------------------------
 
     async def _greet(self) -> None:
         """Say hello until it comes back; whoever is active acks it, so it is said again."""
         while not self._greeted.is_set():
-            await self._publish(_hello(self._instance))
-            try:
-                async with asyncio.timeout(self._hello_s):
-                    await self._greeted.wait()
-            except TimeoutError:
-                continue
+            await self._channel.keep(self._queue, statemessage.hello(self._instance), asks=True)
+            await _within(self._hello_s, self._greeted)
 
     async def _renew(self) -> None:
         """Nothing of ours stays unacked for long; copies that do not come back say that we are active no more."""
         while True:
             await asyncio.sleep(self._renew_s)
-            self._renewed = set(self._held)
-            for body in [*self._renewed]:
-                await self._publish(body)
-            try:
-                async with asyncio.timeout(WITHIN_S):
-                    await self._all_came()
-            except TimeoutError:
-                self._lose("a copy of the key did not come back; another router is active")
-                return
-
-    async def _all_came(self) -> None:
-        while self._renewed:
-            self._came.clear()
-            await self._came.wait()
-
-    async def _publish(self, body: bytes) -> None:
-        """Confirmed and persistent. It takes as long as an alarm of the broker does: that is no loss."""
-        message = Message(body, delivery_mode=DeliveryMode.PERSISTENT, message_id=secrets.token_hex(8))
-        async with self._control.translated("publishing"):
-            await self._channel.default_exchange.publish(message, self._queue, mandatory=True)
+            began = time.monotonic()
+            self._copied.clear()
+            while self._held is not None and not self._copied.is_set():
+                await self._channel.keep(self._queue, self._held.body)
+                await _within(COPY_S, self._copied)
+                silent_s = time.monotonic() - max(began, self._heard_s)
+                if not self._copied.is_set() and silent_s > WITHIN_S and not self.hindrance:
+                    self._lose("a copy of the key did not come back; another router is active")
+                    return
 
     # -- ending -------------------------------------------------------------------------------------------------
+
+    @property
+    def _what(self) -> str:
+        return f"state queue {self._queue!r} of vhost {self._topology.vhost!r}"
+
+    def _refusal(self, error: Exception) -> TopologyError:
+        said = "no answer in time" if isinstance(error, TimeoutError) else str(error).rstrip(".")
+        match error:
+            case ChannelClosed(code=403):
+                return Forbidden(f"{self._what}: {said}; `dlx-router permissions` says which rights its user needs")
+            case ChannelClosed(code=404):
+                return QueueMissing(f"{self._what}: {said}; it is declared again, unless DECLARE=never")
+            case LinkError():
+                return Lost(f"{self._what}: {said}; it is tried again")
+        return TopologyError(f"{self._what}: {said}; it is tried again")
 
     def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = asyncio.create_task(self._watched(work))
@@ -201,13 +249,13 @@ class StateQueue:
     async def _watched(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
             await work()
-        except TopologyError as error:
+        except (TopologyError, *_BROKEN) as error:
             self._lose(str(error))
 
     def _lose(self, why: str) -> None:
         if self._lost.done():
             return
-        error = TopologyError(f"state queue {self._queue!r} ({self._control.where}): {why}")
+        error = TopologyError(f"{self._what}: {why}")
         was_active, self.active = self.active, False
         self._lost.set_result(error)
         if was_active:
@@ -224,32 +272,8 @@ class StateQueue:
         task.result()
 
 
-def _hello(instance: str) -> bytes:
-    return _written({"kind": "hello", "v": 1, "instance": instance})
-
-
-def _new_key(instance: str) -> bytes:
-    key = base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
-    return _written(
-        {"kind": "key", "v": 1, "key": key, "instance": instance, "created_ms": time.time_ns() // 1_000_000}
-    )
-
-
-def _written(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, separators=(",", ":")).encode()
-
-
-def _parsed(body: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(body)
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def _decoded(text: object) -> bytes | None:
-    try:
-        key = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
-    except (binascii.Error, ValueError):
-        return None
-    return key if len(key) == KEY_BYTES else None
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    """Until the event is set, or that time is over."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -12,6 +12,7 @@ from pamqp import commands
 from dlx_router.broker.control import TopologyError
 from dlx_router.broker.definitions import Queue
 from dlx_router.broker.topology import Topology, TopologyMissing
+from dlx_router.core import signature
 from dlx_router.core.names import Names
 from dlx_router.wire import table
 from dlx_router.wire.frames import lenient
@@ -19,6 +20,7 @@ from dlx_router.wire.frames import lenient
 TASKS: Final = "tasks"  # what a message of the journal may tell of; readers from 3.13 on can ask for one alone
 LETTERS: Final = "letters"
 TELLS: Final = {one: table.longstr(b"x-stream-filter-value", one.encode()) for one in (TASKS, LETTERS)}
+_MAC: Final = signature.HEADER.encode()
 _HEADERS_AND_MODE: Final = 0xB000  # content-type, headers, delivery-mode
 _QueueDeclare: Final = lenient(commands.Queue.Declare)
 
@@ -68,9 +70,10 @@ async def ensure_stream(topology: Topology, stream: Queue, *, declare: bool = Tr
         await control.close()
 
 
-def section(content_type: bytes, version: int, stamp: bytes, tells: str = LETTERS) -> bytes:
+def section(content_type: bytes, version: int, stamp: bytes, tells: str = LETTERS, mac: bytes = b"") -> bytes:
     """The property section of a journal message. Streams keep scalars among headers only, so there are no others."""
-    headers = table.long_(b"v", version) + TELLS[tells] + stamp
+    signed = table.longstr(_MAC, mac) if mac else b""
+    headers = table.long_(b"v", version) + TELLS[tells] + signed + stamp
     return b"".join(
         (
             _HEADERS_AND_MODE.to_bytes(2, "big"),

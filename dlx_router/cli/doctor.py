@@ -21,11 +21,14 @@ from dlx_router.broker.management import ManagementError
 from dlx_router.broker.rights import Rights
 from dlx_router.broker.topology import Topology, TopologyMissing
 from dlx_router.cli import doctor_rights, output
+from dlx_router.cli.groups import unverified
 from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.names import Names
 from dlx_router.operate import findings
 from dlx_router.operate.findings import Diagnosis, Level
+from dlx_router.operate.index.reader import IndexAway, Reader
+from dlx_router.operate.index.schema import place_of
 
 NEEDED_FLAGS: Final = frozenset({"quorum_queue", "stream_queue"})
 NO_API: Final = "set MANAGEMENT_URL: without it queues, policies, flags and clocks cannot be looked at"
@@ -110,7 +113,18 @@ def _files(settings: Settings) -> list[Diagnosis]:
         else:
             fix = "make the folder, and let the router's user write there"
             found.append(Diagnosis("index", Level.ERROR, f"{folder} cannot be written", fix))
+        found += _signatures(path)
     return found
+
+
+def _signatures(path: str) -> list[Diagnosis]:
+    """What an index that is there says of who wrote the journal."""
+    try:
+        said = unverified(Reader(place_of(path)).signatures())
+    except IndexAway:
+        return []
+    fix = "journals of before 0.2 are not signed; else see who may publish by the default exchange (permissions)"
+    return [Diagnosis("journal", Level.WARNING, one, fix) for one in said]
 
 
 async def _vhosts(settings: Settings, examination: Examination | None) -> tuple[list[str], Diagnosis | None]:

@@ -121,6 +121,8 @@ def queues(url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002
     if as_json:
         output.as_json(found)
         return
+    for said in unverified(found.get("signatures") or {}):  # absent where the router is older
+        print(said, file=sys.stderr)
     if not found["failed"]:
         print("No letters.")
         return
@@ -138,6 +140,17 @@ def queues(url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002
     if found["lying"]:
         print()
         output.table(("lies at", "vhost", "index", "queue", "drift", "looked"), [_lying(one) for one in found["lying"]])
+
+
+def unverified(signatures: dict[str, dict[str, int]]) -> list[str]:
+    """What is to be said of events that no router is known to have written."""
+    said = []
+    for vhost, counts in sorted(signatures.items()):
+        others = {name: n for name, n in sorted(counts.items()) if name != "ok"}
+        if others:
+            told = ", ".join(f"{n} {name}" for name, n in others.items())
+            said.append(f"vhost {vhost!r}: {sum(others.values())} events of the journal are not verified ({told})")
+    return said
 
 
 def _lying(one: dict[str, Any]) -> tuple[str, ...]:

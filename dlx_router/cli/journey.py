@@ -59,8 +59,14 @@ def _deaths(deaths: Any) -> Iterator[str]:  # noqa: ANN401
     yield ""
 
 
+def _doubt(step: Mapping[str, Any]) -> str:
+    """Whether somebody else than a router may have written the event; absent where the router is older."""
+    signature = step.get("signature", "ok")
+    return "" if signature == "ok" else f" [not verified: {signature}]"
+
+
 def _told(step: Mapping[str, Any], queue: str) -> str:
-    why = step["reason"] + (f" ({step['cause']})" if step["cause"] else "")
+    why = step["reason"] + (f" ({step['cause']})" if step["cause"] else "") + _doubt(step)
     waits = "" if step["due_ms"] is None else f", waits {lasting(step['due_ms'] - step['ts_ms'])}"
     at = "" if step["routing_key"] is None else f" → {_where(step['exchange'] or '', step['routing_key'])}"
     match step["kind"]:
@@ -70,10 +76,10 @@ def _told(step: Mapping[str, Any], queue: str) -> str:
             refused = f", refused by {step['refused']}" if step["refused"] else ""
             return f"held: {why}{refused}{waits}"
         case "released":
-            return f"released: back to {queue}"
+            return f"released: back to {queue}{_doubt(step)}"
         case "redriven":
             by = f", by {step['redrive_id']}" if step["redrive_id"] else ""
-            return f"redriven: time {step['redrives']}{at}{by}"
+            return f"redriven: time {step['redrives']}{at}{by}{_doubt(step)}"
         case kind:
             return f"{kind.replace('_', '-')}: after {step['attempts']} failed deliveries, {why}{at}"
 

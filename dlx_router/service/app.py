@@ -133,6 +133,8 @@ class App:
         """What runs beside the letters' way."""
         if self.index is None or self.drift is None:
             return []
+        self.metrics.index_signatures = self.index.signatures
+        self.index.key_of = lambda vhost: self.attendants[vhost].key
         for one in self._attendants:
             self._led(self.index, one)
         return [

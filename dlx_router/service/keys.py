@@ -11,6 +11,7 @@ from dlx_router.broker.alarm import Alarm
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.state import StateQueue
 from dlx_router.broker.topology import Topology
+from dlx_router.service.statewatch import StateWatch
 from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.readiness import Readiness
 
@@ -47,6 +48,7 @@ class KeyKeeper:
         self._path = path
         self._observe = observe
         self._readiness = readiness
+        self._known: dict[str, bytes] = {}  # by vhost: a queue that was deleted gets its key back
 
     @property
     def is_shared(self) -> bool:
@@ -55,7 +57,7 @@ class KeyKeeper:
 
     @asynccontextmanager
     async def key(
-        self, topology: Topology, stopping: asyncio.Event, on_lost: Callable[[str], None]
+        self, topology: Topology, stopping: asyncio.Event, on_lost: Callable[[str], None], watch: StateWatch
     ) -> AsyncIterator[bytes | None]:
         """The key, until `on_lost(why)` is called; None when told to stop while waiting as a standby.
 
@@ -64,9 +66,12 @@ class KeyKeeper:
         if self._path is not None or self._observe:
             yield observers(self._path)
             return
-        async with StateQueue(topology, on_lost=lambda why: on_lost(str(why))) as state:
+        known = self._known.get(topology.vhost)
+        async with StateQueue(
+            topology, on_lost=lambda why: on_lost(str(why)), on_moved=watch.moved, remembered=known
+        ) as state:
             reason = f"standby {topology.vhost}"
-            said = asyncio.ensure_future(self._stand_by(reason, topology))
+            said = asyncio.ensure_future(self._stand_by(reason, topology, state))
             active = asyncio.ensure_future(state.wait_active())
             stop = asyncio.ensure_future(stopping.wait())
             try:
@@ -84,30 +89,36 @@ class KeyKeeper:
                 return
             active.result()
             log.info("state.active", vhost=topology.vhost)
+            if known not in {None, state.key}:
+                watch.key_changed()
+            self._known[topology.vhost] = state.key
             yield state.key
 
-    async def _stand_by(self, reason: str, topology: Topology) -> None:
+    async def _stand_by(self, reason: str, topology: Topology, state: StateQueue) -> None:
         await asyncio.sleep(LASTS_S)
         once = Once()
         while True:
             try:
                 async with Alarm(await topology.link("alarm")) as alarm:
                     while True:
-                        self._say(reason, topology.vhost, await alarm.look(), once)
+                        self._say(reason, state, topology.vhost, await alarm.look(), once)
                         await asyncio.sleep(LOOK_S)
             except _UNHEARD:
-                self._say(reason, topology.vhost, "", once)
+                self._say(reason, state, topology.vhost, "", once)
                 await asyncio.sleep(LOOK_S)
 
-    def _say(self, reason: str, vhost: str, alarm: str, once: Once) -> None:
+    def _say(self, reason: str, state: StateQueue, vhost: str, alarm: str, once: Once) -> None:
         """Behind an alarm nobody can tell whether another has the queue: what asks for it is not read."""
         if alarm:
             self._readiness.set(reason, f"the broker blocks publishers in vhost {vhost!r}: {alarm}")
             once.warn(vhost, "broker.blocked", vhost=vhost, error=alarm, fate="nothing is consumed; nothing is lost")
             return
         once.healed(vhost, "broker.unblocked", vhost=vhost)
+        who = "router" if state.is_answered else "consumer, that does not answer as a router does,"
         self._readiness.set(
             reason,
-            f"vhost {vhost!r}: another router holds the state queue, and without "
+            f"vhost {vhost!r}: {state.hindrance}; standing by"
+            if state.hindrance
+            else f"vhost {vhost!r}: another {who} holds the state queue, and without "
             "PROVENANCE_KEY_FILE only one may consume; standing by",
         )

@@ -11,18 +11,21 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
 from dlx_router.broker.state import StateQueue
-from dlx_router.broker.topology import Topology, TopologyError
+from dlx_router.broker.topology import QueueMissing, Topology, TopologyError
+from dlx_router.service.statewatch import StateWatch
 from dlx_router.telemetry.logs import log
 
 AGAIN_S: Final = 1.0
+_TAKEN: Final = "another consumer has the state queue, and does not answer as a router does"
 Heard = Callable[[], None]
 
 
 class Leadership:
     """Of one vhost, for as long as the router runs. `on_change` is called after each change of `term`."""
 
-    def __init__(self, vhost: str) -> None:
+    def __init__(self, vhost: str, watch: StateWatch | None = None) -> None:
         self.vhost = vhost
+        self._watch = watch
         self.term: int | None = None  # ms since 1970 when it began; None: somebody else's, or nobody's
         self._listeners: list[Heard] = []
 
@@ -58,6 +61,8 @@ class Leadership:
                 standing.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await standing
+                if self._watch is not None:
+                    self._watch.quiet()
 
     def lose(self) -> None:
         """The state queue is lost: act no more."""
@@ -65,21 +70,56 @@ class Leadership:
 
     async def _stand(self, topology: Topology) -> None:
         while True:
-            lost = asyncio.Event()
             try:
-                async with StateQueue(topology, on_lost=lambda _why, lost=lost: self._lost(lost)) as state:  # type: ignore[misc]
-                    await state.wait_active()
-                    self._set(leads=True)
-                    await lost.wait()
+                await self._stand_once(topology)
             except TopologyError as error:
-                log.debug("leader.trouble", vhost=self.vhost, error=str(error))
+                self._missing(str(error))
+                if isinstance(error, QueueMissing):
+                    await self._declare(topology)
             finally:
                 self._set(leads=False)
             await asyncio.sleep(AGAIN_S)
 
-    def _lost(self, lost: asyncio.Event) -> None:
-        self.lose()
-        lost.set()
+    async def _stand_once(self, topology: Topology) -> None:
+        """Until the state queue is lost: TopologyError."""
+        lost: asyncio.Future[TopologyError] = asyncio.get_running_loop().create_future()
+
+        def end(why: TopologyError) -> None:
+            self.lose()
+            lost.set_result(why)
+
+        moved = self._watch.moved if self._watch is not None else lambda _moved: None
+        async with StateQueue(topology, on_lost=end, on_moved=moved, signs=False) as state:
+            looking = asyncio.create_task(self._look(state))
+            try:
+                await state.wait_active()
+                self._set(leads=True)
+                raise await lost
+            finally:
+                looking.cancel()
+                await asyncio.gather(looking, return_exceptions=True)
+
+    async def _look(self, state: StateQueue) -> None:
+        """Whether anybody leads. Behind an alarm of the broker nobody can tell."""
+        while self._watch is not None:
+            await asyncio.sleep(AGAIN_S)
+            if self.is_ours or state.is_answered:
+                self._watch.led()
+            elif state.is_blocked:
+                self._watch.quiet()
+            else:
+                self._missing(state.hindrance or _TAKEN)
+
+    async def _declare(self, topology: Topology) -> None:
+        """Somebody deleted it: with DECLARE=never it is named."""
+        try:
+            await topology.ensure_core()
+        except TopologyError as error:
+            self._missing(str(error))
+
+    def _missing(self, why: str) -> None:
+        if self._watch is not None:
+            self._watch.nobody_leads(why)
 
     def _set(self, *, leads: bool) -> None:
         if leads == self.is_ours:

@@ -36,6 +36,7 @@ from dlx_router.service.reload import foreseen
 from dlx_router.service.rules import Rules
 from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.service.sources import Setting
+from dlx_router.service.statewatch import StateWatch
 from dlx_router.service.tracing import desk
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
@@ -83,7 +84,8 @@ class Attendant:
         self._sources, self._declare, self._management = sources, declare, management
         self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
         self.journal = self._journal = journal
-        self.leadership = Leadership(vhost)
+        self._watch = StateWatch(vhost, names.state, readiness, self._quarantined)
+        self.leadership = Leadership(vhost, self._watch)
         self.key = b""  # that signs; empty before the first session
         self.topology: Topology | None = None  # while there is a connection to ask
         self._oversight = oversight
@@ -170,7 +172,7 @@ class Attendant:
             await topology.ensure_core()
             if self._observe:
                 await topology.ensure_observe()
-            async with self._keys.key(topology, self._stopping, self._key_lost) as key:
+            async with self._keys.key(topology, self._stopping, self._key_lost, self._watch) as key:
                 if key is None:
                     return
                 if not self._observe:
@@ -198,6 +200,7 @@ class Attendant:
                     traces=self._traces,
                 )
                 self.topology, self.key = topology, key
+                self._journal.sign_with(key if self._keys.is_shared or not self._observe else None)
                 async with self._leading(topology), asyncio.TaskGroup() as group:
                     watching = (
                         group.create_task(self._oversight.watch(lambda: self._policies, self._delayed)),
@@ -268,6 +271,9 @@ class Attendant:
         if self._observe:
             return contextlib.nullcontext()
         return self.leadership.held(topology, alone=not self._keys.is_shared)
+
+    def _quarantined(self) -> None:
+        self._metrics.state_quarantined[self.vhost] += 1
 
     def _key_lost(self, why: str) -> None:
         self.leadership.lose()

@@ -95,6 +95,10 @@ class Exposition(Collector):
         yield _counter("reloads", "Policies read again.", ("result",), _single(of.reloads))
         told = "Spans for OpenTelemetry, by what became of them."
         yield _counter("spans", told, ("result",), _single(dict(of.spans)))
+        told = "Events of the journal that the index has read, by whether a router signed them."
+        yield _counter("index_events", told, ("vhost", "signature"), of.index_signatures())
+        told = "Messages in the state queue that no router wrote, moved to quarantine."
+        yield _counter("state_quarantined", told, ("vhost",), _single(dict(of.state_quarantined)))
         tasks: Values = {(): of.asyncio_tasks()}
         yield _gauge("asyncio_tasks", "Tasks of the event loop; what grows here for hours is a leak.", (), tasks)
         build = {(__version__, platform.python_version()): 1}

@@ -54,6 +54,7 @@ class Metrics:
         self.spans: defaultdict[str, int] = defaultdict(int, dict.fromkeys(SPANS, 0))  # result
         self.foreign_records: defaultdict[str, int] = defaultdict(int)  # vhost
         self.untrusted_deaths: defaultdict[str, int] = defaultdict(int)  # vhost
+        self.state_quarantined: defaultdict[str, int] = defaultdict(int)  # vhost
         self.missing_headers = 0
         self.shadowed_headers = 0
         self.journal_gaps = 0
@@ -68,6 +69,7 @@ class Metrics:
         self.policy_letters: dict[tuple[str, str], int] = {}  # vhost, policy
         self.policy_oldest: dict[tuple[str, str], float] = {}  # vhost, policy; as the broker tells
         self.index_oldest: dict[tuple[str, str], float] = {}  # vhost, policy; as the index tells
+        self.index_signatures: Callable[[], dict[tuple[str, str], int]] = dict  # vhost, signature
         self.waiting: Callable[[], dict[str, int]] = dict  # rung
         self.asyncio_tasks: Callable[[], int] = int
         self.oldest_letter_timestamp_seconds: Callable[[], dict[str, float]] = dict  # queue
@@ -89,6 +91,7 @@ class Metrics:
             self.given_back[vhost, cause] += 0
         self.foreign_records[vhost] += 0
         self.untrusted_deaths[vhost] += 0
+        self.state_quarantined[vhost] += 0
         self.broker_connected.setdefault(vhost, 0)
 
     def text(self) -> bytes:

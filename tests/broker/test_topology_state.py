@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from aio_pika.abc import AbstractConnection
 
 import brokers
 from dlx_router.broker.address import Host, Login
 from dlx_router.broker.control import TopologyError
 from dlx_router.broker.state import StateQueue
+from dlx_router.broker.stateremoval import Moved
 from dlx_router.broker.topology import Topology
 from tests.broker.scene import NAMES, topology
 from tests.support.client import Client
@@ -52,11 +52,6 @@ async def until(look: Callable[[], bool]) -> None:
     await asyncio.to_thread(eventually, look, WITHIN_S)
 
 
-async def connection(state: StateQueue) -> AbstractConnection:
-    """The connection that a test takes away, as a crash does."""
-    return await state._control.connect()
-
-
 def bodies(amqp: Client) -> set[bytes]:
     """What lies in the queue, nobody attending it; a renewal that was cut off leaves two copies."""
     found = set()
@@ -66,6 +61,10 @@ def bodies(amqp: Client) -> set[bytes]:
         found.add(body)
     amqp.channel.cancel()  # gives them back
     return found
+
+
+def of_key(letter: bytes) -> bytes:
+    return json.dumps({"kind": "key", "v": 1, "key": base64.b64encode(letter * 32).decode()}).encode()
 
 
 def documents(amqp: Client, kind: str) -> list[dict[str, Any]]:
@@ -106,7 +105,7 @@ async def test_a_standby_waits_and_takes_over_when_the_active_router_is_gone(her
         waiting = asyncio.create_task(standby.wait_active())
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.shield(waiting), 1)
-        await (await connection(first)).close()
+        first._link.abort()
         async with asyncio.timeout(5):
             await waiting
         assert (standby.key, standby.active, first.active) == (key, True, False)
@@ -117,7 +116,7 @@ async def test_a_standby_takes_over_even_where_the_active_router_died_before_it_
     async with StateQueue(here, hello_s=0.1) as first, StateQueue(here, hello_s=0.1) as standby:
         waiting = asyncio.create_task(standby.wait_active())
         await until(first._greeted.is_set)
-        await (await connection(first)).close()
+        first._link.abort()
         async with asyncio.timeout(WITHIN_S):
             await waiting
         assert len(standby.key) == 32
@@ -127,10 +126,11 @@ async def test_a_standby_takes_over_even_where_the_active_router_died_before_it_
 async def test_a_key_is_renewed_over_and_over_and_stays_one(here: Topology, amqp: Client) -> None:
     async with StateQueue(here, renew_s=0.05) as state:
         key = await active(state)
-        tags: set[int | None] = set()
+        tags: set[int] = set()
 
         def renewed() -> bool:
-            tags.update(message.delivery_tag for message in state._held.values())
+            assert state._held is not None
+            tags.add(state._held.tag)
             return len(tags) > 10
 
         await until(renewed)
@@ -146,9 +146,7 @@ async def test_a_router_cut_off_in_the_middle_of_a_renewal_loses_no_key(
     async with StateQueue(here, renew_s=0.01) as state:
         key = await active(state)
         await asyncio.sleep(0.003 * letters + 0.01)  # the moment of the crash is what is tried, not waited for
-        transport = (await connection(state)).transport
-        assert transport is not None
-        transport.connection._writer_task.cancel()  # type: ignore[attr-defined]  # no goodbye
+        state._link.abort()  # no goodbye
         await until(lambda: not state.active)
     async with StateQueue(here) as after:
         assert await active(after) == key
@@ -177,7 +175,7 @@ async def test_a_standby_that_is_cut_off_says_so_instead_of_waiting_for_ever(her
     async with StateQueue(here) as first, StateQueue(here) as standby:
         await active(first)
         waiting = asyncio.create_task(standby.wait_active())
-        await (await connection(standby)).close()
+        standby._link.abort()
         with pytest.raises(TopologyError, match=NAMES.state):
             await asyncio.wait_for(waiting, WITHIN_S)
 
@@ -192,26 +190,92 @@ async def test_a_deleted_queue_ends_being_active(here: Topology, amqp: Client) -
         assert not state.active
 
 
-async def test_what_another_version_keeps_there_stays(here: Topology, amqp: Client) -> None:
-    ledger = json.dumps({"kind": "ledger", "v": 7}).encode()
-    amqp.publish(ledger, key=NAMES.state)
-    amqp.publish(b"\xff no json", key=NAMES.state)
-    async with StateQueue(here, renew_s=0.05) as state:
+@pytest.mark.parametrize("moments", range(6))
+@pytest.mark.usefixtures("newest")
+async def test_a_key_of_somebody_else_is_not_the_first_however_a_router_is_cut_off(
+    here: Topology, amqp: Client, moments: int
+) -> None:
+    """Between a copy of the key and the key itself lies what others write; none of it may be first in the queue."""
+    async with StateQueue(here, renew_s=0.01) as state:
+        key = await active(state)
+        for letter in range(10):
+            amqp.publish(of_key(bytes((letter + 65,))), key=NAMES.state)
+        await asyncio.sleep(0.002 * moments)  # the moment of the crash is what is tried, not waited for
+        state._link.abort()
+        await until(lambda: not state.active)
+    async with StateQueue(here) as after:
+        assert await active(after) == key
+
+
+async def test_what_no_router_of_this_version_keeps_there_goes_to_quarantine(here: Topology, amqp: Client) -> None:
+    moved: list[Moved] = []
+    strangers = (json.dumps({"kind": "ledger", "v": 7}).encode(), b"\xff no json")
+    for body in strangers:
+        amqp.publish(body, key=NAMES.state, headers={"mine": "yes", "CC": ["elsewhere"]}, user_id="guest", priority=3)
+    async with StateQueue(here, on_moved=moved.append) as state:
         await active(state)
-        await asyncio.sleep(0.3)  # some renewals
-    assert {ledger, b"\xff no json"} < bodies(amqp)
+        await until(lambda: len(moved) == 2)
+    found = [amqp.take(NAMES.quarantine) for _ in strangers]
+    assert [one.body for one in found] == [*strangers]
+    assert [one.headers["mine"] for one in found] == ["yes", "yes"]
+    assert [(one.user, one.routing_key) for one in moved] == [("guest", NAMES.state)] * 2
+    assert [one["kind"] for one in documents(amqp, "key")] == ["key"]
 
 
 @pytest.mark.usefixtures("newest")
-async def test_a_second_key_behind_the_first_is_dropped(here: Topology, amqp: Client) -> None:
-    def document(letter: bytes) -> bytes:
-        return json.dumps({"kind": "key", "v": 1, "key": base64.b64encode(letter * 32).decode()}).encode()
-
-    amqp.publish(document(b"a"), key=NAMES.state)
-    amqp.publish(document(b"b"), key=NAMES.state)
+async def test_a_second_key_behind_the_first_goes_to_quarantine(here: Topology, amqp: Client) -> None:
+    amqp.publish(of_key(b"a"), key=NAMES.state)
+    amqp.publish(of_key(b"b"), key=NAMES.state)
     async with StateQueue(here) as state:
         assert await active(state) == b"a" * 32
+        assert (await asyncio.to_thread(amqp.take, NAMES.quarantine)).body == of_key(b"b")
     assert [one["key"] for one in documents(amqp, "key")] == [base64.b64encode(b"a" * 32).decode()]
+
+
+@pytest.mark.usefixtures("newest")
+async def test_a_key_that_was_in_use_is_put_back_where_there_is_none(here: Topology) -> None:
+    async with StateQueue(here, remembered=b"r" * 32) as state:
+        assert await active(state) == b"r" * 32
+    async with StateQueue(here, remembered=b"s" * 32) as later:
+        assert await active(later) == b"r" * 32
+
+
+async def test_a_standby_is_answered_by_whoever_is_active(here: Topology) -> None:
+    async with StateQueue(here) as first, StateQueue(here, hello_s=0.1) as standby:
+        await active(first)
+        await until(lambda: standby.is_answered)
+        assert not first.is_answered
+
+
+@pytest.mark.parametrize("to", [NAMES.parking, "amq.rabbitmq.reply-to.x", "amq.rabbitmq.reply-to.g2dk.AA==", "…" * 80])
+async def test_a_hello_makes_us_write_to_no_queue(here: Topology, amqp: Client, to: str) -> None:
+    async with StateQueue(here, hello_s=0.1) as state, StateQueue(here, hello_s=0.1) as standby:
+        await active(state)
+        amqp.publish(b'{"kind":"hello","instance":"nobody"}', key=NAMES.state, reply_to=to)
+        await until(lambda: standby.is_answered)  # it comes behind
+        assert state.active
+    assert amqp.depth(NAMES.parking) == 0
+
+
+@pytest.mark.usefixtures("newest")
+async def test_what_quarantine_refuses_stays_and_is_told_until_it_is_taken(
+    here: Topology, amqp: Client, vhost: Vhost
+) -> None:
+    amqp.channel.queue_delete(NAMES.quarantine)
+    amqp.channel.queue_declare(
+        NAMES.quarantine, durable=True, arguments={"x-max-length": 0, "x-overflow": "reject-publish"}
+    )
+    for number in range(9):
+        amqp.publish(f"junk {number}", key=NAMES.state)
+    async with StateQueue(here, hello_s=0.1) as state:
+        waiting = asyncio.create_task(state.wait_active())
+        await until(lambda: "nacked" in state.hindrance)
+        await asyncio.to_thread(amqp.channel.queue_delete, NAMES.quarantine)
+        await here.ensure_core()
+        async with asyncio.timeout(WITHIN_S):
+            await waiting
+        await until(lambda: not state.hindrance)
+    await until(lambda: amqp.depth(NAMES.quarantine) == 9)
 
 
 async def test_a_key_that_cannot_be_read_is_kept_and_never_replaced(here: Topology, amqp: Client) -> None:

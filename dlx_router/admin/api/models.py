@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from dlx_router.core.signature import Signature
+
 LetterState = Literal[
     "retrying",
     "held",
@@ -74,6 +76,7 @@ class Step(BaseModel):
     routing_key: str | None
     refused: str | None
     redrive_id: str | None
+    signature: Signature  # whether a router is known to have written the event
 
 
 class Body(BaseModel):
@@ -165,6 +168,7 @@ class Queues(BaseModel):
 
     failed: list[FailedQueue]
     lying: list[Place]
+    signatures: dict[str, dict[str, int]]  # by vhost: how many events of the journal have which signature
 
 
 class Policy(BaseModel):
@@ -212,6 +216,7 @@ class Audit(BaseModel):
     actor: str
     action: str
     details: dict[str, Any]
+    signature: Signature  # whether a router is known to have written it
 
 
 class Audits(BaseModel):

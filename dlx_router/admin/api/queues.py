@@ -23,9 +23,10 @@ async def queues(given: Given, who: Viewer) -> Response:
     sees = sees_of(given, who)
     failed = await asked(given, lambda reader: reader.failed_queues(sees))
     places = await asked(given, lambda reader: reader.places(sees))
+    signatures = await asked(given, lambda reader: reader.signatures(given.visible(who)))
     drift = given.drift
     told = [drift.told(one, limited=who.is_limited) if drift is not None else _unchecked(one) for one in places]
-    return Answer({"failed": failed, "lying": told})
+    return Answer({"failed": failed, "lying": told, "signatures": signatures})
 
 
 def _unchecked(one: dict[str, Any]) -> dict[str, Any]:

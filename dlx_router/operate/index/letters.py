@@ -19,7 +19,7 @@ _UPDATE: Final = (
     "UPDATE letters SET grp = ?, place = ?, state = ?, reason = ?, cause = ?, policy = ?, attempts = ?, redrives = ?,"
     " first_ms = ?, last_ms = ?, due_ms = ?, size = ?, message_id = ? WHERE number = ?"
 )
-_STEP: Final = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_STEP: Final = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _FIND: Final = "INSERT INTO found (rowid, text) VALUES (?, ?)"
 _UNFIND: Final = "INSERT INTO found (found, rowid, text) VALUES ('delete', ?, ?)"
 _KNOWN: Final = (
@@ -65,12 +65,12 @@ class Letters:
             if letter_id in asked:  # another one may have the same key
                 self._letters[letter_id, queue] = _Letter(number, (group, place, state), text)
 
-    def take(self, vhost: str, event: Event, line: bytes) -> None:
+    def take(self, vhost: str, event: Event, line: bytes, signature: str) -> None:
         """An event about a letter, as the line that told it; no line: it was imported.
 
         Raises one of rows.ODD, and then nothing of it counts.
         """
-        shared, own, step = event.shared, event.own, event.step
+        shared, own, step = event.shared, event.own, rows.marked(event.step, signature)
         assert shared is not None
         queue = self._numbers.queue(vhost, rows.plain(shared.members["failed_queue"]))
         if event.id not in self._asked:
@@ -88,7 +88,7 @@ class Letters:
         if len(text) >= len(letter.text):
             letter.text = text  # a later event without the body says less, not other
         letter.where, letter.own, letter.line = where, told, kept
-        letter.steps[step] = (ts_ms, *shared.step[0], due_ms, *shared.step[1])
+        letter.steps[step] = (ts_ms, *shared.step[0], due_ms, *shared.step[1], str(signature))
         self._touched[event.id, queue] = letter
         if (shared.step[0][4] or 0) + (shared.step[0][6] or 0) > MAX_STEPS // 4:
             self._long.append(letter.number)

@@ -11,9 +11,10 @@ from typing import Any
 from dlx_router.broker.address import Host, Login, Tls
 
 
-def attend(host: Host, login: Login, tls: Tls | None, stream: str) -> bytes:
-    """Read this stream."""
+def attend(host: Host, login: Login, tls: Tls | None, stream: str, key: bytes = b"") -> bytes:
+    """Read this stream, whose messages the key signs; without one none can be verified."""
     told = {"do": "attend", "vhost": login.vhost, "host": host.name, "port": host.port, "stream": stream}
+    told |= {"key": key.hex()}
     return said(told | {"user": login.user, "password": login.password, "tls": None if tls is None else asdict(tls)})
 
 
@@ -22,6 +23,11 @@ def place(order: Mapping[str, Any]) -> tuple[Host, Login, Tls | None]:
     tls = order["tls"]
     login = Login(order["user"], order["password"], order["vhost"])
     return Host(order["host"], order["port"]), login, None if tls is None else Tls(**tls)
+
+
+def key(order: Mapping[str, Any]) -> bytes:
+    """What verifies the stream that `attend` names."""
+    return bytes.fromhex(order.get("key", ""))
 
 
 def leave(vhost: str) -> bytes:

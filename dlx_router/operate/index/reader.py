@@ -141,6 +141,15 @@ class Reader:
             ).fetchall()
             return {row["vhost"]: {key: row[key] for key in row.keys() if key != "vhost"} for row in rows}  # noqa: SIM118
 
+    def signatures(self, visible: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
+        """Of each vhost: how many events of its journal have which signature. `visible`: these vhosts only."""
+        found: dict[str, dict[str, int]] = {}
+        with self._asking() as ask:
+            for row in ask("SELECT vhost, signature, events FROM signatures ORDER BY vhost, signature").fetchall():
+                if visible is None or row["vhost"] in visible:
+                    found.setdefault(row["vhost"], {})[row["signature"]] = row["events"]
+        return found
+
     def audits(self, visible: Sequence[str], *, limit: int) -> list[dict[str, Any]]:
         """What people did in these vhosts, the newest first."""
         with self._asking() as ask:

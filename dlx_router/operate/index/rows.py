@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from dlx_router.core.bounded import MIB, Remembered
+from dlx_router.core.signature import Signature
 
 STATE_OF: Final = {
     "retried": "retrying",
@@ -110,6 +111,11 @@ def _apart(line: bytes) -> Event | None:
         return None
     own = _decode(f"{str(head[0], 'ascii')}{str(line[until + 1 :], 'utf-8')}")
     return Event(str(head[1], "ascii"), shared, own) if own.keys() <= _OWN else None
+
+
+def marked(event_id: str, signature: str) -> str:
+    """By what an event is known as told: one that somebody else may have written is never in a true one's way."""
+    return event_id if signature == Signature.OK else f"{event_id}?"
 
 
 def imported(event: Mapping[str, Any]) -> Event:

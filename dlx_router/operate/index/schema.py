@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 APPLICATION_ID: Final = 0x646C7872  # "dlxr"
-VERSION: Final = 3  # another layout is made anew from the journal
+VERSION: Final = 4  # another layout is made anew from the journal
 FILE_NAME: Final = "index.sqlite"
 _MAGIC: Final = b"SQLite format 3\x00"
 _ID_AT: Final = 68
@@ -22,7 +22,10 @@ CREATE TABLE streams (vhost TEXT PRIMARY KEY, offset INTEGER NOT NULL, digest BL
     events INTEGER NOT NULL, unread INTEGER NOT NULL, last_ms INTEGER NOT NULL);
 CREATE TABLE gaps (event_id TEXT PRIMARY KEY, vhost TEXT, router_id TEXT, events INTEGER, from_ms INTEGER,
     to_ms INTEGER);
-CREATE TABLE audits (event_id TEXT PRIMARY KEY, vhost TEXT, ts_ms INTEGER, actor TEXT, action TEXT, details TEXT);
+CREATE TABLE audits (event_id TEXT PRIMARY KEY, vhost TEXT, ts_ms INTEGER, actor TEXT, action TEXT, details TEXT,
+    signature TEXT NOT NULL);
+CREATE TABLE signatures (vhost TEXT, signature TEXT, events INTEGER NOT NULL, PRIMARY KEY (vhost, signature))
+    WITHOUT ROWID;
 CREATE INDEX audits_when ON audits (ts_ms);
 CREATE TABLE queues (number INTEGER PRIMARY KEY, vhost TEXT NOT NULL, name TEXT NOT NULL, UNIQUE (vhost, name));
 CREATE TABLE places (number INTEGER PRIMARY KEY, vhost TEXT NOT NULL, exchange TEXT NOT NULL,
@@ -38,7 +41,7 @@ CREATE INDEX letters_key ON letters (key);
 CREATE INDEX letters_group ON letters (grp, state);
 CREATE TABLE steps (letter INTEGER, step TEXT, ts_ms INTEGER, kind TEXT, source TEXT, reason TEXT, cause TEXT,
     attempts INTEGER, redrives INTEGER, tries INTEGER, due_ms INTEGER, policy TEXT, exchange TEXT, routing_key TEXT,
-    refused TEXT, redrive_id TEXT, PRIMARY KEY (letter, step)) WITHOUT ROWID;
+    refused TEXT, redrive_id TEXT, signature TEXT NOT NULL, PRIMARY KEY (letter, step)) WITHOUT ROWID;
 CREATE TABLE events (letter INTEGER PRIMARY KEY, line BLOB, text TEXT NOT NULL);
 CREATE TABLE bodies (letter INTEGER PRIMARY KEY, mode TEXT, sha256 TEXT, content_type TEXT, body BLOB);
 CREATE TABLE counts (grp INTEGER, place INTEGER, state TEXT, n INTEGER NOT NULL,

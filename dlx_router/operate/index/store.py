@@ -7,10 +7,12 @@ the offset that stands in it. One process, one thread.
 import hashlib
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
+from dlx_router.core.signature import Signature
 from dlx_router.operate.index import rows
 from dlx_router.operate.index.letters import Letters
 from dlx_router.operate.index.numbers import Numbers
@@ -28,6 +30,7 @@ class Message(NamedTuple):
 
     offset: int
     body: bytes
+    signature: str = Signature.NONE
 
 
 class Store:
@@ -62,15 +65,17 @@ class Store:
         """Put all of it in, or nothing; → how many events."""
         name, taken, last, last_ms = rows.plain(vhost), 0, None, 0
         with self._transaction():
-            events: list[tuple[Event, bytes]] = []
+            events: list[tuple[Event, bytes, str]] = []
+            signed: Counter[str] = Counter()
             unread = 0
             for message in messages:
                 last = message
-                unread += _read(message.body, events)
-            self._letters.recall(one.id for one, _ in events if one.shared is not None)
-            for event, line in events:
+                unread += _read(message, events)
+            self._letters.recall(one.id for one, _, _ in events if one.shared is not None)
+            for event, line, signature in events:
+                signed[signature] += 1
                 try:
-                    self._event(name, event, line)
+                    self._event(name, event, line, signature)
                     last_ms = rows.whole(event.own.get("ts_ms")) or last_ms
                 except ODD:
                     unread += 1
@@ -83,7 +88,17 @@ class Store:
                     " unread = unread + excluded.unread, last_ms = max(last_ms, excluded.last_ms)",
                     (name, last.offset, digest(last.body), taken, unread, last_ms),
                 )
+            self._count(name, signed)
         return taken
+
+    def _count(self, vhost: str, signed: Counter[str]) -> None:
+        add = "INSERT INTO signatures VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET events = events + excluded.events"
+        for signature, events in signed.items():
+            self._do(add, (vhost, str(signature), events))
+
+    def signatures(self, vhost: str) -> dict[str, int]:
+        """How many events have which signature."""
+        return dict(self._do("SELECT signature, events FROM signatures WHERE vhost = ?", (rows.plain(vhost),)))
 
     def forget(self, vhost: str) -> None:
         """Nothing of this vhost is in here any more: its stream is another one."""
@@ -92,7 +107,7 @@ class Store:
             numbers = "SELECT number FROM queues WHERE vhost = ?"
             self._letters.delete(f"queue IN ({numbers})", (name,))
             self._do(f"DELETE FROM groups WHERE queue IN ({numbers})", (name,))
-            for table in ("queues", "places", "streams", "gaps", "audits"):
+            for table in ("queues", "places", "streams", "gaps", "audits", "signatures"):
                 self._do(f"DELETE FROM {table} WHERE vhost = ?", (name,))
         self._numbers.forget()
 
@@ -156,13 +171,13 @@ class Store:
 
     # -- one event ----------------------------------------------------------------------------------------------
 
-    def _event(self, vhost: str, event: Event, line: bytes) -> None:
+    def _event(self, vhost: str, event: Event, line: bytes, signature: str) -> None:
         if event.shared is not None:
-            self._letters.take(vhost, event, line)
+            self._letters.take(vhost, event, line, signature)
         else:
-            self._other(vhost, event.own)
+            self._other(vhost, event.own, signature)
 
-    def _other(self, vhost: str, event: Mapping[str, Any]) -> None:
+    def _other(self, vhost: str, event: Mapping[str, Any], signature: str) -> None:
         """About no letter, or about one to which nothing was done."""
         kind = event["kind"]
         if kind == "gap":
@@ -170,19 +185,28 @@ class Store:
             told = (event["event_id"], vhost, rows.plain(event.get("router_id")), *numbers)
             self._do("INSERT OR IGNORE INTO gaps VALUES (?, ?, ?, ?, ?, ?)", told)
         elif kind == "audit":
-            self._audit(vhost, event)
+            self._audit(vhost, event, signature)
 
-    def _audit(self, vhost: str, event: Mapping[str, Any]) -> None:
+    def _audit(self, vhost: str, event: Mapping[str, Any], signature: str) -> None:
         details, ts_ms = event.get("details") or {}, rows.whole(event["ts_ms"])
         actor, action = rows.plain(event.get("actor")), rows.plain(event.get("action"))
         if action == IMPORT:
-            self._letters.take(vhost, rows.imported({**details["letter"], "event_id": event["event_id"]}), b"")
+            told = rows.imported({**details["letter"], "event_id": event["event_id"]})
+            self._letters.take(vhost, told, b"", signature)
             return
-        told = (event["event_id"], vhost, ts_ms, actor, action, json.dumps(details))
-        if not self._do("INSERT OR IGNORE INTO audits VALUES (?, ?, ?, ?, ?, ?)", told).rowcount:
+        event_id = rows.marked(event["event_id"], signature)
+        row = (event_id, vhost, ts_ms, actor, action, json.dumps(details), str(signature))
+        if not self._do("INSERT OR IGNORE INTO audits VALUES (?, ?, ?, ?, ?, ?, ?)", row).rowcount:
             return
-        if action == SET_GROUP and details.get("state") in {*GROUP_STATES, None}:
+        if action == SET_GROUP and self._obeyed(vhost, signature) and details.get("state") in {*GROUP_STATES, None}:
             self._set_group(details, actor, ts_ms)
+
+    def _obeyed(self, vhost: str, signature: str) -> bool:
+        """An order in a journal that is signed has to be; before the first signed event there were none."""
+        if signature == Signature.OK:
+            return True
+        signed = "SELECT 1 FROM signatures WHERE vhost = ? AND signature = ?"
+        return signature != Signature.BAD and self._do(signed, (vhost, str(Signature.OK))).fetchone() is None
 
     def _set_group(self, details: Mapping[str, Any], actor: str, ts_ms: int) -> None:
         """A state that is not named stays; so does a note."""
@@ -214,12 +238,12 @@ class Store:
             raise
 
 
-def _read(body: bytes, events: list[tuple[Event, bytes]]) -> int:
+def _read(message: Message, events: list[tuple[Event, bytes, str]]) -> int:
     """The events of a message go behind the others; → how many lines are none."""
     unread = 0
-    for line in body.splitlines():
+    for line in message.body.splitlines():
         try:
-            events.append((rows.event_of(line), line))
+            events.append((rows.event_of(line), line, message.signature))
         except EventError:
             unread += 1
     return unread

@@ -12,15 +12,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.core.signature import Signature
 from dlx_router.operate.index import orders
 from dlx_router.operate.index.reader import Reader
-from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.readiness import Readiness
 
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
 AGAIN_S: Final = 2.0
 END_S: Final = 2.0
+_CAUSES: Final = {
+    Signature.NONE: "messages without a signature: of a router before 0.2, or of somebody else",
+    Signature.UNKNOWN: "messages signed with another key than this router's",
+    Signature.BAD: "messages whose signature is wrong: somebody else wrote or changed them",
+}
 Where = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
 
 
@@ -28,11 +34,13 @@ class Supervisor:
     """Of one index file. `where(vhost)` is asked at each connect, so that renewed secrets are used."""
 
     def __init__(self, path: Path, stream: str, where: Where, readiness: Readiness, max_bytes: int = 0) -> None:
+        self.key_of: Callable[[str], bytes] = lambda _vhost: b""  # what signs the journal of a vhost; b"": not known
         self.path = path
         self.reader = Reader(path)
         self.status: dict[str, Any] = {"vhosts": {}, "trouble": "starting", "rebuilds": 0}
         self._stream, self._where, self._readiness, self._max_bytes = stream, where, readiness, max_bytes
         self._wanted: set[str] = set()
+        self._once = Once()
         self._process: Process | None = None
         self._tries: dict[str, int] = {}
         self._again: dict[str, float] = {}
@@ -95,6 +103,19 @@ class Supervisor:
                 self.status = status
                 self._note(status.get("trouble"))
                 self._look(status.get("vhosts") or {})
+                self._tell_strangers(status.get("vhosts") or {})
+
+    def signatures(self) -> dict[tuple[str, str], int]:
+        """By (vhost, signature): how many events the index has read."""
+        told = self.status.get("vhosts") or {}
+        return {(vhost, name): n for vhost, one in told.items() for name, n in (one.get("signatures") or {}).items()}
+
+    def _tell_strangers(self, vhosts: dict[str, Any]) -> None:
+        """Once for each kind, however many come."""
+        for vhost, told in vhosts.items():
+            for name in sorted({*(told.get("signatures") or {})} - {Signature.OK}):
+                fate = "their events are kept, marked and counted; see docs/journal.md"
+                self._once.warn(f"{vhost} {name}", "journal.unverified", vhost=vhost, cause=_CAUSES[name], fate=fate)
 
     def _look(self, vhosts: dict[str, Any]) -> None:
         """Whoever lost its connection is told anew where to connect, after a moment."""
@@ -114,7 +135,7 @@ class Supervisor:
             self._again[vhost] = 0.0
             return
         tries = self._tries[vhost] = self._tries.get(vhost, -1) + 1
-        self._tell(orders.attend(hosts[tries % len(hosts)], login, tls, self._stream))
+        self._tell(orders.attend(hosts[tries % len(hosts)], login, tls, self._stream, self.key_of(vhost)))
 
     def _tell(self, order: bytes) -> None:
         process = self._process

@@ -16,8 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
-from dlx_router.broker.control import Control, TopologyError
+from dlx_router.broker.control import TopologyError
 from dlx_router.broker.reading import Read, Reading, reading
+from dlx_router.core.signature import Signer, judged
 from dlx_router.operate.index import orders, schema
 from dlx_router.operate.index.schema import Damaged, IndexFileError
 from dlx_router.operate.index.store import Message, Store, digest
@@ -116,35 +117,34 @@ class Worker:
 
     async def _read(self, vhost: str, store: Store) -> None:
         order = self._orders[vhost]
-        control = Control(*orders.place(order), "index")
-        at = store.position(vhost)
-        async with reading(control, order["stream"], "first" if at is None else at[0]) as stream:
+        at, signer = store.position(vhost), _signer(order)
+        async with reading(orders.place(order), order["stream"], "first" if at is None else at[0]) as stream:
             if at is not None and not await self._same(stream, at):
                 store.forget(vhost)
                 return  # from its start
-            self._vhosts[vhost] |= {"state": "reading", "trouble": None}
+            self._vhosts[vhost] |= {"state": "reading", "trouble": None, "signatures": store.signatures(vhost)}
             while True:
                 found = await stream.take(AT_ONCE, within_s=SAY_S)
                 if store is not self._store:
                     raise _Anew
-                await self._apply(vhost, store, found)
-                await stream.done()
+                await self._apply(vhost, store, [_judged(signer, one) for one in found])
+                stream.done()
                 if found:
                     await stream.gather(AT_ONCE, within_s=GATHER_S)
 
     async def _same(self, stream: Reading, at: tuple[int, bytes]) -> bool:
         """Whether this stream is the one that we read before: its message at our offset is, or is long gone."""
         found = await stream.take(1, within_s=SAME_S)
-        await stream.done()
+        stream.done()
         return bool(found) and found[0].offset == at[0] and digest(found[0].body) == at[1]
 
-    async def _apply(self, vhost: str, store: Store, found: list[Read]) -> None:
+    async def _apply(self, vhost: str, store: Store, found: list[Message]) -> None:
         if not found:
             self._vhosts[vhost] |= {"state": "current", "behind_ms": 0}
             return
         while True:
             try:
-                store.apply(vhost, [Message(*one) for one in found])
+                store.apply(vhost, found)
                 break
             except sqlite3.DatabaseError as error:
                 if not schema.is_passing(error):
@@ -155,6 +155,7 @@ class Worker:
         self._trouble = None
         behind = time.time() * 1000 - (store.last_ms(vhost) or 0)
         self._vhosts[vhost] |= {"state": "reading", "offset": found[-1].offset, "behind_ms": max(0, int(behind))}
+        self._vhosts[vhost] |= {"signatures": store.signatures(vhost)}
 
     # -- the file -----------------------------------------------------------------------------------------------
 
@@ -226,6 +227,15 @@ class Worker:
             except OSError:
                 return
             await asyncio.sleep(SAY_S)
+
+
+def _signer(order: dict[str, Any]) -> Signer | None:
+    key = orders.key(order)
+    return Signer(key, order["vhost"], order["stream"]) if key else None
+
+
+def _judged(signer: Signer | None, one: Read) -> Message:
+    return Message(one.offset, one.body, judged(signer, one.body, one.mac))
 
 
 async def _serve(path: Path, max_bytes: int) -> None:

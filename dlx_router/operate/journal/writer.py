@@ -16,6 +16,7 @@ from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link
 from dlx_router.broker.publisher import Publisher
 from dlx_router.broker.topology import TopologyError
+from dlx_router.core.signature import Signer
 from dlx_router.operate.journal import events
 from dlx_router.operate.journal.batch import Batch, settled
 from dlx_router.operate.journal.fields import MEDIA_TYPE, VERSION
@@ -56,6 +57,7 @@ class Journal:
         self._key = f"journal {vhost}"
         self._routing_key = name.encode(errors="surrogateescape")
         self._once = Once()
+        self._signer: Signer | None = None
         self._current: Batch | None = None
         self._number = 0
         self._waiting = Waiting()
@@ -67,6 +69,10 @@ class Journal:
         self._moved_s = self._flushed_s = 0.0
         self._broken = asyncio.Event()
         self._idle: asyncio.Future[None] | None = None
+
+    def sign_with(self, key: bytes | None) -> None:
+        """Sign each message with this key from now on; None: with none, as who observes without a shared key."""
+        self._signer = None if key is None else Signer(key, self._vhost, self.name)
 
     # -- in -----------------------------------------------------------------------------------------------------
 
@@ -130,7 +136,8 @@ class Journal:
             self._moved_s = asyncio.get_running_loop().time()
         self._sent[batch.number] = batch
         tells = stream.TASKS if batch.tells_tasks else stream.LETTERS
-        section = stream.section(MEDIA_TYPE, VERSION, publisher.stamp(), tells)
+        mac = self._signer.sign(batch.body) if self._signer is not None else b""
+        section = stream.section(MEDIA_TYPE, VERSION, publisher.stamp(), tells, mac)
         publisher.publish(batch, b"", self._routing_key, section, batch.body)
 
     def _pump(self) -> None:

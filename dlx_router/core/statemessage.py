@@ -1,0 +1,121 @@
+"""What lies in the state queue: hellos of routers, the key that signs, and what no router wrote.
+
+Anybody who may publish to the default exchange can write there. Guarantees: reading never raises, whatever the bytes;
+the first key that was seen stays the key, whatever comes behind it; a key that cannot be decoded is never passed over
+for one that lies behind it.
+"""
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass, field
+from secrets import compare_digest
+from typing import Any, Final
+
+KEY_BYTES: Final = 32
+VERSION: Final = 1
+MAX_BYTES: Final = 65_536  # what routers write has some 150
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A router is there; what it gets back tells it that it is the active consumer."""
+
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The key of all, or a copy of it."""
+
+    secret: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A message that says it is a key, and cannot be decoded: a later version may have written it."""
+
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Junk:
+    """Nothing that a router keeps here."""
+
+    why: str
+
+
+First = Key | Sealed
+
+
+def read(body: bytes, first: First | None) -> Hello | First | Junk:
+    """What a message is, `first` being the key that was seen before. A key comes out only where it is that one."""
+    document = _parsed(body)
+    match document.get("kind"):
+        case "hello":
+            instance = document.get("instance")
+            return Hello(instance) if isinstance(instance, str) else Junk("a hello of nobody")
+        case "key":
+            return _as_first(_decoded(document) or Sealed(body), first)
+        case _:
+            return Junk("no message of a router")
+
+
+def is_leaders(body: bytes) -> bool:
+    """Whether this is the answer of a leader to a hello."""
+    return _parsed(body).get("kind") == "leader"
+
+
+def hello(instance: str) -> bytes:
+    """A hello."""
+    return _written({"kind": "hello", "v": VERSION, "instance": instance})
+
+
+def leader(instance: str) -> bytes:
+    """The answer of whoever is active to the hello of another."""
+    return _written({"kind": "leader", "v": VERSION, "instance": instance})
+
+
+def key(secret: bytes, instance: str, created_ms: int) -> bytes:
+    """The message that keeps a key."""
+    text = base64.b64encode(secret).decode()
+    return _written({"kind": "key", "v": VERSION, "key": text, "instance": instance, "created_ms": created_ms})
+
+
+def _as_first(found: First, first: First | None) -> First | Junk:
+    if first is None:
+        return found
+    match found, first:
+        case Key(secret), Key(known) if compare_digest(secret, known):
+            return found
+        case Sealed(body), Sealed(known) if body == known:
+            return found
+        case Key(), _:
+            return Junk("a second key; the first one stays in use")
+    return Junk("a key that cannot be decoded, behind the first")
+
+
+def _decoded(document: dict[str, Any]) -> Key | None:
+    version, text = document.get("v"), document.get("key")
+    if version is True or version != VERSION or not isinstance(text, str):
+        return None
+    try:
+        secret = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return Key(secret) if len(secret) == KEY_BYTES else None
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    """Its JSON object; none where it is no such thing, however large or deep."""
+    if len(body) > MAX_BYTES:
+        return {}
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _written(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()

@@ -1,0 +1,71 @@
+"""What is told of the state queue of a vhost: what no router wrote there, and that nobody leads."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from dlx_router.broker.stateremoval import Moved
+from dlx_router.telemetry.logs import Once, log
+from dlx_router.telemetry.readiness import Readiness
+
+OBJECTS_S: Final = 20.0  # a takeover has 5 s
+
+
+class StateWatch:
+    """Of one vhost. `count()` hears of each message that was moved."""
+
+    def __init__(self, vhost: str, queue: str, readiness: Readiness, count: Callable[[], None]) -> None:
+        self._vhost, self._queue, self._readiness, self._count = vhost, queue, readiness, count
+        self._key = f"leader {vhost}"
+        self._since_s: float | None = None
+        self._once = Once()
+
+    def moved(self, found: Moved) -> None:
+        """Counted; logged once for each kind of junk, with what is known of who wrote it."""
+        self._count()
+        self._once.warn(
+            found.why,
+            "state.quarantined",
+            vhost=self._vhost,
+            queue=self._queue,
+            cause=found.why,
+            body_bytes=found.body_bytes,
+            exchange=found.exchange,
+            routing_key=found.routing_key,
+            user=found.user or None,
+            by="whoever may publish to the default exchange, or bind this queue (`dlx-router permissions` lists them)",
+            fate="kept in the quarantine queue; others of this kind are not logged again",
+        )
+
+    def key_changed(self) -> None:
+        """The key in the queue is not the one that this router has signed with."""
+        log.warning(
+            "state.key_changed",
+            vhost=self._vhost,
+            queue=self._queue,
+            fate="letters that wait with records of the former key go to quarantine when their wait is over",
+        )
+
+    def led(self) -> None:
+        """We lead, or somebody else does."""
+        self._since_s = None
+        self._readiness.drop_note(self._key)
+        self._readiness.clear(self._key)
+        self._once.healed("leader", "leader.found", vhost=self._vhost)
+
+    def nobody_leads(self, why: str) -> None:
+        """A note at first; when that lasts, an objection."""
+        now = time.monotonic()
+        self._since_s = self._since_s if self._since_s is not None else now
+        text = f"vhost {self._vhost!r}: nobody leads, so redrive tasks and the index rest; letters go on: {why}"
+        lasts = now - self._since_s > OBJECTS_S
+        (self._readiness.set if lasts else self._readiness.note)(self._key, text)
+        if lasts:
+            self._readiness.drop_note(self._key)
+            self._once.warn("leader", "leader.missing", vhost=self._vhost, error=why, fate="letters go on")
+
+    def quiet(self) -> None:
+        """It is not known, and others say why."""
+        self._since_s = None
+        self._readiness.drop_note(self._key)
+        self._readiness.clear(self._key)

@@ -1,0 +1,78 @@
+"""Reading the state queue, by law: never an error, and never another key than the first."""
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dlx_router.core import statemessage
+from dlx_router.core.statemessage import First, Hello, Junk, Key, Sealed, read
+
+SECRETS: Final = st.binary(min_size=32, max_size=32)
+ANY: Final[st.SearchStrategy[Any]] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+TEXTS: Final = st.binary(max_size=48).map(lambda key: base64.b64encode(key).decode()) | ANY
+DOCUMENTS: Final = st.fixed_dictionaries(
+    {"kind": st.sampled_from(["key", "hello", "leader", "ledger"]) | ANY},
+    optional={"v": st.sampled_from([0, 1, 1.0, 2, True, "1"]) | ANY, "key": TEXTS, "instance": st.text() | ANY},
+).map(lambda document: json.dumps(document).encode())
+KEYS: Final = SECRETS.map(lambda secret: statemessage.key(secret, "i", 1))
+BODIES: Final = (
+    st.binary(max_size=100)
+    | KEYS
+    | DOCUMENTS
+    | ANY.map(lambda value: json.dumps(value).encode())
+    | st.builds(lambda a, b: a[:-1] + b"," + b[1:], DOCUMENTS, DOCUMENTS)  # each name twice
+    | st.sampled_from([b"[" * 60_000, b"9" * 60_000, b"{" + b" " * 70_000 + b"}", b"\xff\xfe\x00"])
+)
+
+
+def adopted(bodies: Sequence[bytes]) -> First | None:
+    first: First | None = None
+    for body in bodies:
+        found = read(body, first)
+        if isinstance(found, Key | Sealed):
+            first = found
+    return first
+
+
+@given(BODIES, st.none() | SECRETS.map(Key) | st.binary().map(Sealed))
+@example(b"[" * 60_000, None)
+@example(b'{"kind":"key"}', Key(b"k" * 32))
+def test_reading_never_raises_and_gives_no_other_key_than_the_first(body: bytes, first: First | None) -> None:
+    found = read(body, first)
+    assert isinstance(found, Hello | Key | Sealed | Junk)
+    if first is not None and isinstance(found, Key | Sealed):
+        assert found == first
+
+
+@given(SECRETS, st.lists(BODIES, max_size=8))
+def test_whatever_comes_behind_the_first_key_it_stays_the_key(secret: bytes, behind: list[bytes]) -> None:
+    assert adopted([statemessage.key(secret, "i", 1), *behind]) == Key(secret)
+
+
+@given(st.lists(BODIES, max_size=6), SECRETS)
+def test_a_key_that_cannot_be_decoded_is_not_passed_over(before: list[bytes], secret: bytes) -> None:
+    sealed = b'{"kind":"key","v":2,"key":"?"}'
+    known = adopted(before)
+    assert adopted([*before, sealed, statemessage.key(secret, "i", 1)]) == (known or Sealed(sealed))
+
+
+@given(SECRETS, st.text(max_size=30))
+def test_what_routers_write_is_read_as_what_it_is(secret: bytes, instance: str) -> None:
+    assert read(statemessage.key(secret, instance, 5), None) == Key(secret)
+    assert read(statemessage.key(secret, instance, 6), Key(secret)) == Key(secret)
+    assert read(statemessage.hello(instance), None) == Hello(instance)
+    assert statemessage.is_leaders(statemessage.leader(instance))
+    assert isinstance(read(statemessage.leader(instance), None), Junk)
+
+
+def test_keys_appear_in_no_repr() -> None:
+    assert "kkkk" not in repr(Key(b"k" * 32))
+    assert "kkkk" not in repr(Sealed(b"k" * 32))
