@@ -96,8 +96,8 @@ class Management:
         return found
 
     async def queue_facts(self, vhost: str, name: str) -> Mapping[str, Any]:
-        """Type, arguments and effective policy of a queue. NotThereError, a ManagementError, where there is none."""
-        columns = "name,type,arguments,effective_policy_definition,messages_ready"
+        """Type, arguments, policy in force and counts of a queue. NotThereError, a ManagementError: there is none."""
+        columns = "name,type,arguments,effective_policy_definition,messages_ready,messages_unacknowledged"
         found: Mapping[str, Any] = await self._get(
             f"queues/{quote(vhost, safe='')}/{quote(name, safe='')}?columns={columns}"
         )

@@ -135,13 +135,19 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
     ids: Annotated[
         list[str] | None, typer.Option("--id", help="With --from: only this letter; may be repeated.")
     ] = None,
+    known: Annotated[  # noqa: FBT002 - typer makes a flag of it
+        bool,
+        typer.Option("--not-a-dead-letter-queue", help="With --from: you know that somebody consumes the queue."),
+    ] = False,
     url: Url = None,
 ) -> None:
     """Write letters as JSON, one a line: what the index knows, newest first; or a queue's (--from), in its order."""
     api = reach(url)
     if source is not None:
         _none_of(text=text, queue=queue, state=state, reason=reason, policy=policy, since=since, until=until, full=full)
-        asked = {"queue": source, "filter": condition, "group": group or "", "ids": ids or [], "limit": limit}
+        narrowed = {"filter": condition, "group": group, "ids": ids, "limit": limit}
+        asked = {"queue": source, **{name: value for name, value in narrowed.items() if value}}
+        asked |= {"not_a_dead_letter_queue": known}
         from dlx_router.cli.exporting import export_queue  # noqa: PLC0415 - only who asks for it needs it
 
         raise typer.Exit(export_queue(api, {**asked, "vhost": vhost or "/"}, to))

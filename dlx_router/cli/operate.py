@@ -19,13 +19,21 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Stay and show how it goes.")]
 Filter = Annotated[
-    str, typer.Option("--filter", help="Only letters of which this holds (CEL): reason == 'expired' && age > 3600")
+    str | None,
+    typer.Option("--filter", help="Only letters of which this holds (CEL): reason == 'expired' && age > 3600"),
+]
+Known = Annotated[
+    bool,
+    typer.Option(
+        "--not-a-dead-letter-queue", help="You know that it is none, or that somebody consumes it; letters only go."
+    ),
 ]
 Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this letter; may be repeated.")]
-Group = Annotated[str, typer.Option(help="Only letters of this group.")]
-Limit = Annotated[int, typer.Option(help="At most so many; 0: all.")]
+Group = Annotated[str | None, typer.Option(help="Only letters of this group.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="At most so many; without it all.")]
 Rate = Annotated[float, typer.Option(help="Letters a second; 0: as fast as it goes.")]
 LOCAL = "http://127.0.0.1:9719"
+KNOWN = "not_a_dead_letter_queue"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -41,13 +49,13 @@ def add_to(app: typer.Typer) -> None:
 def start(  # noqa: PLR0913 - its options
     queue: Queue,
     *,
-    filter_: Filter = "",
-    group: Group = "",
+    filter_: Filter = None,
+    group: Group = None,
     ids: Ids = None,
     to_queue: Annotated[str, typer.Option(help="Send them to this queue instead of the one where they failed.")] = "",
     to_exchange: Annotated[str, typer.Option(help="Send them to this exchange instead.")] = "",
     routing_key: Annotated[str, typer.Option(help="With this key; only with --to-exchange.")] = "",
-    limit: Limit = 0,
+    limit: Limit = None,
     rate: Rate = 50.0,
     ramp: Annotated[str, typer.Option(help="Rates before that, 10 s each: 1,10,100.")] = "",
     canary: Annotated[int, typer.Option(help="Send so many first, and watch them.")] = 0,
@@ -55,6 +63,7 @@ def start(  # noqa: PLR0913 - its options
     max_dead: Annotated[float, typer.Option(help="Stop where more of the canary come back dead, in percent.")] = 0.0,
     max_target_depth: Annotated[int, typer.Option(help="Stop where a target holds so many messages; 0: no bound.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, by group; nothing moves.")] = False,
+    known: Known = False,
     vhost: Vhost = None,
     wait: Wait = True,
     yes: Yes = False,
@@ -74,18 +83,19 @@ def start(  # noqa: PLR0913 - its options
     first = {"first": canary, "watch_s": watch, "max_dead_percent": max_dead} if canary else None
     asked = _meant(queue, filter_, group, ids, limit)
     asked |= {"rate": rate, "ramp": steps, "to": to, "canary": first, "max_target_depth": max_target_depth}
-    _start({**asked, "dry_run": dry_run}, vhost, api_url, yes=yes, wait=wait or dry_run, json=json)
+    _start({**asked, "dry_run": dry_run, KNOWN: known}, vhost, api_url, yes=yes, wait=wait or dry_run, json=json)
 
 
 def discard(  # noqa: PLR0913 - its options
     queue: Queue,
     *,
-    filter_: Filter = "",
-    group: Group = "",
+    filter_: Filter = None,
+    group: Group = None,
     ids: Ids = None,
-    limit: Limit = 0,
+    limit: Limit = None,
     rate: Rate = 0.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, by group; nothing is deleted.")] = False,
+    known: Known = False,
     vhost: Vhost = None,
     wait: Wait = True,
     yes: Yes = False,
@@ -94,7 +104,7 @@ def discard(  # noqa: PLR0913 - its options
 ) -> None:
     """Delete dead letters for good; the journal keeps who did it and of each letter that it was."""
     asked = _meant(queue, filter_, group, ids, limit)
-    asked |= {"kind": "discard", "rate": rate, "dry_run": dry_run}
+    asked |= {"kind": "discard", "rate": rate, "dry_run": dry_run, KNOWN: known}
     _start(asked, vhost, api_url, yes=yes, wait=wait or dry_run, json=json)
 
 
@@ -102,12 +112,13 @@ def discard(  # noqa: PLR0913 - its options
 def park(  # noqa: PLR0913 - its options
     queue: Queue,
     *,
-    filter_: Filter = "",
-    group: Group = "",
+    filter_: Filter = None,
+    group: Group = None,
     ids: Ids = None,
-    limit: Limit = 0,
+    limit: Limit = None,
     rate: Rate = 0.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, by group; nothing moves.")] = False,
+    known: Known = False,
     vhost: Vhost = None,
     wait: Wait = True,
     yes: Yes = False,
@@ -116,7 +127,7 @@ def park(  # noqa: PLR0913 - its options
 ) -> None:
     """Put dead letters into parking, where they stay until somebody decides."""
     asked = _meant(queue, filter_, group, ids, limit)
-    asked |= {"kind": "park", "rate": rate, "dry_run": dry_run}
+    asked |= {"kind": "park", "rate": rate, "dry_run": dry_run, KNOWN: known}
     _start(asked, vhost, api_url, yes=yes, wait=wait or dry_run, json=json)
 
 
@@ -130,6 +141,7 @@ def edit(  # noqa: PLR0913 - its options
     ] = None,
     without: Annotated[list[str] | None, typer.Option("--no-header", help="Take this header off.")] = None,
     to_queue: Annotated[str, typer.Option(help="Send it to this queue instead of the one where it failed.")] = "",
+    known: Known = False,
     vhost: Vhost = None,
     yes: Yes = False,
     json: Json = False,
@@ -150,15 +162,21 @@ def edit(  # noqa: PLR0913 - its options
 
     def work(api: "command.Api") -> int:
         read = None if body is None else command.read_body(body)
-        asked = {"queue": queue, "id": letter, "body": read, "headers": changed, "to": to}
+        asked = {"queue": queue, "id": letter, "body": read, "headers": changed, "to": to, KNOWN: known}
         return command.edit(api, asked, yes=yes, as_json=json)
 
     raise typer.Exit(command.run(work, api_url, vhost))
 
 
-def _meant(queue: str, filter_: str, group: str, ids: list[str] | None, limit: int) -> dict[str, Any]:
-    """Which letters, as the API has it."""
-    return {"queue": queue, "filter": filter_, "group": group, "ids": ids or [], "limit": limit}
+def _meant(
+    queue: str, filter_: str | None, group: str | None, ids: list[str] | None, limit: int | None
+) -> dict[str, Any]:
+    """Which letters, as the API has it. What narrows and is empty is refused: a script's variable is, and means all."""
+    for option, said in (("--filter", filter_), ("--group", group), *(("--id", one) for one in ids or ())):
+        if said is not None and not said.strip():
+            raise typer.BadParameter("is empty; leave it out where all letters are meant", param_hint=option)
+    given = {"queue": queue, "filter": filter_, "group": group, "ids": ids, "limit": limit}
+    return {name: value for name, value in given.items() if value}
 
 
 def _start(asked: dict[str, Any], vhost: str | None, url: str, *, yes: bool, wait: bool, json: bool) -> None:
@@ -199,7 +217,7 @@ def pause(task: Name, *, vhost: Vhost = None, json: Json = False, api_url: Url =
 
 @redrive.command()
 def resume(task: Name, *, vhost: Vhost = None, json: Json = False, api_url: Url = LOCAL) -> None:
-    """Go on with a task that was paused or stopped; one that its canary stopped goes on without it."""
+    """Go on with a task that was paused or stopped; one that its canary stopped sends another canary first."""
     _change(task, "resume", vhost, api_url, json=json)
 
 

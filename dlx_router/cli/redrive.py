@@ -8,7 +8,7 @@ import json
 import sys
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from dlx_router.cli.api import Api as Asking
 EVERY_S: Final = 0.5
 OVER: Final = frozenset({"done", "stopped", "cancelled", "paused"})
 INTERRUPTED: Final = 130
+KNOWN: Final = "not_a_dead_letter_queue"
 _COLUMNS: Final = ("task", "queue", "kind", "state", "sent", "left", "of", "why")
 
 
@@ -36,10 +37,10 @@ class Api:
             raise Refused(f"DLX_ROUTER_VHOSTS names {', '.join(named)}; say --vhost")
         self._vhost = named[0]
 
-    def ask(self, method: str, path: str = "", body: Any = None, kind: str = "tasks") -> Any:  # noqa: ANN401 - JSON
+    def ask(self, method: str, path: str = "", body: Any = None, kind: str = "tasks", **query: str) -> Any:  # noqa: ANN401 - JSON
         """The answer, decoded."""
         told = None if body is None else {**body, "vhost": self._vhost}
-        return self._asking.ask(method, f"/{kind}{path}", query={"vhost": self._vhost}, body=told)
+        return self._asking.ask(method, f"/{kind}{path}", query={"vhost": self._vhost, **query}, body=told)
 
 
 def run(work: Callable[[Api], int], url: str, vhost: str | None) -> int:
@@ -56,9 +57,11 @@ def run(work: Callable[[Api], int], url: str, vhost: str | None) -> int:
 
 def start(api: Api, asked: Mapping[str, Any], *, yes: bool, wait: bool, as_json: bool) -> int:
     """Say what will happen, ask, start, and show how it goes."""
-    if not yes and not asked.get("dry_run") and not output.confirmed(_plan(asked)):
-        print("Nothing was done.", file=sys.stderr)
-        return output.FINDINGS
+    if not yes and not asked.get("dry_run"):
+        known = _confirmed(api, asked["queue"], _plan(asked))
+        if known is None:
+            return output.FINDINGS
+        asked = {**asked, KNOWN: known or asked.get(KNOWN, False)}
     task = api.ask("POST", body=asked)
     if wait:
         task = _followed(api, task, quiet=as_json)
@@ -68,15 +71,42 @@ def start(api: Api, asked: Mapping[str, Any], *, yes: bool, wait: bool, as_json:
 
 def edit(api: Api, asked: Mapping[str, Any], *, yes: bool, as_json: bool) -> int:
     """Say what will be changed, ask, and do it."""
-    if not yes and not output.confirmed(_changes(asked)):
-        print("Nothing was done.", file=sys.stderr)
-        return output.FINDINGS
+    if not yes:
+        known = _confirmed(api, asked["queue"], _changes(asked))
+        if known is None:
+            return output.FINDINGS
+        asked = {**asked, KNOWN: known or asked.get(KNOWN, False)}
     task = _followed(api, api.ask("POST", body=asked, kind="edits"), quiet=True)
     _print(task, as_json=as_json)
     if task["state"] == "done" and not task["counts"]["sent"]:
         print(task["why"] or f"letter {asked['id']} does not lie in queue {asked['queue']}", file=sys.stderr)
         return output.FINDINGS
     return output.OK if task["state"] == "done" else output.FINDINGS
+
+
+def _confirmed(api: Api, queue: str, question: str) -> bool | None:
+    """Whether a person who was shown what lies there says yes: then, whether that is no dead-letter queue. None: no."""
+    found = api.ask("GET", "/preview", queue=queue)
+    for line in _shown(found):
+        print(output.printable(line), file=sys.stderr)
+    if output.confirmed(question):
+        return bool(found["objection"])
+    print("Nothing was done.", file=sys.stderr)
+    return None
+
+
+def _shown(found: Mapping[str, Any]) -> Iterable[str]:
+    """What lies in a queue, and what is against taking anything from it."""
+    unacked = "" if found["unacked"] is None else f", {found['unacked']} unacked"
+    consumers = output.number(found["consumers"], "consumer")
+    yield f"queue {found['queue']}: {output.number(found['messages'], 'message')}{unacked}, {consumers}"
+    if found["letters"] is None:
+        yield f"how many of them are letters was not looked at: {found['not_sampled']}"
+    elif found["sampled"]:
+        share = round(100 * found["letters"] / found["sampled"])
+        yield f"of the first {found['sampled']}, {found['letters']} are letters ({share} %); what is none stays"
+    if found["objection"]:
+        yield f"WARNING: {found['objection']}; what lies there may be living messages"
 
 
 def _changes(asked: Mapping[str, Any]) -> str:
@@ -166,7 +196,8 @@ def every(api: Api, *, as_json: bool) -> int:
 def _row(task: Any) -> Sequence[str]:  # noqa: ANN401 - JSON
     spec, counts = task["spec"], task["counts"]
     kind = f"{spec['kind']} (dry run)" if spec["dry_run"] else spec["kind"]
-    numbers = (str(counts["sent"]), str(counts["left"] + counts["unreadable"]), str(task["total"]))
+    stays = counts["left"] + counts["unreadable"] + counts["not_letters"]
+    numbers = (str(counts["sent"]), str(stays), str(task["total"]))
     return (task["id"], spec["queue"], kind, task["state"], *numbers, task["why"])
 
 

@@ -3,6 +3,7 @@
 import json
 from base64 import b64decode
 from collections.abc import Awaitable
+from dataclasses import asdict
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Query
@@ -23,6 +24,10 @@ RETRY_AFTER_S: Final = 2
 MAX_NUMBER: Final = 1 << 40
 _JSON: Final = {"content-type": "application/json", "cache-control": "no-store"}
 Text = Annotated[str, Field(max_length=255)]
+Named = Annotated[str, Field(min_length=1, max_length=255)]
+Known = Annotated[
+    bool, Field(description="You know that the queue is no dead-letter queue, or that somebody consumes it.")
+]
 Vhost = Annotated[str, Query(max_length=255)]
 Found = TypeVar("Found")
 
@@ -51,9 +56,10 @@ class NewTask(BaseModel):
     vhost: Text = "/"
     queue: Annotated[str, Field(min_length=1, max_length=255)]
     kind: Kind = Kind.REDRIVE
-    ids: Annotated[list[Text], Field(max_length=1000)] = []
-    group: Text = ""
-    filter: Annotated[str, Field(max_length=2000)] = ""
+    # What narrows a task and is empty would mean all letters: refused, because a script's variable may be.
+    ids: Annotated[list[Named], Field(min_length=1, max_length=1000)] = []
+    group: Named = ""
+    filter: Annotated[str, Field(min_length=1, max_length=2000)] = ""
     to: Destination | None = None
     limit: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
     rate: Annotated[float, Field(ge=0, le=100_000)] = 50.0
@@ -63,6 +69,7 @@ class NewTask(BaseModel):
     canary: Canary | None = None
     max_target_depth: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
     dry_run: bool = False
+    not_a_dead_letter_queue: Known = False
 
 
 class Edited(BaseModel):
@@ -75,6 +82,9 @@ class Edited(BaseModel):
 class Asked(NewTask):
     """What a task was asked to do."""
 
+    ids: list[Text] = []
+    group: Text = ""
+    filter: str = ""
     edit: Edited | None = None
 
 
@@ -92,6 +102,7 @@ class NewEdit(BaseModel):
         Field(max_length=50, description="To set; null takes one off."),
     ] = {}
     to: Destination | None = None
+    not_a_dead_letter_queue: Known = False
 
     def to_edit(self) -> Edit:
         """TaskError: the body is no base64, or is given twice."""
@@ -105,12 +116,13 @@ class NewEdit(BaseModel):
 
 
 class Counts(BaseModel):
-    """Letters: looked at in this look, sent in all, left where they are, and unreadable ones."""
+    """Messages: looked at in this look, sent in all; of those that stay: letters, unreadable ones, what never died."""
 
     seen: int
     sent: int
     left: int
     unreadable: int
+    not_letters: int
 
 
 class GroupCount(BaseModel):
@@ -136,9 +148,24 @@ class OneTask(BaseModel):
     counts: Counts
     total: int
     canary_passed: bool
+    canary_from: int = Field(description="So many were sent before the canary that counts now.")
     term: int
     change: int
     groups: list[GroupCount]
+
+
+class Preview(BaseModel):
+    """What a task would meet in a queue. `unacked` null: nobody can say. `letters`: of `sampled`, null: none was."""
+
+    queue: str
+    messages: int
+    unacked: int | None
+    consumers: int
+    is_dead_letter_queue: bool
+    sampled: int
+    letters: int | None
+    not_sampled: str
+    objection: str
 
 
 class AllTasks(BaseModel):
@@ -161,6 +188,7 @@ async def edit(given: Given, who: Operator, wanted: NewEdit) -> Response:
     tasks = _of(given, who, wanted.vhost)
     asked = {"vhost": wanted.vhost, "queue": wanted.queue, "ids": [wanted.id], "rate": 0.0}
     asked |= {"to": None if wanted.to is None else wanted.to.model_dump()}
+    asked |= {"not_a_dead_letter_queue": wanted.not_a_dead_letter_queue}
 
     async def made() -> Task:
         return await tasks.create(spec_of(asked), who.name, wanted.to_edit())
@@ -180,6 +208,15 @@ async def every(
 
     shown = [one.to_document() for one in await _refusing(found()) if queue in {"", one.spec.queue}]
     return Answer({"tasks": shown})
+
+
+@router.get("/tasks/preview", response_model=Preview, responses=CHANGES)
+async def preview(
+    given: Given, who: Operator, queue: Annotated[str, Query(min_length=1, max_length=255)], vhost: Vhost = "/"
+) -> Response:
+    """What a task would meet in a queue, before it is asked for. Up to 100 messages are looked at and given back."""
+    found = await _refusing(_of(given, who, vhost).preview(queue))
+    return Answer({**asdict(found), "objection": found.objection})
 
 
 @router.get("/tasks/{task_id}", response_model=OneTask)

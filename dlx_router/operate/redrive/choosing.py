@@ -18,6 +18,7 @@ class Verdict(StrEnum):
     LEAVE = "leave"  # not asked for
     LATER = "later"  # dead since the cutoff
     HOMELESS = "homeless"  # nothing says where it failed
+    NO_LETTER = "no letter"  # it never died: somebody's living message
 
 
 class Chooser:
@@ -30,17 +31,32 @@ class Chooser:
     def verdict(self, letter: Letter) -> Verdict:
         """Whether the task means this letter."""
         spec = self._spec
+        if not is_letter(letter):
+            return Verdict.NO_LETTER
         if is_later(letter, spec.cutoff_ms):
             return Verdict.LATER
-        if self._ids and letter.id not in self._ids:
-            return Verdict.LEAVE
-        if spec.group and self._group_of(letter) != spec.group:
-            return Verdict.LEAVE
-        if spec.filter and not self._holds(letter):
+        if not self._is_asked_for(letter):
             return Verdict.LEAVE
         if spec.kind is Kind.REDRIVE and spec.to is None and is_homeless(letter):
             return Verdict.HOMELESS
         return Verdict.TAKE
+
+    def _is_asked_for(self, letter: Letter) -> bool:
+        spec = self._spec
+        if self._ids and letter.id not in self._ids:
+            return False
+        if spec.group and self._group_of(letter) != spec.group:
+            return False
+        return not spec.filter or self._holds(letter)
+
+
+def is_letter(letter: Letter) -> bool:
+    """Whether it ever died, as far as it says itself: it has our record, about this very content, or deaths in x-death.
+
+    What has neither is somebody's living message, whatever queue it lies in, and no task takes it away. What only
+    waited in queues of ours (a delayed exchange's) has not died.
+    """
+    return letter.state is not None or bool(letter.history)
 
 
 def is_later(letter: Letter, cutoff_ms: int) -> bool:

@@ -119,6 +119,7 @@ class Spec:
     max_target_depth: int = 0
     dry_run: bool = False
     edit: Edited | None = None
+    not_a_dead_letter_queue: bool = False  # who asks knows that it is none, or that somebody consumes it
 
     @property
     def takes_all(self) -> bool:
@@ -128,17 +129,21 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Letters so far: seen in this run, meant, sent (of all runs), left where they are, and those that cannot go."""
+    """Messages: seen in this run, sent (of all runs); of those that stay letters, unreadable ones, what never died."""
 
     seen: int = 0
     sent: int = 0
     left: int = 0
     unreadable: int = 0
+    not_letters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task. `term`: the leader's that wrote it; `change` counts its events."""
+    """One task. `term`: the leader's that wrote it; `change` counts its events.
+
+    `canary_from`: so many were sent before the canary that counts now.
+    """
 
     id: str
     spec: Spec
@@ -153,6 +158,7 @@ class Task:
     term: int = 0
     change: int = 0
     groups: tuple[Mapping[str, Any], ...] = field(default=())
+    canary_from: int = 0
 
     @property
     def is_active(self) -> bool:
@@ -163,7 +169,9 @@ class Task:
     def canary_left(self) -> int:
         """Letters that the canary still lacks; 0 where there is none or it is over."""
         canary = self.spec.canary
-        return max(canary.first - self.counts.sent, 0) if canary is not None and not self.canary_passed else 0
+        if canary is None or self.canary_passed:
+            return 0
+        return max(self.canary_from + canary.first - self.counts.sent, 0)
 
     def to_document(self) -> dict[str, Any]:
         """As JSON."""
@@ -236,7 +244,8 @@ def of_document(document: Mapping[str, Any]) -> Task:
 
 def _sound(task: Task) -> Task:
     """The same; TypeError where a member that others count on is of another type."""
-    numbers = (task.created_ms, task.changed_ms, task.total, task.term, task.change, *asdict(task.counts).values())
+    said = (task.created_ms, task.changed_ms, task.total, task.term, task.change, task.canary_from)
+    numbers = (*said, *asdict(task.counts).values())
     texts = (task.id, task.why, task.spec.vhost, task.spec.queue)
     if not all(isinstance(one, int) for one in numbers) or not all(isinstance(one, str) for one in texts):
         raise TypeError("a member is of another type")

@@ -50,7 +50,7 @@ async def all_tasks(link: Link, journal: Journal, key: bytes, is_busy: Callable[
 
 async def flock(link: Link, journal: Journal, task: Task) -> Flock:
     """Which letters the task has sent, and which of them are dead again."""
-    found = Flock(task.id, elsewhere=task.spec.to is not None)
+    found = Flock(task.id, elsewhere=task.spec.to is not None, before=task.canary_from)
     start = datetime.fromtimestamp(task.created_ms // 1000 - RECENT_S, UTC)  # by our clock, not the broker's
     async for batch in upto_now(link, journal, start):
         for event in letters(batch):

@@ -207,8 +207,7 @@ class Runner:
         finally:
             progress.cancel()
             self._note(task_id, worker)
-        stays = "; ".join(f"{number} stay: {why}" for why, number in worker.tally.stays.items())
-        return {End.DONE: State.DONE, End.CANARY: State.WATCHING, End.TOLD: None}[end], stays
+        return {End.DONE: State.DONE, End.CANARY: State.WATCHING, End.TOLD: None}[end], worker.tally.why
 
     def _note(self, task_id: str, worker: Worker) -> None:
         self._workers.pop(task_id, None)
@@ -238,7 +237,7 @@ class Runner:
             while self._book.tools is tools:
                 over = time.time() * 1000 - task.changed_ms >= canary.watch_s * 1000
                 found = await replay.flock(link, tools.journal, task)
-                why = objection(canary, max(found.sent, task.counts.sent), found.dead)
+                why = objection(canary, max(found.sent, task.counts.sent) - task.canary_from, found.dead)
                 if why:
                     return State.STOPPED, why
                 if over:

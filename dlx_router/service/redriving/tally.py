@@ -17,7 +17,7 @@ class Tally:
     """Of one task. `stays`: why letters that are meant stay; `groups`: of a dry run, (group, failed queue, reason)."""
 
     def __init__(self, counts: Counts) -> None:
-        self.counts = replace(counts, seen=0, left=0, unreadable=0)
+        self.counts = replace(counts, seen=0, left=0, unreadable=0, not_letters=0)
         self.groups: Counter[tuple[str, str, str]] = Counter()
         self.stays: Counter[str] = Counter()
 
@@ -35,6 +35,10 @@ class Tally:
         """What was seen is no letter."""
         self.counts = replace(self.counts, unreadable=self.counts.unreadable + 1)
 
+    def not_a_letter(self) -> None:
+        """What was seen never died."""
+        self.counts = replace(self.counts, not_letters=self.counts.not_letters + 1)
+
     def sent(self) -> None:
         """A letter is settled, told, or in a dry run would be."""
         self.counts = replace(self.counts, sent=self.counts.sent + 1)
@@ -44,6 +48,14 @@ class Tally:
         self.counts = replace(self.counts, left=self.counts.left + 1)
         if why and (why in self.stays or len(self.stays) < REASONS):
             self.stays[why] += 1
+
+    @property
+    def why(self) -> str:
+        """Why what was looked at and could have been meant is still there; "" where all of it went."""
+        said = [f"{number} stay: {why}" for why, number in self.stays.items()]
+        if self.counts.not_letters:
+            said.append(f"not letters: {self.counts.not_letters}, left")
+        return "; ".join(said)
 
     def would_send(self, letter: Letter, group: str) -> None:
         """A dry run means this letter of that group."""

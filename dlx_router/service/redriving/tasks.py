@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from dlx_router.broker.topology import TopologyError
 from dlx_router.core.letter import Letter
+from dlx_router.core.names import Names
 from dlx_router.operate.redrive.canary import is_objected
 from dlx_router.operate.redrive.editing import Edit
 from dlx_router.operate.redrive.editing import check as checked
@@ -15,6 +16,7 @@ from dlx_router.operate.redrive.task import AT_WORK, Kind, Spec, State, Task, Ta
 from dlx_router.service.redriving import replay
 from dlx_router.service.redriving.book import Book, Missing, NotLeader
 from dlx_router.service.redriving.outlet import Taken
+from dlx_router.service.redriving.preview import Preview, previewed, see_to_letters
 from dlx_router.service.redriving.runner import Runner, exports
 from dlx_router.service.redriving.tools import Tools
 from dlx_router.telemetry.logs import log
@@ -66,6 +68,7 @@ class Tasks:
         return tools.metrics.in_flight().get(self.vhost, 0) > 0
 
     def _take_over(self, found: Mapping[str, Task], tools: Tools) -> None:
+        found = {name: one for name, one in found.items() if one.spec.vhost == self.vhost}  # the key is of all vhosts
         self._book.learn(found)
         for name in found:
             if self._book.tasks[name].state in AT_WORK:
@@ -89,23 +92,31 @@ class Tasks:
             spec = replace(spec, edit=checked(edit).told, limit=1)
         tools = self._leading()
         names = tools.names
-        if names.is_own(spec.queue) and spec.queue != names.parking:
-            raise TaskError(f"queue {spec.queue!r} is the router's own; of those only {names.parking!r} keeps letters")
+        _refuse_own(names, spec.queue)
         if why := forbidden(spec.to, names):
             raise TaskError(why)
         now = int(time.time() * 1000)
-        spec = check(replace(spec, cutoff_ms=spec.cutoff_ms or now))
+        # A cutoff that is yet to come would mean what this very task sent and died again: it would not end.
+        spec = check(replace(spec, cutoff_ms=min(spec.cutoff_ms or now, now)))
         if spec.kind is Kind.PARK and spec.queue == names.parking:
             raise TaskError("the letters are in parking already")
         self._holds(spec)
         total = await self._depth(tools, spec.queue)
         self._book.see_free(spec.queue)
+        await see_to_letters(tools, spec)
         task = Task(
             secrets.token_hex(6), spec, by=by, created_ms=now, changed_ms=now, total=total, term=self._book.term
         )
         await self._book.add(task)
         self._runner.begin(task, tools, edit)
         return task
+
+    async def preview(self, queue: str) -> Preview:
+        """What a task would meet in a queue, for who is asked whether it shall begin. NotLeader, Missing, TaskError."""
+        tools = self._leading()
+        _refuse_own(tools.names, queue)
+        await self._depth(tools, queue)
+        return await previewed(tools, queue)
 
     async def exported(self, task_id: str, after: int) -> tuple[list[bytes], int | None, Task]:
         """Lines of an export behind the first `after`, what to ask for next (None: that was all), and the task.
@@ -135,8 +146,8 @@ class Tasks:
         if task.state is not state:
             if state is State.RUNNING:
                 self._book.see_free(task.spec.queue, task.id)
-            passed = task.canary_passed or is_objected(task)
-            before, task = task, replace(changed(task, state, int(time.time() * 1000)), by=by, canary_passed=passed)
+            began = task.counts.sent if is_objected(task) else task.canary_from  # who resumes it sends another canary
+            before, task = task, replace(changed(task, state, int(time.time() * 1000)), by=by, canary_from=began)
             try:
                 await self._book.store(task)
             except BaseException:
@@ -168,3 +179,8 @@ class Tasks:
             return (await tools.topology.depths([queue])).get(queue, 0)
         except TopologyError as error:
             raise NotLeader(f"queue {queue!r} cannot be looked at: {error}") from None
+
+
+def _refuse_own(names: Names, queue: str) -> None:
+    if names.is_own(queue) and queue != names.parking:
+        raise TaskError(f"queue {queue!r} is the router's own; of those only {names.parking!r} keeps letters")

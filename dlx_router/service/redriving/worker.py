@@ -72,8 +72,9 @@ class Worker:
         self._wake, self._halt = asyncio.Event(), asyncio.Event()
         self._todo = Ahead(task.spec.rate)
         self._later = False
-        self._sifting = not task.spec.takes_all
+        self._sifting = not task.spec.takes_all or task.spec.not_a_dead_letter_queue  # there most of it stays
         self._prefetch = 0
+        self._may_hold = False  # it was asked, and no look can end what stays
         self._once = Once()
         self._outlet = outlet
         if outlet is not None:
@@ -185,13 +186,23 @@ class Worker:
         return bool(self._todo or self._sender.pending or (self._outlet is not None and self._outlet.is_full))
 
     async def _is_full(self) -> bool:
-        """What stays fills the window of a run that was to take all: from now on it is held."""
+        """What stays fills the window of a run that was to take all: from now on it is held.
+
+        Stopped where there is what never died, and the broker counts how often that is looked at.
+        """
         counts = self.tally.counts
-        if self._sifting or counts.left + counts.unreadable <= self._prefetch // 2:
+        if self._sifting or not (counts.not_letters or self._stays > self._prefetch // 2):
             return False
-        await see_to_holding(self._tools, self._link, self.task.spec.queue, sifting=True)
-        self._sifting = True
-        return True
+        if not self._may_hold:
+            await see_to_holding(self._tools, self._link, self.task.spec.queue, sifting=True)
+            self._may_hold = True
+        self._sifting = self._stays > self._prefetch // 2
+        return self._sifting
+
+    @property
+    def _stays(self) -> int:
+        counts = self.tally.counts
+        return counts.left + counts.unreadable + counts.not_letters
 
     def _is_enough(self) -> bool:
         """The limit, or the canary, is used up."""
@@ -204,7 +215,7 @@ class Worker:
         limits = [spec.limit - sent] if spec.limit else []
         if self.task.canary_left:
             assert spec.canary is not None
-            limits.append(spec.canary.first - sent)
+            limits.append(self.task.canary_from + spec.canary.first - sent)
         return min(limits) - self._sender.pending if limits else None
 
     async def _rest(self) -> None:
@@ -268,7 +279,10 @@ class Worker:
     def _is_meant(self, letter: Letter) -> bool:
         """Whether it goes; where not it is counted."""
         verdict = self._chooser.verdict(letter)
-        self._later = verdict is Verdict.LATER
+        self._later = verdict in {Verdict.LATER, Verdict.NO_LETTER}
+        if verdict is Verdict.NO_LETTER:
+            self.tally.not_a_letter()
+            return False
         why = self._ways.why_stays(letter, verdict)
         if verdict is Verdict.TAKE and not why:
             return True
