@@ -144,8 +144,12 @@ class Modes:
         if facts is not None:
             self._accept(one, facts)
         if one.mode == GUARD:
-            return Begun(await self._guarded(queue, setting))
-        consumer = await self._consumed(one, queue, lane, setting, facts or QueueFacts())
+            limit = None if facts is None else attending.deadly_limit(facts, self._version)
+            return Begun(await self._guarded(queue, setting, limit))
+        limit = attending.unknown_limit(self._version)
+        if facts is not None:
+            limit = attending.deadly_limit(facts, self._version)
+        consumer = await self._consumed(one, queue, lane, setting, facts or QueueFacts(), limit)
         return Begun(unverified=None if told is not None or setting.management is None else consumer)
 
     async def verify(self, one: Attachment, consumer: Consumer, lane: Lane, setting: Setting) -> bool:
@@ -174,10 +178,11 @@ class Modes:
                 self._ask_again_s = time.monotonic() + AGAIN_S
             return facts
 
-    async def _consumed(self, one: Attachment, queue: str, lane: Lane, setting: Setting, facts: QueueFacts) -> Consumer:
+    async def _consumed(
+        self, one: Attachment, queue: str, lane: Lane, setting: Setting, facts: QueueFacts, limit: int | None
+    ) -> Consumer:
         if isinstance(lane, Relay) and one.forward is not None:
-            return await self._relayed(queue, lane, one.forward, setting, facts)
-        limit = attending.deadly_limit(facts, self._version)
+            return await self._relayed(queue, lane, one.forward, setting, facts, limit)
         return await self._session.consumers.consume(lane, queue, Arrival.INBOX, setting.prefetch, limit=limit)
 
     async def _delayed(self, one: Delayed, queue: str, lane: Lane, setting: Setting) -> None:
@@ -192,10 +197,12 @@ class Modes:
         if setting.management is not None:
             self._session.spawn(lane.watch(consumer, setting.management, setting.readiness))
 
-    async def _relayed(self, queue: str, lane: Relay, target: Target, setting: Setting, facts: QueueFacts) -> Consumer:
+    async def _relayed(
+        self, queue: str, lane: Relay, target: Target, setting: Setting, facts: QueueFacts, limit: int | None
+    ) -> Consumer:
         await self._reachable(target.exchange, "forward-to", setting)
         await lane.prepare()
-        prefetch, limit = setting.prefetch, attending.deadly_limit(facts, self._version)
+        prefetch = setting.prefetch
         if facts.single or lane.limits.strict:
             prefetch = min(prefetch, STRICT_PREFETCH)
         consume = self._session.consumers.consume
@@ -208,7 +215,7 @@ class Modes:
         lane.begin(consumer, strict=facts.single)
         return consumer
 
-    async def _guarded(self, queue: str, setting: Setting) -> Guarded:
+    async def _guarded(self, queue: str, setting: Setting, limit: int | None) -> Guarded:
         async def sizes() -> float:
             with contextlib.suppress(ManagementError):
                 facts = await self._told(queue, setting)
@@ -217,7 +224,8 @@ class Modes:
 
         names, guarded = setting.names, Guarded(self._session, queue, self._letters, sizes)
         try:
-            getter = await self._session.consumers.fetch(queue, guarded, names.guard(queue) if setting.declare else "")
+            lock = names.guard(queue) if setting.declare else ""
+            getter = await self._session.consumers.fetch(queue, guarded, lock, limit=limit)
         except ChannelClosed as error:
             if error.code != _LOCKED:
                 raise
