@@ -64,6 +64,10 @@ class Consumer:
         if self._channel:
             await self._link.rpc(self._channel, commands.Basic.Cancel(self._tag))
 
+    def ignore(self, sink: Callable[[Any, "Consumer"], None]) -> None:
+        """From now on deliveries go there; they are unsettled as all others."""
+        self._sink = sink
+
     async def give_all_back(self, *, by_closing: bool = False) -> int:
         """Give back all that is unsettled, in its order, and end; → how many. After `halt`, or more would come.
 

@@ -12,7 +12,7 @@ NEAR: Final = 3
 Version = tuple[int, ...]
 _LIMIT_SINCE: Final = (4, 0)
 _DEFAULT_LIMIT: Final = 20
-_RETURNS_FREE_SINCE: Final = (4, 3)
+RETURNS_FREE_SINCE: Final = (4, 3)  # by basic.nack
 _NO_LIMIT: Final = 1 << 30
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -55,6 +55,11 @@ def deadly_limit(facts: QueueFacts, version: Version) -> int | None:
     return None if facts.has_dlx else delivery_limit(facts, version)
 
 
+def unknown_limit(version: Version) -> int | None:
+    """As `deadly_limit`, of a queue that nobody has told of: quorum, maybe, and as the broker makes it."""
+    return _DEFAULT_LIMIT if version >= _LIMIT_SINCE else None
+
+
 def is_near(returns: int, limit: int) -> bool:
     """Whether a message has so few returns left that it must not be given back: it goes to parking."""
     return returns > 0 and returns >= limit - NEAR
@@ -85,7 +90,7 @@ def _disordered(mode: str, facts: QueueFacts, version: Version) -> str:
         return ""
     if facts.single:
         return "it has a single active consumer, and nobody else may take from it; let a relay stand before it"
-    if facts.kind == "quorum" and version < _RETURNS_FREE_SINCE:
+    if facts.kind == "quorum" and version < RETURNS_FREE_SINCE:
         said = ".".join(map(str, version)) or "?"
         return (
             f"it is a quorum queue of RabbitMQ {said}, where giving back what was looked at counts as a failure "

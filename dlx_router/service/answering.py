@@ -8,10 +8,9 @@ from typing import Final, NamedTuple
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.publisher import NACKED, RETURNED, TIMEOUT
 from dlx_router.core.decision import GRACED
-from dlx_router.core.publication import Way
 from dlx_router.core.words import Cause
-from dlx_router.service.doubt import Doubtful
 from dlx_router.service.job import Job
+from dlx_router.service.keeping import Keeping
 from dlx_router.service.probe import Probe
 from dlx_router.service.refusing import NO_CONFIRM, Resting, is_own, target_of
 
@@ -31,7 +30,7 @@ class Missing(NamedTuple):
     since_s: float
 
 
-class Answering(Doubtful):
+class Answering(Keeping):
     """The part of a lane that hears answers."""
 
     _missing: Missing | None
@@ -97,6 +96,8 @@ class Answering(Doubtful):
     def _arrived(self, jobs: list[Job]) -> None:
         if self._missing is not None and any(job.consumer is self._missing.consumer for job in jobs):
             self._missing = None
+        if self._owner.provision.refusals.queues:
+            self._took(jobs)
         self._settling.confirmed(jobs)
 
     def _answered(self, job: Job, why: str) -> None:
@@ -124,10 +125,9 @@ class Answering(Doubtful):
         """
         if job.order is not None:
             self._long_way(job)
-        copy, job.why = job.copy, why
-        if copy is None or copy.way in {Way.RUNG, Way.PARKING}:
-            where = "quarantine" if copy is None else copy.exchange or copy.routing_key
-            self._owner.trouble(f"own queue {where} refused a letter ({why or cause}); given back, tried again")
+        job.why = why
+        if is_own(job):
+            self._keep(job, why or cause)
             return
         if final:
             job.desk.park(job, cause)

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from dlx_router.broker.answers import ChannelClosed
+from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.getter import Getter, Peek
 from dlx_router.broker.link import Link
@@ -18,6 +18,7 @@ from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 
 LEAVING_S: Final = 0.05
+HAND_BACK_S: Final = 2.0
 Lost = Callable[[str, Exception], None]
 
 
@@ -31,6 +32,7 @@ class Consumers:
         self._leave: dict[Consumer, Callable[[Consumer], None]] = {}
         self._leaving: set[Consumer] = set()
         self._draining = False
+        self.returned = 0  # letters of attached queues that went back with a channel
         self.link: Link  # set once there is one, before anything is consumed
 
     def __iter__(self) -> Iterator[Consumer]:
@@ -75,7 +77,9 @@ class Consumers:
             consumer.cancel()
         return consumer
 
-    async def fetch(self, queue: str, guarded: Guarded, lock: str, trusted: frozenset[bytes]) -> Getter:
+    async def fetch(
+        self, queue: str, guarded: Guarded, lock: str, trusted: frozenset[bytes], *, limit: int | None = None
+    ) -> Getter:
         """A channel to take single messages by. `lock`: a queue of this name keeps all others away ("": none does)."""
         getter = Getter(self.link, queue, sink=guarded.take, on_lost=self._lost, on_empty=guarded.empty)
         try:
@@ -86,7 +90,7 @@ class Consumers:
         except BaseException:
             self._undo(getter)
             raise
-        place = Place(self._vhost, queue, Arrival.INBOX, self._names, self._key, None, trusted)
+        place = Place(self._vhost, queue, Arrival.INBOX, self._names, self._key, limit, trusted)
         guarded.attend(getter, place, Peek(self.link, queue))
         self._consumers[queue], self._leave[getter] = getter, guarded.leave
         return getter
@@ -118,6 +122,20 @@ class Consumers:
             with contextlib.suppress(ChannelClosed):
                 await consumer.close()
 
+    async def hand_back(self) -> None:
+        """Give back what attached queues sent by basic.nack: that is no failed delivery, and a closed channel is."""
+        attached = [one for one in self if not self._names.is_own(one.queue)]
+        for consumer in self:
+            consumer.ignore(self._not_taken)
+        with contextlib.suppress(ChannelClosed, LinkError, TimeoutError):
+            async with asyncio.timeout(HAND_BACK_S):
+                for consumer in attached:
+                    await consumer.end()
+                    self._metrics.given_back[self._vhost, "connection"] += await consumer.give_all_back()
+
+    def _not_taken(self, _delivery: object, consumer: Consumer) -> None:
+        self._metrics.deliveries[self._vhost, consumer.queue] += 1
+
     def drain(self) -> None:
         """No more deliveries soon; those here can still be settled."""
         self._draining = True
@@ -143,6 +161,8 @@ class Consumers:
     def _lost(self, consumer: Consumer, error: Exception, unsettled: int) -> None:
         self._forget(consumer)
         self._metrics.given_back[self._vhost, "connection"] += unsettled
+        if not self._names.is_own(consumer.queue):
+            self.returned += unsettled
         if self._consumers.get(consumer.queue) is not consumer:
             return  # it never began, and who began it knows
         del self._consumers[consumer.queue]

@@ -63,6 +63,10 @@ class Doubtful(ABC):
         """It is not sent to a target that rests."""
 
     @abstractmethod
+    def _keeps(self, job: Job) -> bool:
+        """It was not sent, because the queue of ours that it goes to refuses."""
+
+    @abstractmethod
     def _ask(self, job: Job) -> None:
         """Its target was silent; it asks beside the others whether it still is."""
 
@@ -74,6 +78,8 @@ class Doubtful(ABC):
                 self._settling.gone(job)
             elif self._rests(job):
                 self._spare(job)
+            elif self._keeps(job):
+                pass
             elif self._owner.provision.silent.is_over(target_of(job)):
                 self._ask(job)
             elif in_time or is_own(job):
@@ -117,13 +123,14 @@ class Doubtful(ABC):
         try:
             answer = await self._probe.publish(job, bare=True)
         except UNWRITABLE:
-            answer = "nacked"
-        if answer == "":
-            self._settling.carried_out(job)
-        elif answer == TIMEOUT:
-            self._owner.trouble(f"quarantine does not confirm a letter of queue {place.source!r}")
-        else:
             self._move_natively(job, why)
+            return
+        if answer == "":
+            self._arrived([job])
+        elif isinstance(answer, ChannelClosed):
+            self._culprit(job, answer)
+        else:
+            self._answered(job, answer)
 
     def _move_natively(self, job: Job, why: str) -> None:
         """Too large to be published by anybody: the broker moves it to quarantine by the queue's own DLX, unchecked."""
@@ -140,10 +147,11 @@ class Doubtful(ABC):
         self._settling.reject(job)
 
     def _culprit(self, job: Job, error: ChannelClosed) -> None:
-        if error.code == PRECONDITION_FAILED and "larger than" in error.text:
+        fault = error.code == PRECONDITION_FAILED  # of the letter
+        if fault and (job.raw or "larger than" in error.text):
             self._move_natively(job, str(error))
         elif job.raw:
-            self._owner.trouble(f"quarantine refused a letter: {error}; given back, tried again")
+            self._refused(job, Cause.TARGET_REFUSED, str(error))
         elif error.code in {NOT_FOUND, FORBIDDEN}:
             self._owner.provision.forget(job.resource)
             self._refused(job, Cause.MISSING_EXCHANGE if error.code == NOT_FOUND else Cause.FORBIDDEN, str(error))

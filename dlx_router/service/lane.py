@@ -3,7 +3,7 @@
 Rules for whoever edits this file:
 1. A source is settled in settling.py and nowhere else, and that is called after a confirm without return.
 2. Every job ends there, settled or `gone` (its consumer was lost; the broker still has the letter).
-3. What cannot be carried out ends in `trouble`: the session gives everything back and starts anew. Never a drop.
+3. What a queue of ours refuses is kept and tried again: ending the session would return it. Never a drop.
 """
 
 import asyncio
@@ -46,7 +46,9 @@ class Lane(Answering):
         self._full, self._late = Resting(FULL_S), Late()
         self._settling = owner.settling()
         self._missing = None
+        self._kept = {}
         self._is_closed = False
+        owner.provision.refusals.listen(self._refusals_changed)
 
     def _new_publisher(self) -> Publisher[Job]:
         return Publisher(
@@ -60,6 +62,7 @@ class Lane(Answering):
     async def close(self) -> None:
         """Close the publishing channel for good; nothing is in flight any more."""
         self._is_closed = True
+        self._owner.provision.refusals.unlisten(self._refusals_changed)
         await self._publisher.close()
 
     def attend(self, consumer: Consumer, place: Place) -> None:
@@ -231,6 +234,8 @@ class Lane(Answering):
         publisher = self._publisher
         self._settling.check()
         self._full.forget_over()
+        if self._kept and not self._owner.publish_link.blocked:
+            self._ask_own()
         if self._owner.publish_link.blocked or not publisher.is_open:
             self._late.forget()
             self._moved_s = time.monotonic()

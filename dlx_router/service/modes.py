@@ -151,8 +151,12 @@ class Modes:
         if facts is not None:
             self._accept(one, facts)
         if one.mode == GUARD:
-            return Begun(await self._guarded(one, queue, setting))
-        consumer = await self._consumed(one, queue, lane, setting, facts or QueueFacts())
+            limit = None if facts is None else attending.deadly_limit(facts, self._version)
+            return Begun(await self._guarded(one, queue, setting, limit))
+        limit = attending.unknown_limit(self._version)
+        if facts is not None:
+            limit = attending.deadly_limit(facts, self._version)
+        consumer = await self._consumed(one, queue, lane, setting, facts or QueueFacts(), limit)
         return Begun(unverified=None if told is not None or setting.management is None else consumer)
 
     async def verify(self, one: Attachment, consumer: Consumer, lane: Lane, setting: Setting) -> bool:
@@ -181,13 +185,13 @@ class Modes:
                 self._ask_again_s = time.monotonic() + AGAIN_S
             return facts
 
-    async def _consumed(self, one: Attachment, queue: str, lane: Lane, setting: Setting, facts: QueueFacts) -> Consumer:
+    async def _consumed(
+        self, one: Attachment, queue: str, lane: Lane, setting: Setting, facts: QueueFacts, limit: int | None
+    ) -> Consumer:
         if isinstance(lane, Relay) and one.forward is not None:
-            return await self._relayed(one, queue, lane, setting, facts)
-        limit, consume = attending.deadly_limit(facts, self._version), self._session.consumers.consume
-        return await consume(
-            lane, queue, Arrival.INBOX, setting.prefetch, limit=limit, trusted=trusted(one, setting.names)
-        )
+            return await self._relayed(one, queue, lane, setting, facts, limit)
+        believed, consume = trusted(one, setting.names), self._session.consumers.consume
+        return await consume(lane, queue, Arrival.INBOX, setting.prefetch, limit=limit, trusted=believed)
 
     async def _delayed(self, one: Delayed, queue: str, lane: Lane, setting: Setting) -> None:
         """The exchange is there first: what is published to it is kept, though it may lead nowhere yet."""
@@ -201,10 +205,12 @@ class Modes:
         if setting.management is not None:
             self._session.spawn(lane.watch(consumer, setting.management, setting.readiness))
 
-    async def _relayed(self, one: Attachment, queue: str, lane: Relay, setting: Setting, facts: QueueFacts) -> Consumer:
+    async def _relayed(
+        self, one: Attachment, queue: str, lane: Relay, setting: Setting, facts: QueueFacts, limit: int | None
+    ) -> Consumer:
         await self._reachable(one.forward.exchange if one.forward is not None else "", "forward-to", setting)
         await lane.prepare()
-        prefetch, limit = setting.prefetch, attending.deadly_limit(facts, self._version)
+        prefetch = setting.prefetch
         if facts.single or lane.limits.strict:
             prefetch = min(prefetch, STRICT_PREFETCH)
         consume = partial(self._session.consumers.consume, limit=limit, trusted=trusted(one, setting.names))
@@ -217,7 +223,7 @@ class Modes:
         lane.begin(consumer, strict=facts.single)
         return consumer
 
-    async def _guarded(self, one: Attachment, queue: str, setting: Setting) -> Guarded:
+    async def _guarded(self, one: Attachment, queue: str, setting: Setting, limit: int | None) -> Guarded:
         async def sizes() -> float:
             with contextlib.suppress(ManagementError):
                 facts = await self._told(queue, setting)
@@ -227,7 +233,7 @@ class Modes:
         names, guarded = setting.names, Guarded(self._session, queue, self._letters, sizes)
         try:
             lock = names.guard(queue) if setting.declare else ""
-            getter = await self._session.consumers.fetch(queue, guarded, lock, trusted(one, names))
+            getter = await self._session.consumers.fetch(queue, guarded, lock, trusted(one, names), limit=limit)
         except ChannelClosed as error:
             if error.code != _LOCKED:
                 raise

@@ -20,8 +20,10 @@ from dlx_router.core.publication import Publication, Way
 from dlx_router.core.target import dead_letter_queue, transient_queue
 from dlx_router.core.words import APPLICATION, Cause
 from dlx_router.service.job import Job, Resource
+from dlx_router.service.refusals import Refusals
 from dlx_router.service.refusing import SILENT_S, Resting
 from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.readiness import Readiness
 
 ABSENT_S: Final = 5.0
 WITHIN_S: Final = 15.0
@@ -65,6 +67,7 @@ class Provision:
         max_queues: int,
         spawn: Callable[..., object],
         kind_of: Callable[[str], Awaitable[str | None]] = unknown,
+        refusals: Refusals | None = None,
     ) -> None:
         """`kind_of(queue)`: its type, None where nobody can say."""
         # What is forgotten because there is too much is looked for again.
@@ -80,6 +83,7 @@ class Provision:
         self._spawn, self._kind_of = spawn, kind_of
         self._created: set[str] = set()
         self.silent = Resting(SILENT_S)  # targets that do not confirm, whichever lane has asked
+        self.refusals = Refusals("", Readiness()) if refusals is None else refusals
         self._passing: dict[str, Passing] = {}
 
     def later(self, resource: Resource, job: Job, then: Callable[[Job, str | Refusal], None]) -> None:
@@ -110,6 +114,11 @@ class Provision:
                 if refusal.final:
                     raise TopologyError(str(refusal)) from refusal
                 log.warning("policies.target_missing", problem=str(refusal), fate="its letters would wait, then park")
+
+    async def mend(self) -> None:
+        """Declare what is missing of our own queues, where we may."""
+        with contextlib.suppress(TopologyError, TimeoutError, OSError):
+            await self._topology.ensure_core()
 
     def forget(self, resource: Resource | None) -> None:
         """A copy came back: look again before the next."""

@@ -15,6 +15,7 @@ from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import LinkError
 from dlx_router.broker.link import Link, open_link
 from dlx_router.broker.topology import Topology
+from dlx_router.core import attending
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.operate.journal.batch import Batch
@@ -28,6 +29,7 @@ from dlx_router.service.modes import trusted
 from dlx_router.service.observe import Silence, Watch
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import Provision
+from dlx_router.service.refusals import STEADY_S, Refusals
 from dlx_router.service.render import Stationery
 from dlx_router.service.retired import Retired
 from dlx_router.service.settling import Settling
@@ -79,6 +81,7 @@ class Session:
         sources: Setting,
         journal: Journal,
         ensure_journal: Callable[[], Awaitable[None]],
+        refusals: Refusals,
         observe: bool = False,
         traces: Traces | None = None,
     ) -> None:
@@ -95,6 +98,7 @@ class Session:
         self._bytes = 0
         self.consumers = Consumers(self.vhost, names, key, metrics, self._consumer_lost)
         self._attending = self._is_over = False
+        self._version: tuple[int, ...] = ()
         self._ticks = 0
         self._lanes: list[Lane] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -103,7 +107,9 @@ class Session:
         self.publish_link: Link
         self._consume_link: Link
         kind = partial(kind_of, vhost=self.vhost, management=sources.management)
-        self.provision = Provision(topology, names, limits.max_dead_letter_queues, self.spawn, kind)
+        self._refusals = refusals
+        refusals.begin()
+        self.provision = Provision(topology, names, limits.max_dead_letter_queues, self.spawn, kind, refusals)
         self.stationery: Stationery
 
     @property
@@ -171,8 +177,6 @@ class Session:
         self._sources = Sources(self, self._setting, self._version)
         await inbox.open()
         await release.open()
-        self._attending = True
-        self._sources.begin(inbox, probe)
         names = self._names
         ours = [
             (release, names.release, Arrival.RELEASE, RELEASE_PREFETCH),
@@ -184,9 +188,16 @@ class Session:
                 return
             await self.consumers.consume(*one, trusted=self._trusted(one[1]))
         self._trust()  # it may have been said anew while the broker answered
+        self._attending = True  # now: what keeps us from our own queues would return letters of attached ones
+        self._sources.begin(inbox, probe)
+        self.spawn(self._steady())
         self._retired = Retired(self.consumers, names, inbox, self.spawn)
         if self._journal.is_on and not self.is_draining:  # it is the only place where a retired letter will be
             await self._retired.begin()
+
+    async def _steady(self) -> None:
+        await asyncio.sleep(STEADY_S)
+        self._refusals.steady()
 
     def attend_only(self, setting: Setting) -> None:
         """Attend these queues besides our own from now on. Connections stay; what is in flight is finished."""
@@ -228,6 +239,9 @@ class Session:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.consumers.flush()
+        if self._version >= attending.RETURNS_FREE_SINCE and self._consume_link.is_open:
+            self._consume_link.pause(paused=False)
+            await self.consumers.hand_back()
         for link in (getattr(self, "_consume_link", None), getattr(self, "publish_link", None)):
             if link is not None:
                 await link.close()
@@ -260,7 +274,7 @@ class Session:
             self._end(error if isinstance(error, Exception) else Trouble(repr(error)))
 
     def leave_alone(self, queue: str, why: str) -> None:
-        """Give back what came from an attached queue, and take nothing more of it before the next session."""
+        """Give back what came from an attached queue, and take nothing more of it before the router starts anew."""
         self._sources.rest(queue, why)
         self.spawn(self.consumers.give_up(queue))
 

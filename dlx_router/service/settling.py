@@ -40,7 +40,7 @@ class Owner(Protocol):
         """Run in the session's task group."""
 
     def leave_alone(self, queue: str, why: str) -> None:
-        """Give back what came from an attached queue, and take nothing more of it before the next session."""
+        """Give back what came from an attached queue, and take nothing more of it before the router starts anew."""
 
     def trouble(self, why: str) -> None:
         """Give everything back and start anew."""

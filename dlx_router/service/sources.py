@@ -12,6 +12,7 @@ from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.topology import TopologyError
 from dlx_router.config.attachments import INBOX, Attachment
+from dlx_router.config.delayed import Delayed
 from dlx_router.core.attending import Version
 from dlx_router.service.lane import Lane
 from dlx_router.service.modes import (
@@ -42,7 +43,8 @@ class Kept:
         self.wanted: Wanted | None = wanted
         self.changed = asyncio.Event()
         self.begun = Begun()
-        self.rests = ""  # why it is left alone
+        self.room = 0  # letters that may be here at once
+        self.is_lost = False
 
 
 class Sources:
@@ -51,6 +53,7 @@ class Sources:
     def __init__(self, session: Attending, setting: Setting, version: Version) -> None:
         self._session, self._setting, self._version = session, setting, version
         self._kept: dict[str, Kept] = {}
+        self._refusals = session.provision.refusals
         self._found: Sequence[str] = ()
         self._looking = False
         self._modes: Modes
@@ -63,6 +66,7 @@ class Sources:
     def begin(self, letters: Lane, probe: Probe) -> None:
         """Attend them all from now on."""
         self._modes = Modes(self._session, self._version, letters, probe)
+        self._refusals.listen(self._refusals_changed)
         self.renew(self._setting)
 
     def renew(self, setting: Setting) -> None:
@@ -76,12 +80,16 @@ class Sources:
     def lost(self, queue: str) -> None:
         """Its consumer is gone; it is attended again."""
         if queue in self._kept:
+            self._kept[queue].is_lost = True
             self._kept[queue].changed.set()
 
     def rest(self, queue: str, why: str) -> None:
-        """Leave the queue alone: what is in it cannot be carried out, and each look at it may count as a failure."""
+        """Leave the queue alone: what is in it cannot be carried out, and each look at it may count as a failure.
+
+        For as long as the router runs: a session that begins anew would look again.
+        """
         if queue in self._kept:
-            self._kept[queue].rests = why
+            self._refusals.alone[queue] = why
 
     def _settle_on(self, found: Sequence[str]) -> None:
         """Keep what is wanted of the queues that attachments name and of those that were found."""
@@ -134,19 +142,61 @@ class Sources:
         lane = self._modes.lane(one, queue, self._setting)
         while kept.wanted is not None and not self._session.is_draining:
             kept.changed.clear()
-            if kept.rests:
-                self._say(queue, f"left alone: {kept.rests}; take that letter out by hand, and restart the router")
+            kept.is_lost, kept.room = False, self._room(one, queue)
+            if why := self._refusals.alone.get(queue):
+                self._say(queue, f"left alone: {why}; take that letter out by hand, and restart the router")
+                await kept.changed.wait()
+            elif not kept.room:
+                self._say(queue, self._refusals.why_not(queue))
                 await kept.changed.wait()
             elif await self._begun(one, queue, lane, kept):
                 self._fine(queue)
                 await self._attended(one, lane, kept)
-                if kept.wanted is not None:
-                    self._say(queue, "its consumer is lost; subscribing again")
+                await self._ended(queue, lane, kept)
             elif kept.wanted is not None:
                 await self._changes(kept)
         if kept.wanted is None:
             await self._left(queue, lane, kept)
             self._settle_on(self._found)  # it may be wanted in another way
+
+    def _room(self, one: Wanted, queue: str) -> int:
+        """Queues of ours never delete what is returned."""
+        prefetch = self._setting.prefetch
+        return prefetch if isinstance(one, Delayed) else self._refusals.room(queue, prefetch)
+
+    def _refusals_changed(self) -> None:
+        for queue, kept in self._kept.items():
+            if kept.wanted is not None and self._room(kept.wanted, queue) != kept.room:
+                kept.changed.set()
+
+    async def _ended(self, queue: str, lane: Lane, kept: Kept) -> None:
+        """Nothing more is taken by this consumer."""
+        if kept.wanted is not None and kept.is_lost:
+            self._say(queue, "its consumer is lost; subscribing again")
+        elif kept.wanted is not None:
+            await self._paused(queue, lane, kept)
+
+    async def _paused(self, queue: str, lane: Lane, kept: Kept) -> None:
+        """Take nothing more, and give nothing back: what is here stays until it is settled, or the queue not wanted."""
+        if self._refusals.queues:
+            self._say(queue, self._refusals.why_not(queue))
+        leaving = asyncio.create_task(self._over(queue, kept))
+        try:
+            while kept.wanted is not None and not leaving.done():
+                kept.changed.clear()
+                changing = asyncio.create_task(kept.changed.wait())
+                await asyncio.wait({leaving, changing}, return_when=asyncio.FIRST_COMPLETED)
+                changing.cancel()
+            if kept.wanted is None and isinstance(lane, Relay):
+                lane.give_back()
+            await leaving
+        finally:
+            leaving.cancel()
+
+    async def _over(self, queue: str, kept: Kept) -> None:
+        if kept.begun.guarded is not None:
+            kept.begun.guarded.is_over = True
+        await self._session.consumers.leave(queue)
 
     async def _attended(self, one: Wanted, lane: Lane, kept: Kept) -> None:
         """Until the consumer is lost or the queue not wanted so; what was not told of the queue is asked for again."""
@@ -170,7 +220,8 @@ class Sources:
     async def _begun(self, one: Wanted, queue: str, lane: Lane, kept: Kept) -> bool:
         """Whether it is attended now; else readiness says why."""
         try:
-            kept.begun = await self._modes.begin(one, queue, lane, self._setting)
+            setting = self._setting._replace(prefetch=min(kept.room, self._setting.prefetch))
+            kept.begun = await self._modes.begin(one, queue, lane, setting)
         except Taken as error:
             self._taken(queue, str(error))
         except (NotAttended, ChannelClosed, TopologyError, TimeoutError) as error:
@@ -187,11 +238,10 @@ class Sources:
     async def _left(self, queue: str, lane: Lane, kept: Kept) -> None:
         if isinstance(lane, Relay):
             lane.give_back()
-        if kept.begun.guarded is not None:
-            kept.begun.guarded.is_over = True
         self._fine(queue)
         self._setting.readiness.drop_note(unverified(self._session.vhost, queue))
-        await self._session.consumers.leave(queue)
+        await self._over(queue, kept)
+        self._refusals.alone.pop(queue, None)
         await self._modes.left(lane)
         del self._kept[queue]
 

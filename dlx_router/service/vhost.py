@@ -32,6 +32,7 @@ from dlx_router.service.oversight import Oversight
 from dlx_router.service.redriving.leading import lead
 from dlx_router.service.redriving.tasks import Tasks
 from dlx_router.service.redriving.tools import Tools
+from dlx_router.service.refusals import Refusals
 from dlx_router.service.reload import foreseen
 from dlx_router.service.rules import Rules
 from dlx_router.service.session import Limits, Session, Trouble
@@ -93,6 +94,7 @@ class Attendant:
         self._desk = desk(rules, vhost, metrics, journal, traces)
         self._desk.leads = leads(sources)
         self._kinds = Kinds(management, vhost)
+        self._refusals = Refusals(vhost, readiness)
         self._traces = traces
         self._session: Session | None = None
         self._stopping = asyncio.Event()
@@ -196,6 +198,7 @@ class Attendant:
                     sources=self._setting(),
                     journal=self._journal,
                     ensure_journal=partial(ensure_stream, topology, journal_stream(self._names), declare=self._declare),
+                    refusals=self._refusals,
                     observe=self._observe,
                     traces=self._traces,
                 )
@@ -208,7 +211,7 @@ class Attendant:
                         group.create_task(self._survey.watch(self.vhost, lambda: self._look(topology, session))),
                         group.create_task(self._lead(self._tools(host, login, tls, topology, key))),
                     )
-                    await session.run()
+                    await self._attended(session)
                     for task in watching:
                         task.cancel()
         except BaseExceptionGroup as group:  # no except*: before Python 3.11.4 it wraps what is raised in it
@@ -220,6 +223,14 @@ class Attendant:
             self._session = self.topology = None
             self._metrics.broker_connected[self.vhost] = 0
             await topology.close()
+
+    async def _attended(self, session: Session) -> None:
+        """The whole session, and what it cost attached queues."""
+        began = time.monotonic()
+        try:
+            await session.run()
+        finally:
+            self._refusals.ended(time.monotonic() - began, session.consumers.returned)
 
     async def _lead(self, tools: Tools) -> None:
         """Redrive tasks, for as long as we lead."""
