@@ -1,18 +1,21 @@
 """`dlx-router policy import`: policies of another system in our language on stdout, the report on stderr."""
 
 import sys
-from collections.abc import Callable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from dlx_router.cli import output
-from dlx_router.config import document, tree
+from dlx_router.config import document, prefix, tree
 from dlx_router.config.dialects import artemis, emq, rabbitmq, sqs
 from dlx_router.config.dialects.carried import MAX_BYTES, Carried, ImportRefused, as_yaml, printable
 from dlx_router.config.dialects.places import line_of
 from dlx_router.config.findings import Report
-from dlx_router.config.policies import why_unreadable
+from dlx_router.config.policies import errors_of, why_unreadable
+from dlx_router.core.names import Names
+from dlx_router.core.policy import Policy
 
 MOST_CHARS: Final = 600
 _JSON: Final = {"rabbitmq": rabbitmq.read, "sqs": sqs.read, "yandex": sqs.read, "emq": emq.read}
@@ -33,8 +36,10 @@ def run(path: Path, origin: StrEnum) -> int:
                 f"more than {MAX_BYTES >> 20} MiB; import it in parts", line=1
             )
         carried = _READERS[origin](data)
-        text = as_yaml(carried, f"{path.name} ({origin})")
-        _proved(text)
+        text = _kept(carried, f"{path.name} ({origin})", prefix.said())
+    except prefix.PrefixError as error:
+        print(error, file=sys.stderr)
+        return output.WRONG_USE
     except ImportRefused as error:
         line = error.line or (line_of(_JSON[origin], data) if origin in _JSON else 1)
         first, *more = str(error).split("\n")
@@ -48,10 +53,33 @@ def run(path: Path, origin: StrEnum) -> int:
     return output.OK
 
 
-def _proved(text: str) -> None:
+def _kept(carried: Carried, origin: str, names: Names) -> str:
+    """The file of all policies that together mean something; one that would be an error there is left, and why.
+
+    Each round leaves some, so there are as many as policies at most, and hardly ever more than two.
+    """
+    while True:
+        text = as_yaml(carried, origin)
+        policies = _proved(text)
+        wrong = {_owner_of(one.line, policies): one for one in reversed(errors_of(policies, names))}
+        if not wrong:
+            return text
+        for at in sorted(wrong, reverse=True):
+            del carried.policies[at]
+        for at, one in sorted(wrong.items()):
+            carried.leave(f"policy {policies[at].name}", f"would be an error ({one.code}): {one.message}")
+
+
+def _owner_of(line: int, policies: Sequence[Policy]) -> int:
+    """Which policy stands at a line: the last that begins there or above."""
+    return max(bisect_right([one.source.line for one in policies], line) - 1, 0)
+
+
+def _proved(text: str) -> list[Policy]:
     """What is printed can be read by ourselves; what our language refuses is said here, not at the next start."""
     report = Report("imported")
-    document.read(tree.parse(text.encode(), report), report)
+    policies, _, _ = document.read(tree.parse(text.encode(), report), report)
     if report.findings:
         lines = "\n".join(f"  {one.message}" for one in report.findings[:20])
         raise ImportRefused(f"holds values that a policy cannot have; correct them first:\n{lines}")
+    return policies

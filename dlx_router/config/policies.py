@@ -97,6 +97,13 @@ def load_policies(folder: Path, names: Names = OURS) -> LoadedPolicies:
     return LoadedPolicies(loaded, tuple(attachments), tuple(sorted(findings)), tuple(map(str, files)), tuple(delayed))
 
 
+def errors_of(policies: Sequence[Policy], names: Names) -> list[Finding]:
+    """For which of their meanings `load_policies` would refuse these policies."""
+    loaded = ordered([*policies], "", search_all, names)
+    found = [*_repeated([*policies]), *lint.findings_of(loaded), *chains.findings_of(loaded)]
+    return [one for one in found if one.severity is Severity.ERROR]
+
+
 def fingerprint(folder: Path) -> str:
     """Another text whenever `load_policies` would read something else: its revision where all can be read. No errors.
 

@@ -262,7 +262,7 @@ class Desk:
                 self._place(job, publication.to_parking(letter, record, self._rules.names.parking))
         name, breaker, job.breaker = policy.policy if policy else "", job.breaker, ""
         ruling = self._clerk.decided(decision, job.copy, name, breaker)
-        telling.tell_where(self._journal, job, ruling, now, observes=self._rules.observes)
+        telling.tell_where(self._journal, job, ruling, now)
 
     def _tell(self, job: Job, ruling: Ruling, now: int) -> None:
         telling.tell(self._journal, job, ruling, now)

@@ -158,6 +158,8 @@ class Provision:
                 if not await self._topology.exchange_exists(name):
                     raise Refusal(Cause.MISSING_EXCHANGE, f"exchange {name!r} does not exist")
                 return name
+            case ("called", name, failed_queue, shared):
+                return name if await self._lasting(failed_queue) else shared
             case ("dlq", name, exchange, failed_queue, kind, shared, kept):
                 lasting = await self._lasting(failed_queue)
                 made = await self._dead_letter_queue(name if lasting else shared, exchange, kind, kept)
@@ -246,6 +248,12 @@ def dead_letter_resource(policy: Effective, name: str, exchange: str, failed_que
     limits = ",".join("" if one is None else str(one) for one in policy.retention)
     kept = f"{limits},{'fifo' if policy.fifo else ''},{_reap_ms(policy) or ''}"
     return ("dlq", name, exchange, failed_queue, policy.dlq_type, transient_queue(policy), kept)
+
+
+def called(resource: Resource) -> Resource:
+    """By which name a dead-letter queue would be made, as a resource of its own: nothing is made for it."""
+    _, name, _, failed_queue, _, shared, _ = resource
+    return ("called", name, failed_queue, shared)
 
 
 def _reap_ms(policy: Effective) -> int:

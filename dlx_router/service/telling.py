@@ -40,9 +40,9 @@ def tell(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
     job.batches += (journal.record(line),)
 
 
-def tell_where(journal: Journal, job: Job, ruling: Ruling, now: int, *, observes: bool) -> None:
+def tell_where(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
     """As `tell`; but where a queue is made for the copy it is `tell_late` that tells, once it is known which one."""
-    waits = job.copy is not None and job.copy.needs_queue is not None and not observes
+    waits = job.copy is not None and job.copy.needs_queue is not None
     job.untold = (journal, ruling, now) if waits else None
     if not waits:
         tell(journal, job, ruling, now)

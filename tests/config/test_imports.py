@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlx_router.cli.imports import _READERS, run
@@ -17,6 +17,7 @@ from dlx_router.config.dialects.carried import ImportRefused, as_yaml
 from dlx_router.config.policies import load_policies
 from dlx_router.core.backoff import wait_ms
 from dlx_router.core.policy import Effective
+from tests.core.core_samples import law
 
 Import = Callable[[str, str], Callable[..., Effective]]
 
@@ -55,6 +56,67 @@ def imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Import:
 
 def report(found: Any) -> str:
     return str(found.report)
+
+
+EXCHANGES = st.sampled_from(["", "dlx", "amq.fanout", "dlx-router.inbox", "dlx-router.\ninbox", "\rdlx-router.return"])
+KEYS_ = st.sampled_from(["dead", "{queue}", "dlx-router.state", "dlx-\nrouter.state", "orders", "orders.dead"])
+PATTERNS_ = st.sampled_from(["^orders", "orders\\\\.dead", ".*", "^dlx-router\\\\.", "^a.b$", ""])
+DEFINITIONS = st.fixed_dictionaries(
+    {}, optional={"dead-letter-exchange": EXCHANGES, "dead-letter-routing-key": KEYS_, "message-ttl": st.just(1000)}
+)
+BROKERS = st.fixed_dictionaries(
+    {
+        "policies": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "name": st.sampled_from(["a", "b", "dlx-router.own"]),
+                    "vhost": st.sampled_from(["/", "x"]),
+                    "pattern": PATTERNS_,
+                    "apply-to": st.sampled_from(["all", "queues", "classic_queues", "quorum_queues", "exchanges"]),
+                    "priority": st.integers(0, 2),
+                    "definition": DEFINITIONS,
+                }
+            ),
+            max_size=4,
+        ),
+        "queues": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "name": st.sampled_from(["orders", "orders.dead", "dead", "dlx-router.inbox"]),
+                    "vhost": st.just("/"),
+                    "arguments": DEFINITIONS.map(lambda one: {f"x-{key}": value for key, value in one.items()}),
+                }
+            ),
+            max_size=4,
+        ),
+    }
+)
+
+
+@settings(parent=law, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(BROKERS)
+def test_what_an_import_writes_passes_lint_and_what_it_cannot_carry_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], broker: dict[str, Any]
+) -> None:
+    source, folder = tmp_path / "broker.json", tmp_path / "law"
+    folder.mkdir(exist_ok=True)
+    source.write_text(json.dumps(broker), encoding="utf-8")
+    code, said = run(source, Origin("rabbitmq")), capsys.readouterr()
+    assert code == 0, said.err
+    (folder / "p.yaml").write_text(said.out, encoding="utf-8")
+    load_policies(folder)  # raises what `policy lint` would refuse
+    assert "dlx-router." not in "".join(
+        line for line in said.out.splitlines() if "dead-letter-" in line and line[0] != "#"
+    )
+
+
+def test_an_exchange_of_the_router_is_not_carried_over_and_the_report_says_so(imported: Import, tmp_path: Path) -> None:
+    definition = {"dead-letter-exchange": "dlx-router.inbox", "max-length": 5}
+    mine = {"name": "mine", "pattern": "^orders", "apply-to": "queues", "definition": definition}
+    other = {"name": "other", "pattern": "^mail", "apply-to": "queues", "definition": {"dead-letter-exchange": "dlx"}}
+    found = imported("rabbitmq", json.dumps({"policies": [mine, other]}))
+    assert "policy mine: would be an error (DLX116)" in report(found)
+    assert found("mail").dead_letter_exchange == "dlx"
 
 
 def test_artemis_delays_double_up_to_the_longest(imported: Import) -> None:

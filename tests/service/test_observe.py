@@ -110,6 +110,31 @@ def test_what_waits_in_the_inbox_is_seen_and_stays(
     assert len({one["event_id"] for one in found}) == 4, "what was done is not taken for a repetition"
 
 
+def test_a_queue_that_does_not_last_has_the_dead_letter_queue_that_it_would_have_had(
+    vhost: Vhost, amqp: Client, start_router: Start, events: Callable[[int], list[dict[str, Any]]]
+) -> None:
+    policies = POLICIES.replace("max-delivery-attempts: 2, redelivery-delay: 5s", "retry-on: []")
+    start_router(policies, "--observe")
+    amqp.queue("work.stays", dead_letter_exchange=INBOX)
+    passing = amqp.channel.queue_declare(
+        "work.passes", exclusive=True, arguments={"x-dead-letter-exchange": INBOX}
+    ).method.queue
+    amqp.queue("work.gone", dead_letter_exchange=INBOX)
+    for queue in ("work.stays", "work.gone"):
+        for _ in range(3):  # the second goes the short way
+            amqp.publish("one", key=queue)
+            amqp.fail(queue)
+        if queue == "work.gone":
+            amqp.channel.queue_delete(queue)
+    amqp.publish("one", key=passing)
+    amqp.fail(passing)
+    found = events(7)
+    told = {one["failed_queue"]: one["target"]["routing_key"] for one in found if one["failed_queue"] != "work.gone"}
+    assert told == {"work.stays": "DLQ.work.stays", "work.passes": "DLQ.transient"}
+    assert all(one["kind"] == "dead_lettered" for one in found)
+    assert not [name for name in vhost.queues() if name.startswith("DLQ.")], "nothing is made"
+
+
 def test_declared_deaths_are_seen(
     amqp: Client, start_router: Start, events: Callable[[int], list[dict[str, Any]]]
 ) -> None:

@@ -197,7 +197,7 @@ def _batches(lines: list[bytes], sender: Sender) -> Iterator[Outgoing]:
 
 
 def _bound(plan: Plan, way: Way) -> None:
-    """Every failed queue exists, and the way back leads to it, before the first letter is sent; never to one of ours."""
+    """The way back leads to every failed queue that is none of ours before the first letter is sent."""
     names = Names(way.prefix)
     with Publishing(way.options.address(), way.options.tls, timeout_s=way.options.timeout_s) as out:
         for queue in plan.queues:
