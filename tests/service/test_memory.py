@@ -4,7 +4,8 @@ import ast
 import gc
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -17,7 +18,7 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.operate.journal.events import fragments
 from dlx_router.wire import frames, properties, table
-from tests.support.bulk import INBOX, dying_queue, rests
+from tests.support.bulk import INBOX, rests
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.lane import NAMES, Session, Taken, place
@@ -26,6 +27,7 @@ from tests.support.router import Router
 PACKAGE: Final = Path(dlx_router.__file__).parent
 RSS_MIB: Final = 200
 HOSTILE: Final = 20_000
+LOT: Final = 250
 VANISHED: Final = 2_000
 POLICIES: Final = """
 version: 1
@@ -135,7 +137,7 @@ def _named(n: int) -> frames.Delivery:
     return _delivery(n, [_death(f"{n}".ljust(250, "q"), reason=reason)], f"{n}".ljust(250, "q"), reason=reason)
 
 
-@pytest.mark.parametrize(("make", "count"), [(_huge, 150), (_long, 1500), (_dressed, 1500), (_named, 1500)])
+@pytest.mark.parametrize(("make", "count"), [(_huge, 400), (_long, 1500), (_dressed, 1500), (_named, 1500)])
 def test_what_a_desk_keeps_of_hostile_letters_is_bounded_in_bytes(
     make: Callable[[int], frames.Delivery], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +160,7 @@ def test_what_a_desk_keeps_of_hostile_letters_is_bounded_in_bytes(
             ruling = session.desk._clerk.decided(job.decision, job.copy, "p")
             fragments(job.letter, ruling).line("a", 1, first_ms=1, last_ms=1, crc32=1, size=1, props=job.envelope.props)
     assert all(one.held_bytes <= one._most_bytes for one in caches)
-    assert _rss_mib(process) - started < 40
+    assert _rss_mib(process) - started < 30
     assert sum(len(kept) for kept in (session.metrics.decisions, session.metrics.deliveries)) < 50
 
 
@@ -169,7 +171,7 @@ def _rss_mib(process: psutil.Process) -> float:
 # -- floods of a router ---------------------------------------------------------------------------------------------
 
 
-def _published(amqp: Client, letters: Iterator[tuple[str, pika.BasicProperties]]) -> None:
+def _published(amqp: Client, letters: Iterable[tuple[str, pika.BasicProperties]]) -> None:
     """Into the inbox, as somebody who may write there can: as fast as the broker takes them."""
     channel = amqp.connection.channel()
     channel.tx_select()
@@ -228,20 +230,16 @@ def _prepared(amqp: Client, start_router: Callable[..., Router]) -> Router:
 
 
 def _flooded(amqp: Client, router: Router, count: int) -> None:
-    process = psutil.Process(router.pid)
-    settled = router.metric("settled_total")
-    _published(amqp, _hostile(count))
-    delays = []
-
-    def done() -> bool:
+    """Some hundred hostile letters at a time, as fast as they are settled, and behind each lot a good letter."""
+    process, lots, delays = psutil.Process(router.pid), _hostile(count), []
+    for _ in range(0, count, LOT):
+        _published(amqp, islice(lots, LOT))
         delays.append(_delay_s(amqp, router))
-        return router.metric("settled_total") >= settled + count
-
-    eventually(done, 100, every=0.5)
     rests(router)
+    delays.append(min(_delay_s(amqp, router) for _ in range(3)))
+    assert delays[-1] < 1
+    assert sorted(delays)[len(delays) * 9 // 10] < 1, delays  # of the others one may fall into somebody else's pause
     assert _rss_mib(process) < RSS_MIB
-    assert _delay_s(amqp, router) < 1
-    assert min(delays[-3:]) < 1
     assert len(router.metrics()) < 1000
 
 
@@ -257,17 +255,20 @@ def test_a_long_flood_of_letters_that_have_nothing_in_common(amqp: Client, start
 def _vanished(amqp: Client, router: Router, first: int, count: int) -> None:
     """Queues that are declared, get a letter, and are deleted, with the dead-letter queues that were made for them."""
     settled = router.metric("settled_total", action="dead_letter")
-    names = [dying_queue(amqp, f"gone.{n}") for n in range(first, first + count)]
+    names = [f"gone.{n}" for n in range(first, first + count)]
+    arguments = {"x-message-ttl": 0, "x-dead-letter-exchange": INBOX}
     channel = amqp.connection.channel()
     channel.tx_select()
     for name in names:
+        channel._impl.queue_declare(name, arguments=arguments, callback=None)  # waits for no answer
         channel.basic_publish("", name, b"x")
     channel.tx_commit()
-    channel.close()
     eventually(lambda: router.metric("settled_total", action="dead_letter") >= settled + count, 60, every=0.2)
     for name in names:
-        amqp.channel.queue_delete(name)
-        amqp.channel.queue_delete(f"DLQ.{name}")
+        channel._impl.queue_delete(name, callback=None)
+        channel._impl.queue_delete(f"DLQ.{name}", callback=None)
+    channel.tx_commit()
+    channel.close()
 
 
 @pytest.mark.slow
