@@ -52,7 +52,13 @@ def passed(scene: Scene, before: float) -> None:
     assert (scene.amqp.depth(QUARANTINE), scene.amqp.depth(PARKING)) == (0, 0)
 
 
+def not_on_3(scene: Scene) -> None:
+    if scene.vhost.broker.version.startswith("3."):
+        pytest.skip("the broker's own dead lettering crashes there on a BCC of text, before the router has it")
+
+
 def test_a_bcc_of_text_is_put_aside(scene: Scene) -> None:
+    not_on_3(scene)
     queue, before = scene.work("waits.bcc"), closed(scene)
     odd(scene, queue, bcc_of_text() + table.longstr(b"tenant", b"a"))
     assert scene.amqp.fail(queue).headers["BCC"] == "elsewhere"
@@ -63,6 +69,7 @@ def test_a_bcc_of_text_is_put_aside(scene: Scene) -> None:
 
 
 def test_neighbours_of_a_bcc_of_text_are_not_published_twice(scene: Scene) -> None:
+    not_on_3(scene)
     queue, before = scene.work("one.neighbours", "quorum"), closed(scene)
     for number in range(100):
         scene.amqp.publish(str(number), key=queue)
