@@ -19,6 +19,7 @@ TIMEOUT_MS: Final = 1000
 READY: Final = 200
 READY_S: Final = 20.0
 SLOW_BYTES_PER_S: Final = 30_000
+MOST_DAYS: Final = 3.0  # that the wall clock is off
 NOT_SINGLE: Final = r"^(?!chaos\.single$).*"
 
 
@@ -240,8 +241,9 @@ def catch_all(arena: Arena) -> None:
 
 
 def jump(arena: Arena) -> None:
-    """The routers' wall clock is wrong by up to 20 s, either way."""
-    arena.scene.set_clock(offset := arena.chance.uniform(-20.0, 20.0))
+    """The routers' wall clock is wrong by up to 20 s or by days, either way."""
+    most = arena.chance.choice((20.0, MOST_DAYS * 86_400.0))
+    arena.scene.set_clock(offset := arena.chance.uniform(-most, most))
     arena.note = f"{offset:+.1f} s"
     arena.wait(0.5, 3.0)
     arena.scene.set_clock(0.0)

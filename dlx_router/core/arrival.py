@@ -52,6 +52,8 @@ def read(facts: Facts, is_own: Callable[[str], bool], new_id: Callable[[str], st
     if record is None or not facts.belongs:
         return _new(facts, record, new_id, is_own)
     deaths = fold(without_own(facts.deaths, is_own)) if facts.deaths else ()
+    if record.cut:
+        record = replace(record, deaths=_whole(record.deaths, facts, is_own))
     if facts.rests:
         return _known(facts, uncut(deaths, record.deaths, cut=record.cut), record, is_own)
     merged = merge(
@@ -62,6 +64,20 @@ def read(facts: Facts, is_own: Callable[[str], bool], new_id: Callable[[str], st
         native=facts.native and facts.arrival is Arrival.INBOX,  # the end of a wait is no death of the letter
     )
     return _known(facts, _homely(merged, record, is_own), record, is_own)
+
+
+def _whole(remembered: History, facts: Facts, is_own: Callable[[str], bool]) -> History:
+    """The deaths with the keys that a cut record lost: x-death tells them, and that of its rung those it waits with."""
+    told = {death.key: death.routing_keys for death in reversed(facts.deaths)}
+    waits = facts.arrival is Arrival.RELEASE and remembered
+    if waits and (rung := next((death for death in facts.deaths if is_own(death.queue)), None)) is not None:
+        told.setdefault(remembered[0].key, rung.routing_keys)
+    whole = []
+    for death in remembered:
+        keys = told.get(death.key, ())
+        lost = keys[: len(death.routing_keys)] == death.routing_keys
+        whole.append(death._replace(routing_keys=keys) if lost else death)
+    return tuple(whole)
 
 
 def _declared(facts: Facts, said: Declaration, is_own: Callable[[str], bool], new_id: Callable[[str], str]) -> Letter:

@@ -225,12 +225,12 @@ def _allowed(policy: Effective, queue: str) -> bool:
     return setting is None or any(selector.fits(queue) for selector in setting.value)
 
 
-def release(letter: Letter, now_ms: int) -> Release:
+def release(letter: Letter, left_ms: int) -> Release:
     """What a letter from the release queue does: never early, and a held one is decided anew.
 
-    What is left of a hold is not waited for below the lowest rung: another host's clock may be behind the broker's.
+    `left_ms`: of its wait. What is left of a hold is not waited for below the lowest rung.
     """
-    if now_ms < letter.due_ms and (letter.state != State.HELD or letter.due_ms - now_ms >= RUNGS[0]):
+    if left_ms > 0 and (letter.state != State.HELD or left_ms >= RUNGS[0]):
         return Release.WAIT
     return Release.JUDGE if letter.state == State.HELD else Release.RETURN
 

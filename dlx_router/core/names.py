@@ -9,6 +9,7 @@ _S, _M, _H, _D = 1_000, 60_000, 3_600_000, 86_400_000
 _STEPS: Final = (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 MAX_KEY_BYTES: Final = 240
 MAX_NAME_BYTES: Final = 255
+LONGEST: Final = 16  # digits of a rung's ms, and more than any has
 
 
 def _grid() -> tuple[int, ...]:
@@ -32,6 +33,12 @@ def as_read(name: str) -> str:
     every routing key, it reads as it stands. Source: rabbit_channel.erl, strip_cr_lf; the same on 3.10, 4.0 and 4.3.
     """
     return name.translate(_UNREAD) if "\n" in name or "\r" in name else name
+
+
+def rung_for(remaining_ms: int) -> int | None:
+    """The largest rung that is not longer than what remains; None below the lowest."""
+    at = bisect_right(RUNGS, remaining_ms)
+    return RUNGS[at - 1] if at else None
 
 
 def return_key(queue: str) -> str:
@@ -95,9 +102,14 @@ class Names:
         return as_read(name).startswith(self._dotted)
 
     def rung_for(self, remaining_ms: int) -> int | None:
-        """The largest rung that is not longer than what remains; None below the lowest."""
-        at = bisect_right(RUNGS, remaining_ms)
-        return RUNGS[at - 1] if at else None
+        """See `rung_for`."""
+        return rung_for(remaining_ms)
+
+    def rung_of(self, queue: str) -> int | None:
+        """How long a queue keeps letters; None where it is no rung."""
+        prefix, _, number = queue.rpartition(".")
+        known = prefix == f"{self.prefix}.delay" and number.isascii() and number.isdigit() and len(number) < LONGEST
+        return int(number) if known else None
 
     def return_key(self, queue: str) -> str:
         """See `return_key`."""

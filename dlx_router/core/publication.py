@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from dlx_router.core.letter import Declared, Letter, Props
+from dlx_router.core.names import RUNGS
 from dlx_router.core.outcome import DeadLetter, Decision, Forward, Hold, Park, Retry
 from dlx_router.core.record import AT_REST_BYTES, TOWARDS_CONSUMERS_BYTES, Record
 from dlx_router.core.target import original_keys
@@ -85,6 +86,7 @@ def record_of(letter: Letter, decision: Decision, content: Content, *, policy: s
     tries = decision.tries if isinstance(decision, Hold) else 0
     target = decision.target or None if isinstance(decision, Hold | Park) else None
     due = decision.due_ms if isinstance(decision, Retry | Hold) else None
+    waits = isinstance(decision, Retry) and decision.wait_ms >= RUNGS[0]
     return _remembered(
         letter,
         content,
@@ -98,7 +100,16 @@ def record_of(letter: Letter, decision: Decision, content: Content, *, policy: s
         declared=letter.declared,
         target=target,
         since_ms=letter.since_ms or None,
+        wait_ms=decision.wait_ms if waits and isinstance(decision, Retry) else None,
     )
+
+
+def waiting(record: Record, wait_ms: int | None, due_ms: int) -> Record:
+    """The record as it says what is left of the wait; its end may come sooner than was told, never later."""
+    due = due_ms if record.due_ms is None else min(record.due_ms, due_ms)
+    if record.wait_ms == wait_ms and record.due_ms == due:
+        return record
+    return replace(record, wait_ms=wait_ms, due_ms=due)
 
 
 def redriven(letter: Letter, content: Content, *, policy: str, revision: str, redrive_id: str) -> Record:
@@ -124,6 +135,7 @@ def _remembered(  # noqa: PLR0913 - what differs between a decision and a redriv
     target: str | None = None,
     since_ms: int | None = None,
     redrive_id: str | None = None,
+    wait_ms: int | None = None,
 ) -> Record:
     """The record of this letter: what it is and where it has been, whatever happens to it now."""
     return Record(
@@ -153,6 +165,7 @@ def _remembered(  # noqa: PLR0913 - what differs between a decision and a redriv
         shadowed=letter.shadowed,
         target=target,
         since_ms=since_ms,
+        wait_ms=wait_ms,
         more=letter.more,
     )
 
@@ -190,13 +203,14 @@ def to_rung(record: Record, exchange: str, rung_ms: int, came: str = "") -> Publ
 
     `came`: its routing key, for a letter whose history tells none.
     """
-    key = record.deaths[0].routing_keys[0] if record.deaths and record.deaths[0].routing_keys else came
+    keys = record.deaths[0].routing_keys if record.deaths else ()
     return Publication(
         Way.RUNG,
         exchange,
-        key,
+        keys[0] if keys else came,
         record,
         AT_REST_BYTES,
+        cc=keys[1:] if len(keys) > 1 else None,  # a record that is cut loses them; x-death tells them behind the rung
         rung_ms=rung_ms,
     )
 

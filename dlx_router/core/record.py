@@ -61,6 +61,7 @@ class Record:
     target: str | None = None
     cut: bool = False
     since_ms: int | None = None  # first death since the last redrive, where that is not first_death_ms
+    wait_ms: int | None = None  # what was left of its wait when it went into its rung
     declared: Declared | None = None
     more: Mapping[str, Any] | None = None  # members that a newer version wrote: carried, as long as there is room
 
@@ -137,6 +138,7 @@ def _document(record: Record, deaths: History, error: Mapping[str, Any] | None, 
         standing(record),
         told(deaths),
         due_ms=record.due_ms,
+        wait_ms=record.wait_ms,
         first_ms=record.first_death_ms,
         last_ms=record.last_death_ms,
         props=_properties(record.props, record.cc),
@@ -158,9 +160,12 @@ def assembled(  # noqa: PLR0913 - the document's parts, written in one place for
     crc32: int,
     size: int,
     rest: str = "",
+    wait_ms: int | None = None,
 ) -> str:
     """The document without its mac, from the fragments that letters share and what is a letter's own."""
     due = "" if due_ms is None else f'"due_ms":{due_ms},'
+    if wait_ms is not None:
+        due += f'"wait_ms":{wait_ms},'
     return (
         f'{{"v":{VERSION},"id":{_string(letter_id)},{standing_part}{due}"first_death_ms":{first_ms},'
         f'"last_death_ms":{last_ms},{deaths_part}{props}{rest}'

@@ -12,7 +12,7 @@ _MAC: Final = b',"mac":"'
 _KNOWN: Final = frozenset((
     "v", "id", "state", "vhost", "failed_queue", "first", "attempts", "redrives", "tries", "reason", "cause", "policy",
     "revision", "target", "due_ms", "first_death_ms", "last_death_ms", "deaths", "props", "error", "redrive_id",
-    "parent", "shadowed", "cut", "since_ms", "declared", "digest", "mac",
+    "parent", "shadowed", "cut", "since_ms", "wait_ms", "declared", "digest", "mac",
 ))  # fmt: skip
 
 
@@ -66,6 +66,7 @@ def _record(document: dict[str, Any]) -> Record:
         target=document.get("target"),
         cut=document.get("cut", False),
         since_ms=document.get("since_ms"),
+        wait_ms=document.get("wait_ms"),
         declared=None if (said := document.get("declared")) is None else _declared(said),
         more=None if _KNOWN.issuperset(document) else {name: document[name] for name in document.keys() - _KNOWN},
     )

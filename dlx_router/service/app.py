@@ -19,7 +19,7 @@ from dlx_router.operate.index.schema import place_of
 from dlx_router.operate.index.supervisor import Supervisor
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service import ageing
+from dlx_router.service import ageing, clock
 from dlx_router.service.drift import Drift
 from dlx_router.service.guard import Guard
 from dlx_router.service.imports import Importer
@@ -131,8 +131,9 @@ class App:
 
     def _beside(self) -> list[asyncio.Task[None]]:
         """What runs beside the letters' way."""
+        looks = asyncio.create_task(clock.watch(clock.CLOCK, self.metrics, self.readiness))
         if self.index is None or self.drift is None:
-            return []
+            return [looks]
         self.metrics.index_signatures = self.index.signatures
         self.index.key_of = lambda vhost: self.attendants[vhost].key
         for one in self._attendants:
@@ -140,6 +141,7 @@ class App:
         return [
             asyncio.create_task(self.index.run()),
             asyncio.create_task(self.drift.watch()),
+            looks,
             asyncio.create_task(ageing.watch(self.index, self.attendants, self.metrics)),
         ]
 

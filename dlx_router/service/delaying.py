@@ -4,7 +4,6 @@ A message that waits is held on the ladder without a cause. Its record names the
 that it goes on to, so that it arrives there whatever the policies say meanwhile. See docs/migrate-delayed-plugin.md.
 """
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +17,8 @@ from dlx_router.core.publication import Publication, Way
 from dlx_router.core.record import Record
 from dlx_router.core.words import UNKNOWN, Action, Cause, State
 from dlx_router.service import aside, intake
+from dlx_router.service.admissible import admissible
+from dlx_router.service.clock import now_ms
 from dlx_router.service.intake import Envelope, Malformed, Place
 from dlx_router.service.job import Job
 from dlx_router.wire import frames, properties, table
@@ -37,7 +38,7 @@ def begin(desk: "Desk", job: Job, place: Place, entry: Delayed) -> None:
         return
     job.letter, job.envelope = letter, envelope
     asked = 0 if envelope.record is not None else aside.asked_ms(envelope)
-    wait, now = delaying.wait_ms(asked, entry.default_ms), _now_ms()
+    wait, now = delaying.wait_ms(asked, entry.default_ms), now_ms()
     job.policy = desk.policy_of(letter.failed_queue, UNKNOWN)
     if wait < _LOWEST_MS:
         _go_on(desk, job, letter, entry.to, now + wait if wait else None)
@@ -54,11 +55,12 @@ def goes_on(desk: "Desk", job: Job, place: Place, letter: Letter, record: Record
     if not aside.is_sound(job.envelope):
         desk.unreadable(job, place, Malformed(f"{aside.HEADER.decode()}: what was put aside cannot be read"))
         return
-    now = _now_ms()
+    now = now_ms()
     job.policy = desk.policy_of(letter.failed_queue, UNKNOWN)
-    if letter.due_ms - now >= _LOWEST_MS:
+    left = desk.left_ms(job, letter, record, now)
+    if left >= _LOWEST_MS:
         job.action = Action.RELEASE
-        desk.wait_on(job, record, letter.due_ms, now)
+        desk.wait_on(job, record, left, now)
         return
     entry = desk.delayed.get(letter.failed_queue)
     to = entry.to if entry is not None and record.cause is not None else record.target
@@ -67,7 +69,7 @@ def goes_on(desk: "Desk", job: Job, place: Place, letter: Letter, record: Record
         return
     if record.cause is None:
         desk.late(now - letter.due_ms)
-    _go_on(desk, job, letter, to, letter.due_ms if letter.due_ms > now else None)
+    _go_on(desk, job, letter, to, now + left if left else None)
 
 
 def delayed_copy(copy: Publication) -> Publication:
@@ -82,15 +84,11 @@ def _go_on(desk: "Desk", job: Job, letter: Letter, to: str, due_ms: int | None) 
         job.copy = replace(job.copy, record=replace(job.copy.record, due_ms=due_ms))
 
 
-def _now_ms() -> int:
-    return int(time.time() * 1000)
-
-
 def _read(delivery: frames.Delivery, place: Place) -> tuple[Letter, Envelope]:
     """The message, whatever its headers tell of deaths; a record counts only where it was written of this very wait."""
     try:
         props = properties.parse(delivery.header, intake.PROPERTIES_AT)
-        found = table.entries(props.headers)
+        props, found = admissible(props, table.entries(props.headers))
         own = _came_back(delivery, props, found, place)
         content, _ = intake.content_of(delivery.body, props, own)
         envelope = Envelope(delivery, props, found, content, (), foreign_record=False, record=own)
@@ -113,7 +111,7 @@ def _came_back(
 
 
 def _letter(delivery: frames.Delivery, envelope: Envelope, place: Place) -> Letter:
-    own, now = envelope.record, _now_ms()
+    own, now = envelope.record, now_ms()
     exchange, key = intake.text(delivery.exchange), intake.text(delivery.routing_key)
     source = place.source
     return Letter(

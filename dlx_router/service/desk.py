@@ -1,7 +1,6 @@
 """The desk: a delivery → a job that knows its decision and its copy. Reads the clock and throws the dice, no more."""
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
@@ -19,11 +18,13 @@ from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.publication import Publication
 from dlx_router.core.record import Record
 from dlx_router.core.selector import Selector
+from dlx_router.core.waiting import left
 from dlx_router.core.words import UNKNOWN, Action, Cause, counted
 from dlx_router.operate.journal.events import Ruling
 from dlx_router.operate.journal.rulings import Clerk
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import delaying, intake, passage, standing, telling
+from dlx_router.service.clock import CLOCK, now_ms, steady_ms
 from dlx_router.service.job import Job, Known
 from dlx_router.service.outage import breaker_of
 from dlx_router.service.provision import resource_of
@@ -33,11 +34,6 @@ from dlx_router.service.standing import StandingOrders
 from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.wire import frames
-
-
-def now_ms() -> int:
-    """The wall clock in ms since the epoch; waits survive restarts, so a monotonic clock would not do."""
-    return int(time.time() * 1000)
 
 
 class Desk:
@@ -174,12 +170,13 @@ class Desk:
     def _released(self, job: Job, letter: Letter, record: Record | None) -> bool:
         """Send a letter from release on its way; False where it was held and is to be judged anew."""
         now = now_ms()
-        step = release(letter, now)
+        left_ms = self.left_ms(job, letter, record, now)
+        step = release(letter, left_ms)
         if step is Release.JUDGE or record is None:
             return False
         job.action = Action.RELEASE
         job.policy = self.resolve(letter)
-        self.wait_on(job, record, record.due_ms or 0, now)
+        self.wait_on(job, replace(record, deaths=letter.history) if record.cut else record, left_ms, now)
         if job.copy is not None and job.copy.way is publication.Way.RETURN:
             self._tell(job, self._clerk.released(letter, job.copy, job.policy.policy if job.policy else ""), now)
         if step is Release.RETURN:
@@ -191,9 +188,8 @@ class Desk:
         policy = job.policy = self.resolve(letter)
         now, draw = now_ms(), random.uniform(-1.0, 1.0)  # noqa: S311 - jitter, no secret
         job.draw = draw if policy is not None and policy.jitter else None
-        self.carry_out(
-            job, decide(letter, policy, now, draw, breaker_of(self.breakers, job, letter, now)), letter.reason, now
-        )
+        breaker = breaker_of(self.breakers, job, letter, steady_ms())
+        self.carry_out(job, decide(letter, policy, now, draw, breaker), letter.reason, now)
 
     def carry_out(self, job: Job, decision: Decision, reason: str, now: int | None = None) -> None:
         """As `apply`, of a decision that is the first about this delivery, and counted; by an order it was already."""
@@ -246,7 +242,7 @@ class Desk:
         )
         match decision:
             case Retry() | Hold():
-                self.wait_on(job, record, decision.due_ms, now)
+                self.wait_on(job, record, decision.due_ms - now, now)
             case DeadLetter():
                 self._metrics.missing_headers += decision.missing_headers
                 copy = publication.to_target(decision, letter, record, policy.aliases if policy else ())
@@ -303,15 +299,28 @@ class Desk:
         """A wait ended so many ms after its time."""
         self._metrics.release_lateness.observe(max(0, by_ms) / 1000)
 
-    def wait_on(self, job: Job, record: Record, due_ms: int, now: int) -> None:
+    def left_ms(self, job: Job, letter: Letter, record: Record | None, now: int) -> int:
+        """What is left of its wait now that a rung is over; what the clock disagrees about is counted."""
+        deaths = job.envelope.broker_deaths if job.envelope is not None else ()
+        rungs = (self._rules.names.rung_of(death.queue) for death in deaths)
+        rung = next((one for one in rungs if one is not None), None)
+        wait_ms = None if record is None else record.wait_ms
+        found = left(wait_ms=wait_ms, due_ms=letter.due_ms, rung_ms=rung, now_ms=now)
+        if found.cut_ms:
+            self._metrics.waits_cut += 1
+            CLOCK.differs(found.cut_ms)
+        return found.ms
+
+    def wait_on(self, job: Job, record: Record, left_ms: int, now: int) -> None:
         """On the largest rung that is not too long; back at once where that is none."""
         names = self._rules.names
-        rung = names.rung_for(due_ms - now)
+        rung = names.rung_for(left_ms)
+        waits = publication.waiting(record, left_ms if rung is not None else None, now + left_ms)
         if rung is not None:
             came = job.letter.routing_key if job.letter is not None else ""
-            self._place(job, publication.to_rung(record, names.delay(rung), rung, came))
+            self._place(job, publication.to_rung(waits, names.delay(rung), rung, came))
         else:
-            self._place(job, self.return_copy(record, names.return_key(record.failed_queue)))
+            self._place(job, self.return_copy(waits, names.return_key(record.failed_queue)))
 
     def return_copy(self, record: Record, key: str) -> Publication:
         """The copy back to the failed queue; an empty key means by the default exchange."""

@@ -19,7 +19,7 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.getter import Getter, Peek
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, due_ms, excess
 from dlx_router.service import intake, passage
-from dlx_router.service.desk import now_ms
+from dlx_router.service.clock import now_ms
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.lane import Lane

@@ -3,7 +3,6 @@
 The header table is walked once; x-death and record are decoded, everything else stays bytes.
 """
 
-import time
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -20,6 +19,8 @@ from dlx_router.core.publication import Content
 from dlx_router.core.record import Record, RecordError
 from dlx_router.core.words import UNKNOWN, State
 from dlx_router.service import xdeath
+from dlx_router.service.admissible import admissible
+from dlx_router.service.clock import now_ms
 from dlx_router.wire import frames, properties, table
 
 # Written by the broker at each delivery; a stale copy would be taken for the broker's own word at the next queue.
@@ -111,7 +112,8 @@ def read(
         said = _declaration(props.headers, found, place) if declared else None
         told = () if declared else xdeath.deaths_of(props.headers, found)
         if said is not None and said.invented_id:
-            props = properties.parse(props.without_id(), 0)
+            props = properties.parse(props.without("message_id"), 0)
+        props, found = admissible(props, found)
     except (table.TableError, frames.WireError, xdeath.OddHistory) as error:
         raise Malformed(str(error)) from error
     own, foreign = record_of(props.headers, found, place)
@@ -122,8 +124,9 @@ def read(
     is_trusted = lives or place.arrival is not Arrival.INBOX or _is_trusted(delivery, place, own if belongs else None)
     deaths = told if is_trusted else ()
     if dies:
+        copies = _carbon_copies(props.headers, found) if came is None else ()
         own, before = _until_now(own, deaths, belongs=belongs)
-        deaths = recorded(before, _death_here(delivery, place, content, found, dies, came))
+        deaths = recorded(before, _death_here(delivery, place, content, copies, dies, came))
     facts = arrival.Facts(
         vhost=place.vhost,
         source=place.source,
@@ -137,7 +140,7 @@ def read(
         and place.arrival is Arrival.INBOX
         and (_by_death(exchange, place) or _retried(deaths, place.names)),
         first=_first_of(props.headers, found) if own is None and not declared else None,
-        now_ms=int(time.time() * 1000),
+        now_ms=now_ms(),
         header=lambda name: _header(props.headers, found, name),
         body=looked_up(delivery.body),
         content_type="" if props.content_type is None else text(props.content_type),
@@ -223,16 +226,15 @@ def _death_here(
     delivery: frames.Delivery,
     place: Place,
     content: Content,
-    found: dict[bytes, tuple[int, int, int]],
+    copies: tuple[str, ...],
     reason: str,
     came: First | None,
 ) -> Death:
     """The entry that the broker would have written."""
     if came is None:
-        props = properties.parse(delivery.header, PROPERTIES_AT)
-        keys = (text(delivery.routing_key), *_carbon_copies(props.headers, found))
+        keys = (text(delivery.routing_key), *copies)
         came = First(place.source, text(delivery.exchange), keys, reason)
-    now = int(time.time())
+    now = now_ms() // 1000
     return Death(came.queue, reason, 1, now, came.exchange, came.routing_keys, content.props.expiration)
 
 

@@ -14,10 +14,12 @@ from typing import Final
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.publisher import TIMEOUT, Publisher
 from dlx_router.core import attending
+from dlx_router.core.names import RUNGS
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action, Cause
 from dlx_router.service import intake, passage, standing, telling
 from dlx_router.service.answering import Answering
+from dlx_router.service.clock import now_ms
 from dlx_router.service.doubt import UNWRITABLE
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job, Resource
@@ -147,11 +149,14 @@ class Lane(Answering):
 
     @staticmethod
     def _timer_s(job: Job) -> float:
-        """Remainders below the lowest rung are waited for here: never early, and no rung is worth 60 ms."""
+        """Remainders below the lowest rung are waited for here: never early, and no rung is worth 60 ms.
+
+        Whatever the clock says, it is no more than that.
+        """
         copy = job.copy
         if copy is None or copy.way not in _LAST_HOPS or copy.record.due_ms is None:
             return 0.0
-        return copy.record.due_ms / 1000 - time.time()
+        return min(copy.record.due_ms - now_ms(), RUNGS[0]) / 1000
 
     def _resume(self, job: Job) -> None:
         """After a while; where the session has ended meanwhile, another has the letter and nothing is to be told."""

@@ -18,7 +18,7 @@ from dlx_router.core import attending
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, Marks, Target, due_ms, excess
 from dlx_router.core.words import Action, Cause
 from dlx_router.service import intake, passage
-from dlx_router.service.desk import now_ms
+from dlx_router.service.clock import now_ms
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job, Resource
 from dlx_router.service.lane import Lane

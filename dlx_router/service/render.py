@@ -9,6 +9,7 @@ from dlx_router.core.letter import HISTORIES, Death, History, Letter
 from dlx_router.core.publication import ALIASES, Publication, Way
 from dlx_router.core.words import Action, State
 from dlx_router.service import aside
+from dlx_router.service.admissible import DIRECT_REPLY, admissible
 from dlx_router.service.intake import DELIVERY_HEADERS, PROPERTIES_AT, Envelope
 from dlx_router.service.job import Job
 from dlx_router.telemetry.logs import Once
@@ -111,7 +112,7 @@ class Stationery:
         Whoever published it had no larger frames than we have. Its event tells the deaths. It carries no number.
         """
         props = properties.parse(job.delivery.header, PROPERTIES_AT)
-        found = table.entries(props.headers)
+        props, found = admissible(props, table.entries(props.headers))
         kept = table.splice(props.headers, found, (_ROUTING | _DEATHS) & found.keys(), b"")
         section = props.replaced(headers=kept, delivery_mode=2, expiration=None, user_id=self._user_id(props))
         return b"", self._quarantine, section
@@ -119,9 +120,11 @@ class Stationery:
     def _as_it_came(self, job: Job, stamp: bytes) -> bytes:
         props = properties.parse(job.delivery.header, PROPERTIES_AT)
         try:
-            found = table.entries(props.headers)
+            props, found = admissible(props, table.entries(props.headers))
             kept = table.splice(props.headers, found, _ROUTING & found.keys(), b"")
         except table.TableError:
+            if props.reply_to == DIRECT_REPLY:
+                props = properties.parse(props.without("reply_to"), 0)
             kept, stamp, extra = props.headers, b"", b""  # what cannot be walked cannot be added to
         else:
             letter_id = job.letter.id.encode() if job.letter is not None else b""

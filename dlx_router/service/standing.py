@@ -21,7 +21,7 @@ from dlx_router.operate.journal import privacy
 from dlx_router.operate.journal.events import KIND_OF, NO_BODY, Fragments
 from dlx_router.operate.journal.privacy import Rule
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service import intake
+from dlx_router.service import admissible, intake
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job, Known, Resource
 from dlx_router.service.xdeath import SHARED_BYTES
@@ -31,7 +31,8 @@ MAX_ORDERS: Final = 4096
 ORDERS_BYTES: Final = 8 * MIB  # and as much for shapes
 _OWNED: Final = frozenset({b"x-death", b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason"})
 _SPECIAL: Final = (
-    frozenset({b"dlx-router", b"dlx-router-id", b"dlx-router-pub", b"CC", b"BCC", b"dlx-death"})
+    frozenset({b"dlx-router", b"dlx-router-id", b"dlx-router-pub", b"dlx-death"})
+    | admissible.NAMES
     | intake.DELIVERY_HEADERS
     | intake.ERRORS
 )
@@ -88,6 +89,8 @@ class StandingOrders:
         try:
             props = job.props = properties.parse(delivery.header, intake.PROPERTIES_AT)
         except frames.WireError:
+            return None
+        if props.reply_to == admissible.DIRECT_REPLY:
             return None
         headers = props.headers
         key = (delivery.routing_key, delivery.exchange, place.source, len(headers))
@@ -218,6 +221,7 @@ def write(job: Job, order: Order, key: bytes, journal: Journal, known: Known = N
         order.standing,
         order.deaths,
         due_ms=due_ms,
+        wait_ms=order.wait_ms,
         first_ms=order.first_ms,
         last_ms=now,
         props=_props_of(props),

@@ -21,7 +21,7 @@ from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.operate.redrive.filter import compiled
-from dlx_router.service.desk import now_ms
+from dlx_router.service.clock import steady_ms
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
 from dlx_router.service.kinds import Kinds
@@ -119,7 +119,7 @@ class Attendant:
 
     def breakers(self) -> dict[str, str]:
         """Each queue's breaker, by its state."""
-        return {queue: state.value for queue, state in self._desk.breakers.states(now_ms()).items()}
+        return {queue: state.value for queue, state in self._desk.breakers.states(steady_ms()).items()}
 
     async def run(self) -> None:
         """Attend until `stop`; never gives up, because the letters are still there."""

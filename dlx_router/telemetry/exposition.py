@@ -73,6 +73,10 @@ class Exposition(Collector):
         yield _counter("journal_gaps", "Events that the journal lost.", (), gaps)
         failed: Values = {(): of.condition_errors}
         yield _counter("condition_errors", "Conditions that failed, and so counted as false.", (), failed)
+        cut: Values = {(): of.waits_cut}
+        yield _counter("waits_cut", "Waits that a wall clock would have made longer than was decided.", (), cut)
+        jumps: Values = {(): of.clock_jumps}
+        yield _counter("clock_jumps", "Jumps of this host's wall clock by a second or more.", (), jumps)
         shadowed: Values = {(): of.shadowed_headers}
         yield _counter("aliases_shadowed", "Producers' headers replaced by aliases.", (), shadowed)
 

@@ -59,6 +59,8 @@ class Metrics:
         self.shadowed_headers = 0
         self.journal_gaps = 0
         self.condition_errors = 0
+        self.waits_cut = 0
+        self.clock_jumps = 0
         # gauges
         self.broker_connected: dict[str, int] = {}  # vhost
         self.revision = ""

@@ -124,13 +124,14 @@ class Properties:
             return b"".join((_pack_flags(flags), self._head, _pack_long(len(headers)), headers, octets, late))
         return b"".join((_pack_flags(flags), self._head, octets, late))
 
-    def without_id(self) -> bytes:
-        """The section as it came, but for the message id."""
-        values = {name: getattr(self, name) for _, name in _LATE_NAMES} | {"message_id": None}
+    def without(self, name: str, *, headers: bytes | None = None) -> bytes:
+        """The section as it came, but for this property behind priority ("": none), and with these headers."""
+        values = {one: None if one == name else getattr(self, one) for _, one in _LATE_NAMES}
         plain = Properties()
         plain.flags, plain._late = _encoded_late(self.flags & ~_LATE, values)
         plain._head = self._head
-        return plain.replaced(headers=self.headers, delivery_mode=self.delivery_mode, priority=self.priority)
+        kept = self.headers if headers is None else headers
+        return plain.replaced(headers=kept, delivery_mode=self.delivery_mode, priority=self.priority)
 
     def bare(self) -> bytes:
         """The section as it came, but for the headers: flags and all other values, for a digest."""

@@ -341,19 +341,17 @@ def test_dead_letter_queues_are_named_after_the_failed_queue() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "due_ms", "step"),
+    ("state", "left_ms", "step"),
     [
-        ("retrying", NOW + 1, Release.WAIT),
-        ("retrying", NOW, Release.RETURN),
-        ("retrying", NOW - 9, Release.RETURN),
-        ("held", NOW + 99, Release.JUDGE),
-        ("held", NOW + 100, Release.WAIT),
-        ("held", NOW, Release.JUDGE),
+        ("retrying", 1, Release.WAIT),
         ("retrying", 0, Release.RETURN),
+        ("held", 99, Release.JUDGE),
+        ("held", 100, Release.WAIT),
+        ("held", 0, Release.JUDGE),
     ],
 )
-def test_a_letter_is_released_when_it_is_due_and_never_early(state: str, due_ms: int, step: Release) -> None:
-    assert release(letter(state=state, due_ms=due_ms), NOW) is step
+def test_a_letter_is_released_when_it_is_due_and_never_early(state: str, left_ms: int, step: Release) -> None:
+    assert release(letter(state=state), left_ms) is step
 
 
 def held(tries: int, cause: Cause, state: str = "held") -> Letter:
@@ -508,7 +506,7 @@ def test_every_letter_gets_a_decision_an_explanation_and_the_same_one_twice(
 @given(letters, st.integers(0, 2 * NOW), st.sampled_from(Cause), st.integers(0, 10**9))
 def test_waiting_is_total_and_never_early(one: Letter, now_ms: int, cause: Cause, grace_ms: int) -> None:
     left = one.due_ms - now_ms
-    assert (release(one, now_ms) is Release.WAIT) is (left > 0 and (one.state != "held" or left >= 100))
+    assert (release(one, left) is Release.WAIT) is (left > 0 and (one.state != "held" or left >= 100))
     decision = hold(one, cause, 1, now_ms, grace_ms=grace_ms, target="t")
     assert decision.cause is cause
     assert not isinstance(decision, Hold) or 1000 <= decision.due_ms - now_ms <= 300_000

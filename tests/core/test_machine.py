@@ -133,7 +133,7 @@ class Routing(RuleBasedStateMachine):
         letter = self._read(source, copy)
         assert letter.id == f"id-{copy.number}", "one id over all tries"
         if source == RELEASE and copy.record is not None:
-            step = release(letter, self.clock_s * 1000)
+            step = release(letter, letter.due_ms - self.clock_s * 1000)
             if step is not Release.JUDGE:
                 record = to_return(copy.record, RETURN, f"to:{WORK}").record
                 self._publish(Job(source, tag, letter, self._sent(copy, letter, record, RETURN),

@@ -124,9 +124,10 @@ def test_a_mode_and_a_priority_that_were_never_set_are_not_set_now() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deaths", "key"), [((death(routing_keys=KEYS),), "order.created"), ((), ""), ((death(routing_keys=()),), "")]
+    ("deaths", "key", "copies"),
+    [((death(routing_keys=KEYS),), "order.created", KEYS[1:]), ((), "", None), ((death(routing_keys=()),), "", None)],
 )
-def test_a_waiting_copy_is_persistent_and_has_no_priority(deaths: Any, key: str) -> None:
+def test_a_waiting_copy_is_persistent_and_has_no_priority(deaths: Any, key: str, copies: Any) -> None:
     kept = record(deaths=deaths)
     assert to_rung(kept, "dlx-router.delay.5000", 5000) == Publication(
         Way.RUNG,
@@ -134,6 +135,7 @@ def test_a_waiting_copy_is_persistent_and_has_no_priority(deaths: Any, key: str)
         key,
         kept,
         8192,
+        cc=copies,
         rung_ms=5000,
         delivery_mode=2,
         priority=None,

@@ -1,0 +1,275 @@
+"""The wall clock jumps by days, or differs between replicas: a letter still waits as long as was decided."""
+
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+import brokers
+from dlx_router.service import clock as clock_module
+from tests.support.bulk import INBOX
+from tests.support.client import Client
+from tests.support.eventually import consistently, eventually
+from tests.support.router import Router
+
+DAY_S: Final = 86_400.0
+CLOCK: Final = Path(brokers.__file__).parent / "chaos_clock"
+POLICIES: Final = """
+version: 1
+policies:
+  - name: work
+    queue: work
+    definition: {redelivery-delay: 1200ms}
+delayed:
+  - {exchange: later, to: amq.topic}
+"""
+
+
+class Clocks(NamedTuple):
+    """Both clocks of one module, in seconds."""
+
+    wall: list[float]
+    steady: list[float]
+
+    def time(self) -> float:
+        return self.wall[0]
+
+    def monotonic(self) -> float:
+        return self.steady[0]
+
+    def go_on(self, seconds: float, *, jump: float = 0.0) -> None:
+        self.wall[0] += seconds + jump
+        self.steady[0] += seconds
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    one = Clocks([1_700_000_000.0], [5.0])
+    monkeypatch.setattr(clock_module, "time", one)
+    return one
+
+
+@pytest.mark.parametrize("jump", [DAY_S, -DAY_S, 3600.0, -2.0])
+def test_a_jump_counts_once_it_has_lasted(clocks: Clocks, jump: float) -> None:
+    one = clock_module.Clock()
+    assert (one.now_ms(), one.jumps, one.why()) == (1_700_000_000_000, 0, "")
+    clocks.go_on(10, jump=jump)
+    assert (one.now_ms(), one.jumps) == (1_700_000_010_000, 1)
+    assert f"jumped by {jump:+.0f} s" in one.why()
+    clocks.go_on(clock_module.LASTS_S - 1)
+    assert one.now_ms() == 1_700_000_069_000
+    clocks.go_on(2)
+    assert one.now_ms() == round((1_700_000_071 + jump) * 1000)
+    assert (one.jumps, one.why()) == (1, "")
+
+
+def test_a_jump_and_back_was_nothing(clocks: Clocks) -> None:
+    one = clock_module.Clock()
+    one.now_ms()
+    clocks.go_on(1, jump=DAY_S)
+    one.now_ms()
+    clocks.go_on(1, jump=-DAY_S)
+    assert (one.now_ms(), one.why()) == (1_700_000_002_000, "")
+
+
+def test_a_clock_that_is_slewed_is_followed(clocks: Clocks) -> None:
+    one = clock_module.Clock()
+    for _ in range(1000):
+        one.now_ms()
+        clocks.go_on(1, jump=0.5)
+    assert (one.now_ms(), one.jumps) == (1_700_001_500_000, 0)
+
+
+def test_a_disagreement_is_noted_for_a_while(clocks: Clocks) -> None:
+    one = clock_module.Clock()
+    one.differs(3_600_000)
+    assert "by 3600 s or more" in one.why()
+    clocks.go_on(clock_module.NOTED_S + 1)
+    assert one.why() == ""
+
+
+class Clock:
+    """The wall clock of routers that were started since."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        file.write_bytes(struct.pack("d", 0.0))
+
+    def set(self, seconds: float) -> None:
+        """So many seconds off."""
+        with self._file.open("r+b") as opened:
+            opened.write(struct.pack("d", seconds))
+
+    @contextmanager
+    def off(self, seconds: float) -> Iterator[None]:
+        """So many seconds off for a while."""
+        self.set(seconds)
+        yield
+        self.set(0.0)
+
+
+@pytest.fixture
+def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    one = Clock(tmp_path / "clock")
+    monkeypatch.setenv("PYTHONPATH", str(CLOCK))
+    monkeypatch.setenv("CHAOS_CLOCK", str(tmp_path / "clock"))
+    return one
+
+
+def decided(router: Router, action: str = "retry") -> float:
+    return router.metric("settled_total", action=action)
+
+
+def returned(amqp: Client, queue: str, since: float, *, within: float) -> float:
+    """How long it took from then on until the message was there again."""
+    amqp.take(queue, within=within)
+    return time.monotonic() - since
+
+
+@pytest.mark.parametrize("days", [1, -1])
+def test_a_clock_that_is_days_off_when_a_retry_is_decided_does_not_change_its_wait(
+    clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
+) -> None:
+    router = start_router(POLICIES)
+    amqp.queue("work", dead_letter_exchange=INBOX)
+    amqp.publish("hello", key="work")
+    with clock.off(days * DAY_S):
+        amqp.fail("work")
+        failed = time.monotonic()
+        eventually(lambda: decided(router) == 1)
+    assert 1.15 <= returned(amqp, "work", failed, within=8) < 6
+
+
+@pytest.mark.parametrize("days", [1, -1])
+def test_a_clock_that_is_days_off_when_a_rung_is_over_does_not_change_the_wait(
+    clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
+) -> None:
+    """1.9 s: a rung of 1.5 s and one of 400 ms; the clock is wrong in between, and stays so."""
+    router = start_router(POLICIES.replace("1200ms", "1900ms"))
+    amqp.queue("work", dead_letter_exchange=INBOX)
+    amqp.publish("hello", key="work")
+    amqp.fail("work")
+    failed = time.monotonic()
+    eventually(lambda: decided(router) == 1)
+    clock.set(days * DAY_S)
+    assert 1.85 <= returned(amqp, "work", failed, within=8) < 6
+    eventually(lambda: "the wall clock jumped" in router.ask("/readyz")[1])
+    assert (router.metric("clock_jumps_total"), router.output.count("clock.differs")) == (1, 1)
+
+
+@pytest.mark.parametrize("days", [1, -1])
+def test_a_router_that_begins_with_another_clock_keeps_to_the_waits(
+    clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
+) -> None:
+    """Decided by a clock that is days off, over while no router runs, released by one that is right."""
+    clock.set(days * DAY_S)
+    router = start_router(POLICIES.replace("1200ms", "1900ms"))
+    amqp.queue("work", dead_letter_exchange=INBOX)
+    amqp.publish("hello", key="work")
+    amqp.fail("work")
+    failed = time.monotonic()
+    eventually(lambda: decided(router) == 1)
+    router.stop()
+    clock.set(0.0)
+    router.start()
+    assert 1.85 <= returned(amqp, "work", failed, within=8) < 8
+    assert router.metric("waits_cut_total") == (1 if days > 0 else 0)
+
+
+def test_replicas_whose_clocks_are_an_hour_apart_keep_to_the_waits(
+    clock: Clock, start_router: Callable[..., Router], amqp: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "key").write_text("k" * 32, encoding="utf-8")
+    (tmp_path / "other").write_bytes(struct.pack("d", -3600.0))
+    both: dict[str, Any] = {"PROVENANCE_KEY_FILE": str(tmp_path / "key")}
+    routers = [start_router(POLICIES, **both)]
+    monkeypatch.setenv("CHAOS_CLOCK", str(tmp_path / "other"))
+    routers.append(start_router(POLICIES, **both))
+    amqp.queue("work", dead_letter_exchange=INBOX)
+    for number in range(20):
+        amqp.publish(str(number), key="work")
+        amqp.fail("work")
+    failed = time.monotonic()
+    eventually(lambda: amqp.depth("work") == 20, within=8)
+    assert time.monotonic() - failed > 0.9, "the last one waits 1.2 s"
+    assert routers[0].metric("waits_cut_total") == 0, "its clock is right"
+    assert routers[1].metric("waits_cut_total") > 0
+    eventually(lambda: "the wall clock is behind" in routers[1].ask("/readyz")[1])
+
+
+@pytest.mark.parametrize("days", [1, -1])
+def test_a_held_letter_comes_back_though_the_clock_jumps_by_days(
+    clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
+) -> None:
+    """Its target is missing when the clock is wrong, and there afterwards."""
+    policy = POLICIES.replace("redelivery-delay: 1200ms", "max-delivery-attempts: 1, dead-letter-exchange: gone")
+    router = start_router(policy)
+    amqp.queue("work", dead_letter_exchange=INBOX)
+    amqp.queue("dead")
+    amqp.publish("hello", key="work")
+    with clock.off(days * DAY_S):
+        amqp.fail("work")
+        eventually(lambda: decided(router, "hold") >= 1)
+        amqp.exchange("gone", "fanout")
+        amqp.bind("dead", "gone")
+    assert amqp.take("dead", within=10).body == b"hello"
+
+
+@pytest.mark.parametrize("days", [1, -1])
+def test_a_delayed_message_waits_as_it_asked_though_the_clock_jumps_by_days(
+    clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
+) -> None:
+    router = start_router(POLICIES)
+    queue = amqp.queue("there")
+    amqp.bind(queue, "amq.topic", "#")
+    eventually(lambda: amqp.exists("dlx-router.delayed.later"))
+    with clock.off(days * DAY_S):
+        amqp.publish("hello", exchange="later", key="k", headers={"x-delay": 1900})
+        asked = time.monotonic()
+        eventually(lambda: decided(router, "hold") == 1)
+    assert 1.85 <= returned(amqp, queue, asked, within=8) < 6
+
+
+@pytest.mark.parametrize("days", [1, -1])
+def test_a_relayed_message_does_not_die_of_a_jump_of_the_clock(
+    clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
+) -> None:
+    """An hour to live, counted from its arrival; nothing is bound to its target, so it waits."""
+    policies = """
+version: 1
+attachments:
+  - {queue: hop, mode: relay, forward-to: {exchange: onward}}
+policies:
+  - {name: hop, queue: hop, definition: {message-ttl: 1h}}
+"""
+    amqp.queue("hop")
+    amqp.queue("there")
+    amqp.exchange("onward", "fanout")
+    router = start_router(policies)
+    amqp.publish("hello", key="hop")
+    eventually(lambda: router.metric("publish_refused_total", cause="returned") >= 1)
+    with clock.off(days * DAY_S):
+        before = router.metric("publish_refused_total", cause="returned")
+        eventually(lambda: router.metric("publish_refused_total", cause="returned") > before)
+        amqp.bind("there", "onward")
+    assert amqp.take("there", within=15).body == b"hello"
+    assert decided(router, "dead_letter") == 0
+
+
+@pytest.mark.parametrize("days", [1, -1])
+def test_a_breaker_neither_closes_nor_forgets_when_the_clock_jumps(
+    clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
+) -> None:
+    outage = "outage: {deaths: 2, within: 10s, probe-every: 60s}"
+    router = start_router(POLICIES.replace("redelivery-delay: 1200ms", outage))
+    amqp.queue("work", dead_letter_exchange=INBOX)
+    for number in range(3):
+        amqp.publish(str(number), key="work")
+        amqp.fail("work")
+    eventually(lambda: router.metric("breaker_state", queue="work") == 2)
+    clock.set(days * DAY_S)
+    consistently(lambda: router.metric("breaker_state", queue="work") == 2, for_s=1)
