@@ -21,6 +21,8 @@ from dlx_router.operate.journal.batch import Batch
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.consumers import Consumers
 from dlx_router.service.desk import Desk
+from dlx_router.service.idle import IdleQueues
+from dlx_router.service.in_use import InUse
 from dlx_router.service.kinds import kind_of
 from dlx_router.service.lane import Lane
 from dlx_router.service.observe import Silence, Watch
@@ -101,7 +103,9 @@ class Session:
         self.publish_link: Link
         self._consume_link: Link
         kind = partial(kind_of, vhost=self.vhost, management=sources.management)
-        self.provision = Provision(topology, names, limits.max_dead_letter_queues, self.spawn, kind)
+        in_use = InUse(lambda: self.publish_link, names, lambda queue: self.provision.lost(queue))  # noqa: PLW0108 - there is none yet
+        idle = IdleQueues(lambda: self.desk, self.vhost, self._every_lane, in_use) if topology.declares else None
+        self.provision = Provision(topology, names, limits.max_dead_letter_queues, self.spawn, kind, idle)
         self.stationery: Stationery
 
     @property
@@ -271,6 +275,9 @@ class Session:
         if not self._ended.done():
             self._ended.set_result(error)
 
+    def _every_lane(self) -> tuple[Lane, ...]:
+        return (*self._lanes, *(self._sources.lanes if self._attending else ()))
+
     # -- events of the links ------------------------------------------------------------------------------------
 
     def _published(self) -> None:
@@ -299,6 +306,6 @@ class Session:
             self._ticks = (self._ticks + 1) % REAP_EVERY
             if self._ticks == 0:
                 self.spawn(self.provision.reap(self.desk.policies_of))
-            for lane in (*self._lanes, *(self._sources.lanes if self._attending else ())):
+            for lane in self._every_lane():
                 lane.check(self._limits.confirm_timeout_s)
             self._published()
