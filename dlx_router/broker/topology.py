@@ -53,7 +53,6 @@ __all__ = [
 ]
 
 _QueueDeclare: Final = lenient(commands.Queue.Declare)
-_QueueDelete: Final = lenient(commands.Queue.Delete)
 _QueueBind: Final = lenient(commands.Queue.Bind)
 _ExchangeDeclare: Final = lenient(commands.Exchange.Declare)
 
@@ -86,6 +85,11 @@ class Topology:
         self._heartbeat_s = heartbeat_s
         self._control = self.another("control")
         self._declare = declare
+
+    @property
+    def declares(self) -> bool:
+        """Whether anything may be declared, or deleted."""
+        return self._declare
 
     def another(self, role: str) -> Control:
         """A connection of its own to the same place: one that publishes is not read while the broker has an alarm."""
@@ -154,10 +158,6 @@ class Topology:
         """Whether the queue is there, empty and without a consumer."""
         [found] = await self._say(f"looking at queue {queue!r}", _QueueDeclare(queue=queue, passive=True))
         return not found.message_count and not found.consumer_count
-
-    async def delete_idle(self, queue: str) -> None:
-        """Delete a classic queue where it is empty and unused at that very moment; else TopologyError."""
-        await self._say(f"deleting queue {queue!r}", _QueueDelete(queue=queue, if_unused=True, if_empty=True))
 
     # -- declaring ----------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from dlx_router.config.attachments import GUARD, Attachment
 from dlx_router.config.delayed import Delayed
 from dlx_router.config.permission_names import dead_letter_queues, escaped, matched, may_meet, names_of
+from dlx_router.core.dead_letter_queues import deletes
 from dlx_router.core.names import Names
 from dlx_router.core.policy import DEFAULTS, Policy, PolicySet, SelectorKind
 from dlx_router.core.target import short_name
@@ -89,6 +90,7 @@ def needed(
     ways = [_Ways(policy, here) for policy in here]
     retries = any(way.retries for way in ways)
     all_ = [*_own(setup, retries=retries), *(need for way in ways for need in way.needs(declare=setup.declare))]
+    all_ += _locks(setup) if deletes(policies) and setup.declare else []
     all_ += [Need(Right.READ, escaped(source), f"attached queue {source}") for source in sources]
     for one in attachments:
         all_ += _delayed(one, setup) if isinstance(one, Delayed) else _attached(one, setup)
@@ -137,6 +139,13 @@ def _declared(setup: Setup, rungs: str, *, retries: bool) -> Iterator[Need]:
     yield Need(Right.READ, rungs, "binds the rungs; letters leave them for release")
     if retries:
         yield Need(Right.READ, escaped(names.return_), "binds queues, so that letters can go back")
+
+
+def _locks(setup: Setup) -> Iterator[Need]:
+    """None is deleted while any router publishes there."""
+    locks = f"{escaped(setup.names.in_use('')[:-16])}[0-9a-f]+"
+    yield Need(Right.CONFIGURE, locks, "idle dead-letter queues are deleted: declares who uses them")
+    yield Need(Right.READ, locks, "idle dead-letter queues are deleted: says that one is used")
 
 
 def _looked_at(setup: Setup) -> Iterator[Need]:

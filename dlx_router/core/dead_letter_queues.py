@@ -27,6 +27,12 @@ def is_made(queue: str, policies: PolicySet, policies_of: Callable[[str], Iterab
     return any(_is_made(queue, prefix, suffix, policies_of) for prefix, suffix in affixes if policies.policies)
 
 
+def deletes(policies: PolicySet) -> bool:
+    """Whether any of them has idle dead-letter queues deleted."""
+    layers = (layer for one in policies.policies for layer in (one.definition, *one.on.values()))
+    return any("auto-delete-dead-letter-queue-after" in layer for layer in layers)
+
+
 def _is_made(queue: str, prefix: str, suffix: str, policies_of: Callable[[str], Iterable[Effective]]) -> bool:
     if not queue.startswith(prefix):
         return False

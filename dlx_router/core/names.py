@@ -97,6 +97,10 @@ class Names:
         """The queue that only the router has that guards `queue`."""
         return f"{self.prefix}.guard.{_hash(queue.encode(errors='surrogateescape'))}"
 
+    def in_use(self, queue: str) -> str:
+        """The queue that says who publishes to a dead-letter queue; "": to any of many."""
+        return f"{self.prefix}.in-use.{_hash(queue.encode(errors='surrogateescape'))}"
+
     def is_own(self, name: str) -> bool:
         """Whether a queue or exchange is ours, as the broker reads its name."""
         return as_read(name).startswith(self._dotted)

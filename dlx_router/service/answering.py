@@ -66,6 +66,7 @@ class Answering(Keeping):
             self._spare(job)
             return
         probe.is_asking = True
+        self._repeating += 1
         self._owner.provision.silent.rest(target_of(job))
         self._owner.spawn(self._asked(job, probe))
 
@@ -77,6 +78,7 @@ class Answering(Keeping):
                 self._settling.gone(job)
         finally:
             probe.is_asking = False
+            self._repeating -= 1
 
     def _rests(self, job: Job) -> bool:
         """A target that refused a letter twice just now, or was silent, is not asked again at once."""
@@ -108,7 +110,7 @@ class Answering(Keeping):
         self._owner.metrics.publish_refused[why] += 1
         if why == NACKED and job.nacks == 0 and not self._rests(job):
             job.nacks = 1
-            asyncio.get_running_loop().call_later(NACK_PAUSE_S, self._send, job)
+            asyncio.get_running_loop().call_later(NACK_PAUSE_S, self._resume, job)  # its queue may be gone by then
             return
         if why == RETURNED:
             self._owner.provision.forget(job.resource)

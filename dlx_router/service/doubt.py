@@ -33,6 +33,7 @@ class Doubtful(ABC):
     _probe: Probe
     _settling: Settling
     _places: Places
+    _repeating: int  # letters that are sent alone, or are about to be, without another look at what they need
 
     @abstractmethod
     def _long_way(self, job: Job) -> None:
@@ -72,6 +73,13 @@ class Doubtful(ABC):
 
     async def _alone(self, jobs: list[Job]) -> None:
         """One after the other. The lane waits for one confirm that does not come: then others' targets are spared."""
+        self._repeating += len(jobs)
+        try:
+            await self._each_alone(jobs)
+        finally:
+            self._repeating -= len(jobs)
+
+    async def _each_alone(self, jobs: list[Job]) -> None:
         in_time = True
         for job in jobs:
             if not job.consumer.is_open:

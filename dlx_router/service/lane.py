@@ -31,6 +31,7 @@ from dlx_router.service.settling import Owner
 from dlx_router.service.standing import Order
 from dlx_router.wire import frames
 
+Mark = tuple[Publisher[Job], int]
 _LAST_HOPS: Final = frozenset({Way.RETURN, Way.FORWARD})
 
 
@@ -51,6 +52,7 @@ class Lane(Answering):
         self._kept = {}
         self._is_closed = False
         owner.provision.refusals.listen(self._refusals_changed)
+        self._repeating = 0
 
     def _new_publisher(self) -> Publisher[Job]:
         return Publisher(
@@ -66,6 +68,15 @@ class Lane(Answering):
         self._is_closed = True
         self._owner.provision.refusals.unlisten(self._refusals_changed)
         await self._publisher.close()
+
+    def mark(self) -> Mark:
+        """What was published up to now, for `has_answered`."""
+        return self._publisher, self._publisher.next_number
+
+    def has_answered(self, mark: Mark) -> bool:
+        """Whether all of it has its answer. False for good where its channel was closed: that is repeated alone."""
+        publisher, number = mark
+        return publisher.is_open and not self._repeating and not publisher.unanswered(number)
 
     def attend(self, consumer: Consumer, place: Place) -> None:
         """Deliveries of this consumer come from that place."""

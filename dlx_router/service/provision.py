@@ -9,8 +9,9 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Container, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
+from dlx_router.broker.answers import LinkError
 from dlx_router.broker.topology import Forbidden, QueueExclusive, QueueMissing, QueueOwn, Topology, TopologyError
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.limits import Retention
@@ -19,6 +20,7 @@ from dlx_router.core.policy import Effective
 from dlx_router.core.publication import Publication, Way
 from dlx_router.core.target import dead_letter_queue, transient_queue
 from dlx_router.core.words import APPLICATION, Cause
+from dlx_router.service.in_use import Busy, InUse
 from dlx_router.service.job import Job, Resource
 from dlx_router.service.refusals import Refusals
 from dlx_router.service.refusing import SILENT_S, Resting
@@ -32,6 +34,7 @@ AT_ONCE: Final = 32  # checks: each is a channel, and hundreds at once would all
 PLAIN: Final = ""
 STREAM: Final = "stream"
 DECLARED: Final = "declared"
+STAYS: Final = ",,,,"  # others publish to its exchange, and nobody knows when they do not
 
 
 class Refusal(Exception):
@@ -52,6 +55,24 @@ class Passing:
     idle_since_s: float
 
 
+class Idle(Protocol):
+    """What has to be known before a queue is deleted."""
+
+    in_use: InUse
+
+    def deletes(self) -> bool:
+        """Whether any policy in force has dead-letter queues deleted."""
+
+    def may_be_deleted(self, queue: str) -> bool:
+        """Whether it is a dead-letter queue that a router may delete."""
+
+    def is_aimed_at(self, queue: str) -> bool:
+        """Whether letters go there by a policy that names it, and so past what is known here."""
+
+    async def settled(self) -> bool:
+        """Once all that was published before has its answer; False where that takes too long."""
+
+
 async def unknown(_queue: str) -> str | None:
     """Nobody can say of what type the queue is."""
     return None
@@ -68,8 +89,9 @@ class Provision:
         spawn: Callable[..., object],
         kind_of: Callable[[str], Awaitable[str | None]] = unknown,
         refusals: Refusals | None = None,
+        idle: Idle | None = None,
     ) -> None:
-        """`kind_of(queue)`: its type, None where nobody can say."""
+        """`kind_of(queue)`: its type, None where nobody can say. `idle` None: no dead-letter queue is ever deleted."""
         # What is forgotten because there is too much is looked for again.
         self.known: Bounded[Resource, str] = Bounded(most=10_000, most_bytes=8 * MIB)
         self._absent: Bounded[Resource, tuple[float, Refusal]] = Bounded(
@@ -80,7 +102,9 @@ class Provision:
         self._topology = self.topology = topology
         self._names = names
         self._max_queues = max_queues
-        self._spawn, self._kind_of = spawn, kind_of
+        self._spawn, self._kind_of, self._idle = spawn, kind_of, idle
+        self._turns: dict[str, asyncio.Lock] = {}  # a queue is made, or deleted
+        self._reaping = False
         self._created: set[str] = set()
         self.silent = Resting(SILENT_S)  # targets that do not confirm, whichever lane has asked
         self.refusals = Refusals("", Readiness()) if refusals is None else refusals
@@ -127,6 +151,8 @@ class Provision:
 
     async def _ensure(self, resource: Resource) -> None:
         outcome: str | Refusal
+        if self._idle is not None and resource[0] in {"dlq", "return"}:
+            await self._idle.in_use.unblocked()
         try:
             async with asyncio.timeout(WITHIN_S), self._room:
                 outcome = await self._make(resource)
@@ -135,7 +161,7 @@ class Provision:
             outcome = Refusal(refusal.cause, str(refusal), final=refusal.final)  # without its frames and all they hold
         except Forbidden as error:
             outcome = Refusal(Cause.FORBIDDEN, str(error))
-        except (TopologyError, TimeoutError, OSError) as error:
+        except (TopologyError, LinkError, TimeoutError, OSError) as error:
             outcome = Refusal(Cause.UNROUTABLE, str(error) or "no answer from the broker")
         if isinstance(outcome, Refusal):
             self._absent[resource] = (time.monotonic() + ABSENT_S, outcome)
@@ -153,7 +179,10 @@ class Provision:
                 if declared and await self._kind_of(queue) == STREAM:
                     text = f"{queue!r} is a stream: what is returned to it is new to all who read it"
                     raise Refusal(Cause.UNROUTABLE, text, final=True)
-                return await self._bind(queue)
+                async with self._turn(queue):
+                    if self._idle is not None and self._idle.may_be_deleted(queue):
+                        await self._idle.in_use.hold(queue)
+                    return await self._bind(queue)
             case ("exchange", name):
                 if not await self._topology.exchange_exists(name):
                     raise Refusal(Cause.MISSING_EXCHANGE, f"exchange {name!r} does not exist")
@@ -162,9 +191,7 @@ class Provision:
                 return name if await self._lasting(failed_queue) else shared
             case ("dlq", name, exchange, failed_queue, kind, shared, kept):
                 lasting = await self._lasting(failed_queue)
-                made = await self._dead_letter_queue(name if lasting else shared, exchange, kind, kept)
-                self._passes(made, failed_queue, kept)
-                return made
+                return await self._kept_while_used(name if lasting else shared, exchange, kind, failed_queue, kept)
         raise AssertionError(resource)
 
     async def _bind(self, queue: str) -> str:
@@ -177,6 +204,19 @@ class Provision:
         except QueueExclusive:
             return PLAIN
         return self._names.return_key(queue)
+
+    def _turn(self, queue: str) -> asyncio.Lock:
+        """What keeps the making and the deleting of one queue apart; nothing is awaited between it and `known`."""
+        return self._turns.setdefault(queue, asyncio.Lock())
+
+    async def _kept_while_used(self, name: str, exchange: str, kind: str, failed_queue: str, kept: str) -> str:
+        """The queue is there, and stays as long as it is known here."""
+        async with self._turn(name):
+            if self._idle is not None and self._idle.deletes():
+                await self._idle.in_use.hold(name)
+            made = await self._dead_letter_queue(name, exchange, kind, kept)
+            self._passes(made, failed_queue, kept if not exchange else STAYS)
+        return made
 
     async def _dead_letter_queue(self, name: str, exchange: str, kind: str, kept: str) -> str:
         known, full = name in self._created, len(self._created) >= self._max_queues
@@ -203,34 +243,69 @@ class Provision:
 
     def renew(self) -> None:
         """Other policies are in force: with its next letter each such queue is made anew, and that says it anew."""
-        self._unlearn(self._passing)
+        deletes = self._idle is not None and self._idle.deletes()
+        self._unlearn({*self.known.values()} if deletes else self._passing)
 
     async def reap(self, policies_of: Callable[[str], Iterable[Effective]]) -> None:
         """Delete each auto-created classic dead-letter queue that was empty and unused for as long as its policy says.
 
-        The broker looks once more, in the same instant: a letter that has just come keeps its queue. `policies_of`:
+        No letter of ours is on its way to it then, and no other router publishes to it: see in_use.py. `policies_of`:
         what is in force for the letters of a queue; one that no policy wants deleted any more stays.
         """
-        for name, one in [*self._passing.items()]:
-            with contextlib.suppress(TopologyError):
-                if not await self._topology.is_idle(name):
-                    one.idle_since_s = time.monotonic()
-                elif time.monotonic() - one.idle_since_s >= one.after_s and self._passing.get(name) is one:
-                    await self._reap(name, one, reaped_after_s(policies_of(one.failed_queue), one.failed_queue, name))
+        if self._idle is None or self._reaping:
+            return
+        self._reaping = True
+        try:
+            for name, one in [*self._passing.items()]:
+                with contextlib.suppress(TopologyError, LinkError, TimeoutError):
+                    await self._look(self._idle, name, one, policies_of)
+        finally:
+            self._reaping = False
 
-    async def _reap(self, name: str, one: Passing, after_s: float | None) -> None:
-        if after_s is None:
+    async def _look(
+        self, idle: Idle, name: str, one: Passing, policies_of: Callable[[str], Iterable[Effective]]
+    ) -> None:
+        try:
+            is_idle = await self._topology.is_idle(name)
+        except QueueMissing:  # another router, or a person, was faster
+            self._gone(name, one)
+            return
+        if not is_idle:
+            one.idle_since_s = time.monotonic()
+        elif time.monotonic() - one.idle_since_s >= one.after_s and self._passing.get(name) is one:
+            after_s = reaped_after_s(policies_of(one.failed_queue), one.failed_queue, name)
+            await self._reap(idle, name, one, after_s)
+
+    async def _reap(self, idle: Idle, name: str, one: Passing, after_s: float | None) -> None:
+        if after_s is None or idle.is_aimed_at(name):
             del self._passing[name]
         elif time.monotonic() - one.idle_since_s < after_s:
             one.after_s = after_s
         else:
-            await self._topology.delete_idle(name)
-            self._passing.pop(name, None)
+            async with self._turn(name):
+                await self._delete(idle, name, one)
+
+    async def _delete(self, idle: Idle, name: str, one: Passing) -> None:
+        """Letters that want it wait from here on; those on their way to it have arrived before it is deleted."""
+        self._unlearn({name})
+        one.idle_since_s = time.monotonic()  # where it stays it begins anew
+        if await idle.settled():
+            with contextlib.suppress(Busy):
+                await idle.in_use.delete(name)
+                self._gone(name, one)
+
+    def _gone(self, name: str, one: Passing) -> None:
+        if self._passing.get(name) is one:
+            del self._passing[name]
             self._created.discard(name)
-            self._unlearn({name})
+        self._unlearn({name})
+
+    def lost(self, queue: str) -> None:
+        """Its lock is no longer ours: it is made anew with its next letter, and locked."""
+        self._unlearn({queue})
 
     def _unlearn(self, names: Container[str]) -> None:
-        for resource in [one for one, made in self.known.items() if one[0] == "dlq" and made in names]:
+        for resource in [one for one, made in self.known.items() if _place_of(one, made) in names]:
             del self.known[resource]
 
     async def _lasting(self, queue: str) -> bool:
@@ -241,6 +316,11 @@ class Provision:
             return await self._topology.queue_exists(queue)
         except QueueExclusive:
             return False
+
+
+def _place_of(resource: Resource, made: str) -> str | None:
+    """The queue that letters reach by this resource and that may be deleted; None for others."""
+    return made if resource[0] == "dlq" else resource[1] if resource[0] == "return" else None
 
 
 def dead_letter_resource(policy: Effective, name: str, exchange: str, failed_queue: str) -> Resource:

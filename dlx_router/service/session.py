@@ -22,6 +22,8 @@ from dlx_router.operate.journal.batch import Batch
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.consumers import Consumers
 from dlx_router.service.desk import Desk
+from dlx_router.service.idle import IdleQueues
+from dlx_router.service.in_use import InUse
 from dlx_router.service.intake import ANY_EXCHANGE
 from dlx_router.service.kinds import kind_of
 from dlx_router.service.lane import Lane
@@ -109,7 +111,10 @@ class Session:
         kind = partial(kind_of, vhost=self.vhost, management=sources.management)
         self._refusals = refusals
         refusals.begin()
-        self.provision = Provision(topology, names, limits.max_dead_letter_queues, self.spawn, kind, refusals)
+        in_use = InUse(lambda: self.publish_link, names, lambda queue: self.provision.lost(queue))  # noqa: PLW0108 - there is none yet
+        idle = IdleQueues(lambda: self.desk, self.vhost, self._every_lane, in_use) if topology.declares else None
+        most = limits.max_dead_letter_queues
+        self.provision = Provision(topology, names, most, self.spawn, kind, refusals, idle)
         self.stationery: Stationery
 
     @property
@@ -299,6 +304,9 @@ class Session:
         if not self._ended.done():
             self._ended.set_result(error)
 
+    def _every_lane(self) -> tuple[Lane, ...]:
+        return (*self._lanes, *(self._sources.lanes if self._attending else ()))
+
     # -- events of the links ------------------------------------------------------------------------------------
 
     def _published(self) -> None:
@@ -327,6 +335,6 @@ class Session:
             self._ticks = (self._ticks + 1) % REAP_EVERY
             if self._ticks == 0:
                 self.spawn(self.provision.reap(self.desk.policies_of))
-            for lane in (*self._lanes, *(self._sources.lanes if self._attending else ())):
+            for lane in self._every_lane():
                 lane.check(self._limits.confirm_timeout_s)
             self._published()

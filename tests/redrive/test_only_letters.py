@@ -16,7 +16,8 @@ from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 
 KNOWN: Final = {"not_a_dead_letter_queue": True}
-DEAD: Final = {"x-death": [{"count": 1, "reason": "rejected", "queue": "work", "exchange": "", "routing-keys": ["work"]}]}
+DEATH: Final = {"count": 1, "reason": "rejected", "queue": "work", "exchange": "", "routing-keys": ["work"]}
+DEAD: Final = {"x-death": [DEATH]}
 LIVING: Final = [f"living {number}" for number in range(10)]
 
 

@@ -1,6 +1,5 @@
 """Dead-letter queues that are deleted once they are idle: as the policies in force say, whatever others said before."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from signal import SIGHUP
 from typing import Any, Final
@@ -11,7 +10,8 @@ from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Sour
 from dlx_router.service.job import Resource
 from dlx_router.service.provision import Provision, dead_letter_resource
 from dlx_router.service.rules import Resolved, Rules
-from tests.broker.scene import NAMES, topology
+from tests.broker.scene import NAMES
+from tests.service.test_idle_queues import replicas
 from tests.support.bulk import INBOX
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
@@ -37,9 +37,8 @@ IN_AN_HOUR: Final = {**KEPT, "auto-delete-dead-letter-queue-after": 3_600_000}
 @pytest.fixture
 async def provision(vhost: Vhost, amqp: Client) -> AsyncIterator[Provision]:
     amqp.queue("work")
-    there = topology(vhost)
-    yield Provision(there, NAMES, 10, asyncio.ensure_future)
-    await there.close()
+    async with replicas(vhost, 1) as (one,):
+        yield one.session.provision
 
 
 def settings(definition: dict[str, Any]) -> dict[str, Setting]:

@@ -1,5 +1,7 @@
 """The ways of a task's letters: which binding leads back to each failed queue."""
 
+from collections.abc import Awaitable, Callable
+
 from dlx_router.broker.topology import QueueExclusive, QueueMissing, QueueOwn
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.letter import Letter
@@ -12,8 +14,9 @@ from dlx_router.service.redriving.tools import Stopped, Tools
 class Ways:
     """Each is asked for once, as long as there is room to remember it."""
 
-    def __init__(self, spec: Spec, tools: Tools) -> None:
-        self._spec, self._tools = spec, tools
+    def __init__(self, spec: Spec, tools: Tools, keep: Callable[[str], Awaitable[None]]) -> None:
+        """`keep(queue)`: no router deletes it as an idle one while letters go there."""
+        self._spec, self._tools, self._keep = spec, tools, keep
         self._ways: Bounded[str, str | None] = Bounded(most=10_000, most_bytes=4 * MIB)
         self._why: Bounded[str, str] = Bounded(most=10_000, most_bytes=4 * MIB)
 
@@ -25,6 +28,8 @@ class Ways:
         if why := forbidden(to, self._tools.names):  # by an older version, which let it pass
             raise Stopped(f"{why}; all letters stay")
         topology = self._tools.topology
+        if not to.exchange:
+            await self._keep(to.routing_key)
         there = await (topology.exchange_exists(to.exchange) if to.exchange else topology.queue_exists(to.routing_key))
         if not there:
             kind, name = ("exchange", to.exchange) if to.exchange else ("queue", to.routing_key)
@@ -43,6 +48,7 @@ class Ways:
                 f"queue {queue!r} is a stream, and all who read it would see them anew; give a destination"
             )
             return None
+        await self._keep(queue)
         try:
             await self._tools.topology.ensure_return_binding(queue)
         except QueueMissing:

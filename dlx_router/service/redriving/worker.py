@@ -16,6 +16,7 @@ from typing import Final
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import Link
+from dlx_router.core.dead_letter_queues import deletes, is_made
 from dlx_router.core.letter import Arrival, Letter
 from dlx_router.operate.journal.privacy import Rule, rule_of
 from dlx_router.operate.redrive.choosing import Chooser, Verdict
@@ -24,6 +25,7 @@ from dlx_router.operate.redrive.exporting import line
 from dlx_router.operate.redrive.pacing import Pace
 from dlx_router.operate.redrive.task import Task
 from dlx_router.service import intake
+from dlx_router.service.in_use import InUse
 from dlx_router.service.intake import Envelope
 from dlx_router.service.redriving.ahead import Ahead
 from dlx_router.service.redriving.copies import Copies
@@ -94,7 +96,8 @@ class Worker:
             desk=tools.desk,
             edit=edit,
         )
-        self._ways, self._rooms = Ways(spec, tools), Rooms(spec, tools)
+        self._ways, self._rooms = Ways(spec, tools, self._keep), Rooms(spec, tools)
+        self._in_use: InUse
         self._sender = Sender(spec, tools, self._copies, ways=self._ways, tally=self.tally, wake=self._wake.set)
         # An operator's order: of a letter that we never had x-death alone tells where it failed.
         self._place = intake.Place(
@@ -125,6 +128,7 @@ class Worker:
             await self._link.close()
 
     async def _connected(self) -> End:
+        self._in_use = InUse(lambda: self._out, self._tools.names, self._lock_lost)
         await self._sender.open(self._out)
         await see_to_holding(self._tools, self._link, self.task.spec.queue, sifting=self._sifting)
         await self._ways.see_to_destination()
@@ -132,6 +136,15 @@ class Worker:
             end = await self._look()
             if end is not None:
                 return end
+
+    async def _keep(self, queue: str) -> None:
+        """Where routers delete idle dead-letter queues, they leave this one alone until our connection ends."""
+        desk = self._tools.desk()
+        if deletes(desk.policies) and is_made(queue, desk.policies, desk.policies_of):
+            await self._in_use.hold(queue)
+
+    def _lock_lost(self, queue: str) -> None:
+        self._sender.failure = LinkError(f"queue {queue!r} may be deleted as an idle one: its lock was lost")
 
     # -- one look -----------------------------------------------------------------------------------------------
 
