@@ -40,7 +40,7 @@ class Supervisor:
         self.status: dict[str, Any] = {"vhosts": {}, "trouble": "starting", "rebuilds": 0}
         self._stream, self._where, self._readiness, self._max_bytes = stream, where, readiness, max_bytes
         self._wanted: set[str] = set()
-        self._once = Once()
+        self._said = Once()
         self._process: Process | None = None
         self._tries: dict[str, int] = {}
         self._again: dict[str, float] = {}
@@ -115,7 +115,7 @@ class Supervisor:
         for vhost, told in vhosts.items():
             for name in sorted({*(told.get("signatures") or {})} - {Signature.OK}):
                 fate = "their events are kept, marked and counted; see docs/journal.md"
-                self._once.warn(f"{vhost} {name}", "journal.unverified", vhost=vhost, cause=_CAUSES[name], fate=fate)
+                self._said.warn(f"{vhost} {name}", "journal.unverified", vhost=vhost, cause=_CAUSES[name], fate=fate)
 
     def _look(self, vhosts: dict[str, Any]) -> None:
         """Whoever lost its connection is told anew where to connect, after a moment."""
