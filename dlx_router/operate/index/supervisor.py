@@ -74,7 +74,7 @@ class Supervisor:
             why = await self._once()
             lasted = asyncio.get_running_loop().time() - began
             pause = FIRST_PAUSE_S if lasted > LONGEST_PAUSE_S else min(pause * 2, LONGEST_PAUSE_S)
-            self._note(why)
+            self._readiness.note("index", f"the index does not work: {why}")
             log.warning("index.ended", error=why, fate="letters go on; the index's process is started again")
             await asyncio.sleep(pause)
 
@@ -145,8 +145,10 @@ class Supervisor:
     def _note(self, why: str | None) -> None:
         if why:
             self._readiness.note("index", f"the index does not work: {why}")
+            self._said.warn("trouble", "index.trouble", error=why, fate="letters go on; events wait in the journal")
         else:
             self._readiness.drop_note("index")
+            self._said.healed("trouble", "index.works")
 
 
 async def _end(process: Process) -> None:
