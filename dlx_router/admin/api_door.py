@@ -22,6 +22,11 @@ class Door:
         self._loading = asyncio.Lock()
         self._app: Any = None
 
+    @property
+    def tokens(self) -> Tokens | None:
+        """Those of API_TOKENS_FILE."""
+        return self._tokens
+
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if self._app is None:
             async with self._loading:

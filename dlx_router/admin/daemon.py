@@ -5,6 +5,7 @@ import gc
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from dlx_router.admin import tokenswatch
 from dlx_router.admin.api_door import Door
 from dlx_router.admin.server import AdminError, AdminServer
 from dlx_router.config.hosts import Hosts
@@ -61,7 +62,11 @@ async def _serve(settings: Settings, loaded: LoadedPolicies, *, observe: bool) -
     door = Door(settings, app, hosts)
     server = AdminServer(settings.http_host, settings.http_port, app.metrics, app.readiness, door, hosts=hosts)
     await server.start()
+    watching = None if door.tokens is None else asyncio.create_task(tokenswatch.watch(door.tokens, app.readiness))
     try:
         return await app.run()
     finally:
+        if watching is not None:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
         await server.stop()

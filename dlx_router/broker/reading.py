@@ -20,6 +20,7 @@ from dlx_router.wire import frames, properties, table
 PREFETCH: Final = 200  # an ack is a credit; more than this is held on 3.10 only, which sends whole chunks
 OFFSET: Final = "x-stream-offset"
 WITHIN_S: Final = 15.0
+_OFFSET: Final = OFFSET.encode()
 _MAC: Final = signature.HEADER.encode()
 
 
@@ -50,7 +51,7 @@ class Reading:
         while len(found) < at_most and not self._arrived.empty():
             delivery = self._arrived.get_nowait()
             self._taken.append(delivery.tag)
-            found.append(_read(delivery))
+            found.append(read_of(delivery))
         return found
 
     async def gather(self, count: int, within_s: float) -> None:
@@ -126,10 +127,12 @@ async def reading(place: tuple[Host, Login, Tls | None], stream: str, start: str
         await link.close()
 
 
-def _read(delivery: frames.Delivery) -> Read:
-    headers = properties.parse(delivery.header, properties.PROPERTIES_AT).headers  # the broker writes the offset
+def read_of(delivery: frames.Delivery) -> Read:
+    """A delivery of a stream; offset −1 where it has none."""
+    headers = properties.parse(delivery.header, properties.PROPERTIES_AT).headers
     found = table.entries(headers)
-    offset = int(table.decode_value(headers, found[OFFSET.encode()][1]))
+    at = found.get(_OFFSET)
+    offset = -1 if at is None else int(table.decode_value(headers, at[1]))
     return Read(offset, delivery.body, _text(headers, found.get(_MAC)))
 
 

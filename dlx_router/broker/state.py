@@ -5,11 +5,13 @@ killed; two routers never use two keys; `active` is said only by the one consume
 what no router wrote is moved to quarantine and hinders nothing.
 
 How: we consume and publish a hello. A hello of ours that comes back proves that we are the active consumer and, the
-queue being in order, that every earlier message has been seen. An active router acks the hellos of others and answers
-them, so a standby repeats its own and knows that somebody leads. The first key is held unacked for at most `renew_s`,
-then published again, and acked only when the copy came back and all that lay between is settled: else a key that
-somebody else wrote would be the first if we died then. A new key is used only once it came back: the first in the
-queue is the key of all. The link is our own, which decodes no header: properties that no library can read are no harm.
+queue being in order, that every earlier message has been seen. An active router acks the hellos of others, so a standby
+repeats its own; routers that share a key file sign them and are answered, so they know that somebody leads.
+
+The first key is held unacked for at most `renew_s`, then published again, and acked only when the copy came back and
+all that lay between is settled: else a key that somebody else wrote would be the first if we died then. A new key is
+used only once it came back: the first in the queue is the key of all. The link is our own, which decodes no header:
+properties that no library can read are no harm.
 """
 
 import asyncio
@@ -53,15 +55,15 @@ class StateQueue:
         *,
         on_lost: Callable[[TopologyError], None] = lambda _why: None,
         on_moved: Callable[[Moved], None] = lambda _moved: None,
-        signs: bool = True,
+        shared: bytes | None = None,
         remembered: bytes | None = None,
         renew_s: float = RENEW_S,
         hello_s: float = HELLO_S,
     ) -> None:
-        """`signs`: the key is wanted, not leadership alone. `remembered`: in use before; put back where no key is."""
+        """`shared`: the key of a file; leadership alone is wanted. `remembered`: put back where no key is."""
         self.active = False
         self._topology, self._queue = topology, topology.names.state
-        self._on_lost, self._on_moved, self._signs = on_lost, on_moved, signs
+        self._on_lost, self._on_moved, self._shared = on_lost, on_moved, shared
         self._remembered, self._renew_s, self._hello_s = remembered, renew_s, hello_s
         self._instance = secrets.token_hex(8)
         self._link: Link
@@ -116,7 +118,7 @@ class StateQueue:
 
     @property
     def is_answered(self) -> bool:
-        """Whether a router that leads has answered lately."""
+        """Whether a router that leads has answered lately; only those with the same key file answer."""
         return time.monotonic() - self._answered_s < ANSWERED_S
 
     @property
@@ -164,15 +166,15 @@ class StateQueue:
                 self._settle(delivery.tag)
                 if instance == self._instance:
                     self._greeted.set()
-                elif self.active:
-                    self._channel.answer(delivery, statemessage.leader(self._instance))
+                elif self.active and self._shared is not None and found.is_by(self._shared):
+                    self._channel.answer(delivery, statemessage.answer(instance, self._shared))
             case Key() | Sealed():
                 self._hold(found, delivery)
             case Junk(why):
                 self._removal.move(delivery, why)
 
     def _replied(self, body: bytes) -> None:
-        if statemessage.is_leaders(body):
+        if self._shared is not None and statemessage.is_answer(body, self._instance, self._shared):
             self._answered_s = time.monotonic()
 
     def _hold(self, found: First, delivery: frames.Delivery) -> None:
@@ -182,7 +184,7 @@ class StateQueue:
         self._first, self._held = found, delivery
         self._copied.set()
         self._let_older_go()
-        if isinstance(found, Sealed) and self._signs:
+        if isinstance(found, Sealed) and self._shared is None:
             self._lose(_SEALED)
         else:
             self._keyed.set()
@@ -207,7 +209,7 @@ class StateQueue:
     async def _greet(self) -> None:
         """Say hello until it comes back; whoever is active acks it, so it is said again."""
         while not self._greeted.is_set():
-            await self._channel.keep(self._queue, statemessage.hello(self._instance), asks=True)
+            await self._channel.keep(self._queue, statemessage.hello(self._instance, self._shared), asks=True)
             await _within(self._hello_s, self._greeted)
 
     async def _renew(self) -> None:

@@ -21,14 +21,14 @@ WITHIN_S: Final = 15.0
 HELLO_LASTS_MS: Final = b"600000"  # where nobody reads them they do not pile up for ever
 _REPLIES: Final = "amq.rabbitmq.reply-to"
 _ANSWERABLE: Final = b"amq.rabbitmq.reply-to."
-Heard = Callable[[str], object]  # a publish's answer: "" or why not
+Heard = Callable[[str], None]  # a publish's answer: "" or why not
 
 
 class StateChannel(Publisher[Heard]):
     """`on_reply(body)` hears answers to hellos, `on_lost(error)` that the channel is gone."""
 
     def __init__(self, link: Link, *, on_reply: Callable[[bytes], None], on_lost: Callable[[Exception], None]) -> None:
-        super().__init__(link, on_answer=lambda heard, why: heard(why), on_doubt=lambda _jobs, error: on_lost(error))
+        super().__init__(link, on_answer=_answered, on_doubt=lambda _jobs, error: on_lost(error))
         self.user = link.user.encode()
         self._on_reply = on_reply
 
@@ -53,7 +53,12 @@ class StateChannel(Publisher[Heard]):
         if not self.is_open:
             raise TopologyError("the channel was closed")
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._say(queue.encode(), body, lambda why: answer.done() or answer.set_result(why), asks=asks)
+
+        def heard(why: str) -> None:
+            if not answer.done():
+                answer.set_result(why)
+
+        self._say(queue.encode(), body, heard, asks=asks)
         while True:
             stood_still = self._link.blocked
             await asyncio.wait({answer}, timeout=WITHIN_S)
@@ -82,3 +87,7 @@ class StateChannel(Publisher[Heard]):
             message_id=secrets.token_hex(8).encode(),
         )
         self.publish(heard, b"", to, section, body)
+
+
+def _answered(heard: Heard, why: str) -> None:
+    heard(why)

@@ -12,14 +12,14 @@ from typing import Any, Final
 from dlx_router.broker.answers import LinkError
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import Link
-from dlx_router.wire import frames, properties, table
+from dlx_router.broker.reading import Read, read_of
+from dlx_router.wire import frames
 
 PREFETCH: Final = 100
 ACKED_AT_ONCE: Final = 32
 QUIET_S: Final = 0.5
 LOOKED_S: Final = 1.0
-_AT: Final = 12  # of the content header: class, weight and body size come before
-Message = tuple[int, bytes]
+Message = Read
 
 
 async def last_offset(link: Link, stream: str, first_s: float = QUIET_S) -> int:
@@ -34,13 +34,13 @@ async def last_offset(link: Link, stream: str, first_s: float = QUIET_S) -> int:
             while True:
                 end = began + first_s if newest < 0 else min(began + first_s + LOOKED_S, loop.time() + QUIET_S)
                 async with asyncio.timeout_at(end):
-                    newest, _ = await anext(messages)
+                    newest = (await anext(messages)).offset
         except TimeoutError:
             return newest
 
 
 async def read(link: Link, stream: str, start: Any, only: str = "") -> AsyncGenerator[Message, None]:
-    """(offset, body) of every message from `start` on, for ever. `start`: first, last, next, an offset or a time.
+    """Every message from `start` on, for ever. `start`: first, last, next, an offset or a time.
 
     `only` (3.13 or newer): the broker may leave out messages that have a filter value, and another. It need not.
     """
@@ -86,14 +86,8 @@ async def _messages(
         if arrived.empty() or unacked == ACKED_AT_ONCE:
             consumer.flush()
             unacked = 0
-        yield _offset(delivery), delivery.body
+        yield read_of(delivery)
 
 
 def _filter(only: str) -> dict[str, Any]:
     return {"x-stream-filter": only, "x-stream-match-unfiltered": True} if only else {}
-
-
-def _offset(delivery: frames.Delivery) -> int:
-    headers = properties.parse(delivery.header, _AT).headers
-    at = table.entries(headers).get(b"x-stream-offset")
-    return -1 if at is None else int(table.decode_value(headers, at[1]))

@@ -96,10 +96,15 @@ class Tokens:
                 found = who
         return found
 
+    def look(self) -> str | None:
+        """Why the file cannot be used now; None where it can."""
+        self._renew()
+        return self.trouble
+
     def _renew(self) -> None:
         try:
             stamp = _stamp(self._path)
-            if stamp != self._stamp:
+            if stamp != self._stamp or self.trouble is not None:
                 self._known, self._stamp, self.trouble = read(self._path), stamp, None
         except TokensError as error:
             self.trouble = str(error)
@@ -112,7 +117,7 @@ def read(path: Path) -> dict[str, Caller]:
             document = yaml.safe_load(opened.read(MAX_BYTES))
     except OSError as error:
         raise TokensError(f"API_TOKENS_FILE {path}: {error.strerror}; name a readable file") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         raise TokensError(f"API_TOKENS_FILE {path}{where}: no YAML") from None  # its text may be a token

@@ -9,6 +9,7 @@ import base64
 import binascii
 import json
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from secrets import compare_digest
 from typing import Any, Final
 
@@ -22,6 +23,11 @@ class Hello:
     """A router is there; what it gets back tells it that it is the active consumer."""
 
     instance: str
+    mac: str = ""
+
+    def is_by(self, shared: bytes | None) -> bool:
+        """Whether a router with this key said it."""
+        return shared is not None and compare_digest(self.mac.encode(errors="replace"), _mac(shared, self.instance))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +59,34 @@ def read(body: bytes, first: First | None) -> Hello | First | Junk:
     document = _parsed(body)
     match document.get("kind"):
         case "hello":
-            instance = document.get("instance")
-            return Hello(instance) if isinstance(instance, str) else Junk("a hello of nobody")
+            instance, mac = document.get("instance"), document.get("mac", "")
+            if isinstance(instance, str) and isinstance(mac, str):
+                return Hello(instance, mac)
+            return Junk("a hello of nobody")
         case "key":
             return _as_first(_decoded(document) or Sealed(body), first)
         case _:
             return Junk("no message of a router")
 
 
-def is_leaders(body: bytes) -> bool:
-    """Whether this is the answer of a leader to a hello."""
-    return _parsed(body).get("kind") == "leader"
+def hello(instance: str, shared: bytes | None = None) -> bytes:
+    """A hello; signed with the key that routers share, it is answered."""
+    mac = {} if shared is None else {"mac": _mac(shared, instance).decode()}
+    return _written({"kind": "hello", "v": VERSION, "instance": instance} | mac)
 
 
-def hello(instance: str) -> bytes:
-    """A hello."""
-    return _written({"kind": "hello", "v": VERSION, "instance": instance})
+def answer(instance: str, shared: bytes) -> bytes:
+    """What whoever is active answers to the hello of this instance."""
+    return _written({"kind": "leader", "v": VERSION, "mac": _mac(shared, f"leader {instance}").decode()})
 
 
-def leader(instance: str) -> bytes:
-    """The answer of whoever is active to the hello of another."""
-    return _written({"kind": "leader", "v": VERSION, "instance": instance})
+def is_answer(body: bytes, instance: str, shared: bytes) -> bool:
+    """Whether a leader with this key says that to this instance."""
+    document = _parsed(body)
+    mac = document.get("mac")
+    if document.get("kind") != "leader" or not isinstance(mac, str):
+        return False
+    return compare_digest(mac.encode(errors="replace"), _mac(shared, f"leader {instance}"))
 
 
 def key(secret: bytes, instance: str, created_ms: int) -> bytes:
@@ -115,6 +128,11 @@ def _parsed(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def _mac(shared: bytes, instance: str) -> bytes:
+    text = instance.encode(errors="surrogatepass")
+    return blake2b(text, digest_size=16, key=shared, person=b"dlx-hello").hexdigest().encode()
 
 
 def _written(document: dict[str, Any]) -> bytes:

@@ -114,11 +114,10 @@ class KeyKeeper:
             once.warn(vhost, "broker.blocked", vhost=vhost, error=alarm, fate="nothing is consumed; nothing is lost")
             return
         once.healed(vhost, "broker.unblocked", vhost=vhost)
-        who = "router" if state.is_answered else "consumer, that does not answer as a router does,"
         self._readiness.set(
             reason,
             f"vhost {vhost!r}: {state.hindrance}; standing by"
             if state.hindrance
-            else f"vhost {vhost!r}: another {who} holds the state queue, and without "
+            else f"vhost {vhost!r}: another router holds the state queue, and without "
             "PROVENANCE_KEY_FILE only one may consume; standing by",
         )

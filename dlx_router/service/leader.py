@@ -16,7 +16,7 @@ from dlx_router.service.statewatch import StateWatch
 from dlx_router.telemetry.logs import log
 
 AGAIN_S: Final = 1.0
-_TAKEN: Final = "another consumer has the state queue, and does not answer as a router does"
+_TAKEN: Final = "another consumer has the state queue, and does not answer as a router with the same key does"
 Heard = Callable[[], None]
 
 
@@ -48,10 +48,10 @@ class Leadership:
             self._listeners.remove(listener)
 
     @contextlib.asynccontextmanager
-    async def held(self, topology: Topology, *, alone: bool) -> AsyncIterator[None]:
-        """Inside the block we stand for it. `alone`: we hold the state queue already, for its key."""
-        standing = None if alone else asyncio.create_task(self._stand(topology))
-        if alone:
+    async def held(self, topology: Topology, *, shared: bytes | None) -> AsyncIterator[None]:
+        """Inside the block we stand for it. `shared`: the key of a file; None: we hold the state queue, for its key."""
+        standing = None if shared is None else asyncio.create_task(self._stand(topology, shared))
+        if shared is None:
             self._set(leads=True)
         try:
             yield
@@ -68,10 +68,10 @@ class Leadership:
         """The state queue is lost: act no more."""
         self._set(leads=False)
 
-    async def _stand(self, topology: Topology) -> None:
+    async def _stand(self, topology: Topology, shared: bytes) -> None:
         while True:
             try:
-                await self._stand_once(topology)
+                await self._stand_once(topology, shared)
             except TopologyError as error:
                 self._missing(str(error))
                 if isinstance(error, QueueMissing):
@@ -80,7 +80,7 @@ class Leadership:
                 self._set(leads=False)
             await asyncio.sleep(AGAIN_S)
 
-    async def _stand_once(self, topology: Topology) -> None:
+    async def _stand_once(self, topology: Topology, shared: bytes) -> None:
         """Until the state queue is lost: TopologyError."""
         lost: asyncio.Future[TopologyError] = asyncio.get_running_loop().create_future()
 
@@ -89,7 +89,7 @@ class Leadership:
             lost.set_result(why)
 
         moved = self._watch.moved if self._watch is not None else lambda _moved: None
-        async with StateQueue(topology, on_lost=end, on_moved=moved, signs=False) as state:
+        async with StateQueue(topology, on_lost=end, on_moved=moved, shared=shared) as state:
             looking = asyncio.create_task(self._look(state))
             try:
                 await state.wait_active()

@@ -204,7 +204,7 @@ class Attendant:
                 )
                 self.topology, self.key = topology, key
                 self._journal.sign_with(key if self._keys.is_shared or not self._observe else None)
-                async with self._leading(topology), asyncio.TaskGroup() as group:
+                async with self._leading(topology, key), asyncio.TaskGroup() as group:
                     watching = (
                         group.create_task(self._oversight.watch(lambda: self._policies, self._delayed)),
                         *([] if self._observe else [group.create_task(self._guard.watch(self.vhost, session.trouble))]),
@@ -277,11 +277,11 @@ class Attendant:
         used = {int(resource[1]) for resource in session.provision.known if resource[0] == "rung"}
         return await self._lookout.look(topology, used)
 
-    def _leading(self, topology: Topology) -> contextlib.AbstractAsyncContextManager[None]:
+    def _leading(self, topology: Topology, key: bytes) -> contextlib.AbstractAsyncContextManager[None]:
         """Whoever observes has no duties."""
         if self._observe:
             return contextlib.nullcontext()
-        return self.leadership.held(topology, alone=not self._keys.is_shared)
+        return self.leadership.held(topology, shared=key if self._keys.is_shared else None)
 
     def _quarantined(self) -> None:
         self._metrics.state_quarantined[self.vhost] += 1

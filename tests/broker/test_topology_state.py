@@ -20,6 +20,7 @@ from tests.support.eventually import eventually
 from tests.support.vhost import Vhost
 
 WITHIN_S = 15
+SHARED = b"s" * 32
 
 
 @pytest.fixture
@@ -241,7 +242,7 @@ async def test_a_key_that_was_in_use_is_put_back_where_there_is_none(here: Topol
 
 
 async def test_a_standby_is_answered_by_whoever_is_active(here: Topology) -> None:
-    async with StateQueue(here) as first, StateQueue(here, hello_s=0.1) as standby:
+    async with StateQueue(here, shared=SHARED) as first, StateQueue(here, shared=SHARED, hello_s=0.1) as standby:
         await active(first)
         await until(lambda: standby.is_answered)
         assert not first.is_answered
@@ -249,7 +250,7 @@ async def test_a_standby_is_answered_by_whoever_is_active(here: Topology) -> Non
 
 @pytest.mark.parametrize("to", [NAMES.parking, "amq.rabbitmq.reply-to.x", "amq.rabbitmq.reply-to.g2dk.AA==", "…" * 80])
 async def test_a_hello_makes_us_write_to_no_queue(here: Topology, amqp: Client, to: str) -> None:
-    async with StateQueue(here, hello_s=0.1) as state, StateQueue(here, hello_s=0.1) as standby:
+    async with StateQueue(here, shared=SHARED) as state, StateQueue(here, shared=SHARED, hello_s=0.1) as standby:
         await active(state)
         amqp.publish(b'{"kind":"hello","instance":"nobody"}', key=NAMES.state, reply_to=to)
         await until(lambda: standby.is_answered)  # it comes behind

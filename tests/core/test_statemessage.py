@@ -47,6 +47,8 @@ def adopted(bodies: Sequence[bytes]) -> First | None:
 @example(b'{"kind":"key"}', Key(b"k" * 32))
 def test_reading_never_raises_and_gives_no_other_key_than_the_first(body: bytes, first: First | None) -> None:
     found = read(body, first)
+    assert not statemessage.is_answer(body, "i", b"k")
+    assert not isinstance(found, Hello) or not found.is_by(b"k")
     assert isinstance(found, Hello | Key | Sealed | Junk)
     if first is not None and isinstance(found, Key | Sealed):
         assert found == first
@@ -69,8 +71,15 @@ def test_what_routers_write_is_read_as_what_it_is(secret: bytes, instance: str) 
     assert read(statemessage.key(secret, instance, 5), None) == Key(secret)
     assert read(statemessage.key(secret, instance, 6), Key(secret)) == Key(secret)
     assert read(statemessage.hello(instance), None) == Hello(instance)
-    assert statemessage.is_leaders(statemessage.leader(instance))
-    assert isinstance(read(statemessage.leader(instance), None), Junk)
+    signed = read(statemessage.hello(instance, secret), None)
+    assert isinstance(signed, Hello)
+    assert signed.is_by(secret)
+    assert signed.is_by(bytes(32)) == (secret == bytes(32))
+    assert not Hello(instance).is_by(secret)
+    said = statemessage.answer(instance, secret)
+    assert statemessage.is_answer(said, instance, secret)
+    assert not statemessage.is_answer(said, f"{instance}x", secret)
+    assert isinstance(read(said, None), Junk)
 
 
 def test_keys_appear_in_no_repr() -> None:

@@ -246,3 +246,4 @@ class Status(BaseModel):
     version: str
     vhosts: dict[str, dict[str, Any]]
     index: dict[str, Any]
+    tokens: dict[str, Any]

@@ -80,7 +80,9 @@ async def status(given: Given, who: Viewer) -> Response:
         told = given.index.status
         index |= {key: told.get(key) for key in ("trouble", "rebuilds")}
         index["vhosts"] = {vhost: one for vhost, one in (told.get("vhosts") or {}).items() if who.may_see(vhost)}
-    return Answer({"router_id": given.router_id, "version": __version__, "vhosts": vhosts, "index": index})
+    tokens = {"on": given.tokens is not None, "trouble": given.tokens.trouble if given.tokens is not None else None}
+    told = {"router_id": given.router_id, "version": __version__, "vhosts": vhosts, "index": index, "tokens": tokens}
+    return Answer(told)
 
 
 @router.post("/index/rebuild", status_code=202, response_model=models.Status)

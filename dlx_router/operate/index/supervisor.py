@@ -40,7 +40,7 @@ class Supervisor:
         self.status: dict[str, Any] = {"vhosts": {}, "trouble": "starting", "rebuilds": 0}
         self._stream, self._where, self._readiness, self._max_bytes = stream, where, readiness, max_bytes
         self._wanted: set[str] = set()
-        self._once = Once()
+        self._said = Once()
         self._process: Process | None = None
         self._tries: dict[str, int] = {}
         self._again: dict[str, float] = {}
@@ -74,7 +74,7 @@ class Supervisor:
             why = await self._once()
             lasted = asyncio.get_running_loop().time() - began
             pause = FIRST_PAUSE_S if lasted > LONGEST_PAUSE_S else min(pause * 2, LONGEST_PAUSE_S)
-            self._note(why)
+            self._readiness.note("index", f"the index does not work: {why}")
             log.warning("index.ended", error=why, fate="letters go on; the index's process is started again")
             await asyncio.sleep(pause)
 
@@ -115,7 +115,7 @@ class Supervisor:
         for vhost, told in vhosts.items():
             for name in sorted({*(told.get("signatures") or {})} - {Signature.OK}):
                 fate = "their events are kept, marked and counted; see docs/journal.md"
-                self._once.warn(f"{vhost} {name}", "journal.unverified", vhost=vhost, cause=_CAUSES[name], fate=fate)
+                self._said.warn(f"{vhost} {name}", "journal.unverified", vhost=vhost, cause=_CAUSES[name], fate=fate)
 
     def _look(self, vhosts: dict[str, Any]) -> None:
         """Whoever lost its connection is told anew where to connect, after a moment."""
@@ -145,8 +145,10 @@ class Supervisor:
     def _note(self, why: str | None) -> None:
         if why:
             self._readiness.note("index", f"the index does not work: {why}")
+            self._said.warn("trouble", "index.trouble", error=why, fate="letters go on; events wait in the journal")
         else:
             self._readiness.drop_note("index")
+            self._said.healed("trouble", "index.works")
 
 
 async def _end(process: Process) -> None:

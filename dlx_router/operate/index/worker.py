@@ -170,8 +170,13 @@ class Worker:
     def _take_lock(self) -> None:
         if self._lock is not None:
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        lock = Path(f"{self._path}.lock").open("ab")  # noqa: SIM115 - held as long as the process lives
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            lock = Path(f"{self._path}.lock").open("ab")  # noqa: SIM115 - held as long as the process lives
+        except OSError as error:
+            raise IndexFileError(
+                f"INDEX_PATH {self._path}: {error.strerror}; name a file that can be written"
+            ) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -194,15 +199,18 @@ class Worker:
                 store.close()
         self._rebuilds += 1
         sys.stderr.write(f"dlx-router: the index {self._path} is made anew from the journal: {why}\n")
-        schema.remove(self._path)
+        try:
+            schema.remove(self._path)
+        except OSError as error:
+            self._object(f"INDEX_PATH {self._path}: {error.strerror}; it is tried again")
 
     def _object(self, why: str) -> None:
         self._trouble = why
 
     def _make_room(self, store: Store) -> None:
         """As large as it may be: the oldest letters go, a twentieth at a time."""
-        if store.used_bytes() > 0.9 * self._max_bytes:
-            with suppress(sqlite3.Error):
+        with suppress(sqlite3.Error):
+            if store.used_bytes() > 0.9 * self._max_bytes:
                 store.shrink(max(100, store.count() // 20))
 
     async def _tidy(self) -> None:
@@ -212,7 +220,7 @@ class Worker:
                 continue
             with suppress(sqlite3.Error):
                 self._store.prune(before_ms=int(time.time() * 1000) - MAX_AGE_MS, at_most=TIDY_LETTERS)
-            self._make_room(self._store)
+                self._make_room(self._store)
 
     async def _say(self) -> None:
         """How it goes, twice a second, to whoever started us."""

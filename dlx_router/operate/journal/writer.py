@@ -16,7 +16,7 @@ from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link
 from dlx_router.broker.publisher import Publisher
 from dlx_router.broker.topology import TopologyError
-from dlx_router.core.signature import Signer
+from dlx_router.core.signature import Signature, Signer
 from dlx_router.operate.journal import events
 from dlx_router.operate.journal.batch import Batch, settled
 from dlx_router.operate.journal.fields import MEDIA_TYPE, VERSION
@@ -73,6 +73,19 @@ class Journal:
     def sign_with(self, key: bytes | None) -> None:
         """Sign each message with this key from now on; None: with none, as who observes without a shared key."""
         self._signer = None if key is None else Signer(key, self._vhost, self.name)
+
+    def verified(self, body: bytes, mac: bytes | None) -> bool:
+        """Whether a router with our key wrote this message; where we have none, nobody can tell."""
+        return self._signer is None or self._signer.judge(body, mac) is Signature.OK
+
+    def doubt(self, messages: int) -> None:
+        """So many messages were read that no router with our key wrote; logged once, until there are none."""
+        if not messages:
+            self._once.healed("doubt", "journal.verified", vhost=self._vhost)
+            return
+        cause = "messages that no router with this key signed: of a router before 0.2, or of somebody else"
+        fate = "no task in them is carried out, and what they say of sent letters does not count"
+        self._once.warn("doubt", "journal.unverified", vhost=self._vhost, cause=cause, messages=messages, fate=fate)
 
     # -- in -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,112 @@
+"""The index tells what a router signed from what somebody else wrote: kept, marked, counted, and never in the way."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from dlx_router.operate.index.reader import Reader
+from dlx_router.operate.index.schema import open_writer
+from dlx_router.operate.index.store import Message, Store
+from dlx_router.operate.journal.audit import audit
+from tests.core.core_samples import NOW, letter
+from tests.index.conftest import POLICIES
+from tests.journal import stream
+from tests.journal.journal_samples import RULING, line
+from tests.support.client import Client
+from tests.support.eventually import eventually
+from tests.support.router import Router
+
+JOURNAL: Final = "dlx-router.journal"
+EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731
+Start = Callable[..., Router]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "index.sqlite"
+
+
+@pytest.fixture
+def store(file: Path) -> Iterator[Store]:
+    one = Store(open_writer(file, max_bytes=1 << 30))
+    yield one
+    one.close()
+
+
+def told(kind: str = "dead_lettered", *, at: int = 0) -> bytes:
+    return line(letter(id=f"{1:032x}", failed_queue="orders"), RULING._replace(kind=kind), now_ms=NOW + at)
+
+
+def test_events_are_counted_by_signature_and_marked(store: Store, file: Path) -> None:
+    for number, signature in enumerate(("ok", "none", "bad", "unknown_key")):
+        store.apply("/", [Message(number, told(at=number), signature)])
+    assert Reader(file).signatures() == {"/": {"ok": 1, "none": 1, "bad": 1, "unknown_key": 1}}
+    assert Reader(file).signatures(["other"]) == {}
+    (one,) = Reader(file).letter(f"{1:032x}", EVERYTHING, None)
+    assert [step["signature"] for step in one["journey"]] == ["ok", "none"], "the others have the id of that one"
+
+
+def test_a_forged_event_does_not_hide_the_true_one_that_has_its_id(store: Store, file: Path) -> None:
+    store.apply("/", [Message(0, told("discarded"), "none")])
+    store.apply("/", [Message(1, told("dead_lettered"), "ok"), Message(2, told("dead_lettered"), "ok")])
+    (one,) = Reader(file).letter(f"{1:032x}", EVERYTHING, None)
+    assert (one["state"], [step["signature"] for step in one["journey"]]) == ("dead", ["none", "ok"])
+
+
+def test_a_true_message_that_is_written_again_counts_once(store: Store, file: Path) -> None:
+    for number in range(3):
+        store.apply("/", [Message(number, told(), "ok")])
+    (one,) = Reader(file).letter(f"{1:032x}", EVERYTHING, None)
+    assert len(one["journey"]) == 1
+
+
+def test_once_a_journal_is_signed_an_order_that_is_not_changes_no_group(store: Store, file: Path) -> None:
+    def order(number: int, state: str) -> bytes:
+        return audit(
+            "r", "/", actor="eve", action="group.set", details={"group": group, "state": state}, ts_ms=NOW + number
+        )
+
+    def state() -> tuple[str, str | None]:
+        (found,) = Reader(file).groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
+        return found["state"], found["actor"]
+
+    store.apply("/", [Message(0, told(), "none")])
+    (found,) = Reader(file).groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
+    group = found["id"]
+    store.apply("/", [Message(1, order(1, "ignored"), "none")])
+    assert state() == ("ignored", "eve"), "a journal of a router that did not sign yet"
+    store.apply("/", [Message(2, order(2, "open"), "ok")])
+    for number, signature in enumerate(("none", "bad", "unknown_key"), 3):
+        store.apply("/", [Message(number, order(number, "ignored"), signature)])
+    assert state()[0] == "open"
+    assert [one["signature"] for one in Reader(file).audits(["/"], limit=2)] == ["unknown_key", "bad"]
+
+
+def test_what_somebody_writes_into_the_journal_is_told(
+    start_router: Start, amqp: Client, tmp_path: Path, vhost: Any
+) -> None:
+    """Metric, API, log, and what people see; properties that no client library can read do not stop the index."""
+    amqp.queue("orders", dead_letter_exchange="dlx-router.inbox")
+    router = start_router(POLICIES, INDEX_PATH=str(tmp_path / "index.sqlite"))
+    amqp.publish("a", key="orders")
+    amqp.fail("orders")
+    eventually(lambda: router.metric("index_events_total", signature="ok") >= 1)
+    (event,) = [one for one in stream.events(vhost.amqp_url) if one["kind"] == "dead_lettered"]
+    forged = json.dumps({**event, "event_id": f"{event['id']}-forged", "kind": "discarded"})
+    amqp.publish(forged, key=JOURNAL, content_type="application/x-ndjson", headers={"v": 1})
+    amqp.publish(forged, key=JOURNAL, timestamp=2**63, headers={"v": 1, "dlx-router-mac": "x" * 40})
+    amqp.publish("more", key="orders")
+    amqp.fail("orders")
+    eventually(lambda: router.metric("index_events_total", signature="none") == 1)
+    eventually(lambda: router.metric("index_events_total", signature="unknown_key") == 1)
+    eventually(lambda: router.metric("index_events_total", signature="ok") >= 2)
+    assert "journal.unverified" in router.output
+    signatures = json.loads(router.ask("/api/v1/queues")[1])["signatures"][vhost.name]
+    assert (signatures["none"], signatures["unknown_key"]) == (1, 1)
+    status = json.loads(router.ask("/api/v1/status")[1])["index"]["vhosts"][vhost.name]
+    assert status["signatures"]["none"] == 1
+    (one,) = json.loads(router.ask(f"/api/v1/letters/{event['id']}")[1])["letters"]
+    assert [step["signature"] for step in one["journey"]].count("ok") == 1
