@@ -105,9 +105,8 @@ def test_deaths_are_obeyed_only_of_what_came_by_an_exchange_that_is_named(exchan
 def test_the_short_way_takes_nobody_who_did_not_come_by_such_an_exchange(exchange: str) -> None:
     """Also not where the same letters were believed a moment ago: policies are read anew, and places with them."""
     desk = _desk()
-    for tag in (1, 2, 3):
-        job = desk.judge(_delivery(exchange, _x_death(SECRET), tag), NOBODY, NAMED, 0.0)
-    assert (job.order is not None) is (exchange == "dlx")
+    jobs = [desk.judge(_delivery(exchange, _x_death(SECRET), tag), NOBODY, NAMED, 0.0) for tag in (1, 2, 3)]
+    assert (jobs[-1].order is not None) is (exchange == "dlx")
     assert not _leads_to_secret(desk.judge(_delivery(exchange, _x_death(SECRET), 4), NOBODY, ATTACHED, 0.0))
 
 
