@@ -81,13 +81,14 @@ async def unknown(_queue: str) -> str | None:
 class Provision:
     """Known resources of one vhost, and the jobs that wait for others."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a vhost has
         self,
         topology: Topology,
         names: Names,
         max_queues: int,
         spawn: Callable[..., object],
         kind_of: Callable[[str], Awaitable[str | None]] = unknown,
+        *,
         refusals: Refusals | None = None,
         idle: Idle | None = None,
     ) -> None:

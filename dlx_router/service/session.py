@@ -114,7 +114,7 @@ class Session:
         in_use = InUse(lambda: self.publish_link, names, lambda queue: self.provision.lost(queue))  # noqa: PLW0108 - there is none yet
         idle = IdleQueues(lambda: self.desk, self.vhost, self._every_lane, in_use) if topology.declares else None
         most = limits.max_dead_letter_queues
-        self.provision = Provision(topology, names, most, self.spawn, kind, refusals, idle)
+        self.provision = Provision(topology, names, most, self.spawn, kind, refusals=refusals, idle=idle)
         self.stationery: Stationery
 
     @property

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from aio_pika.abc import AbstractChannel
+from aiormq.abc import AbstractChannel
 
 import brokers
 from dlx_router.broker.address import Host, Login, Tls
@@ -24,7 +24,7 @@ def place(url: str) -> tuple[Host, Login]:
 
 def newest(state: StateQueue) -> int:
     """The delivery tag of the last copy that came back."""
-    return max(message.delivery_tag or 0 for message in [*state._held.values()])
+    return 0 if state._held is None else state._held.tag
 
 
 @pytest.fixture
