@@ -69,10 +69,10 @@ def core(names: Names) -> tuple[Definition, ...]:
     single = {**_QUORUM, "x-single-active-consumer": True}
     return (
         Queue(names.quarantine, _QUORUM),
-        Queue(names.parking, _rescued(names)),
+        Queue(names.parking, rescued(names)),
         *release(names),
-        *_caught(names.inbox, _rescued(names)),
-        *_caught(names.fifo, {**_rescued(names), "x-single-active-consumer": True}),
+        *_caught(names.inbox, rescued(names)),
+        *_caught(names.fifo, {**rescued(names), "x-single-active-consumer": True}),
         Queue(names.retired, _QUORUM),
         Exchange(names.declared, "fanout"),
         Binding(names.inbox, names.declared),
@@ -83,7 +83,7 @@ def core(names: Names) -> tuple[Definition, ...]:
 
 def release(names: Names) -> tuple[Definition, ...]:
     """Where waits end. It stands before any rung: an expiry without a route stalls its rung for 180 s."""
-    return _caught(names.release, _rescued(names))
+    return _caught(names.release, rescued(names))
 
 
 def observe(names: Names) -> tuple[Definition, ...]:
@@ -114,7 +114,7 @@ def delayed(names: Names, exchange: str) -> tuple[Definition, ...]:
     """
     queue = names.delayed(exchange)
     made = Exchange(exchange, "fanout", {MARK: names.prefix})
-    return (Queue(queue, _rescued(names)), made, Binding(queue, exchange, "#"))
+    return (Queue(queue, rescued(names)), made, Binding(queue, exchange, "#"))
 
 
 def dead_letter_queue(
@@ -148,7 +148,7 @@ def _caught(name: str, arguments: Arguments) -> tuple[Definition, ...]:
     return Queue(name, arguments), Exchange(name, "fanout"), Binding(name, name)
 
 
-def _rescued(names: Names) -> Arguments:
+def rescued(names: Names) -> Arguments:
     """A letter that has to leave falls into quarantine, confirmed."""
     return {
         **_QUORUM,

@@ -17,6 +17,7 @@ from urllib.parse import quote
 import httpx
 
 from dlx_router.broker.address import Tls
+from dlx_router.broker.declared import Found, Standing
 from dlx_router.broker.management_words import ASK, NOT_FOUND, ManagementError, NotThereError, place_of, why
 from dlx_router.broker.policies import Policy, effective, harmful
 from dlx_router.core.attending import QueueFacts
@@ -30,6 +31,7 @@ FRESH_S: Final = 12.0  # the broker counts every 5 s, and a change may just have
 EVERY_S: Final = 1.0
 PAGE: Final = 500
 _COLUMNS: Final = "name,policy,operator_policy,effective_policy_definition"
+_DECLARED: Final = "name,type,arguments,durable,auto_delete,exclusive"
 _FACTS: Final = "type,arguments,exclusive,effective_policy_definition,messages_ready,message_bytes_ready"
 
 
@@ -112,6 +114,20 @@ class Management:
             if agreed or asyncio.get_running_loop().time() > deadline:
                 return [problem for queue in said for problem in (_first(said[queue], computed[queue]))]
             await asyncio.sleep(EVERY_S)
+
+    async def standing(self, vhost: str, names: Names) -> Standing:
+        """What stands under the router's names, and what is bound to its exchanges."""
+        where, prefix = quote(vhost, safe=""), "^" + re.escape(f"{names.prefix}.")
+        overview = await self._get("overview?columns=rabbitmq_version")
+        queues = [one async for one in self._listed(vhost, prefix, _DECLARED)]
+        exchanges = await self._get(f"exchanges/{where}?columns=name,type,durable,auto_delete,internal,arguments")
+        bindings = await self._get(f"bindings/{where}")
+        return Standing(
+            {one["name"]: _found(one) for one in queues if names.is_own(one["name"])},
+            {one["name"]: _found(one) for one in exchanges if names.is_own(one["name"])},
+            [(one["source"], one["destination"], one["routing_key"]) for one in bindings],
+            tuple(int(part) for part in re.findall(r"\d+", overview.get("rabbitmq_version", ""))[:2]),
+        )
 
     async def head_timestamps(self, vhost: str, pattern: str) -> dict[str, float | None]:
         """Every queue whose name the expression finds → the `timestamp` (epoch seconds) of its first message.
@@ -246,6 +262,18 @@ class Management:
             verify: bool | ssl.SSLContext = self._tls.context() if secure and self._tls is not None else True
             self._client = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=verify)
         return self._client
+
+
+def _found(one: Mapping[str, Any]) -> Found:
+    arguments = one.get("arguments") or {}
+    return Found(
+        str(one.get("type") or arguments.get("x-queue-type") or "classic"),
+        dict(arguments),
+        durable=bool(one.get("durable", True)),
+        auto_delete=bool(one.get("auto_delete")),
+        exclusive=bool(one.get("exclusive")),
+        internal=bool(one.get("internal")),
+    )
 
 
 def _topic_fits(key: str, pattern: str) -> bool:

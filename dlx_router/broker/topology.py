@@ -5,12 +5,15 @@ DECLARE=never nothing is declared or bound: what is missing is named, ready to b
 UTF-8 of 255 bytes, as in RabbitMQ (pamqp alone refuses most of it).
 """
 
+import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from aio_pika.abc import AbstractConnection
 from pamqp import commands
 
+from dlx_router.broker import declared
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.control import (
     HEARTBEAT_S,
@@ -23,6 +26,7 @@ from dlx_router.broker.control import (
     QueueOwn,
     TopologyError,
 )
+from dlx_router.broker.declared import Found, Standing
 from dlx_router.broker.definitions import (
     Binding,
     Definition,
@@ -52,6 +56,8 @@ __all__ = [
     "TopologyMissing",
 ]
 
+_FLAGS: Final = frozenset({"durable", "auto_delete", "exclusive", "internal"})
+MOST_DIFFERENCES: Final = 20  # more arguments than a queue can have that are compared
 _QueueDeclare: Final = lenient(commands.Queue.Declare)
 _QueueBind: Final = lenient(commands.Queue.Bind)
 _ExchangeDeclare: Final = lenient(commands.Exchange.Declare)
@@ -158,6 +164,53 @@ class Topology:
         """Whether the queue is there, empty and without a consumer."""
         [found] = await self._say(f"looking at queue {queue!r}", _QueueDeclare(queue=queue, passive=True))
         return not found.message_count and not found.consumer_count
+
+    async def standing(self) -> Standing | None:
+        """What stands under our names, as far as AMQP tells: by a declaration that the broker refuses where it differs.
+
+        None where we may not declare. Nothing is changed: what is declared again exists. TopologyError otherwise.
+        """
+        if not self._declare:
+            return None
+        queues: dict[str, Found] = {}
+        exchanges: dict[str, Found] = {}
+        for one in core(self.names):
+            if not isinstance(one, Binding):
+                found = await self._found(one)
+                (queues if isinstance(one, Queue) else exchanges)[one.name] = found
+        return Standing(queues, exchanges, None, await self._version())
+
+    async def _version(self) -> tuple[int, ...]:
+        async def work(channel: Any) -> str:
+            said = channel.connection.server_properties.get("version", "")
+            return said.decode() if isinstance(said, bytes) else str(said)
+
+        return tuple(int(part) for part in re.findall(r"\d+", await self._control.run(work, "its version"))[:2])
+
+    async def _found(self, one: Exchange | Queue) -> Found:
+        """Each refusal tells one argument; with that as it is there, the next."""
+        arguments: dict[str, Any] = dict(one.arguments)
+        found = Found(one.kind if isinstance(one, Exchange) else str(arguments["x-queue-type"]), arguments)
+        for _ in range(MOST_DIFFERENCES):
+            try:
+                await self._say(f"looking at {one}", _declaration(replace(one, arguments=arguments)))
+            except Lost:
+                raise
+            except TopologyError as error:
+                if (said := declared.refused(str(error))) is None:
+                    raise
+                key, value = said
+                if key in {"x-queue-type", "type"}:
+                    return replace(found, kind=str(value or "classic"))
+                if key in _FLAGS:
+                    changed: dict[str, Any] = {key: bool(value)}
+                    return replace(found, **changed)
+                arguments.pop(key, None)
+                if value is not None:
+                    arguments[key] = value
+            else:
+                break
+        return found
 
     # -- declaring ----------------------------------------------------------------------------------------------
 

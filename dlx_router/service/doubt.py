@@ -64,6 +64,10 @@ class Doubtful(ABC):
         """It is not sent to a target that rests."""
 
     @abstractmethod
+    def _hold_fast(self, job: Job, why: str) -> None:
+        """It can neither be published nor rejected."""
+
+    @abstractmethod
     def _keeps(self, job: Job) -> bool:
         """It was not sent, because the queue of ours that it goes to refuses."""
 
@@ -149,6 +153,9 @@ class Doubtful(ABC):
             return
         if place.arrival is Arrival.RETIRED:  # that queue has no DLX: what ends there is in the journal
             self._owner.trouble(f"a letter of {place.source!r} can neither be kept nor published: {why}")
+            return
+        if place.source not in self._owner.provision.refusals.catching:  # rejecting might drop it
+            self._hold_fast(job, why)
             return
         job.action, job.cause = Action.QUARANTINE, Cause.TOO_LARGE
         job.desk.quarantined(job, place)

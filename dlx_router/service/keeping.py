@@ -4,6 +4,7 @@ This is the one exception from "no letter stays unacked over a minute", and not 
 may be returned any number of times: they go back after a while and come again.
 """
 
+import asyncio
 import time
 from abc import abstractmethod
 from collections import deque
@@ -55,6 +56,12 @@ class Keeping(Doubtful):
         limit = place.limit
         spent = limit is not None and attending.is_near(intake.returns(job.delivery), limit)
         refusals.refused(queue, why, place.source, spent=spent)
+
+    def _hold_fast(self, job: Job, why: str) -> None:
+        """It can neither be published nor rejected: it stays in its queue, and readiness says so."""
+        queue = self._places[job.consumer].source
+        self._owner.provision.refusals.stuck(queue, why)
+        asyncio.get_running_loop().call_later(BACK_S, self._settling.give_back, job, REFUSED)
 
     def _keeps(self, job: Job) -> bool:
         """The queue of ours that it goes to refused others: it is held too, and not sent."""

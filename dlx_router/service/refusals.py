@@ -26,6 +26,7 @@ class Refusals:
     def __init__(self, vhost: str, readiness: Readiness) -> None:
         self._vhost, self._readiness = vhost, readiness
         self.queues: dict[str, str] = {}  # those that refused a letter and have confirmed none since → why
+        self.catching: frozenset[str] = frozenset()  # own queues whose rejected letters surely go to quarantine
         self.alone: dict[str, str] = {}  # attached queues that are not touched before the router starts anew → why
         self._spent: set[str] = set()  # attached queues with a letter that has no returns left to prove anything
         self._held: dict[object, int] = {}  # lane → letters
@@ -93,6 +94,15 @@ class Refusals:
             self._spent.clear()
         self._say()
         self._tell()
+
+    def stuck(self, queue: str, why: str) -> None:
+        """A letter in a queue of ours can neither be published nor rejected: it might not be caught."""
+        self._readiness.set(
+            f"stuck {self._vhost}/{queue}",
+            f"queue {queue!r} in vhost {self._vhost!r}: a letter cannot be published ({why}), and is not rejected "
+            "because the queue's dead-letter exchange is not verified; set MANAGEMENT_URL, or take the letter out by "
+            "hand, and restart the router",
+        )
 
     # -- what sources ask ---------------------------------------------------------------------------------------
 

@@ -178,7 +178,7 @@ class Attendant:
                 if key is None:
                     return
                 if not self._observe:
-                    await self._guard.check(self.vhost)
+                    self._refusals.catching = await self._guard.check(self.vhost, topology)
                 await self._know_types()
                 if self._stopping.is_set():  # from here on nothing is awaited until there is a session to drain
                     return
@@ -207,7 +207,11 @@ class Attendant:
                 async with self._leading(topology, key), asyncio.TaskGroup() as group:
                     watching = (
                         group.create_task(self._oversight.watch(lambda: self._policies, self._delayed)),
-                        *([] if self._observe else [group.create_task(self._guard.watch(self.vhost, session.trouble))]),
+                        *(
+                            []
+                            if self._observe
+                            else [group.create_task(self._guard.watch(self.vhost, session.trouble, topology))]
+                        ),
                         group.create_task(self._survey.watch(self.vhost, lambda: self._look(topology, session))),
                         group.create_task(self._lead(self._tools(host, login, tls, topology, key))),
                     )

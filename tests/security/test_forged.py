@@ -175,7 +175,8 @@ def test_a_queue_that_somebody_declared_under_our_name_is_left_as_it_is(
     vhost: Vhost, amqp: Client, start_router: Start
 ) -> None:
     amqp.queue(PARKING, "quorum", max_length=1000)
-    start_router(POLICIES)
+    router = start_router(POLICIES, wait=False)
+    eventually(lambda: PARKING in router.ask("/readyz")[1] and "x-max-length" in router.ask("/readyz")[1], within=20)
     assert vhost.get(f"queues/{vhost.quoted}/{PARKING}")["arguments"]["x-max-length"] == 1000
 
 

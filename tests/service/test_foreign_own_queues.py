@@ -1,0 +1,166 @@
+"""Queues and exchanges under the router's names that somebody else declared first, with other arguments."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import brokers
+from tests.support.alone import alone, refuse_over
+from tests.support.bulk import INBOX, PARKING, QUARANTINE, law_holds
+from tests.support.client import Client
+from tests.support.eventually import consistently, eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+Start = Callable[..., Router]
+
+POLICIES: Final = """
+version: 1
+policies:
+  - {name: work, match: "work.#", definition: {max-delivery-attempts: 3, redelivery-delay: 5s}}
+"""
+BOTH: Final = pytest.mark.parametrize("settings", [{}, {"MANAGEMENT_URL": ""}], ids=["management", "amqp"])
+OURS: Final = {"delivery_limit": 2_147_483_647, "overflow": "reject-publish"}
+CAUGHT: Final = {
+    **OURS,
+    "dead_letter_exchange": "",
+    "dead_letter_routing_key": QUARANTINE,
+    "dead_letter_strategy": "at-least-once",
+}
+
+
+def told(router: Router, status: int, *said: str) -> bool:
+    found, text = router.ask("/readyz")
+    missing = [one for one in said if one not in text]
+    assert (found, missing) == (status, []), f"{found} {text}"
+    return True
+
+
+HARMFUL: Final[dict[str, tuple[str, dict[str, Any], str, str]]] = {
+    "an inbox without a dead-letter exchange": (INBOX, OURS, "quorum", "x-dead-letter-exchange"),
+    "an inbox whose dead go elsewhere": (
+        INBOX,
+        {**CAUGHT, "dead_letter_routing_key": "elsewhere"},
+        "quorum",
+        "x-dead-letter-routing-key",
+    ),
+    "a parking that drops what is beyond a length": (
+        PARKING,
+        {**CAUGHT, "overflow": "drop-head", "max_length": 1},
+        "quorum",
+        "x-max-length",
+    ),
+    "a parking that forgets": (PARKING, {**CAUGHT, "message_ttl": 1000}, "quorum", "x-message-ttl"),
+    "a release that deletes after some returns": (
+        "dlx-router.release",
+        {**CAUGHT, "delivery_limit": 5},
+        "quorum",
+        "x-delivery-limit",
+    ),
+    "a classic inbox": (INBOX, {}, "classic", "x-queue-type"),
+    "a fifo inbox that serves several": ("dlx-router.inbox.fifo", CAUGHT, "quorum", "x-single-active-consumer"),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("case", HARMFUL)
+def test_what_can_cost_letters_is_named_and_nothing_is_consumed(
+    case: str, settings: dict[str, str], amqp: Client, start_router: Start
+) -> None:
+    queue, arguments, kind, named = HARMFUL[case]
+    amqp.queue(queue, kind, **arguments)
+    router = start_router(POLICIES, wait=False, **settings)
+    eventually(lambda: told(router, 503, f"queue '{queue}'", named, "delete it", "PREFIX"), within=20)
+    amqp.publish("waits", key=INBOX)
+    assert consistently(lambda: amqp.depth(INBOX) == 1, for_s=1)
+    if queue == INBOX:
+        assert amqp.take(INBOX).body == b"waits"
+    amqp.channel.queue_delete(queue)
+    if queue == INBOX:
+        eventually(lambda: amqp.exists(INBOX), within=20)
+        amqp.publish("waits", key=INBOX)
+    router.await_ready(within=30)
+    assert amqp.take(PARKING).body == b"waits"
+
+
+@BOTH
+def test_exchanges_of_another_type_are_named_and_nothing_is_consumed(
+    settings: dict[str, str], amqp: Client, start_router: Start
+) -> None:
+    amqp.exchange(INBOX, "direct")
+    router = start_router(POLICIES, wait=False, **settings)
+    eventually(lambda: told(router, 503, f"exchange '{INBOX}'", "'direct'", "'fanout'"), within=20)
+    amqp.publish("waits", key=INBOX)
+    assert consistently(lambda: amqp.depth(INBOX) == 1, for_s=1)
+    amqp.channel.exchange_delete(INBOX)
+    router.await_ready(within=30)
+    assert amqp.take(PARKING).body == b"waits"
+
+
+@BOTH
+def test_what_costs_no_letter_is_a_note(settings: dict[str, str], amqp: Client, start_router: Start) -> None:
+    amqp.queue(PARKING, "quorum", **CAUGHT, max_length=1000)
+    router = start_router(POLICIES, **settings)
+    assert told(router, 200, f"queue '{PARKING}'", "x-max-length", "1000", "no letter is lost")
+    amqp.publish("one", key=INBOX)
+    assert amqp.take(PARKING).body == b"one"
+
+
+@BOTH
+def test_what_the_router_declared_itself_is_as_it_must_be(
+    settings: dict[str, str], vhost: Vhost, amqp: Client, start_router: Start
+) -> None:
+    router = start_router(POLICIES, **settings)
+    amqp.publish(
+        "one", key=INBOX, headers={"x-death": [{"queue": "work.a", "reason": "rejected", "count": 1, "exchange": "",
+        "routing-keys": ["work.a"]}]}
+    )  # fmt: skip
+    eventually(lambda: amqp.exists("dlx-router.delay.5000"))
+    router.stop()
+    router.start()
+    text = router.ask("/readyz")[1]
+    assert "arguments" not in text
+    assert "declares" not in text
+
+
+def test_a_binding_that_leads_a_letter_to_two_of_our_queues_is_named(
+    vhost: Vhost, amqp: Client, start_router: Start
+) -> None:
+    start_router(POLICIES).stop()
+    amqp.bind(PARKING, "dlx-router.release")
+    router = start_router(POLICIES, wait=False)
+    eventually(lambda: told(router, 503, "exchange 'dlx-router.release'", PARKING), within=20)
+    amqp.channel.queue_unbind(PARKING, "dlx-router.release", routing_key="")
+    amqp.bind(amqp.queue("copies"), INBOX)
+    router.await_ready(within=30)
+    assert told(router, 200, "'copies'", "no letter is lost")
+
+
+def test_where_nobody_tells_readiness_says_that_nothing_is_verified(amqp: Client, start_router: Start) -> None:
+    start_router(POLICIES).stop()
+    router = start_router(POLICIES, DECLARE="never", MANAGEMENT_URL="")
+    assert told(router, 200, "arguments not verified", "no MANAGEMENT_URL", "DECLARE=never")
+
+
+@pytest.mark.timeout(120)
+def test_nothing_is_rejected_from_a_queue_whose_dead_letter_exchange_was_not_seen(
+    own_broker: brokers.Node, tmp_path: Path
+) -> None:
+    """The broker would drop it, and it would be counted as quarantined."""
+    with alone(own_broker, tmp_path, POLICIES, {"MANAGEMENT_URL": ""}) as (router, amqp):
+        router.start().stop()
+        amqp.channel.queue_delete(INBOX)
+        amqp.queue(INBOX, "quorum", **OURS)
+        amqp.publish("x" * 20_000, key=INBOX)
+        refuse_over(own_broker, 10_000)
+        router.settings["DECLARE"] = "never"
+        router.start(wait=False)
+        eventually(lambda: told(router, 503, f"queue '{INBOX}'", "is not rejected"), within=30)
+        amqp.publish("next", key=INBOX)
+        assert amqp.take(PARKING).body == b"next"
+        assert router.metric("settled_total", action="quarantine") == 0
+        eventually(lambda: law_holds(router))
+        router.kill()
+        assert amqp.take(INBOX, within=20).body == b"x" * 20_000
