@@ -12,7 +12,7 @@ import pytest
 from tests.journal import stream
 from tests.redrive.conftest import POLICY, Shop
 from tests.redrive.test_commands import redrive
-from tests.support.bulk import pour, take_many
+from tests.support.bulk import DEAD, pour, take_many
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
@@ -41,7 +41,7 @@ def large(shop: Shop, queue: str, number: int) -> str:
     """A dead-letter queue with so many large letters."""
     name = shop.failed(queue, ["0"])
     shop.amqp.take(name)
-    pour(shop.amqp, name, [f"{at} ".ljust(LARGE, ".") for at in range(number)])
+    pour(shop.amqp, name, [f"{at} ".ljust(LARGE, ".") for at in range(number)], DEAD)
     eventually(lambda: shop.amqp.depth(name) == number)
     return name
 

@@ -11,13 +11,11 @@ import pytest
 from tests.journal import stream
 from tests.redrive.conftest import Shop
 from tests.redrive.test_commands import ROOT, redrive
-from tests.support.bulk import INBOX, pour, record, take_many
+from tests.support.bulk import DEAD, INBOX, pour, record, take_many
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 
 KNOWN: Final = {"not_a_dead_letter_queue": True}
-DEATH: Final = {"count": 1, "reason": "rejected", "queue": "work", "exchange": "", "routing-keys": ["work"]}
-DEAD: Final = {"x-death": [DEATH]}
 LIVING: Final = [f"living {number}" for number in range(10)]
 
 

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from tests.redrive.conftest import Shop
-from tests.support.bulk import INBOX, pour
+from tests.support.bulk import DEAD, INBOX, pour
 from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.measure, pytest.mark.timeout(600)]
@@ -16,7 +16,7 @@ ALL: Final = 50_000
 def _dead(shop: Shop, queue: str, number: int) -> tuple[str, float]:
     """So many letters in a dead-letter queue, and how many a second the router brought there."""
     shop.amqp.queue(queue, dead_letter_exchange=INBOX)
-    pour(shop.amqp, queue, ["x" * 1024] * number)
+    pour(shop.amqp, queue, ["x" * 1024] * number, DEAD)
     began = time.monotonic()
     channel = shop.amqp.connection.channel()
     channel.basic_qos(prefetch_count=1000)

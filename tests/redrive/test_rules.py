@@ -33,6 +33,7 @@ from tests.core.core_samples import death, letter
 SPEC: Final = Spec("/", "DLQ.a", cutoff_ms=2_000_000)
 TASK: Final = Task("t1", SPEC, created_ms=1, changed_ms=1)
 HOUR: Final = 3_600_000
+HOMELESS: Final = letter(state="parked", last_death_ms=1, history=(), reason="unknown")
 
 
 @pytest.mark.parametrize(
@@ -95,12 +96,23 @@ def test_the_rate_is_kept_within_one_percent_where_somebody_asks_often(rate: flo
         (SPEC, letter(state="dead", last_death_ms=2_000_000), Verdict.LATER),
         (SPEC, letter(history=(death(time_s=1999),)), Verdict.TAKE),
         (SPEC, letter(history=(death(time_s=2000),)), Verdict.LATER),
-        (SPEC, letter(history=(), reason="unknown"), Verdict.HOMELESS),
-        (replace(SPEC, to=Destination("", "b")), letter(history=(), reason="unknown"), Verdict.TAKE),
-        (replace(SPEC, kind=Kind.DISCARD), letter(history=(), reason="unknown"), Verdict.TAKE),
-        (replace(SPEC, ids=("x",)), letter(id="y", history=()), Verdict.LEAVE),
-        (replace(SPEC, group="other"), letter(history=()), Verdict.LEAVE),
-        (replace(SPEC, filter="no"), letter(history=()), Verdict.LEAVE),
+        (SPEC, HOMELESS, Verdict.HOMELESS),
+        (
+            replace(SPEC, to=Destination("", "b")),
+            HOMELESS,
+            Verdict.TAKE,
+        ),
+        (
+            replace(SPEC, kind=Kind.DISCARD),
+            HOMELESS,
+            Verdict.TAKE,
+        ),
+        (replace(SPEC, ids=("x",)), letter(id="y", state="dead", last_death_ms=1), Verdict.LEAVE),
+        (replace(SPEC, group="other"), letter(state="dead", last_death_ms=1), Verdict.LEAVE),
+        (replace(SPEC, filter="no"), letter(state="dead", last_death_ms=1), Verdict.LEAVE),
+        (SPEC, letter(history=(), reason="unknown"), Verdict.NO_LETTER),
+        (replace(SPEC, kind=Kind.DISCARD), letter(history=()), Verdict.NO_LETTER),
+        (replace(SPEC, ids=("x",)), letter(id="x", history=()), Verdict.NO_LETTER),
     ],
 )
 def test_which_letters_are_meant(spec: Spec, one: Any, expected: Verdict) -> None:
@@ -152,7 +164,7 @@ def test_letters_that_went_elsewhere_die_wherever_that_leads_to() -> None:
         ("", False),
     ],
 )
-def test_only_what_the_canary_stopped_goes_on_without_it(why: str, objected: bool) -> None:  # noqa: FBT001 - a column
+def test_only_what_the_canary_stopped_goes_on_with_another_one(why: str, objected: bool) -> None:  # noqa: FBT001 - a column
     assert is_objected(replace(TASK, state=State.STOPPED, why=why)) is objected
     assert not is_objected(replace(TASK, state=State.PAUSED, why=why))
 

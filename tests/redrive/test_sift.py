@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from tests.redrive.conftest import Shop
-from tests.support.bulk import pour, take_many
+from tests.support.bulk import DEAD, pour, take_many
 
 N: Final = int(os.environ.get("DLX_ROUTER_SIFT_LETTERS", "3000"))
 
@@ -22,7 +22,7 @@ def test_a_tenth_goes_and_the_rest_keeps_its_order(shop: Shop) -> None:
     shop.amqp.take(queue)
     shop.amqp.queue("sift.mended")
     bodies = [str(number) for number in range(N)]
-    pour(shop.amqp, queue, bodies)
+    pour(shop.amqp, queue, bodies, DEAD)
     to = {"routing_key": "sift.mended"}
     done = shop.ends(shop.start(queue, filter='body("") % 10 == 7', to=to), within=60 + N // 50)
     meant = bodies[7::10]

@@ -15,6 +15,8 @@ from tests.support.router import Router
 
 INBOX: Final = "dlx-router.inbox"
 PARKING: Final = "dlx-router.parking"
+DIED: Final = {"count": 1, "reason": "rejected", "queue": "work", "exchange": "", "routing-keys": ["work"]}
+DEAD: Final = {"x-death": [DIED]}  # headers that make a letter of what is published into a dead-letter queue
 QUARANTINE: Final = "dlx-router.quarantine"
 
 
