@@ -25,6 +25,7 @@ CONNECTION: Final = typer.Option(
 )
 STREAMS: Final = typer.Option("--streams", help="Streams to read, commas between.")
 
+KEY_FILE: Final = "DLX_ROUTER_PROVENANCE_KEY_FILE"
 _NO_SPARK: Final = "the pipeline needs the extra `spark`: pip install '.[spark]' in a clone"
 
 
@@ -115,7 +116,8 @@ def ingest(  # noqa: PLR0913 - options
             return output.WRONG_USE
         from dlx_router.cli import pipeline_ingest  # noqa: PLC0415 - see the module
 
-        given = {**_pairs(options or []), "failOnDataLoss": str(fail_on_data_loss).lower()}
+        key_file = {"provenanceKeyFile": path} if (path := os.environ.get(KEY_FILE)) else {}
+        given = {**key_file, **_pairs(options or []), "failOnDataLoss": str(fail_on_data_loss).lower()}
         return pipeline_ingest.run(
             root=archive,
             connection=connection or default_connection(),
@@ -218,6 +220,8 @@ def verify(
             print(
                 f"{found.segments} segments, {found.days} compacted days, {found.events} events, {found.bad} bad lines"
             )
+            told = ", ".join(f"{count} {name}" for name, count in found.signatures.items())
+            print(f"signed by a router: {told or 'nothing is there'}")
         for said in found.findings:
             print(said, file=sys.stderr)
         return output.FINDINGS if found.findings else output.OK

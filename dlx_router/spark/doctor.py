@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ PACKAGES: Final = {
     "pandas": ((2, 2), (3, 0)),
     "pamqp": ((3, 3), None),
 }
+KEY_FILE: Final = "DLX_ROUTER_PROVENANCE_KEY_FILE"
 _LOW_DISK_BYTES: Final = 1 << 30
 
 
@@ -50,8 +51,10 @@ def checks(
     if all(check.state is not State.FAIL for check in found):
         yield _session(master, remote)
         yield _broker(connection, streams)
+    yield _key()
     if archive is not None:
         yield _folder(archive)
+        yield _signed(archive)
 
 
 def _python() -> Check:
@@ -109,6 +112,28 @@ def _broker(connection: str, streams: str) -> Check:
         return ", ".join(f"{stream}: offsets {now.begin} to {now.end}" for stream, now in probes.items())
 
     return _tried("broker", ask)
+
+
+def _key() -> Check:
+    """What tells whether a router wrote an event."""
+    path = os.environ.get(KEY_FILE, "")
+    if not path:
+        said = f"{KEY_FILE} is not set: events are archived, and whether a router signed them is not known"
+        return Check("key", State.NOTE, said)
+    from dlx_router.service.keys import from_file  # noqa: PLC0415 - only with a key
+
+    return _tried("key", lambda: f"{path}: {8 * len(from_file(Path(path)))} bits")
+
+
+def _signed(archive: Path) -> Check:
+    from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415 - pyarrow may be missing until here
+    from dlx_router.spark.archive.verify import signatures  # noqa: PLC0415
+
+    def count() -> str:
+        return ", ".join(f"{n} {name}" for name, n in signatures(Archive(archive)).items()) or "no events yet"
+
+    found = _tried("signed", count)
+    return replace(found, state=State.NOTE) if "bad" in found.said or "none" in found.said else found
 
 
 def _folder(archive: Path) -> Check:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from dlx_router.broker.address import Tls
+from dlx_router.core.signature import Signer
 from dlx_router.spark.amqp import PREFETCH, Connection
 from dlx_router.wire import address
 
@@ -38,6 +39,7 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {  # as written → default, meani
     ),
     "timeout": ("30", "seconds without an answer or a message before a task gives up and is tried again"),
     "retryFor": ("60", "seconds to try again to ask an unreachable broker for its offsets"),
+    "provenanceKeyFile": ("", "the routers' PROVENANCE_KEY_FILE, on every worker: tells whether they signed a message"),
     "tlsCa": ("", "file of the CA that the broker's certificate is checked with; none: the system's"),
     "tlsCert": ("", "file of a client certificate"),
     "tlsKey": ("", "file of its key"),
@@ -68,6 +70,7 @@ class Options:
     timeout_s: float = 30.0
     retry_for_s: float = 60.0
     tls: Tls = field(default_factory=Tls)
+    key_file: str = ""
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Self:
@@ -91,6 +94,7 @@ class Options:
             timeout_s=float(_number("timeout", told)),
             retry_for_s=float(_number("retryFor", told, least=0)),
             tls=Tls(*(told.get(name) or None for name in ("tlsCa", "tlsCert", "tlsKey", "tlsServerName"))),
+            key_file=told.get("provenanceKeyFile", ""),
         )
 
     def address(self) -> address.Address:
@@ -100,6 +104,18 @@ class Options:
         except ValueError as error:
             raise OptionError(f"{self.connection}: {error}") from None
         return replace(found, vhost=self.vhost) if self.vhost else found
+
+    def signers(self) -> dict[str, Signer]:
+        """By stream, what tells whether a router signed a message; none without a key file. OptionError: unreadable."""
+        if not self.key_file:
+            return {}
+        from dlx_router.service.keys import KeyFileError, from_file  # noqa: PLC0415 - workers only need it with a key
+
+        try:
+            key, vhost = from_file(Path(self.key_file)), self.address().vhost
+        except KeyFileError as error:
+            raise OptionError(f"option provenanceKeyFile: {error}") from None
+        return {stream: Signer(key, vhost, stream) for stream in self.streams}
 
     def connect(self) -> Connection:
         """A connection to the broker; StreamError where there is none."""

@@ -113,6 +113,7 @@ SOURCE_COLUMNS: Final[Columns] = (
     ("content_type", _TEXT, "as the publisher set it"),
     ("headers", _MAP, "headers with a plain value, each as JSON"),
     ("body", t.BinaryType(), "the message"),
+    ("signature", _TEXT, "whether a router signed it: ok, none, bad; unknown_key: not with `provenanceKeyFile`"),
 )
 PLACE_COLUMNS: Final[Columns] = (
     ("stream", _TEXT, "stream that the event was read from"),
@@ -125,6 +126,7 @@ ADDED_COLUMNS: Final[Columns] = (
     ("error_template", _TEXT, "the error without what differs from letter to letter"),
     ("fingerprint", _TEXT, "the failure group: letters that failed for one cause have one"),
     ("line", _TEXT, "the line as it came, where the columns do not hold all of it; else null"),
+    ("signature", _TEXT, "of the message that had it, as the source says; null: archived before it was looked at"),
 )
 PARTITION_COLUMNS: Final[Columns] = (
     ("event_date", t.DateType(), "day of `event_ts`, UTC"),

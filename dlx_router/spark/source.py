@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from dlx_router.core.signature import HEADER, Signer, judged
 from dlx_router.spark import schemas
 from dlx_router.spark.amqp import Connection, Message, Probe, StreamError, StreamMissing
 from dlx_router.spark.offsets import (
@@ -178,6 +179,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
     """Every message of the range as record batches of `schemas.SOURCE`; StreamError or DataLoss, never less."""
+    signer = options.signers().get(wanted.stream)
     with options.connect() as connection:
         kept: list[Message] = []
         size, is_first = 0, True
@@ -188,10 +190,10 @@ def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
             kept += messages
             size += sum(len(one.body) for one in messages)
             if len(kept) >= _BATCH_ROWS or size >= _BATCH_BYTES:
-                yield _batch(wanted.stream, kept)
+                yield _batch(wanted.stream, kept, signer)
                 kept, size = [], 0
         if kept:
-            yield _batch(wanted.stream, kept)
+            yield _batch(wanted.stream, kept, signer)
 
 
 def _nothing_before(options: Options, wanted: Range, messages: list[Message]) -> None:
@@ -207,10 +209,11 @@ def _nothing_before(options: Options, wanted: Range, messages: list[Message]) ->
         )
 
 
-def _batch(stream: str, messages: list[Message]) -> pa.RecordBatch:
-    kinds, headers = [], []
+def _batch(stream: str, messages: list[Message], signer: Signer | None) -> pa.RecordBatch:
+    kinds, headers, signatures = [], [], []
     for one in messages:
-        kind, told = _described(one.header)
+        kind, told, mac = _described(one.header)
+        signatures.append(str(judged(signer, one.body, mac)))
         kinds.append(kind)
         headers.append(told)
     columns = [
@@ -219,20 +222,23 @@ def _batch(stream: str, messages: list[Message]) -> pa.RecordBatch:
         pa.array(kinds, pa.string()),
         pa.array(headers, _ARROW.field("headers").type),
         pa.array([one.body for one in messages], pa.binary()),
+        pa.array(signatures, pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
 
 
-def _described(header: bytes) -> tuple[str | None, list[tuple[str, str]]]:
-    """Content type, and the headers whose value is plain, but for the broker's own."""
+def _described(header: bytes) -> tuple[str | None, list[tuple[str, str]], bytes | None]:
+    """Content type, the headers whose value is plain, but for the broker's own, and who says to have signed it."""
     found = properties.parse(header, properties.PROPERTIES_AT)
     kind = None if found.content_type is None else found.content_type.decode(errors="replace")
     told: dict[str, str] = {}
+    mac = None
     for name, _, value in table.decode(found.headers):
         if isinstance(value, _PLAIN) and not name.startswith("x-stream-"):
             key = name.encode(errors="surrogateescape").decode(errors="replace")
             told.setdefault(key, json.dumps(_text(value), allow_nan=True))
-    return kind, list(told.items())
+            mac = value if name == HEADER and mac is None and isinstance(value, bytes) else mac
+    return kind, list(told.items()), mac
 
 
 def _text(value: Any) -> Any:  # noqa: ANN401 - a header's value

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def rows(spark: "SparkSession", *bodies: bytes, **how: Any) -> "list[Row]":
     """One message of each body, parsed."""
-    source = [("s", at, None, None, body) for at, body in enumerate(bodies)]
+    source = [("s", at, None, None, body, None) for at, body in enumerate(bodies)]
     return parsing.rows(spark.createDataFrame(source, schemas.SOURCE), **how).orderBy("offset", "idx").collect()
 
 
@@ -92,7 +92,7 @@ def test_what_the_columns_cannot_hold_is_kept_as_the_line(spark: "SparkSession")
 
 def test_a_message_that_is_not_utf_8_is_kept_whole_beside_its_lines(spark: "SparkSession") -> None:
     body = line() + b"\xff\n"
-    source = spark.createDataFrame([("s", 0, None, None, body)], schemas.SOURCE)
+    source = spark.createDataFrame([("s", 0, None, None, body, None)], schemas.SOURCE)
     found = parsing.rows(source).orderBy("idx").withColumn("line", f.col("line").cast("binary")).collect()
     assert [row[parsing.BAD_REASON] is None for row in found] == [True, False, False]
     assert bytes(found[-1]["line"]) == body
@@ -123,7 +123,7 @@ def test_every_batch_has_the_same_code(spark: "SparkSession") -> None:
     """Else Spark compiles it anew for each, and Java never runs it long enough to make it fast."""
 
     def plan(body: bytes) -> str:
-        source = spark.createDataFrame([("s", 0, None, None, body)], schemas.SOURCE)
+        source = spark.createDataFrame([("s", 0, None, None, body, None)], schemas.SOURCE)
         written: Any = parsing.rows(source)
         return re.sub(r"#\d+L?", "", written._jdf.queryExecution().analyzed().toString())
 

@@ -125,8 +125,7 @@ def _new(spark: SparkSession, archive: Archive, day: str, rules: Rules, rows: Da
     """Each event once, without those that an earlier day has: a letter may be decided again after midnight."""
     since = (date.fromisoformat(day) - timedelta(rules.lookback)).isoformat()
     earlier = [part for part in archive.parts() if since <= part.date < day]
-    known = reading.rows(spark, archive, earlier).select("event_id")
-    return reading.once(rows).join(known, "event_id", "left_anti").select(*schemas.ARCHIVE.names)
+    return reading.unknown(reading.once(rows), reading.rows(spark, archive, earlier))
 
 
 def _folded(

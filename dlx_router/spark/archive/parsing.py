@@ -24,14 +24,16 @@ _FIRST_UNKNOWN: Final = r'[{,]\s*"first"\s*:\s*null'  # null and absent differ h
 
 
 def lines(source: DataFrame) -> DataFrame:
-    """`schemas.SOURCE` → stream, offset, idx, text: each line that is not empty.
+    """`schemas.SOURCE` → stream, offset, signature, idx, text: each line that is not empty.
 
     A line's bytes that are no UTF-8 are replaced, so behind the lines of such a message comes the whole, as it came.
     """
     text = f.col("body").cast("string")
     split = f.split(text, "\n")
     told = f.when(f.is_valid_utf8(text), split).otherwise(f.concat(split, f.array(text)))
-    return source.select("stream", "offset", f.posexplode(told).alias("idx", "text")).where(f.length("text") > 0)
+    return source.select("stream", "offset", "signature", f.posexplode(told).alias("idx", "text")).where(
+        f.length("text") > 0
+    )
 
 
 def rows(source: DataFrame, *, keep_lines: bool = False) -> DataFrame:
@@ -54,7 +56,7 @@ def _steps(_kind: str, _context: Any, keep_lines: bool) -> list[list[Column]]:  
     the whole anew for each batch, and Java never run it long enough to make it fast. For the same reason the time of
     reading is no `current_timestamp()`, which is a constant of the code.
     """
-    place = [f.col(name) for name in ("stream", "offset", "idx", "text")]
+    place = [f.col(name) for name in ("stream", "offset", "idx", "text", "signature")]
     event = f.from_json(f.when(f.is_valid_utf8("text"), f.col("text")), _READ, _OPTIONS).alias("e")
     told = [_told(name) for name in schemas.EVENT.names]
     is_bad = f.col(BAD_REASON).isNotNull()
@@ -62,7 +64,7 @@ def _steps(_kind: str, _context: Any, keep_lines: bool) -> list[list[Column]]:  
     kept = f.when(is_bad | f.lit(keep_lines) | _is_more(), f.col("text"))
     flat = [
         *place[:3], at.alias("event_ts"), f.timestamp_millis("g.read_ms").alias("ingest_ts"), *told,
-        f.col("g.error_template"), f.col("g.fingerprint"), kept.alias("line"),
+        f.col("g.error_template"), f.col("g.fingerprint"), kept.alias("line"), f.col("signature"),
         f.to_date(at).alias("event_date"), f.col(BAD_REASON),
     ]  # fmt: skip
     e = f.col("e")

@@ -4,9 +4,10 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from dlx_router.core.signature import Signature
 from dlx_router.spark import schemas
 from dlx_router.spark.archive.layout import Archive, Part
 
@@ -31,8 +32,7 @@ def read(spark: SparkSession, root: Path | str, *, since: date | None = None, re
     first = (date.fromisoformat(fresh[0].date) - timedelta(LOOKBACK_DAYS)).isoformat()
     near = [part for part in every if part.is_compacted and part.date >= first]
     if near:
-        known = rows(spark, archive, near).select("event_id")
-        found = found.join(known, "event_id", "left_anti").select(*schemas.ARCHIVE.names)
+        found = unknown(found, rows(spark, archive, near))
     return rows(spark, archive, [part for part in parts if part.is_compacted]).unionByName(found)
 
 
@@ -47,18 +47,29 @@ def rows(spark: SparkSession, archive: Archive, parts: list[Part]) -> DataFrame:
     return found
 
 
+def unknown(events: DataFrame, known: DataFrame) -> DataFrame:
+    """Those whose event_id is not known yet. One that nobody is known to have signed never stands for one that is."""
+    have = known.select(f.col("event_id").alias("_id"), (f.col("signature") == Signature.OK.value).alias("_ok"))
+    stands = f.col("_ok").isNull() | f.col("_ok") | (f.coalesce("signature", f.lit("")) != Signature.OK.value)
+    return events.join(have, (f.col("event_id") == f.col("_id")) & stands, "left_anti").select(*schemas.ARCHIVE.names)
+
+
 def once(events: DataFrame) -> DataFrame:
-    """Each event_id once: the event that was decided first.
+    """Each event_id once: the event that was decided first, of those that a router signed where there are any.
 
     Hardly any comes twice, so only hashes are counted of all of them; those that may be there twice are then sorted.
     """
     marked = events.withColumn("_hash", f.xxhash64("event_id")).withColumn("_bucket", f.col("_hash").bitwiseAND(_MASK))
     counted = marked.groupBy("_hash").count().where(f.col("count") > 1)
     suspect = f.broadcast(counted.select(f.col("_hash").bitwiseAND(_MASK).alias("_bucket")).distinct())
-    own = Window.partitionBy("event_id").orderBy(*_FIRST)
+    own = Window.partitionBy("event_id").orderBy(_signed_first(), *_FIRST)
     several = marked.join(suspect, "_bucket", "left_semi").withColumn("_nth", f.row_number().over(own))
     single = marked.join(suspect, "_bucket", "left_anti").select(*schemas.ARCHIVE.names)
     return single.unionByName(several.where("_nth = 1").select(*schemas.ARCHIVE.names))
+
+
+def _signed_first() -> Column:
+    return f.when(f.col("signature") == Signature.OK.value, 0).otherwise(1)
 
 
 def bad(spark: SparkSession, root: Path | str) -> DataFrame:

@@ -1,6 +1,8 @@
 """`pipeline verify`: does the archive hold what its manifests say, without a hole? Reads files only; needs no Spark."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -8,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dlx_router.core.signature import Signature
 from dlx_router.spark.archive.layout import Archive, Entry, Part
 
 _PLACE: Final = ["stream", "offset", "idx"]
@@ -16,13 +19,14 @@ _UNREADABLE: Final = (OSError, pa.ArrowException)
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What counts in the archive, and what is wrong with it: one sentence each."""
+    """What counts in the archive, and what is wrong with it: one sentence each. `signatures`: events of each."""
 
     segments: int
     days: int
     events: int
     bad: int
     findings: tuple[str, ...]
+    signatures: Mapping[str, int]
 
 
 def verify(root: Path | str, *, deep: bool = False) -> Verified:
@@ -39,7 +43,25 @@ def verify(root: Path | str, *, deep: bool = False) -> Verified:
         findings += [said for part in parts if part.is_compacted for said in _unique(part)]
     rows = sum(part.rows for part in parts)
     bad = archive.state().bad + sum(entry.bad for entry in entries)
-    return Verified(archive.next_number(), len(archive.days()), rows, bad, tuple(findings))
+    return Verified(archive.next_number(), len(archive.days()), rows, bad, tuple(findings), signatures(archive))
+
+
+def signatures(archive: Archive) -> dict[str, int]:
+    """How many events of the archive have which signature; those of before it was looked at count as none."""
+    found: Counter[str] = Counter()
+    for part in archive.parts():
+        for file in part.folder.glob("*.parquet"):
+            with suppress(*_UNREADABLE):  # verify says so
+                found.update(_signatures(file))
+    return {name: found[name] for name in sorted(found)}
+
+
+def _signatures(file: Path) -> dict[str, int]:
+    parquet = pq.ParquetFile(file)
+    if "signature" not in parquet.schema_arrow.names:
+        return {Signature.NONE.value: parquet.metadata.num_rows}
+    counted = parquet.read(columns=["signature"])["signature"].value_counts().to_pylist()
+    return {one["values"] or Signature.NONE.value: one["counts"] for one in counted}
 
 
 def _chain(archive: Archive, entries: list[Entry]) -> Iterator[str]:

@@ -1,12 +1,13 @@
 """What the report shows: the rows of all analyses, small enough for one page. The only module of it that runs Spark."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from dlx_router.core.signature import Signature
 from dlx_router.spark.analyses.efficacy import advice, episodes, retry_efficacy
 from dlx_router.spark.analyses.groups import failure_groups
 from dlx_router.spark.analyses.letters import HOUR_MS, NEEDED, TOLD, letters, observed_quiet, tries
@@ -17,6 +18,7 @@ from dlx_router.spark.analyses.trends import trends
 Rows = list[dict[str, Any]]
 COLUMNS: Final = (
     *NEEDED, "observed", "fingerprint", "error", "error_template", "body_sha256", "ingest_ts", "events",
+    "signature",
 )  # fmt: skip
 """All that a report looks at: far less than there is, since it has neither headers nor bodies."""
 MOST_ROWS: Final = 200  # of one table; a page is no archive
@@ -52,6 +54,7 @@ class ReportData:
     poison: Rows
     redrives: Rows
     gaps: int = 0
+    signatures: dict[str, int] = field(default_factory=dict)  # events of each
 
     def total(self, name: str) -> int:
         """A column of `recovery`, summed up: letters, recovered, by_redrive, lost, open."""
@@ -99,11 +102,17 @@ def gather(
             slo=_rows(slo_burn(found, objective=objective.share, within_ms=objective.within_ms)),
             poison=_rows(poison_messages(events, found)),
             redrives=_rows(redrive_success(tried, found)),
+            signatures=_signatures(events),
             gaps=events.where(f.col("kind") == "gap").agg(f.coalesce(f.sum("events"), f.lit(0))).collect()[0][0],
         )
     finally:
         for frame in (quiet, tried, found, efficacy):
             frame.unpersist()
+
+
+def _signatures(events: DataFrame) -> dict[str, int]:
+    by = f.coalesce("signature", f.lit(Signature.NONE.value)).alias("signature")
+    return {row.signature: row["count"] for row in events.groupBy(by).count().collect()}
 
 
 def _deaths(over_time: DataFrame) -> DataFrame:

@@ -235,6 +235,8 @@ def _redrives(data: ReportData) -> str:
 
 def _foot(data: ReportData) -> str:
     kinds = ", ".join(f"{escape(kind)} {number(count)}" for kind, count in sorted(data.kinds.items()))
+    signed = ", ".join(f"{escape(name)} {number(count)}" for name, count in sorted(data.signatures.items()))
+    kinds += f". Signed by a router: {signed}" if {*data.signatures} - {"ok"} else ""
     return f"<footer>Events: {kinds}. Made {data.made_at:%d %b %Y %H:%M} UTC by dlx-router. Times are UTC.</footer>"
 
 
