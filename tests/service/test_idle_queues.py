@@ -31,6 +31,7 @@ AT_ONCE: Final = {
 }
 DLQ: Final = "DLQ.work"
 GAP_S: Final = 0.003
+LONG_GAP_S: Final = 0.03  # of several: each has to be without a letter for a moment at the same time
 
 
 class Replica:
@@ -50,14 +51,14 @@ class Replica:
         await self.lane.open()
         self.lane.attend(cast("Consumer", self.taken), place("dlx-router.inbox"))
 
-    async def publish(self, for_s: float, name: str) -> None:
+    async def publish(self, for_s: float, name: str, gap_s: float) -> None:
         """Letters, one by one, so that the queue is idle between them."""
         loop = asyncio.get_running_loop()
         until = loop.time() + for_s
         while loop.time() < until:
             self.sent += 1
             self.lane.take(dead(self.sent, "work", f"{name} {self.sent}".encode()), cast("Consumer", self.taken))
-            await asyncio.sleep(GAP_S)
+            await asyncio.sleep(gap_s)
 
     async def reap(self, deleted: Callable[[], None]) -> None:
         """Delete what is idle, again and again."""
@@ -138,10 +139,11 @@ async def none_is_lost(vhost: Vhost, amqp: Client, number: int, for_s: float) ->
     """Letters and deletions; every letter that was settled was found."""
     amqp.queue("work")
     deletions: list[None] = []
+    gap_s = GAP_S if number == 1 else LONG_GAP_S
     async with replicas(vhost, number) as all_:
         with emptied(vhost) as found:
             reaping = [asyncio.create_task(one.reap(lambda: deletions.append(None))) for one in all_]
-            await asyncio.gather(*(one.publish(for_s, f"{at}") for at, one in enumerate(all_)))
+            await asyncio.gather(*(one.publish(for_s, f"{at}", gap_s) for at, one in enumerate(all_)))
             for one in all_:
                 await one.wait()
             for task in reaping:
@@ -162,14 +164,14 @@ async def test_no_letter_is_lost_where_its_queue_is_deleted_between_letters(
 ) -> None:
     letters, deletions = await none_is_lost(vhost, amqp, number, 5.0)
     assert letters > 100
-    assert deletions > 10
+    assert deletions > 3
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_none_is_lost_over_a_minute_and_two_replicas(vhost: Vhost, amqp: Client) -> None:
     _, deletions = await none_is_lost(vhost, amqp, 2, 60.0)
-    assert deletions > 100
+    assert deletions > 50
 
 
 async def test_who_publishes_keeps_others_from_deleting(vhost: Vhost, amqp: Client) -> None:
