@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from aio_pika.abc import AbstractChannel
+from aiormq.abc import AbstractChannel
 
 import brokers
 from dlx_router.broker.address import Host, Login, Tls

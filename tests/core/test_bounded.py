@@ -48,7 +48,7 @@ def test_a_bounded_mapping_is_never_over_its_bound_and_keeps_the_newest(steps: l
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3000)), max_size=60))
 def test_what_is_remembered_is_what_the_function_says(asked: list[tuple[int, int]]) -> None:
-    of = Remembered(lambda key: bytes(key[1]), most=4, most_bytes=8000)
+    of: Remembered[tuple[int, int], bytes] = Remembered(lambda key: bytes(key[1]), most=4, most_bytes=8000)
     for key in asked:
         assert of[key] == bytes(key[1])
         assert of.held_bytes <= 8000

@@ -89,7 +89,7 @@ def test_the_bounds_of_a_process_leave_room_under_the_limit() -> None:
     """All of one vhost, filled to the brim."""
     session = Session({})
     bounds = {id(one): one._most_bytes for one in gc.get_objects() if isinstance(one, Bounded)}
-    assert session.desk
+    assert session.desk is not None
     assert sum(bounds.values()) < 150 * MIB
 
 
@@ -125,7 +125,7 @@ def _long(n: int) -> frames.Delivery:
 
 def _dressed(n: int) -> frames.Delivery:
     """Properties and headers of its own."""
-    said = {
+    said: dict[str, Any] = {
         name: f"{n}".ljust(250, "x").encode() for name in ("user_id", "expiration", "content_type", "app_id", "type")
     }
     extra = table.longstr(f"h{n}".encode(), "v" * (n % 90))
