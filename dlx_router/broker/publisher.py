@@ -59,6 +59,7 @@ class Publisher(Generic[Job]):
         self._on_doubt = on_doubt
         self._confirms: Confirms[Job] = Confirms()
         self._channel = 0
+        self._lost: Exception | None = None
 
     def __len__(self) -> int:
         return len(self._confirms)
@@ -69,9 +70,12 @@ class Publisher(Generic[Job]):
         return self._channel > 0  # 0 again as soon as the channel or the link is gone
 
     async def open(self) -> None:
-        """Open the channel in confirm mode."""
+        """Open the channel in confirm mode. Raises what closed it, also where that came right behind the answer."""
+        self._lost = None
         channel = await self._link.open_channel(self)
         await self._link.rpc(channel, commands.Confirm.Select())
+        if self._lost is not None:
+            raise self._lost
         self._channel = channel
 
     def publish(self, job: Job, exchange: bytes, routing_key: bytes, section: bytes, body: bytes) -> None:
@@ -123,7 +127,7 @@ class Publisher(Generic[Job]):
 
     def on_closed(self, error: Exception) -> None:
         """Hand back what is in doubt."""
-        self._channel = 0
+        self._channel, self._lost = 0, error
         self._on_doubt(self._confirms.in_doubt(), error)
 
     async def close(self) -> None:

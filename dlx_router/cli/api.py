@@ -11,6 +11,7 @@ import typer
 
 from dlx_router.cli import output
 from dlx_router.config.settings import Settings, SettingsError
+from dlx_router.core.printable import printable_lines
 
 TIMEOUT_S: Final = 30.0
 PATIENCE_S: Final = 20.0  # for a rate limit, a takeover, an index that is being made
@@ -123,5 +124,5 @@ def _document(answer: httpx.Response) -> dict[str, Any]:
 
 
 def _end(why: str) -> NoReturn:
-    print(why, file=sys.stderr)
+    print(printable_lines(why), file=sys.stderr)
     raise typer.Exit(output.WRONG_USE)

@@ -9,6 +9,7 @@ from dlx_router.config.findings import Finding
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.names import Names
+from dlx_router.core.printable import printable_lines
 from dlx_router.provisioning.checks import Checks
 
 
@@ -22,7 +23,7 @@ def findings(loaded: LoadedPolicies) -> list[Finding] | None:
             )
         return asyncio.run(_findings(settings, loaded))
     except (SettingsError, ManagementError) as error:
-        print(error, file=sys.stderr)
+        print(printable_lines(str(error)), file=sys.stderr)
         return None
 
 

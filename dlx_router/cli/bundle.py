@@ -22,6 +22,7 @@ from dlx_router.cli import doctor, output
 from dlx_router.config.policies import PolicyErrors, load_policies
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.names import Names
+from dlx_router.core.printable import printable_lines
 
 WITHIN_S: Final = 10.0
 # What may be shown. What is new is not, until it stands here: a list of secrets would forget one.
@@ -42,7 +43,7 @@ def run(given: Mapping[str, str], to: Path, api_url: str) -> int:
             for name, content in files.items():
                 archive.writestr(name, content)
     except SettingsError as error:
-        print(error, file=sys.stderr)
+        print(printable_lines(str(error)), file=sys.stderr)
         return output.WRONG_USE
     except OSError as error:
         print(f"{to}: {error.strerror}; say --to FILE", file=sys.stderr)

@@ -25,6 +25,7 @@ from dlx_router.cli.groups import unverified
 from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.names import Names
+from dlx_router.core.printable import printable_lines
 from dlx_router.operate import findings
 from dlx_router.operate.findings import Diagnosis, Level
 from dlx_router.operate.index.reader import IndexAway, Reader
@@ -46,7 +47,7 @@ def run(given: Mapping[str, str], *, as_json: bool) -> int:
         settings = Settings.load(given)
         settings.broker_address()
     except SettingsError as error:
-        print(error, file=sys.stderr)
+        print(printable_lines(str(error)), file=sys.stderr)
         return output.WRONG_USE
     found, reached = asyncio.run(examined(settings))
     _print(found, as_json=as_json)

@@ -22,6 +22,7 @@ from dlx_router.core.letter import Arrival, Death, Letter
 from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter, Discard, Park
 from dlx_router.core.policy import Effective, Policy, PolicySet, Rewrite, Selector, Setting
+from dlx_router.core.printable import printable_lines
 from dlx_router.core.template import Template
 
 MAX_ROWS: Final = 12
@@ -52,7 +53,7 @@ def run(queue: str, folder: Path, vhost: str, reason: str | None, broker: Broker
     except PolicyErrors as error:
         return output.refuse(error)
     except PrefixError as error:
-        print(error, file=sys.stderr)
+        print(printable_lines(str(error)), file=sys.stderr)
         return output.WRONG_USE
     policies = loaded.policies
     late = [*delayed(loaded.delayed, queue, vhost, names)]

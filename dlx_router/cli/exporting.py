@@ -14,6 +14,7 @@ import typer
 
 from dlx_router.cli import output
 from dlx_router.cli.api import Api
+from dlx_router.core.printable import printable_lines
 
 PART: Final = ".part"
 Line = Mapping[str, Any]
@@ -45,7 +46,10 @@ def _export(api: Api, asked: Line, file: IO[str]) -> int:
                 api.ask("POST", f"/tasks/{task['id']}/cancel", query={"vhost": asked["vhost"]})
             raise
     if state != "done":
-        print(f"not whole: {told.count} letters, then the task was {state}: {why or 'by somebody'}", file=sys.stderr)
+        print(
+            f"not whole: {told.count} letters, then the task was {state}: {printable_lines(why or 'by somebody')}",
+            file=sys.stderr,
+        )
         return output.FINDINGS
     print(f"{told.count} letters", file=sys.stderr)
     return output.OK

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dlx_router.cli.moments import lasting, shown
-from dlx_router.cli.output import printable
+from dlx_router.core.printable import printable
 
 _SIGNS: Final = {"retried": "↻", "held": "‖", "released": "→", "redriven": "⇒", "dead_lettered": "✝", "edited": "✎"}
 _MAX_LINES: Final = 200

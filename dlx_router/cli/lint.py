@@ -11,6 +11,7 @@ from dlx_router.config import prefix, reports
 from dlx_router.config.findings import Finding
 from dlx_router.config.policies import PolicyErrors, load_policies
 from dlx_router.config.prefix import PrefixError
+from dlx_router.core.printable import printable_lines
 
 _REPORTS: Final[Mapping[str, Callable[[Sequence[Finding]], str]]] = {
     "text": reports.as_text,
@@ -25,7 +26,7 @@ def run(path: Path, form: StrEnum, *, broker: bool = False) -> int:
     try:
         loaded = load_policies(path, prefix.said())
     except PrefixError as error:
-        print(error, file=sys.stderr)
+        print(printable_lines(str(error)), file=sys.stderr)
         return output.WRONG_USE
     except PolicyErrors as error:
         findings, unreadable, summary = error.findings, error.unreadable, ""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from dlx_router.config.findings import PolicyErrors
+from dlx_router.core.printable import printable, printable_lines
 
 OK: Final = 0
 FINDINGS: Final = 1
@@ -42,11 +43,6 @@ def as_json(document: Any) -> None:  # noqa: ANN401
     print(json.dumps(document, indent=2))
 
 
-def printable(line: str) -> str:
-    """The line without characters that command a terminal: names and errors are written by others."""
-    return "".join(one if one.isprintable() or one == "\t" else one.encode("unicode_escape").decode() for one in line)
-
-
 def number(count: int, one: str, many: str = "") -> str:
     """The count with its noun: `1 file`, `2 policies`."""
     return f"{count} {one if count == 1 else many or f'{one}s'}"
@@ -63,5 +59,5 @@ def confirmed(question: str) -> bool:
 
 def refuse(errors: PolicyErrors) -> int:
     """Print what is wrong to stderr; the exit code."""
-    print(errors, file=sys.stderr)
+    print(printable_lines(str(errors)), file=sys.stderr)
     return WRONG_USE if errors.unreadable else FINDINGS

@@ -24,6 +24,7 @@ from dlx_router.config.purpose import Purpose
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.names import Names
 from dlx_router.core.policy import SelectorKind
+from dlx_router.core.printable import printable_lines
 from dlx_router.provisioning.needs import needs_of
 
 MONITORING: Final = "monitoring"
@@ -40,7 +41,7 @@ def run(given: Mapping[str, str], user: str | None, said: str = Purpose.RUN, *, 
     except PolicyErrors as error:
         return output.refuse(error)
     except (SettingsError, ManagementError) as error:
-        print(error, file=sys.stderr)
+        print(printable_lines(str(error)), file=sys.stderr)
         return output.WRONG_USE
     purpose = Purpose(said)
     name = user or _user(settings, purpose)
@@ -168,7 +169,7 @@ async def _strangers(settings: Settings, vhosts: Sequence[str], user: str) -> No
         await rights.close()
     print("\nNobody but the router needs these rights:" if found else "\nNobody else has rights that only it needs.")
     for one in found:
-        print(f"- {one}")
+        print(printable_lines(f"- {one}"))
 
 
 def _rights(settings: Settings) -> Rights:

@@ -8,6 +8,7 @@ from dlx_router.config import prefix
 from dlx_router.config.policies import PolicyErrors
 from dlx_router.config.policytest import run_tests
 from dlx_router.config.prefix import PrefixError
+from dlx_router.core.printable import printable_lines
 
 
 def run(path: Path) -> int:
@@ -17,7 +18,7 @@ def run(path: Path) -> int:
     except PolicyErrors as error:
         return output.refuse(error)
     except PrefixError as error:
-        print(error, file=sys.stderr)
+        print(printable_lines(str(error)), file=sys.stderr)
         return output.WRONG_USE
     failed = [one for one in results if not one.passed]
     for one in failed:

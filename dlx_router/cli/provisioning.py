@@ -18,6 +18,7 @@ from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_polici
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
+from dlx_router.core.printable import printable_lines
 from dlx_router.provisioning import acting, show
 from dlx_router.provisioning.acting import Remains
 from dlx_router.provisioning.adopt import adopted
@@ -84,7 +85,8 @@ def run(given: Mapping[str, str], work: Work, *, without_policies: bool = False)
     except PolicyErrors as error:
         return output.refuse(error)
     except (SettingsError, ManagementError, TopologyError, OSError) as error:
-        print(str(error).removesuffix("; it is tried again"), file=sys.stderr)  # a router does that, a command ends
+        said = str(error).removesuffix("; it is tried again")  # a router does that, a command ends
+        print(printable_lines(said), file=sys.stderr)
         return output.WRONG_USE
 
 
@@ -169,7 +171,10 @@ async def _looked(site: Site) -> list[Remains]:
             return found
         if not told:
             told = True
-            print(f"{blocked[0].blockers[0]}; looking again for {PASSES_S:g} s, it may be ending", file=sys.stderr)
+            print(
+                f"{printable_lines(blocked[0].blockers[0])}; looking again for {PASSES_S:g} s, it may be ending",
+                file=sys.stderr,
+            )
         await asyncio.sleep(EVERY_S)
 
 
@@ -211,7 +216,7 @@ async def _destroyed(site: Site, found: Remains) -> int:
 
 def _print(plans: Sequence[Plan], *, as_json: bool) -> None:
     if not as_json:
-        print("\n\n".join(map(show.text, plans)))
+        print(printable_lines("\n\n".join(map(show.text, plans))))
         return
     rows = [
         {
@@ -228,4 +233,4 @@ def _print_removal(found: Sequence[Remains], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"vhosts": [one.as_row() for one in found]}, indent=2, ensure_ascii=False))
     else:
-        print("\n\n".join(map(show.removal, found)))
+        print(printable_lines("\n\n".join(map(show.removal, found))))

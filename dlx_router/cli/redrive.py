@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from dlx_router.cli import output
 from dlx_router.cli.api import Api as Asking
+from dlx_router.core.printable import printable_lines
 
 EVERY_S: Final = 0.5
 OVER: Final = frozenset({"done", "stopped", "cancelled", "paused"})
@@ -48,7 +49,7 @@ def run(work: Callable[[Api], int], url: str, vhost: str | None) -> int:
     try:
         return work(Api(url, vhost))
     except Refused as error:
-        print(error, file=sys.stderr)
+        print(printable_lines(str(error)), file=sys.stderr)
         return output.WRONG_USE
     except KeyboardInterrupt:
         print("interrupted; a task that was started goes on: dlx-router redrive list", file=sys.stderr)
@@ -79,7 +80,8 @@ def edit(api: Api, asked: Mapping[str, Any], *, yes: bool, as_json: bool) -> int
     task = _followed(api, api.ask("POST", body=asked, kind="edits"), quiet=True)
     _print(task, as_json=as_json)
     if task["state"] == "done" and not task["counts"]["sent"]:
-        print(task["why"] or f"letter {asked['id']} does not lie in queue {asked['queue']}", file=sys.stderr)
+        why = task["why"] or f"letter {asked['id']} does not lie in queue {asked['queue']}"
+        print(printable_lines(why), file=sys.stderr)
         return output.FINDINGS
     return output.OK if task["state"] == "done" else output.FINDINGS
 

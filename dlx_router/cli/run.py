@@ -10,6 +10,7 @@ import typer
 from dlx_router.cli import output
 from dlx_router.config.settings import Settings, SettingsError, default_text, option, variable
 from dlx_router.core.names import Names
+from dlx_router.core.printable import printable_lines
 
 if TYPE_CHECKING:
     from dlx_router.config.policies import LoadedPolicies
@@ -29,7 +30,7 @@ def _run(*, observe: bool = False, **given: str | None) -> None:
         loaded.require_served(settings.vhost_list())
         loaded.require_types(told=settings.has_management())
     except SettingsError as error:
-        print(error, file=sys.stderr)
+        print(printable_lines(str(error)), file=sys.stderr)
         raise typer.Exit(output.WRONG_USE) from None
     except PolicyErrors as error:
         raise typer.Exit(output.refuse(error)) from None

@@ -275,6 +275,8 @@ class Lane(Answering):
 
     async def _recover(self, jobs: list[Job]) -> None:
         await self._alone(jobs)
+        if self._is_closed:
+            return  # nobody would close what is opened now
         self._publisher = self._new_publisher()
         await self._publisher.open()
         self._late.forget()

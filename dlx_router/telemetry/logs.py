@@ -13,11 +13,15 @@ from typing import Any, Final, TextIO
 import structlog
 from structlog.typing import Processor
 
+from dlx_router.core.printable import printable, printable_lines
+
 LOGGER: Final = "dlx_router"
 HIDDEN: Final = "***"
 # They report to us by exceptions, which we log; their own lines would say all twice, or each request.
 _QUIET: Final = ("aio_pika", "aiormq", "httpx", "httpcore", "opentelemetry", "urllib3", "uvicorn")
 _MAX_KEYS: Final = 1000
+MAX_CHARS: Final = 4096  # of one value: an error may quote a whole header
+_LAID_OUT: Final = frozenset({"exception", "stack"})
 # From the scheme up to the last @ before the URL must end: a password may hold what it should not, "/" or "@".
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^\s\"'<>]*@")
 _SECRET: Final = re.compile(r"password|passwd|secret|token|credential|authorization|^key$", re.IGNORECASE)
@@ -66,7 +70,7 @@ def redacted(text: str) -> str:
 
 
 def _clean(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The last step before rendering: nothing secret is in any value, however deep."""
+    """The last step before rendering: nothing secret is in any value, however deep, and nothing that is no text."""
     return {key: _cleaned(key, value) for key, value in event.items()}
 
 
@@ -82,11 +86,13 @@ def _cleaned(key: str, value: object) -> object:
         case None | bool() | int() | float():
             return value
         case Mapping():
-            return {str(name): _cleaned(str(name), inner) for name, inner in value.items()}
+            return {printable(str(name)): _cleaned(str(name), inner) for name, inner in value.items()}
         case list() | tuple() | set() | frozenset():
             return [_cleaned("", inner) for inner in value]
     text = redacted(str(value))
-    return text.encode(errors="backslashreplace").decode()
+    if key in _LAID_OUT:  # what an exception says may have lines of its own: none begins as a line of ours does
+        return printable_lines(text).replace("\n", "\n  | ")
+    return printable(text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}…")
 
 
 class Once:

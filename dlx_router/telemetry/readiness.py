@@ -1,5 +1,6 @@
 """Readiness: every part that cannot work says why, without credentials; the router is ready when nobody objects."""
 
+from dlx_router.core.printable import printable_lines
 from dlx_router.telemetry.logs import redacted
 
 
@@ -12,7 +13,7 @@ class Readiness:
 
     def set(self, key: str, text: str) -> None:
         """Object to being ready."""
-        self._reasons[key] = redacted(text)
+        self._reasons[key] = printable_lines(redacted(text))
 
     def clear(self, key: str) -> None:
         """Take the objection back."""
@@ -20,7 +21,7 @@ class Readiness:
 
     def note(self, key: str, text: str) -> None:
         """Something to know that is no objection."""
-        self._notes[key] = redacted(text)
+        self._notes[key] = printable_lines(redacted(text))
 
     def drop_note(self, key: str) -> None:
         """Take the note back."""

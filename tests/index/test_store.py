@@ -92,6 +92,26 @@ def test_a_number_that_no_file_holds_stops_nothing(store: Store, file: Path) -> 
     assert Reader(file).streams()["/"]["unread"] == 1
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e400"])
+@pytest.mark.parametrize(
+    "said", ['"draw":{0}', '"attempts":{0}', '"ts_ms":{0}', '"props":{{"priority":{0}}}', '"more":[{{"deep":{0}}}]']
+)
+def test_a_number_that_json_lacks_costs_its_own_line(store: Store, file: Path, said: str, number: str) -> None:
+    """Whoever may write to the journal can write it; an answer with one in it could not be told."""
+    odd = told(2).replace(b'{"v":1', f'{{{said.format(number)},"v":1'.encode(), 1)
+    tail = told(3).replace(b"}\n", f",{said.format(number)}}}\n".encode(), 1)[: -len(b"\n")] + b"\n"
+    store.apply("/", [Message(0, odd + tail + told(1))])
+    assert Reader(file).streams()["/"]["unread"] == 2
+    assert len(everything(file)) == 1
+    json.dumps(everything(file), allow_nan=False)
+
+
+def test_an_audit_with_a_number_that_json_lacks_is_no_event(store: Store, file: Path) -> None:
+    good = audit("r", "/", actor="ann", action="a.b", details={"n": 1}, ts_ms=NOW)
+    store.apply("/", [Message(0, good.replace(b'"n":1', b'"n":NaN') + good)])
+    assert Reader(file).streams()["/"]["unread"] == 1
+
+
 def test_gaps_are_told(store: Store, file: Path) -> None:
     missing = gap("r", "/", events=7, from_ms=1, to_ms=2)
     store.apply("/", [Message(0, missing + missing)])

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import structlog
 
 from dlx_router.telemetry.logs import Once, configure, log, redacted
+from dlx_router.telemetry.readiness import Readiness
 
 
 class Terminal(io.StringIO):
@@ -140,3 +142,47 @@ def test_people_are_not_told_what_is_not_known() -> None:
     configure("text", "info", out)
     log.info("held", error=None, queue="q")
     assert ("queue" in out.getvalue(), "None" in out.getvalue()) == (True, False)
+
+
+HOSTILE = "q\x1b[2J\x9b31m\r\nforged=line\u2028\u202egnp\u2066\x00\x7f\u200b"
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_no_line_holds_what_commands_a_terminal_or_looks_like_a_line(form: str) -> None:
+    """Names, keys of headers, the broker's words and exceptions are written by others."""
+    stream = io.StringIO()
+    configure(form, "info", stream)
+    log.warning("letter.park", queue=HOSTILE, error=HOSTILE, found={HOSTILE: [HOSTILE]}, cause="größe 订单")
+    logging.getLogger("library").warning("said %s", HOSTILE)
+    told = stream.getvalue()
+    assert all(char == "\n" or char.isprintable() for char in told), repr(told)
+    assert told.count("\n") == 2
+    assert "größe 订单" in told
+    try:
+        raise ValueError(HOSTILE)  # noqa: TRY301 - its text is what is logged
+    except ValueError:
+        log.exception("ended")
+    told = stream.getvalue()
+    assert all(char == "\n" or char.isprintable() for char in told), repr(told)
+    assert not any(line.startswith("forged") for line in told.splitlines())
+
+
+def test_a_value_of_a_line_is_short(out: io.StringIO) -> None:
+    log.warning("letter.quarantine", error="x" * 100_000)
+    assert len(out.getvalue()) < 5000
+
+
+def test_what_was_said_once_is_remembered_in_few_bytes() -> None:
+    once = Once()
+    configure("json", "error", io.StringIO())
+    for n in range(3000):
+        once.warn(f"{n} {'k' * 10_000}", "letter.park", error=f"{n} {'e' * 10_000}")
+    assert sum(map(sys.getsizeof, (once._said, *once._said, *once._said.values()))) < 200_000
+
+
+def test_the_text_of_readiness_commands_no_terminal() -> None:
+    readiness = Readiness()
+    readiness.set("a", f"queue {HOSTILE}")
+    readiness.note("b", f"queue {HOSTILE}\n  and more")
+    told = "".join(readiness.reasons() + readiness.notes())
+    assert all(char == "\n" or char.isprintable() for char in told), repr(told)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, Final
 
 from fastapi import HTTPException
@@ -22,8 +23,23 @@ class Answer(Response):
     media_type = "application/json"
 
     def __init__(self, content: Any, status_code: int = 200, headers: Mapping[str, str] | None = None) -> None:  # noqa: ANN401
-        text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_plain)
+        try:
+            text = _encode(content)
+        except ValueError:  # a number of somebody's event that JSON lacks: it costs itself, not the whole answer
+            text = _encode(_finite(json.loads(json.dumps(content, default=_plain))))
         super().__init__(text, status_code, {"cache-control": "no-store", **(headers or {})})
+
+
+def _encode(content: Any) -> str:  # noqa: ANN401
+    return json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_plain)
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    return [*map(_finite, value)] if isinstance(value, list) else value
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401

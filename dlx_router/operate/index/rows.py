@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.signature import Signature
+from dlx_router.operate.journal.strict import decoded
 
 STATE_OF: Final = {
     "retried": "retrying",
@@ -39,7 +40,6 @@ _OWN_NAMES: Final = """v event_id id ts_ms draw due_ms first_death_ms last_death
  redacted error body_mode body_sha256 body"""
 _OWN: Final = frozenset(_OWN_NAMES.split())
 _TIME: Final = b',"ts_ms":'  # no string has this in it: the quotes would be escaped
-_decode: Final = json.JSONDecoder().decode
 
 
 class Body(NamedTuple):
@@ -95,7 +95,7 @@ def event_of(line: bytes) -> Event:
     and understood once.
     """
     try:
-        return _apart(line) or _alone(_decode(str(line, "utf-8")))
+        return _apart(line) or _alone(decoded(str(line, "utf-8")))
     except ODD:
         raise EventError("no event of a letter, nor of anything else that this version knows") from None
 
@@ -109,7 +109,7 @@ def _apart(line: bytes) -> Event | None:
     shared = _SHARED[line[begin:until]] if 0 < until <= begin + _SHARED_BYTES else None
     if shared is None:
         return None
-    own = _decode(f"{str(head[0], 'ascii')}{str(line[until + 1 :], 'utf-8')}")
+    own = decoded(f"{str(head[0], 'ascii')}{str(line[until + 1 :], 'utf-8')}")
     return Event(str(head[1], "ascii"), shared, own) if own.keys() <= _OWN else None
 
 
@@ -134,7 +134,7 @@ def _alone(event: Any) -> Event:  # noqa: ANN401 - JSON
 def _shared(members: bytes) -> Shared | None:
     """None: these are not the members of one letter's event, by themselves."""
     try:
-        event = _decode(f"{{{str(members, 'utf-8')}}}")
+        event = decoded(f"{{{str(members, 'utf-8')}}}")
         fits = event["kind"] in STATE_OF and not event.get("observed") and event.keys().isdisjoint(_OWN)
         return shared_of(event) if fits else None
     except ODD:

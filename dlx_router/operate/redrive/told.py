@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from dlx_router.core.record import mac
 from dlx_router.operate.journal.audit import audit
+from dlx_router.operate.journal.strict import decoded
 from dlx_router.operate.redrive.task import Task, TaskError, of_document
 
 _MARK: Final = b'"action":"task.'
@@ -45,7 +46,7 @@ def letters(batch: bytes) -> Iterator[Mapping[str, Any]]:
     """All events of a batch that can be read, but for what a router that only observes would have done."""
     for one in batch.splitlines():
         try:
-            event = json.loads(one)
+            event = decoded(one.decode())
         except (ValueError, RecursionError):
             continue
         if isinstance(event, dict) and not event.get("observed"):
@@ -60,7 +61,7 @@ def _mac(document: Mapping[str, Any], key: bytes) -> str:
 
 def _task(text: bytes, key: bytes) -> Task | None:
     try:
-        event = json.loads(text)
+        event = decoded(text.decode())
         document, signed = event["details"]["task"], event["details"]["mac"]
         is_ours = event.get("kind") == "audit" and compare_digest(signed, _mac(document, key))
         return of_document(document) if is_ours else None

@@ -103,7 +103,8 @@ def outcome_of(decision: Decision) -> Outcome:
 
 def draw_of(event: Mapping[str, Any]) -> float:
     """The chance that the jitter was given; where none was drawn, one that is the same in every backtest."""
-    if (drawn := event.get("draw")) is not None:
+    drawn = event.get("draw")
+    if isinstance(drawn, int | float) and -1 <= drawn <= 1:  # the journal may hold anything, NaN too
         return float(drawn)
     digest = blake2b(event["event_id"].encode(errors="surrogateescape"), digest_size=7).digest()
     return int.from_bytes(digest) / 2**55 - 1

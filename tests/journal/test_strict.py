@@ -1,0 +1,57 @@
+"""What a journal holds may have been written by anybody: numbers that JSON lacks stop no reader."""
+
+import json
+from math import isfinite
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.admin.api.answers import Answer
+from dlx_router.operate.journal.strict import decoded
+from dlx_router.operate.redrive.told import letters, tasks
+
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=5), one, max_size=3),
+)
+
+
+def _is_finite(document: Any) -> bool:
+    if isinstance(document, dict):
+        return all(map(_is_finite, document.values()))
+    if isinstance(document, list):
+        return all(map(_is_finite, document))
+    return not isinstance(document, float) or isfinite(document)
+
+
+@given(DOCUMENTS)
+def test_what_is_read_can_be_told_again(document: Any) -> None:
+    text = json.dumps(document)
+    if _is_finite(document):
+        assert decoded(text) == document
+    else:
+        with pytest.raises(ValueError, match="is no number"):
+            decoded(text)
+
+
+@given(DOCUMENTS)
+def test_every_answer_is_json(document: Any) -> None:
+    """Also of what an older version had stored."""
+
+    def refuse(said: str) -> None:
+        raise AssertionError(said)
+
+    told = json.loads(bytes(Answer({"found": document}).body), parse_constant=refuse)
+    assert _is_finite(told)
+    if _is_finite(document):
+        assert told == {"found": document}
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_a_batch_with_a_number_that_json_lacks_is_read_around_it(number: str) -> None:
+    odd = f'{{"id":"a","kind":"parked","n":{number}}}'.encode()
+    batch = b"\n".join((odd, b'{"id":"b","kind":"parked"}', b"\xff", odd.replace(b"parked", b"audit") + b' "redrive.'))
+    assert [one["id"] for one in letters(batch)] == ["b"]
+    assert not list(tasks(batch, b"k" * 32))
