@@ -31,10 +31,10 @@ CLOSED: Final = "publish_refused_total"
 KEYS: Final = [f"elsewhere.{number}.{'k' * 100}" for number in range(80)]
 
 
-def odd(scene: Scene, queue: str, headers: bytes, **props: bytes) -> None:
+def odd(scene: Scene, queue: str, headers: bytes) -> None:
     """A message with this header table, byte for byte."""
     with RawClient(scene.vhost.amqp_url) as client:
-        client.publish(b"odd", properties.build(headers=headers, delivery_mode=2, **props), key=queue)
+        client.publish(b"odd", properties.build(headers=headers, delivery_mode=2), key=queue)
 
 
 def bcc_of_text() -> bytes:
