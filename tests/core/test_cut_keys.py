@@ -10,7 +10,9 @@ from tests.core.core_samples import KEY, arrived, death, law, record
 
 KEYS = tuple(f"elsewhere.{number}.{'k' * 100}" for number in range(90))
 RUNG = death("dlx-router.delay.5000", "expired", exchange="dlx-router.delay.5000", routing_keys=KEYS)
-names = st.lists(st.text(min_size=1, max_size=60), min_size=1, max_size=400, unique=True).map(tuple)
+names = st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=20, unique=True).map(
+    lambda drawn: tuple(f"{one}.{number}.{'k' * 100}" for one in drawn for number in range(20))
+)
 
 
 @law
