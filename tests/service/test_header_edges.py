@@ -1,7 +1,7 @@
 """What AMQP 1.0 and odd tables let in, and the broker refuses from us: the letter passes, and no channel closes."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import pytest
