@@ -124,13 +124,15 @@ def _harms(one: Queue, key: str, found: Mapping[str, Any], names: Names) -> bool
     if key in _LENGTHS:  # what refuses is told; but the broker's own hop into some queues is not confirmed
         fed = {names.inbox, names.fifo, names.retired}
         return found.get("x-overflow") != _REFUSES or one.name in fed
-    if key == "x-overflow":
-        return any(limit in found for limit in _LENGTHS)
+    if key == "x-overflow":  # without it at-least-once is silently at-most-once
+        return "x-dead-letter-strategy" in one.arguments or any(limit in found for limit in _LENGTHS)
     if key in _LEADS:  # a queue of ours that nothing dies in may lead anywhere
         return key in one.arguments
     if key == "x-single-active-consumer":
         return key in one.arguments
-    return key in _ENDS or key == "x-delivery-limit"
+    if key == "x-delivery-limit":  # nobody takes from a rung, so nothing is returned there
+        return "x-message-ttl" not in one.arguments
+    return key in _ENDS
 
 
 def of_exchange(one: Exchange, found: Found, names: Names) -> list[Difference]:
@@ -170,7 +172,7 @@ def of_bindings(
 def catches(one: Queue, names: Names, odd: Iterable[Difference]) -> bool:
     """Whether what is rejected in the queue surely falls into quarantine."""
     return one.arguments.get("x-dead-letter-routing-key") == names.quarantine and not any(
-        difference.key in {*_LEADS, "x-queue-type"} for difference in odd
+        difference.key in {*_LEADS, "x-queue-type", "x-overflow"} for difference in odd
     )
 
 

@@ -247,7 +247,8 @@ class Management:
             kind = NotThereError if status == NOT_FOUND else ManagementError
             place = path.partition("?")[0]
             raise kind(f"{where}/api/{place}: {status}{why(error.response)}") from None
-        except (httpx.HTTPError, ValueError, OSError, RuntimeError) as error:  # the last: another's failure closed it
+        except (httpx.HTTPError, ValueError, OSError, RuntimeError, AttributeError) as error:
+            # RuntimeError: another's failure closed it; AttributeError: uvloop's socket that was closed as it was asked
             await self.close()
             text = f"{type(error).__name__} {error}".strip()
             raise ManagementError(f"{where}: {text}; {ASK}") from None

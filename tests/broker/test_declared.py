@@ -15,7 +15,7 @@ ALL: Final = owned(NAMES, [NAMES.delay(ms) for ms in RUNGS] + [NAMES.delayed("or
 QUEUES: Final = [one for one in ALL if isinstance(one, Queue)]
 VERSIONS: Final = [(3, 10), (4, 0), (4, 3)]
 HARMFUL: Final = st.sampled_from(
-    [("x-message-ttl", 1), ("x-expires", 1), ("x-max-length", 1), ("x-max-length-bytes", 1), ("x-delivery-limit", 20)]
+    [("x-message-ttl", 99), ("x-expires", 1), ("x-max-length", 1), ("x-max-length-bytes", 1), ("x-delivery-limit", 20)]
 )
 
 
@@ -39,7 +39,13 @@ def test_what_ends_limits_or_deletes_letters_is_harmful_wherever_it_stands(
     one: Queue, odd: tuple[str, int], version: tuple[int, ...]
 ) -> None:
     there = Found("quorum", {**one.arguments, "x-overflow": "drop-head", odd[0]: odd[1]})
-    assert odd[0] in harm(one, there, version)
+    is_rung = "x-message-ttl" in one.arguments
+    assert odd[0] in harm(one, there, version) or (is_rung and odd[0] == "x-delivery-limit")
+
+
+@given(st.sampled_from([one for one in QUEUES if "x-dead-letter-strategy" in one.arguments]))
+def test_at_least_once_needs_a_queue_that_refuses(one: Queue) -> None:
+    assert harm(one, found(one, overflow=None)) == ["x-overflow"]
 
 
 @given(st.sampled_from([one for one in QUEUES if "x-dead-letter-exchange" in one.arguments]), st.data())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
@@ -106,6 +106,9 @@ def test_what_is_printed_is_enough_for_every_way_of_a_letter(
     assert "forbidden" not in router.output
 
 
+SAFE: Final[dict[str, Any]] = {"dead_letter_strategy": "at-least-once", "overflow": "reject-publish"}
+
+
 @pytest.mark.usefixtures("newest")
 def test_who_may_not_declare_needs_less(vhost: Vhost, admit: Admit, start_router: Start) -> None:
     with _shop(vhost) as client:
@@ -116,7 +119,7 @@ def test_who_may_not_declare_needs_less(vhost: Vhost, admit: Admit, start_router
         client.bind(client.queue("DLQ.made.a"), client.exchange("makers"), "DLQ.made.a")
         for rung in (100, 125, 150, 200):
             name = f"dlx-router.delay.{rung}"
-            client.queue(name, "quorum", message_ttl=rung, dead_letter_exchange="dlx-router.release")
+            client.queue(name, "quorum", message_ttl=rung, dead_letter_exchange="dlx-router.release", **SAFE)
             client.bind(name, client.exchange(name, "fanout"))
         url = url_for(vhost, admit(*rights_of(NEVER)))
         router = start_router(POLICIES, AMQP_URL=url, DECLARE="never")
