@@ -8,13 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import quote
 
 import httpx
 
 from dlx_router.broker.definitions import MARK
 from dlx_router.broker.management import Management, _seconds
-from dlx_router.broker.management_words import ASK, ManagementError, NotThereError, place_of
+from dlx_router.broker.management_words import ASK, ManagementError, NotThereError, part, place_of
 
 __all__ = ["Administration", "Bound", "ManagementError", "Rule", "Snapshot", "Standing"]
 
@@ -99,7 +98,7 @@ class Administration(Management):
 
     async def snapshot(self, vhost: str) -> Snapshot:
         """What stands there now."""
-        where = quote(vhost, safe="")
+        where = part(vhost)
         overview = await self._get("overview?columns=rabbitmq_version")
         queues = [_standing(one) async for one in self._listed(vhost, "", _COLUMNS)]
         exchanges = await self._get(f"exchanges/{where}?columns=name,type,durable,auto_delete,arguments")
@@ -120,14 +119,14 @@ class Administration(Management):
     async def parameter(self, name: str) -> Any:
         """A global parameter, None where it is not there. Takes the tag policymaker or administrator."""
         try:
-            return (await self._get(f"global-parameters/{quote(name, safe='')}"))["value"]
+            return (await self._get(f"global-parameters/{part(name)}"))["value"]
         except NotThereError:
             return None
 
     async def permissions(self, vhost: str, user: str) -> Mapping[str, str] | None:
         """The user's rights in the vhost, None without any."""
         try:
-            path = f"permissions/{quote(vhost, safe='')}/{quote(user, safe='')}"
+            path = f"permissions/{part(vhost)}/{part(user)}"
             found: Mapping[str, str] = await self._get(path)
         except NotThereError:
             return None
@@ -155,7 +154,7 @@ class Administration(Management):
 
     async def _send(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None) -> None:
         where, credentials = place_of(self._url())
-        url = f"{where}/api/{'/'.join(quote(part, safe='') for part in path)}"
+        url = f"{where}/api/{'/'.join(map(part, path))}"
         try:
             client = self._connected(secure=where.startswith("https:"))
             answer = await client.request(

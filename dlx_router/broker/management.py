@@ -18,7 +18,7 @@ import httpx
 
 from dlx_router.broker.address import Tls
 from dlx_router.broker.declared import Found, Standing
-from dlx_router.broker.management_words import ASK, NOT_FOUND, ManagementError, NotThereError, place_of, why
+from dlx_router.broker.management_words import ASK, NOT_FOUND, ManagementError, NotThereError, part, place_of, why
 from dlx_router.broker.policies import Policy, effective, harmful
 from dlx_router.core.attending import QueueFacts
 from dlx_router.core.names import Names
@@ -92,7 +92,7 @@ class Management:
         """What the broker says of these queues; those that do not exist are left out."""
         found = {}
         for name in names:
-            path = f"queues/{quote(vhost, safe='')}/{quote(name, safe='')}?columns={_COLUMNS}"
+            path = f"queues/{part(vhost)}/{part(name)}?columns={_COLUMNS}"
             with contextlib.suppress(NotThereError):
                 found[name] = _queue_policies(await self._get(path))
         return found
@@ -100,9 +100,7 @@ class Management:
     async def queue_facts(self, vhost: str, name: str) -> Mapping[str, Any]:
         """Type, arguments, policy in force and counts of a queue. NotThereError, a ManagementError: there is none."""
         columns = "name,type,arguments,effective_policy_definition,messages_ready,messages_unacknowledged"
-        found: Mapping[str, Any] = await self._get(
-            f"queues/{quote(vhost, safe='')}/{quote(name, safe='')}?columns={columns}"
-        )
+        found: Mapping[str, Any] = await self._get(f"queues/{part(vhost)}/{part(name)}?columns={columns}")
         return found
 
     async def check_own_queues(self, vhost: str, names: Names) -> list[Problem]:
@@ -145,7 +143,7 @@ class Management:
         """
         found = {}
         for name in queues:
-            path = f"queues/{quote(vhost, safe='')}/{quote(name, safe='')}?columns=messages"
+            path = f"queues/{part(vhost)}/{part(name)}?columns=messages"
             with contextlib.suppress(NotThereError):
                 total = (await self._get(path)).get("messages")
                 if isinstance(total, int):
@@ -157,7 +155,7 @@ class Management:
 
         None where that is not all: another type, or a binding to an exchange.
         """
-        where = f"exchanges/{quote(vhost, safe='')}/{quote(exchange, safe='')}"
+        where = f"exchanges/{part(vhost)}/{part(exchange)}"
         try:
             kind = (await self._get(f"{where}?columns=type")).get("type")
             bindings = await self._get(f"{where}/bindings/source")
@@ -177,7 +175,7 @@ class Management:
     async def facts(self, vhost: str, queue: str) -> QueueFacts | None:
         """What there is to know of a queue before it is attended; None where it does not exist."""
         try:
-            one = await self._get(f"queues/{quote(vhost, safe='')}/{quote(queue, safe='')}?columns={_FACTS}")
+            one = await self._get(f"queues/{part(vhost)}/{part(queue)}?columns={_FACTS}")
         except NotThereError:
             return None
         arguments, policy = one.get("arguments") or {}, one.get("effective_policy_definition") or {}
@@ -192,7 +190,7 @@ class Management:
 
     async def bound_to(self, vhost: str, exchange: str) -> list[str]:
         """The names of all queues and exchanges that get what is published to this exchange."""
-        path = f"exchanges/{quote(vhost, safe='')}/{quote(exchange, safe='')}/bindings/source"
+        path = f"exchanges/{part(vhost)}/{part(exchange)}/bindings/source"
         return sorted({one["destination"] for one in await self._get(path)})
 
     async def queue_types(self, vhost: str) -> dict[str, str]:
@@ -218,7 +216,7 @@ class Management:
     async def _policies(self, kind: str, vhost: str) -> list[Policy]:
         return [
             Policy(one["name"], one["pattern"], one.get("apply-to", "all"), one.get("priority", 0), one["definition"])
-            for one in await self._get(f"{kind}/{quote(vhost, safe='')}")
+            for one in await self._get(f"{kind}/{part(vhost)}")
         ]
 
     async def _listed(self, vhost: str, pattern: str, columns: str) -> AsyncIterator[Mapping[str, Any]]:
@@ -227,7 +225,7 @@ class Management:
         while page < pages:
             page += 1
             query = f"page={page}&page_size={PAGE}&use_regex=true&name={quote(pattern, safe='')}&columns={columns}"
-            answer = await self._get(f"queues/{quote(vhost, safe='')}?{query}")
+            answer = await self._get(f"queues/{part(vhost)}?{query}")
             try:
                 pages, items = answer["page_count"], answer["items"]
             except (KeyError, TypeError):

@@ -1,7 +1,7 @@
 """Where the management API is, and what is said where it does not answer as it should: where, what, what now."""
 
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 
@@ -20,6 +20,13 @@ class ManagementError(Exception):
 
 class NotThereError(ManagementError):
     """404: no such vhost, queue or path."""
+
+
+def part(name: str) -> str:
+    """A name as a part of a path. ManagementError for those that no path has: it would lead to something else."""
+    if name in {"", ".", ".."}:
+        raise ManagementError(f"the management API cannot be asked about anything that is called {name!r}")
+    return quote(name, safe="", errors="surrogateescape")
 
 
 def place_of(url: str) -> tuple[str, tuple[str, str]]:

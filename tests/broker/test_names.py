@@ -1,0 +1,90 @@
+"""Names at a real broker: what it reads of them is what we say that it reads, and it is asked about no other."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aio_pika.abc import AbstractChannel
+from pamqp import commands
+
+from dlx_router.broker.management import Management, ManagementError
+from dlx_router.broker.topology import Forbidden, NotFound, QueueMissing, QueueOwn, Topology
+from dlx_router.core.names import as_read
+from dlx_router.wire.frames import lenient
+from tests.broker.scene import NAMES, bindings, topology
+from tests.support.client import Client
+from tests.support.vhost import Vhost
+
+SPELT = ["wo\nrk", "\rwork", "work\r\n", "work\0", "work ", "work\t", "work\x0b", "work\x85", "work\u2028", "Work"]
+_Declare = lenient(commands.Queue.Declare)
+
+
+@pytest.fixture
+async def here(vhost: Vhost) -> AsyncIterator[Topology]:
+    one = topology(vhost)
+    yield one
+    await one.close()
+
+
+async def _declared(here: Topology, name: str) -> str:
+    """What the broker answers as the name of a queue that is declared by this one."""
+
+    async def work(channel: AbstractChannel) -> str:
+        underlay: Any = await channel.get_underlay_channel()
+        answer = await underlay.rpc(_Declare(queue=name, durable=True))
+        assert isinstance(answer, commands.Queue.DeclareOk)
+        return str(answer.queue)
+
+    control = here.another("test")
+    try:
+        return await control.run(work, "declaring")
+    finally:
+        await control.close()
+
+
+@pytest.mark.parametrize("name", SPELT)
+async def test_the_broker_reads_a_name_as_we_say(here: Topology, name: str) -> None:
+    assert await _declared(here, name) == as_read(name)
+
+
+@pytest.mark.parametrize("name", SPELT[:3])
+async def test_nothing_is_asked_or_bound_by_a_name_that_the_broker_reads_as_another(
+    here: Topology, vhost: Vhost, amqp: Client, name: str
+) -> None:
+    await here.ensure_core()
+    amqp.queue("work")
+    amqp.exchange("work")
+    assert not await here.queue_exists(name)
+    assert not await here.exchange_exists(name)
+    assert await here.depths([name]) == {}
+    with pytest.raises(QueueMissing, match=r"the broker reads .* as 'work'"):
+        await here.ensure_return_binding(name)
+    with pytest.raises(NotFound, match=r"the broker reads .* as 'work'"):
+        await here.ensure_dead_letter_queue(name, "quorum", None)
+    assert bindings(vhost, "work") == set()
+
+
+@pytest.mark.parametrize("name", ["dlx-router.state", "dlx-router.\nstate", "\rdlx-router.parking", "dlx-router.none"])
+async def test_nothing_is_ever_returned_to_a_queue_of_the_router(here: Topology, vhost: Vhost, name: str) -> None:
+    await here.ensure_core()
+    with pytest.raises(QueueOwn, match="the router's own") as raised:
+        await here.ensure_return_binding(name)
+    assert isinstance(raised.value, Forbidden)
+    for queue in (NAMES.state, NAMES.parking):
+        assert not [one for one in bindings(vhost, queue) if one[0] == NAMES.return_]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "\udcff", "%2E%2E", "a/b", "?x#y", "wo\nrk"])
+async def test_the_management_api_is_asked_about_no_other_thing_than_the_queue_of_that_name(
+    vhost: Vhost, amqp: Client, name: str
+) -> None:
+    """A path ends where a name is empty, and leads up where it is a dot or two; whoever declares a death may say so."""
+    amqp.queue("work")
+    management = Management(vhost.management_url)
+    try:
+        for ask in (management.facts, management.queue_facts):
+            with contextlib.suppress(ManagementError):  # nobody knows
+                assert await ask(vhost.name, name) is None
+    finally:
+        await management.close()
