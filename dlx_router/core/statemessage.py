@@ -10,7 +10,7 @@ import binascii
 import json
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from secrets import compare_digest
+from hmac import compare_digest
 from typing import Any, Final
 
 KEY_BYTES: Final = 32

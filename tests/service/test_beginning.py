@@ -22,6 +22,7 @@ from dlx_router.service.keys import KeyKeeper
 from dlx_router.service.oversight import Oversight
 from dlx_router.service.rules import Rules
 from dlx_router.service.session import Limits
+from dlx_router.service.statewatch import StateWatch
 from dlx_router.service.vhost import Attendant
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -91,9 +92,9 @@ async def test_no_session_begins_once_the_state_queue_was_lost(
     class Losing(KeyKeeper):
         @asynccontextmanager
         async def key(
-            self, topology: Topology, stopping: asyncio.Event, on_lost: Callable[[str], None]
+            self, topology: Topology, stopping: asyncio.Event, on_lost: Callable[[str], None], watch: StateWatch
         ) -> AsyncIterator[bytes | None]:
-            async with super().key(topology, stopping, on_lost) as key:
+            async with super().key(topology, stopping, on_lost, watch) as key:
                 on_lost("as somebody closed its connection")
                 lost.put_nowait(None)
                 yield key
