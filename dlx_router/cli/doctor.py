@@ -124,7 +124,7 @@ def _signatures(path: str) -> list[Diagnosis]:
         said = unverified(Reader(place_of(path)).signatures())
     except IndexAway:
         return []
-    fix = "journals of before 0.2 are not signed; else see who may publish by the default exchange (permissions)"
+    fix = "a journal of before routers signed has such events; else `dlx-router permissions` says who else may write"
     return [Diagnosis("journal", Level.WARNING, one, fix) for one in said]
 
 

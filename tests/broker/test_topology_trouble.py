@@ -24,7 +24,7 @@ def place(url: str) -> tuple[Host, Login]:
 
 def newest(state: StateQueue) -> int:
     """The delivery tag of the last copy that came back."""
-    return 0 if state._held is None else state._held.tag
+    return state._held.tag if state._held is not None else 0
 
 
 @pytest.fixture

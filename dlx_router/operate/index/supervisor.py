@@ -23,7 +23,7 @@ LONGEST_PAUSE_S: Final = 30.0
 AGAIN_S: Final = 2.0
 END_S: Final = 2.0
 _CAUSES: Final = {
-    Signature.NONE: "messages without a signature: of a router before 0.2, or of somebody else",
+    Signature.NONE: "messages without a signature: of a router that did not sign yet, or of somebody else",
     Signature.UNKNOWN: "messages signed with another key than this router's",
     Signature.BAD: "messages whose signature is wrong: somebody else wrote or changed them",
 }

@@ -83,7 +83,7 @@ class Journal:
         if not messages:
             self._once.healed("doubt", "journal.verified", vhost=self._vhost)
             return
-        cause = "messages that no router with this key signed: of a router before 0.2, or of somebody else"
+        cause = "messages that no router with this key signed: of a router that did not sign yet, or of somebody else"
         fate = "no task in them is carried out, and what they say of sent letters does not count"
         self._once.warn("doubt", "journal.unverified", vhost=self._vhost, cause=cause, messages=messages, fate=fate)
 
