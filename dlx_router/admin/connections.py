@@ -78,6 +78,21 @@ class OneRequest(H11Protocol):
         self._deadline = self.loop.call_later(DEADLINE_S, transport.abort)
         self._among.enter(self)
 
+    def send_400_response(self, msg: str) -> None:
+        """What came is no HTTP. Said only where an answer may still begin and have a body.
+
+        uvicorn says it in the middle of another answer too, or lets the app begin one more: a traceback in the log each
+        time, and whoever reaches the port can do it.
+        """
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if cycle is not None and (cycle.response_started or cycle.scope["method"] == "HEAD"):
+            self.transport.close()
+        else:
+            super().send_400_response(msg)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadline.cancel()
         self._among.leave(self)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
 import pytest
@@ -105,6 +105,34 @@ async def test_a_head_without_end_is_refused(server: AdminServer) -> None:
     async with asyncio.timeout(5):
         assert (await reader.readline()).startswith(b"HTTP/1.1 400")
     await closed(writer)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("path", ["/metrics", "/api/v1/status"])
+async def test_a_body_that_is_no_http_is_no_fault_of_ours(
+    readiness: Readiness, path: str, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The answer is on its way, or about to be, when the rest of the request turns out to be none."""
+    begun = asyncio.Event()
+
+    async def api(_scope: object, _receive: object, send: Callable[[dict[str, object]], Awaitable[None]]) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        begun.set()
+        await asyncio.sleep(0.1)  # the app is at work
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    one = AdminServer("127.0.0.1", 0, Metrics(), readiness, api)
+    await one.start()
+    for _ in range(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", one.port)
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        if path != "/metrics":
+            await begun.wait()
+        writer.write(b"zz\r\n")
+        assert (await reader.readline()).split()[1:2] in ([], [b"200"], [b"400"])
+        await closed(writer)
+    await one.stop()
+    assert [record for record in caplog.records if record.exc_info] == []
 
 
 async def test_many_ask_at_once(http: httpx.AsyncClient) -> None:
