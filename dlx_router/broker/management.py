@@ -115,7 +115,7 @@ class Management:
 
     async def standing(self, vhost: str, names: Names) -> Standing:
         """What stands under the router's names, and what is bound to its exchanges."""
-        where, prefix = quote(vhost, safe=""), "^" + re.escape(f"{names.prefix}.")
+        where, prefix = part(vhost), "^" + re.escape(f"{names.prefix}.")
         overview = await self._get("overview?columns=rabbitmq_version")
         queues = [one async for one in self._listed(vhost, prefix, _DECLARED)]
         exchanges = await self._get(f"exchanges/{where}?columns=name,type,durable,auto_delete,internal,arguments")
@@ -124,7 +124,7 @@ class Management:
             {one["name"]: _found(one) for one in queues if names.is_own(one["name"])},
             {one["name"]: _found(one) for one in exchanges if names.is_own(one["name"])},
             [(one["source"], one["destination"], one["routing_key"]) for one in bindings],
-            tuple(int(part) for part in re.findall(r"\d+", overview.get("rabbitmq_version", ""))[:2]),
+            tuple(int(number) for number in re.findall(r"\d+", overview.get("rabbitmq_version", ""))[:2]),
         )
 
     async def head_timestamps(self, vhost: str, pattern: str) -> dict[str, float | None]:

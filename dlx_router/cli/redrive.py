@@ -90,7 +90,7 @@ def _confirmed(api: Api, queue: str, question: str) -> bool | None:
     """Whether a person who was shown what lies there says yes: then, whether that is no dead-letter queue. None: no."""
     found = api.ask("GET", "/preview", queue=queue)
     for line in _shown(found):
-        print(output.printable(line), file=sys.stderr)
+        print(printable_lines(line), file=sys.stderr)
     if output.confirmed(question):
         return bool(found["objection"])
     print("Nothing was done.", file=sys.stderr)

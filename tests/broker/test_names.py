@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aio_pika.abc import AbstractChannel
 from pamqp import commands
 
 from dlx_router.broker.management import Management, ManagementError
@@ -30,9 +29,8 @@ async def here(vhost: Vhost) -> AsyncIterator[Topology]:
 async def _declared(here: Topology, name: str) -> str:
     """What the broker answers as the name of a queue that is declared by this one."""
 
-    async def work(channel: AbstractChannel) -> str:
-        underlay: Any = await channel.get_underlay_channel()
-        answer = await underlay.rpc(_Declare(queue=name, durable=True))
+    async def work(channel: Any) -> str:
+        answer = await channel.rpc(_Declare(queue=name, durable=True))
         assert isinstance(answer, commands.Queue.DeclareOk)
         return str(answer.queue)
 
