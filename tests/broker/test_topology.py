@@ -1,6 +1,7 @@
 """What the router owns is there before it is used, and nothing that exists is changed."""
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
@@ -313,3 +314,22 @@ async def test_who_may_not_declare_is_told_how_to_delay(never: Topology, amqp: C
     assert "routing key '#'" in binding
     amqp.bind(amqp.queue(NAMES.delayed("orders.delayed")), amqp.exchange("orders.delayed", "fanout"), "#")
     await never.ensure_delayed("orders.delayed")
+
+
+async def test_a_look_leaves_nothing_in_memory(here: Topology) -> None:
+    """Each channel that aio-pika opened stayed with its task and callbacks, as long as the connection."""
+
+    def kept() -> int:
+        gc.collect()
+        return sum(
+            str(type(one)).startswith(("<class 'aio_pika", "<class 'aiormq", "<class '_asyncio"))
+            for one in gc.get_objects()
+        )
+
+    assert not await here.queue_exists("absent")
+    await here.exchange_exists("amq.direct")
+    before = kept()
+    for _ in range(50):
+        assert not await here.queue_exists("absent")
+        assert await here.exchange_exists("amq.direct")
+    assert kept() - before < 50

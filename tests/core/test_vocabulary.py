@@ -20,9 +20,13 @@ from tests.core.core_samples import KEY, amqp_text, death, law, queues, record
 # Reasons
 
 
-@pytest.mark.parametrize("reason", [*sorted(BROKER_REASONS), "unknown", "application", "application:card.declined"])
+@pytest.mark.parametrize("reason", [*sorted(BROKER_REASONS), "unknown", "application"])
 def test_reasons_that_we_know_are_counted_by_themselves(reason: str) -> None:
     assert counted(reason) == reason
+
+
+def test_what_applications_say_is_counted_as_one_because_they_may_say_anything() -> None:
+    assert counted("application:card.declined") == counted("application:\udcff") == "application"
 
 
 @pytest.mark.parametrize("reason", ["", "Rejected", "rejected ", "applications", "xapplication:a", OTHER, "\udcff"])

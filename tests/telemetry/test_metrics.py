@@ -126,3 +126,16 @@ def test_histograms_appear_with_sum_and_count() -> None:
 def test_process_and_build_are_told() -> None:
     names = {name for name, _ in samples(Metrics())}
     assert {"dlx_router_build_info", "process_resident_memory_bytes"} <= names
+
+
+def test_the_counts_of_sources_that_came_and_went_are_bounded_and_none_falls() -> None:
+    metrics = Metrics()
+    metrics.deliveries["/", "first"] += 3
+    for n in range(5000):
+        metrics.deliveries["/", f"gone-{n}"] += 1
+    metrics.deliveries["/", "gone-4999"] += 1
+    assert len(metrics.deliveries) < 500
+    assert sum(metrics.deliveries.values()) == 5004
+    told = metrics.text().decode()
+    assert 'deliveries_total{source="first",vhost="/"} 3.0' in told
+    assert 'deliveries_total{source="__other__",vhost="/"} 4802.0' in told
