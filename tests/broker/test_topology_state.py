@@ -17,6 +17,7 @@ from dlx_router.broker.topology import Topology
 from tests.broker.scene import NAMES, topology
 from tests.support.client import Client
 from tests.support.eventually import eventually
+from tests.support.raw import RawClient
 from tests.support.vhost import Vhost
 
 WITHIN_S = 15
@@ -256,6 +257,31 @@ async def test_a_hello_makes_us_write_to_no_queue(here: Topology, amqp: Client, 
         await until(lambda: standby.is_answered)  # it comes behind
         assert state.active
     assert amqp.depth(NAMES.parking) == 0
+
+
+def _headers(entry: bytes) -> bytes:
+    return b"\x20\x00" + len(entry).to_bytes(4, "big") + entry
+
+
+UNREADABLE = {  # by aio-pika, whose channel ends with it
+    "timestamp": b"\x00\x40" + (2**63).to_bytes(8, "big"),
+    "message id": b"\x00\x80\x02\xff\xfe",
+    "header's name": _headers(b"\x02\xff\xfet\x01"),
+    "header's timestamp": _headers(b"\x01aT" + (2**63).to_bytes(8, "big")),
+}
+
+
+@pytest.mark.parametrize("properties", UNREADABLE.values(), ids=UNREADABLE)
+async def test_properties_that_no_library_reads_are_no_harm(
+    here: Topology, amqp: Client, vhost: Vhost, properties: bytes
+) -> None:
+    moved: list[Moved] = []
+    with RawClient(vhost.amqp_url) as raw:
+        raw.publish(b"junk", properties, key=NAMES.state)
+    async with StateQueue(here, on_moved=moved.append) as state:
+        await active(state)
+        await until(lambda: len(moved) == 1)
+    assert amqp.depth(NAMES.quarantine) == 1
 
 
 @pytest.mark.usefixtures("newest")

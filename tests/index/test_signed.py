@@ -17,6 +17,7 @@ from tests.journal import stream
 from tests.journal.journal_samples import RULING, line
 from tests.support.client import Client
 from tests.support.eventually import eventually
+from tests.support.raw import RawClient
 from tests.support.router import Router
 
 JOURNAL: Final = "dlx-router.journal"
@@ -98,6 +99,8 @@ def test_what_somebody_writes_into_the_journal_is_told(
     forged = json.dumps({**event, "event_id": f"{event['id']}-forged", "kind": "discarded"})
     amqp.publish(forged, key=JOURNAL, content_type="application/x-ndjson", headers={"v": 1})
     amqp.publish(forged, key=JOURNAL, timestamp=2**63, headers={"v": 1, "dlx-router-mac": "x" * 40})
+    with RawClient(vhost.amqp_url) as raw:
+        raw.publish(b"", b"\x00\x80\x02\xff\xfe", key=JOURNAL)  # a message id that is no text
     amqp.publish("more", key="orders")
     amqp.fail("orders")
     eventually(lambda: router.metric("index_events_total", signature="none") == 1)
