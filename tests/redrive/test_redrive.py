@@ -260,7 +260,7 @@ def test_discard_and_park_by_id(shop: Shop) -> None:
         ({"queue": "dlx-router.parking", "vhost": "elsewhere"}, 404, "is not served"),
         ({"queue": "dlx-router.parking", "kind": "park"}, 409, "in parking already"),
         ({"queue": "dlx-router.parking", "kind": "discard", "canary": {"first": 1}}, 409, "only a redrive"),
-        ({"queue": "dlx-router.parking", "to": {"routing_key": "dlx-router.parking"}}, 409, "it is taken from"),
+        ({"queue": "dlx-router.parking", "to": {"routing_key": "dlx-router.parking"}}, 409, "the router's own"),
         ({"queue": "dlx-router.parking", "rate": -1}, 422, "rate"),
     ],
 )

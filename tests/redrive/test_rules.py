@@ -233,6 +233,11 @@ def test_replay_does_not_depend_on_the_order_of_terms(tasks: list[Task], chance:
     assert all((one.term, one.change) <= (found[one.id].term, found[one.id].change) for one in tasks)
 
 
+def test_a_task_does_not_send_to_the_queue_that_it_takes_from() -> None:
+    with pytest.raises(TaskError, match="it is taken from"):
+        check(Spec("/", "DLQ.work", to=Destination("", "DLQ.work")))
+
+
 def test_every_fault_is_told_at_once() -> None:
     with pytest.raises(TaskError, match=r"queue.*limit.*rate"):
         check(Spec("/", "", limit=-1, rate=-2))

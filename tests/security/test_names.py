@@ -22,7 +22,7 @@ version: 1
 policies:
   - {name: all, match: "#", definition: {max-delivery-attempts: 3, redelivery-delay: 0}}
 attachments:
-  - {queue: attached}
+  - {queue: attached, dead-letter-exchanges: ""}  # so that what a publisher writes is believed
 """
 OWN_KEY: Final = "dlx-router.quarantine"
 RELAY: Final = """
