@@ -220,8 +220,8 @@ def verify(
             print(
                 f"{found.segments} segments, {found.days} compacted days, {found.events} events, {found.bad} bad lines"
             )
-            told = ", ".join(f"{count} {name}" for name, count in found.signatures.items())
-            print(f"signed by a router: {told or 'nothing is there'}")
+            if told := ", ".join(f"{count} {name}" for name, count in found.signatures.items()):
+                print(f"signed by a router: {told}")
         for said in found.findings:
             print(said, file=sys.stderr)
         return output.FINDINGS if found.findings else output.OK
