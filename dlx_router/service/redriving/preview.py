@@ -11,14 +11,13 @@ from typing import Final
 
 from dlx_router.broker.management import ManagementError
 from dlx_router.core.dead_letter_queues import Aim, aims, is_made, is_named
-from dlx_router.core.letter import Arrival
 from dlx_router.operate.redrive.choosing import is_letter
 from dlx_router.operate.redrive.task import Kind as TaskKind
 from dlx_router.operate.redrive.task import Spec, TaskError
 from dlx_router.service import intake
 from dlx_router.service.peek import Kind, PeekError, peek
 from dlx_router.service.redriving.facts import facts_of
-from dlx_router.service.redriving.tools import Tools
+from dlx_router.service.redriving.tools import Tools, place_of
 from dlx_router.wire import frames
 
 SAMPLE: Final = 100
@@ -94,7 +93,7 @@ async def previewed(tools: Tools, queue: str) -> Preview:
 
 async def _sampled(tools: Tools, queue: str, kind: Kind, limit: int) -> tuple[int, int]:
     """How many of the first messages were looked at, and how many of them are letters. PeekError."""
-    place = intake.Place(tools.login.vhost, queue, Arrival.INBOX, tools.names, tools.sign_with())
+    place = place_of(tools, queue)
     found: list[bool] = []
 
     def keep(delivery: frames.Delivery) -> None:

@@ -7,9 +7,11 @@ from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.link import Link, open_link
 from dlx_router.broker.management import Management
 from dlx_router.broker.topology import Topology
+from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.desk import Desk
+from dlx_router.service.intake import ANY_EXCHANGE, Place
 from dlx_router.telemetry.metrics import Metrics
 
 
@@ -40,6 +42,12 @@ class Tools:
             heartbeat=self.heartbeat_s,
             name=f"dlx-router redrive {role} {self.login.vhost}",
         )
+
+
+def place_of(tools: Tools, queue: str) -> Place:
+    """How a task reads what lies there: an operator orders it, and of what we never had x-death alone tells more."""
+    where = tools.login.vhost, queue, Arrival.INBOX, tools.names, tools.sign_with()
+    return Place(*where, dead_letter_exchanges=ANY_EXCHANGE, rests=True)
 
 
 class Stopped(Exception):

@@ -17,7 +17,7 @@ from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import Link
 from dlx_router.core.dead_letter_queues import deletes, is_made
-from dlx_router.core.letter import Arrival, Letter
+from dlx_router.core.letter import Letter
 from dlx_router.operate.journal.privacy import Rule, rule_of
 from dlx_router.operate.redrive.choosing import Chooser, Verdict
 from dlx_router.operate.redrive.editing import Edit
@@ -36,7 +36,7 @@ from dlx_router.service.redriving.rooms import Rooms
 from dlx_router.service.redriving.sender import WINDOW, Sender
 from dlx_router.service.redriving.sieve import MAX_HELD, Sieve
 from dlx_router.service.redriving.tally import Tally, group_of
-from dlx_router.service.redriving.tools import Stopped, Tools
+from dlx_router.service.redriving.tools import Stopped, Tools, place_of
 from dlx_router.service.redriving.ways import Ways
 from dlx_router.telemetry.logs import Once
 from dlx_router.wire import frames
@@ -99,16 +99,7 @@ class Worker:
         self._ways, self._rooms = Ways(spec, tools, self._keep), Rooms(spec, tools)
         self._in_use: InUse
         self._sender = Sender(spec, tools, self._copies, ways=self._ways, tally=self.tally, wake=self._wake.set)
-        # An operator's order: of a letter that we never had x-death alone tells where it failed.
-        self._place = intake.Place(
-            tools.login.vhost,
-            spec.queue,
-            Arrival.INBOX,
-            tools.names,
-            tools.sign_with(),
-            dead_letter_exchanges=intake.ANY_EXCHANGE,
-            rests=True,
-        )
+        self._place = place_of(tools, spec.queue)
 
     def halt(self) -> None:
         """End soon; what is not settled goes back."""
