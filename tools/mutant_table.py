@@ -35,8 +35,8 @@ MUTANTS: Final = (
     Mutant(
         "priority-in-rung",
         "core/publication.py",
-        "        AT_REST_BYTES,\n        rung_ms=rung_ms,\n",
-        "        AT_REST_BYTES,\n        rung_ms=rung_ms,\n        priority=record.props.priority,\n",
+        "        rung_ms=rung_ms,\n    )\n",
+        "        rung_ms=rung_ms,\n        priority=record.props.priority,\n    )\n",
         f"{_PUBLICATION}::test_a_waiting_copy_is_persistent_and_has_no_priority",
     ),
     Mutant(
@@ -147,10 +147,10 @@ MUTANTS: Final = (
     ),
     Mutant(
         "due-ignored",
-        "core/decision.py",
-        "    if now_ms < letter.due_ms and (",
-        "    if now_ms < 0 and (",
-        f"{_DECISION}::test_a_letter_is_released_when_it_is_due_and_never_early",
+        "core/waiting.py",
+        "            rest = wait_ms - rung\n",
+        "            rest = 0\n",
+        "tests/core/test_clock.py::test_over_any_clocks_the_rungs_add_up_to_the_wait",
     ),
     Mutant(
         "grace-ignored",

@@ -15,7 +15,7 @@ from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Sour
 from dlx_router.core.words import Cause
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service import standing
+from dlx_router.service import clock, standing
 from dlx_router.service.desk import Desk
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job, Resource
@@ -44,6 +44,7 @@ DEFINITIONS: Final[tuple[dict[str, Any], ...]] = (
 @pytest.fixture(autouse=True)
 def _a_clock_that_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 1_795_240_000.5)
+    monkeypatch.setattr(clock.Clock, "now_ms", lambda _self: 1_795_240_000_500)  # one of a process knows other times
 
 
 def _rules(definition: dict[str, Any], revision: str = "abcdef012345") -> Rules:
