@@ -190,9 +190,9 @@ browser:  ## Chromium, for the test that looks at the pipeline's report (root on
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || [ "$$(id -u)" != 0 ] || \
 		! command -v apt-get >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
-.PHONY: amqp10
+.PHONY: qpid
 
-amqp10: $(READY)  ## a client of AMQP 1.0 for the tests that need one, compiled (gcc, cmake and libssl-dev)
+qpid: $(READY)  ## a client of AMQP 1.0 for the tests that need one, compiled (gcc, cmake and libssl-dev)
 	@$(BIN)/python -c 'import proton' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[amqp10-dev]'
 
