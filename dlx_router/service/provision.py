@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
 from dlx_router.broker.answers import LinkError
 from dlx_router.broker.topology import Forbidden, QueueExclusive, QueueMissing, QueueOwn, Topology, TopologyError
@@ -104,7 +105,8 @@ class Provision:
         self._names = names
         self._max_queues = max_queues
         self._spawn, self._kind_of, self._idle = spawn, kind_of, idle
-        self._turns: dict[str, asyncio.Lock] = {}  # a queue is made, or deleted
+        # A queue is made, or deleted. Names come from letters: a lock lasts while somebody holds it or waits for it.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._reaping = False
         self._created: set[str] = set()
         self.silent = Resting(SILENT_S)  # targets that do not confirm, whichever lane has asked
