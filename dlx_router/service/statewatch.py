@@ -9,6 +9,9 @@ from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.readiness import Readiness
 
 OBJECTS_S: Final = 20.0  # a takeover has 5 s
+# A leader of a build that answers no hellos is not known to lead. A rolling update that keeps every replica waits for
+# the new one to be ready before it ends the old one, and Kubernetes gives up on it after 600 s.
+ROLLOUT_S: Final = 600.0
 
 
 class StateWatch:
@@ -18,6 +21,7 @@ class StateWatch:
         self._vhost, self._queue, self._readiness, self._count = vhost, queue, readiness, count
         self._key = f"leader {vhost}"
         self._since_s: float | None = None
+        self._patience_s = ROLLOUT_S
         self._once = Once()
 
     def moved(self, found: Moved) -> None:
@@ -47,18 +51,18 @@ class StateWatch:
         )
 
     def led(self) -> None:
-        """We lead, or somebody else does."""
-        self._since_s = None
+        """We lead, or somebody else does: from now on that nobody does is a loss."""
+        self._since_s, self._patience_s = None, OBJECTS_S
         self._readiness.drop_note(self._key)
         self._readiness.clear(self._key)
         self._once.healed("leader", "leader.found", vhost=self._vhost)
 
     def nobody_leads(self, why: str) -> None:
-        """A note at first; when that lasts, an objection."""
+        """A note at first; when that lasts, an objection: 20 s after a leader was lost, 600 s where none was known."""
         now = time.monotonic()
         self._since_s = self._since_s if self._since_s is not None else now
         text = f"vhost {self._vhost!r}: nobody leads, so redrive tasks and the index rest; letters go on: {why}"
-        lasts = now - self._since_s > OBJECTS_S
+        lasts = now - self._since_s > self._patience_s
         (self._readiness.set if lasts else self._readiness.note)(self._key, text)
         if lasts:
             self._readiness.drop_note(self._key)

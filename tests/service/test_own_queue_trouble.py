@@ -10,7 +10,7 @@ from tests.support.bulk import INBOX, PARKING, QUARANTINE, bodies, law_holds, po
 from tests.support.client import Client, Refused
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
-from tests.support.vhost import Vhost
+from tests.support.vhost import Vhost, cut
 
 Start = Callable[..., Router]
 
@@ -146,17 +146,6 @@ def test_a_router_that_lost_its_connections_meanwhile_takes_one_letter_at_a_time
         eventually(lambda: router.metric("deliveries_total", source="source") == 2, within=20)
         assert consistently(lambda: amqp.depth("source") == len(LETTERS) - 1, for_s=2)
     drained(router, amqp, PARKING, LETTERS)
-
-
-def cut(vhost: Vhost, role: str) -> None:
-    """Close the router's connection of this name, as an operator would."""
-
-    def found() -> list[str]:
-        every = vhost.get(f"vhosts/{vhost.quoted}/connections")
-        return [one["name"] for one in every if f"dlx-router {role}" in one.get("user_provided_name", "")]
-
-    for name in eventually(found, within=15):
-        vhost.api.delete(f"connections/{name}", headers={"X-Reason": "cut"})
 
 
 @pytest.mark.slow

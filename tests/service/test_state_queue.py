@@ -9,10 +9,12 @@ from typing import Final
 import psutil
 import pytest
 
+from dlx_router.service.statewatch import OBJECTS_S
 from tests.support.bulk import QUARANTINE
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
+from tests.support.vhost import Vhost, cut
 
 STATE: Final = "dlx-router.state"
 POLICIES: Final = """
@@ -206,12 +208,13 @@ def test_a_purge_is_no_loss(start_router: Start, amqp: Client, env: dict[str, st
 @pytest.mark.slow
 @pytest.mark.parametrize("env", ["leads"], indirect=True)
 def test_a_lost_leader_is_a_note_then_not_ready_and_is_taken_up_again(
-    start_router: Start, amqp: Client, vhost: object, env: dict[str, str]
+    start_router: Start, amqp: Client, vhost: Vhost, env: dict[str, str]
 ) -> None:
-    declare(start_router, amqp, env)
-    with Client(vhost.amqp_url) as thief:  # type: ignore[attr-defined]  # a Vhost
+    router = start_router(POLICIES, **env)
+    eventually(lambda: leads(router))
+    with Client(vhost.amqp_url) as thief:
         thief.channel.basic_consume(STATE, lambda *_: None, auto_ack=False)
-        router = start_router(POLICIES, **env)
+        cut(vhost, "state")
         eventually(lambda: "nobody leads" in router.ask("/readyz")[1])
         assert router.ask("/readyz")[0] == 200
         thief.connection.process_data_events()
@@ -219,6 +222,26 @@ def test_a_lost_leader_is_a_note_then_not_ready_and_is_taken_up_again(
         assert "does not answer as a router with the same key does" in router.ask("/readyz")[1]
         thief.connection.process_data_events()
     eventually(lambda: leads(router) and router.ask("/readyz")[0] == 200, within=10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env", ["leads"], indirect=True)
+def test_a_router_beside_a_leader_of_a_build_that_answers_no_hellos_stays_ready(
+    start_router: Start, amqp: Client, vhost: Vhost, env: dict[str, str]
+) -> None:
+    """A rolling update ends the older replica only once the newer one is ready."""
+    declare(start_router, amqp, env)
+    with Client(vhost.amqp_url) as older:
+        older.channel.basic_consume(STATE, lambda *_: None, auto_ack=True)
+        router = start_router(POLICIES, **env)
+        eventually(lambda: "nobody leads" in router.ask("/readyz")[1])
+
+        def is_ready() -> bool:
+            older.connection.process_data_events()
+            return router.ask("/readyz")[0] == 200
+
+        assert consistently(is_ready, for_s=OBJECTS_S + 5)
+    eventually(lambda: leads(router) and "nobody leads" not in router.ask("/readyz")[1], within=10)
 
 
 @pytest.mark.parametrize("env", ["leads"], indirect=True)

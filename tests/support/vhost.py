@@ -8,6 +8,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from brokers import Broker
+from tests.support.eventually import eventually
 
 
 class _Patient(httpx.HTTPTransport):
@@ -83,3 +84,14 @@ class Vhost:
             pass  # a test stopped its own broker
         finally:
             self.api.close()
+
+
+def cut(vhost: Vhost, role: str) -> None:
+    """Close the router's connection of this name, as an operator would."""
+
+    def found() -> list[str]:
+        every = vhost.get(f"vhosts/{vhost.quoted}/connections")
+        return [one["name"] for one in every if f"dlx-router {role}" in one.get("user_provided_name", "")]
+
+    for name in eventually(found, within=15):
+        vhost.api.delete(f"connections/{name}", headers={"X-Reason": "cut"})
