@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 SECONDS: Final = float(os.environ.get("DLX_ROUTER_FUZZ_SECONDS", "3"))
 GIVEN: Final = os.environ.get("DLX_ROUTER_FUZZ_SEED")
+LIMIT_S: Final = int(SECONDS) + 120  # of a test, which begins and shrinks beside its time: pytest.mark.timeout
 _ROUND: Final = settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 

@@ -5,6 +5,7 @@ import json
 import struct
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 
 from dlx_router.core import declaration, remembered
@@ -18,8 +19,9 @@ from dlx_router.service import intake
 from dlx_router.wire import frames, properties, table
 from dlx_router.wire.errors import WireError
 from tests.fuzz import hostile
-from tests.fuzz.budget import fuzz
+from tests.fuzz.budget import LIMIT_S, fuzz
 
+pytestmark = pytest.mark.timeout(LIMIT_S)
 KEY = b"k" * 32
 PLACES = [
     intake.Place("/", source, arrival, Names(), KEY)
