@@ -206,6 +206,7 @@ node:  ## Node.js and npm for the clients in tests/clients (root on Debian)
 
 $(READY_CLIENTS): $(READY) tests/clients/package-lock.json | node
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[clients-dev]'
+	@command -v npm >/dev/null || { echo "make test-clients needs Node.js 18 or newer: install the packages nodejs and npm" >&2; exit 1; }
 	mkdir -p build/clients && cp tests/clients/package.json tests/clients/package-lock.json build/clients/
 	npm ci --prefix build/clients --no-audit --no-fund --silent
 	@touch $@

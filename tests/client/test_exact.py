@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -141,6 +142,15 @@ def test_the_law_knows_what_is_wrong() -> None:
     assert b"".join(header.properties.encode()) != section(found)
     message = received(found)
     assert message.properties.marshal() != section(found)
+
+
+@given(found=sections)
+def test_keeping_the_bytes_changes_nothing_that_a_library_shows(found: dict[str, bytes]) -> None:
+    _, header = decode_frame(framed(found))
+    plain = pika.BasicProperties().decode(section(found))
+    assert (header.properties == plain, repr(header.properties) == repr(plain)) == (True, True)
+    assert isinstance(received(found), IncomingMessage)
+    assert copy(header.properties).wire == header.properties.wire == section(found)
 
 
 CAME: Final = {
