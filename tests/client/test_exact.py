@@ -261,6 +261,13 @@ def test_the_expiration_is_told_as_it_came(milliseconds: int) -> None:
     assert asynchronous._expiration(received({"expiration": bytes([len(text)]) + text})) == text.decode()
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -0.0])
+def test_numbers_that_only_aio_pika_can_read_are_kept(number: float) -> None:
+    """pika gives the connection up at them, where it reads."""
+    odd = {"headers": counted(entry(b"x", b"d" + struct.pack(">d", number)) + entry(b"y", b"T" + b"\0\0\1\x9a" * 2))}
+    assert by_aio_pika(odd) == wanted(odd)
+
+
 def test_a_name_that_comes_twice_comes_twice() -> None:
     twice = {"headers": counted(entry(b"x", b"t\x01") + entry(b"x", b"t\x00"))}
     assert fields(by_pika(twice)[6:])["x"] == b"t\x00"

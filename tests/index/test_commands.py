@@ -102,6 +102,19 @@ def test_deaths_that_consumers_declare_are_grouped_by_their_error(desk: Desk) ->
     assert [one["group"] for one in desk.letters(1, group=group)] == [group]
 
 
+@pytest.mark.parametrize("names", ["NServiceBus.ExceptionInfo.{}", "MT-Fault-{}"])
+def test_letters_are_grouped_and_shown_by_the_error_that_a_library_wrote(desk: Desk, names: str) -> None:
+    queue = desk.work(f"plain.{names.partition('.')[0].partition('-')[0]}")
+    for kind, number in (("Shop.NoStock", 7), ("Shop.NoStock", 8), ("Shop.NoCredit", 9)):
+        said = {"ExceptionType": kind, "Message": f"order {number} failed", "StackTrace": "   at Shop.Orders.Take()"}
+        desk.kill(queue, "body", headers={names.format(name): text for name, text in said.items()})
+    found = desk.letters(3, queue=queue, state="dead")
+    groups = {one["error_type"]: (one["message"], one["deaths"]) for one in desk.groups(queue)}
+    assert groups == {"Shop.NoStock": ("order <n> failed", 2), "Shop.NoCredit": ("order <n> failed", 1)}
+    shown = run(desk, "letters", "show", found[0]["id"]).stdout
+    assert ("Shop.No" in shown, "failed" in shown) == (True, True)
+
+
 def test_what_an_error_says_of_redacted_headers_is_told_by_nothing(desk: Desk) -> None:
     """Not by journal, index, API, export, dry run or log; and all of them mean the same group by the letter."""
     trace = f"shop.{SECRET}: no\n\tat shop.{SECRET}(Shop.java:7)\n"
