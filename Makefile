@@ -21,7 +21,7 @@ space    := $(none) $(none)
 named    := DLX_ROUTER_TEST_THOROUGH=1 DLX_ROUTER_TEST_BROKERS=$(subst $(space),$(comma),$(versions))
 else
 versions := any
-quick    := -m "not slow and not long and not measure"
+quick    := -m "not slow and not long and not measure and not clients"
 endif
 
 # A router that tests start would compile the package anew each time: some 0.3 s of a core, two thousand times.
@@ -195,6 +195,25 @@ browser:  ## Chromium, for the test that looks at the pipeline's report (root on
 qpid: $(READY)  ## a client of AMQP 1.0 for the tests that need one, compiled (gcc, cmake and libssl-dev)
 	@$(BIN)/python -c 'import proton' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[amqp10-dev]'
+
+.PHONY: node test-clients
+
+READY_CLIENTS := build/clients/.ready
+
+node:  ## Node.js and npm for the clients in tests/clients (root on Debian)
+	@command -v npm >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends nodejs npm; }
+
+$(READY_CLIENTS): $(READY) tests/clients/package-lock.json | node
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[clients-dev]'
+	@command -v npm >/dev/null || { echo "make test-clients needs Node.js 18 or newer: install the packages nodejs and npm" >&2; exit 1; }
+	mkdir -p build/clients && cp tests/clients/package.json tests/clients/package-lock.json build/clients/
+	npm ci --prefix build/clients --no-audit --no-fund --silent
+	@touch $@
+
+test-clients: $(READY_CLIENTS)  ## what other client libraries send comes back to them as it was: Celery, amqplib, MQTT and more
+	$(BIN)/python tools/brokers.py fetch $(BROKER)
+	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/clients -m clients --durations=10 $(ARGS)
 
 demo-pipeline: $(READY_SPARK)  ## a week whose causes are known through the pipeline: every number checked; ends by itself
 	$(BIN)/python tools/brokers.py fetch any

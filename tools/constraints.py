@@ -15,7 +15,7 @@ HEAD: Final = "# Made by `make constraints`. What CI and a fresh checkout instal
 
 def main() -> int:
     """0 written · 1 pip found no solution; the file is as it was."""
-    options = "install --quiet --dry-run --ignore-installed --report - .[dev,release,spark-dev,amqp10-dev]"
+    options = "install --quiet --dry-run --ignore-installed --report - .[dev,release,spark-dev,amqp10-dev,clients-dev]"
     ask = [sys.executable, "-m", "pip", *options.split()]
     answer = subprocess.run(ask, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if answer.returncode:

@@ -12,6 +12,7 @@ await dead(message, reason="card-declined", retry="never")
 from dlx_router.client.asynchronous import Dead, Result, dead, dead_many
 from dlx_router.client.declaration import (
     FromDeadLetterQueue,
+    InexactHeader,
     InvalidDeclaration,
     NotAcked,
     NotDeclared,
@@ -21,6 +22,7 @@ from dlx_router.client.declaration import (
 __all__ = [
     "Dead",
     "FromDeadLetterQueue",
+    "InexactHeader",
     "InvalidDeclaration",
     "NotAcked",
     "NotDeclared",

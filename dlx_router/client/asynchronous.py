@@ -2,28 +2,36 @@
 
 One publish at a time on a channel of its own: aiormq pairs a returned message with its publish by message id, and would
 confuse two. Messages without an id are given one by it; the declaration says so, and the router takes it off again.
+
+Importing this module has aio-pika keep the bytes of the properties that it reads, for copies of them
+(docs/decisions/0063-copies-of-declared-messages.md): import it where aio-pika is imported, before messages come.
 """
 
 import asyncio
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Final
+from datetime import datetime, timedelta
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+import aio_pika.queue
+from aio_pika import IncomingMessage
 from aio_pika.abc import AbstractIncomingMessage
 from aiormq import spec
-from aiormq.abc import AbstractChannel, AbstractConnection
+from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
 from aiormq.exceptions import AMQPError, PublishError
+from pamqp import decode
 from pamqp.header import ContentHeader
 
+from dlx_router.client import exact
 from dlx_router.client.declaration import (
     FRAME_MAX,
     PREFIX,
     WITHIN_S,
     Delivered,
     Error,
+    InexactHeader,
     InvalidDeclaration,
     NotAcked,
     NotDeclared,
@@ -35,6 +43,70 @@ from dlx_router.client.declaration import (
 )
 
 _BROKEN: Final = (AMQPError, OSError, TimeoutError, RuntimeError)
+
+
+# a foreign user id would close the channel, and a message's own expiration would let it evaporate in the inbox
+_TAKEN_OFF: Final = frozenset({"headers", "user_id", "expiration"})
+_PROPERTIES_AT: Final = 12  # of a content header: class, weight and body size come before
+_WIRE: Final = "_dlx_router_wire"
+_INVENTED: Final = 33  # bytes of the id that aiormq gives to a message without one
+_LATE: Final = "import dlx_router.client before messages come"
+
+
+_read_header = ContentHeader.unmarshal
+
+
+def _unmarshal(header: ContentHeader, data: bytes) -> None:
+    """What pamqp reads, and the bytes that it read: on its own class, because it knows headers by that."""
+    _read_header(header, data)
+    setattr(header, _WIRE, data[_PROPERTIES_AT:])
+
+
+class _Received(IncomingMessage):
+    """A message that has the bytes of its properties with it."""
+
+    __slots__ = ("_wire",)
+
+    def __init__(self, message: DeliveredMessage, no_ack: bool = False) -> None:  # noqa: FBT001, FBT002 - aio-pika's own
+        super().__init__(message, no_ack)
+        self._wire: bytes | None = getattr(message.header, _WIRE, None)
+
+    @property
+    def wire(self) -> bytes | None:
+        """Flags and values as they came."""
+        return self._wire
+
+
+ContentHeader.unmarshal = _unmarshal  # type: ignore[assignment,method-assign]  # as above
+aio_pika.queue.IncomingMessage = _Received  # type: ignore[attr-defined]  # what queues hand out
+
+
+class _Copy(spec.Basic.Properties):
+    """Properties that are bytes already, but for an id that aiormq gives to a message without one."""
+
+    def __init__(self, found: dict[str, bytes], message_id: str | None) -> None:
+        super().__init__(message_id=message_id)
+        self._found = found
+
+    def marshal(self) -> bytes:
+        invented = (
+            {} if self._found.get("message_id") else {"message_id": exact.of_property("message_id", self.message_id)}
+        )
+        return exact.section_of(self._found | invented)
+
+
+def _read(wire: bytes) -> object:
+    return decode.embedded_value(wire)[1]
+
+
+def _doubt_late(value: object) -> str:
+    if isinstance(value, datetime):
+        return f"pamqp divides large timestamps by 1000, and {value} may have been one; {_LATE}"
+    return exact.bytes_or_text(value)
+
+
+_AIO_PIKA: Final = exact.Library(read=_read, doubt=exact.bytes_or_text)
+_LATE_AIO_PIKA: Final = exact.Library(read=_read, doubt=_doubt_late)
 
 
 class _Desk:
@@ -124,39 +196,66 @@ async def _declare(one: Dead, prefix: str, within: float) -> None:
     message = one.message
     if message.processed:
         raise InvalidDeclaration("the message was acked or rejected before; declare its death instead of that")
-    properties = message.properties
     delivered = Delivered(
         queue=one.queue,
         exchange=message.exchange or "",
         routing_key=message.routing_key or "",
         headers=message.headers,
-        expiration=properties.expiration,
-        has_id=bool(properties.message_id),
+        expiration=_expiration(message),
+        has_id=bool(message.message_id),
     )
     text = header(one, delivered, prefix, invents_ids=True)
-    await _publish(message, properties, kept(message.headers, text), prefix, within)
+    await _publish(message, _copy(message, kept(message.headers, text)), prefix, within)
     try:
         await message.ack()
     except _BROKEN as error:
         raise NotAcked(f"declared, but not acked: {error}; it will be delivered once more") from error
 
 
-async def _publish(
-    message: AbstractIncomingMessage,
-    properties: spec.Basic.Properties,
-    headers: dict[str, object],
-    prefix: str,
-    within: float,
-) -> None:
-    values = {name: getattr(properties, name) for name in spec.Basic.Properties.__slots__ if hasattr(properties, name)}
-    # a foreign user id would close the channel, and a message's own expiration would let it evaporate in the inbox
-    values |= {"headers": headers, "user_id": None, "expiration": None}
-    copy = spec.Basic.Properties(**values)
+def _wire(message: AbstractIncomingMessage) -> bytes | None:
+    return message.wire if isinstance(message, _Received) else None
+
+
+def _before(wire: bytes) -> IncomingMessage:
+    """The message as aio-pika had read it."""
+    header = ContentHeader()
+    header.unmarshal(bytes(_PROPERTIES_AT) + wire)
+    nowhere: Any = None
+    return IncomingMessage(DeliveredMessage(spec.Basic.Deliver(), header, b"", nowhere), no_ack=True)
+
+
+def _expiration(message: AbstractIncomingMessage) -> str | None:
+    """As it came: aio-pika makes a float of it, and 1000 of 1001."""
+    wire = _wire(message)
+    if wire is None or message.expiration != _before(wire).expiration:
+        return message.properties.expiration
+    came = exact.chunks(wire).get("expiration")
+    return came[1:].decode() if came else None
+
+
+def _copy(message: AbstractIncomingMessage, headers: dict[str, object]) -> _Copy:
+    """The copy's properties, by the bytes that came where they were not changed since."""
+    wire = _wire(message)
+    if wire is None and message.timestamp is not None:
+        raise InexactHeader(f"property 'timestamp': {_doubt_late(message.timestamp)}, {exact.ADVICE}")
+    found = {} if wire is None else exact.chunks(wire)
+    before = None if wire is None else _before(wire)
+    names = exact.PROPERTIES.keys() - _TAKEN_OFF
+    changed = [name for name in names if before is None or getattr(message, name) != getattr(before, name)]
+    told = {name: exact.of_property(name, getattr(message, name)) for name in changed}
+    library = _LATE_AIO_PIKA if wire is None else _AIO_PIKA
+    table = exact.table(headers, found.get("headers", b""), library)
+    as_they_are = {name: found[name] for name in names & found.keys()}
+    return _Copy({**as_they_are, **told, "headers": table}, message.message_id)
+
+
+async def _publish(message: AbstractIncomingMessage, copy: _Copy, prefix: str, within: float) -> None:
     connection = message.channel.connection
     tuned = getattr(connection.connection_tune, "frame_max", None) or FRAME_MAX
     exchange = f"{prefix}.declared"
     try:
         size = len(ContentHeader(body_size=len(message.body), properties=copy).marshal())
+        size += 0 if message.message_id else _INVENTED
     except (ValueError, TypeError, struct.error) as error:
         raise Undeliverable(f"exchange {exchange!r}: its properties cannot be written: {error!r}") from error
     require_room(size, tuned)

@@ -43,6 +43,10 @@ class Undeliverable(NotDeclared):
     """The broker did not take it: no router, no right, too large, or no answer in time."""
 
 
+class InexactHeader(NotDeclared):
+    """A header or property cannot be written as it came, or has no type in AMQP: says which, why and what now."""
+
+
 class NotAcked(Exception):
     """The death was declared, but the message could not be acked: it will be delivered once more."""
 
@@ -127,8 +131,12 @@ def require_room(header_bytes: int, frame_max: int) -> None:
 
 def kept(headers: Mapping[str, Any], declaration: str) -> dict[str, Any]:
     """The headers of the copy: as they came, without what only holds for the delivery, and with the declaration."""
-    found = {name: value for name, value in headers.items() if name not in _OURS and not _STALE.fullmatch(name)}
+    found = {name: value for name, value in headers.items() if name not in _OURS and not _is_stale(name)}
     return {**found, HEADER: declaration}
+
+
+def _is_stale(name: object) -> bool:
+    return isinstance(name, str) and _STALE.fullmatch(name) is not None  # a name that is no text stays bytes
 
 
 def _queue(message: Delivered, prefix: str) -> str:

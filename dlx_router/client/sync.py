@@ -1,9 +1,11 @@
 """Declared deaths on pika (extra `client-sync`): published with a confirm, mandatory; only then is the message acked.
 
 Blocking: call it on the thread of the connection, from a consumer's callback say.
+
+Importing this module has pika keep the bytes of the properties that it reads, for copies of them
+(docs/decisions/0063-copies-of-declared-messages.md): import it where pika is imported, before messages come.
 """
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,9 +13,12 @@ from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import pika
+from pika import data
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+from pika.compat import long
 from pika.exceptions import AMQPError, NackError, UnroutableError
 
+from dlx_router.client import exact
 from dlx_router.client.declaration import (
     FRAME_MAX,
     PREFIX,
@@ -28,11 +33,46 @@ from dlx_router.client.declaration import (
     require_room,
 )
 
-_PROPERTIES: Final = (
-    "content_type", "content_encoding", "delivery_mode", "priority", "correlation_id", "reply_to", "message_id",
-    "timestamp", "type", "app_id", "cluster_id",
-)  # fmt: skip
+# a foreign user id would close the channel, and a message's own expiration would let it evaporate in the inbox
+_TAKEN_OFF: Final = frozenset({"headers", "user_id", "expiration"})
 _channels: Final[WeakKeyDictionary[BlockingConnection, BlockingChannel]] = WeakKeyDictionary()
+
+
+def _doubt(value: object) -> str:
+    if isinstance(value, long):
+        return (
+            f"pika cuts fractions off, and {int(value)} may have been one; "
+            "import dlx_router.client.sync before messages come, or set it to int(...) or a float"
+        )
+    return exact.bytes_or_text(value)
+
+
+_PIKA: Final = exact.Library(read=lambda wire: data.decode_value(wire, 0)[0], doubt=_doubt)
+
+
+class _Received(pika.BasicProperties):  # type: ignore[misc]  # pika is an extra
+    """What pika reads, and the bytes that it read."""
+
+    __slots__ = ("wire",)  # in no __dict__, by which pika compares and shows properties
+
+    def decode(self, encoded: bytes, offset: int = 0) -> "_Received":
+        super().decode(encoded, offset)
+        self.wire = encoded[offset:]
+        return self
+
+
+pika.spec.props[pika.BasicProperties.INDEX] = _Received
+
+
+class _Copy(pika.BasicProperties):  # type: ignore[misc]  # pika is an extra
+    """Properties that are bytes already."""
+
+    def __init__(self, section: bytes) -> None:
+        super().__init__()
+        self._section = section
+
+    def encode(self) -> list[bytes]:
+        return [self._section]
 
 
 class Message(NamedTuple):
@@ -116,14 +156,12 @@ def _declare(one: Dead, prefix: str) -> None:
         has_id=bool(properties.message_id),
     )
     text = header(one, delivered, prefix)
-    # a foreign user id would close the channel, and a message's own expiration would let it evaporate in the inbox
-    values = {name: getattr(properties, name) for name in _PROPERTIES}
-    copy = pika.BasicProperties(**values, headers=kept(headers, text))
+    section = _section(properties, kept(headers, text))
     exchange = f"{prefix}.declared"
-    require_room(_size(copy, exchange), _frame_max(channel.connection))
+    require_room(len(section), _frame_max(channel.connection))
     try:
         publisher = _publisher(channel.connection)
-        publisher.basic_publish(exchange, method.routing_key, body, copy, mandatory=True)
+        publisher.basic_publish(exchange, method.routing_key, body, _Copy(section), mandatory=True)
     except UnroutableError as error:
         raise Undeliverable(f"exchange {exchange!r} leads to no queue: does a router attend this vhost?") from error
     except (NackError, AMQPError, OSError) as error:
@@ -144,11 +182,17 @@ def _publisher(connection: BlockingConnection) -> BlockingChannel:
     return channel
 
 
-def _size(copy: pika.BasicProperties, exchange: str) -> int:
-    try:
-        return sum(map(len, copy.encode()))
-    except (AMQPError, ValueError, TypeError, struct.error) as error:
-        raise Undeliverable(f"exchange {exchange!r}: its properties cannot be written: {error!r}") from error
+def _section(properties: pika.BasicProperties, headers: dict[str, object]) -> bytes:
+    """The copy's properties, by the bytes that came where they were not changed since."""
+    came: bytes | None = getattr(properties, "wire", None)
+    found = {} if came is None else exact.chunks(came)
+    before = pika.BasicProperties() if came is None else pika.BasicProperties().decode(came)
+    names = exact.PROPERTIES.keys() - _TAKEN_OFF
+    changed = [name for name in names if getattr(properties, name) != getattr(before, name)]
+    told = {name: exact.of_property(name, getattr(properties, name)) for name in changed}
+    table = exact.table(headers, found.get("headers", b""), _PIKA)
+    kept_as_they_are = {name: found[name] for name in names & found.keys()}
+    return exact.section_of({**kept_as_they_are, **told, "headers": table})
 
 
 def _frame_max(connection: BlockingConnection) -> int:

@@ -117,15 +117,6 @@ def error_of(kind: object, message: object, frame: object) -> dict[str, str] | N
     return {name: text for name, text in found.items() if text} or None
 
 
-def from_stacktrace(trace: str) -> tuple[str | None, str | None]:
-    """(type, frame) of the innermost error of a Java stack trace, the last "Caused by"; None where it tells none."""
-    start = trace.rfind("Caused by: ")
-    lines = trace[start + len("Caused by: ") if start >= 0 else 0 :].splitlines()
-    head = lines[0].partition(":")[0].strip() if lines else ""
-    frame = next((line.strip().removeprefix("at ") for line in lines[1:] if line.strip().startswith("at ")), None)
-    return head or None, frame
-
-
 def _short(value: object, limit: int) -> str | None:
     if not isinstance(value, str):
         return None

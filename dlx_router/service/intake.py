@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from dlx_router.core import arrival, declaration, record, remembered
+from dlx_router.core import arrival, clienterrors, declaration, record, remembered
 from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.declaration import Declaration, DeclarationError
 from dlx_router.core.letter import Arrival, Death, First, History, Letter, Props, letter_id
@@ -27,10 +27,6 @@ from dlx_router.wire import frames, properties, table
 DELIVERY_HEADERS: Final = frozenset({b"x-delivery-count", b"x-acquired-count", b"x-stream-offset"})
 _RECORD: Final = record.HEADER.encode()
 _DEATH: Final = declaration.HEADER.encode()
-# Spring's RepublishMessageRecoverer, and what anybody may write.
-ERRORS: Final = frozenset(
-    {b"x-exception-message", b"x-exception-stacktrace", b"x-error-type", b"x-error-message", b"x-error-frame"}
-)
 _FIRST: Final = (b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason")
 PROPERTIES_AT: Final = 12  # of the content header: class, weight and body size come before
 
@@ -146,7 +142,7 @@ def read(
         content_type="" if props.content_type is None else text(props.content_type),
         size=len(delivery.body),
         declaration=said,
-        error=None if ERRORS.isdisjoint(found) else _error(props.headers, found),
+        error=None if clienterrors.NAMES.isdisjoint(found) else _error(props.headers, found),
         rests=not dies and (place.rests or place.arrival is Arrival.RELEASE),
     )
 
@@ -201,14 +197,7 @@ def _declaration(headers: bytes, found: dict[bytes, table.Span], place: Place) -
 
 
 def _error(headers: bytes, found: dict[bytes, table.Span]) -> dict[str, str] | None:
-    """What other clients tell of their error: ours by name, else Spring's."""
-    trace = _header(headers, found, "x-exception-stacktrace")
-    kind, frame = declaration.from_stacktrace(trace) if trace else (None, None)
-    return declaration.error_of(
-        _header(headers, found, "x-error-type") or kind,
-        _header(headers, found, "x-error-message") or _header(headers, found, "x-exception-message"),
-        _header(headers, found, "x-error-frame") or frame,
-    )
+    return clienterrors.told(lambda name: _header(headers, found, name))
 
 
 def _header(headers: bytes, found: dict[bytes, tuple[int, int, int]], name: str) -> str | None:

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
+from dlx_router.core import clienterrors
 from dlx_router.core import record as records
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.letter import Arrival, letter_id_of
@@ -34,7 +35,7 @@ _SPECIAL: Final = (
     frozenset({b"dlx-router", b"dlx-router-id", b"dlx-router-pub", b"dlx-death"})
     | admissible.NAMES
     | intake.DELIVERY_HEADERS
-    | intake.ERRORS
+    | clienterrors.NAMES
 )
 _EDGE: Final = 96  # bytes that the variable part of a record may grow by before the long way has to look at its limit
 _SHAPES: Final = 4  # kept for letters of one key and length: queues of one exchange die in turn

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.decision import decide
-from dlx_router.core.declaration import Declaration, DeclarationError, error_of, from_stacktrace, read
+from dlx_router.core.declaration import Declaration, DeclarationError, error_of, read
 from dlx_router.core.letter import Arrival, Death, Declared, First
 from dlx_router.core.outcome import DeadLetter, Retry
 from dlx_router.core.words import Cause
@@ -30,19 +30,6 @@ def test_half_a_character_is_no_name(member: str) -> None:
     said[member] = ["\ud83d"] if member == "routing_keys" else "\ud83d"
     with pytest.raises(DeclarationError, match="no text"):
         read(json.dumps(said).encode())
-
-
-@pytest.mark.parametrize(
-    ("trace", "found"),
-    [
-        ("", (None, None)),
-        ("java.lang.Error", ("java.lang.Error", None)),
-        ("a.B: text\n\tat a.C.d(C.java:1)\n", ("a.B", "a.C.d(C.java:1)")),
-        ("a.B: x\n\tat a.C\nCaused by: e.F: y: z\n\tat g.H\n\tat i.J", ("e.F", "g.H")),
-    ],
-)
-def test_the_innermost_error_of_a_stack_trace(trace: str, found: tuple[str | None, str | None]) -> None:
-    assert from_stacktrace(trace) == found
 
 
 def test_errors_are_cut_and_lone_surrogates_replaced() -> None:

@@ -165,6 +165,7 @@ _known_headers = st.one_of(
     st.tuples(st.sampled_from(["dlx-router-id", "dlx-router-pub", "x-first-death-queue", "x-first-death-exchange",
                                "x-first-death-reason", "x-last-death-queue", "x-delivery-count", "x-acquired-count",
                                "x-stream-offset", "x-delay", "x-error-type", "x-exception-stacktrace", "traceparent",
+                               "NServiceBus.ExceptionInfo.StackTrace", "MT-Fault-Message",
                                "timestamp_in_ms", "dlx-router-headers"]), strings | numbers | odd | strange),
     st.tuples(st.sampled_from(["CC", "BCC"]), keys | keys.map(lambda one: one)),
 )  # fmt: skip

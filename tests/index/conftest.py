@@ -34,7 +34,7 @@ policies:
   - name: hidden
     match: "hidden.#"
     definition:
-      journal: {body: none, redact: [X-Error-Message, x-exception-message, x-exception-stacktrace]}
+      journal: {body: none, redact: [X-Error-Message, x-exception-message, x-exception-stacktrace, MT-Fault-Message]}
 """
 _numbers = itertools.count(1)
 

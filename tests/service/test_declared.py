@@ -192,6 +192,22 @@ Caused by: java.lang.IllegalStateException: no stock
             {"x-error-type": "KeyError", "x-error-message": "'sku'", "x-error-frame": "orders.py:7"},
             {"type": "KeyError", "message": "'sku'", "frame": "orders.py:7"},
         ),
+        (
+            {
+                "NServiceBus.ExceptionInfo.ExceptionType": "Shop.NoStock",
+                "NServiceBus.ExceptionInfo.Message": "no stock",
+                "NServiceBus.ExceptionInfo.StackTrace": "Shop.NoStock: no stock\n   at Shop.Orders.Take(String sku)",
+            },
+            {"type": "Shop.NoStock", "message": "no stock", "frame": "Shop.Orders.Take(String sku)"},
+        ),
+        (
+            {
+                "MT-Fault-ExceptionType": "Shop.NoStock",
+                "MT-Fault-Message": "no stock",
+                "MT-Fault-StackTrace": "   at Shop.Orders.Take(String sku)",
+            },
+            {"type": "Shop.NoStock", "message": "no stock", "frame": "Shop.Orders.Take(String sku)"},
+        ),
         ({"x-error-message": "m" * 5000}, {"message": "m" * 999 + "…"}),
         ({"x-error-message": ["a", "list"]}, None),
     ],

@@ -17,6 +17,7 @@ from hashlib import sha256
 from math import isfinite
 from typing import Any, Final, Literal
 
+from dlx_router.core import clienterrors
 from dlx_router.core.declaration import HEADER as DECLARED
 from dlx_router.core.letter import Letter
 from dlx_router.core.places import NOTHING, UNREADABLE, inside, parsed, steps
@@ -30,12 +31,8 @@ HEAD_BYTES: Final = 1024
 INLINE_BYTES: Final = 65_536  # beyond it an event would fill a batch; the message itself lies in its queue
 HIDDEN: Final = "***"
 RETIRED: Final = "retired"
-# What each member of an error may have been made of (core/declaration.py). A record tells the error and not of which.
-MADE_OF: Final = {
-    "type": ("x-error-type", "x-exception-stacktrace", DECLARED),
-    "message": ("x-error-message", "x-exception-message", DECLARED),
-    "frame": ("x-error-frame", "x-exception-stacktrace", DECLARED),
-}
+# What each member of an error may have been made of. A record tells the error and not of which.
+MADE_OF: Final = {member: (*names, DECLARED) for member, names in clienterrors.MADE_OF.items()}
 Bodies = Literal["none", "hash", "head", "retired", "final", "all"]
 
 
