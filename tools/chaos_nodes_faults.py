@@ -67,9 +67,7 @@ def strike(scene: NodesScene, load: Load, watch: Watch, drawn: Drawn, last_node_
     finally:
         fault.ended_s = time.time()
         watch.fault = f"after {drawn.kind}"
-    _recovered(load, fault)
-    if soon(lambda: all(watch.up()), WHOLE_S, every=0.2):
-        fault.whole = time.time() - fault.ended_s
+    _recovered(load, watch, fault)
     time.sleep(REST_S)
     return fault
 
@@ -79,7 +77,7 @@ def is_of_nodes(fault: Fault) -> bool:
     return fault.drawn.kind not in OF_ROUTERS
 
 
-def _recovered(load: Load, fault: Fault) -> None:
+def _recovered(load: Load, watch: Watch, fault: Fault) -> None:
     since = (load.main.books.numbers, load.control.books.numbers)
 
     def look() -> bool:
@@ -88,7 +86,9 @@ def _recovered(load: Load, fault: Fault) -> None:
             fault.flows = now
         if fault.control_flows is None and _flows(load.control.books, since[1]):
             fault.control_flows = now
-        return fault.flows is not None and fault.control_flows is not None
+        if fault.whole is None and all(watch.up()):
+            fault.whole = now
+        return None not in {fault.flows, fault.control_flows, fault.whole}
 
     soon(look, FLOWS_S, every=0.1)
 

@@ -31,7 +31,12 @@ class Sample:
 
     def serves(self, way: Way) -> bool:
         """A majority is up, and the node of the source."""
-        return sum(self.up) >= _MAJORITY and (way.node is None or self.up[way.node])
+        return self.majority and (way.node is None or self.up[way.node])
+
+    @property
+    def majority(self) -> bool:
+        """Quorum queues can work."""
+        return sum(self.up) >= _MAJORITY
 
 
 @dataclass(frozen=True)
@@ -130,10 +135,10 @@ class Readiness:
         """The next sample. `stands`: letters of a way stand that the broker serves: they need not be ready, see below.
 
         Letters that a frozen node delivered to its consumers are not ready and move as little. Where the broker does
-        not say what it holds, letters that wait are what it holds.
+        not say what it holds, letters that wait are what it holds; without a majority it says what was long ago.
         """
         holds = stands or bool(sample.held)
-        if sample.held is None:
+        if sample.held is None or not sample.majority:
             holds = holds or any(one is not None for one in sample.waits.values())
         if sample.settled != self._settled or not holds:
             self._settled, self._still_since = sample.settled, None

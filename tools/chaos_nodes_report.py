@@ -11,7 +11,7 @@ from chaos_nodes_laws import STANDSTILL_S, Stand
 from chaos_nodes_losses import BROKER, ROUTER, UNDECIDED
 from chaos_nodes_plan import KINDS, Part
 
-INTRO: Final = """## Three nodes, 30 minutes and a control
+INTRO: Final = """## Three nodes beside a control
 
 Written by `make chaos-cluster` (tools/chaos_nodes.py); do not edit. Three nodes of RabbitMQ, two routers that know all
 three, quorum sources and classic ones that are led by each of the nodes. Faults of nodes and routers are drawn by the

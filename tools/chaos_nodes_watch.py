@@ -15,7 +15,7 @@ from broker_programs import BrokerError
 from chaos_nodes_laws import Readiness, Sample, Stand, Standstills
 from chaos_nodes_load import Load
 from chaos_nodes_plan import NODES
-from chaos_nodes_scene import VHOST, NodesScene
+from chaos_nodes_scene import ROUTER_INBOX, VHOST, NodesScene
 
 EVERY_S: Final = 1.0
 ANSWER_S: Final = 0.8
@@ -23,11 +23,17 @@ STANDS_S: Final = 20.0
 MOST_WRITTEN: Final = 12
 SETTLED: Final = "dlx_router_settled_total{"
 OF_QUEUES: Final = "name type state leader consumers messages_ready messages_unacknowledged"
+OF_CONSUMERS: Final = "queue_name channel_pid consumer_tag ack_required prefetch_count active activity_status"
+RAFT: Final = f"""
+{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"{VHOST}">>, queue, <<"{ROUTER_INBOX}">>)),
+ra:member_overview({{element(1, amqqueue:get_pid(Q)), node()}}, 10000).
+"""
 ASKED: Final = (
     ("cluster_status",),
     ("list_queues", "-p", VHOST, "--timeout", "15", *OF_QUEUES.split()),
-    ("list_consumers", "-p", VHOST, "--timeout", "15"),
+    ("list_consumers", "-p", VHOST, "--timeout", "15", *OF_CONSUMERS.split()),
     ("list_connections", "name", "node", "user", "state", "channels"),
+    ("eval", RAFT),  # leader, ready and checked out, active consumers, as this node's replica of the inbox has it
 )
 
 

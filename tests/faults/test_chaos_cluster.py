@@ -210,6 +210,7 @@ WAITING = {**NOBODY, QUORUM_WAY: 0.0}
         ({"held": 5}, 0),  # it moves
         ({"held": None, "settled": 7.0}, 0),  # the broker says nothing, and nothing waits
         ({"held": None, "settled": 7.0, "waits": WAITING}, 9),
+        ({"held": 0, "settled": 7.0, "waits": WAITING, "up": (True, False, False)}, 9),  # an old number
         ({"held": 0, "settled": 7.0, "waits": WAITING}, 0),  # what waits is not held by the broker's inbox or sources
     ],
 )
