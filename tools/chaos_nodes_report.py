@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from chaos_nodes_books import WAYS
+from chaos_nodes_books import ATTACHED, CLASSIC, WAYS
 from chaos_nodes_faults import Fault
 from chaos_nodes_laws import STANDSTILL_S, Stand
 from chaos_nodes_losses import BROKER, ROUTER, UNDECIDED
@@ -36,6 +36,8 @@ OF_FAULTS: Final = (
     *("kind", "times", "every way flows again after, at most", "the control"),
     *("longest standstill", "longer than the control's"),
 )
+HOLE_TIMES: Final = 3
+HOLE_MORE: Final = 50
 SILENT: Final = "RabbitMQ's own: who is silent is down after 45 to 75 s"
 
 
@@ -88,6 +90,7 @@ class PartReport:
             yield f"{lost} letters lost by the router"
         if undecided := self.lost(UNDECIDED):
             yield f"{undecided} letters are lost and nobody can say by whom"
+        yield from self._holes()
         yield from (str(one) for one in self.stands if one.alone_s > STANDSTILL_S)
         for one in self.faults:
             if one.flows is None and one.control_flows is not None:
@@ -95,6 +98,17 @@ class PartReport:
         if self.in_vain:
             yield f"ready for {self.in_vain} s while nothing moved"
             yield from self.in_vain_spans
+
+    def _holes(self) -> Iterator[str]:
+        """Where the broker is said to have lost much more than it lost of the control's, the argument has a hole."""
+        attached = {way.source for way in CLASSIC if way.route == ATTACHED}
+        for name, rows in (
+            ("attended classic sources", [row for row in self.rows if row.source in attached]),
+            ("the hop out of classic sources", [row for row in self.rows if row.source not in attached]),
+        ):
+            ours, theirs = sum(row.lost.get(BROKER, 0) for row in rows), sum(row.control_lost for row in rows)
+            if ours > theirs * HOLE_TIMES + HOLE_MORE:
+                yield f"{name}: {ours} letters are said to be lost by the broker, and it lost {theirs} of the control's"
 
 
 @dataclass

@@ -18,7 +18,7 @@ import pika
 from broker_cluster import Cluster
 from broker_node import Node
 from broker_programs import BrokerError, Program
-from chaos_nodes_books import ATTACHED, ENDS, INBOX, NAMED, WAYS, Way
+from chaos_nodes_books import ATTACHED, ENDS, INBOX, NAMED, RETRY, WAYS, Way
 from chaos_nodes_plan import ROUTERS, Part
 from chaos_scene import EVERYTHING, OURS_ALONE, USER, tuned
 from tests.support.router import Router
@@ -42,11 +42,12 @@ policies:
   - {{name: dead, match: "dead.#", definition: {{dead-letter-exchange: ends}}}}
   - {{name: retry, match: "retry.#", definition: {{max-delivery-attempts: 3, redelivery-delay: 300ms}}}}
 """
+_HOPS: Final = (ENDS, *(f"{way.source}.wait" for way in WAYS if way.route == RETRY and way.classic))
 ALIGN: Final = f"""
 Named = fun(Vhost, Name) -> {{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(Vhost, queue, Name)), Q end,
 {{ok, _, {{_, Leader}}}} = ra:members(amqqueue:get_pid(Named(<<"{VHOST}">>, <<"{ROUTER_INBOX}">>))),
-Theirs = Named(<<"{CONTROL}">>, <<"{ENDS}">>),
-{{Leader, rabbit_quorum_queue:transfer_leadership(Theirs, Leader)}}.
+Theirs = [Named(<<"{CONTROL}">>, Name) || Name <- [{", ".join(f'<<"{name}">>' for name in _HOPS)}]],
+{{Leader, [rabbit_quorum_queue:transfer_leadership(Queue, Leader) || Queue <- Theirs]}}.
 """
 _QUORUM: Final = {"x-queue-type": "quorum", "x-queue-leader-locator": "balanced"}
 _AT_LEAST_ONCE: Final = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
@@ -112,7 +113,7 @@ class NodesScene:
         return "true" in self.nodes[0].rabbitmqctl("eval", "code:which(rabbit_autoheal) =/= non_existing.")
 
     def align(self) -> str:
-        """The control's inbox is led by the node that leads the router's; who cannot be told why. → the leader.
+        """Where the control's classic queues dead-letter to, the node leads that leads the router's inbox. → who leads.
 
         The hop out of a classic queue loses what it sends to a leader that is away, so both must have the same one.
         """

@@ -32,7 +32,7 @@ ASKED: Final = (
     ("cluster_status",),
     ("list_queues", "-p", VHOST, "--timeout", "15", *OF_QUEUES.split()),
     ("list_consumers", "-p", VHOST, "--timeout", "15", *OF_CONSUMERS.split()),
-    ("list_connections", "name", "node", "user", "state", "channels"),
+    ("list_connections", "pid", "name", "user", "state", "channels"),
     ("eval", RAFT),  # leader, ready and checked out, active consumers, as this node's replica of the inbox has it
 )
 

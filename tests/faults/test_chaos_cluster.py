@@ -286,6 +286,8 @@ def report_of(part: PartReport) -> Report:
     [
         ({"rows": [Row("dead.quorum", 10, {ROUTER: 1}, 10, 0)]}, "1 letters lost by the router"),
         ({"rows": [Row("dead.classic.1", 10, {UNDECIDED: 2}, 10, 0)]}, "nobody can say"),
+        ({"rows": [Row("dead.classic.1", 10, {BROKER: 99}, 10, 9)]}, "the hop out of classic sources: 99 letters"),
+        ({"rows": [Row("attached.classic.1", 10, {BROKER: 51}, 10, 0)]}, "attended classic sources: 51 letters"),
         ({"stands": [Stand("dead.quorum", KILLED, 0.0, 40.0, 31.0)]}, "stood for 40 s"),
         ({"faults": [Fault(Drawn(KILLED, (1,), 2.0), 0.0, 8.0, None, 2.0, 4.0)]}, "not every way flowed again"),
         ({"in_vain": 3, "in_vain_spans": ["3 s: replica 0 said 200"]}, "ready for 3 s while nothing moved"),
