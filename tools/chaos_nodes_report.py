@@ -120,11 +120,12 @@ class Report:
     minutes: float
     rate: float
     parts: list[PartReport] = field(default_factory=list)
+    unmade: list[str] = field(default_factory=list)  # parts that could not be run
 
     @property
     def broken(self) -> list[str]:
         """Every law that does not hold, of all parts."""
-        return [said for part in self.parts for said in part.broken]
+        return [*self.unmade, *(said for part in self.parts for said in part.broken)]
 
 
 def markdown(report: Report) -> str:
