@@ -29,10 +29,10 @@ RAFT: Final = f"""
 ra:member_overview({{element(1, amqqueue:get_pid(Q)), node()}}, 10000).
 """
 ASKED: Final = (
-    ("cluster_status",),
     ("list_queues", "-p", VHOST, "--timeout", "15", *OF_QUEUES.split()),
     ("list_consumers", "-p", VHOST, "--timeout", "15", *OF_CONSUMERS.split()),
     ("list_connections", "pid", "name", "user", "state", "channels"),
+    ("cluster_status",),
     ("eval", RAFT),  # leader, ready and checked out, active consumers, as this node's replica of the inbox has it
 )
 
@@ -124,7 +124,7 @@ class Watch:
             return
         name = f"standstill-{len(self.written)}.txt"
         self.written.append(name)
-        head = [time.strftime("%H:%M:%S"), f"fault: {self.fault}, nodes up: {self.up()}", *map(str, stands)]
+        head = [_clock(), f"fault: {self.fault}, nodes up: {self.up()}", *map(str, stands)]
         self._say(f"{name}: {head[1]}; {'; '.join(head[2:])}")
         self._writing = threading.Thread(target=self._evidence, args=(self._folder / name, head), daemon=True)
         self._writing.start()
@@ -136,10 +136,19 @@ class Watch:
                 for path in ("/readyz", "/api/v1/status"):
                     print(f"\n== router {at} {path}\n{_got(router.port, path)}", file=out, flush=True)
                 print(f"\n== router {at}, its log\n{router.output[-3000:]}", file=out, flush=True)
-            for at, node in enumerate(self._scene.nodes):
-                for words in ASKED if at not in self.down else ():
-                    print(f"\n== node {at}: {' '.join(words)}\n{_ctl(node, words)}", file=out, flush=True)
-                print(f"\n== node {at}, its log\n{node.log[-3000:]}", file=out, flush=True)
+            asked = [at for at in range(NODES) if at not in self.down]
+            with ThreadPoolExecutor(NODES) as pool:  # one after another they would tell of different minutes
+                for told in pool.map(self._node, asked):
+                    print(told, file=out, flush=True)
+
+    def _node(self, at: int) -> str:
+        node = self._scene.nodes[at]
+        told = [f"\n== node {at}, {_clock()}: {' '.join(words)}\n{_ctl(node, words)}" for words in ASKED]
+        return "\n".join((*told, f"\n== node {at}, its log\n{node.log[-3000:]}"))
+
+
+def _clock() -> str:
+    return time.strftime("%H:%M:%S")
 
 
 def _got(port: int, path: str) -> str:
