@@ -80,7 +80,7 @@ $(READY): pyproject.toml constraints.txt dlx_router/__init__.py
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-.PHONY: chaos core mutants audit lateness latency waiting full-target release
+.PHONY: chaos chaos-cluster core mutants audit lateness latency waiting full-target release
 
 MINUTES ?= 30
 BROKER ?= 4.3
@@ -89,6 +89,10 @@ CLUSTER ?= 5
 chaos: $(READY)  ## break everything around the router; MINUTES=n, then CLUSTER=n on three nodes; writes docs/reliability.md
 	$(BIN)/python tools/brokers.py fetch 4.3
 	PYTHONPATH=. $(BIN)/python tools/chaos.py --minutes $(MINUTES) --cluster $(CLUSTER) $(ARGS)
+
+chaos-cluster: $(READY)  ## kill, freeze and restart three nodes, classic and quorum sources, beside a control without routers; MINUTES=n
+	$(BIN)/python tools/brokers.py fetch 4.3 4.0
+	PYTHONPATH=. $(BIN)/python tools/chaos_nodes.py --minutes $(MINUTES) $(ARGS)
 
 core: $(READY)  ## the core's own tests, without a broker: how long, and 98 % of its branches at least
 	$(BIN)/python -m pytest -q tests/core

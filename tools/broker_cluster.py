@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from broker_node import PRIVATE_MOUNTS, Node, free_port
@@ -19,14 +20,15 @@ _EPMD_S: Final = 10
 class Cluster:
     """`size` nodes, joined when this returns; `close` leaves nothing behind."""
 
-    def __init__(self, program: Program, size: int = 3) -> None:
+    def __init__(self, program: Program, size: int = 3, *, config: Mapping[str, str] | None = None) -> None:
+        """`config`: lines of rabbitmq.conf, on each node."""
         self.nodes: list[Node] = []
         self._port = free_port()
         self._epmd = _epmd(program, self._port)
         fellows = (self._port, secrets.token_hex(16))
         try:
             for _ in range(size):
-                self.nodes.append(Node(program, fellows=fellows))
+                self.nodes.append(Node(program, config=config, fellows=fellows))
             for node in self.nodes[1:]:
                 self._join(node)
         except BaseException:

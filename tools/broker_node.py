@@ -174,6 +174,11 @@ class Node:
             self._process = None
             (self.work / "groups").write_text("", encoding="utf-8")
 
+    def send(self, number: signal.Signals) -> None:
+        """To all of the node's processes: SIGSTOP freezes it with its connections open, SIGCONT lets it go on."""
+        if self._process:
+            os.killpg(self._process.pid, number)
+
     def become(self, program: Program) -> None:
         """The next start runs this program on the data that is there: an upgrade. The node must be stopped."""
         if self.running:

@@ -36,6 +36,7 @@ from chaos_draw import Bag, strike
 from chaos_end import drain, revive
 from chaos_faults import GENTLE, KINDS, Arena
 from chaos_load import Load
+from chaos_page import NODES, with_all_but
 from chaos_report import Report, as_json, markdown
 from chaos_scene import Scene, SceneError
 from mutant_table import MUTANTS
@@ -190,7 +191,8 @@ def _write(report: Report, cluster: Report | None, folder: Path, *, page: bool) 
         name = stem if stem.startswith("chaos") else f"chaos-{stem}"
         (BUILD / name).write_text(log.read_text(encoding="utf-8", errors="replace"), encoding="utf-8")
     if page:
-        PAGE.write_text(markdown(report, cluster), encoding="utf-8")
+        now = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(with_all_but(now, NODES, markdown(report, cluster)), encoding="utf-8")
 
 
 if __name__ == "__main__":

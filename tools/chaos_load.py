@@ -24,6 +24,7 @@ TICK_S: Final = 0.02
 WINDOW: Final = 1500
 BURST: Final = 3
 PREFETCH: Final = 500
+HEARTBEAT_S: Final = 30
 
 Take = Callable[[Any, Any, Any, bytes], None]  # channel, method, properties, body
 
@@ -34,8 +35,8 @@ class Station:
     `url` may name several brokers of a cluster, with spaces between: each connection goes to the next one.
     """
 
-    def __init__(self, url: str, on_open: Callable[[Any], None]) -> None:
-        self._brokers = cycle([_patient(pika.URLParameters(one)) for one in url.split()])
+    def __init__(self, url: str, on_open: Callable[[Any], None], *, heartbeat_s: int = HEARTBEAT_S) -> None:
+        self._brokers = cycle([_patient(pika.URLParameters(one), heartbeat_s) for one in url.split()])
         self._on_open = on_open
         self._link: Any = None
         self._wanted = False
@@ -62,8 +63,8 @@ class Station:
         asyncio.get_running_loop().call_later(AGAIN_S, self._connect)
 
 
-def _patient(parameters: Any) -> Any:
-    parameters.heartbeat = 30
+def _patient(parameters: Any, heartbeat_s: int) -> Any:
+    parameters.heartbeat = heartbeat_s
     return parameters
 
 
@@ -138,12 +139,12 @@ class Publisher:
 class Consumer:
     """Consumes some queues, each on a channel of its own; a queue that is not there is asked for again."""
 
-    def __init__(self, url: str, take: dict[str, Take]) -> None:
+    def __init__(self, url: str, take: dict[str, Take], *, heartbeat_s: int = HEARTBEAT_S) -> None:
         self._take = take
         self._held: set[str] = set()
         self._channels: dict[str, Any] = {}
         self._link: Any = None
-        self._station = Station(url, self._opened)
+        self._station = Station(url, self._opened, heartbeat_s=heartbeat_s)
 
     def open(self) -> None:
         self._station.open()
