@@ -20,7 +20,7 @@ from dlx_router.broker.link import open_link
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.rights import Rights
 from dlx_router.broker.topology import Topology, TopologyMissing
-from dlx_router.cli import doctor_rights, output
+from dlx_router.cli import doctor_plan, doctor_rights, output
 from dlx_router.cli.groups import unverified
 from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.config.settings import Settings, SettingsError
@@ -184,6 +184,9 @@ async def _vhost(
     if examination is not None:
         async for one in _queues(settings, vhost, loaded, examination, version):
             yield one
+        if loaded is not None:
+            async for one in doctor_plan.conflicts(settings, _tls(settings), vhost, loaded):
+                yield one
 
 
 async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosis]:

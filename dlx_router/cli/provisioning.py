@@ -51,8 +51,16 @@ class Site:
 
     async def plan(self, vhost: str) -> Plan:
         """The plan of one vhost."""
-        delayed, journal = self.loaded.delayed, self.journal
-        return await acting.planned(self.api, self.policies, self.names, vhost, journal=journal, delayed=delayed)
+        loaded = self.loaded
+        return await acting.planned(
+            self.api,
+            self.policies,
+            self.names,
+            vhost,
+            journal=self.journal,
+            delayed=loaded.delayed,
+            attachments=loaded.attachments,
+        )
 
     async def remaining(self, vhost: str) -> Remains:
         """What of ours stands in a vhost, its letters and consumers counted now."""
@@ -117,7 +125,7 @@ def apply(*, as_json: bool) -> Work:
         _print(plans, as_json=as_json)
         done = output.OK
         for one in plans:
-            if any(note.code == "pending" for note in one.conflicts):
+            if one.is_refused:
                 print(f"vhost {one.vhost}: nothing was changed", file=sys.stderr)
                 done = output.FINDINGS
                 continue

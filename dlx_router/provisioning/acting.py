@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dlx_router.broker.administration import Administration, Bound, Rule, Snapshot, Standing
 from dlx_router.broker.definitions import Binding, Exchange
+from dlx_router.config.attachments import Attachment
 from dlx_router.config.delayed import Delayed
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import PolicySet
@@ -24,7 +25,7 @@ Counts = Mapping[str, tuple[int, int]]  # queue → letters, consumers
 Count = Callable[[Sequence[str]], Awaitable[Counts]]
 
 
-async def planned(
+async def planned(  # noqa: PLR0913 - what a plan is made of, by its names
     api: Administration,
     policies: PolicySet,
     names: Names,
@@ -32,10 +33,12 @@ async def planned(
     *,
     journal: bool,
     delayed: Sequence[Delayed] = (),
+    attachments: Sequence[Attachment] = (),
 ) -> Plan:
     """The plan of one vhost as it stands now."""
     owned = ledger.read(await api.parameter(ledger.parameter(names, vhost)))
-    return plan(policies, await api.snapshot(vhost), names, owned, journal=journal, delayed=delayed)
+    snapshot = await api.snapshot(vhost)
+    return plan(policies, snapshot, names, owned, journal=journal, delayed=delayed, attachments=attachments)
 
 
 async def apply(api: Administration, found: Plan, names: Names) -> None:

@@ -14,7 +14,6 @@ from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.management import Management
 from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
-from dlx_router.config.delayed import Delayed
 from dlx_router.config.settings import SettingsError
 from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
@@ -161,9 +160,6 @@ class Attendant:
             self._session.provision.renew()
             self._session.attend_only(self._setting())
 
-    def _delayed(self) -> list[Delayed]:
-        return [one for one in self._sources if isinstance(one, Delayed)]
-
     async def _once(self) -> None:
         self._key_gone = ""
         hosts, login, tls = self._addresses(self.vhost)
@@ -206,7 +202,7 @@ class Attendant:
                 self._journal.sign_with(key if self._keys.is_shared or not self._observe else None)
                 async with self._leading(topology, key), asyncio.TaskGroup() as group:
                     watching = (
-                        group.create_task(self._oversight.watch(lambda: self._policies, self._delayed)),
+                        group.create_task(self._oversight.watch(lambda: self._policies, lambda: self._sources)),
                         *(
                             []
                             if self._observe

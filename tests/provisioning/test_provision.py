@@ -51,8 +51,8 @@ class Commands:
         settings = {"AMQP_URL": self.vhost.amqp_url, "MANAGEMENT_URL": self.vhost.management_url, **env}
         named = {f"DLX_ROUTER_{key}": value for key, value in settings.items()}
         kept = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
-        argv = [sys.executable, "-m", "dlx_router", *args, "--policies", str(self.folder)]
-        return argv, {**kept, **named}
+        argv = [sys.executable, "-m", "dlx_router", *args]
+        return argv, {**kept, "DLX_ROUTER_POLICIES": str(self.folder), **named}
 
     def plan(self) -> dict[str, Any]:
         """The plan of the vhost."""
