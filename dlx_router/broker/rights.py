@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from dlx_router.broker.management import Management
+from dlx_router.broker.management_words import shaped
 from dlx_router.core.names import RUNGS, Names
 
 DEFAULT_EXCHANGE: Final = "amq.default"
@@ -31,6 +32,7 @@ class Stranger:
 class Rights(Management):
     """Asks the management API who may do what."""
 
+    @shaped
     async def strangers(self, vhost: str, names: Names, user: str) -> list[Stranger]:
         """Everybody but `user` with a right on what only the router needs. Raises ManagementError."""
         said = await self._get(f"vhosts/{quote(vhost, safe='')}/permissions")
