@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -238,7 +238,7 @@ async def _queues(
     except ManagementError as error:
         yield Diagnosis("management", Level.WARNING, str(error), BAD_API)
         return
-    async for stranger in _strangers(settings, vhost, names):
+    async for stranger in _strangers(settings, vhost, names, loaded.believed(vhost) if loaded is not None else ()):
         yield stranger
 
 
@@ -250,10 +250,10 @@ def _selected(loaded: LoadedPolicies | None, vhost: str, queue: str) -> bool:
     return found is not None and found.named_exactly
 
 
-async def _strangers(settings: Settings, vhost: str, names: Names) -> AsyncIterator[Diagnosis]:
+async def _strangers(settings: Settings, vhost: str, names: Names, believed: Iterable[str]) -> AsyncIterator[Diagnosis]:
     rights = Rights(settings.management_credentials(), _tls(settings))
     try:
-        for one in await rights.strangers(vhost, names, settings.broker_address().user):
+        for one in await rights.strangers(vhost, names, settings.broker_address().user, believed):
             yield Diagnosis(
                 "rights", Level.NOTE, str(one), "take away what it does not need; see docs of `permissions`"
             )
