@@ -18,6 +18,7 @@ class StateWatch:
         self._vhost, self._queue, self._readiness, self._count = vhost, queue, readiness, count
         self._key = f"leader {vhost}"
         self._since_s: float | None = None
+        self.missing = ""  # why nobody leads
         self._once = Once()
 
     def moved(self, found: Moved) -> None:
@@ -48,14 +49,14 @@ class StateWatch:
 
     def led(self) -> None:
         """We lead, or somebody else does."""
-        self._since_s = None
+        self._since_s, self.missing = None, ""
         self._readiness.drop_note(self._key)
         self._readiness.clear(self._key)
         self._once.healed("leader", "leader.found", vhost=self._vhost)
 
     def nobody_leads(self, why: str) -> None:
         """A note at first; when that lasts, an objection."""
-        now = time.monotonic()
+        now, self.missing = time.monotonic(), why
         self._since_s = self._since_s if self._since_s is not None else now
         text = f"vhost {self._vhost!r}: nobody leads, so redrive tasks and the index rest; letters go on: {why}"
         lasts = now - self._since_s > OBJECTS_S
@@ -66,6 +67,6 @@ class StateWatch:
 
     def quiet(self) -> None:
         """It is not known, and others say why."""
-        self._since_s = None
+        self._since_s, self.missing = None, ""
         self._readiness.drop_note(self._key)
         self._readiness.clear(self._key)
