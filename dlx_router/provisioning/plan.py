@@ -59,13 +59,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of one vhost, and the notes. `owned`: what the ledger says now."""
+    """The steps of one vhost, and the notes. `owned`: what the ledger says now; `unchanged`: what is as it should."""
 
     vhost: str
     steps: tuple[Step, ...]
     notes: tuple[Note, ...]
     desired: Desired
     owned: frozenset[str]
+    unchanged: tuple[str, ...] = ()
 
     @property
     def conflicts(self) -> tuple[Note, ...]:
@@ -100,7 +101,16 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     left = uncaught(want.uncatchable, attachments, snapshot, names)
     notes += [Note(NOT_CATCHABLE, said, conflict=True) for _, said in left]
     notes += [*_taken(want, snapshot, names, owned), *_pending(want, snapshot, owned), *_undelayed(unfit)]
-    return Plan(snapshot.vhost, tuple(steps), tuple(notes), want, owned)
+    changing = {(step.what, step.name) for step in steps}
+    every = [*(_called(one) for one in made), *(("policy", one.rule.name) for one in want.policies)]
+    unchanged = tuple(f"{what} {name}" for what, name in every if (what, name) not in changing)
+    return Plan(snapshot.vhost, tuple(steps), tuple(notes), want, owned, unchanged)
+
+
+def _called(one: Definition) -> tuple[str, str]:
+    """What it is and its name, as a step has them."""
+    name = f"{one.exchange} → {one.queue}" if isinstance(one, Binding) else one.name
+    return type(one).__name__.lower(), name
 
 
 def _things(snapshot: Snapshot, everything: Sequence[Definition]) -> Iterator[Step]:
@@ -113,12 +123,10 @@ def _things(snapshot: Snapshot, everything: Sequence[Definition]) -> Iterator[St
                 continue
             if isinstance(one, Binding):
                 there = (one.exchange, one.queue, one.key) in bound
-                name = f"{one.exchange} → {one.queue}"
             else:
                 there = one.name in (snapshot.exchanges if isinstance(one, Exchange) else queues)
-                name = one.name
             if not there:
-                yield Step(Action.ADD, kind.__name__.lower(), name, one)
+                yield Step(Action.ADD, *_called(one), one)
 
 
 def _policies(want: Desired, snapshot: Snapshot, owned: frozenset[str]) -> Iterator[Step]:
