@@ -13,7 +13,7 @@ import httpx
 
 from dlx_router.broker.definitions import MARK
 from dlx_router.broker.management import Management, _seconds
-from dlx_router.broker.management_words import ASK, ManagementError, NotThereError, part, place_of
+from dlx_router.broker.management_words import ASK, ManagementError, NotThereError, part, place_of, shaped
 
 __all__ = ["Administration", "Bound", "ManagementError", "Rule", "Snapshot", "Standing"]
 
@@ -96,12 +96,15 @@ class Snapshot:
 class Administration(Management):
     """The management API for those who may change things. Every method raises ManagementError."""
 
+    @shaped
     async def snapshot(self, vhost: str) -> Snapshot:
         """What stands there now."""
         where = part(vhost)
         overview = await self._get("overview?columns=rabbitmq_version")
         queues = [_standing(one) async for one in self._listed(vhost, "", _COLUMNS)]
         exchanges = await self._get(f"exchanges/{where}?columns=name,type,durable,auto_delete,arguments")
+        if not exchanges:  # every vhost has those that AMQP asks for
+            raise ManagementError(f"vhost {vhost!r}: the management API names no exchange; its node may be starting")
         return Snapshot(
             vhost=vhost,
             version=_version(overview.get("rabbitmq_version", "")),
@@ -116,6 +119,7 @@ class Administration(Management):
             marks=_argument(exchanges, MARK),
         )
 
+    @shaped
     async def parameter(self, name: str) -> Any:
         """A global parameter, None where it is not there. Takes the tag policymaker or administrator."""
         try:
@@ -123,6 +127,7 @@ class Administration(Management):
         except NotThereError:
             return None
 
+    @shaped
     async def permissions(self, vhost: str, user: str) -> Mapping[str, str] | None:
         """The user's rights in the vhost, None without any."""
         try:

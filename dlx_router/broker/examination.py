@@ -8,7 +8,7 @@ from typing import Any, Final
 import httpx
 
 from dlx_router.broker.management import Management
-from dlx_router.broker.management_words import ManagementError, place_of
+from dlx_router.broker.management_words import ManagementError, place_of, shaped
 
 _COLUMNS: Final = "name,type,arguments,policy,effective_policy_definition,exclusive"
 
@@ -21,6 +21,7 @@ class Examination(Management):
         async for one in self._listed(vhost, ".*", _COLUMNS):
             yield one
 
+    @shaped
     async def disabled_flags(self) -> list[str]:
         """Stable feature flags that are not enabled. Takes an administrator or a monitoring user."""
         found = await self._get("feature-flags")
@@ -28,6 +29,7 @@ class Examination(Management):
             one["name"] for one in found if one.get("state") != "enabled" and one.get("stability") == "stable"
         )
 
+    @shaped
     async def clock_ahead_s(self) -> float | None:
         """How far the broker's clock is ahead of ours, to a second; None where it does not say."""
         where, credentials = place_of(self._url())

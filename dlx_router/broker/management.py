@@ -18,7 +18,16 @@ import httpx
 
 from dlx_router.broker.address import Tls
 from dlx_router.broker.declared import Found, Standing
-from dlx_router.broker.management_words import ASK, NOT_FOUND, ManagementError, NotThereError, part, place_of, why
+from dlx_router.broker.management_words import (
+    ASK,
+    NOT_FOUND,
+    ManagementError,
+    NotThereError,
+    part,
+    place_of,
+    shaped,
+    why,
+)
 from dlx_router.broker.policies import Policy, effective, harmful
 from dlx_router.core.attending import QueueFacts
 from dlx_router.core.names import Names
@@ -32,6 +41,7 @@ EVERY_S: Final = 1.0
 PAGE: Final = 500
 _COLUMNS: Final = "name,policy,operator_policy,effective_policy_definition"
 _DECLARED: Final = "name,type,arguments,durable,auto_delete,exclusive"
+_RUNNING: Final = frozenset({"running", "flow", "idle"})
 _FACTS: Final = "type,arguments,exclusive,effective_policy_definition,messages_ready,message_bytes_ready"
 
 
@@ -84,10 +94,12 @@ class Management:
         if client is not None:
             await client.aclose()
 
+    @shaped
     async def vhosts(self) -> list[str]:
         """The names of all vhosts that the user may see, sorted."""
         return sorted(vhost["name"] for vhost in await self._get("vhosts?columns=name"))
 
+    @shaped
     async def queue_policies(self, vhost: str, names: Iterable[str]) -> dict[str, QueuePolicies]:
         """What the broker says of these queues; those that do not exist are left out."""
         found = {}
@@ -97,12 +109,14 @@ class Management:
                 found[name] = _queue_policies(await self._get(path))
         return found
 
+    @shaped
     async def queue_facts(self, vhost: str, name: str) -> Mapping[str, Any]:
         """Type, arguments, policy in force and counts of a queue. NotThereError, a ManagementError: there is none."""
         columns = "name,type,arguments,effective_policy_definition,messages_ready,messages_unacknowledged"
         found: Mapping[str, Any] = await self._get(f"queues/{part(vhost)}/{part(name)}?columns={columns}")
         return found
 
+    @shaped
     async def check_own_queues(self, vhost: str, names: Names) -> list[Problem]:
         """Every policy that must not stand, for every queue of ours that exists."""
         deadline = asyncio.get_running_loop().time() + FRESH_S
@@ -113,6 +127,7 @@ class Management:
                 return [problem for queue in said for problem in (_first(said[queue], computed[queue]))]
             await asyncio.sleep(EVERY_S)
 
+    @shaped
     async def standing(self, vhost: str, names: Names) -> Standing:
         """What stands under the router's names, and what is bound to its exchanges."""
         where, prefix = part(vhost), "^" + re.escape(f"{names.prefix}.")
@@ -127,6 +142,7 @@ class Management:
             tuple(int(number) for number in re.findall(r"\d+", overview.get("rabbitmq_version", ""))[:2]),
         )
 
+    @shaped
     async def head_timestamps(self, vhost: str, pattern: str) -> dict[str, float | None]:
         """Every queue whose name the expression finds → the `timestamp` (epoch seconds) of its first message.
 
@@ -136,20 +152,23 @@ class Management:
         columns = "name,head_message_timestamp"
         return {one["name"]: _seconds(one) async for one in self._listed(vhost, pattern, columns)}
 
+    @shaped
     async def totals(self, vhost: str, queues: Iterable[str]) -> dict[str, int]:
-        """Messages of each of these queues, ready or out with a consumer; those that are not there are left out.
+        """Messages of each of these queues, ready or out with a consumer.
 
-        Some seconds old: the broker counts every five.
+        Some seconds old: the broker counts every five. What is not there, not counted or not running is left out: while
+        its node starts or has no majority, the broker says 0 of a queue that is full.
         """
         found = {}
         for name in queues:
-            path = f"queues/{part(vhost)}/{part(name)}?columns=messages"
+            path = f"queues/{part(vhost)}/{part(name)}?columns=messages,state"
             with contextlib.suppress(NotThereError):
-                total = (await self._get(path)).get("messages")
-                if isinstance(total, int):
-                    found[name] = total
+                said = await self._get(path)
+                if isinstance(said.get("messages"), int) and said.get("state") in _RUNNING:
+                    found[name] = said["messages"]
         return found
 
+    @shaped
     async def bound_queues(self, vhost: str, exchange: str, key: str) -> list[str] | None:
         """The queues that a direct, topic or fanout exchange routes this key to, sorted.
 
@@ -172,6 +191,7 @@ class Management:
             return None
         return sorted({one["destination"] for one in found})
 
+    @shaped
     async def facts(self, vhost: str, queue: str) -> QueueFacts | None:
         """What there is to know of a queue before it is attended; None where it does not exist."""
         try:
@@ -188,15 +208,18 @@ class Management:
             one.get("message_bytes_ready") or 0,
         )
 
+    @shaped
     async def bound_to(self, vhost: str, exchange: str) -> list[str]:
         """The names of all queues and exchanges that get what is published to this exchange."""
         path = f"exchanges/{part(vhost)}/{part(exchange)}/bindings/source"
         return sorted({one["destination"] for one in await self._get(path)})
 
+    @shaped
     async def queue_types(self, vhost: str) -> dict[str, str]:
         """Every queue's type: classic, quorum or stream."""
         return {one["name"]: str(one.get("type", "classic")) async for one in self._listed(vhost, ".*", "name,type")}
 
+    @shaped
     async def queues(self, vhost: str, pattern: str) -> list[str]:
         """The names of all queues that the expression (PCRE, as the broker reads it) finds."""
         return [one["name"] async for one in self._listed(vhost, pattern, "name")]

@@ -1,6 +1,8 @@
 """Where the management API is, and what is said where it does not answer as it should: where, what, what now."""
 
-from typing import Final
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, ParamSpec, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 import httpx
@@ -14,12 +16,36 @@ _SAYS: Final = {
 }
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
 class ManagementError(Exception):
     """The API did not answer as it should; says where, what, and what now, never credentials."""
 
 
 class NotThereError(ManagementError):
     """404: no such vhost, queue or path."""
+
+
+def shaped(ask: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """The same question; an answer of another form than RabbitMQ's is a ManagementError too.
+
+    A node that starts answers 200 with nothing, with a part, or with something else.
+    """
+
+    @functools.wraps(ask)
+    async def asked(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await ask(*args, **kwargs)
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            said = f"{type(error).__name__} {error}"
+            raise ManagementError(
+                f"the management API did not answer as it should ({said}); a node may be starting, else look at "
+                f"MANAGEMENT_URL"
+            ) from None
+
+    return asked
 
 
 def part(name: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from dlx_router.broker.management import Management
+from dlx_router.broker.management_words import NotThereError, part, shaped
 from dlx_router.core.names import RUNGS, Names
 
 DEFAULT_EXCHANGE: Final = "amq.default"
@@ -28,15 +29,47 @@ class Stranger:
         return f"user {self.user} in vhost {self.vhost} can {'; '.join(self.can)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user of the broker as it stands. `permissions`: vhost → right → expression; None: that may not be asked."""
+
+    tags: tuple[str, ...]
+    permissions: Mapping[str, Mapping[str, str]] | None
+
+
 class Rights(Management):
     """Asks the management API who may do what."""
 
-    async def strangers(self, vhost: str, names: Names, user: str) -> list[Stranger]:
-        """Everybody but `user` with a right on what only the router needs. Raises ManagementError."""
+    @shaped
+    async def account(self, user: str) -> Account | None:
+        """Its tags and rights; None where there is no such user. It takes an administrator. Raises ManagementError."""
+        try:
+            tags = _tags((await self._get(f"users/{part(user)}"))["tags"])
+        except NotThereError:
+            return None
+        said = await self._get(f"users/{part(user)}/permissions")
+        return Account(tags, {one["vhost"]: one for one in said})
+
+    @shaped
+    async def asking(self) -> Account:
+        """Who asks, as far as everybody may know of himself. Raises ManagementError."""
+        return Account(_tags((await self._get("whoami"))["tags"]), None)
+
+    @shaped
+    async def strangers(self, vhost: str, names: Names, user: str, believed: Iterable[str] = ()) -> list[Stranger]:
+        """Everybody but `user` with a right on what only the router needs. Raises ManagementError.
+
+        `believed`: the exchanges by which attachments say that the broker brings dead letters.
+        """
+        exchanges = sorted({*believed})
         said = await self._get(f"vhosts/{quote(vhost, safe='')}/permissions")
         others = [one for one in said if one["user"] != user]
-        found = [Stranger(vhost, one["user"], tuple(_powers(one, names))) for one in others]
+        found = [Stranger(vhost, one["user"], (*_powers(one, names), *_deaths(one, exchanges))) for one in others]
         return sorted((one for one in found if one.can), key=lambda one: one.user)
+
+
+def _tags(said: Any) -> tuple[str, ...]:
+    return tuple(filter(None, said.split(","))) if isinstance(said, str) else tuple(map(str, said))
 
 
 def _powers(one: Mapping[str, Any], names: Names) -> Iterator[str]:
@@ -60,6 +93,13 @@ def _powers(one: Mapping[str, Any], names: Names) -> Iterator[str]:
     ]
     if _any(one["configure"], own):
         yield f"delete what the router owns (configure on {names.prefix}.*)"
+
+
+def _deaths(one: Mapping[str, Any], exchanges: Iterable[str]) -> Iterator[str]:
+    """What comes by these exchanges is believed to have died where its x-death says."""
+    if writable := [name for name in exchanges if _any(one["write"], [name or DEFAULT_EXCHANGE])]:
+        shown = ", ".join(name or DEFAULT_EXCHANGE for name in writable)
+        yield f"say by x-death where a letter failed (write on {shown}, named by dead-letter-exchanges)"
 
 
 def _any(expression: str, names: Iterable[str]) -> bool:

@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ from dlx_router.broker.link import open_link
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.rights import Rights
 from dlx_router.broker.topology import Topology, TopologyMissing
-from dlx_router.cli import doctor_rights, output
+from dlx_router.cli import doctor_plan, doctor_rights, output
 from dlx_router.cli.groups import unverified
 from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.config.settings import Settings, SettingsError
@@ -184,6 +184,9 @@ async def _vhost(
     if examination is not None:
         async for one in _queues(settings, vhost, loaded, examination, version):
             yield one
+        if loaded is not None:
+            async for one in doctor_plan.conflicts(settings, _tls(settings), vhost, loaded):
+                yield one
 
 
 async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosis]:
@@ -235,7 +238,7 @@ async def _queues(
     except ManagementError as error:
         yield Diagnosis("management", Level.WARNING, str(error), BAD_API)
         return
-    async for stranger in _strangers(settings, vhost, names):
+    async for stranger in _strangers(settings, vhost, names, loaded.believed(vhost) if loaded is not None else ()):
         yield stranger
 
 
@@ -247,10 +250,10 @@ def _selected(loaded: LoadedPolicies | None, vhost: str, queue: str) -> bool:
     return found is not None and found.named_exactly
 
 
-async def _strangers(settings: Settings, vhost: str, names: Names) -> AsyncIterator[Diagnosis]:
+async def _strangers(settings: Settings, vhost: str, names: Names, believed: Iterable[str]) -> AsyncIterator[Diagnosis]:
     rights = Rights(settings.management_credentials(), _tls(settings))
     try:
-        for one in await rights.strangers(vhost, names, settings.broker_address().user):
+        for one in await rights.strangers(vhost, names, settings.broker_address().user, believed):
             yield Diagnosis(
                 "rights", Level.NOTE, str(one), "take away what it does not need; see docs of `permissions`"
             )

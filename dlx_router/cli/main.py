@@ -44,6 +44,7 @@ app.command()(groups.queues)
 pipeline_analyses.add_to(pipeline.app)
 app.add_typer(pipeline.app, name="pipeline")
 
+_YES = typer.Option("--yes", "-y", help="Do not ask. Only who sits at a terminal is asked.")
 _POLICIES = typer.Option("--policies", envvar="DLX_ROUTER_POLICIES", help="Folder of the policy files.")
 
 
@@ -195,15 +196,18 @@ def apply(
     policies: Annotated[Path, _POLICIES] = Path("policies"),
     *,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    yes: Annotated[bool, _YES] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="As plan: show it, change nothing.")] = False,
 ) -> None:
-    """Make the broker send dead letters to the router, as the policies say; shows what it changes."""
+    """Make the broker send dead letters to the router, as the policies say; shows what it changes, and asks."""
     from dlx_router.cli import provisioning as command  # noqa: PLC0415 - see the module
 
-    raise typer.Exit(command.run({"policies": str(policies)}, command.apply(as_json=as_json)))
+    work = command.plan(as_json=as_json) if dry_run else command.apply(as_json=as_json, yes=yes)
+    raise typer.Exit(command.run({"policies": str(policies)}, work))
 
 
 @app.command()
-def destroy(
+def destroy(  # noqa: PLR0913 - each is an option
     policies: Annotated[Path, _POLICIES] = Path("policies"),
     *,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
@@ -211,11 +215,19 @@ def destroy(
         bool, typer.Option("--drain", help="First run a router until nothing waits: letters go where policies say.")
     ] = False,
     drain_seconds: Annotated[float, typer.Option(min=1, help="Drain no longer than this.")] = 600,
+    with_journal: Annotated[
+        bool, typer.Option("--with-journal", help="Remove the journal too, which explains every letter.")
+    ] = False,
+    yes: Annotated[bool, _YES] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would go and what is in the way, remove nothing.")
+    ] = False,
 ) -> None:
-    """Take all of the router's away from the broker, or nothing where that would cost letters."""
+    """Take all of the router's but the journal away from the broker, or nothing where that would cost letters."""
     from dlx_router.cli import provisioning as command  # noqa: PLC0415 - see the module
 
-    work = command.destroy(as_json=as_json, drain_s=drain_seconds if drain else None)
+    how = command.Removing(drain_seconds if drain else None, yes, dry_run, with_journal)
+    work = command.destroy(how, as_json=as_json)
     raise typer.Exit(command.run({"policies": str(policies)}, work))
 
 

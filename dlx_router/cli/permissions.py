@@ -1,12 +1,11 @@
 """`dlx-router permissions`: the least rights for a command's user, ready to paste, and who else has such rights.
 
-Nothing is changed. No running router is needed, and no broker: only who else has rights is asked of the management
-API, where there is one.
+Nothing is changed. No running router is needed, and no broker: what the user has already and who else has rights is
+asked of the management API, where there is one.
 """
 
 import asyncio
 import json
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -15,7 +14,9 @@ from urllib.parse import unquote, urlsplit
 from dlx_router.broker.address import Tls
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.rights import Rights
-from dlx_router.cli import output
+from dlx_router.cli import output, recipe
+from dlx_router.cli.recipe import User
+from dlx_router.config.adding import MONITORING, ORDER
 from dlx_router.config.attachments import Attachment
 from dlx_router.config.delayed import Delayed
 from dlx_router.config.permissions import DEFAULT_EXCHANGE, Grant, Right, Setup, needed
@@ -27,7 +28,6 @@ from dlx_router.core.policy import SelectorKind
 from dlx_router.core.printable import printable_lines
 from dlx_router.provisioning.needs import needs_of
 
-MONITORING: Final = "monitoring"
 EVERY_QUEUE: Final = frozenset({"#", ".*", ""})
 
 
@@ -46,15 +46,17 @@ def run(given: Mapping[str, str], user: str | None, said: str = Purpose.RUN, *, 
     purpose = Purpose(said)
     name = user or _user(settings, purpose)
     grants = grants_of(settings, loaded, vhosts, purpose)
+    users = asyncio.run(_users(settings, name))
     if as_json:
-        print(json.dumps(definitions(grants, name), indent=2, ensure_ascii=False))
+        print(json.dumps(definitions(grants, users[0]), indent=2, ensure_ascii=False))
+        _warn(recipe.written(users[0], grants, purpose.tag).warnings)
         if purpose.tag:
             print(f"user {name} needs the tag {purpose.tag} too", file=sys.stderr)
         return output.OK
-    _print(grants, name, settings, purpose)
+    _print(grants, users, settings, purpose)
     if purpose is Purpose.RUN:
         _wide(loaded)
-        asyncio.run(_strangers(settings, vhosts, name))
+        asyncio.run(_strangers(settings, loaded, vhosts, name))
     return output.OK
 
 
@@ -76,21 +78,15 @@ def grants_of(
     return [needed(loaded.policies, (), setup, vhost, attached[vhost]) for vhost in vhosts]
 
 
-def definitions(grants: Sequence[Grant], user: str) -> dict[str, list[dict[str, str]]]:
+def definitions(grants: Sequence[Grant], user: User) -> dict[str, list[dict[str, str]]]:
     """A definitions file; `rabbitmqctl import_definitions` reads it. The user has to be there."""
-    rights = (Right.CONFIGURE, Right.WRITE, Right.READ)
+    rights = [right.value for right in ORDER]
     return {
         "permissions": [
-            {"user": user, "vhost": grant.vhost, **{right.value: grant.regex(right) for right in rights}}
-            for grant in grants
+            {"user": user.name, "vhost": one.vhost, **dict(zip(rights, recipe.expressions(user, one), strict=True))}
+            for one in grants
         ]
     }
-
-
-def command(grant: Grant, user: str) -> str:
-    """The line for a shell."""
-    expressions = (grant.regex(right) for right in (Right.CONFIGURE, Right.WRITE, Right.READ))
-    return shlex.join(["rabbitmqctl", "set_permissions", "--vhost", grant.vhost, user, *expressions])
 
 
 def _user(settings: Settings, purpose: Purpose) -> str:
@@ -102,14 +98,26 @@ def _asks(settings: Settings) -> str:
     return unquote(urlsplit(settings.management_credentials()).username or "guest")
 
 
-def _print(grants: Sequence[Grant], user: str, settings: Settings, purpose: Purpose) -> None:
-    print(f"# {shlex.join(['rabbitmqctl', 'add_user', user])}  # where the user is new; asks for the password")
-    for grant in grants:
-        print(command(grant, user))
-    if purpose.tag:
-        print(shlex.join(["rabbitmqctl", "set_user_tags", user, purpose.tag]))
-    elif settings.has_management():
-        _management_user(grants, user, _asks(settings))
+async def _users(settings: Settings, name: str) -> tuple[User, User | None]:
+    """The user that is meant, and the one that asks the management API, where that is another."""
+    if not settings.has_management():
+        return await recipe.known(None, name, ""), None
+    rights, asks = _rights(settings), _asks(settings)
+    try:
+        user = await recipe.known(rights, name, asks)
+        return user, await recipe.known(rights, asks, asks) if asks != name else None
+    finally:
+        await rights.close()
+
+
+def _print(grants: Sequence[Grant], users: tuple[User, User | None], settings: Settings, purpose: Purpose) -> None:
+    user, other = users
+    reads = not purpose.tag and settings.has_management()
+    tag = MONITORING if reads and other is None else purpose.tag
+    found = [recipe.written(user, grants, tag), *([recipe.reading(other, grants)] if other and reads else [])]
+    for one in found:
+        _warn(one.warnings)
+        print(*one.lines, sep="\n")
     if purpose is Purpose.DESTROY:
         print("# the same user in AMQP_URL, which tells how full queues are; --drain runs a router: --for run too")
     order = [*Right]
@@ -124,12 +132,9 @@ def _print(grants: Sequence[Grant], user: str, settings: Settings, purpose: Purp
         print(f"\n{DEFAULT_EXCHANGE} is the default exchange: by it a user reaches every queue of the vhost.")
 
 
-def _management_user(grants: Sequence[Grant], user: str, management: str) -> None:
-    """Only reads, so it may be another user, without any right on messages."""
-    print(shlex.join(["rabbitmqctl", "set_user_tags", management, MONITORING]))
-    for grant in grants if management != user else ():
-        nothing = ["^$"] * 3
-        print(shlex.join(["rabbitmqctl", "set_permissions", "--vhost", grant.vhost, management, *nothing]))
+def _warn(said: Sequence[str]) -> None:
+    for one in said:
+        print(printable_lines(one), file=sys.stderr)
 
 
 def _wide(loaded: LoadedPolicies) -> None:
@@ -154,14 +159,15 @@ async def _vhosts(settings: Settings) -> list[str]:
         await rights.close()
 
 
-async def _strangers(settings: Settings, vhosts: Sequence[str], user: str) -> None:
+async def _strangers(settings: Settings, loaded: LoadedPolicies, vhosts: Sequence[str], user: str) -> None:
     """Say who else has rights that only the router needs. Others can read this, so it is no finding."""
     if not settings.has_management():
         print("Who else has such rights is not known: no MANAGEMENT_URL.", file=sys.stderr)
         return
-    rights = _rights(settings)
+    rights, names = _rights(settings), Names(settings.prefix)
     try:
-        found = [one for vhost in vhosts for one in await rights.strangers(vhost, Names(settings.prefix), user)]
+        told = [await rights.strangers(vhost, names, user, loaded.believed(vhost)) for vhost in vhosts]
+        found = [one for some in told for one in some]
     except ManagementError as error:
         print(f"Who else has such rights is not known (it takes an administrator to ask): {error}", file=sys.stderr)
         return

@@ -5,8 +5,9 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.administration import Administration, ManagementError
@@ -22,7 +23,7 @@ from dlx_router.core.printable import printable_lines
 from dlx_router.provisioning import acting, show
 from dlx_router.provisioning.acting import Remains
 from dlx_router.provisioning.adopt import adopted
-from dlx_router.provisioning.plan import Plan, as_rows
+from dlx_router.provisioning.plan import Plan, Step, as_rows
 from dlx_router.telemetry import logs
 
 SETTLES_S: Final = 20.0
@@ -39,6 +40,7 @@ class Site:
         self.names = Names(settings.prefix)
         self.journal = settings.journal in {"best-effort", "required"}
         self.loaded = loaded
+        self.with_journal = False  # whether destroy removes it
         self._tls = Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)
         self.api = Administration(settings.management_credentials, self._tls)
         self.vhosts: Sequence[str] = ()
@@ -51,12 +53,21 @@ class Site:
 
     async def plan(self, vhost: str) -> Plan:
         """The plan of one vhost."""
-        delayed, journal = self.loaded.delayed, self.journal
-        return await acting.planned(self.api, self.policies, self.names, vhost, journal=journal, delayed=delayed)
+        loaded = self.loaded
+        return await acting.planned(
+            self.api,
+            self.policies,
+            self.names,
+            vhost,
+            journal=self.journal,
+            delayed=loaded.delayed,
+            attachments=loaded.attachments,
+        )
 
     async def remaining(self, vhost: str) -> Remains:
         """What of ours stands in a vhost, its letters and consumers counted now."""
-        return await acting.remaining(self.api, self.policies, self.names, vhost, partial(self.counts, vhost))
+        count, journal = partial(self.counts, vhost), self.with_journal
+        return await acting.remaining(self.api, self.policies, self.names, vhost, count, with_journal=journal)
 
     async def counts(self, vhost: str, queues: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Letters and consumers of each of these queues now, those that are there."""
@@ -109,23 +120,41 @@ def plan(*, as_json: bool) -> Work:
     return work
 
 
-def apply(*, as_json: bool) -> Work:
-    """Show what differs and change it; 1 where something stays in the way, and nothing that would cost letters."""
+def apply(*, as_json: bool, yes: bool = True) -> Work:
+    """Show what differs and change it; 1 where something stays in the way, and nothing that would cost letters.
+
+    `yes` False: a person at a terminal is asked first.
+    """
 
     async def work(site: Site) -> int:
         plans = [await site.plan(vhost) for vhost in site.vhosts]
-        _print(plans, as_json=as_json)
-        done = output.OK
-        for one in plans:
-            if any(note.code == "pending" for note in one.conflicts):
-                print(f"vhost {one.vhost}: nothing was changed", file=sys.stderr)
-                done = output.FINDINGS
-                continue
-            await acting.apply(site.api, one, site.names)
-            done = output.FINDINGS if one.conflicts else done
-        return done
+        if not as_json:
+            _print(plans, as_json=False)
+        taken = [await _applied(site, one, yes=yes) for one in plans]
+        if as_json:
+            _print(plans, as_json=True, taken=taken)
+        for one, steps in zip(plans, taken, strict=True):
+            if steps is not None and not as_json:
+                print(printable_lines(show.done(one, steps)))
+        failed = None in taken or any(one.conflicts for one in plans)
+        return output.FINDINGS if failed else output.OK
 
     return work
+
+
+async def _applied(site: Site, found: Plan, *, yes: bool) -> list[Step] | None:
+    """The steps that were taken; None, said on stderr, where none was, because something forbids it or a person."""
+    question = f"vhost {found.vhost}: make {output.number(len(found.steps), 'change')}?"
+    asks = not yes and bool(found.steps) and _is_asked()
+    if found.is_refused or (asks and not output.confirmed(question)):
+        print(printable_lines(f"vhost {found.vhost}: nothing was changed"), file=sys.stderr)
+        return None
+    return await acting.apply(site.api, found, site.names)
+
+
+def _is_asked() -> bool:
+    """Whether somebody sits there. Scripts and pipelines ran these commands before they asked, and go on doing so."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def adopt() -> Work:
@@ -178,24 +207,62 @@ async def _looked(site: Site) -> list[Remains]:
         await asyncio.sleep(EVERY_S)
 
 
-def destroy(*, as_json: bool, drain_s: float | None = None) -> Work:
-    """Remove all of ours, or nothing where it would cost letters; 1 then. `drain_s`: a router works so long first."""
+@dataclass(frozen=True, slots=True)
+class Removing:
+    """How destroy goes about it. `drain_s`: a router works so long first; `yes` False: a person at a terminal is asked.
+
+    `dry_run`: it says what would go and what is in the way, only; `with_journal`: the journal goes too.
+    """
+
+    drain_s: float | None = None
+    yes: bool = True
+    dry_run: bool = False
+    with_journal: bool = False
+
+
+def destroy(how: Removing, *, as_json: bool) -> Work:
+    """Remove all of ours, or nothing where it would cost letters; 1 then."""
 
     async def work(site: Site) -> int:
-        if drain_s is not None:
-            await _drained(site, drain_s)
-            await _settled(site)
-        found = await _looked(site)
-        if drain_s is None and any(one.policies for one in found) and not any(one.blockers for one in found):
-            await asyncio.sleep(FRESH_S)
-            found = await _looked(site)
+        site.with_journal = how.with_journal
+        asks = not how.yes and not how.dry_run and _is_asked()
+        drains = how.drain_s is not None and not how.dry_run
+        if (
+            drains
+            and asks
+            and not output.confirmed("Run a router until nothing waits, then remove all of the router's?")
+        ):
+            return _nothing_removed()
+        found = await _remains(site, how)
         _print_removal(found, as_json=as_json)
+        if how.dry_run:
+            return output.FINDINGS if any(one.blockers for one in found) else output.OK
         if any(one.blockers for one in found):
-            print("nothing was removed", file=sys.stderr)
-            return output.FINDINGS
+            return _nothing_removed()
+        if asks and not drains and not all(one.is_empty for one in found) and not output.confirmed("Remove this?"):
+            return _nothing_removed()
         return max([await _destroyed(site, one) for one in found], default=output.OK)
 
     return work
+
+
+async def _remains(site: Site, how: Removing) -> list[Remains]:
+    """What stands, after all that may still change it."""
+    if how.dry_run:
+        return [await site.remaining(vhost) for vhost in site.vhosts]
+    if how.drain_s is not None:
+        await _drained(site, how.drain_s)
+        await _settled(site)
+    found = await _looked(site)
+    if how.drain_s is None and any(one.policies for one in found) and not any(one.blockers for one in found):
+        await asyncio.sleep(FRESH_S)
+        found = await _looked(site)
+    return found
+
+
+def _nothing_removed() -> int:
+    print("nothing was removed", file=sys.stderr)
+    return output.FINDINGS
 
 
 async def _destroyed(site: Site, found: Remains) -> int:
@@ -214,11 +281,12 @@ async def _destroyed(site: Site, found: Remains) -> int:
     return output.OK
 
 
-def _print(plans: Sequence[Plan], *, as_json: bool) -> None:
+def _print(plans: Sequence[Plan], *, as_json: bool, taken: Sequence[Sequence[Step] | None] = ()) -> None:
+    """`taken`: the steps that apply has made, of each plan."""
     if not as_json:
         print(printable_lines("\n\n".join(map(show.text, plans))))
         return
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "vhost": one.vhost,
             "steps": as_rows(one),
@@ -226,6 +294,8 @@ def _print(plans: Sequence[Plan], *, as_json: bool) -> None:
         }
         for one in plans
     ]
+    for row, steps in zip(rows, taken, strict=False):
+        row["done"] = show.as_done(steps or ())
     print(json.dumps({"vhosts": rows}, indent=2, ensure_ascii=False))
 
 

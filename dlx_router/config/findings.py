@@ -50,6 +50,7 @@ STREAM_TARGET: Final = "DLX213"
 SPECIAL_QUEUE: Final = "DLX214"
 MISSING_QUEUE: Final = "DLX215"
 DELAYED_EXCHANGE: Final = "DLX216"
+TWO_ROUTERS: Final = "DLX220"
 DELAYED_TWICE: Final = "DLX140"
 DELAYED_CIRCLE: Final = "DLX141"
 DELAYED_NAME: Final = "DLX142"
@@ -102,6 +103,7 @@ TITLES: Final[Mapping[str, str]] = {
     SPECIAL_QUEUE: "a priority queue or stream as source or target",
     MISSING_QUEUE: "a dead-letter queue that does not exist",
     DELAYED_EXCHANGE: "an x-delayed-message exchange",
+    TWO_ROUTERS: "two routers for the same queues",
     DELAYED_TWICE: "an exchange is delayed twice",
     DELAYED_CIRCLE: "a delayed exchange leads back to itself",
     DELAYED_NAME: "a name that a delayed exchange cannot have",

@@ -56,6 +56,11 @@ class LoadedPolicies:
         if errors := lint.not_served(places, vhosts):
             raise PolicyErrors(errors)
 
+    def believed(self, vhost: str) -> frozenset[str]:
+        """The exchanges by which attachments of this vhost say that the broker brings dead letters."""
+        here = [one for one in self.attachments if one.vhost in {None, vhost}]
+        return frozenset(exchange for one in here for exchange in one.dead_letter_exchanges or ())
+
 
 def _needs_types(loaded: LoadedPolicies) -> list[Finding]:
     message = "apply-to: {} needs the management API, which alone tells a queue's type; set DLX_ROUTER_MANAGEMENT_URL"

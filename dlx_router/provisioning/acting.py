@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dlx_router.broker.administration import Administration, Bound, Rule, Snapshot, Standing
 from dlx_router.broker.definitions import Binding, Exchange
+from dlx_router.config.attachments import Attachment
 from dlx_router.config.delayed import Delayed
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import PolicySet
@@ -24,7 +25,7 @@ Counts = Mapping[str, tuple[int, int]]  # queue → letters, consumers
 Count = Callable[[Sequence[str]], Awaitable[Counts]]
 
 
-async def planned(
+async def planned(  # noqa: PLR0913 - what a plan is made of, by its names
     api: Administration,
     policies: PolicySet,
     names: Names,
@@ -32,22 +33,28 @@ async def planned(
     *,
     journal: bool,
     delayed: Sequence[Delayed] = (),
+    attachments: Sequence[Attachment] = (),
 ) -> Plan:
     """The plan of one vhost as it stands now."""
     owned = ledger.read(await api.parameter(ledger.parameter(names, vhost)))
-    return plan(policies, await api.snapshot(vhost), names, owned, journal=journal, delayed=delayed)
+    snapshot = await api.snapshot(vhost)
+    return plan(policies, snapshot, names, owned, journal=journal, delayed=delayed, attachments=attachments)
 
 
-async def apply(api: Administration, found: Plan, names: Names) -> None:
-    """Take the steps in their order; the ledger names every policy of ours before it stands and until it is gone."""
+async def apply(api: Administration, found: Plan, names: Names) -> list[Step]:
+    """Take the steps in their order; the ledger names every policy of ours before it stands and until it is gone.
+
+    The steps that were taken.
+    """
     wanted = {one.rule.name for one in found.desired.policies}
     blocked = {one.name for one in found.notes if one.name}
     mine = wanted - blocked
     await _note(api, names, found.vhost, mine | found.owned)
-    for step in found.steps:
-        if step.name not in blocked:
-            await _take(api, found.vhost, step)
+    steps = [step for step in found.steps if step.name not in blocked]
+    for step in steps:
+        await _take(api, found.vhost, step)
     await _note(api, names, found.vhost, mine)
+    return steps
 
 
 async def _note(api: Administration, names: Names, vhost: str, policies: frozenset[str] | set[str]) -> None:
@@ -125,8 +132,13 @@ def has_made(queue: str, names: Names, known: frozenset[str]) -> bool:
     return queue in known or names.is_delayed(queue) or queue.startswith(names.guard("")[:-16])
 
 
-async def remaining(api: Administration, policies: PolicySet, names: Names, vhost: str, count: Count) -> Remains:
-    """What destroy would remove. `count`: letters and consumers of queues now; the API's numbers are 5 s old."""
+async def remaining(
+    api: Administration, policies: PolicySet, names: Names, vhost: str, count: Count, *, with_journal: bool = True
+) -> Remains:
+    """What destroy would remove. `count`: letters and consumers of queues now; the API's numbers are 5 s old.
+
+    Without `with_journal` the journal stays, but where it is surely empty.
+    """
     said = await api.parameter(ledger.parameter(names, vhost))
     snapshot = await api.snapshot(vhost)
     mine = (ledger.read(said) | recognised(snapshot.policies, names)) & {one.name for one in snapshot.policies}
@@ -135,6 +147,8 @@ async def remaining(api: Administration, policies: PolicySet, names: Names, vhos
     delayed = delaying.removable(snapshot, names)
     own = {own_name(names)}
     now = await count([one.name for one in queues if one.name in known or names.is_delayed(one.name)])
+    journal = [] if with_journal else [one for one in queues if one.name == names.journal and _written(one, now)]
+    queues = [one for one in queues if one not in journal]
     full, passing = _full(snapshot, names, now), [*_held(snapshot, names, now), *_underway(snapshot, mine)]
     return Remains(
         vhost=vhost,
@@ -142,12 +156,24 @@ async def remaining(api: Administration, policies: PolicySet, names: Names, vhos
         exchanges=(*delayed, *sorted(one for one in snapshot.exchanges if one in known)),
         queues=tuple(one.name for one in queues),
         blockers=(*full, *passing),
-        kept=(*_kept(snapshot, policies, names, mine), *delaying.kept(snapshot, names, delayed)),
+        kept=(
+            *(
+                f"queue {one.name}: the journal, which explains every letter; --with-journal removes it"
+                for one in journal
+            ),
+            *_kept(snapshot, policies, names, mine),
+            *delaying.kept(snapshot, names, delayed),
+        ),
         ledger=said is not None,
         inlets=delaying.bindings(snapshot, names),
         delayed=delayed,
         passing=len(passing),
     )
+
+
+def _written(journal: Standing, now: Counts) -> bool:
+    """Whether it may hold events: only what is surely empty does not."""
+    return bool(journal.messages) or now.get(journal.name, (1, 0))[0] > 0
 
 
 def _counted(one: Standing, now: Counts) -> tuple[int, int]:

@@ -16,10 +16,12 @@ from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet, SelectorKind, Source
 from dlx_router.provisioning.broker_rules import in_force, merged, named, unsupported
 from dlx_router.provisioning.desired import desired
+from dlx_router.provisioning.meetings import meetings
 from dlx_router.provisioning.ownership import recognised
 from dlx_router.provisioning.remarks import at, static, target_queue, unguardable
 from dlx_router.provisioning.rights import may
 from dlx_router.provisioning.routes import Routes
+from dlx_router.provisioning.uncaught import uncaught
 from dlx_router.provisioning.wanted import STRATEGY
 
 DEFAULT_EXCHANGE: Final = "amq.default"
@@ -43,6 +45,7 @@ class Checks:
         self._queues = {one.name: one for one in snapshot.queues}
         self._ours = recognised(snapshot.policies, names)
         self._desired = desired(policies, snapshot, names, owned=self._ours)
+        self._uncaught = [*uncaught(self._desired.uncatchable, self._attachments, snapshot, names)]
 
     def findings(self) -> list[Finding]:
         """All of them, each once."""
@@ -62,6 +65,7 @@ class Checks:
         found.update(self._of_rules())
         found.update(self._of_delays())
         found.update(self._of_guards())
+        found.update(self._of_routers())
         return sorted(found)
 
     # -- what a policy's letters need -----------------------------------------------------------------------------
@@ -148,15 +152,9 @@ class Checks:
 
     def _of_source(self, queue: Standing) -> Iterator[Finding]:
         holds = merged(queue, self._snapshot.policies, self._snapshot.operator_policies)
-        for one, target in self._desired.uncatchable:
+        for one, said in self._uncaught:
             if one is queue:
-                yield self._about(
-                    f"queue {queue.name}",
-                    codes.NOT_CATCHABLE,
-                    f"its argument x-dead-letter-exchange names "
-                    f"{shown(target)}, which no policy changes; attach the queue where its dead letters end, "
-                    f"by dead-letter-exchanges: {shown(target)}, or declare it anew without the argument",
-                )
+                yield self._about(f"queue {queue.name}", codes.NOT_CATCHABLE, said)
         if "max-priority" in holds:
             yield self._about(
                 f"queue {queue.name}",
@@ -281,6 +279,11 @@ class Checks:
                         f"let the broker enforce its limits (dlx-router apply), or use a relay",
                         error=True,
                     )
+
+    def _of_routers(self) -> Iterator[Finding]:
+        kept = [one for one in self._snapshot.policies if one.name not in self._ours]
+        for said in meetings(self._desired, self._policies, kept, self._snapshot):
+            yield self._about("its routers", codes.TWO_ROUTERS, said)
 
     def _about(self, what: str, code: str, message: str) -> Finding:
         return Finding(f"vhost {self._snapshot.vhost}, {what}", 1, code, Severity.WARNING, message)

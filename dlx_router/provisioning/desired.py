@@ -18,6 +18,7 @@ from dlx_router.core.policy import Policy, PolicySet, SelectorKind
 from dlx_router.core.target import dead_letter_queue
 from dlx_router.provisioning import patterns
 from dlx_router.provisioning.broker_rules import TYPES_FROM, in_force
+from dlx_router.provisioning.others import Others, others
 from dlx_router.provisioning.ownership import name_of, own_rule
 from dlx_router.provisioning.wanted import Definition, Wanted, bounded, foreign_target, plain, wanted
 
@@ -42,6 +43,7 @@ class Desired:
     policies: tuple[Written, ...]
     attended: tuple[Standing, ...]
     uncatchable: tuple[tuple[Standing, str], ...]
+    others: Others = field(default_factory=Others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +71,29 @@ class _Region:
 
 
 def desired(policies: PolicySet, snapshot: Snapshot, names: Names, *, owned: Iterable[str] = ()) -> Desired:
-    """What should be. `owned`: names of RabbitMQ policies that are ours; all others are displaced, never touched."""
-    mine = frozenset(owned)
-    foreign = [one for one in snapshot.policies if one.name not in mine]
-    plan = _Planner(policies, snapshot, names, foreign)
+    """What should be. `owned`: names of RabbitMQ policies that are ours; all others are displaced, never touched.
+
+    But for those of other routers: what they catch is theirs.
+    """
+    mine, routers = frozenset(owned), others(snapshot, names, frozenset(owned))
+    foreign = [one for one in snapshot.policies if one.name not in mine | routers.policies]
+    plan = _Planner(policies, snapshot, names, foreign, routers)
     attended = plan.attended()
     written = plan.written(attended) if policies.policies else []
-    top = max((one.priority for one in (*foreign, *(one.rule for one in written))), default=0)
+    above = (*foreign, *(one.rule for one in written), *(rule for rule, _ in routers.catching))
+    top = max((one.priority for one in above), default=0)
     own = own_rule(names, max(OWN_PRIORITY, top + 1))
     uncatchable = [(one, target) for one in attended if (target := foreign_target(one, names)) is not None]
-    return Desired((Written(own), *written), tuple(attended), tuple(uncatchable))
+    return Desired((Written(own), *written), tuple(attended), tuple(uncatchable), routers)
 
 
 class _Planner:
     """One vhost at one moment."""
 
-    def __init__(self, policies: PolicySet, snapshot: Snapshot, names: Names, foreign: Sequence[Rule]) -> None:
-        self._policies, self._names, self._foreign = policies, names, foreign
+    def __init__(
+        self, policies: PolicySet, snapshot: Snapshot, names: Names, foreign: Sequence[Rule], routers: Others
+    ) -> None:
+        self._policies, self._names, self._foreign, self._others = policies, names, foreign, routers
         self._vhost, self._snapshot = snapshot.vhost, snapshot
         self._typed = snapshot.version >= TYPES_FROM
         self._dlqs = self._dead_letter_queues()
@@ -98,6 +106,8 @@ class _Planner:
 
     def _chain(self, queue: Standing) -> tuple[Policy, ...]:
         if queue.kind not in KINDS or self._names.is_own(queue.name) or queue.name.startswith("amq."):
+            return ()
+        if self._others.owns(queue.name):
             return ()
         by_name_only = queue.name in self._dlqs
         return self._policies.chain(vhost=self._vhost, queue=queue.name, own=by_name_only, kind=queue.kind)

@@ -69,6 +69,12 @@ def exactly(names: Iterable[str]) -> str:
     return f"^{escaped[0]}$" if len(escaped) == 1 else f"^({'|'.join(escaped)})$"
 
 
+def name_in(expression: str) -> str | None:
+    """The one name that the expression fits, as `exactly` writes it; None for any other expression."""
+    name = re.sub(r"\\(.)", r"\1", expression[1:-1], flags=re.DOTALL)
+    return name if expression == exactly([name]) else None
+
+
 def is_every(expression: str) -> bool:
     """Whether it surely fits every name."""
     return expression in {EVERY, "", "^", "^.*", "^.*$", ".*$", "^.+", ".+", "^(.*)$", "(.*)"}

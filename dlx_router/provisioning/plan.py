@@ -1,6 +1,6 @@
 """What differs between the policies and the broker, as steps in the order in which they are taken."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -8,13 +8,17 @@ from typing import Any, Final
 from dlx_router.broker.administration import Bound, Rule, Snapshot
 from dlx_router.broker.definitions import Binding, Definition, Exchange, Queue, core
 from dlx_router.broker.stream import journal_stream
+from dlx_router.config.attachments import Attachment
 from dlx_router.config.delayed import Delayed
+from dlx_router.config.findings import NOT_CATCHABLE, TWO_ROUTERS
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import delaying
 from dlx_router.provisioning.broker_rules import in_force
 from dlx_router.provisioning.desired import Desired, Written, desired
+from dlx_router.provisioning.meetings import meetings
 from dlx_router.provisioning.ownership import own_name, recognised
+from dlx_router.provisioning.uncaught import uncaught
 from dlx_router.provisioning.wanted import STRATEGY
 
 _ORDER: Final = (Exchange, Queue, Binding)
@@ -41,31 +45,41 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a person should know; `conflict`: it keeps letters from coming; `name`: a policy that may not change."""
+    """What a person should know; `conflict`: it keeps letters from coming; `name`: a policy that may not change.
+
+    `stops`: while it holds, apply changes nothing in the vhost.
+    """
 
     code: str
     text: str
     conflict: bool = False
     name: str = ""
+    stops: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of one vhost, and the notes. `owned`: what the ledger says now."""
+    """The steps of one vhost, and the notes. `owned`: what the ledger says now; `unchanged`: what is as it should."""
 
     vhost: str
     steps: tuple[Step, ...]
     notes: tuple[Note, ...]
     desired: Desired
     owned: frozenset[str]
+    unchanged: tuple[str, ...] = ()
 
     @property
     def conflicts(self) -> tuple[Note, ...]:
         """The notes that say why something cannot be as the policies want it."""
         return tuple(one for one in self.notes if one.conflict)
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether apply changes nothing, as a note says."""
+        return any(one.stops for one in self.notes)
 
-def plan(
+
+def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     policies: PolicySet,
     snapshot: Snapshot,
     names: Names,
@@ -73,8 +87,9 @@ def plan(
     *,
     journal: bool = True,
     delayed: Sequence[Delayed] = (),
+    attachments: Iterable[Attachment] = (),
 ) -> Plan:
-    """What apply would do. `owned`: the names of the RabbitMQ policies that are ours; `delayed`: of any vhost."""
+    """What apply would do. `owned`: the names of the RabbitMQ policies that are ours; the rest is of any vhost."""
     owned |= recognised(snapshot.policies, names)
     want = desired(policies, snapshot, names, owned=owned)
     late = delaying.here(delayed, snapshot.vhost)
@@ -82,9 +97,20 @@ def plan(
     fit = delaying.definitions_of((one for one in late if one.exchange not in unfit), names)
     made = [*core(names), *([journal_stream(names)] if journal else []), *fit]
     steps = [*_things(snapshot, made), *_policies(want, snapshot, owned)]
-    notes = [*_uncatchable(want, names), *_taken(want, snapshot, names, owned), *_pending(want, snapshot, owned)]
-    notes += _undelayed(unfit)
-    return Plan(snapshot.vhost, tuple(steps), tuple(notes), want, owned)
+    notes = [*_meetings(want, policies, snapshot, owned)]
+    left = uncaught(want.uncatchable, attachments, snapshot, names)
+    notes += [Note(NOT_CATCHABLE, said, conflict=True) for _, said in left]
+    notes += [*_taken(want, snapshot, names, owned), *_pending(want, snapshot, owned), *_undelayed(unfit)]
+    changing = {(step.what, step.name) for step in steps}
+    every = [*(_called(one) for one in made), *(("policy", one.rule.name) for one in want.policies)]
+    unchanged = tuple(f"{what} {name}" for what, name in every if (what, name) not in changing)
+    return Plan(snapshot.vhost, tuple(steps), tuple(notes), want, owned, unchanged)
+
+
+def _called(one: Definition) -> tuple[str, str]:
+    """What it is and its name, as a step has them."""
+    name = f"{one.exchange} → {one.queue}" if isinstance(one, Binding) else one.name
+    return type(one).__name__.lower(), name
 
 
 def _things(snapshot: Snapshot, everything: Sequence[Definition]) -> Iterator[Step]:
@@ -97,12 +123,10 @@ def _things(snapshot: Snapshot, everything: Sequence[Definition]) -> Iterator[St
                 continue
             if isinstance(one, Binding):
                 there = (one.exchange, one.queue, one.key) in bound
-                name = f"{one.exchange} → {one.queue}"
             else:
                 there = one.name in (snapshot.exchanges if isinstance(one, Exchange) else queues)
-                name = one.name
             if not there:
-                yield Step(Action.ADD, kind.__name__.lower(), name, one)
+                yield Step(Action.ADD, *_called(one), one)
 
 
 def _policies(want: Desired, snapshot: Snapshot, owned: frozenset[str]) -> Iterator[Step]:
@@ -124,16 +148,10 @@ def same(one: Rule, other: Rule) -> bool:
     return one.body() == other.body()
 
 
-def _uncatchable(want: Desired, names: Names) -> Iterator[Note]:
-    for queue, target in want.uncatchable:
-        yield Note(
-            "DLX201",
-            f'queue {queue.name}: its argument x-dead-letter-exchange names "{target}", and no policy changes an '
-            f"argument; attach the queue where its dead letters end (attachments: - {{queue: …, "
-            f'dead-letter-exchanges: "{target}"}}), or delete the queue and declare it without the argument, or with '
-            f"{names.inbox}",
-            conflict=True,
-        )
+def _meetings(want: Desired, policies: PolicySet, snapshot: Snapshot, owned: frozenset[str]) -> Iterator[Note]:
+    kept = [one for one in snapshot.policies if one.name not in owned]
+    for said in meetings(want, policies, kept, snapshot):
+        yield Note(TWO_ROUTERS, said, conflict=True, stops=True)
 
 
 def _undelayed(unfit: Mapping[str, str]) -> Iterator[Note]:
@@ -176,6 +194,7 @@ def _pending(want: Desired, snapshot: Snapshot, owned: frozenset[str]) -> Iterat
                 f"queue {queue.name}: {queue.pending} at-least-once deaths are not confirmed yet, and the broker would "
                 f"delete them with the policy; let them arrive first, then apply",
                 conflict=True,
+                stops=True,
             )
 
 

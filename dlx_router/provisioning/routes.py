@@ -17,10 +17,10 @@ class Routes:
         for one in snapshot.bindings:
             self._from.setdefault(one.source, []).append(one)
 
-    def queues(self, exchange: str, key: str) -> frozenset[str]:
-        """The queues that a message would reach; all that could where headers decide."""
+    def queues(self, exchange: str, key: str | None) -> frozenset[str]:
+        """The queues that a message would reach; all that could where headers decide, or no key is known."""
         if not exchange:
-            return frozenset({key} & self.names)
+            return self.names if key is None else frozenset({key} & self.names)
         found: set[str] = set()
         seen: set[str] = set()
         todo = [exchange]
@@ -32,11 +32,14 @@ class Routes:
             fitting = [*self._fitting(name, key)]
             found.update(one.destination for one in fitting if one.to_queue)
             todo += [one.destination for one in fitting if not one.to_queue]
-            if not fitting and name in self._alternates:
+            if (key is None or not fitting) and name in self._alternates:
                 todo.append(self._alternates[name])
         return frozenset(found)
 
-    def _fitting(self, exchange: str, key: str) -> Iterator[Bound]:
+    def _fitting(self, exchange: str, key: str | None) -> Iterator[Bound]:
+        if key is None:
+            yield from self._from.get(exchange, ())
+            return
         kind = self._kinds.get(exchange, "")
         for one in self._from.get(exchange, ()):
             if kind == "direct" and one.key != key:

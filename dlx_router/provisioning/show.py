@@ -1,7 +1,7 @@
 """A plan as people read it: what is added, changed and removed, each key with who says so."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from dlx_router.broker.administration import Rule
@@ -12,6 +12,7 @@ from dlx_router.provisioning.plan import Action, Plan, Step
 from dlx_router.provisioning.wanted import hop
 
 _MARK: Final = {Action.ADD: "+", Action.CHANGE: "~", Action.REMOVE: "-"}
+_DONE: Final = {Action.ADD: "created", Action.CHANGE: "changed", Action.REMOVE: "removed"}
 _SHOWN: Final = 5
 
 
@@ -26,6 +27,19 @@ def text(plan: Plan) -> str:
     conflicts = f"; {len(plan.conflicts)} in the way" if plan.conflicts else ""
     lines.append(f"  {said or 'no changes'}{conflicts}")
     return "\n".join(lines)
+
+
+def done(plan: Plan, steps: Sequence[Step]) -> str:
+    """What apply did in a vhost."""
+    did = as_done(steps)
+    said = [f"{len(names)} {word} ({', '.join(names)})" for word, names in did.items() if names]
+    same = f"{len(plan.unchanged)} unchanged ({_queues(plan.unchanged)})" if plan.unchanged else "0 unchanged"
+    return f"vhost {plan.vhost}: {', '.join(said) if said else 'nothing to do'}; {same}"
+
+
+def as_done(steps: Sequence[Step]) -> dict[str, list[str]]:
+    """The same for programs."""
+    return {word: [f"{one.what} {one.name}" for one in steps if one.action is it] for it, word in _DONE.items()}
 
 
 def _step(step: Step) -> Iterator[str]:
@@ -89,5 +103,5 @@ def removal(found: Remains) -> str:
     lines += [f"  i kept: {one}" for one in found.kept]
     lines += [f"  ! {one}" for one in found.blockers]
     if found.is_empty:
-        lines.append("  nothing of the router's is here")
+        lines.append("  nothing of the router's is here to be removed")
     return "\n".join(lines)

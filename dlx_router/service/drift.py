@@ -2,19 +2,20 @@
 
 Every so often the leader looks. A queue that is empty in two looks, and has nothing unacknowledged either, has lost its
 letters to somebody: the index is told. What else differs is shown only, because nobody can say which letters went.
+What could not be looked at is not known: an earlier look is no word about now, and nothing is concluded from it.
 """
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.management import Management, ManagementError
-from dlx_router.broker.topology import TopologyError
+from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.operate.index.reader import IndexAway, TooLong
 from dlx_router.operate.index.supervisor import Supervisor
 from dlx_router.service.vhost import Attendant
-from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.logs import Once
 
 EVERY_S: Final = 5.0
 GRACE_MS: Final = 10_000  # an event comes before its letter, which may be tried for some time
@@ -31,6 +32,10 @@ class Look(NamedTuple):
     is_idle: bool = False  # nothing is out with a consumer
 
 
+def _key(one: Mapping[str, Any]) -> Place:
+    return one["vhost"], one["exchange"], one["routing_key"]
+
+
 class Drift:
     """The last look at each place."""
 
@@ -38,10 +43,11 @@ class Drift:
         self._index, self._attendants, self._management = index, attendants, management
         self._looks: dict[Place, Look] = {}
         self._empty: dict[Place, int] = {}  # since when, ms
+        self._once = Once()
 
     def told(self, place: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
         """A place as the API tells it. `limited`: the caller sees some of its letters only, so depths tell nothing."""
-        key: Place = (place["vhost"], place["exchange"], place["routing_key"])
+        key = _key(place)
         look = self._looks.get(key, Look(None, None, 0))
         depth = None if limited else look.depth
         return {
@@ -59,34 +65,47 @@ class Drift:
             await asyncio.sleep(EVERY_S)
             try:
                 places = await asyncio.to_thread(self._index.reader.places)
-                for vhost, attendant in self._attendants.items():
-                    if attendant.leadership.is_ours:
-                        self._forget_others(places)
-                        await self._look(attendant, [one for one in places if one["vhost"] == vhost][:MAX_PLACES])
-            except (IndexAway, TooLong, TopologyError, ManagementError, OSError) as error:
-                log.debug("index.drift", error=str(error))
-            except Exception as error:  # noqa: BLE001 - a look must never end all others
-                log.warning("index.drift", error=repr(error), fate="depths are not known; it is looked again")
+            except (IndexAway, TooLong, OSError) as error:
+                self._unseen("", str(error))
+                continue
+            self._keep({_key(one) for one in places})
+            for vhost, attendant in [*self._attendants.items()]:
+                await self._try(attendant, [one for one in places if one["vhost"] == vhost][:MAX_PLACES])
 
-    def _forget_others(self, places: Iterable[Mapping[str, Any]]) -> None:
-        """Places that the index does not tell of any more."""
-        told = {(one["vhost"], one["exchange"], one["routing_key"]) for one in places}
+    async def _try(self, attendant: Attendant, places: Sequence[Mapping[str, Any]]) -> None:
+        """One vhost; what is wrong there says nothing about the others, and ends nothing."""
+        vhost, topology = attendant.vhost, attendant.topology
+        try:
+            if attendant.leadership.is_ours and topology is not None:
+                await self._look(vhost, topology, places)
+                self._once.healed(vhost, "index.drift", vhost=vhost, fate="depths are known again")
+                return
+            why = ""  # who leads looks, and that there is no connection is told by others
+        except (TopologyError, ManagementError, OSError) as error:
+            why = str(error)
+        except Exception as error:  # noqa: BLE001 - a look must never end all others
+            why = f"{type(error).__name__} {error}"
+        self._unseen(vhost, why)
+
+    def _unseen(self, vhost: str, why: str) -> None:
+        """Nothing is known of the places of this vhost, "" of all; told once where there is a reason."""
+        self._keep({place for place in self._looks.keys() | self._empty if vhost and place[0] != vhost})
+        if why:
+            fate = "depths are not known, and nothing is concluded; it is looked again"
+            self._once.warn(vhost, "index.drift", vhost=vhost or None, error=why, fate=fate)
+
+    def _keep(self, told: Container[Place]) -> None:
+        """Forget all other places."""
         for kept in (self._looks, self._empty):
             for place in [place for place in kept if place not in told]:
                 del kept[place]
 
-    async def _look(self, attendant: Attendant, places: Iterable[Mapping[str, Any]]) -> None:
-        topology, now = attendant.topology, int(time.time() * 1000)
-        if topology is None:
-            return
-        named: dict[Place, str] = {}
-        for one in places:
-            queue = await self._queue(one)
-            if queue is not None:
-                named[one["vhost"], one["exchange"], one["routing_key"]] = queue
-        found = await self._counted(attendant, {*named.values()})
+    async def _look(self, vhost: str, topology: Topology, places: Iterable[Mapping[str, Any]]) -> None:
+        now = int(time.time() * 1000)
+        named = {_key(one): await self._queue(one) for one in places}
+        found = await self._counted(vhost, topology, {queue for queue in named.values() if queue is not None})
         for place, queue in named.items():
-            depth, is_idle = found.get(queue, (None, False))
+            depth, is_idle = found.get(queue or "", (None, False))
             self._looks[place] = Look(queue, depth, now, is_idle)
             self._judge(place, self._looks[place])
 
@@ -99,15 +118,19 @@ class Drift:
         bound = await self._management.bound_queues(place["vhost"], place["exchange"], place["routing_key"])
         return bound[0] if bound is not None and len(bound) == 1 else None
 
-    async def _counted(self, attendant: Attendant, queues: set[str]) -> dict[str, tuple[int | None, bool]]:
-        """Messages of each queue, and whether none is out with a consumer."""
-        assert attendant.topology is not None
+    async def _counted(self, vhost: str, topology: Topology, queues: set[str]) -> dict[str, tuple[int | None, bool]]:
+        """Messages of each queue, and whether none is out with a consumer.
+
+        A queue whose node starts, or has no majority, is said to be empty by a passive look: where the management API
+        can be asked, 0 has to be its word too.
+        """
         found: dict[str, tuple[int | None, bool]] = {}
-        for queue, (ready, consumers) in (await attendant.topology.censuses(queues)).items():
+        for queue, (ready, consumers) in (await topology.censuses(queues)).items():
             found[queue] = (ready, consumers == 0)
         if self._management is not None:
-            totals = await self._management.totals(attendant.vhost, [one for one in found if not found[one][0]])
-            found |= {queue: (total, total == 0) for queue, total in totals.items()}
+            zeros = [one for one in found if not found[one][0]]
+            totals = await self._management.totals(vhost, zeros)
+            found |= {queue: (totals.get(queue), totals.get(queue) == 0) for queue in zeros}
         return found
 
     def _judge(self, place: Place, look: Look) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from dlx_router.broker.administration import Administration, ManagementError
+from dlx_router.config.attachments import Attachment
 from dlx_router.config.delayed import Delayed
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
@@ -30,26 +31,35 @@ class Oversight:
         self._api, self._vhost, self._names, self._journal = api, vhost, names, journal
         self._metrics, self._drift = metrics, metrics.policy_drift
 
-    async def watch(self, policies: Callable[[], PolicySet], delayed: Callable[[], Sequence[Delayed]]) -> None:
+    async def watch(
+        self, policies: Callable[[], PolicySet], wanted: Callable[[], Sequence[Attachment | Delayed]]
+    ) -> None:
         """Look again and again until cancelled; at what is in force then."""
         try:
             while self._api is not None:
                 began = time.monotonic()
                 try:
-                    await self._look(self._api, policies(), delayed())
+                    await self._look(self._api, policies(), wanted())
                 except ManagementError:
                     self._forget()
                 await asyncio.sleep(max(EVERY_S, SHARE * (time.monotonic() - began)))
         finally:
             self._forget()
 
-    async def _look(self, api: Administration, policies: PolicySet, delayed: Sequence[Delayed]) -> None:
+    async def _look(self, api: Administration, policies: PolicySet, wanted: Sequence[Attachment | Delayed]) -> None:
         snapshot = await api.snapshot(self._vhost)
         heaps = await asyncio.to_thread(resting.watched, policies, snapshot, self._names)
         self._tell(resting.letters(heaps, snapshot), resting.oldest(heaps, snapshot))
         owned = await self._owned(api)
         found = await asyncio.to_thread(
-            plan, policies, snapshot, self._names, owned, journal=self._journal, delayed=delayed
+            plan,
+            policies,
+            snapshot,
+            self._names,
+            owned,
+            journal=self._journal,
+            delayed=[one for one in wanted if isinstance(one, Delayed)],
+            attachments=[one for one in wanted if isinstance(one, Attachment)],
         )
         if has_been_applied(found, snapshot, self._names):
             self._drift[self._vhost] = drift(found)

@@ -22,6 +22,7 @@ class StateWatch:
         self._key = f"leader {vhost}"
         self._since_s: float | None = None
         self._patience_s = ROLLOUT_S
+        self.missing = ""  # why nobody leads
         self._once = Once()
 
     def moved(self, found: Moved) -> None:
@@ -52,14 +53,14 @@ class StateWatch:
 
     def led(self) -> None:
         """We lead, or somebody else does: from now on that nobody does is a loss."""
-        self._since_s, self._patience_s = None, OBJECTS_S
+        self._since_s, self._patience_s, self.missing = None, OBJECTS_S, ""
         self._readiness.drop_note(self._key)
         self._readiness.clear(self._key)
         self._once.healed("leader", "leader.found", vhost=self._vhost)
 
     def nobody_leads(self, why: str) -> None:
         """A note at first; when that lasts, an objection: 20 s after a leader was lost, 600 s where none was known."""
-        now = time.monotonic()
+        now, self.missing = time.monotonic(), why
         self._since_s = self._since_s if self._since_s is not None else now
         text = f"vhost {self._vhost!r}: nobody leads, so redrive tasks and the index rest; letters go on: {why}"
         lasts = now - self._since_s > self._patience_s
@@ -70,6 +71,6 @@ class StateWatch:
 
     def quiet(self) -> None:
         """It is not known, and others say why."""
-        self._since_s = None
+        self._since_s, self.missing = None, ""
         self._readiness.drop_note(self._key)
         self._readiness.clear(self._key)

@@ -14,11 +14,11 @@ from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.management import Management
 from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
-from dlx_router.config.delayed import Delayed
 from dlx_router.config.settings import SettingsError
 from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
+from dlx_router.core.printable import printable
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.operate.redrive.filter import compiled
 from dlx_router.service.clock import steady_ms
@@ -39,7 +39,7 @@ from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.service.sources import Setting
 from dlx_router.service.statewatch import StateWatch
 from dlx_router.service.tracing import desk
-from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.logs import log, redacted
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness, Speaker
 from dlx_router.telemetry.survey import Seen, Survey
@@ -101,7 +101,8 @@ class Attendant:
         self._failures = 0
         self._key_gone = ""  # why
         self._router_id = rules.router_id
-        self.tasks = Tasks(vhost, compiled, journal_is_on=journal.is_on)
+        self._trouble, self._reached = "", False  # why there is no session; whether the broker answered
+        self.tasks = Tasks(vhost, compiled, journal_is_on=journal.is_on, not_leading=self.not_leading)
 
     @property
     def in_flight(self) -> int:
@@ -116,6 +117,18 @@ class Attendant:
     def policies(self) -> PolicySet:
         """The policies in force."""
         return self._desk.policies
+
+    def not_leading(self) -> str:
+        """Why the leader's duties are not ours now, and who can be asked."""
+        if self._observe:
+            return f"vhost {self.vhost!r}: this router observes, and has none of the leader's duties; ask one that runs"
+        if self.topology is None:
+            said = "has not begun to attend it" if self._reached else "has no connection to the broker"
+            why = f" ({self._trouble})" if self._trouble and not self._reached else ""
+            return f"vhost {self.vhost!r}: this router {said}{why}; see /readyz, and ask again"
+        if self._watch.missing:
+            return f"vhost {self.vhost!r}: nobody leads just now ({self._watch.missing}); see /readyz, and ask again"
+        return f"this router does not lead vhost {self.vhost!r}; ask the one that does"
 
     def breakers(self) -> dict[str, str]:
         """Each queue's breaker, by its state."""
@@ -161,9 +174,6 @@ class Attendant:
             self._session.provision.renew()
             self._session.attend_only(self._setting())
 
-    def _delayed(self) -> list[Delayed]:
-        return [one for one in self._sources if isinstance(one, Delayed)]
-
     async def _once(self) -> None:
         self._key_gone = ""
         hosts, login, tls = self._addresses(self.vhost)
@@ -171,6 +181,7 @@ class Attendant:
         topology = Topology(host, login, tls, self._names, declare=self._declare, heartbeat_s=self._limits.heartbeat_s)
         try:
             await topology.connect()
+            self._reached = True
             await topology.ensure_core()
             if self._observe:
                 await topology.ensure_observe()
@@ -206,7 +217,7 @@ class Attendant:
                 self._journal.sign_with(key if self._keys.is_shared or not self._observe else None)
                 async with self._leading(topology, key), asyncio.TaskGroup() as group:
                     watching = (
-                        group.create_task(self._oversight.watch(lambda: self._policies, self._delayed)),
+                        group.create_task(self._oversight.watch(lambda: self._policies, lambda: self._sources)),
                         *(
                             []
                             if self._observe
@@ -225,6 +236,7 @@ class Attendant:
             raise _leaf(known) from None
         finally:
             self._session = self.topology = None
+            self._reached = False
             self._metrics.broker_connected[self.vhost] = 0
             await topology.close()
 
@@ -299,6 +311,7 @@ class Attendant:
     def _failed(self, error: Exception, started: float) -> None:
         self._failures = 1 if time.monotonic() - started > STEADY_S else self._failures + 1
         where, said = f"vhost {self.vhost!r}", str(error)
+        self._trouble = printable(redacted(said))
         self._readiness.set(f"link {self.vhost}", said if said.startswith(where) else f"{where}: {said}")
         self._said.take_back()  # the next session has other connections, and may attend other queues
         if self._failures in {1, 5} or self._failures % 50 == 0:

@@ -41,7 +41,7 @@ def test_destroy_leaves_the_broker_as_it_was_found(
     assert amqp.take("work", within=20).body == b"hello"
     shop.vhost.api.delete(f"queues/{shop.vhost.quoted}/work").raise_for_status()
     assert router.stop() == 0
-    done = shop.run("destroy")
+    done = shop.run("destroy", "--with-journal")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"- queue {QUEUE}" in done.stdout
     assert "not made by the router" not in done.stdout
@@ -87,7 +87,7 @@ def test_drain_waits_for_delayed_messages_too(shop: Commands, amqp: Client) -> N
     amqp.queue("work")
     amqp.bind("work", "amq.topic", "work")
     amqp.publish("late", exchange="shop.delayed", key="work", headers={"x-delay": 2000})
-    done = shop.run("destroy", "--drain", "--drain-seconds", "90")
+    done = shop.run("destroy", "--with-journal", "--drain", "--drain-seconds", "90")
     assert done.returncode == 0, done.stdout + done.stderr
     assert amqp.take("work").body == b"late"
     assert shop.vhost.queues() == ["work"]

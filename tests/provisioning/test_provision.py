@@ -38,21 +38,22 @@ class Commands:
         (self.folder / "p.yaml").write_text(text, encoding="utf-8")
 
     def run(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
-        argv, variables = self._typed(*args, **env)
+        argv, variables = self.typed(*args, **env)
         return subprocess.run(argv, env=variables, cwd=ROOT, capture_output=True, text=True, check=False)
 
     def begin(self, *args: str) -> subprocess.Popen[str]:
         """The same, while it runs."""
-        argv, variables = self._typed(*args)
+        argv, variables = self.typed(*args)
         pipe = subprocess.PIPE
         return subprocess.Popen(argv, env=variables, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
 
-    def _typed(self, *args: str, **env: str) -> tuple[list[str], dict[str, str]]:
+    def typed(self, *args: str, **env: str) -> tuple[list[str], dict[str, str]]:
+        """Arguments and environment of a command."""
         settings = {"AMQP_URL": self.vhost.amqp_url, "MANAGEMENT_URL": self.vhost.management_url, **env}
         named = {f"DLX_ROUTER_{key}": value for key, value in settings.items()}
         kept = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
-        argv = [sys.executable, "-m", "dlx_router", *args, "--policies", str(self.folder)]
-        return argv, {**kept, **named}
+        argv = [sys.executable, "-m", "dlx_router", *args]
+        return argv, {**kept, "DLX_ROUTER_POLICIES": str(self.folder), **named}
 
     def plan(self) -> dict[str, Any]:
         """The plan of the vhost."""
@@ -166,7 +167,7 @@ def test_destroy_right_after_the_end_of_a_router_and_during_it(
     before = shop.definitions()
     shop.apply()
     router = start_router(shop.folder)
-    with shop.begin("destroy") as destroying:
+    with shop.begin("destroy", "--with-journal") as destroying:
         assert destroying.stderr is not None
         assert "looking again" in destroying.stderr.readline()
         assert router.stop() == 0
@@ -174,7 +175,7 @@ def test_destroy_right_after_the_end_of_a_router_and_during_it(
     assert shop.definitions() == before
     shop.apply()
     assert start_router(shop.folder).stop() == 0
-    done = shop.run("destroy")
+    done = shop.run("destroy", "--with-journal")
     assert done.returncode == 0, done.stdout + done.stderr
     assert shop.definitions() == before
 
@@ -269,7 +270,7 @@ def test_drain_lets_every_letter_arrive_first(commands: Commands, amqp: Client) 
     amqp.publish(b"1", key="a")
     amqp.fail("a")
     eventually(lambda: amqp.depth(INBOX) == 1)
-    done = commands.run("destroy", "--drain", "--drain-seconds", "60")
+    done = commands.run("destroy", "--with-journal", "--drain", "--drain-seconds", "60")
     assert done.returncode == 0, done.stdout + done.stderr
     assert commands.vhost.queues() == ["a"]
     assert amqp.take("a").body == b"1"

@@ -18,7 +18,8 @@ def sees_of(context: Context, who: Caller) -> Sees:
     """What this caller may see of what the index of this router is right about: the vhosts that it leads."""
     led = {vhost for vhost, one in context.attendants.items() if one.leadership.is_ours}
     if context.index is not None and context.attendants and not led:
-        raise refuse(503, "this router leads no vhost, so its index stands still; ask the leader", retry_after_s=2)
+        why = "; ".join(context.attendants[vhost].not_leading() for vhost in context.visible(who))
+        raise refuse(503, f"this router leads no vhost, so its index stands still: {why}", retry_after_s=2)
     return lambda vhost, queue: vhost in led and who.may_see(vhost, queue)
 
 

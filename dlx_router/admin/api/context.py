@@ -61,7 +61,7 @@ class Context:
         """As `attendant`; 503 where another router has the leader's duties."""
         found = self.attendant(vhost, who)
         if not found.leadership.is_ours:
-            raise refuse(503, f"this router does not lead vhost {vhost!r}; ask the one that does", retry_after_s=2)
+            raise refuse(503, found.not_leading(), retry_after_s=2)
         return found
 
     async def audit(self, who: Caller, vhost: str, action: str, details: Mapping[str, Any]) -> None:

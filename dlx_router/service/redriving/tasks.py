@@ -27,8 +27,10 @@ Compile = Callable[[str], Callable[[Letter], bool]]
 class Tasks:
     """`lead` makes it the leader until it is cancelled."""
 
-    def __init__(self, vhost: str, compile_filter: Compile, *, journal_is_on: bool) -> None:
-        self.vhost = vhost
+    def __init__(
+        self, vhost: str, compile_filter: Compile, *, journal_is_on: bool, not_leading: Callable[[], str]
+    ) -> None:
+        self.vhost, self._not_leading = vhost, not_leading
         self._compile, self._journal_is_on = compile_filter, journal_is_on
         self._book = Book(vhost)
         self._runner = Runner(self._book, self._holds)
@@ -164,7 +166,7 @@ class Tasks:
         if not self._journal_is_on:
             raise TaskError("JOURNAL=off: tasks live in the journal, so there are none; set JOURNAL=best-effort")
         if self._book.tools is None:
-            raise NotLeader(f"vhost {self.vhost!r}: this router does not lead; ask another")
+            raise NotLeader(self._not_leading())
         if not self._knows_all:
             raise NotLeader(f"vhost {self.vhost!r}: the journal is being read; ask again")
         return self._book.tools

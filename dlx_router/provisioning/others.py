@@ -1,0 +1,70 @@
+"""Routers of another prefix in the same vhost, and what is theirs.
+
+Their policies count for nothing in our priorities: these depend on those of people only, and stay as they are whatever
+another router does. What both would catch is refused: see `meetings`.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dlx_router.broker.administration import Rule, Snapshot
+from dlx_router.core.names import Names
+from dlx_router.provisioning.ownership import name_of, own_rule
+
+_EXCHANGE: Final = "dead-letter-exchange"
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """The other routers of a vhost. `catching`: RabbitMQ policies → the prefix of the router that they lead to."""
+
+    routers: tuple[Names, ...] = ()
+    shields: frozenset[str] = frozenset()  # the policies on their own queues
+    catching: tuple[tuple[Rule, str], ...] = ()
+
+    def owns(self, name: str) -> bool:
+        """Whether a queue is another router's own."""
+        return any(one.is_own(name) for one in self.routers)
+
+    @property
+    def policies(self) -> frozenset[str]:
+        """The names of all RabbitMQ policies that are theirs."""
+        return self.shields | {rule.name for rule, _ in self.catching}
+
+
+def others(snapshot: Snapshot, names: Names, owned: frozenset[str]) -> Others:
+    """Known by the policies that their apply made, and by their queues. `owned`: names of policies that are ours."""
+    there = {one.name for one in snapshot.queues}
+    rules = [one for one in snapshot.policies if one.name not in owned]
+    shields = {one.name: prefix for one in rules if (prefix := _shielded(one)) is not None}
+    found = {*shields.values(), *(prefix for one in rules if (prefix := _maker(one)) is not None)}
+    found |= {prefix for one in there if (prefix := _by_queues(one, there)) is not None}
+    routers = tuple(Names(one) for one in sorted(found - {names.prefix}))
+    inboxes = {inbox: one.prefix for one in routers for inbox in (one.inbox, one.fifo)}
+    catching = [(one, inboxes.get(str(one.definition.get(_EXCHANGE)))) for one in rules]
+    return Others(
+        routers,
+        frozenset(name for name, prefix in shields.items() if prefix != names.prefix),
+        tuple((rule, prefix) for rule, prefix in catching if prefix is not None),
+    )
+
+
+def _shielded(rule: Rule) -> str | None:
+    """The prefix whose own queues the policy keeps from everybody's catch-all; None for any other policy."""
+    prefix = rule.name.removesuffix(".own")
+    known = prefix not in {rule.name, ""} and replace(rule, priority=0) == own_rule(Names(prefix), 0)
+    return prefix if known else None
+
+
+def _maker(rule: Rule) -> str | None:
+    prefix = rule.name.rpartition(".")[0]
+    return prefix if prefix and rule.name == name_of(rule, Names(prefix)) else None
+
+
+def _by_queues(queue: str, there: set[str]) -> str | None:
+    """The prefix of the router whose inbox this is: the queues without which none starts stand beside it."""
+    prefix = queue.removesuffix(".inbox")
+    if prefix in {queue, ""}:
+        return None
+    names = Names(prefix)
+    return prefix if {names.release, names.parking, names.quarantine} <= there else None

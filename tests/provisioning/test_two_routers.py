@@ -1,0 +1,154 @@
+"""Two routers of different prefix in one vhost: neither outbids the other, and what both would catch is refused."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.core.names import Names
+from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source, ordered
+from dlx_router.provisioning.broker_rules import in_force
+from dlx_router.provisioning.plan import Action, Plan, plan
+from tests.provisioning.test_provision import Commands
+from tests.support.vhost import Vhost
+
+ONE, TWO = Names("one"), Names("two")
+
+
+def policies_of(*selectors: str) -> PolicySet:
+    source = Source("p", "p.yaml", 1)
+    kinds = {"=": SelectorKind.QUEUE}
+    return ordered([
+        Policy(f"p{at}", Selector(kinds.get(text[0], SelectorKind.MATCH), text.lstrip("=")), source,
+               definition={"message-ttl": Setting(1000 + at, source)})
+        for at, text in enumerate(selectors)
+    ])  # fmt: skip
+
+
+def applied(found: Plan, snapshot: Snapshot) -> Snapshot:
+    """The vhost after apply took the steps about policies."""
+    rules = {one.name: one for one in snapshot.policies}
+    for step in found.steps if not found.is_refused else ():
+        if step.what == "policy" and step.action is Action.REMOVE:
+            del rules[step.name]
+        elif step.what == "policy":
+            rules[step.name] = step.thing.rule  # type: ignore[union-attr]
+    return replace(snapshot, policies=tuple(rules.values()))
+
+
+def changes(found: Plan) -> list[str]:
+    return [f"{step.action} {step.name}" for step in found.steps if step.what == "policy"]
+
+
+FOREIGN = st.lists(
+    st.builds(
+        Rule,
+        st.sampled_from(["x", "y"]),
+        st.sampled_from([".*", "^a", "b"]),
+        st.sampled_from([{"expires": 5}, {"max-length": 3}, {"delivery-limit": 7}]),
+        st.sampled_from([0, 3, 1_000_000, 2_000_000]),
+    ),
+    max_size=2,
+    unique_by=(lambda one: one.name, lambda one: one.priority),
+)
+QUEUES = st.lists(
+    st.builds(
+        Standing,
+        st.sampled_from(["a", "a.x", "a.y", "b.x", "b.y", "c", "one.inbox", "two.inbox", "DLQ.a"]),
+        st.sampled_from(["classic", "quorum"]),
+    ),
+    max_size=6,
+    unique_by=lambda one: one.name,
+)
+OF_ONE = st.lists(st.sampled_from(["a.#", "a.*", "=a.x", "=a"]), min_size=1, max_size=3, unique=True)
+OF_TWO = st.lists(st.sampled_from(["b.#", "b.*", "=b.x", "=c"]), min_size=1, max_size=3, unique=True)
+
+
+@given(OF_ONE, OF_TWO, FOREIGN, QUEUES)
+def test_routers_that_share_no_queue_leave_each_other_alone(
+    of_one: list[str], of_two: list[str], foreign: list[Rule], queues: list[Standing]
+) -> None:
+    first, second = policies_of(*of_one), policies_of(*of_two)
+    now = Snapshot("/", (4, 3), tuple(queues), policies=tuple(foreign))
+    for policies, names in ((first, ONE), (second, TWO), (first, ONE), (second, TWO)):
+        found = plan(policies, now, names, frozenset())
+        assert not found.is_refused, found.notes
+        now = applied(found, now)
+    assert changes(plan(first, now, ONE, frozenset())) == []
+    assert changes(plan(second, now, TWO, frozenset())) == []
+    for queue in queues:
+        for policies, names in ((first, ONE), (second, TWO)):
+            if policies.chain(vhost="/", queue=queue.name):
+                rule = in_force(now.policies, queue.name, queue.kind)
+                assert rule is not None
+                assert rule.definition["dead-letter-exchange"] == names.inbox
+    for own in ("one.inbox", "two.inbox"):
+        rule = in_force(now.policies, own, "quorum")
+        assert rule is not None
+        assert "dead-letter-exchange" not in rule.definition
+
+
+@pytest.mark.parametrize(
+    ("of_one", "of_two", "queues"),
+    [
+        (["#"], ["#"], []),
+        (["#"], ["a.#"], []),
+        (["a.#"], ["#"], []),
+        (["a.#"], ["a.#"], []),
+        (["=a.x"], ["a.#"], []),
+        (["a.#"], ["=a.b.c"], []),
+        (["a.*"], ["*.x"], []),
+        (["a.#"], ["*.z"], ["a.z"]),
+    ],
+)
+def test_who_comes_second_for_the_same_queues_is_refused_and_told_who_is_there(
+    of_one: Sequence[str], of_two: Sequence[str], queues: Sequence[str]
+) -> None:
+    now = Snapshot("/", (4, 3), tuple(Standing(one, "quorum") for one in queues))
+    now = applied(plan(policies_of(*of_one), now, ONE, frozenset()), now)
+    found = plan(policies_of(*of_two), now, TWO, frozenset())
+    assert found.is_refused
+    assert any('the router of prefix "one"' in note.text and note.code == "DLX220" for note in found.conflicts)
+    assert changes(plan(policies_of(*of_one), now, ONE, frozenset())) == [], "the first one is as it was"
+
+
+def test_a_policy_by_hand_for_another_router_is_its_own_too() -> None:
+    own = tuple(Standing(f"one.{name}", "quorum") for name in ("inbox", "release", "parking", "quarantine"))
+    by_hand = Rule("my-dlx", "^orders", {"dead-letter-exchange": "one.inbox"})
+    now = Snapshot("/", (4, 3), (*own, Standing("orders.x", "quorum")), policies=(by_hand,))
+    (note,) = plan(policies_of("orders.#"), now, TWO, frozenset()).conflicts
+    assert 'queue orders.x, by policy "my-dlx"' in note.text
+    (note,) = plan(policies_of("#"), replace(now, policies=()), TWO, frozenset()).conflicts
+    assert 'queue one.inbox is the router\'s of prefix "one"' in note.text
+
+
+def test_two_routers_of_different_prefix_do_not_outbid_each_other(vhost: Vhost, tmp_path: Path) -> None:
+    commands = Commands(vhost, tmp_path)
+    commands.declare("orders.new", queue_type="quorum")
+    commands.declare("pay.new")
+    texts = {
+        "one": 'version: 1\npolicies: [{name: orders, match: "orders.#"}]\n',
+        "two": 'version: 1\npolicies: [{name: pay, match: "pay.#"}]\n',
+    }
+
+    def done(command: str, prefix: str, text: str = "") -> Any:
+        commands.write(text or texts[prefix])
+        return commands.run(command, PREFIX=prefix)
+
+    for prefix in ("one", "two"):
+        assert done("apply", prefix).returncode == 0
+    before = commands.policies()
+    for prefix in ("one", "two"):
+        again = done("apply", prefix)
+        assert (again.returncode, commands.policies()) == (0, before), again.stdout
+    refused = done("apply", "two", texts["one"])
+    assert refused.returncode == 1
+    assert 'DLX220: the router of prefix "one" catches queue orders.new' in refused.stdout
+    assert "nothing was changed" in refused.stderr
+    assert commands.policies() == before
+    assert done("plan", "two").returncode == 0

@@ -1,0 +1,99 @@
+"""apply and destroy say what they did and kept, and ask a person at a terminal, never a script."""
+
+import json
+import os
+import pty
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.provisioning.test_provision import Commands
+from tests.support.client import Client
+from tests.support.eventually import eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+POLICY = "version: 1\npolicies: [{name: a, match: 'orders.#', definition: {max-delivery-attempts: 1}}]\n"
+JOURNAL = "dlx-router.journal"
+
+
+@pytest.fixture
+def commands(vhost: Vhost, tmp_path: Path) -> Commands:
+    one = Commands(vhost, tmp_path)
+    one.write(POLICY)
+    return one
+
+
+def at_terminal(commands: Commands, answer: str, *args: str) -> tuple[int, str]:
+    """Exit code and screen of a command whose three streams are a terminal where somebody types the answer."""
+    argv, variables = commands.typed(*args)
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(argv, env=variables, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True) as running:
+        os.close(theirs)
+        os.write(ours, f"{answer}\n".encode())
+        screen = bytearray()
+        try:
+            while part := os.read(ours, 4096):
+                screen += part
+        except OSError:
+            pass  # the other end is closed
+        code = running.wait(60)
+    os.close(ours)
+    return code, screen.decode()
+
+
+def test_apply_says_what_it_did(commands: Commands) -> None:
+    first = commands.apply()
+    (said,) = [line for line in first.splitlines() if " created (" in line]
+    assert "queue dlx-router.inbox" in said
+    assert "policy dlx-router.own" in said
+    assert said.endswith("; 0 unchanged")
+    again = commands.apply()
+    assert f"vhost {commands.vhost.name}: nothing to do; " in again
+    commands.write(POLICY.replace("orders", "pay"))
+    done = json.loads(commands.run("apply", "--json").stdout)["vhosts"][0]["done"]
+    assert {key: len(names) for key, names in done.items()} == {"created": 2, "changed": 0, "removed": 2}
+
+
+def test_apply_and_destroy_ask_at_a_terminal_and_only_there(commands: Commands) -> None:
+    code, screen = at_terminal(commands, "n", "apply")
+    assert (code, "[y/N]" in screen, "nothing was changed" in screen) == (1, True, True), screen
+    assert commands.policies() == {}
+    assert at_terminal(commands, "", "apply", "--dry-run")[0] == 1
+    assert commands.policies() == {}
+    assert at_terminal(commands, "y", "apply")[0] == 0
+    made = commands.policies()
+    assert made
+    code, screen = at_terminal(commands, "n", "destroy")
+    assert (code, "[y/N]" in screen, "nothing was removed" in screen) == (1, True, True), screen
+    code, screen = at_terminal(commands, "", "destroy", "--dry-run")
+    assert (code, "- policy dlx-router.own" in screen, "[y/N]" in screen) == (0, True, False), screen
+    assert commands.policies() == made
+    code, screen = at_terminal(commands, "", "destroy", "--yes")
+    assert (code, "[y/N]" in screen) == (0, False), screen
+    assert commands.policies() == {}
+    assert commands.run("apply").returncode == 0, "a script is not asked"
+    assert commands.run("destroy").returncode == 0
+
+
+def test_destroy_keeps_the_journal_unless_it_is_told(
+    commands: Commands, amqp: Client, start_router: Callable[..., Router]
+) -> None:
+    commands.declare("orders.new", queue_type="quorum", dead_letter_exchange="dlx-router.inbox")
+    commands.apply()
+    router = start_router(commands.folder)
+    amqp.publish(b"1", key="orders.new")
+    amqp.fail("orders.new")
+    eventually(lambda: amqp.exists("DLQ.orders.new") and amqp.depth("DLQ.orders.new") == 1, 20)
+    assert router.stop() == 0
+    done = commands.run("destroy")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"kept: queue {JOURNAL}: the journal, which explains every letter; --with-journal removes it" in done.stdout
+    assert [one for one in commands.vhost.queues() if one.startswith("dlx-router.")] == [JOURNAL]
+    assert commands.run("destroy").returncode == 0, "destroy may come twice"
+    assert JOURNAL in commands.vhost.queues()
+    told = commands.run("destroy", "--with-journal")
+    assert (told.returncode, f"- queue {JOURNAL}" in told.stdout) == (0, True), told.stdout + told.stderr
+    assert commands.vhost.queues() == ["DLQ.orders.new", "orders.new"]
