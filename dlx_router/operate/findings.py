@@ -1,6 +1,6 @@
 """What `doctor` says: a check, what it found, and what mends it. The rules about queues are pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -56,6 +56,24 @@ def clock(ahead_s: float) -> Diagnosis:
     way = "ahead" if ahead_s > 0 else "behind"
     found = f"the broker's clock is {abs(ahead_s):.0f} s {way} of this one"
     return Diagnosis("clock", Level.WARNING, found, "let both follow NTP: ages, waits and cutoffs are told by them")
+
+
+_MENDS: Final = {
+    "memory": "let consumers empty queues, or give the node memory (vm_memory_high_watermark); `rabbitmq-diagnostics "
+    "memory_breakdown` says what uses it",
+    "disk": "free space on the node's disk, more than disk_free_limit; `rabbitmq-diagnostics status` shows both",
+    "file": "raise the number of files that the node may open (ulimit -n, LimitNOFILE)",
+}
+
+
+def alarms(raised: Sequence[tuple[str, str]]) -> Diagnosis:
+    """What blocks all publishers of a cluster: (node, resource or the broker's own words) of each."""
+    if not raised:
+        return Diagnosis("alarms", Level.OK, "none")
+    where = ", ".join(f"{resource} ({node})" for node, resource in raised)
+    found = f"the broker has an alarm: {where}; it takes no messages until it is over, so letters wait where they are"
+    fixes = [fix for word, fix in _MENDS.items() if any(word in resource for _, resource in raised)]
+    return Diagnosis("alarms", Level.ERROR, found, "; ".join(fixes) or "look at the broker's log")
 
 
 def queue(one: Mapping[str, Any], names: Names, *, selected: bool) -> Iterator[Diagnosis]:
