@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from dlx_router.core.attending import QueueFacts, delivery_limit
 from dlx_router.core.names import Names
 
 MAX_SKEW_S: Final = 5.0
 OLDEST: Final = (3, 10)
-DEFAULT_LIMIT: Final = 20
-DEFAULT_LIMIT_SINCE: Final = (4, 0)
-NO_LIMIT: Final = 1_000_000
 
 
 class Level(StrEnum):
@@ -112,14 +110,13 @@ def source(one: Mapping[str, Any], broker: tuple[int, ...]) -> Diagnosis | None:
     """What is to be said of an attached queue: the broker ends letters that were given back too often."""
     if one.get("type") != "quorum":
         return None
-    said = setting(one, "delivery-limit")
-    limit = DEFAULT_LIMIT if said is None and broker >= DEFAULT_LIMIT_SINCE else said
-    if not isinstance(limit, int) or limit < 0 or limit >= NO_LIMIT:
+    facts = QueueFacts("quorum", one.get("arguments") or {}, one.get("effective_policy_definition") or {})
+    if (limit := delivery_limit(facts, broker)) is None:
         return None
-    drops = setting(one, "dead-letter-exchange") is None
+    drops = not facts.has_dlx
     found = f"source {one['name']!r} has delivery limit {limit}"
     found += ": beyond it the broker deletes the letter" if drops else ""
-    fix = "raise it by a policy (delivery-limit: 1000000), or give the queue a dead-letter-exchange"
+    fix = "raise it by a policy (delivery-limit: 2147483647), or give the queue a dead-letter-exchange"
     return Diagnosis("delivery limit", Level.ERROR if drops else Level.NOTE, found, fix)
 
 

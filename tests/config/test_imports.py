@@ -296,7 +296,12 @@ def loop(**more: Any) -> dict[str, Any]:
 def test_a_retry_loop_of_queue_arguments_becomes_a_wait(imported: Import) -> None:
     found = imported("rabbitmq", json.dumps(loop()))
     emails = found("emails")
-    assert (emails.delay_ms, emails.cap_ms, emails.max_attempts, "rejected" in emails.retry_on) == (30_000, 30_000, -1, True)
+    assert (emails.delay_ms, emails.cap_ms, emails.max_attempts, "rejected" in emails.retry_on) == (
+        30_000,
+        30_000,
+        -1,
+        True,
+    )
     assert emails.auto_create
     assert "queue emails: its letters wait 30000 ms in emails.retry and come back for ever" in report(found)
     assert "the loop is in its arguments" in report(found)
