@@ -3,6 +3,7 @@
 Exit codes: 0 ok, 1 findings, 2 wrong use or unreadable path, 130 interrupted. Source: INTERFACES ("Commands").
 """
 
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +14,9 @@ from typer.core import TyperGroup
 
 from dlx_router.cli import groups, letters, operate, pipeline, pipeline_analyses
 from dlx_router.config.purpose import Purpose
+from dlx_router.telemetry import faults
 
+_STDERR = 2
 # As somebody meets them; what changes letters comes after what looks at them.
 ORDER = ("run", "policy", "plan", "apply", "destroy", "permissions", "doctor", "queues", "groups", "letters", "redrive",
          "edit", "discard", "pipeline", "support-bundle")  # fmt: skip
@@ -82,10 +85,26 @@ class Origin(StrEnum):
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line, by default that of the process; always ends by SystemExit."""
+    if arguments is None:  # the process is ours
+        _open_standard_streams()
+        faults.install()
     for stream in (sys.stdout, sys.stderr):
         if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
             reconfigure(errors="backslashreplace")  # a queue's name may be of any bytes, a terminal of any encoding
-    app(arguments, prog_name="dlx-router")
+    try:
+        app(arguments, prog_name="dlx-router")
+    except Exception as error:  # the outermost; typer would print a traceback, whatever hook there is
+        if arguments is not None:
+            raise
+        faults.tell("ended", error)
+        raise SystemExit(1) from None
+
+
+def _open_standard_streams() -> None:
+    """What was closed leads nowhere, before a socket takes its number: uvloop ends the process over that."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass
+    os.close(opened)
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the flag
