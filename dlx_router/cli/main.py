@@ -22,13 +22,28 @@ ORDER = ("run", "policy", "plan", "apply", "destroy", "permissions", "doctor", "
          "edit", "discard", "pipeline", "support-bundle")  # fmt: skip
 
 
+_UsageError: Any = typer.BadParameter.__bases__[0]  # typer brings a click of its own
+
+
 class _InOrder(TyperGroup):
-    """The help lists commands as ORDER has them, others behind."""
+    """The help lists commands as ORDER has them, others behind; a word that is none gets an answer that helps."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer brings a click of its own
         """Their names."""
         known = {name: at for at, name in enumerate(ORDER)}
         return sorted(super().list_commands(ctx), key=lambda name: known.get(name, len(known)))
+
+    def resolve_command(self, ctx: Any, args: Any) -> Any:  # noqa: ANN401 - as above
+        """The command; a word that is one of a group's says whose."""
+        try:
+            return super().resolve_command(ctx, args)
+        except _UsageError as error:
+            groups = {name: getattr(self.get_command(ctx, name), "commands", {}) for name in self.list_commands(ctx)}
+            said = [f"`dlx-router {name} {args[0]}`" for name, commands in groups.items() if args[0] in commands]
+            advice = f"did you mean {' or '.join(said)}?" if said else "`dlx-router --help` lists the commands"
+            if "Did you mean" not in error.message:
+                error.message = f"{error.message} {advice[:1].upper()}{advice[1:]}"
+            raise
 
 
 app = typer.Typer(

@@ -27,7 +27,7 @@ def quorum(**arguments: Any) -> Standing:
 LIMITS = [
     ({}, (4, 3), {"DLX210"}), ({}, (3, 10), set()), ({"delivery_limit": 5}, (3, 10), {"DLX210"}),
     ({"delivery_limit": 2_147_483_647}, (4, 3), set()),  # as the router declares its own, and as doctor advises
-    ({"delivery_limit": -1}, (4, 3), set()), ({"delivery_limit": -1}, (3, 10), {"DLX210"}),  # deletes at the first return
+    ({"delivery_limit": -1}, (4, 3), set()), ({"delivery_limit": -1}, (3, 10), {"DLX210"}),
 ]  # fmt: skip
 
 
