@@ -202,7 +202,8 @@ def test_doctor_sees_alarms_and_says_what_ends_them(
 
     with kind(private) as alarm:
         alarm()
-        found = eventually(lambda: (one := told())["level"] == "error" and one, 10)
+        eventually(lambda: told()["level"] == "error", 10)
+        found = told()
         assert resource in found["found"]
         assert node in found["found"]
         assert "rabbitmq-diagnostics" in found["fix"]
