@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.definitions import Binding, Definition, Exchange, Queue, core, rescued, rung
-from dlx_router.core.attending import Version
+from dlx_router.core.attending import NO_LIMIT, Version
 from dlx_router.core.names import RUNGS, Names
 
-_NO_LIMIT: Final = 1 << 30
 _LIMIT_SINCE: Final = (4, 0)
 _LENGTHS: Final = ("x-max-length", "x-max-length-bytes")
 _ENDS: Final = ("x-message-ttl", "x-expires")
@@ -117,7 +116,7 @@ def _alike(key: str, found: object, version: Version) -> bool:
         return False
     if found is None:
         return bool(version) and version < _LIMIT_SINCE
-    return isinstance(found, int) and (found >= _NO_LIMIT or (found < 0 and version >= _LIMIT_SINCE))
+    return isinstance(found, int) and (found >= NO_LIMIT or (found < 0 and version >= _LIMIT_SINCE))
 
 
 def _harms(one: Queue, key: str, found: Mapping[str, Any], names: Names) -> bool:

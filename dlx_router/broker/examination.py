@@ -8,7 +8,7 @@ from typing import Any, Final
 import httpx
 
 from dlx_router.broker.management import Management
-from dlx_router.broker.management_words import ManagementError, place_of, shaped
+from dlx_router.broker.management_words import ASK, ManagementError, place_of, shaped
 
 _COLUMNS: Final = "name,type,arguments,policy,effective_policy_definition,exclusive"
 
@@ -28,6 +28,20 @@ class Examination(Management):
         return sorted(
             one["name"] for one in found if one.get("state") != "enabled" and one.get("stability") == "stable"
         )
+
+    async def alarms(self) -> list[tuple[str, str]]:
+        """Node and resource (memory, disk, file_descriptor_limit) of each alarm in effect in the cluster."""
+        where, credentials = place_of(self._url())
+        try:
+            answer = await self._connected(secure=where.startswith("https:")).get(
+                f"{where}/api/health/checks/alarms", auth=credentials, extensions=self._named()
+            )
+            if answer.is_success:
+                return []
+            found = answer.json()["alarms"]  # 503; any other refusal has none
+            return [(str(one["node"]), str(one["resource"])) for one in found]
+        except (httpx.HTTPError, LookupError, TypeError, ValueError, OSError) as error:
+            raise ManagementError(f"{where}: alarms could not be asked for: {type(error).__name__}; {ASK}") from None
 
     @shaped
     async def clock_ahead_s(self) -> float | None:

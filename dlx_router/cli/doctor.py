@@ -20,7 +20,7 @@ from dlx_router.broker.link import open_link
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.rights import Rights
 from dlx_router.broker.topology import Topology, TopologyMissing
-from dlx_router.cli import doctor_plan, doctor_rights, output
+from dlx_router.cli import doctor_alarms, doctor_plan, doctor_rights, output
 from dlx_router.cli.groups import unverified
 from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.config.settings import Settings, SettingsError
@@ -173,6 +173,8 @@ async def _vhost(
         await link.close()
         yield Diagnosis("connection", Level.OK, f"vhost {vhost!r} at {host.name}:{host.port}")
         yield findings.version(number)
+        if (alarm := await doctor_alarms.raised(host, login, tls, examination)) is not None:
+            yield alarm
         async for one in _own(settings, Topology(host, login, tls, Names(settings.prefix), declare=False)):
             yield one
         if examination is not None:

@@ -9,16 +9,23 @@ from typing import Final
 
 from dlx_router.cli import output
 from dlx_router.config import document, prefix, tree
-from dlx_router.config.dialects import artemis, emq, rabbitmq, sqs
-from dlx_router.config.dialects.carried import MAX_BYTES, Carried, ImportRefused, as_yaml, printable
+from dlx_router.config.dialects import artemis, emq, sqs
+from dlx_router.config.dialects.carried import MAX_BYTES, Carried, ImportRefused, Parse, as_yaml, parsed_json, printable
 from dlx_router.config.dialects.places import line_of
 from dlx_router.config.findings import Report
 from dlx_router.config.policies import errors_of, why_unreadable
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy
+from dlx_router.provisioning import exported
 
 MOST_CHARS: Final = 600
-_JSON: Final = {"rabbitmq": rabbitmq.read, "sqs": sqs.read, "yandex": sqs.read, "emq": emq.read}
+
+
+def _rabbitmq(data: bytes, parse: Parse = parsed_json) -> Carried:
+    return exported.read(data, parse, prefix.said())
+
+
+_JSON: Final = {"rabbitmq": _rabbitmq, "sqs": sqs.read, "yandex": sqs.read, "emq": emq.read}
 _READERS: Final[Mapping[str, Callable[[bytes], Carried]]] = {**_JSON, "artemis": artemis.read}
 
 

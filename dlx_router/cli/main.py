@@ -3,6 +3,7 @@
 Exit codes: 0 ok, 1 findings, 2 wrong use or unreadable path, 130 interrupted. Source: INTERFACES ("Commands").
 """
 
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -13,19 +14,36 @@ from typer.core import TyperGroup
 
 from dlx_router.cli import groups, letters, operate, pipeline, pipeline_analyses
 from dlx_router.config.purpose import Purpose
+from dlx_router.telemetry import faults
 
+_STDERR = 2
 # As somebody meets them; what changes letters comes after what looks at them.
 ORDER = ("run", "policy", "plan", "apply", "destroy", "permissions", "doctor", "queues", "groups", "letters", "redrive",
          "edit", "discard", "pipeline", "support-bundle")  # fmt: skip
 
 
+_UsageError: Any = typer.BadParameter.__bases__[0]  # typer brings a click of its own
+
+
 class _InOrder(TyperGroup):
-    """The help lists commands as ORDER has them, others behind."""
+    """The help lists commands as ORDER has them, others behind; a word that is none gets an answer that helps."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer brings a click of its own
         """Their names."""
         known = {name: at for at, name in enumerate(ORDER)}
         return sorted(super().list_commands(ctx), key=lambda name: known.get(name, len(known)))
+
+    def resolve_command(self, ctx: Any, args: Any) -> Any:  # noqa: ANN401 - as above
+        """The command; a word that is one of a group's says whose."""
+        try:
+            return super().resolve_command(ctx, args)
+        except _UsageError as error:
+            groups = {name: getattr(self.get_command(ctx, name), "commands", {}) for name in self.list_commands(ctx)}
+            said = [f"`dlx-router {name} {args[0]}`" for name, commands in groups.items() if args[0] in commands]
+            advice = f"did you mean {' or '.join(said)}?" if said else "`dlx-router --help` lists the commands"
+            if "Did you mean" not in error.message:
+                error.message = f"{error.message} {advice[:1].upper()}{advice[1:]}"
+            raise
 
 
 app = typer.Typer(
@@ -83,10 +101,26 @@ class Origin(StrEnum):
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line, by default that of the process; always ends by SystemExit."""
+    if arguments is None:  # the process is ours
+        _open_standard_streams()
+        faults.install()
     for stream in (sys.stdout, sys.stderr):
         if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
             reconfigure(errors="backslashreplace")  # a queue's name may be of any bytes, a terminal of any encoding
-    app(arguments, prog_name="dlx-router")
+    try:
+        app(arguments, prog_name="dlx-router")
+    except Exception as error:  # the outermost; typer would print a traceback, whatever hook there is
+        if arguments is not None:
+            raise
+        faults.tell("ended", error)
+        raise SystemExit(1) from None
+
+
+def _open_standard_streams() -> None:
+    """What was closed leads nowhere, before a socket takes its number: uvloop ends the process over that."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass
+    os.close(opened)
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the flag

@@ -31,7 +31,7 @@ Known = Annotated[
 Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this letter; may be repeated.")]
 Group = Annotated[str | None, typer.Option(help="Only letters of this group.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="At most so many; without it all.")]
-Rate = Annotated[float, typer.Option(help="Letters a second; 0: as fast as it goes.")]
+Rate = Annotated[float, typer.Option(min=0, help="Letters a second; 0: as fast as it goes.")]
 LOCAL = "http://127.0.0.1:9719"
 KNOWN = "not_a_dead_letter_queue"
 

@@ -5,12 +5,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dlx_router.config import keys, values
+from dlx_router.config.chains import written_targets
 from dlx_router.config.findings import (
     ALL_NEW,
     ATTACHED_TWICE,
     BACK_TO_WORK,
+    CYCLE,
     MISSING_KEY,
     OPEN_TARGET,
+    OWN_SUBJECT,
     OWN_TARGET,
     WITHOUT_LIMITS,
     Finding,
@@ -21,6 +24,7 @@ from dlx_router.config.findings import (
 from dlx_router.config.meaning import beginning
 from dlx_router.config.selectors import SELECTORS, match, pattern, queue
 from dlx_router.config.shape import Field, Shape
+from dlx_router.config.subjects import is_about_own, said
 from dlx_router.config.tree import Items, Node, Pairs
 from dlx_router.config.values import rejected, takes, unexpected
 from dlx_router.core.names import Names
@@ -164,7 +168,7 @@ def _check_target(forward: Target | None, selector: Selector, found: dict[str, F
     if forward is None or forward.exchange:
         return
     line, key = found["forward-to"].line, forward.routing_key
-    if key is None or key.parts in {(("value", "queue"),), (("value", "routing_key"),), (selector.text,)}:
+    if key is None or key.parts in {(("value", "queue"),), (("value", "routing_key"),)} or _names_source(key, selector):
         message = (
             "forward-to leads back to the source: on the default exchange the key is the name of a queue; "
             'write routing-key: with the name of another queue, "{queue}.out" say'
@@ -176,6 +180,11 @@ def _check_target(forward: Target | None, selector: Selector, found: dict[str, F
             "write an exchange, and bind to it the queues that may be named"
         )
         report.error(OPEN_TARGET, line, message)
+
+
+def _names_source(key: Template, selector: Selector) -> bool:
+    """Whether the key, as it is written, names a queue that the attachment takes from."""
+    return len(key.parts) == 1 and isinstance(key.parts[0], str) and selector.fits(key.parts[0])
 
 
 def findings_of(attachments: Sequence[Attachment], policies: PolicySet, names: Names) -> list[Finding]:
@@ -221,12 +230,25 @@ def _without_limits(attachments: Iterable[Attachment], policies: PolicySet) -> I
             yield Finding(one.source.file, one.source.line, WITHOUT_LIMITS, Severity.WARNING, message)
 
 
-def doubts_of(attachments: Iterable[Attachment]) -> Iterator[Finding]:
+def doubts_of(attachments: Iterable[Attachment], policies: PolicySet, names: Names) -> Iterator[Finding]:
     """What is right as it stands, and maybe not meant so.
 
     Anybody who may publish to the queue can write an x-death, so it is believed only by an exchange that is named.
     """
+    targets = written_targets(policies) if attachments else {}
     for one in attachments:
+        if is_about_own(one.selector, names) and one.queue not in {names.inbox, names.fifo}:
+            message = (
+                f"attachment {said(one.selector)} is about the router's own queues, which it attends by itself and "
+                f"nobody else may; take the attachment out"
+            )
+            yield Finding(one.source.file, one.source.line, OWN_SUBJECT, Severity.WARNING, message)
+        elif one.mode == INBOX and (sender := targets.get(one.queue)) is not None:
+            message = (
+                f"policy {shown(sender)} sends dead letters to {shown(one.queue)}, and this attachment takes them "
+                f"from there again: they go round, and are parked; attach another queue, or name another target"
+            )
+            yield Finding(one.source.file, one.source.line, CYCLE, Severity.WARNING, message)
         if one.mode == INBOX and one.dead_letter_exchanges is None:
             message = (
                 f"attachment {shown(one.queue)} names no dead-letter-exchanges, so whatever arrives there counts as "

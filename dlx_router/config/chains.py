@@ -7,7 +7,8 @@ source, may never be one.
 from collections.abc import Iterator
 from typing import Final
 
-from dlx_router.config.findings import CLASSIC_ONLY, CYCLE, Finding, Severity, shown
+from dlx_router.config.findings import BACK_TO_WORK, CLASSIC_ONLY, CYCLE, Finding, Severity, shown
+from dlx_router.config.meaning import KEY
 from dlx_router.core.policy import Effective, Policy, PolicySet, SelectorKind
 from dlx_router.core.target import dead_letter_queue
 
@@ -20,6 +21,7 @@ def findings_of(policies: PolicySet) -> Iterator[Finding]:
     named = {one.selector.text: one for one in policies.policies if one.selector.kind is SelectorKind.QUEUE}
     in_cycle: set[str] = set()
     for name, policy in named.items():
+        yield from _to_itself(name, policy, policies)
         way = _way(name, policies, named, policy.vhost or "/")
         if len(way) > 1 and way[-1] == name:
             if name not in in_cycle:
@@ -54,6 +56,43 @@ def _target(policy: Effective | None, queue: str) -> str | None:
     if any(isinstance(part, tuple) and part != ("value", "queue") for part in parts):
         return None
     return "".join(part if isinstance(part, str) else queue for part in parts)
+
+
+def written_targets(policies: PolicySet) -> dict[str, str]:
+    """The queues that surely get dead letters, by names that are written → a policy that sends them there."""
+    found: dict[str, str] = {}
+    for policy in policies.policies:
+        queue = policy.selector.text if policy.selector.kind is SelectorKind.QUEUE else ""
+        effective = policies.resolve(vhost=policy.vhost or "/", queue=queue, reason="rejected") if queue else None
+        target = _target(effective or policies.effective((policy,), "rejected"), queue)
+        if target is not None and (queue or effective is None) and _is_written(policy, queue):
+            found.setdefault(target, policy.name)
+    return found
+
+
+def _is_written(policy: Policy, queue: str) -> bool:
+    """Whether the target of a policy for many queues stands in it, rather than being made of a queue's name."""
+    key = policy.definition.get(KEY)
+    return bool(queue) or (key is not None and all(isinstance(part, str) for part in key.value.parts))
+
+
+def _to_itself(queue: str, policy: Policy, policies: PolicySet) -> Iterator[Finding]:
+    """A target that is the queue where the letter failed. One that another policy writes for many is only doubted."""
+    for reason in ("rejected", *sorted(policy.on)):
+        effective = policies.resolve(vhost=policy.vhost or "/", queue=queue, reason=reason)
+        if effective is None or effective.auto_create or _target(effective, queue) != queue:
+            continue
+        source = effective.settings[KEY].source
+        own = source.policy == policy.name
+        where, code, severity = (
+            (source, BACK_TO_WORK, Severity.ERROR) if own else (policy.source, CYCLE, Severity.WARNING)
+        )
+        message = (
+            f"dead letters of {shown(queue)} go to {shown(queue)} itself; write {KEY}: with the name of another queue, "
+            f'"{{queue}}.dead" say'
+        )
+        yield Finding(where.file, where.line, code, severity, message)
+        return
 
 
 def _cycle(policy: Policy, way: list[str]) -> Finding:

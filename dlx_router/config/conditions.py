@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from dlx_router.config.findings import nearest
 from dlx_router.config.regex import RegexError, compiled
 from dlx_router.core.condition import Condition, ConditionFailed, View
 
@@ -117,6 +118,17 @@ def _environment() -> Any:
     return cel.NewEnv(variables=variables, functions=functions), (kind.BOOL, kind.DYN)
 
 
+def _advice(text: str, said: str) -> str:
+    """What now, for what people write first."""
+    if "token recognition error at: '= '" in said:
+        return "; compare with =="
+    if (name := re.search(r"undeclared reference to '(\w+)'", said)) is None:
+        return ""
+    if re.search(rf"(header|body)\(\s*{name[1]}", text):
+        return '; put the name in quotes: header("x-error"), body("/order")'
+    return nearest(name[1], (*TEXTS, *NUMBERS)) or f"; known: {', '.join((*TEXTS, *NUMBERS))}"
+
+
 def _expression(text: str) -> Any:
     environment, boolean = _environment()
     try:
@@ -125,7 +137,7 @@ def _expression(text: str) -> Any:
         said = _SAID.search(str(error))
         if said is None:
             raise ConditionError(_plain(error)) from None
-        raise ConditionError(said[3], int(said[1]), int(said[2])) from None
+        raise ConditionError(f"{said[3]}{_advice(text, said[3])}", int(said[1]), int(said[2])) from None
     if not any(expression.return_type() == kind for kind in boolean):
         raise ConditionError(f"is {expression.return_type().name()}, neither true nor false; compare it with something")
     return expression

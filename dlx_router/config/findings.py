@@ -31,6 +31,8 @@ CAP_BELOW_BASE: Final = "DLX113"
 OPEN_TARGET: Final = "DLX114"
 VHOST_NOT_SERVED: Final = "DLX115"
 OWN_TARGET: Final = "DLX116"
+WIDE_DISCARD: Final = "DLX117"
+OWN_SUBJECT: Final = "DLX118"
 ATTACHED_TWICE: Final = "DLX130"
 WITHOUT_LIMITS: Final = "DLX131"
 ALL_NEW: Final = "DLX132"
@@ -82,6 +84,8 @@ TITLES: Final[Mapping[str, str]] = {
     OPEN_TARGET: "whoever publishes may name any queue",
     VHOST_NOT_SERVED: "a vhost that is not served",
     OWN_TARGET: "dead letters for the router itself",
+    WIDE_DISCARD: "letters of any queue are dropped",
+    OWN_SUBJECT: "the router's own queues as a subject",
     ATTACHED_TWICE: "a queue is attached twice",
     WITHOUT_LIMITS: "a guard without limits",
     ALL_NEW: "an attachment whose letters all count as new",

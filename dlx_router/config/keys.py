@@ -76,6 +76,8 @@ _WORD: Final = r"(\*|#|[^*#.]*)"
 @takes({"type": "string", "minLength": 1, "maxLength": values.MAX_NAME_BYTES, "pattern": rf"^{_WORD}(\.{_WORD})*$"})
 def word_pattern(node: Node) -> str:
     """Words between dots, `*` one word, `#` any number of words."""
+    if isinstance(node, Scalar) and node.value is None:
+        raise rejected(node, 'expected text, found nothing; a # begins a comment in YAML, put it in quotes: "#"')
     written: str = values.text()(node)
     for word in written.split("."):
         if word not in {"*", "#"} and ("*" in word or "#" in word):
@@ -84,6 +86,8 @@ def word_pattern(node: Node) -> str:
                 f'"{word}" mixes a word with a wildcard; * and # stand alone between dots '
                 f'("orders.*", "orders.#"), or use pattern: with a regular expression',
             )
+    if written.startswith("^") or written.endswith("$"):
+        raise rejected(node, f"{shown(written)} looks like a regular expression; write it as pattern:")
     return written
 
 
@@ -275,8 +279,17 @@ DEFINITION: Final[Mapping[str, Key]] = {
     )
 }
 
-# The same thing in the words of other systems.
+# The same thing in the words of other systems, and in those that people try first.
 FOREIGN: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("max-retries", "retries", "attempts", "max-attempts"), "max-delivery-attempts"),
+    **dict.fromkeys(("delay", "retry-delay", "wait", "interval"), "redelivery-delay"),
+    **dict.fromkeys(("max-delay", "max-retry-delay", "cap"), "max-redelivery-delay"),
+    **dict.fromkeys(("backoff", "multiplier", "factor", "backoff-multiplier"), "redelivery-delay-multiplier"),
+    "jitter": "redelivery-collision-avoidance-factor",
+    **dict.fromkeys(("dead-letter-queue", "dlq"), 'dead-letter-routing-key (with dead-letter-exchange: "")'),
+    "dlx": "dead-letter-exchange",
+    "ttl": "message-ttl",
+    "drop": "discard",
     "dead-letter-address": "dead-letter-exchange",
     "deadLetterTargetArn": "dead-letter-exchange",
     "dlqName": "dead-letter-exchange",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from dlx_router.config import attachments as attachments_of
-from dlx_router.config import chains, document, lint, tree
+from dlx_router.config import chains, document, lint, subjects, tree
 from dlx_router.config import delayed as delayed_of
 from dlx_router.config.attachments import Attachment
 from dlx_router.config.delayed import Delayed
@@ -98,7 +98,7 @@ def load_policies(folder: Path, names: Names = OURS) -> LoadedPolicies:
     findings += [*attachments_of.findings_of(attachments, loaded, names), *delayed_of.findings_of(delayed, names)]
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise PolicyErrors(findings)
-    findings += attachments_of.doubts_of(attachments)
+    findings += [*subjects.findings_of(loaded), *attachments_of.doubts_of(attachments, loaded, names)]
     return LoadedPolicies(loaded, tuple(attachments), tuple(sorted(findings)), tuple(map(str, files)), tuple(delayed))
 
 

@@ -3,9 +3,10 @@
 from typing import Final
 
 from dlx_router.config import values
+from dlx_router.config.findings import shown
 from dlx_router.config.keys import word_pattern
 from dlx_router.config.regex import RegexError, Search, compiled
-from dlx_router.config.tree import Node
+from dlx_router.config.tree import Items, Node
 from dlx_router.config.values import takes
 from dlx_router.core.policy import Selector, SelectorKind
 
@@ -19,7 +20,8 @@ def pattern(node: Node) -> Selector:
     try:
         return Selector(SelectorKind.PATTERN, written, Search(compiled(written)))
     except RegexError as error:
-        raise values.rejected(node, str(error)) from None
+        words = "; for words with * and # between dots write match:" if written.startswith(("*", "#")) else ""
+        raise values.rejected(node, f"{shown(written)}: {error}{words}") from None
 
 
 @takes(word_pattern.schema)
@@ -31,4 +33,6 @@ def match(node: Node) -> Selector:
 @takes(values.text().schema)
 def queue(node: Node) -> Selector:
     """The queue of this name."""
+    if isinstance(node, Items):
+        raise values.rejected(node, "expected text, found a list; write match: or pattern:, or a policy for each queue")
     return Selector(SelectorKind.QUEUE, values.text()(node))

@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from dlx_router.config import address, hosts
 from dlx_router.config import prefix as prefixes
 from dlx_router.config.address import BrokerAddress
-from dlx_router.config.findings import nearest
+from dlx_router.config.findings import nearest, shown
 from dlx_router.config.units import duration_ms, duration_text, size_bytes, size_text
 
 T = TypeVar("T")
@@ -190,9 +190,7 @@ class Settings(BaseSettings):
         try:
             settings = cls(**dict[str, Any](overrides or {}))
         except ValidationError as error:
-            raise SettingsError(
-                *(_problem(one["loc"], one["msg"]) for one in error.errors(include_input=False))
-            ) from None
+            raise SettingsError(*(_problem(one["loc"], one["msg"], one["input"]) for one in error.errors())) from None
         settings.broker_address()
         if settings.has_management():
             settings.management_credentials()
@@ -283,12 +281,18 @@ def _checked(name: str, read: Callable[[], T]) -> T:
         raise SettingsError(f"{variable(name)}: {error}") from None
 
 
-def _problem(where: tuple[int | str, ...], message: str) -> str:
+def _problem(where: tuple[int | str, ...], message: str, given: object) -> str:
     """One sentence; pydantic's words for types are kept, its prefixes for our own are not."""
     text = message.removeprefix("Value error, ")
     if not where:
         return text
     name = next((name for name in Settings.model_fields if where[0] in {name, variable(name)}), None)
-    if name is None or message != text:
+    if name is None:
         return f"{where[0]}: {text}"
-    return f"{variable(name)}: {text[:1].lower()}{text[1:]}; it is: {Settings.model_fields[name].description}"
+    field = Settings.model_fields[name]
+    secret = "SecretStr" in str(field.annotation) or not isinstance(given, str | int)
+    found = "" if secret else f", found {shown(str(given))}"
+    if message != text:
+        return f"{where[0]}: {text}{found}"
+    default = f"; the default is {default_text(name)}" if default_text(name) else ""
+    return f"{variable(name)}: {text[:1].lower()}{text[1:]}{found}{default}; it is: {field.description}"

@@ -120,7 +120,9 @@ def read(path: Path) -> dict[str, Caller]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
-        raise TokensError(f"API_TOKENS_FILE {path}{where}: no YAML") from None  # its text may be a token
+        raise TokensError(
+            f"API_TOKENS_FILE {path}{where}: no YAML; look at quotes, brackets and indentation there"
+        ) from None  # its text may be a token
     entries = document.get("tokens") if isinstance(document, dict) else None
     if not isinstance(entries, list) or not entries:
         raise TokensError(f"API_TOKENS_FILE {path}: has no list `tokens`; write at least one")

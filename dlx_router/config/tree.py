@@ -6,6 +6,7 @@ and `false` are booleans (`on:` is the word "on"), and aliases, anchors, tags, m
 keys are findings. Nothing here recurses, so no depth of input can exhaust the stack.
 """
 
+import codecs
 import re
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,6 +26,7 @@ _WORDS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": N
 
 # Words of libyaml and of PyYAML.
 _ADVICE: Final = {
+    "expected alphabetic or numeric character": "a * or & begins a value: put it in quotes",
     "cannot start any token": "put the value in quotes",
     "control characters": "take them out; is it a text file?",
     "special characters": "take them out; is it a text file?",
@@ -105,6 +107,9 @@ def parse(data: bytes, report: Report) -> Node | None:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
+        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            report.error(SYNTAX, 1, "the file is UTF-16; save the file as UTF-8")
+            return None
         report.error(SYNTAX, line, f"byte {error.start} is not UTF-8; save the file as UTF-8")
         return None
     return _parse(text, report)

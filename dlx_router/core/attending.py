@@ -13,7 +13,7 @@ Version = tuple[int, ...]
 _LIMIT_SINCE: Final = (4, 0)
 _DEFAULT_LIMIT: Final = 20
 RETURNS_FREE_SINCE: Final = (4, 3)  # by basic.nack
-_NO_LIMIT: Final = 1 << 30
+NO_LIMIT: Final = 1 << 30  # nothing is returned so often
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -47,7 +47,7 @@ def delivery_limit(facts: QueueFacts, version: Version) -> int | None:
     if not limits:
         return _DEFAULT_LIMIT if version >= _LIMIT_SINCE else None
     least = min(limits)
-    return None if least >= _NO_LIMIT or (least < 0 and version >= _LIMIT_SINCE) else least
+    return None if least >= NO_LIMIT or (least < 0 and version >= _LIMIT_SINCE) else least
 
 
 def deadly_limit(facts: QueueFacts, version: Version) -> int | None:

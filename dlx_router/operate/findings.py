@@ -1,17 +1,15 @@
 """What `doctor` says: a check, what it found, and what mends it. The rules about queues are pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from dlx_router.core.attending import QueueFacts, delivery_limit
 from dlx_router.core.names import Names
 
 MAX_SKEW_S: Final = 5.0
 OLDEST: Final = (3, 10)
-DEFAULT_LIMIT: Final = 20
-DEFAULT_LIMIT_SINCE: Final = (4, 0)
-NO_LIMIT: Final = 1_000_000
 
 
 class Level(StrEnum):
@@ -58,6 +56,24 @@ def clock(ahead_s: float) -> Diagnosis:
     return Diagnosis("clock", Level.WARNING, found, "let both follow NTP: ages, waits and cutoffs are told by them")
 
 
+_MENDS: Final = {
+    "memory": "let consumers empty queues, or give the node memory (vm_memory_high_watermark); `rabbitmq-diagnostics "
+    "memory_breakdown` says what uses it",
+    "disk": "free space on the node's disk, more than disk_free_limit; `rabbitmq-diagnostics status` shows both",
+    "file": "raise the number of files that the node may open (ulimit -n, LimitNOFILE)",
+}
+
+
+def alarms(raised: Sequence[tuple[str, str]]) -> Diagnosis:
+    """What blocks all publishers of a cluster: (node, resource or the broker's own words) of each."""
+    if not raised:
+        return Diagnosis("alarms", Level.OK, "none")
+    where = ", ".join(f"{resource} ({node})" for node, resource in raised)
+    found = f"the broker has an alarm: {where}; it takes no messages until it is over, so letters wait where they are"
+    fixes = [fix for word, fix in _MENDS.items() if any(word in resource for _, resource in raised)]
+    return Diagnosis("alarms", Level.ERROR, found, "; ".join(fixes) or "look at the broker's log")
+
+
 def queue(one: Mapping[str, Any], names: Names, *, selected: bool) -> Iterator[Diagnosis]:
     """What is to be said of one queue that is not ours. `selected`: a policy of ours applies to it."""
     name, kind = one["name"], one.get("type", "classic")
@@ -94,14 +110,13 @@ def source(one: Mapping[str, Any], broker: tuple[int, ...]) -> Diagnosis | None:
     """What is to be said of an attached queue: the broker ends letters that were given back too often."""
     if one.get("type") != "quorum":
         return None
-    said = setting(one, "delivery-limit")
-    limit = DEFAULT_LIMIT if said is None and broker >= DEFAULT_LIMIT_SINCE else said
-    if not isinstance(limit, int) or limit < 0 or limit >= NO_LIMIT:
+    facts = QueueFacts("quorum", one.get("arguments") or {}, one.get("effective_policy_definition") or {})
+    if (limit := delivery_limit(facts, broker)) is None:
         return None
-    drops = setting(one, "dead-letter-exchange") is None
+    drops = not facts.has_dlx
     found = f"source {one['name']!r} has delivery limit {limit}"
     found += ": beyond it the broker deletes the letter" if drops else ""
-    fix = "raise it by a policy (delivery-limit: 1000000), or give the queue a dead-letter-exchange"
+    fix = "raise it by a policy (delivery-limit: 2147483647), or give the queue a dead-letter-exchange"
     return Diagnosis("delivery limit", Level.ERROR if drops else Level.NOTE, found, fix)
 
 

@@ -1,11 +1,11 @@
-"""Hand-made retry loops, read from the broker and written as policies.
+"""Hand-made retry loops, found in a vhost or in an export of one, and written as policies.
 
 A loop: a work queue whose dead letters go to a queue with a TTL and no consumer, whose dead letters go back to the work
 queue. Its wait becomes redelivery-delay. How often such a loop goes round is decided in consumers, so it is not known.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from dlx_router.broker.administration import Snapshot, Standing
 from dlx_router.config.dialects.carried import Carried
@@ -14,27 +14,43 @@ from dlx_router.provisioning.broker_rules import merged
 from dlx_router.provisioning.routes import Routes
 
 
+class Loop(NamedTuple):
+    """A work queue, and the queue in which its dead letters wait before they come back."""
+
+    work: Standing
+    delay: Standing
+    wait_ms: int
+
+
+class Waiting(NamedTuple):
+    """A queue with a TTL that leads to work queues, and nothing but publishers leads to it."""
+
+    queue: Standing
+    wait_ms: int
+    leads_to: list[str]
+
+
 def adopted(snapshot: Snapshot, names: Names) -> Carried:
     """A policy for each work queue with a loop, and what a person has to do or to know."""
     out = Carried()
-    reader = _Reader(snapshot)
-    looped: set[str] = set()
-    for queue in snapshot.queues:
-        if names.is_own(queue.name):
-            continue
-        for delay in reader.delays(queue):
-            looped.add(delay.name)
-            _write(queue, delay, reader, out, snapshot.vhost)
-            break  # a queue has one dead-letter exchange, so one wait; further queues that it reaches wait as well
-    for queue in snapshot.queues:
-        work = reader.leads_to(queue)
-        if queue.name not in looped and not names.is_own(queue.name) and reader.is_delay(queue) and work:
-            out.leave(
-                f"queue {queue.name}",
-                f"waits {reader.ttl(queue)} ms and leads to {', '.join(work)}, and no queue's dead letters go there: "
-                f"consumers publish into it by themselves; let them reject instead, and write redelivery-delay",
-            )
+    loops, waiting = detected(snapshot, names)
+    for one in loops:
+        write(one, out, vhost=snapshot.vhost)
+    for other in waiting:
+        tell(other, out)
     return out
+
+
+def detected(snapshot: Snapshot, names: Names) -> tuple[list[Loop], list[Waiting]]:
+    """The loops, and the queues in which letters wait that somebody publishes there. Nothing of ours is one."""
+    reader = _Reader(snapshot)
+    foreign = [one for one in snapshot.queues if not names.is_own(one.name)]
+    # A queue has one dead-letter exchange, so one wait; further queues that it reaches wait as well.
+    first = ((one, next(reader.delays(one), None)) for one in foreign)
+    loops = [Loop(one, delay, reader.ttl(delay)) for one, delay in first if delay is not None]
+    known = {one.delay.name for one in loops}
+    others = [one for one in foreign if one.name not in known and reader.is_delay(one)]
+    return loops, [Waiting(one, reader.ttl(one), work) for one in others if (work := reader.leads_to(one))]
 
 
 class _Reader:
@@ -47,10 +63,10 @@ class _Reader:
             one.name: merged(one, snapshot.policies, snapshot.operator_policies) for one in snapshot.queues
         }
 
-    def ttl(self, queue: Standing) -> int | None:
-        """Its message-ttl in ms."""
+    def ttl(self, queue: Standing) -> int:
+        """Its message-ttl in ms, 0 without one."""
         found = self._holds[queue.name].get("message-ttl")
-        return found if isinstance(found, int) else None
+        return found if isinstance(found, int) and found is not True and found > 0 else 0
 
     def is_delay(self, queue: Standing) -> bool:
         """Whether messages only wait in it."""
@@ -83,18 +99,16 @@ class _Reader:
         return any(work.name in self._routes.queues(exchange, one) for one in keys)
 
 
-def _write(work: Standing, delay: Standing, reader: _Reader, out: Carried, vhost: str) -> None:
-    wait = reader.ttl(delay)
-    out.add(
-        f"adopted-{work.name}",
-        {"queue": work.name},
-        {"max-delivery-attempts": -1, "redelivery-delay": wait, "max-redelivery-delay": wait},
-        vhost=vhost,
-    )
+def write(loop: Loop, out: Carried, **more: Any) -> None:  # noqa: ANN401 - members of a policy, or of its definition
+    """The policy of a loop. `more`: members of it; `definition` holds keys beside those of the wait."""
+    work, delay, wait_ms = loop
+    definition = {"max-delivery-attempts": -1, "redelivery-delay": wait_ms, "max-redelivery-delay": wait_ms}
+    definition |= more.pop("definition", {})
+    out.add(f"adopted-{work.name}", {"queue": work.name}, definition, **more)
     out.leave(
         f"queue {work.name}",
-        f"its letters wait {wait} ms in {delay.name} and come back for ever, unless a consumer counts x-death; write "
-        f"max-delivery-attempts: with its number, and take the counting out",
+        f"its letters wait {wait_ms} ms in {delay.name} and come back for ever, unless a consumer counts x-death; "
+        f"write max-delivery-attempts: with its number, and take the counting out",
     )
     if "x-dead-letter-exchange" in work.arguments:
         out.leave(
@@ -103,4 +117,13 @@ def _write(work: Standing, delay: Standing, reader: _Reader, out: Carried, vhost
         )
     out.leave(
         f"queue {delay.name}", "is not needed any more once it is empty and the work queue has lost the way to it"
+    )
+
+
+def tell(waiting: Waiting, out: Carried) -> None:
+    """What a person has to do about a queue in which only publishers let letters wait."""
+    out.leave(
+        f"queue {waiting.queue.name}",
+        f"waits {waiting.wait_ms} ms and leads to {', '.join(waiting.leads_to)}, and no queue's dead letters go there: "
+        f"consumers publish into it by themselves; let them reject instead, and write redelivery-delay",
     )

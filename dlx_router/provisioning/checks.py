@@ -8,10 +8,12 @@ from typing import Any, Final
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.config import findings as codes
+from dlx_router.config import subjects
 from dlx_router.config.attachments import GUARD, Attachment
 from dlx_router.config.findings import Finding, Severity, shown
 from dlx_router.config.keys import REASONS
 from dlx_router.config.meaning import EXCHANGE, KEY
+from dlx_router.core.attending import QueueFacts, deadly_limit
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet, SelectorKind, Source
 from dlx_router.provisioning.broker_rules import in_force, merged, named, unsupported
@@ -25,6 +27,7 @@ from dlx_router.provisioning.uncaught import uncaught
 from dlx_router.provisioning.wanted import STRATEGY
 
 DEFAULT_EXCHANGE: Final = "amq.default"
+MANY_QUEUES: Final = 100  # nobody has thought of each of them
 SPREADING: Final = frozenset({"fanout", "headers"})
 
 
@@ -50,6 +53,7 @@ class Checks:
     def findings(self) -> list[Finding]:
         """All of them, each once."""
         found: set[Finding] = set()
+        dropping: dict[Source, set[str]] = {}
         for queue in self._desired.attended:
             found.update(self._of_source(queue))
             reasons = {*REASONS, *(reason for policy in self._policies.policies for reason in policy.on)}
@@ -59,8 +63,11 @@ class Checks:
                 ) or self._policies.resolve(
                     vhost=self._snapshot.vhost, queue=queue.name, reason=reason, kind=queue.kind
                 )
-                if policy is not None and not policy.discard:
+                if policy is not None and policy.discard:
+                    dropping.setdefault(policy.settings["discard"].source, set()).add(queue.name)
+                elif policy is not None:
                     found.update(self._of_target(policy, queue, reason))
+        found.update(self._of_discards(dropping))
         found.update(self._of_streams())
         found.update(self._of_rules())
         found.update(self._of_delays())
@@ -148,6 +155,14 @@ class Checks:
                 f"(dlx-router permissions prints how)",
             )
 
+    def _of_discards(self, dropping: Mapping[Source, set[str]]) -> Iterator[Finding]:
+        """What drops letters of more queues than somebody may have thought of."""
+        for source, queues in dropping.items():
+            if len(queues) > MANY_QUEUES:
+                some = ", ".join(map(shown, sorted(queues)[:3]))
+                message = f"discard: true drops what dies in {len(queues)} queues ({some} …); {subjects.NARROW}"
+                yield subjects.dropped(source, message)
+
     # -- what a source is -----------------------------------------------------------------------------------------
 
     def _of_source(self, queue: Standing) -> Iterator[Finding]:
@@ -174,9 +189,8 @@ class Checks:
 
     def _of_quorum(self, queue: Standing, holds: Mapping[str, Any]) -> Iterator[Finding]:
         has_exchange = "dead-letter-exchange" in holds
-        default = 20 if self._snapshot.version >= (4,) else None
-        limit = holds.get("delivery-limit", default)
-        if not has_exchange and limit is not None and limit >= 0:
+        limit = deadly_limit(QueueFacts(queue.kind, policy=holds), self._snapshot.version)
+        if limit is not None:
             yield self._about(
                 f"queue {queue.name}",
                 codes.LIMIT_DELETES,

@@ -14,16 +14,17 @@ import structlog
 from structlog.typing import Processor
 
 from dlx_router.core.printable import printable, printable_lines
+from dlx_router.telemetry import faults
+from dlx_router.telemetry.faults import HIDDEN, redacted
+
+__all__ = ["HIDDEN", "Once", "configure", "log", "quieten", "redacted", "take_faults"]
 
 LOGGER: Final = "dlx_router"
-HIDDEN: Final = "***"
 # They report to us by exceptions, which we log; their own lines would say all twice, or each request.
 _QUIET: Final = ("aio_pika", "aiormq", "httpx", "httpcore", "opentelemetry", "urllib3", "uvicorn")
 _MAX_KEYS: Final = 1000
 MAX_CHARS: Final = 4096  # of one value: an error may quote a whole header
 _LAID_OUT: Final = frozenset({"exception", "stack"})
-# From the scheme up to the last @ before the URL must end: a password may hold what it should not, "/" or "@".
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^\s\"'<>]*@")
 _SECRET: Final = re.compile(r"password|passwd|secret|token|credential|authorization|^key$", re.IGNORECASE)
 
 log = structlog.get_logger(LOGGER)
@@ -31,12 +32,12 @@ log = structlog.get_logger(LOGGER)
 
 def configure(form: str = "auto", level: str = "info", stream: TextIO | None = None) -> None:
     """Log to stderr as `json` or `text`; `auto` is text on a terminal. Call once, before the first line."""
-    out = stream or sys.stderr
-    terminal = out.isatty()
+    out = stream or sys.stderr  # None where it was closed
+    terminal = out is not None and out.isatty()
     shared: list[Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
+        *([structlog.processors.format_exc_info] if level.lower() == "debug" else [_without_traceback]),
     ]
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -52,21 +53,32 @@ def configure(form: str = "auto", level: str = "info", stream: TextIO | None = N
         *([_known] if text else []),
         last,
     ]
-    handler = logging.StreamHandler(out)
+    handler = logging.NullHandler() if out is None else logging.StreamHandler(out)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=steps, foreign_pre_chain=shared))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     quieten()
+
+
+def take_faults() -> None:
+    """From now on the log has what nobody foresaw, each in a line; the process is ours alone."""
+    logging.captureWarnings(capture=True)
+    logging.raiseExceptions = False  # that the log cannot be written cannot be told by it
+    faults.install(lambda message, error: log.error("router.fault", cause=message, exc_info=error))
+
+
+def _without_traceback(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """An exception in one line: what it is, and where it came from."""
+    given = event.pop("exc_info", None)
+    error = given[1] if isinstance(given, tuple) else sys.exc_info()[1] if given is True else given
+    if isinstance(error, BaseException):
+        event.update(error=faults.said(error), at=faults.place(error), now=faults.ADVICE)
+    return event
 
 
 def quieten() -> None:
     """Let libraries say by exceptions only what we tell anyway; for a command that logs nothing, this alone."""
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
-def redacted(text: str) -> str:
-    """The text without the credentials of any URL in it."""
-    return _CREDENTIALS.sub(f"{HIDDEN}@", text)
 
 
 def _clean(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _FORM: Final = "write amqp://USER:PASSWORD@HOST:PORT/VHOST (amqps:// for TLS; several as HOST1:PORT,HOST2:PORT)"
-_ENCODE: Final = "percent-encode /, ?, #, @, : and , in user, password and vhost"
+_ENCODE: Final = "percent-encode / (as %2F), ?, #, @, : and , in user, password and vhost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,15 @@ def parse(url: str) -> Address:
     No path and `/` both mean vhost `/`, as in other clients; no user means guest, as in the broker.
     """
     scheme, separator, rest = url.strip().partition("://")
+    if scheme[:1] in {"'", '"'}:
+        raise ValueError("begins with a quote; write it without quotes, which only a shell needs")
     if scheme not in _PORTS or not separator:
         raise ValueError(f"not an AMQP URL; {_FORM}")
     if "?" in rest or "#" in rest:
         raise ValueError(f"has a query or fragment; heartbeat and TLS have settings of their own, and {_ENCODE}")
     authority, _, vhost = rest.partition("/")
+    if "@" in vhost and "@" not in authority:
+        raise ValueError(f"has a / in user or password; {_ENCODE}")
     if "/" in vhost:
         raise ValueError(f"has a second / after the hosts; {_ENCODE}")
     login, _, hosts = authority.rpartition("@")

@@ -15,17 +15,10 @@ from dlx_router.config.hosts import Hosts, authority, foreign_page
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
+from tests.admin.scene import POLICY
 from tests.support.client import Client
 from tests.support.eventually import consistently
 from tests.support.router import Router
-
-POLICY = """
-version: 1
-policies:
-  - name: all
-    match: "#"
-    definition: {max-delivery-attempts: 1}
-"""
 
 # -- the law of names -------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from dlx_router.admin import connections
 from dlx_router.admin.server import AdminServer
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
+from tests.admin.scene import POLICY
 from tests.support.bulk import dying_queue
 from tests.support.client import Client
 from tests.support.eventually import eventually
@@ -85,15 +86,6 @@ async def test_probes_are_answered_while_others_come_and_stay(port: int) -> None
         for one in coming:
             one.cancel()
         await asyncio.gather(*coming, return_exceptions=True)
-
-
-POLICY = """
-version: 1
-policies:
-  - name: all
-    match: "#"
-    definition: {max-delivery-attempts: 1}
-"""
 
 
 class Path:

@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.admin.scene import POLICY
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
 
 TOKEN = "0123456789abcdef-ann"
 TOKENS = f"tokens: [{{name: ann, role: admin, token: {TOKEN}}}]"
-POLICY = "version: 1\npolicies: [{name: all, match: '#', definition: {max-delivery-attempts: 1}}]"
 Start = Callable[..., Router]
 
 

@@ -46,7 +46,7 @@ SETS = [
     ("the default exchange with an auto-created queue",
      "- {name: a, match: '#', definition: {dead-letter-exchange: '', auto-create-dead-letter-resources: true}}", []),
     ("the default exchange and letters that are dropped",
-     "- {name: a, match: '#', definition: {dead-letter-exchange: '', discard: true}}", []),
+     "- {name: a, match: a.#, definition: {dead-letter-exchange: '', discard: true}}", []),
     ("a header on a named exchange",
      "- {name: a, match: '#', definition: {dead-letter-exchange: x, dead-letter-routing-key: '{header:to}'}}", []),
     *((f"an auto-created queue on {exchange}",
@@ -59,7 +59,7 @@ SETS = [
      "- {name: a, match: '#', definition: {dead-letter-exchange: amq.fanout, on: {expired: {auto-create-dead-letter-resources: true}}}}",
      [("DLX106", 3, "get the letters of all")]),
     ("a fanout exchange and letters that are dropped",
-     "- {name: a, match: '#', definition: {dead-letter-exchange: amq.fanout, auto-create-dead-letter-resources: true, discard: true}}", []),
+     "- {name: a, match: a.#, definition: {dead-letter-exchange: amq.fanout, auto-create-dead-letter-resources: true, discard: true}}", []),
     ("a queue without a name of its own", "- {name: a, match: '#', definition: {dead-letter-queue-prefix: ''}}",
      [("DLX112", 3, "the work queue itself")]),
     ("empty names that nothing uses",
@@ -69,7 +69,7 @@ SETS = [
     ("an exchange of the router for one reason only", "- {name: a, match: '#', definition: {on: {expired: {dead-letter-exchange: dlx-router.inbox}}}}",
      [("DLX116", 3, "an exchange of the router itself")]),
     ("an exchange of the router and letters that are dropped",
-     "- {name: a, match: '#', definition: {dead-letter-exchange: dlx-router.release, discard: true}}", []),
+     "- {name: a, match: a.#, definition: {dead-letter-exchange: dlx-router.release, discard: true}}", []),
     *((f"a queue of the router by {key}",
        f"- {{name: a, match: '#', definition: {{dead-letter-exchange: '', dead-letter-routing-key: '{key}'}}}}",
        [("DLX116", 3, f'"{key}", a queue of the router itself')]) for key in ("dlx-router.retired", "dlx-router.{queue}")),
@@ -104,6 +104,35 @@ SETS = [
     ("a policy behind one that cuts the chain", "- {name: a, match: a.#, inherit: false}\n- {name: b, match: 'a.*.#', priority: -1}",
      [("DLX102", 4, '"a"')]),
     ("a policy that is only partly behind the cut", "- {name: a, match: a.b, inherit: false}\n- {name: b, match: a.#}", []),
+    *((f"letters of any queue are dropped, by {selector}", f"- {{name: a, {selector}, definition: {{discard: true}}}}",
+       [("DLX117", 3, "names any queue: what dies there is gone")])
+      for selector in ("match: '#'", "match: '*.#'", "pattern: '.*'", "pattern: '^'", "pattern: '.'")),
+    ("letters of any queue are dropped for one reason", "- {name: a, match: '#', definition: {on: {expired: {discard: true}}}}",
+     [("DLX117", 3, "logs.#")]),
+    *((f"letters of some queues are dropped, by {selector}", f"- {{name: a, {selector}, definition: {{discard: true}}}}", [])
+      for selector in ("match: logs.#", "queue: logs", "pattern: '^logs'", "match: '*.logs'")),
+    ("nothing is dropped", "- {name: a, match: '#', definition: {discard: false}}", []),
+    ("dead letters for their own queue", "- {name: a, queue: q, definition: {dead-letter-exchange: '', dead-letter-routing-key: q}}",
+     [("DLX105", 3, 'dead letters of "q" go to "q" itself')]),
+    ("dead letters for their own queue, for one reason",
+     "- {name: a, queue: q, definition: {on: {expired: {dead-letter-exchange: '', dead-letter-routing-key: q}}}}",
+     [("DLX105", 3, 'go to "q" itself')]),
+    ("dead letters for their own queue, as others say it for all",
+     "- {name: a, match: '#', definition: {dead-letter-exchange: '', dead-letter-routing-key: q}}\n- {name: b, queue: q, definition: {allow-chain: true}}",
+     [("DLX108", 4, 'go to "q" itself')]),
+    ("a queue of the router", "- {name: a, queue: dlx-router.inbox}", [("DLX118", 3, "where none fails")]),
+    ("queues of the router by words", "- {name: a, match: dlx-router.#}", [("DLX118", 3, "it is never used; name the queues")]),
+    ("queues of the router by a pattern", "- {name: a, pattern: '^dlx-router\\.'}", [("DLX118", 3, "it is never used")]),
+    ("an attachment of a queue of the router", "[]\nattachments:\n- {queue: dlx-router.parking, dead-letter-exchanges: []}",
+     [("DLX118", 4, "take the attachment out")]),
+    ("the inbox, whose exchanges are named", "[]\nattachments:\n- {queue: dlx-router.inbox, dead-letter-exchanges: x}", []),
+    ("an attachment where dead letters end",
+     "- {name: a, queue: q}\nattachments:\n- {queue: DLQ.q, dead-letter-exchanges: x}", [("DLX108", 5, "takes them from there again")]),
+    ("an attachment where dead letters of many end",
+     "- {name: a, match: '#', definition: {dead-letter-exchange: '', dead-letter-routing-key: end}}\nattachments:\n- {queue: end, dead-letter-exchanges: x}",
+     [("DLX108", 5, 'policy "a" sends dead letters to "end"')]),
+    ("a relay back to a queue that it takes from",
+     "[]\nattachments:\n- {match: in.#, mode: relay, forward-to: {exchange: '', routing-key: in.two}}", [("DLX105", 4, "leads back")]),
 ]  # fmt: skip
 
 
@@ -111,7 +140,9 @@ SETS = [
 def test_lint_says_what_policies_mean_together(
     policies: str, expected: list[tuple[str, int, str]], tmp_path: Path
 ) -> None:
-    (tmp_path / "p.yaml").write_text(f"version: 1\npolicies:\n{policies}\n")
+    (tmp_path / "p.yaml").write_text(
+        f"version: 1\npolicies:{chr(10) if policies[0] == chr(45) else chr(32)}{policies}\n"
+    )
     try:
         found = load_policies(tmp_path).warnings
     except PolicyErrors as error:

@@ -79,6 +79,19 @@ def test_a_body_that_is_no_text_is_shown_in_hex_and_one_that_is_not_known_says_w
 
 
 @pytest.mark.usefixtures("newest")
+def test_why_there_is_no_body_is_what_the_policy_said_and_where_it_can_be_had(desk: Desk) -> None:
+    twice, plain = desk.work("twice.why"), desk.work("plain.why")
+    desk.kill(twice, "waits")
+    desk.kill(plain, "lies")
+    (one,), (other,) = desk.letters(1, queue=twice), desk.letters(1, queue=plain)
+    why = desk.get(f"/letters/{one['id']}")[1]["letters"][0]["body"]["why"]
+    assert "{body: final} and its way has not ended yet" in why  # it said that {body: final} would keep the body
+    why = desk.get(f"/letters/{other['id']}")[1]["letters"][0]["body"]["why"]
+    assert "policy plain said {body: none}" in why
+    assert f"dlx-router letters export --from DLQ.{plain} --vhost {desk.vhost.name} --id {other['id']}" in why
+
+
+@pytest.mark.usefixtures("newest")
 def test_a_letter_that_comes_again_is_one_letter_with_a_journey(desk: Desk) -> None:
     queue = desk.work("twice.one")
     desk.kill(queue, "again", message_id="again")

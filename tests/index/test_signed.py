@@ -11,10 +11,10 @@ from dlx_router.operate.index.reader import Reader
 from dlx_router.operate.index.schema import open_writer
 from dlx_router.operate.index.store import Message, Store
 from dlx_router.operate.journal.audit import audit
-from tests.core.core_samples import NOW, letter
+from tests.core.core_samples import NOW
 from tests.index.conftest import POLICIES
 from tests.journal import stream
-from tests.journal.journal_samples import RULING, line
+from tests.journal.journal_samples import told
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.raw import RawClient
@@ -37,10 +37,6 @@ def store(file: Path) -> Iterator[Store]:
     one.close()
 
 
-def told(kind: str = "dead_lettered", *, at: int = 0) -> bytes:
-    return line(letter(id=f"{1:032x}", failed_queue="orders"), RULING._replace(kind=kind), now_ms=NOW + at)
-
-
 def test_events_are_counted_by_signature_and_marked(store: Store, file: Path) -> None:
     for number, signature in enumerate(("ok", "none", "bad", "unknown_key")):
         store.apply("/", [Message(number, told(at=number), signature)])
@@ -51,8 +47,8 @@ def test_events_are_counted_by_signature_and_marked(store: Store, file: Path) ->
 
 
 def test_a_forged_event_does_not_hide_the_true_one_that_has_its_id(store: Store, file: Path) -> None:
-    store.apply("/", [Message(0, told("discarded"), "none")])
-    store.apply("/", [Message(1, told("dead_lettered"), "ok"), Message(2, told("dead_lettered"), "ok")])
+    store.apply("/", [Message(0, told(kind="discarded"), "none")])
+    store.apply("/", [Message(1, told(), "ok"), Message(2, told(), "ok")])
     (one,) = Reader(file).letter(f"{1:032x}", EVERYTHING, None)
     assert (one["state"], [step["signature"] for step in one["journey"]]) == ("dead", ["none", "ok"])
 

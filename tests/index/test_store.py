@@ -20,7 +20,7 @@ from dlx_router.operate.index.store import Message, Store
 from dlx_router.operate.journal.audit import audit
 from dlx_router.operate.journal.events import gap
 from tests.core.core_samples import NOW, letter
-from tests.journal.journal_samples import RULING, line
+from tests.journal.journal_samples import RULING, line, told
 
 EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731
 ALL = Wanted()
@@ -36,11 +36,6 @@ def store(file: Path) -> Iterator[Store]:
     one = Store(open_writer(file, max_bytes=1 << 30))
     yield one
     one.close()
-
-
-def told(number: int, kind: str = "dead_lettered", *, queue: str = "orders", at: int = 0, **own: Any) -> bytes:
-    one = letter(id=f"{number:032x}", failed_queue=queue, **own)
-    return line(one, RULING._replace(kind=kind), now_ms=NOW + at)
 
 
 def everything(file: Path) -> list[dict[str, Any]]:

@@ -19,6 +19,12 @@ NAMES = (
 )  # fmt: skip
 
 
+def told(number: int = 1, kind: str = "dead_lettered", *, queue: str = "orders", at: int = 0, **own: Any) -> bytes:
+    """The line of an event of letter `number`, `at` ms after NOW."""
+    one = letter(id=f"{number:032x}", failed_queue=queue, **own)
+    return line(one, RULING._replace(kind=kind), now_ms=NOW + at)
+
+
 def line(one: Letter | None = None, ruling: Ruling = RULING, now_ms: int = NOW, **own: Any) -> bytes:
     """The line of a letter that was dead-lettered, to be varied."""
     one = one or letter()

@@ -1,6 +1,7 @@
 """What operators do to a router and its broker: start, stop, restart, alarms, wrong settings, replicas, TLS."""
 
 import asyncio
+import json
 import re
 import ssl
 import time
@@ -20,6 +21,7 @@ import brokers
 from dlx_router.config.policies import load_policies
 from dlx_router.core.names import Names
 from dlx_router.service.lookout import resting_places
+from tests.cli.test_cli import in_a_process
 from tests.conftest import ROUTERS
 from tests.support.bulk import INBOX, PARKING, bodies, dying_queue, every_body, frozen, law_holds, pour, take_many
 from tests.support.certificates import Authority, Pair
@@ -181,6 +183,31 @@ def test_an_alarm_pauses_the_router_and_costs_nothing(
         eventually(lambda: router.metric("in_flight") == 0)
         assert amqp.depth("arrived") == 0, "no copies: nothing was taken for lost while the broker was blocked"
         assert router.metric("publish_refused_total") == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "resource"),
+    [("api", _disk_alarm, "disk"), ("amqp", _memory_alarm, "memory"), ("api", _memory_alarm, "memory")],
+)
+def test_doctor_sees_alarms_and_says_what_ends_them(
+    private: Vhost, tmp_path: Path, asked: str, kind: type[_memory_alarm], resource: str
+) -> None:
+    urls, node = (_on(private), "@localhost)") if asked == "api" else ({"AMQP_URL": private.amqp_url}, "(127.0.0.1:")
+    (tmp_path / "p.yaml").write_text(POLICY)
+
+    def told() -> dict[str, str]:
+        done = in_a_process("doctor", "--json", "--policies", str(tmp_path), **urls)
+        (one,) = [one for one in json.loads(done.stdout) if one["check"] == "alarms"]
+        return {str(key): str(value) for key, value in one.items()}
+
+    with kind(private) as alarm:
+        alarm()
+        eventually(lambda: told()["level"] == "error", 10)
+        found = told()
+        assert resource in found["found"]
+        assert node in found["found"]
+        assert "rabbitmq-diagnostics" in found["fix"]
+    assert eventually(lambda: told()["level"] == "ok", 10)
 
 
 def test_a_router_that_begins_under_an_alarm_says_so_and_works_once_it_is_over(

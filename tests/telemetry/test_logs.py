@@ -101,7 +101,7 @@ def test_no_credential_leaves_by_any_way(out: io.StringIO) -> None:
     log.error("failed", exc_info=OSError(url))
     assert len(lines(out)) == 3
     assert "hunter2" not in out.getvalue()
-    assert "OSError" in lines(out)[2]["exception"]
+    assert "OSError" in lines(out)[2]["error"]
 
 
 def test_a_routing_key_is_no_secret_and_bytes_that_are_no_text_break_nothing(out: io.StringIO) -> None:

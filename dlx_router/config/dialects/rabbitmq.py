@@ -3,14 +3,14 @@
 RabbitMQ applies one policy to a queue, the one of highest priority, and our policies merge: `inherit: false` says so.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from dlx_router.config.dialects.carried import Carried, ImportRefused, Parse, kind_of, mapping, parsed_json
 from dlx_router.config.regex import RegexError, compiled
 
-_KEYS: Final = ("dead-letter-exchange", "dead-letter-routing-key", "message-ttl", "max-length", "max-length-bytes",
-                "overflow", "delivery-limit", "expires")  # fmt: skip
+KEYS: Final = ("dead-letter-exchange", "dead-letter-routing-key", "message-ttl", "max-length", "max-length-bytes",
+               "overflow", "delivery-limit", "expires")  # fmt: skip
 _WHY: Final = {
     "dead-letter-strategy": "apply chooses at-least-once wherever it is safe",
     "queue-mode": "is about how a queue stores, not about dead letters; keep it in RabbitMQ (apply copies it)",
@@ -19,17 +19,22 @@ _KEPT: Final = "is not about dead letters; keep it in RabbitMQ (apply copies it 
 _QUEUES: Final = {"all", "queues", "classic_queues", "quorum_queues"}
 
 
-def read(data: bytes, parse: Parse = parsed_json) -> Carried:
-    """The policies of all vhosts. ImportRefused where it is no definitions file."""
+def read(data: bytes, parse: Parse = parsed_json, *, but: Collection[tuple[str, str | None, str]] = ()) -> Carried:
+    """The policies of all vhosts. ImportRefused where it is no definitions file.
+
+    `but`: what somebody else carries over, as (policy or queue, vhost, name).
+    """
     document = mapping(parse(data), "definitions")
     if not {"policies", "queues"} & document.keys():
         raise ImportRefused("no policies and no queues in it; export with rabbitmqctl export_definitions")
     out = Carried()
     vhost = document.get("vhost") if isinstance(document.get("vhost"), str) else None
     for one in _items(document, "policies"):
-        _policy(one, out, vhost)
+        if ("policy", one.get("vhost", vhost), one.get("name")) not in but:
+            _policy(one, out, vhost)
     for one in _items(document, "queues"):
-        _queue(one, out, vhost)
+        if ("queue", one.get("vhost", vhost), one.get("name")) not in but:
+            _queue(one, out, vhost)
     return out
 
 
@@ -74,7 +79,7 @@ def _queue(one: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
         for key, value in mapping(one.get("arguments") or {}, f"queue {name}, arguments").items()
         if key.startswith("x-")
     }
-    carried = {key: value for key, value in arguments.items() if key in _KEYS and key.startswith("dead-letter-")}
+    carried = {key: value for key, value in arguments.items() if key in KEYS and key.startswith("dead-letter-")}
     if "dead-letter-exchange" not in carried:
         return
     out.leave(f"queue {name}", "its arguments stay as they are, and no policy changes them (DLX201); declare it anew "
@@ -90,7 +95,7 @@ def _queue(one: Mapping[str, Any], out: Carried, vhost: str | None) -> None:
 def _definition(said: Mapping[str, Any], where: str, out: Carried) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in said.items():
-        if key in _KEYS:
+        if key in KEYS:
             found[key] = _braced(value) if key == "dead-letter-routing-key" else value
         else:
             out.leave(f"{where}, {key}", _WHY.get(key, _KEPT))

@@ -22,6 +22,7 @@ from dlx_router.core.signature import Signer, judged
 from dlx_router.operate.index import orders, schema
 from dlx_router.operate.index.schema import Damaged, IndexFileError
 from dlx_router.operate.index.store import Message, Store, digest
+from dlx_router.telemetry import faults
 
 AT_ONCE: Final = 64  # messages in a transaction; a message has at most 100 events
 GATHER_S: Final = 0.5  # from one transaction to the next where fewer come: a few large ones cost less than many small
@@ -255,6 +256,7 @@ async def _serve(path: Path, max_bytes: int) -> None:
 
 def main(arguments: list[str]) -> None:
     """`python -m dlx_router.operate.index PATH [MAX_BYTES]`, started by the router."""
+    faults.install()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the router; its end is ours
     with suppress(OSError):
         os.nice(NICE)

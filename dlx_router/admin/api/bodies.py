@@ -1,0 +1,130 @@
+"""The body of a letter as the API shows it; where there is none, or not all of it, which cause that has, and what now.
+
+The router never fetches a message to show it: what is not in the journal is said, each cause with its own sentence.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dlx_router.operate.index.rows import LYING
+from dlx_router.operate.journal.fields import FINAL_KINDS
+from dlx_router.operate.journal.privacy import INLINE_BYTES
+
+_TEXTS: Final = ("text/", "application/xml", "application/x-www-form-urlencoded", "application/yaml")
+_FIRST: Final = FINAL_KINDS | {"retried", "held"}  # what may be the first that happens to a letter
+_TO_COME: Final = "`journal: {body: final}` shows it of letters to come"
+
+
+def body_of(letter: Mapping[str, Any], *, as_hex: bool) -> dict[str, Any]:
+    """The body by its content type: JSON as such, text as text, all else in hex. `letter`: as the index knows it."""
+    mode, sha256, kind, content = letter["stored"] or (None, None, None, None)
+    told = {"content_type": kind, "sha256": sha256, "why": None, "is_whole": mode == "inline"}
+    if content is None:
+        why = f"{_absent(letter, mode)}; {_now(letter)}"
+        return told | {"form": "none", "content": None, "is_whole": False, "why": why}
+    told["why"] = _partly(letter, mode, len(content))
+    form, shown = ("hex", content.hex()) if as_hex else _shown(content, (kind or "").partition(";")[0].strip().lower())
+    return told | {"form": form, "content": shown}
+
+
+def _absent(letter: Mapping[str, Any], mode: str | None) -> str:
+    """Why nothing of the body is there."""
+    event = letter["event"]
+    if event is None:
+        return "the letter lay in its queue before the router knew of it and was imported, which reads no bodies"
+    if mode == "hash" and event.get("body_mode") in {"inline", "head"}:
+        return "the body in its newest event cannot be decoded: did somebody else write that event?"
+    if hidden := _places(event):
+        return _hidden(_policy(letter), hidden, event)
+    if event["kind"] not in FINAL_KINDS and letter["journey"] and letter["journey"][0]["kind"] not in _FIRST:
+        told = "its SHA-256 only" if mode == "hash" else "no body"
+        return f"its first events had expired from the journal before the index read it, and what is left has {told}"
+    return _unshown(letter, event["kind"], mode)
+
+
+def _unshown(letter: Mapping[str, Any], kind: str, mode: str | None) -> str:
+    """Which rule about bodies was in force when it was decided."""
+    said = f"`journal` of {_policy(letter)} said"
+    if not letter["policy"]:
+        return "no policy decided about it, and then the journal shows no body"
+    if mode == "hash":
+        told = "" if kind in FINAL_KINDS else ", or {body: final} and its way has not ended yet"
+        return f"the journal has its SHA-256 only: {said} {{body: hash}}{told}"
+    if kind == "retired":
+        return f"{said} {{body: none}}, or that policy was gone when retention took the letter"
+    return f"{said} {{body: none}}, or nothing, which shows bodies only of what retention takes"
+
+
+def _places(event: Mapping[str, Any]) -> list[str]:
+    return [one for one in event.get("redacted") or () if one.startswith("/")]
+
+
+def _hidden(policy: str, hidden: list[str], event: Mapping[str, Any]) -> str:
+    told = f"{policy} redacts {', '.join(hidden)}, and the body is no JSON in which only that could be hidden"
+    # Places that conditions read are named too, whether or not the policy shows bodies.
+    return f"{told}; or it shows no body at all" if "body_values" in event else f"redacted as a whole: {told}"
+
+
+def _partly(letter: Mapping[str, Any], mode: str | None, length: int) -> str | None:
+    """Why not all of it, or not as it was."""
+    hidden = _places(letter["event"] or {})
+    told = [f"{_policy(letter)} redacts {', '.join(hidden)}: *** stands there"] if hidden else []
+    if mode == "head":
+        cut = f"`journal` of {_policy(letter)} said {{body: head}}"
+        whose = cut if length < INLINE_BYTES else "an event holds no more"
+        told.append(f"the journal has the first {length} of {letter['size']} bytes: {whose}; {_now(letter)}")
+    return "; ".join(told) or None
+
+
+def _now(letter: Mapping[str, Any]) -> str:
+    """Where the whole message can be had, or that it cannot."""
+    state, place = letter["state"], letter["target"]
+    if state in LYING and place is not None:
+        named = not place["exchange"]
+        there = "" if named else f"it went to exchange {place['exchange']} with key {place['routing_key']}: "
+        source = shlex.quote(place["routing_key"]) if named else "QUEUE"
+        vhost = "" if letter["vhost"] == "/" else f" --vhost {shlex.quote(letter['vhost'])}"
+        return f"{there}`dlx-router letters export --from {source}{vhost} --id {letter['id']}` reads it there"
+    match state:
+        case "retrying" | "held":
+            return f"it waits, and comes back to {letter['failed_queue']} with its body; {_TO_COME}"
+        case "released" | "redriven":
+            return f"it has left the router, and who consumes {_sent(letter)} has the body; {_TO_COME}"
+        case "gone":
+            return f"somebody else took it from its queue, so nobody can show it any more; {_TO_COME}"
+    return f"it is in no queue any more, so nobody can show it; {_TO_COME}"
+
+
+def _sent(letter: Mapping[str, Any]) -> str:
+    sent = letter.get("sent_to")
+    if letter["state"] == "released" or sent is None or not sent["routing_key"] or sent["exchange"]:
+        return str(letter["failed_queue"])
+    return str(sent["routing_key"])
+
+
+def _policy(letter: Mapping[str, Any]) -> str:
+    return f"policy {letter['policy']}" if letter["policy"] else "the policy"
+
+
+def _shown(content: bytes, kind: str) -> tuple[str, Any]:
+    is_json = kind == "application/json" or kind.endswith("+json")
+    if is_json or not kind:
+        try:
+            document = json.loads(content, parse_constant=_no_constant)
+            json.dumps(document, allow_nan=False)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            return "json", document
+    if is_json or not kind or kind.startswith(_TEXTS):
+        try:
+            return "text", content.decode()
+        except UnicodeDecodeError:
+            pass
+    return "hex", content.hex()
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")

@@ -1,0 +1,79 @@
+"""Why a letter is shown without a body, or without all of it: each cause has its sentence, and says what now."""
+
+from typing import Any, Final
+
+import pytest
+
+from dlx_router.admin.api.bodies import body_of
+
+DLQ: Final = {"exchange": "", "routing_key": "DLQ.orders"}
+HASH: Final = ("hash", "ab12", None, None)
+
+
+def told(*, stored: Any = None, kind: str = "dead_lettered", state: str = "dead", **given: Any) -> dict[str, Any]:
+    """What is said of the body of a letter that is as given."""
+    event = {"kind": kind, "body_mode": "none" if stored is None else stored[0]}
+    letter = {"id": "7f", "vhost": "/", "failed_queue": "orders", "state": state, "policy": "orders", "size": 90_000,
+              "target": DLQ, "sent_to": None, "journey": [{"kind": "dead_lettered"}], "event": event,
+              "stored": stored} | given  # fmt: skip
+    if given.get("event"):
+        letter["event"] = event | given["event"]
+    return body_of(letter, as_hex=False)
+
+
+READS: Final = "`dlx-router letters export --from DLQ.orders --id 7f` reads it there"
+ABSENT: Final = [
+    ({}, "policy orders said {body: none}, or nothing, which shows bodies only of what retention takes", READS),
+    ({"policy": None, "state": "parked", "kind": "parked"}, "no policy decided about it", READS),
+    ({"event": None}, "imported, which reads no bodies", READS),
+    ({"event": {"redacted": ["x-token", "/card"]}}, "redacted as a whole: policy orders redacts /card, and", READS),
+    ({"event": {"redacted": ["/card"], "body_values": {}}}, "or it shows no body at all", READS),
+    ({"stored": HASH}, "SHA-256 only: `journal` of policy orders said {body: hash};", READS),
+    ({"stored": HASH, "event": {"body_mode": "inline"}}, "cannot be decoded", READS),
+    (
+        {"stored": HASH, "kind": "retried", "state": "retrying", "target": None, "journey": [{"kind": "retried"}]},
+        "{body: hash}, or {body: final} and its way has not ended yet",
+        "it waits, and comes back to orders with its body",
+    ),
+    (
+        {"stored": HASH, "kind": "redriven", "state": "redriven", "target": None, "journey": [{"kind": "redriven"}],
+         "sent_to": {"exchange": "", "routing_key": "orders.again"}},
+        "expired from the journal before the index read it, and what is left has its SHA-256 only",
+        "it has left the router, and who consumes orders.again has the body",
+    ),
+    (
+        {"kind": "released", "state": "released", "target": None, "journey": [{"kind": "released"}]},
+        "expired from the journal before the index read it, and what is left has no body",
+        "who consumes orders has the body",
+    ),
+    ({"state": "gone", "target": None}, "{body: none}", "somebody else took it from its queue"),
+    (
+        {"state": "retired", "kind": "retired", "target": None},
+        "said {body: none}, or that policy was gone when retention took the letter",
+        "it is in no queue any more",
+    ),
+    ({"target": {"exchange": "dlx", "routing_key": "k"}}, "{body: none}", "it went to exchange dlx with key k: `"),
+    ({"vhost": "a b"}, "{body: none}", "--from DLQ.orders --vhost 'a b' --id 7f"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "why", "now"), ABSENT)
+def test_a_body_that_is_absent_has_its_cause_and_what_to_do_now(given: dict[str, Any], why: str, now: str) -> None:
+    body = told(**given)
+    assert (body["form"], body["content"]) == ("none", None)
+    assert why in body["why"]
+    assert now in body["why"]
+
+
+PARTLY: Final = [
+    (("inline", "ab", "text/plain", b"whole"), {}, None),
+    (("head", "ab", "text/plain", b"x" * 65_536), {}, "first 65536 of 90000 bytes: an event holds no more; `"),
+    (("head", "ab", "text/plain", b"x" * 1024), {}, "first 1024 of 90000 bytes: `journal` of policy orders said {"),
+    (("inline", "ab", "application/json", b"{}"), {"redacted": ["/card"]}, "orders redacts /card: *** stands there"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("stored", "event", "why"), PARTLY)
+def test_a_body_that_is_not_whole_says_what_is_missing(stored: Any, event: dict[str, Any], why: str | None) -> None:
+    said = told(stored=stored, event=event)["why"]
+    assert said is None if why is None else why in said

@@ -1,0 +1,344 @@
+"""What a newcomer does wrong in the first hours with files and commands: each answer says where, what and what now.
+
+Rows are written as the mistake is made. (mistake, where, the value that is wrong, a part of the advice.) No broker.
+"""
+# ruff: noqa: E501 - a row of a table is read as one line
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from dlx_router.config.tokens import Tokens, TokensError
+from tests.cli.test_cli import Done, dlx_router
+
+__all__ = ["dlx_router"]
+Typed = Callable[..., Done]
+
+HEAD: Final = "version: 1\npolicies:\n  - name: orders\n    match: orders.#\n    definition:\n"
+
+# -- keys and values of a definition: line 6 -------------------------------------------------------------------------
+
+KEYS: Final = [
+    ("max-delivery-attempt: 5", "max-delivery-attempt", "max-delivery-attempts"),
+    ("max_delivery_attempts: 5", "max_delivery_attempts", "max-delivery-attempts"),
+    ("maxDeliveryAttempts: 5", "maxDeliveryAttempts", "max-delivery-attempts"),
+    ("Max-Delivery-Attempts: 5", "Max-Delivery-Attempts", "max-delivery-attempts"),
+    ("max-retries: 5", "max-retries", "max-delivery-attempts"),
+    ("retries: 3", "retries", "max-delivery-attempts"),
+    ("retry-delay: 5s", "retry-delay", "redelivery-delay"),
+    ("delay: 5s", "delay", "redelivery-delay"),
+    ("backoff: exponential", "backoff", "redelivery-delay-multiplier"),
+    ("multiplier: 2", "multiplier", "redelivery-delay-multiplier"),
+    ("jitter: 0.2", "jitter", "redelivery-collision-avoidance-factor"),
+    ("max-delay: 5m", "max-delay", "max-redelivery-delay"),
+    ("dead-letter-queue: orders.dead", "dead-letter-queue", "dead-letter-routing-key"),
+    ("dlq: orders.dead", "dlq", "dead-letter-routing-key"),
+    ("dlx: dead", "dlx", "dead-letter-exchange"),
+    ("x-dead-letter-exchange: dead", "x-dead-letter-exchange", "dead-letter-exchange"),
+    ("x-message-ttl: 5000", "x-message-ttl", "message-ttl"),
+    ("ttl: 5s", "ttl", "message-ttl"),
+    ("maxReceiveCount: 5", "maxReceiveCount", "max-delivery-attempts"),
+    ("drop: true", "drop", "discard"),
+    ("match: orders.new", "match", "beside"),
+    ("priority: 5", "priority", "beside"),
+    ("max-delivery-attempts: five", "five", "1 or more, or -1"),
+    ("max-delivery-attempts: '5'", '"5"', "1 or more"),
+    ("max-delivery-attempts: 5.0", "5.0", "1 or more"),
+    ("max-delivery-attempts: -5", "-5", "-1 for no limit"),
+    ("max-delivery-attempts: 0", "0", "write -1 for no limit"),
+    ("max-delivery-attempts: 99999999999", "99999999999", "-1 for no limit"),
+    ("max-delivery-attempts:", "nothing", "1 or more"),
+    ("max-delivery-attempts: [5]", "a list", "1 or more"),
+    ("max-delivery-attempts: yes", "yes", "1 or more"),
+    ("redelivery-delay: 5 min", "5 min", '"10m"'),
+    ("redelivery-delay: 5sec", "5sec", '"5s"'),
+    ("redelivery-delay: 5 seconds", "5 seconds", '"5s"'),
+    ("redelivery-delay: 5S", "5S", '"5s"'),
+    ("redelivery-delay: 5M", "5M", '"10m"'),
+    ("redelivery-delay: '5'", '"5"', '"5s"'),
+    ("redelivery-delay: 1.5", "1.5", '"5s"'),
+    ("redelivery-delay: -5s", "-5s", "write 0 or more"),
+    ("redelivery-delay: 1h30m", "1h30m", '"10m"'),
+    ("redelivery-delay: PT5S", "PT5S", '"5s"'),
+    ("redelivery-delay: 00:05:00", "00:05:00", '"10m"'),
+    ("redelivery-delay: 2w", "2w", '"7d"'),
+    ("redelivery-delay: 9999d", "9999d", "write a shorter"),
+    ("redelivery-delay: true", "true", '"5s"'),
+    ("redelivery-delay: {value: 5, unit: s}", "mapping", '"5s"'),
+    ("redelivery-delay: [1s, 5s, 30s]", "a list", '"5s"'),
+    ("redelivery-delay-multiplier: 2x", "2x", "number"),
+    ("redelivery-delay-multiplier: 0", "0", "1"),
+    ("redelivery-delay-multiplier: 0,5", "0,5", "number"),
+    ("redelivery-collision-avoidance-factor: 15", "15", "0..1"),
+    ("redelivery-collision-avoidance-factor: 15%", "15%", "0..1"),
+    ("max-redrives: 0", "0", "-1 for no limit"),
+    ("max-length-bytes: 10MB", "10MB", '"10MiB"'),
+    ("max-length-bytes: 10mb", "10mb", '"10MiB"'),
+    ("max-length-bytes: 1GB", "1GB", '"1GiB"'),
+    ("max-length: 10k", "10k", "number"),
+    ("discard: yes", "yes", "true or false"),
+    ("discard: on", "on", "true or false"),
+    ("discard: 'true'", '"true"', "true or false"),
+    ("discard: True", "True", "true or false"),
+    ("dead-letter-exchange: 5", "5", "in quotes"),
+    ("dead-letter-exchange: null", "nothing", "expected text"),
+    ("dead-letter-exchange: [a, b]", "a list", "text"),
+    ("dead-letter-exchange: dlx-router.inbox", "dlx-router.inbox", "one of yours"),
+    ('dead-letter-exchange: ""', '""', "dead-letter-routing-key"),
+    ("dead-letter-routing-key: dead.{que}", "{que}", "known: attempts, exchange, queue"),
+    ("dead-letter-routing-key: 'dead.{queue'", "column 6", "{{"),
+    ("dead-letter-routing-key: dead.%s", "dead-letter-routing-key", "dead-letter-exchange"),
+    ("dead-letter-routing-key-rewrite: {match: a, replace: b}", "mapping", "list"),
+    ("dead-letter-routing-key-rewrite: [{match: '(a', replace: b}]", "(a", "missing )"),
+    ("dead-letter-queue-type: Quorum", "Quorum", "quorum"),
+    ("dead-letter-queue-type: stream", "stream", "quorum or classic"),
+    ("dead-letter-queue-prefix: ''", "dead-letter-queue-prefix", "write one of them"),
+    ("retry-on: rejected", "rejected", "list"),
+    ("retry-on: [reject]", "reject", "rejected"),
+    ("retry-on: [timeout]", "timeout", "expired"),
+    ("on: {reject: {discard: true}}", "reject", "rejected"),
+    ("on: rejected", "rejected", "mapping"),
+    ("on: {expired: discard}", "discard", "mapping"),
+    ("never-retry: error == 'x'", "error == 'x'", "list of conditions"),
+    ("never-retry: ['attempts = 3']", "attempts = 3", "=="),
+    ("never-retry: ['reson == \"rejected\"']", "reson", "reason"),
+    ("never-retry: ['header(x-error) == \"a\"']", "x-error", "in quotes"),
+    ("ordering: FIFO", "FIFO", "fifo"),
+    ("outage: true", "true", "{deaths: 50, within: 10s, probe-every: 5s}"),
+    ("alert: 1000", "1000", "{depth: 1000, oldest: 1h, rate: 5}"),
+    ("journal: all", "all", "{"),
+    ("journal: {body: full}", "full", "all"),
+    ("journal: {redact: password}", "password", "list of header names"),
+    ("overflow: drop_head", "drop_head", "drop-head"),
+    ("dead-letter-headers: [artemis, sqs]", "sqs", "emq"),
+]  # fmt: skip
+
+
+def answered(done: Done, where: str, value: str, advice: str) -> None:
+    """It says where, what and what now, and none of it is a traceback."""
+    said = done.stdout + done.stderr
+    assert done.returncode in {1, 2}, said
+    assert "Traceback" not in said
+    flat = re.sub(r"[│╭╮╰╯─\s]+", " ", said)
+    for part in (where, value, advice):
+        assert part in flat, f"{part!r} is not in: {flat}"
+
+
+@pytest.mark.parametrize(("text", "value", "advice"), KEYS, ids=[row[0] for row in KEYS])
+def test_a_key_or_value_of_a_policy(dlx_router: Typed, tmp_path: Path, text: str, value: str, advice: str) -> None:
+    (tmp_path / "p.yaml").write_text(f"{HEAD}      {text}\n")
+    answered(dlx_router("policy", "lint", str(tmp_path), COLUMNS="400"), "p.yaml:6", value, advice)
+
+
+# -- whole files ------------------------------------------------------------------------------------------------------
+
+FILES: Final = [
+    ("empty", b"", 1, "version", "version: 1"),
+    ("no version", b"policies: []", 1, "version", "version: 1"),
+    ("version in quotes", b"version: '1'\npolicies: []", 1, '"1"', "version: 1"),
+    ("version of a later program", b"version: 2", 1, "2", "version: 1"),
+    ("policy for policies", b"version: 1\npolicy:\n  - {name: a, queue: a}", 2, "policy", "policies"),
+    ("Policies", b"version: 1\nPolicies: []", 2, "Policies", "policies"),
+    ("a mapping of policies", b"version: 1\npolicies:\n  orders:\n    match: '#'", 2, "mapping", "dash"),
+    ("a policy without a name", b"version: 1\npolicies:\n  - match: '#'", 3, "name", "name:"),
+    ("a policy without a selector", b"version: 1\npolicies:\n  - name: a", 3, "queue:", "match:"),
+    ("two selectors", b"version: 1\npolicies:\n  - {name: a, queue: a, match: b}", 3, "queue and match", "exactly one"),
+    ("queues", b"version: 1\npolicies:\n  - {name: a, queues: [a, b]}", 3, "queues", "queue"),
+    ("a list of queues", b"version: 1\npolicies:\n  - {name: a, queue: [a, b]}", 3, "a list", "match:"),
+    ("keys without definition", b"version: 1\npolicies:\n  - {name: a, queue: a, max-delivery-attempts: 3}", 3, "max-delivery-attempts", 'under "definition:"'),
+    ("definitions", b"version: 1\npolicies:\n  - {name: a, queue: a, definitions: {}}", 3, "definitions", "definition"),
+    ("a star without quotes", b"version: 1\npolicies:\n  - name: a\n    match: *\n", 4, "* or &", "in quotes"),
+    ("a star and words without quotes", b"version: 1\npolicies:\n  - name: a\n    match: *.orders\n", 4, "* or &", "in quotes"),
+    ("a hash that is a comment", b"version: 1\npolicies:\n  - name: a\n    match: #\n", 4, "nothing", "quotes"),
+    ("a glob", b"version: 1\npolicies:\n  - {name: a, match: orders*}", 3, "orders*", "orders.#"),
+    ("a regular expression as match", b"version: 1\npolicies:\n  - {name: a, match: '^orders'}", 3, "^orders", "pattern:"),
+    ("a glob as pattern", b"version: 1\npolicies:\n  - {name: a, pattern: '*.orders'}", 3, "*.orders", "match:"),
+    ("an open bracket in a pattern", b"version: 1\npolicies:\n  - {name: a, pattern: '(orders'}", 3, "(orders", "missing )"),
+    ("a look-ahead", b"version: 1\npolicies:\n  - {name: a, pattern: '(?!x)a'}", 3, "(?!", "RE2"),
+    ("a back-reference", b"version: 1\npolicies:\n  - {name: a, pattern: '(a)\\1'}", 3, "\\1", "RE2"),
+    ("a tab", b"version: 1\npolicies:\n\t- name: a\n", 3, "tab", "spaces"),
+    ("a missing colon", b"version: 1\npolicies\n  - name: a\n", 3, "line 2", "key: value"),
+    ("no space after a colon", b"version: 1\npolicies:\n  - name:a\n    queue: b\n", 4, "", ":"),
+    ("an open brace", b"version: 1\npolicies:\n  - {name: a, queue: b\n", 4, "not YAML", "}"),
+    ("an open quote", b'version: 1\npolicies:\n  - name: "a\n', 4, "not YAML", "quote"),
+    ("a key twice", b"version: 1\npolicies:\n  - name: a\n    queue: b\n    queue: c\n", 5, "queue", "keep one"),
+    ("a name twice", b"version: 1\npolicies:\n  - {name: a, queue: b}\n  - {name: a, queue: c}\n", 4, '"a"', "another name"),
+    ("an anchor", b"version: 1\npolicies:\n  - &x {name: a, queue: b}\n", 3, "&x", "repeat the value"),
+    ("a merge", b"version: 1\npolicies:\n  - {<<: {name: a}, queue: b}\n", 3, "<<", "repeat the keys"),
+    ("a template of Helm", b"version: 1\npolicies:\n  - {{ .Values.policy }}\n", 3, "", ""),
+    ("a variable of a shell", b"version: 1\npolicies:\n  - {name: a, queue: a, priority: $PRIO}\n", 3, "$PRIO", "whole number"),
+    ("UTF-16", "version: 1\npolicies: []\n".encode("utf-16"), 1, "UTF-16", "UTF-8"),
+    ("latin 1", "version: 1\n# für\n".encode("latin-1"), 2, "UTF-8", "UTF-8"),
+    ("a NUL", b"version: 1\n\x00", 2, "not YAML", "take"),
+    ("JSON that is cut", b'{"version": 1, "policies": [', 2, "not YAML", "brackets"),
+    ("an attachment without a queue", b"version: 1\nattachments:\n  - mode: inbox\n", 3, "queue", "write queue:"),
+    ("a wrong mode", b"version: 1\nattachments:\n  - {queue: a, mode: Relay}\n", 3, "Relay", "relay"),
+    ("a relay without a target", b"version: 1\nattachments:\n  - {queue: a, mode: relay}\n", 3, "forward-to", "forward-to: {exchange: NAME}"),
+    ("a target as text", b"version: 1\nattachments:\n  - {queue: a, mode: relay, forward-to: work}\n", 3, "work", "{exchange: NAME}"),
+    ("a relay to itself", b"version: 1\nattachments:\n  - {queue: a, mode: relay, forward-to: {exchange: '', routing-key: a}}\n", 3, "forward-to", "another queue"),
+    ("routing_key", b"version: 1\nattachments:\n  - {queue: a, mode: relay, forward-to: {exchange: x, routing_key: a}}\n", 3, "routing_key", "routing-key"),
+    ("a queue attached twice", b"version: 1\nattachments:\n  - {queue: a, dead-letter-exchanges: x}\n  - {queue: a, dead-letter-exchanges: x}\n", 4, '"a"', "keep one"),
+    ("a guard without limits", b"version: 1\nattachments:\n  - {queue: a, mode: guard}\n", 3, '"a"', "write one"),
+    ("delayed without to", b"version: 1\ndelayed:\n  - {exchange: a}\n", 3, "to", "to:"),
+    ("delayed to itself", b"version: 1\ndelayed:\n  - {exchange: a, to: a}\n", 3, '"a"', "write as to:"),
+    ("two that tie", b"version: 1\npolicies:\n  - {name: a, queue: q, definition: {max-redrives: 1}}\n  - {name: b, queue: q, definition: {max-redrives: 2}}\n", 4, "max-redrives", "higher priority"),
+    ("letters of all queues dropped", b"version: 1\npolicies:\n  - {name: a, match: '#', definition: {discard: true}}\n", 3, "discard", "longer match:"),
+    ("a queue of the router", b"version: 1\npolicies:\n  - {name: a, queue: dlx-router.inbox}\n", 3, "dlx-router.inbox", "where messages fail"),
+    ("a circle", b"version: 1\npolicies:\n  - {name: a, queue: a, definition: {dead-letter-exchange: '', dead-letter-routing-key: a}}\n", 3, '"a"', "another queue"),
+    ("priority as a word", b"version: 1\npolicies:\n  - {name: a, queue: a, priority: high}\n", 3, "high", "whole number"),
+    ("apply_to", b"version: 1\npolicies:\n  - {name: a, queue: a, apply_to: queues}\n", 3, "apply_to", "apply-to"),
+    ("apply-to all", b"version: 1\npolicies:\n  - {name: a, queue: a, apply-to: all}\n", 3, "all", "queues"),
+    ("labels as a list", b"version: 1\npolicies:\n  - {name: a, queue: a, labels: [x]}\n", 3, "a list", "mapping"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "line", "value", "advice"), [row[1:] for row in FILES], ids=[row[0] for row in FILES])
+def test_a_policy_file(dlx_router: Typed, tmp_path: Path, data: bytes, line: int, value: str, advice: str) -> None:
+    (tmp_path / "p.yaml").write_bytes(data)
+    answered(dlx_router("policy", "lint", str(tmp_path), COLUMNS="400"), f"p.yaml:{line}", value, advice)
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+SETTINGS: Final = [
+    ({"AMQP_URL": "localhost:5672"}, "AMQP_URL", "amqp://"),
+    ({"AMQP_URL": "http://localhost:15672"}, "AMQP_URL", "amqp://"),
+    ({"AMQP_URL": "amqp:/localhost"}, "AMQP_URL", "amqp://"),
+    ({"AMQP_URL": "amqp://localhost:abc"}, "AMQP_URL", "port"),
+    ({"AMQP_URL": "amqp://localhost:99999"}, "AMQP_URL", "port"),
+    ({"AMQP_URL": "amqp://localhost/a/b"}, "AMQP_URL", "%2F"),
+    ({"AMQP_URL": "amqp://localhost//"}, "AMQP_URL", "%2F"),
+    ({"AMQP_URL": "amqp://u:p/w@localhost"}, "AMQP_URL", "%2F"),
+    ({"AMQP_URL": "amqp://localhost/?heartbeat=5"}, "AMQP_URL", "DLX_ROUTER_"),
+    ({"AMQP_URL": "'amqp://localhost'"}, "AMQP_URL", "quotes"),
+    ({"AMQP_URL_FILE": "/nowhere/url"}, "AMQP_URL_FILE", "/nowhere/url"),
+    ({"AMQP_URL_FILE": "/"}, "AMQP_URL_FILE", "name a"),
+    ({"MANAGEMENT_URL": "localhost:15672"}, "MANAGEMENT_URL", "http://"),
+    ({"MANAGEMENT_URL": "amqp://localhost"}, "MANAGEMENT_URL", "http://"),
+    ({"HTTP_PORT": "http"}, "HTTP_PORT", "9719"),
+    ({"HTTP_PORT": "99999"}, "HTTP_PORT", "65535"),
+    ({"HTTP_PORT": "-1"}, "HTTP_PORT", "0"),
+    ({"PREFETCH": "0"}, "PREFETCH", "1"),
+    ({"PREFETCH": "many"}, "PREFETCH", "1000"),
+    ({"PREFETCH": "70000"}, "PREFETCH", "65535"),
+    ({"IN_FLIGHT_BYTES": "64MB"}, "64MB", "64KiB"),
+    ({"IN_FLIGHT_BYTES": "64"}, '"64"', "the default is 64MiB"),
+    ({"CONFIRM_TIMEOUT": "30 sec"}, "30 sec", "5s"),
+    ({"CONFIRM_TIMEOUT": "30"}, '"30"', "the default is 30s"),
+    ({"UNROUTABLE_GRACE": "soon"}, "soon", "5s"),
+    ({"DRAIN_SECONDS": "25s"}, "DRAIN_SECONDS", "25"),
+    ({"HEARTBEAT": "0"}, "HEARTBEAT", "1"),
+    ({"LOG_LEVEL": "warn"}, "LOG_LEVEL", "warning"),
+    ({"LOG_LEVEL": "verbose"}, "LOG_LEVEL", "debug"),
+    ({"LOG_FORMAT": "plain"}, "LOG_FORMAT", "text"),
+    ({"JOURNAL": "on"}, "JOURNAL", "best-effort"),
+    ({"JOURNAL": "best_effort"}, "JOURNAL", "best-effort"),
+    ({"DECLARE": "true"}, "DECLARE", "auto"),
+    ({"PREFIX": "my router"}, "PREFIX", "letters"),
+    ({"PREFIX": "amq.mine"}, "PREFIX", "not beginning with amq"),
+    ({"VHOSTS": "*"}, "VHOSTS", "MANAGEMENT_URL"),
+    ({"TRACES": "jaeger"}, "TRACES", "otlp"),
+    ({"POLICIES": "/nowhere"}, "/nowhere", "name a path"),
+    ({"API_TOKEN_FILE": "/nowhere", "AMQP_URL": "x"}, "AMQP_URL", "amqp://"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "value", "advice"), SETTINGS, ids=[str(row[0]) for row in SETTINGS])
+def test_a_setting(dlx_router: Typed, tmp_path: Path, given: dict[str, str], value: str, advice: str) -> None:
+    (tmp_path / "p.yaml").write_text("version: 1\npolicies: []\n")
+    done = dlx_router("permissions", **({"POLICIES": str(tmp_path)} | given), COLUMNS="400")
+    name = next(reversed(given))
+    answered(done, value if name == "POLICIES" else f"DLX_ROUTER_{name}", value, advice)
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+NOBODY: Final = "http://127.0.0.1:9"
+COMMANDS: Final = [
+    ("lint", "lint", "policy lint"),
+    ("polcy lint", "polcy", "policy"),
+    ("policies lint", "policies", "policy"),
+    ("start", "start", "redrive start"),
+    ("status", "status", "--help"),
+    ("letter list", "letter", "letters"),
+    ("redrive", "redrive", "start"),
+    ("redrive begin q", "begin", "--help"),
+    ("redrive start", "queue", "Missing argument"),
+    ("redrive start q --rate fast", "--rate", "a valid number"),
+    ("redrive start q --rate -5", "--rate", "greater than or equal to 0"),
+    ("redrive start q --canary ten", "--canary", "a valid integer"),
+    ("redrive start q --dryrun", "--dryrun", "--dry-run"),
+    ("redrive start q --filter x --dry-run", "127.0.0.1:9", "is the router running"),
+    ("letters show", "letter", "Missing argument"),
+    ("letters list --since yesterday", "yesterday", "2h"),
+    ("letters list --since 25:00", "25:00", "2h"),
+    ("letters list --since 2026-13-01", "2026-13-01", "2026-01-31"),
+    ("letters list --limit all", "--limit", "a valid integer"),
+    ("letters list --limit -1", "--limit", "or equal to 0"),
+    ("letters list --quee q", "--quee", "--queue"),
+    ("letters list", "127.0.0.1:9", "is the router running"),
+    ("letters export --id x", "--id", "--from"),
+    ("letters export -o /nowhere/x", "", ""),
+    ("policy lint /nowhere", "/nowhere", "name a path"),
+    ("policy lint --format xml", "xml", "sarif"),
+    ("policy lint a b", "b", ""),
+    ("policy explain", "queue", "Missing argument"),
+    ("policy explain q --policies /nowhere", "/nowhere", "name a path"),
+    ("policy explain orders --reason reject --policies policies", "reject", "rejected"),
+    ("policy explain orders --queue-type stream --policies policies", "stream", "quorum"),
+    ("policy explain orders --broker-version four --policies policies", "four", "4.3"),
+    ("policy test /nowhere", "/nowhere", "name"),
+    ("policy import x.json", "--from", "Missing option"),
+    ("policy import --from kafka x.json", "kafka", "rabbitmq"),
+    ("policy import --from rabbitmq /nowhere", "/nowhere", "name a path"),
+    ("policy import --from rabbitmq policies", "policies", "name a"),
+    ("policy schema x", "x", ""),
+    ("run --http-port", "--http-port", "argument"),
+    ("run --htp-port 1", "--htp-port", "--http-port"),
+    ("run --policies /nowhere", "/nowhere", "name a path"),
+    ("run policies/", "policies/", ""),
+    ("permissions --for runs", "runs", "run"),
+    ("plan --yes", "--yes", ""),
+    ("plan --policies policies", "DLX_ROUTER_MANAGEMENT_URL", "https://user"),
+    ("apply --policies policies", "DLX_ROUTER_MANAGEMENT_URL", "https://user"),
+    ("support-bundle --to /nowhere/b.zip", "/nowhere", "say --to FILE"),
+    ("--versoin", "--versoin", "--version"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("typed", "value", "advice"), COMMANDS, ids=[row[0] for row in COMMANDS])
+def test_a_command(dlx_router: Typed, typed: str, value: str, advice: str) -> None:
+    answered(dlx_router(*typed.split(), API_URL=NOBODY, COLUMNS="400"), "", value, advice)
+
+
+# -- tokens: the place and what now; the value may be a secret, and is not repeated ---------------------------------------
+
+SECRET: Final = "0123456789abcdef-ann"
+TOKENS: Final = [
+    ("", "tokens.yaml", "write at least one"),
+    ("tokens:", "tokens.yaml", "write at least one"),
+    (f"tokens: {SECRET}", "tokens.yaml", "has no list `tokens`"),
+    (f"- {SECRET}", "tokens.yaml", "has no list `tokens`"),
+    (f"tokens: [{SECRET}]", "token 1", "write name, token and role"),
+    (f"tokens: [{{name: ann, token: {SECRET}}}]", "token 1", "viewer, operator, admin"),
+    (f"tokens: [{{name: ann, role: root, token: {SECRET}}}]", "token 1", "viewer, operator, admin"),
+    (f"tokens: [{{user: ann, role: admin, token: {SECRET}}}]", "token 1", "known: match, name, role"),
+    ("tokens: [{name: ann, role: admin, token: 1234567890123456}]", "token 1", "quote it"),
+    ("tokens: [{name: ann, role: admin, token: short}]", "token 1", "at least 16 characters"),
+    (f"tokens: [{{name: ann, role: admin, token: '{SECRET}]", "line 1", "look at quotes"),
+    (f"tokens:\n\t- {SECRET}", "line 2", "indentation"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "where", "advice"), TOKENS, ids=[row[0] for row in TOKENS])
+def test_a_tokens_file(tmp_path: Path, text: str, where: str, advice: str) -> None:
+    (tmp_path / "tokens.yaml").write_text(text)
+    with pytest.raises(TokensError) as raised:
+        Tokens(tmp_path / "tokens.yaml")
+    assert str(raised.value).startswith("API_TOKENS_FILE ")
+    assert where in str(raised.value)
+    assert advice in str(raised.value)
+    assert SECRET not in str(raised.value)

@@ -1,0 +1,54 @@
+"""`policy lint --broker` about what stands in a broker: pure, by snapshots."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlx_router.broker.administration import Snapshot, Standing
+from dlx_router.config.policies import load_policies
+from dlx_router.core.names import Names
+from dlx_router.operate import findings
+from dlx_router.provisioning.checks import MANY_QUEUES, Checks
+
+
+def said(folder: Path, policies: str, *queues: Standing, version: tuple[int, ...] = (4, 3)) -> list[tuple[str, str]]:
+    """Codes and messages of what is found."""
+    (folder / "p.yaml").write_text(f"version: 1\npolicies:\n{policies}\n")
+    loaded = load_policies(folder)
+    found = Checks(loaded.policies, loaded.attachments, Snapshot("/", version, queues), Names(), None).findings()
+    return [(one.code, one.message) for one in found]
+
+
+def quorum(**arguments: Any) -> Standing:
+    return Standing("q", "quorum", {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()})
+
+
+LIMITS = [
+    ({}, (4, 3), {"DLX210"}), ({}, (3, 10), set()), ({"delivery_limit": 5}, (3, 10), {"DLX210"}),
+    ({"delivery_limit": 2_147_483_647}, (4, 3), set()),  # as the router declares its own, and as doctor advises
+    ({"delivery_limit": -1}, (4, 3), set()), ({"delivery_limit": -1}, (3, 10), {"DLX210"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "version", "codes"), LIMITS)
+def test_only_a_limit_that_letters_reach_is_warned_of_by_lint_and_doctor(
+    tmp_path: Path, arguments: dict[str, Any], version: tuple[int, ...], codes: set[str]
+) -> None:
+    queue = quorum(**arguments)
+    assert {code for code, _ in said(tmp_path, "  - {name: a, queue: q}", queue, version=version)} == codes
+    one = findings.source({"name": "q", "type": "quorum", "arguments": queue.arguments}, version)
+    assert (one is not None) == bool(codes)
+    assert one is None or "delivery-limit: 2147483647" in one.fix
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_discard_for_more_queues_than_anybody_thought_of_is_told(tmp_path: Path, more: int) -> None:
+    queues = [Standing(f"logs.{number}", "classic") for number in range(MANY_QUEUES + more)]
+    found = [
+        text
+        for code, text in said(tmp_path, "  - {name: a, match: logs.#, definition: {discard: true}}", *queues)
+        if code == "DLX117"
+    ]
+    assert len(found) == more
+    assert not found or f'{len(queues)} queues ("logs.0", "logs.1", "logs.10" …)' in found[0]

@@ -1,0 +1,93 @@
+"""What nobody foresaw is told in one line, by whatever way it comes; a traceback only where somebody asks for it."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from typing import Any, Final
+
+import pytest
+
+from dlx_router.telemetry import faults
+from dlx_router.telemetry.logs import configure, log
+
+TRACES: Final = ("Traceback", 'File "', 'File \\"')
+PREPARE: Final = "from dlx_router.telemetry import logs\nlogs.configure('{form}', '{level}')\nlogs.take_faults()\n"
+WAYS: Final = {
+    "the end of the process": "raise ValueError('amqp://u:hunter2@h/')",
+    "a thread": "import threading\nt = threading.Thread(target=lambda: 1 / 0)\nt.start()\nt.join()",
+    "a destructor": "class A:\n    def __del__(self): raise ValueError('gone')\na = A()\ndel a",
+    "a task that nobody awaits": """
+import asyncio, gc
+async def fail(): raise ValueError('lost')
+async def main():
+    asyncio.create_task(fail())
+    await asyncio.sleep(0.01)
+    gc.collect()
+asyncio.run(main())""",
+    "a callback of the loop": """
+import asyncio
+async def main():
+    asyncio.get_running_loop().call_soon(lambda: 1 / 0)
+    await asyncio.sleep(0.01)
+asyncio.run(main())""",
+    "a library's log": "import logging\ntry: 1 / 0\nexcept ArithmeticError: logging.getLogger('l').exception('')",
+    "a warning": "import warnings\nwarnings.warn('old')",
+    "a line that cannot be made": "import logging\nlogging.warning('%d', 'x')\nlogging.error('next')",
+}
+
+
+def printed(code: str, *, into: int = subprocess.PIPE) -> str:
+    """What a process that runs this code prints."""
+    argv = [sys.executable, "-c", code]
+    env = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=into, text=True, check=False, timeout=30, env=env)
+    return (done.stdout or "") + (done.stderr or "")
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_fault_of_the_router_is_one_line_of_the_log_by_whatever_way_it_comes(way: str, form: str) -> None:
+    told = printed(PREPARE.format(form=form, level="info") + WAYS[way])
+    assert told.count("\n") == 1, told
+    assert not any(one in told for one in TRACES), told
+    assert "hunter2" not in told
+
+
+def test_at_debug_the_traceback_is_there() -> None:
+    assert "Traceback" in printed(PREPARE.format(form="json", level="debug") + WAYS["the end of the process"])
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way not in {"a warning", "a line that cannot be made"}])
+def test_a_fault_of_a_command_is_one_line_too(way: str) -> None:
+    told = printed(f"from dlx_router.telemetry import faults\nfaults.install()\n{WAYS[way]}")
+    assert told.startswith("dlx-router: ")
+    assert "report" in told
+    assert told.count("\n") == 1, told
+    assert not any(one in told for one in TRACES), told
+    assert "hunter2" not in told
+
+
+@pytest.mark.parametrize(
+    "command", [["policy", "lint", "policies"], ["policy", "schema"], ["--help"], ["run", "--help"]]
+)
+def test_nobody_who_reads_what_a_command_says_is_no_traceback(command: list[str]) -> None:
+    for way in ("> /dev/full", ">&-", "2>&- >/dev/full", "| true"):
+        typed = f"{sys.executable} -m dlx_router {' '.join(command)} {way}"
+        done = subprocess.run(typed, shell=True, capture_output=True, text=True, check=False, timeout=30)
+        assert not any(one in done.stdout + done.stderr for one in (*TRACES, "Exception ignored")), done
+
+
+def test_a_fault_says_what_where_and_what_now(capsys: pytest.CaptureFixture[str]) -> None:
+    out = io.StringIO()
+    configure("json", "info", out)
+    try:
+        faults.place(None)  # type: ignore[arg-type]
+    except AttributeError as error:
+        log.error("api.failed", exc_info=error)
+    line: dict[str, Any] = json.loads(out.getvalue())
+    assert line["error"].startswith("AttributeError: ")
+    assert line["at"].startswith("telemetry/faults.py:")
+    assert "DLX_ROUTER_LOG_LEVEL=debug" in line["now"]
+    assert capsys.readouterr().err == ""
