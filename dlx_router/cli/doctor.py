@@ -173,22 +173,41 @@ async def _vhost(
         await link.close()
         yield Diagnosis("connection", Level.OK, f"vhost {vhost!r} at {host.name}:{host.port}")
         yield findings.version(number)
-        if (alarm := await doctor_alarms.raised(host, login, tls, examination)) is not None:
-            yield alarm
-        async for one in _own(settings, Topology(host, login, tls, Names(settings.prefix), declare=False)):
+        async for one in _here(settings, (host, login, tls), examination):
             yield one
-        if examination is not None:
-            async for one in doctor_rights.lacking(settings, _tls(settings), vhost, loaded):
-                yield one
         break
     else:
         raise Unreachable
     if examination is not None:
-        async for one in _queues(settings, vhost, loaded, examination, version):
+        async for one in _managed(settings, vhost, loaded, examination, version):
             yield one
-        if loaded is not None:
-            async for one in doctor_plan.conflicts(settings, _tls(settings), vhost, loaded):
-                yield one
+
+
+async def _here(
+    settings: Settings, place: tuple[Host, Login, Tls | None], examination: Examination | None
+) -> AsyncIterator[Diagnosis]:
+    """What a connection tells."""
+    if (alarm := await doctor_alarms.raised(*place, examination)) is not None:
+        yield alarm
+    async for one in _own(settings, Topology(*place, Names(settings.prefix), declare=False)):
+        yield one
+
+
+async def _managed(
+    settings: Settings,
+    vhost: str,
+    loaded: LoadedPolicies | None,
+    examination: Examination,
+    version: tuple[int, ...],
+) -> AsyncIterator[Diagnosis]:
+    """What the management API tells."""
+    async for one in doctor_rights.lacking(settings, _tls(settings), vhost, loaded):
+        yield one
+    async for one in _queues(settings, vhost, loaded, examination, version):
+        yield one
+    if loaded is not None:
+        async for one in doctor_plan.conflicts(settings, _tls(settings), vhost, loaded):
+            yield one
 
 
 async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosis]:
