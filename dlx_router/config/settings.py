@@ -142,7 +142,7 @@ class Settings(BaseSettings):
     confirm_timeout_ms: DurationMs = Field(
         30_000, ge=1000, description="A confirm that takes longer closes the channel."
     )
-    heartbeat: int = Field(10, ge=1, le=600, description="Seconds between heartbeats of a connection.")
+    heartbeat: int = Field(6, ge=1, le=600, description="Seconds between heartbeats of a connection.")
     tls_ca: OptionalPath = Field(
         None, description="File of the authorities that the broker's certificates are checked by, AMQP and management."
     )
