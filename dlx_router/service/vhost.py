@@ -37,6 +37,7 @@ from dlx_router.service.reload import foreseen
 from dlx_router.service.rules import Rules
 from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.service.sources import Setting
+from dlx_router.service.stalls import Stalls
 from dlx_router.service.statewatch import StateWatch
 from dlx_router.service.tracing import desk
 from dlx_router.telemetry.logs import log
@@ -99,6 +100,9 @@ class Attendant:
         self._session: Session | None = None
         self._stopping = asyncio.Event()
         self._failures = 0
+        self._turn = 0  # which of the hosts is tried; the next after each failure
+        own = (names.observe,) if observe else (names.inbox, names.release, names.fifo, names.retired)
+        self._stalls = Stalls(vhost, names, own, metrics, self._said)
         self._key_gone = ""  # why
         self._router_id = rules.router_id
         self.tasks = Tasks(vhost, compiled, journal_is_on=journal.is_on)
@@ -167,7 +171,7 @@ class Attendant:
     async def _once(self) -> None:
         self._key_gone = ""
         hosts, login, tls = self._addresses(self.vhost)
-        host = hosts[self._failures % len(hosts)]
+        host = hosts[self._turn % len(hosts)]
         topology = Topology(host, login, tls, self._names, declare=self._declare, heartbeat_s=self._limits.heartbeat_s)
         try:
             await topology.connect()
@@ -212,6 +216,7 @@ class Attendant:
                             if self._observe
                             else [group.create_task(self._guard.watch(self.vhost, session.trouble, topology))]
                         ),
+                        group.create_task(self._stalls.watch(session, topology)),
                         group.create_task(self._survey.watch(self.vhost, lambda: self._look(topology, session))),
                         group.create_task(self._lead(self._tools(host, login, tls, topology, key))),
                     )
@@ -297,6 +302,7 @@ class Attendant:
             self._session.trouble(self._key_gone)
 
     def _failed(self, error: Exception, started: float) -> None:
+        self._turn += 1
         self._failures = 1 if time.monotonic() - started > STEADY_S else self._failures + 1
         where, said = f"vhost {self.vhost!r}", str(error)
         self._readiness.set(f"link {self.vhost}", said if said.startswith(where) else f"{where}: {said}")
