@@ -5,10 +5,8 @@ from collections.abc import AsyncIterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-import httpx
-
 from dlx_router.broker.management import Management
-from dlx_router.broker.management_words import ManagementError, place_of
+from dlx_router.broker.management_words import ManagementError
 
 _COLUMNS: Final = "name,type,arguments,policy,effective_policy_definition,exclusive"
 
@@ -30,11 +28,8 @@ class Examination(Management):
 
     async def clock_ahead_s(self) -> float | None:
         """How far the broker's clock is ahead of ours, to a second; None where it does not say."""
-        where, credentials = place_of(self._url())
+        where, answer = await self._asked("GET", "overview")
         try:
-            answer = await self._connected(secure=where.startswith("https:")).get(
-                f"{where}/api/overview", auth=credentials, extensions=self._named()
-            )
             return parsedate_to_datetime(answer.headers["date"]).timestamp() + 0.5 - time.time()
-        except (httpx.HTTPError, KeyError, ValueError, OSError) as error:
+        except (KeyError, ValueError) as error:
             raise ManagementError(f"{where}: the clock could not be asked for: {type(error).__name__}") from None

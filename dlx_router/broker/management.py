@@ -18,7 +18,7 @@ import httpx
 
 from dlx_router.broker.address import Tls
 from dlx_router.broker.declared import Found, Standing
-from dlx_router.broker.management_words import ASK, NOT_FOUND, ManagementError, NotThereError, part, place_of, why
+from dlx_router.broker.management_words import ASK, NOT_FOUND, ManagementError, NotThereError, part, places_of, why
 from dlx_router.broker.policies import Policy, effective, harmful
 from dlx_router.core.attending import QueueFacts
 from dlx_router.core.names import Names
@@ -27,6 +27,10 @@ from dlx_router.core.selection import Index
 __all__ = ["Management", "ManagementError", "Problem", "QueuePolicies", "harmful"]
 
 TIMEOUT_S: Final = 10.0
+SHORT_S: Final = 3.0  # where there is another host to ask
+_BROKEN: Final = 500  # the node fails, and another may not
+# RuntimeError: another's failure closed it; AttributeError: uvloop's socket that was closed as it was asked
+_UNASKED: Final = (httpx.HTTPError, ValueError, OSError, RuntimeError, AttributeError)
 FRESH_S: Final = 12.0  # the broker counts every 5 s, and a change may just have missed one
 EVERY_S: Final = 1.0
 PAGE: Final = 500
@@ -67,6 +71,7 @@ class Problem:
 class Management:
     """Asks the API. `url` holds the credentials; a callable is asked anew each time, so that secrets can change.
 
+    Of several hosts the one that answered last is asked; where it does not, the next, and that one from then on.
     `tls` is used where the URL begins with https; its files are read anew after any failure.
     """
 
@@ -74,6 +79,7 @@ class Management:
         self._url = url if callable(url) else lambda: url
         self._tls = tls
         self._client: httpx.AsyncClient | None = None
+        self._turn = 0  # which of the hosts
 
     def __repr__(self) -> str:
         return "Management()"  # its URL may be a file that cannot be read just now
@@ -234,10 +240,8 @@ class Management:
                 yield one
 
     async def _get(self, path: str) -> Any:
-        where, credentials = place_of(self._url())
+        where, answer = await self._asked("GET", path)
         try:
-            client = self._connected(secure=where.startswith("https:"))
-            answer = await client.get(f"{where}/api/{path}", auth=credentials, extensions=self._named())
             answer.raise_for_status()
             return answer.json()
         except httpx.HTTPStatusError as error:
@@ -245,11 +249,35 @@ class Management:
             kind = NotThereError if status == NOT_FOUND else ManagementError
             place = path.partition("?")[0]
             raise kind(f"{where}/api/{place}: {status}{why(error.response)}") from None
-        except (httpx.HTTPError, ValueError, OSError, RuntimeError, AttributeError) as error:
-            # RuntimeError: another's failure closed it; AttributeError: uvloop's socket that was closed as it was asked
-            await self.close()
-            text = f"{type(error).__name__} {error}".strip()
-            raise ManagementError(f"{where}: {text}; {ASK}") from None
+        except ValueError as error:
+            raise ManagementError(f"{where}: {type(error).__name__} {error}; {ASK}") from None
+
+    async def _asked(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[str, httpx.Response]:
+        """Who answered, and what. Each host is asked once at most; only the last has the whole time."""
+        places, credentials = places_of(self._url())
+        failed = []
+        for left in reversed(range(len(places))):
+            turn = self._turn
+            where = places[turn % len(places)]
+            try:
+                client = self._connected(secure=where.startswith("https:"))
+                answer = await client.request(
+                    method,
+                    f"{where}/api/{path}",
+                    json=None if body is None else dict(body),
+                    auth=credentials,
+                    extensions=self._named(),
+                    timeout=SHORT_S if left else TIMEOUT_S,
+                )
+            except _UNASKED as error:
+                failed.append(f"{where}: {f'{type(error).__name__} {error}'.strip()}")
+                await self.close()
+            else:
+                if answer.status_code < _BROKEN or not left:
+                    return where, answer
+                failed.append(f"{where}: {answer.status_code}")
+            self._turn += self._turn == turn  # else another question has passed over it meanwhile
+        raise ManagementError(f"{'; '.join(failed)}; {ASK}")
 
     def _named(self) -> dict[str, Any]:
         """The name that the certificate must have, where it is not that of the URL."""
