@@ -134,9 +134,14 @@ class Link(asyncio.Protocol):
         """Whether a message is on its way of which only a part is here."""
         return self._parser.is_midway
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the broker neither answers nor sends a sign of life, for some seconds already."""
+        return self._is_silent
+
     async def close(self, within: float = 2.0) -> None:
-        """Close in order; after `within` seconds the socket is dropped."""
-        if self.is_open:
+        """Close in order; after `within` seconds the socket is dropped, and at once where nobody answers anyway."""
+        if self.is_open and not self.is_silent:
             try:
                 async with asyncio.timeout(within):
                     await self.rpc(0, commands.Connection.Close(200, "bye", 0, 0))

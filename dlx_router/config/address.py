@@ -9,7 +9,7 @@ from dlx_router.wire import address
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Nodes of one cluster in the order in which they are tried, who we are, and which vhost is ours by default."""
+    """Nodes of one cluster in the order of the URL, who we are, and which vhost is ours by default."""
 
     hosts: tuple[tuple[str, int], ...]
     user: str

@@ -273,7 +273,8 @@ class Session:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.consumers.flush()
-        if self._version >= attending.RETURNS_FREE_SINCE and self._consume_link.is_open:
+        may_return = self._version >= attending.RETURNS_FREE_SINCE
+        if may_return and self._consume_link.is_open and not self._consume_link.is_silent:
             self._consume_link.pause(paused=False)
             await self.consumers.hand_back()
         for link in (getattr(self, "_consume_link", None), getattr(self, "publish_link", None)):

@@ -5,9 +5,9 @@ import contextlib
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
@@ -21,6 +21,7 @@ from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.operate.redrive.filter import compiled
+from dlx_router.service.background import Background
 from dlx_router.service.clock import steady_ms
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
@@ -50,7 +51,7 @@ FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 5.0
 STEADY_S: Final = 30.0
 RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsError, KeyFileError, OSError, TimeoutError)
-# vhost → the hosts in order, the login, and TLS where it is used; asked at each connect, so that secrets are read anew.
+# vhost → the hosts as they are tried, the login, and TLS where it is used; asked at each connect: secrets change.
 Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
 
 
@@ -87,7 +88,8 @@ class Attendant:
         self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
         self.journal = self._journal = journal
         self._watch = StateWatch(vhost, names.state, readiness, self._quarantined)
-        self.leadership = Leadership(vhost, self._watch)
+        self._background = Background(metrics, readiness)
+        self.leadership = Leadership(vhost, self._watch, self._background)
         self.key = b""  # that signs; empty before the first session
         self.topology: Topology | None = None  # while there is a connection to ask
         self._oversight = oversight
@@ -210,14 +212,10 @@ class Attendant:
                 self._journal.sign_with(key if self._keys.is_shared or not self._observe else None)
                 async with self._leading(topology, key), asyncio.TaskGroup() as group:
                     watching = (
-                        group.create_task(self._oversight.watch(lambda: self._policies, self._delayed)),
                         *(
-                            []
-                            if self._observe
-                            else [group.create_task(self._guard.watch(self.vhost, session.trouble, topology))]
+                            group.create_task(self._background.keep(task, work, passes=RETRIED, where=self.vhost))
+                            for task, work in self._beside(session, topology)
                         ),
-                        group.create_task(self._stalls.watch(session, topology)),
-                        group.create_task(self._survey.watch(self.vhost, lambda: self._look(topology, session))),
                         group.create_task(self._lead(self._tools(host, login, tls, topology, key))),
                     )
                     await self._attended(session)
@@ -232,6 +230,20 @@ class Attendant:
             self._session = self.topology = None
             self._metrics.broker_connected[self.vhost] = 0
             await topology.close()
+
+    def _beside(
+        self, session: Session, topology: Topology
+    ) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
+        """What is looked at while a session lasts; an error of ours in it costs no letter."""
+        look, policies = partial(self._look, topology, session), lambda: self._policies
+        looks: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
+            ("oversight", lambda: self._oversight.watch(policies, self._delayed)),
+            ("stalls", lambda: self._stalls.watch(session, topology)),
+            ("survey", lambda: self._survey.watch(self.vhost, look)),
+        ]
+        if not self._observe:
+            looks.append(("guard", lambda: self._guard.watch(self.vhost, session.trouble, topology)))
+        return looks
 
     async def _attended(self, session: Session) -> None:
         """The whole session, and what it cost attached queues."""

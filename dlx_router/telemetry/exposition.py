@@ -108,6 +108,8 @@ class Exposition(Collector):
         yield _counter("index_events", told, ("vhost", "signature"), of.index_signatures())
         told = "Messages in the state queue that no router wrote, moved to quarantine."
         yield _counter("state_quarantined", told, ("vhost",), _single(dict(of.state_quarantined)))
+        told = "Ends of tasks beside the letters by an error of their own; each was begun again."
+        yield _counter("background_failures", told, ("task",), _single(dict(of.background_failures)))
         tasks: Values = {(): of.asyncio_tasks()}
         yield _gauge("asyncio_tasks", "Tasks of the event loop; what grows here for hours is a leak.", (), tasks)
         build = {(__version__, platform.python_version()): 1}

@@ -54,6 +54,7 @@ class Metrics:
         self.redrive_letters: defaultdict[str, int] = defaultdict(int, dict.fromkeys(REDRIVEN, 0))  # result
         self.spans: defaultdict[str, int] = defaultdict(int, dict.fromkeys(SPANS, 0))  # result
         self.resubscriptions: defaultdict[tuple[str, str, str], int] = defaultdict(int)  # vhost, queue, reason
+        self.background_failures: defaultdict[str, int] = defaultdict(int)  # task
         self.foreign_records: defaultdict[str, int] = defaultdict(int)  # vhost
         self.untrusted_deaths: defaultdict[str, int] = defaultdict(int)  # vhost
         self.state_quarantined: defaultdict[str, int] = defaultdict(int)  # vhost

@@ -12,7 +12,7 @@ _ENCODE: Final = "percent-encode /, ?, #, @, : and , in user, password and vhost
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Nodes of one cluster in the order in which they are tried, who we are, and our vhost."""
+    """Nodes of one cluster in the order of the URL, who we are, and our vhost."""
 
     hosts: tuple[tuple[str, int], ...]
     user: str
