@@ -8,8 +8,10 @@ import asyncio
 import contextlib
 import re
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -80,6 +82,7 @@ class Management:
         self._tls = tls
         self._client: httpx.AsyncClient | None = None
         self._turn = 0  # which of the hosts
+        self.ahead_s: float | None = None  # the broker's of ours, to a second, by the last answer
 
     def __repr__(self) -> str:
         return "Management()"  # its URL may be a file that cannot be read just now
@@ -274,6 +277,7 @@ class Management:
                 await self.close()
             else:
                 if answer.status_code < _BROKEN or not left:
+                    self.ahead_s = _ahead_s(answer)
                     return where, answer
                 failed.append(f"{where}: {answer.status_code}")
             self._turn += self._turn == turn  # else another question has passed over it meanwhile
@@ -289,6 +293,13 @@ class Management:
             verify: bool | ssl.SSLContext = self._tls.context() if secure and self._tls is not None else True
             self._client = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=verify)
         return self._client
+
+
+def _ahead_s(answer: httpx.Response) -> float | None:
+    try:
+        return parsedate_to_datetime(answer.headers["date"]).timestamp() + 0.5 - time.time()
+    except (KeyError, ValueError):
+        return None
 
 
 def _found(one: Mapping[str, Any]) -> Found:

@@ -134,7 +134,7 @@ class App:
     def _beside(self) -> list[asyncio.Task[None]]:
         """What runs beside the letters' way."""
         keep = self.background.keep
-        looks = asyncio.create_task(keep("clock", lambda: clock.watch(clock.CLOCK, self.metrics, self.readiness)))
+        looks = asyncio.create_task(keep("clock", self._watch_clock))
         if (index := self.index) is None or (drift := self.drift) is None:
             return [looks]
         self.metrics.index_signatures = index.signatures
@@ -147,6 +147,11 @@ class App:
             looks,
             asyncio.create_task(keep("ageing", lambda: ageing.watch(index, self.attendants, self.metrics))),
         ]
+
+    async def _watch_clock(self) -> None:
+        api = self._management
+        ahead_s = (lambda: None) if api is None else (lambda: api.ahead_s)
+        await clock.watch(clock.CLOCK, self.metrics, self.readiness, ahead_s)
 
     @property
     def management(self) -> Management | None:

@@ -49,6 +49,7 @@ from dlx_router.telemetry.traces import Traces
 
 FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 5.0
+ANSWERS_S: Final = 5.0
 STEADY_S: Final = 30.0
 RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsError, KeyFileError, OSError, TimeoutError)
 # vhost → the hosts as they are tried, the login, and TLS where it is used; asked at each connect: secrets change.
@@ -176,7 +177,7 @@ class Attendant:
         host = hosts[self._turn % len(hosts)]
         topology = Topology(host, login, tls, self._names, declare=self._declare, heartbeat_s=self._limits.heartbeat_s)
         try:
-            await topology.connect()
+            await _reached(topology, host, others=len(hosts) > 1)
             await topology.ensure_core()
             if self._observe:
                 await topology.ensure_observe()
@@ -335,6 +336,16 @@ class Attendant:
                 await self._stopping.wait()
         except TimeoutError:
             pass
+
+
+async def _reached(topology: Topology, host: Host, *, others: bool) -> None:
+    """Connected. Where there are others to try, one that does not answer is not waited for long."""
+    try:
+        async with asyncio.timeout(ANSWERS_S if others else None):
+            await topology.connect()
+    except TimeoutError:
+        where = f"{host.name}:{host.port}"
+        raise TopologyError(f"{where} does not answer within {ANSWERS_S:g} s; the next in the URL is tried") from None
 
 
 def _leaf(group: BaseExceptionGroup[BaseException]) -> Exception:
