@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 import brokers
-from tests.support.bulk import DEAD, INBOX, PARKING, pour
+from tests.support.bulk import DEAD, INBOX, PARKING, frozen, pour
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
@@ -81,14 +81,16 @@ def test_a_short_freeze_is_none(node: brokers.Node, private: Vhost, start_router
 @pytest.mark.slow
 def test_an_alarm_is_no_freeze(node: brokers.Node, private: Vhost, start_router: Start) -> None:
     """The broker reads nothing of us then, and answers nothing that we ask on the connection that publishes."""
-    router = start_router(NONE, **on(private))
-    node.rabbitmqctl("set_vm_memory_high_watermark", "0.000001")
-    try:
-        with Client(private.amqp_url) as amqp:
-            amqp.channel.basic_publish("", INBOX, b"hello")
-        eventually(lambda: "blocks publishers" in router.ask("/readyz")[1])
-        consistently(lambda: "does not answer" not in router.ask("/readyz")[1], for_s=14)
-    finally:
-        node.rabbitmqctl("set_vm_memory_high_watermark", "0.9")
+    with Client(private.amqp_url) as amqp:
+        router = start_router(NONE, **on(private))
+        with frozen(router):
+            pour(amqp, INBOX, ["hello"], DEAD)
+            node.rabbitmqctl("set_vm_memory_high_watermark", "0.0")
+        try:
+            eventually(lambda: "blocks publishers" in router.ask("/readyz")[1])
+            consistently(lambda: "does not answer" not in router.ask("/readyz")[1], for_s=14)
+        finally:
+            node.rabbitmqctl("set_vm_memory_high_watermark", "absolute", "1GB")
+        eventually(lambda: amqp.depth(PARKING) == 1)
     router.await_ready()
     assert "session.ended" not in router.output
