@@ -3,8 +3,10 @@
 import os
 import re
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,6 +14,7 @@ import brokers
 from tests.support.bulk import DEAD, INBOX, PARKING, frozen, pour
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
+from tests.support.proxy import Proxy
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 
@@ -94,3 +97,35 @@ def test_an_alarm_is_no_freeze(node: brokers.Node, private: Vhost, start_router:
         eventually(lambda: amqp.depth(PARKING) == 1)
     router.await_ready()
     assert "session.ended" not in router.output
+
+
+@pytest.mark.slow
+def test_the_next_node_of_the_ring_takes_over(vhost: Vhost, amqp: Client, start_router: Start) -> None:
+    """Two ways to one broker stand for two nodes; each is frozen in turn, and the router goes round."""
+    port = urlsplit(vhost.amqp_url).port or 0
+    with Proxy(port) as one, Proxy(port) as other:
+        hosts = f"guest:guest@127.0.0.1:{one.port},127.0.0.1:{other.port}"
+        router = start_router(NONE, AMQP_URL=urlsplit(vhost.amqp_url)._replace(netloc=hosts).geturl())
+        for number in range(2):
+            used, free = (one, other) if one.connections else (other, one)
+            assert not free.connections
+            used.stall()
+            eventually(lambda: router.ask("/readyz")[0] == 503, within=NOTICED_S)
+            router.await_ready(within=20)
+            assert free.connections
+            pour(amqp, INBOX, [str(number)], DEAD)
+            eventually(lambda done=number + 1: amqp.depth(PARKING) == done)
+            used.cut()
+            used.heal()
+            eventually(lambda gone=used: not gone.connections)
+    assert router.output.count("broker.silent") >= 2
+
+
+def test_a_node_that_answers_nothing_is_passed_over(vhost: Vhost, start_router: Start) -> None:
+    """Wherever the router begins: one of the two orders begins with it."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for place in range(2):
+            hosts = [f"127.0.0.1:{urlsplit(vhost.amqp_url).port}"]
+            hosts.insert(place, f"127.0.0.1:{silent.getsockname()[1]}")
+            url = urlsplit(vhost.amqp_url)._replace(netloc=f"guest:guest@{','.join(hosts)}").geturl()
+            start_router(NONE, AMQP_URL=url).stop()
