@@ -56,7 +56,7 @@ class Stalls:
 
     def _begin(self) -> None:
         self._stands: dict[str, tuple[Consumer, Stand]] = {}
-        self._renewed: set[str] = set()  # subscribed anew, and nothing was delivered since
+        self._renewed: dict[str, float] = {}  # subscribed anew, and nothing was delivered since → when
         self._said: set[str] = set()
         self._asked_last = 0
 
@@ -85,7 +85,10 @@ class Stalls:
         for queue, (ready, consumers) in found.items():
             self._judge(session, queue, ready, consumers)
         for queue in [queue for queue in self._said if session.consumers.get(queue) is None]:
-            self._moves(queue)  # it is not consumed any more, and whoever knows why says so
+            if (
+                time.monotonic() - self._renewed.get(queue, float("-inf")) > AGAIN_S
+            ):  # else it is just being subscribed anew
+                self._moves(queue)  # it is not consumed any more, and whoever knows why says so
 
     # -- which --------------------------------------------------------------------------------------------------
 
@@ -94,8 +97,8 @@ class Stalls:
         stands = [queue for queue, (_, stand) in self._stands.items() if stand.look.lacks and queue not in self._own]
         quiet = [one.queue for one in consumers.attending if self._is_quiet(one)]
         first = self._asked_last % len(quiet) if quiet else 0
-        turn = islice((*quiet[first:], *quiet[:first]), max(0, MOST - len(stands)))
-        self._asked_last = first + MOST
+        turn = [*islice((*quiet[first:], *quiet[:first]), max(0, MOST - len(stands)))]
+        self._asked_last = first + len(turn)
         return [*dict.fromkeys([*self._own, *stands[:MOST], *turn])]
 
     def _is_quiet(self, consumer: Consumer) -> bool:
@@ -140,7 +143,7 @@ class Stalls:
         )
 
     def _moves(self, queue: str) -> None:
-        self._renewed.discard(queue)
+        self._renewed.pop(queue, None)
         if queue in self._said:
             self._said.discard(queue)
             self._readiness.clear(f"stalled {self._vhost}/{queue}")
@@ -152,7 +155,7 @@ class Stalls:
         if not look.ready and not look.consumers:
             return  # a queue without a leader counts so, and nothing is known to wait there
         if queue not in self._renewed:
-            self._renewed.add(queue)
+            self._renewed[queue] = time.monotonic()
             del self._stands[queue]
             self._count(queue, NOT_DELIVERED if look.consumers else NO_CONSUMER)
             told = {"ready": look.ready, "consumers": look.consumers, "seconds": round(stand.for_s)}

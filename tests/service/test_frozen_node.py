@@ -108,11 +108,10 @@ def test_the_next_node_of_the_ring_takes_over(vhost: Vhost, amqp: Client, start_
         router = start_router(NONE, AMQP_URL=urlsplit(vhost.amqp_url)._replace(netloc=hosts).geturl())
         for number in range(2):
             used, free = (one, other) if one.connections else (other, one)
-            assert not free.connections
             used.stall()
             eventually(lambda: router.ask("/readyz")[0] == 503, within=NOTICED_S)
             router.await_ready(within=20)
-            assert free.connections
+            assert free.connections > 0
             pour(amqp, INBOX, [str(number)], DEAD)
             eventually(lambda done=number + 1: amqp.depth(PARKING) == done)
             used.cut()

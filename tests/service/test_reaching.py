@@ -8,7 +8,7 @@ from dlx_router.service.reaching import addresses, first_host
 
 def order(first: int, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("DLX_ROUTER_AMQP_URL", "amqp://u:p@a,b,c/")
-    hosts, _, _ = addresses(Settings(), first)("/")
+    hosts, _, _ = addresses(Settings.load(), first)("/")
     return "".join(host.name for host in hosts)
 
 

@@ -5,6 +5,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from dlx_router.broker.consumer import Consumer
+from dlx_router.core.names import Names
+from dlx_router.service.consumers import Consumers
+from dlx_router.service.stalls import MOST, Stalls
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.telemetry.readiness import Readiness
 from tests.support.bulk import DEAD, INBOX, PARKING, pour, rests
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
@@ -100,3 +106,19 @@ def test_who_waits_for_others_does_not_stand_still(amqp: Client, start_router: S
     pour(amqp, "mine", numbered(20), DEAD)
     consistently(lambda: router.ask("/readyz")[0] == 200, for_s=12)
     assert router.metric(RESUBSCRIBED) == 0
+
+
+def test_two_thousand_quiet_queues_are_asked_about_in_turn_and_few_at_a_time() -> None:
+    """Who delivers is not asked about; who delivers nothing has its turn within 90 s."""
+    names, metrics = Names("dlx-router"), Metrics()
+    consumers = Consumers("/", names, b"", metrics, lambda _queue, _error: None)
+    made = [Consumer(None, f"q{at}", 10, sink=lambda *_: None, on_lost=lambda *_: None) for at in range(2000)]  # type: ignore[arg-type]  # nothing is sent
+    consumers._consumers.update({one.queue: one for one in made})
+    stalls = Stalls("/", names, (names.inbox,), metrics, Readiness())
+    asked: set[str] = set()
+    for _ in range(45):
+        turn = stalls._asked(consumers)
+        assert turn[0] == names.inbox
+        assert len(turn) <= 1 + MOST
+        asked |= {*turn}
+    assert len(asked) == 2001
