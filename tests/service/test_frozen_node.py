@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from urllib.parse import urlsplit
 
 import pytest
@@ -51,6 +52,14 @@ def freezing(node: brokers.Node) -> Iterator[None]:
         yield
     finally:
         os.killpg(group, signal.SIGCONT)
+
+
+def holds(amqp: Client, letters: int) -> bool:
+    return amqp.depth(PARKING) == letters
+
+
+def is_left(line: Proxy) -> bool:
+    return not line.connections
 
 
 def on(vhost: Vhost) -> dict[str, str]:
@@ -113,10 +122,10 @@ def test_the_next_node_of_the_ring_takes_over(vhost: Vhost, amqp: Client, start_
             router.await_ready(within=20)
             assert free.connections > 0
             pour(amqp, INBOX, [str(number)], DEAD)
-            eventually(lambda done=number + 1: amqp.depth(PARKING) == done)
+            eventually(partial(holds, amqp, number + 1))
             used.cut()
             used.heal()
-            eventually(lambda gone=used: not gone.connections)
+            eventually(partial(is_left, used))
     assert router.output.count("broker.silent") >= 2
 
 
