@@ -154,7 +154,15 @@ INTERNALS: Final = Board(
     "The routers themselves.",
     (
         Panel("Connected", "short", (("{{vhost}} {{instance}}", "dlx_router_broker_connected"),), "stat", 8),
-        Panel("In flight", "short", (("{{vhost}} {{instance}}", "dlx_router_in_flight"),), width=8),
+        Panel(
+            "In flight, and ready in own queues",
+            "short",
+            (
+                ("{{vhost}} {{instance}}", "dlx_router_in_flight"),
+                ("ready in {{queue}} ({{vhost}})", "max by (vhost, queue) (dlx_router_messages_ready)"),
+            ),
+            width=8,
+        ),
         Panel("Breakers", "short", (("{{queue}}", "max by (queue) (dlx_router_breaker_state)"),), "bargauge", 8),
         Panel(
             "From delivery to ack",

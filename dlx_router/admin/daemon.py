@@ -11,7 +11,7 @@ from dlx_router.admin.server import AdminError, AdminServer
 from dlx_router.config.hosts import Hosts
 from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings
-from dlx_router.config.tokens import TokensError
+from dlx_router.config.tokens import Tokens, TokensError
 from dlx_router.service.app import App
 from dlx_router.service.keys import KeyFileError
 from dlx_router.telemetry import logs
@@ -41,6 +41,10 @@ def run(settings: Settings, loaded: LoadedPolicies, *, observe: bool = False) ->
         return REFUSED
 
 
+async def _tokens(app: App, tokens: Tokens) -> None:
+    await app.background.keep("tokens", lambda: tokenswatch.watch(tokens, app.readiness))
+
+
 def _loop() -> Callable[[Coroutine[Any, Any, int]], int]:
     try:
         import uvloop  # noqa: PLC0415 - optional: not there on every platform
@@ -63,7 +67,7 @@ async def _serve(settings: Settings, loaded: LoadedPolicies, *, observe: bool) -
     door = Door(settings, app, hosts)
     server = AdminServer(settings.http_host, settings.http_port, app.metrics, app.readiness, door, hosts=hosts)
     await server.start()
-    watching = None if door.tokens is None else asyncio.create_task(tokenswatch.watch(door.tokens, app.readiness))
+    watching = None if door.tokens is None else asyncio.create_task(_tokens(app, door.tokens))
     try:
         return await app.run()
     finally:

@@ -13,7 +13,7 @@ import httpx
 
 from dlx_router.broker.definitions import MARK
 from dlx_router.broker.management import Management, _seconds
-from dlx_router.broker.management_words import ASK, ManagementError, NotThereError, part, place_of, shaped
+from dlx_router.broker.management_words import ManagementError, NotThereError, part, shaped
 
 __all__ = ["Administration", "Bound", "ManagementError", "Rule", "Snapshot", "Standing"]
 
@@ -158,19 +158,12 @@ class Administration(Management):
         await self._send("DELETE", path, None)
 
     async def _send(self, method: str, path: Sequence[str], body: Mapping[str, Any] | None) -> None:
-        where, credentials = place_of(self._url())
-        url = f"{where}/api/{'/'.join(map(part, path))}"
-        try:
-            client = self._connected(secure=where.startswith("https:"))
-            answer = await client.request(
-                method, url, json=None if body is None else dict(body), auth=credentials, extensions=self._named()
-            )
-        except (httpx.HTTPError, ValueError, OSError) as error:
-            await self.close()
-            raise ManagementError(f"{where}: {type(error).__name__} {error}; {ASK}") from None
+        """All of these may be said twice: the broker may have heard it from a host that did not answer."""
+        asked = "/".join(map(part, path))
+        where, answer = await self._asked(method, asked, body)
         if answer.is_success or (method == "DELETE" and answer.status_code == httpx.codes.NOT_FOUND):
             return
-        raise ManagementError(f"{method} {url}: {answer.status_code}, {_reason(answer)}")
+        raise ManagementError(f"{method} {where}/api/{asked}: {answer.status_code}, {_reason(answer)}")
 
 
 def _reason(answer: httpx.Response) -> str:

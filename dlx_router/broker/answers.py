@@ -39,6 +39,7 @@ class _Deaf:
 
 
 DEAF: Final = _Deaf()
+QUESTIONS: Final = _Deaf()  # for a channel on which is only asked whether the broker answers
 
 
 class Answers:

@@ -24,10 +24,13 @@ class Consumer:
         on_lost: Callable[["Consumer", Exception, int], None],
         arguments: Mapping[str, Any] | None = None,
         exclusive: bool = False,
+        single: bool = False,
     ) -> None:
-        """`exclusive`: only where nobody else consumes, and nobody else will."""
+        """`exclusive`: only where nobody else consumes, and nobody else will. `single`: it may be one of several."""
         self.queue = queue
         self.acked = 0  # deliveries, in all
+        self.is_single = single
+        self.last_tag = 0  # of the last delivery; a channel counts them from 1
         self._exclusive = exclusive
         self._link = link
         self._prefetch = prefetch
@@ -40,6 +43,11 @@ class Consumer:
 
     def __len__(self) -> int:
         return len(self._acks)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the broker may deliver more than is here."""
+        return len(self._acks) + self._acks.unflushed < self._prefetch
 
     @property
     def is_open(self) -> bool:
@@ -107,6 +115,7 @@ class Consumer:
     def on_event(self, event: Any) -> None:
         """A delivery, or the server's cancel: the queue is gone, its node is, or (4.3) an ack took too long."""
         if event.__class__ is frames.Delivery:
+            self.last_tag = event.tag
             self._acks.delivered(event.tag)
             self._sink(event, self)
         elif event.__class__ is frames.Cancelled:

@@ -31,7 +31,7 @@ from dlx_router.broker.link import open_link
 
 TIMEOUT_S: Final = 10.0
 CLOSE_S: Final = 2.0
-HEARTBEAT_S: Final = 10
+HEARTBEAT_S: Final = 6
 # StopAsyncIteration is what aiormq raises where a connection ends before its first frame.
 _BROKEN: Final = (AMQPError, OSError, TimeoutError, RuntimeError, TypeError, ValueError, StopAsyncIteration)
 Found = TypeVar("Found")

@@ -1,14 +1,10 @@
 """Questions of `doctor` to the management API; nothing is changed."""
 
-import time
 from collections.abc import AsyncIterator, Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-import httpx
-
 from dlx_router.broker.management import Management
-from dlx_router.broker.management_words import ASK, ManagementError, place_of, shaped
+from dlx_router.broker.management_words import ASK, ManagementError, shaped
 
 _COLUMNS: Final = "name,type,arguments,policy,effective_policy_definition,exclusive"
 
@@ -31,26 +27,17 @@ class Examination(Management):
 
     async def alarms(self) -> list[tuple[str, str]]:
         """Node and resource (memory, disk, file_descriptor_limit) of each alarm in effect in the cluster."""
-        where, credentials = place_of(self._url())
+        where, answer = await self._asked("GET", "health/checks/alarms")
+        if answer.is_success:
+            return []
         try:
-            answer = await self._connected(secure=where.startswith("https:")).get(
-                f"{where}/api/health/checks/alarms", auth=credentials, extensions=self._named()
-            )
-            if answer.is_success:
-                return []
             found = answer.json()["alarms"]  # 503; any other refusal has none
             return [(str(one["node"]), str(one["resource"])) for one in found]
-        except (httpx.HTTPError, LookupError, TypeError, ValueError, OSError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             raise ManagementError(f"{where}: alarms could not be asked for: {type(error).__name__}; {ASK}") from None
 
     @shaped
     async def clock_ahead_s(self) -> float | None:
         """How far the broker's clock is ahead of ours, to a second; None where it does not say."""
-        where, credentials = place_of(self._url())
-        try:
-            answer = await self._connected(secure=where.startswith("https:")).get(
-                f"{where}/api/overview", auth=credentials, extensions=self._named()
-            )
-            return parsedate_to_datetime(answer.headers["date"]).timestamp() + 0.5 - time.time()
-        except (httpx.HTTPError, KeyError, ValueError, OSError) as error:
-            raise ManagementError(f"{where}: the clock could not be asked for: {type(error).__name__}") from None
+        await self._asked("GET", "overview")
+        return self.ahead_s

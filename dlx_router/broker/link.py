@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from pamqp import commands
 
 from dlx_router.broker.address import Host, Login, Tls, client_properties
-from dlx_router.broker.answers import DEAF, Answers, ChannelClosed, Handler, LinkError
+from dlx_router.broker.answers import DEAF, QUESTIONS, Answers, ChannelClosed, Handler, LinkError
 from dlx_router.wire import frames
 from dlx_router.wire.table import TableError
 
@@ -21,6 +21,9 @@ FRAME_MAX = 131_072
 NOT_ALLOWED: Final = 530
 # RabbitMQ does not cut a header to what was agreed on: a letter whose header filled a frame comes with x-death on top.
 LARGEST_FRAME = 16 << 20
+ASKS_S: Final = 2.0  # of silence: then the broker is asked something that it answers at once
+DOUBTED_S: Final = 4.0
+LATE_S: Final = 0.5  # a timer that is later than this: this process did not run, and could hear nothing
 
 
 class Link(asyncio.Protocol):
@@ -35,6 +38,7 @@ class Link(asyncio.Protocol):
         self.gather_s = 0.0
         self.on_blocked: Callable[[bool, str], None] = lambda _blocked, _reason: None
         self.on_batch: Callable[[], None] = lambda: None
+        self.on_silent: Callable[[bool], None] = lambda _silent: None  # neither it nor its answer was heard for long
         self.closed: asyncio.Future[Exception] = loop.create_future()
         self.user = login.user
         self._login = login
@@ -49,8 +53,11 @@ class Link(asyncio.Protocol):
         self._answers = Answers()
         self._start = self._answers.awaited(0)
         self._channel_max = 2047
-        self.heard_s = self._spoke = time.monotonic()
+        self.heard_s = self._spoke = self._look_at_s = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
+        self._asking: asyncio.Task[None] | None = None
+        self._question = 0  # the channel
+        self._is_silent = False
         self._flushing = False
         self._paused = False
 
@@ -117,9 +124,24 @@ class Link(asyncio.Protocol):
         """Whether the link can be used."""
         return not self.closed.done()
 
+    @property
+    def rests(self) -> bool:
+        """Whether we do not read it, by our own will."""
+        return self._paused
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a message is on its way of which only a part is here."""
+        return self._parser.is_midway
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the broker neither answers nor sends a sign of life, for some seconds already."""
+        return self._is_silent
+
     async def close(self, within: float = 2.0) -> None:
-        """Close in order; after `within` seconds the socket is dropped."""
-        if self.is_open:
+        """Close in order; after `within` seconds the socket is dropped, and at once where nobody answers anyway."""
+        if self.is_open and not self.is_silent:
             try:
                 async with asyncio.timeout(within):
                     await self.rpc(0, commands.Connection.Close(200, "bye", 0, 0))
@@ -187,7 +209,7 @@ class Link(asyncio.Protocol):
         self._tuned(await self._answers.awaited(0))
         self.send(frames.method(0, commands.Connection.TuneOk(self._channel_max, self.frame_max, self._heartbeat)))
         await self.rpc(0, commands.Connection.Open(self._login.vhost))
-        self._beat()
+        self._look_again()
 
     def _start_ok(self) -> None:
         response = f"\0{self._login.user}\0{self._login.password}"
@@ -242,6 +264,8 @@ class Link(asyncio.Protocol):
         self.closed.set_result(error)
         if self._timer is not None:
             self._timer.cancel()
+        if self._asking is not None:
+            self._asking.cancel()
         self._answers.end(error)
         for channel in [*self._handlers]:
             self._channel_gone(channel, error)
@@ -249,18 +273,54 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
     def _beat(self) -> None:
-        """Two missed heartbeats end the link (AMQP §4.2.7); while we choose not to read, silence is no sign."""
+        """Look whether the broker lives, and say that we do (AMQP §4.2.7)."""
         if not self._heartbeat or not self.is_open:
             return
         now = time.monotonic()
-        if self._paused:
+        late = now - self._look_at_s
+        if self._paused:  # while we choose not to read, silence is no sign
             self.heard_s = now
-        if now - self.heard_s > 2 * self._heartbeat + 1:
-            self._fail(LinkError(f"{self._where()}: no sign of life for {now - self.heard_s:.0f} s"))
+        elif late > LATE_S:  # nor is it while we could not
+            self.heard_s = min(now, self.heard_s + late)
+        silent_s = now - self.heard_s
+        if silent_s > self._patience_s:
+            self._fail(LinkError(f"{self._where()}: no sign of life for {silent_s:.0f} s"))
             return
+        self._doubt(silent_s)
         if now - self._spoke >= self._heartbeat / 2:
             self.send(frames.HEARTBEAT)
-        self._timer = self._loop.call_later(self._heartbeat / 2, self._beat)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        wait = min(1.0, self._heartbeat / 2)
+        self._look_at_s = time.monotonic() + wait
+        self._timer = self._loop.call_later(wait, self._beat)
+
+    @property
+    def _patience_s(self) -> float:
+        """Who lives sends something in each heartbeat, and answers; behind an alarm it hears no question."""
+        two_missed_s = 2 * self._heartbeat + 1
+        return two_missed_s if self.blocked else min(two_missed_s, self._heartbeat + 3)
+
+    def _doubt(self, silent_s: float) -> None:
+        """Ask who is silent, and tell when that has lasted."""
+        if silent_s >= ASKS_S and not self.blocked and (self._asking is None or self._asking.done()):
+            self._asking = self._loop.create_task(self._ask())
+        is_silent = silent_s >= DOUBTED_S and not self.blocked
+        if is_silent != self._is_silent:
+            self._is_silent = is_silent
+            self.on_silent(is_silent)
+
+    async def _ask(self) -> None:
+        """What a channel answers by itself, whatever queues and disks do: any answer is a sign of life."""
+        try:
+            if not self._question:
+                self._question = await self.open_channel(QUESTIONS)
+            await self.rpc(self._question, commands.Basic.Qos(0, 1, False))  # noqa: FBT003 - AMQP order
+        except (LinkError, TimeoutError):
+            pass  # the link is gone, or heartbeats came meanwhile: then it is asked again
+        except ChannelClosed:
+            self._question = 0
 
     def _where(self) -> str:
         return f"{self._name} at {self.host.name}:{self.host.port}"

@@ -8,8 +8,10 @@ import asyncio
 import contextlib
 import re
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -24,7 +26,7 @@ from dlx_router.broker.management_words import (
     ManagementError,
     NotThereError,
     part,
-    place_of,
+    places_of,
     shaped,
     why,
 )
@@ -36,6 +38,10 @@ from dlx_router.core.selection import Index
 __all__ = ["Management", "ManagementError", "Problem", "QueuePolicies", "harmful"]
 
 TIMEOUT_S: Final = 10.0
+SHORT_S: Final = 3.0  # where there is another host to ask
+_BROKEN: Final = 500  # the node fails, and another may not
+# RuntimeError: another's failure closed it; AttributeError: uvloop's socket that was closed as it was asked
+_UNASKED: Final = (httpx.HTTPError, ValueError, OSError, RuntimeError, AttributeError)
 FRESH_S: Final = 12.0  # the broker counts every 5 s, and a change may just have missed one
 EVERY_S: Final = 1.0
 PAGE: Final = 500
@@ -77,6 +83,7 @@ class Problem:
 class Management:
     """Asks the API. `url` holds the credentials; a callable is asked anew each time, so that secrets can change.
 
+    Of several hosts the one that answered last is asked; where it does not, the next, and that one from then on.
     `tls` is used where the URL begins with https; its files are read anew after any failure.
     """
 
@@ -84,6 +91,8 @@ class Management:
         self._url = url if callable(url) else lambda: url
         self._tls = tls
         self._client: httpx.AsyncClient | None = None
+        self._turn = 0  # which of the hosts
+        self.ahead_s: float | None = None  # the broker's of ours, to a second, by the last answer
 
     def __repr__(self) -> str:
         return "Management()"  # its URL may be a file that cannot be read just now
@@ -257,10 +266,8 @@ class Management:
                 yield one
 
     async def _get(self, path: str) -> Any:
-        where, credentials = place_of(self._url())
+        where, answer = await self._asked("GET", path)
         try:
-            client = self._connected(secure=where.startswith("https:"))
-            answer = await client.get(f"{where}/api/{path}", auth=credentials, extensions=self._named())
             answer.raise_for_status()
             return answer.json()
         except httpx.HTTPStatusError as error:
@@ -268,11 +275,36 @@ class Management:
             kind = NotThereError if status == NOT_FOUND else ManagementError
             place = path.partition("?")[0]
             raise kind(f"{where}/api/{place}: {status}{why(error.response)}") from None
-        except (httpx.HTTPError, ValueError, OSError, RuntimeError, AttributeError) as error:
-            # RuntimeError: another's failure closed it; AttributeError: uvloop's socket that was closed as it was asked
-            await self.close()
-            text = f"{type(error).__name__} {error}".strip()
-            raise ManagementError(f"{where}: {text}; {ASK}") from None
+        except ValueError as error:
+            raise ManagementError(f"{where}: {type(error).__name__} {error}; {ASK}") from None
+
+    async def _asked(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[str, httpx.Response]:
+        """Who answered, and what. Each host is asked once at most; only the last has the whole time."""
+        places, credentials = places_of(self._url())
+        failed = []
+        for left in reversed(range(len(places))):
+            turn = self._turn
+            where = places[turn % len(places)]
+            try:
+                client = self._connected(secure=where.startswith("https:"))
+                answer = await client.request(
+                    method,
+                    f"{where}/api/{path}",
+                    json=None if body is None else dict(body),
+                    auth=credentials,
+                    extensions=self._named(),
+                    timeout=SHORT_S if left else TIMEOUT_S,
+                )
+            except _UNASKED as error:
+                failed.append(f"{where}: {f'{type(error).__name__} {error}'.strip()}")
+                await self.close()
+            else:
+                if answer.status_code < _BROKEN or not left:
+                    self.ahead_s = _ahead_s(answer)
+                    return where, answer
+                failed.append(f"{where}: {answer.status_code}")
+            self._turn += self._turn == turn  # else another question has passed over it meanwhile
+        raise ManagementError(f"{'; '.join(failed)}; {ASK}")
 
     def _named(self) -> dict[str, Any]:
         """The name that the certificate must have, where it is not that of the URL."""
@@ -284,6 +316,13 @@ class Management:
             verify: bool | ssl.SSLContext = self._tls.context() if secure and self._tls is not None else True
             self._client = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=verify)
         return self._client
+
+
+def _ahead_s(answer: httpx.Response) -> float | None:
+    try:
+        return parsedate_to_datetime(answer.headers["date"]).timestamp() + 0.5 - time.time()
+    except (KeyError, ValueError):
+        return None
 
 
 def _found(one: Mapping[str, Any]) -> Found:

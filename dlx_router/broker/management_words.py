@@ -3,9 +3,11 @@
 import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, ParamSpec, TypeVar
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 import httpx
+
+from dlx_router.wire.address import places
 
 NOT_FOUND: Final = 404
 ASK: Final = "is MANAGEMENT_URL the address of RabbitMQ's management plugin (port 15672, or 15671), and is it enabled?"
@@ -55,16 +57,13 @@ def part(name: str) -> str:
     return quote(name, safe="", errors="surrogateescape")
 
 
-def place_of(url: str) -> tuple[str, tuple[str, str]]:
-    """Where without, and the credentials."""
+def places_of(url: str) -> tuple[tuple[str, ...], tuple[str, str]]:
+    """Where, by each host, without the credentials; and those."""
     try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
+        found = places(url)
     except ValueError:
         raise ManagementError("MANAGEMENT_URL cannot be read; write https://user:password@host:15671") from None
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    where = f"{parts.scheme}://{host}{port}{parts.path.rstrip('/').removesuffix('/api')}"
-    return where, (unquote(parts.username or "guest"), unquote(parts.password or "guest"))
+    return found.where, (found.user, found.password)
 
 
 def why(answer: httpx.Response) -> str:

@@ -246,7 +246,13 @@ class StateQueue:
     def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = asyncio.create_task(self._watched(work))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        """An error of ours ends our part in the queue: nobody would say hello or renew the key."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._lose(repr(error))
 
     async def _watched(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:

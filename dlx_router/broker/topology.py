@@ -137,28 +137,20 @@ class Topology:
 
     async def depths(self, queues: Iterable[str]) -> dict[str, int]:
         """How many messages wait in each of these queues; what is not there, or cannot be looked at, is left out."""
+        return {name: ready for name, (ready, _) in (await self.censuses(queues)).items()}
+
+    async def censuses(self, queues: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Ready messages and consumers of each of these queues; those that cannot be looked at are left out."""
         names = [*queues]
         try:
             found = await self._say("looking at queues", *(_QueueDeclare(queue=name, passive=True) for name in names))
         except Lost:
             raise
         except TopologyError:  # the first that is missing closes the channel; alone, none can hide the others
-            singly = [await self.depths([name]) for name in names] if len(names) > 1 else []
-            return {name: depth for one in singly for name, depth in one.items()}
-        return {name: answer.message_count for name, answer in zip(names, found, strict=True)}
-
-    async def censuses(self, queues: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Ready messages and consumers of each of these queues; those that cannot be looked at are left out."""
-        found: dict[str, tuple[int, int]] = {}
-        for name in queues:
-            try:
-                (told,) = await self._say(f"queue {name!r}", _QueueDeclare(queue=name, passive=True))
-            except Lost:
-                raise
-            except TopologyError:
-                continue
-            found[name] = (told.message_count, told.consumer_count)
-        return found
+            singly = [await self.censuses([name]) for name in names] if len(names) > 1 else []
+            return {name: told for one in singly for name, told in one.items()}
+        counted = ((answer.message_count, answer.consumer_count) for answer in found)
+        return dict(zip(names, counted, strict=True))
 
     async def is_idle(self, queue: str) -> bool:
         """Whether the queue is there, empty and without a consumer."""

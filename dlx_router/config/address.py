@@ -1,7 +1,6 @@
 """Where the broker is, as settings. No message of this module repeats a URL: it holds a password."""
 
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -10,7 +9,7 @@ from dlx_router.wire import address
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Nodes of one cluster in the order in which they are tried, who we are, and which vhost is ours by default."""
+    """Nodes of one cluster in the order of the URL, who we are, and which vhost is ours by default."""
 
     hosts: tuple[tuple[str, int], ...]
     user: str
@@ -27,12 +26,5 @@ def broker_address(url: str) -> BrokerAddress:
 
 def management_url(url: str) -> str:
     """The URL of a management API, checked; ValueError says what is wrong without repeating it."""
-    form = "write http://USER:PASSWORD@HOST:15672 (or https://)"
-    try:
-        parts = urlsplit(url.strip())
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or "?" in url or "#" in url:
-        raise ValueError(f"not the URL of a management API; {form}")
+    address.places(url)
     return url.strip()

@@ -111,11 +111,12 @@ class Settings(BaseSettings):
 
     amqp_url: Annotated[SecretStr, AfterValidator(_broker)] = Field(
         SecretStr("amqp://guest:guest@localhost:5672/"),
-        description="The broker: amqp://USER:PASSWORD@HOST:PORT,HOST2:PORT/VHOST, or amqps://.",
+        description="The broker: amqp://USER:PASSWORD@HOST:PORT,HOST2:PORT/VHOST, or amqps://; begins with any.",
     )
     amqp_url_file: OptionalPath = Field(None, description="File that holds AMQP_URL; read anew at each connect.")
     management_url: Annotated[SecretStr, AfterValidator(_management)] | None = Field(
-        None, description="Management API, to verify the policies on own queues: http://USER:PASSWORD@HOST:15672."
+        None,
+        description="Management API, to verify the policies on own queues: http://USER:PASSWORD@HOST:15672,HOST2:15672.",
     )
     management_url_file: OptionalPath = Field(None, description="File that holds MANAGEMENT_URL.")
     vhosts: str | None = Field(
@@ -142,7 +143,7 @@ class Settings(BaseSettings):
     confirm_timeout_ms: DurationMs = Field(
         30_000, ge=1000, description="A confirm that takes longer closes the channel."
     )
-    heartbeat: int = Field(10, ge=1, le=600, description="Seconds between heartbeats of a connection.")
+    heartbeat: int = Field(6, ge=1, le=600, description="Seconds between heartbeats of a connection.")
     tls_ca: OptionalPath = Field(
         None, description="File of the authorities that the broker's certificates are checked by, AMQP and management."
     )

@@ -20,13 +20,14 @@ from dlx_router.operate.index.supervisor import Supervisor
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service import ageing, clock
+from dlx_router.service.background import Background
 from dlx_router.service.drift import Drift
 from dlx_router.service.guard import Guard
 from dlx_router.service.imports import Importer
 from dlx_router.service.keys import KeyKeeper, from_file
 from dlx_router.service.modes import Wanted
 from dlx_router.service.oversight import Oversight
-from dlx_router.service.reaching import addresses, management
+from dlx_router.service.reaching import addresses, first_host, management
 from dlx_router.service.reload import Reloader
 from dlx_router.service.rules import Rules
 from dlx_router.service.session import Limits
@@ -47,10 +48,12 @@ class App:
     def __init__(self, settings: Settings, loaded: LoadedPolicies, *, observe: bool = False) -> None:
         self.metrics = Metrics()
         self.readiness = Readiness()
+        self.background = Background(self.metrics, self.readiness)
         self._settings = settings
         self._loaded = loaded
         self._observe = observe
         self._names = Names(settings.prefix)
+        self._where = addresses(settings, first_host(socket.gethostname()))
         self._management = management(settings)
         self._survey = Survey(self.metrics)
         self._attendants: list[Attendant] = []
@@ -62,7 +65,7 @@ class App:
 
         self.index = self._index()
         self.attendants: dict[str, Attendant] = {}  # by vhost, for those who ask
-        self.importer = None if self.index is None else Importer(addresses(settings), self._names, self.router_id)
+        self.importer = None if self.index is None else Importer(self._where, self._names, self.router_id)
         self.drift = None if self.index is None else Drift(self.index, self.attendants, self._management)
 
     def _index(self) -> Supervisor | None:
@@ -70,8 +73,7 @@ class App:
         settings = self._settings
         if settings.index_path is None or settings.journal == "off":
             return None
-        where = addresses(settings)
-        return Supervisor(place_of(settings.index_path), self._names.journal, where, self.readiness)
+        return Supervisor(place_of(settings.index_path), self._names.journal, self._where, self.readiness)
 
     def _led(self, index: Supervisor, attendant: Attendant) -> None:
         """Whoever leads a vhost indexes it."""
@@ -131,19 +133,25 @@ class App:
 
     def _beside(self) -> list[asyncio.Task[None]]:
         """What runs beside the letters' way."""
-        looks = asyncio.create_task(clock.watch(clock.CLOCK, self.metrics, self.readiness))
-        if self.index is None or self.drift is None:
+        keep = self.background.keep
+        looks = asyncio.create_task(keep("clock", self._watch_clock))
+        if (index := self.index) is None or (drift := self.drift) is None:
             return [looks]
-        self.metrics.index_signatures = self.index.signatures
-        self.index.key_of = lambda vhost: self.attendants[vhost].key
+        self.metrics.index_signatures = index.signatures
+        index.key_of = lambda vhost: self.attendants[vhost].key
         for one in self._attendants:
-            self._led(self.index, one)
+            self._led(index, one)
         return [
-            asyncio.create_task(self.index.run()),
-            asyncio.create_task(self.drift.watch()),
+            asyncio.create_task(keep("index", index.run)),
+            asyncio.create_task(keep("drift", drift.watch)),
             looks,
-            asyncio.create_task(ageing.watch(self.index, self.attendants, self.metrics)),
+            asyncio.create_task(keep("ageing", lambda: ageing.watch(index, self.attendants, self.metrics))),
         ]
+
+    async def _watch_clock(self) -> None:
+        api = self._management
+        ahead_s = (lambda: None) if api is None else (lambda: api.ahead_s)
+        await clock.watch(clock.CLOCK, self.metrics, self.readiness, ahead_s)
 
     @property
     def management(self) -> Management | None:
@@ -247,7 +255,7 @@ class App:
         self.readiness.set(f"link {vhost}", f"vhost {vhost!r}: connecting")
         return Attendant(
             vhost=vhost,
-            addresses=addresses(settings),
+            addresses=self._where,
             names=self._names,
             rules=self._rules(self._loaded),
             limits=Limits(

@@ -39,6 +39,19 @@ class Consumers:
         """All that have something to settle, or may get it; those too that are being left."""
         return iter([*self._consumers.values(), *self._leaving])
 
+    @property
+    def attending(self) -> list[Consumer]:
+        """Those that are to go on."""
+        return [*self._consumers.values()]
+
+    def is_owed(self, consumer: Consumer) -> bool:
+        """Whether the broker would deliver to it at once what is ready: there is room, and we read what comes.
+
+        Where only one of several is served it may be another, unless this one was.
+        """
+        reads = not self.link.rests and not self.link.is_receiving and not self._draining
+        return reads and consumer.has_room and (not consumer.is_single or consumer.last_tag > 0)
+
     def get(self, queue: str) -> Consumer | None:
         """The one of this queue."""
         return self._consumers.get(queue)
@@ -58,13 +71,16 @@ class Consumers:
         exclusive: bool = False,
         limit: int | None = None,
         trusted: frozenset[bytes] | AnyExchange = frozenset(),
+        single: bool = False,
     ) -> Consumer:
         """Consume a queue into a lane; `limit`: how many returns a message survives there, where it is deleted then.
 
-        `trusted`: the exchanges by which, besides ours, the broker brings dead letters there.
-        ChannelClosed where the broker does not let us.
+        `trusted`: the exchanges by which, besides ours, the broker brings dead letters there. `single`: the queue may
+        have a single active consumer, which another may be. ChannelClosed where the broker does not let us.
         """
-        consumer = Consumer(self.link, queue, prefetch, sink=lane.take, on_lost=self._lost, exclusive=exclusive)
+        consumer = Consumer(
+            self.link, queue, prefetch, sink=lane.take, on_lost=self._lost, exclusive=exclusive, single=single
+        )
         self._leave[consumer] = lane.leave
         lane.attend(consumer, Place(self._vhost, queue, arrival, self._names, self._key, limit, trusted))
         try:
@@ -97,10 +113,19 @@ class Consumers:
 
     async def leave(self, source: str) -> None:
         """Stop consuming; the channel is closed once every letter from it is settled, so that none is given back."""
-        consumer = self._consumers.pop(source, None)
-        if consumer is None:
-            return
-        self._leaving.add(consumer)
+        if (consumer := self.detach(source)) is not None:
+            await self.see_off(consumer)
+            log.info("source.left", vhost=self._vhost, queue=source, fate="its letters stay in it from now on")
+
+    def detach(self, queue: str) -> Consumer | None:
+        """The consumer of this queue, which is its consumer no more; it is to be seen off."""
+        consumer = self._consumers.pop(queue, None)
+        if consumer is not None:
+            self._leaving.add(consumer)
+        return consumer
+
+    async def see_off(self, consumer: Consumer) -> None:
+        """Cancel one that was detached, and close its channel once every letter from it is settled."""
         try:
             await consumer.end()
             while len(consumer):  # noqa: ASYNC110 - what settles is the hot path, and has no time for events
@@ -112,7 +137,6 @@ class Consumers:
         finally:
             self._leaving.discard(consumer)
             self._forget(consumer)
-        log.info("source.left", vhost=self._vhost, queue=source, fate="its letters stay in it from now on")
 
     async def give_up(self, queue: str) -> None:
         """Close the consumer at once: what is not settled goes back."""

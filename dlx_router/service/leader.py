@@ -12,6 +12,7 @@ from typing import Final
 
 from dlx_router.broker.state import StateQueue
 from dlx_router.broker.topology import QueueMissing, Topology, TopologyError
+from dlx_router.service.background import Background
 from dlx_router.service.statewatch import StateWatch
 from dlx_router.telemetry.logs import log
 
@@ -23,9 +24,9 @@ Heard = Callable[[], None]
 class Leadership:
     """Of one vhost, for as long as the router runs. `on_change` is called after each change of `term`."""
 
-    def __init__(self, vhost: str, watch: StateWatch | None = None) -> None:
+    def __init__(self, vhost: str, watch: StateWatch | None = None, background: Background | None = None) -> None:
         self.vhost = vhost
-        self._watch = watch
+        self._watch, self._background = watch, background
         self.term: int | None = None  # ms since 1970 when it began; None: somebody else's, or nobody's
         self._listeners: list[Heard] = []
 
@@ -50,7 +51,7 @@ class Leadership:
     @contextlib.asynccontextmanager
     async def held(self, topology: Topology, *, shared: bytes | None) -> AsyncIterator[None]:
         """Inside the block we stand for it. `shared`: the key of a file; None: we hold the state queue, for its key."""
-        standing = None if shared is None else asyncio.create_task(self._stand(topology, shared))
+        standing = None if shared is None else asyncio.create_task(self._kept(topology, shared))
         if shared is None:
             self._set(leads=True)
         try:
@@ -67,6 +68,12 @@ class Leadership:
     def lose(self) -> None:
         """The state queue is lost: act no more."""
         self._set(leads=False)
+
+    async def _kept(self, topology: Topology, shared: bytes) -> None:
+        if self._background is None:
+            await self._stand(topology, shared)
+        else:
+            await self._background.keep("leadership", lambda: self._stand(topology, shared), where=self.vhost)
 
     async def _stand(self, topology: Topology, shared: bytes) -> None:
         while True:

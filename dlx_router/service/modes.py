@@ -30,6 +30,7 @@ from dlx_router.telemetry.readiness import Readiness
 AGAIN_S: Final = 2.0
 _FORBIDDEN: Final = 403
 _LOCKED: Final = 405
+UNKNOWN: Final = QueueFacts()  # what nobody told
 STRICT_PREFETCH: Final = 16  # it sends one at a time: the others only take up bytes that are the room of all letters
 
 
@@ -156,7 +157,7 @@ class Modes:
         limit = attending.unknown_limit(self._version)
         if facts is not None:
             limit = attending.deadly_limit(facts, self._version)
-        consumer = await self._consumed(one, queue, lane, setting, facts or QueueFacts(), limit)
+        consumer = await self._consumed(one, queue, lane, setting, facts or UNKNOWN, limit)
         return Begun(unverified=None if told is not None or setting.management is None else consumer)
 
     async def verify(self, one: Attachment, consumer: Consumer, lane: Lane, setting: Setting) -> bool:
@@ -191,7 +192,8 @@ class Modes:
         if isinstance(lane, Relay) and one.forward is not None:
             return await self._relayed(one, queue, lane, setting, facts, limit)
         believed, consume = trusted(one, setting.names), self._session.consumers.consume
-        return await consume(lane, queue, Arrival.INBOX, setting.prefetch, limit=limit, trusted=believed)
+        single = facts is UNKNOWN or facts.single
+        return await consume(lane, queue, Arrival.INBOX, setting.prefetch, limit=limit, trusted=believed, single=single)
 
     async def _delayed(self, one: Delayed, queue: str, lane: Lane, setting: Setting) -> None:
         """The exchange is there first: what is published to it is kept, though it may lead nowhere yet."""
@@ -215,7 +217,8 @@ class Modes:
             prefetch = min(prefetch, STRICT_PREFETCH)
         consume = partial(self._session.consumers.consume, limit=limit, trusted=trusted(one, setting.names))
         try:
-            consumer = await consume(lane, queue, Arrival.INBOX, prefetch, exclusive=not facts.single)
+            alone = not facts.single
+            consumer = await consume(lane, queue, Arrival.INBOX, prefetch, exclusive=alone, single=facts.single)
         except ChannelClosed as error:
             if error.code != _FORBIDDEN:
                 raise

@@ -26,6 +26,12 @@ class Retired:
         name = self._names.retired
         self._consumer = await self._consumers.consume(self._lane, name, Arrival.RETIRED, PREFETCH)
 
+    async def again(self) -> None:
+        """Consume anew, unless it rests."""
+        if not self._rests:
+            await self._consumers.leave(self._names.retired)
+            await self.begin()
+
     def rest_until(self, batch: Batch) -> None:
         """Take nothing more until the stream has this batch, or never will."""
         if self._rests:

@@ -45,6 +45,7 @@ from dlx_router.telemetry.traces import Traces
 RELEASE_PREFETCH: Final = 500
 REAP_EVERY: Final = 5
 GATHER_S: Final = 0.002
+ANEW_S: Final = 10.0
 LAST_DEATHS_SINCE: Final = (3, 13)
 
 
@@ -103,6 +104,7 @@ class Session:
         self._version: tuple[int, ...] = ()
         self._ticks = 0
         self._lanes: list[Lane] = []
+        self._own: dict[str, tuple[Lane, Arrival, int]] = {}  # how our own queues are consumed
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         self.is_draining = False
@@ -150,8 +152,9 @@ class Session:
         self.publish_link.on_batch = self._published
         self.publish_link.gather_s = GATHER_S
         self.publish_link.on_blocked = self._blocked
-        for link in (self._consume_link, self.publish_link):
+        for role, link in (("consume", self._consume_link), ("publish", self.publish_link)):
             link.closed.add_done_callback(self._link_lost)
+            link.on_silent = partial(self._silent, role)
 
     async def _link(self, role: str) -> Link:
         return await open_link(
@@ -169,8 +172,8 @@ class Session:
         if self._observe:
             watch = Watch(self, "copies", probe)
             self._lanes = [watch]
-            consume = partial(self.consumers.consume, trusted=ANY_EXCHANGE)  # nothing is done by what it says
-            await consume(watch, self._names.observe, Arrival.INBOX, self._limits.prefetch)
+            self._own[self._names.observe] = watch, Arrival.INBOX, self._limits.prefetch
+            await self._consume_own(self._names.observe)
         else:
             await self._attend_letters(probe)
         self.metrics.broker_connected[self.vhost] = 1
@@ -188,10 +191,11 @@ class Session:
             (inbox, names.inbox, Arrival.INBOX, self._limits.prefetch),
             (inbox, names.fifo, Arrival.INBOX, 1),  # the next when this one is where it belongs
         ]
-        for one in ours:
+        for lane, queue, arrival, prefetch in ours:
             if self.is_draining:
                 return
-            await self.consumers.consume(*one, trusted=self._trusted(one[1]))
+            self._own[queue] = lane, arrival, prefetch
+            await self._consume_own(queue)
         self._trust()  # it may have been said anew while the broker answered
         self._attending = True  # now: what keeps us from our own queues would return letters of attached ones
         self._sources.begin(inbox, probe)
@@ -199,6 +203,31 @@ class Session:
         self._retired = Retired(self.consumers, names, inbox, self.spawn)
         if self._journal.is_on and not self.is_draining:  # it is the only place where a retired letter will be
             await self._retired.begin()
+
+    async def _consume_own(self, queue: str) -> None:
+        lane, arrival, prefetch = self._own[queue]
+        trusted = ANY_EXCHANGE if self._observe else self._trusted(queue)  # who observes does nothing by what it says
+        single = queue == self._names.fifo and self._setting.shared
+        await self.consumers.consume(lane, queue, arrival, prefetch, trusted=trusted, single=single)
+
+    def resubscribe(self, queue: str) -> None:
+        """Consume the queue anew; what is here of it is still settled. Where that takes too long the session ends."""
+        if queue in self._own:
+            self.spawn(self._anew(queue))
+        elif queue == self._names.retired:
+            self.spawn(self._retired.again())
+        else:
+            self._sources.resubscribe(queue)
+
+    async def _anew(self, queue: str) -> None:
+        """Where something is here the new consumer begins beside the old one; else after it, which keeps the order."""
+        async with asyncio.timeout(ANEW_S):
+            old = self.consumers.detach(queue)
+            if old is not None and not len(old):
+                await self.consumers.see_off(old)
+            await self._consume_own(queue)
+        if old is not None and len(old):
+            self.spawn(self.consumers.see_off(old))
 
     async def _steady(self) -> None:
         await asyncio.sleep(STEADY_S)
@@ -244,7 +273,8 @@ class Session:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.consumers.flush()
-        if self._version >= attending.RETURNS_FREE_SINCE and self._consume_link.is_open:
+        may_return = self._version >= attending.RETURNS_FREE_SINCE
+        if may_return and self._consume_link.is_open and not self._consume_link.is_silent:
             self._consume_link.pause(paused=False)
             await self.consumers.hand_back()
         for link in (getattr(self, "_consume_link", None), getattr(self, "publish_link", None)):
@@ -323,6 +353,15 @@ class Session:
             self._readiness.clear(key)
             log.info("broker.unblocked", vhost=self.vhost, fate="consuming goes on")
             self._consume_link.pause(paused=False)
+
+    def _silent(self, role: str, is_silent: bool) -> None:  # noqa: FBT001 - the link's callback
+        key, where = f"silent {role} {self.vhost}", f"{self._host.name}:{self._host.port}"
+        if is_silent:
+            text = f"{where} does not answer, and sends no sign of life either ({role} connection)"
+            self._readiness.set(key, f"vhost {self.vhost!r}: {text}")
+            log.warning("broker.silent", vhost=self.vhost, node=where, fate="connecting anew, unless it answers soon")
+        else:
+            self._readiness.clear(key)
 
     def _link_lost(self, closed: asyncio.Future[Exception]) -> None:
         error = closed.result()

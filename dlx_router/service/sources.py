@@ -83,6 +83,11 @@ class Sources:
             self._kept[queue].is_lost = True
             self._kept[queue].changed.set()
 
+    def resubscribe(self, queue: str) -> None:
+        """Its consumer stands still: it is left as if the queue were not wanted any more, and begun anew."""
+        if queue in self._kept:
+            self._kept[queue].changed.set()
+
     def rest(self, queue: str, why: str) -> None:
         """Leave the queue alone: what is in it cannot be carried out, and each look at it may count as a failure.
 

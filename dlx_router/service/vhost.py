@@ -5,9 +5,9 @@ import contextlib
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
@@ -21,6 +21,7 @@ from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.printable import printable
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.operate.redrive.filter import compiled
+from dlx_router.service.background import Background
 from dlx_router.service.clock import steady_ms
 from dlx_router.service.guard import Guard
 from dlx_router.service.keys import KeyFileError, KeyKeeper
@@ -37,6 +38,7 @@ from dlx_router.service.reload import foreseen
 from dlx_router.service.rules import Rules
 from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.service.sources import Setting
+from dlx_router.service.stalls import Stalls
 from dlx_router.service.statewatch import StateWatch
 from dlx_router.service.tracing import desk
 from dlx_router.telemetry.logs import log, redacted
@@ -47,9 +49,10 @@ from dlx_router.telemetry.traces import Traces
 
 FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 5.0
+ANSWERS_S: Final = 5.0
 STEADY_S: Final = 30.0
 RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsError, KeyFileError, OSError, TimeoutError)
-# vhost → the hosts in order, the login, and TLS where it is used; asked at each connect, so that secrets are read anew.
+# vhost → the hosts as they are tried, the login, and TLS where it is used; asked at each connect: secrets change.
 Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
 
 
@@ -86,7 +89,8 @@ class Attendant:
         self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
         self.journal = self._journal = journal
         self._watch = StateWatch(vhost, names.state, readiness, self._quarantined)
-        self.leadership = Leadership(vhost, self._watch)
+        self._background = Background(metrics, readiness)
+        self.leadership = Leadership(vhost, self._watch, self._background)
         self.key = b""  # that signs; empty before the first session
         self.topology: Topology | None = None  # while there is a connection to ask
         self._oversight = oversight
@@ -99,6 +103,9 @@ class Attendant:
         self._session: Session | None = None
         self._stopping = asyncio.Event()
         self._failures = 0
+        self._turn = 0  # which of the hosts is tried; the next after each failure
+        own = (names.observe,) if observe else (names.inbox, names.release, names.fifo, names.retired)
+        self._stalls = Stalls(vhost, names, own, metrics, self._said)
         self._key_gone = ""  # why
         self._router_id = rules.router_id
         self._trouble, self._reached = "", False  # why there is no session; whether the broker answered
@@ -177,10 +184,10 @@ class Attendant:
     async def _once(self) -> None:
         self._key_gone = ""
         hosts, login, tls = self._addresses(self.vhost)
-        host = hosts[self._failures % len(hosts)]
+        host = hosts[self._turn % len(hosts)]
         topology = Topology(host, login, tls, self._names, declare=self._declare, heartbeat_s=self._limits.heartbeat_s)
         try:
-            await topology.connect()
+            await _reached(topology, host, others=len(hosts) > 1)
             self._reached = True
             await topology.ensure_core()
             if self._observe:
@@ -217,13 +224,10 @@ class Attendant:
                 self._journal.sign_with(key if self._keys.is_shared or not self._observe else None)
                 async with self._leading(topology, key), asyncio.TaskGroup() as group:
                     watching = (
-                        group.create_task(self._oversight.watch(lambda: self._policies, lambda: self._sources)),
                         *(
-                            []
-                            if self._observe
-                            else [group.create_task(self._guard.watch(self.vhost, session.trouble, topology))]
+                            group.create_task(self._background.keep(task, work, passes=RETRIED, where=self.vhost))
+                            for task, work in self._beside(session, topology)
                         ),
-                        group.create_task(self._survey.watch(self.vhost, lambda: self._look(topology, session))),
                         group.create_task(self._lead(self._tools(host, login, tls, topology, key))),
                     )
                     await self._attended(session)
@@ -239,6 +243,20 @@ class Attendant:
             self._reached = False
             self._metrics.broker_connected[self.vhost] = 0
             await topology.close()
+
+    def _beside(
+        self, session: Session, topology: Topology
+    ) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
+        """What is looked at while a session lasts; an error of ours in it costs no letter."""
+        look, policies = partial(self._look, topology, session), lambda: self._policies
+        looks: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
+            ("oversight", lambda: self._oversight.watch(policies, lambda: self._sources)),
+            ("stalls", lambda: self._stalls.watch(session, topology)),
+            ("survey", lambda: self._survey.watch(self.vhost, look)),
+        ]
+        if not self._observe:
+            looks.append(("guard", lambda: self._guard.watch(self.vhost, session.trouble, topology)))
+        return looks
 
     async def _attended(self, session: Session) -> None:
         """The whole session, and what it cost attached queues."""
@@ -309,6 +327,7 @@ class Attendant:
             self._session.trouble(self._key_gone)
 
     def _failed(self, error: Exception, started: float) -> None:
+        self._turn += 1
         self._failures = 1 if time.monotonic() - started > STEADY_S else self._failures + 1
         where, said = f"vhost {self.vhost!r}", str(error)
         self._trouble = printable(redacted(said))
@@ -330,6 +349,16 @@ class Attendant:
                 await self._stopping.wait()
         except TimeoutError:
             pass
+
+
+async def _reached(topology: Topology, host: Host, *, others: bool) -> None:
+    """Connected. Where there are others to try, one that does not answer is not waited for long."""
+    try:
+        async with asyncio.timeout(ANSWERS_S if others else None):
+            await topology.connect()
+    except TimeoutError:
+        where = f"{host.name}:{host.port}"
+        raise TopologyError(f"{where} does not answer within {ANSWERS_S:g} s; the next in the URL is tried") from None
 
 
 def _leaf(group: BaseExceptionGroup[BaseException]) -> Exception:

@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -45,6 +46,10 @@ class Exposition(Collector):
         yield _counter("settled", "Deliveries acked, by what was done.", ("vhost", "action"), of.settled)
         yield _counter("given_back", "Deliveries that went back unsettled.", ("vhost", "cause"), of.given_back)
         yield _gauge("in_flight", "Deliveries here and not settled.", ("vhost",), _single(of.in_flight()))
+        told = "Messages in a queue of the router's own that wait to be delivered, looked at every 2 s."
+        yield _gauge("messages_ready", told, ("vhost", "queue"), of.messages_ready)
+        told = "Consumers that stood still and were begun anew; connection: it did not help, and all was."
+        yield _counter("consumer_resubscriptions", told, ("vhost", "queue", "reason"), _few(of.resubscriptions))
         yield _counter("decisions", "Decisions.", ("policy", "action", "reason"), _folded(of.decisions))
         told = "Letters with a record that is not obeyed: unsigned, or signed by others or for another vhost."
         yield _counter("foreign_records", told, ("vhost",), _single(of.foreign_records))
@@ -103,6 +108,8 @@ class Exposition(Collector):
         yield _counter("index_events", told, ("vhost", "signature"), of.index_signatures())
         told = "Messages in the state queue that no router wrote, moved to quarantine."
         yield _counter("state_quarantined", told, ("vhost",), _single(dict(of.state_quarantined)))
+        told = "Ends of tasks beside the letters by an error of their own; each was begun again."
+        yield _counter("background_failures", told, ("task",), _single(dict(of.background_failures)))
         tasks: Values = {(): of.asyncio_tasks()}
         yield _gauge("asyncio_tasks", "Tasks of the event loop; what grows here for hours is a leak.", (), tasks)
         build = {(__version__, platform.python_version()): 1}
@@ -151,6 +158,17 @@ def _capped(values: Mapping[tuple[str, str], int]) -> Values:
     out: dict[tuple[str, ...], float] = {}
     for at, ((vhost, queue), count) in enumerate(values.items()):
         key = (vhost, queue if at < MAX_QUEUES else OTHER)
+        out[key] = out.get(key, 0) + count
+    return out
+
+
+def _few(values: Mapping[tuple[str, str, str], int]) -> Values:
+    """As `_capped`, of several series a queue."""
+    queues = dict.fromkeys((vhost, queue) for vhost, queue, _ in values)
+    named = {*islice(queues, MAX_QUEUES)}
+    out: dict[tuple[str, ...], float] = {}
+    for (vhost, queue, reason), count in values.items():
+        key = (vhost, queue if (vhost, queue) in named else OTHER, reason)
         out[key] = out.get(key, 0) + count
     return out
 

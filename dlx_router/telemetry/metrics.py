@@ -19,6 +19,7 @@ REFUSALS: Final = ("returned", "nacked", "timeout", "closed")
 REDRIVEN: Final = ("sent", "came_back", "returned", "nacked")
 GIVEN_BACK: Final = ("connection", "drain", "probe", "left", "fifo", "journal")
 RELOADS: Final = ("success", "failure")
+RESUBSCRIBED: Final = ("not_delivered", "no_consumer", "connection")
 SPANS: Final = ("exported", "failed", "dropped")
 
 
@@ -52,6 +53,8 @@ class Metrics:
         self.reloads: defaultdict[str, int] = defaultdict(int, dict.fromkeys(RELOADS, 0))  # result
         self.redrive_letters: defaultdict[str, int] = defaultdict(int, dict.fromkeys(REDRIVEN, 0))  # result
         self.spans: defaultdict[str, int] = defaultdict(int, dict.fromkeys(SPANS, 0))  # result
+        self.resubscriptions: defaultdict[tuple[str, str, str], int] = defaultdict(int)  # vhost, queue, reason
+        self.background_failures: defaultdict[str, int] = defaultdict(int)  # task
         self.foreign_records: defaultdict[str, int] = defaultdict(int)  # vhost
         self.untrusted_deaths: defaultdict[str, int] = defaultdict(int)  # vhost
         self.state_quarantined: defaultdict[str, int] = defaultdict(int)  # vhost
@@ -65,6 +68,7 @@ class Metrics:
         self.broker_connected: dict[str, int] = {}  # vhost
         self.revision = ""
         self.policy_drift: dict[str, int] = {}  # vhost
+        self.messages_ready: dict[tuple[str, str], int] = {}  # vhost, own queue
         self.in_flight: Callable[[], dict[str, int]] = dict  # vhost
         self.breakers: Callable[[], dict[str, str]] = dict  # queue → state
         self.thresholds: dict[tuple[str, str], float] = {}  # policy, kind
@@ -87,6 +91,8 @@ class Metrics:
         """Create the series of a vhost at zero: a rate is only seen from the second value on."""
         for source in sources:
             self.deliveries[vhost, source] += 0
+            for reason in RESUBSCRIBED:
+                self.resubscriptions[vhost, source, reason] += 0
         for action in Action:
             self.settled[vhost, action.value] += 0
         for cause in GIVEN_BACK:

@@ -1,17 +1,18 @@
-"""Where a broker is, read from an AMQP URL. No message of this module repeats the URL: it holds a password."""
+"""Where a broker is, read from its URLs. No message of this module repeats one: it holds a password."""
 
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
+_API: Final = "write http://USER:PASSWORD@HOST:15672 (or https://; several as HOST1:15672,HOST2:15672)"
 _FORM: Final = "write amqp://USER:PASSWORD@HOST:PORT/VHOST (amqps:// for TLS; several as HOST1:PORT,HOST2:PORT)"
 _ENCODE: Final = "percent-encode / (as %2F), ?, #, @, : and , in user, password and vhost"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Nodes of one cluster in the order in which they are tried, who we are, and our vhost."""
+    """Nodes of one cluster in the order of the URL, who we are, and our vhost."""
 
     hosts: tuple[tuple[str, int], ...]
     user: str
@@ -46,6 +47,36 @@ def parse(url: str) -> Address:
         vhost=_decoded(vhost) or "/",
         tls=scheme == "amqps",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a management API is, by the nodes of one cluster, and who asks; `where` begin the address of any path."""
+
+    where: tuple[str, ...]
+    user: str
+    password: str = field(repr=False)
+
+
+def places(url: str) -> Places:
+    """Parse the URL of a management API, or raise ValueError that says what is wrong without repeating it."""
+    scheme, separator, rest = url.strip().partition("://")
+    if scheme not in {"http", "https"} or not separator or "?" in rest or "#" in rest:
+        raise ValueError(f"not the URL of a management API; {_API}")
+    authority, slash, path = rest.partition("/")
+    login, _, hosts = authority.rpartition("@")
+    user, _, password = login.partition(":")
+    base = (slash + path).rstrip("/").removesuffix("/api")
+    where = tuple(f"{scheme}://{_written(one)}{base}" for one in hosts.split(","))
+    return Places(where, unquote(user) or "guest", unquote(password) or "guest")
+
+
+def _written(host: str) -> str:
+    try:
+        name, port = _host(host, 0)
+    except ValueError:
+        raise ValueError(f"has an empty or unreadable host; {_API}") from None
+    return f"{f'[{name}]' if ':' in name else name}{f':{port}' if port else ''}"
 
 
 def _decoded(text: str) -> str:

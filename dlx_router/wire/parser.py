@@ -72,6 +72,11 @@ class Parser:
         self._contents: dict[int, _Content] = {}  # by channel
         self._error: WireError | None = None
 
+    @property
+    def is_midway(self) -> bool:
+        """Whether a frame or a content has begun that is not here whole."""
+        return bool(self._chunks or self._contents)
+
     def feed(self, data: bytes | bytearray | memoryview) -> list[Event]:
         """The events that these bytes complete, in order.
 

@@ -48,7 +48,7 @@ def test_the_defaults_are_those_of_the_interface() -> None:
         "auto",
     )
     assert (settings.prefetch, settings.in_flight_bytes, settings.drain_seconds) == (1000, 64 << 20, 25)
-    assert (settings.confirm_timeout_ms, settings.heartbeat, settings.unroutable_grace_ms) == (30_000, 10, 30_000)
+    assert (settings.confirm_timeout_ms, settings.heartbeat, settings.unroutable_grace_ms) == (30_000, 6, 30_000)
     assert (settings.max_dead_letter_queues, settings.has_management(), settings.vhost_list()) == (1000, False, ["/"])
     assert (settings.warnings(), default_text("in_flight_bytes"), default_text("unroutable_grace_ms")) == (
         (),

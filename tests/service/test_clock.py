@@ -201,6 +201,42 @@ def test_replicas_whose_clocks_are_an_hour_apart_keep_to_the_waits(
     eventually(lambda: "the wall clock is behind" in routers[1].ask("/readyz")[1])
 
 
+def test_three_seconds_stay_three_beside_a_replica_that_is_an_hour_behind(
+    clock: Clock, start_router: Callable[..., Router], amqp: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And readiness of that one notes it, by the broker's word, before any letter was cut."""
+    (tmp_path / "key").write_text("k" * 32, encoding="utf-8")
+    (tmp_path / "other").write_bytes(struct.pack("d", -3600.0))
+    both: dict[str, Any] = {"PROVENANCE_KEY_FILE": str(tmp_path / "key")}
+    policies = POLICIES.replace("1200ms", "3s")
+    right = start_router(policies, **both)
+    monkeypatch.setenv("CHAOS_CLOCK", str(tmp_path / "other"))
+    late = start_router(policies, **both)
+    eventually(lambda: "the wall clock is behind the broker's" in late.ask("/readyz")[1], within=15)
+    assert "the wall clock" not in right.ask("/readyz")[1]
+    amqp.queue("work", dead_letter_exchange=INBOX)
+    began = time.monotonic()
+    for number in range(20):
+        amqp.publish(str(number), key="work")
+        amqp.fail("work")
+    failed = time.monotonic()
+    eventually(lambda: amqp.depth("work") > 0, within=8)
+    assert time.monotonic() - began >= 2.85, "the first is not early"
+    eventually(lambda: amqp.depth("work") == 20, within=8)
+    assert 2.85 <= time.monotonic() - failed < 8
+    assert min(decided(router) for router in (right, late)) > 0, "both took part"
+
+
+@pytest.mark.parametrize("ahead_s", [None, 0.0, 4.0, -4.9])
+def test_a_clock_that_is_nearly_the_brokers_is_no_news(ahead_s: float | None) -> None:
+    assert clock_module.behind(ahead_s) == ""
+
+
+@pytest.mark.parametrize(("ahead_s", "said"), [(3600.0, "behind the broker's, by 3600 s"), (-60.0, "ahead of the br")])
+def test_a_clock_that_is_not_the_brokers_is_told(ahead_s: float, said: str) -> None:
+    assert said in clock_module.behind(ahead_s)
+
+
 @pytest.mark.parametrize("days", [1, -1])
 def test_a_held_letter_comes_back_though_the_clock_jumps_by_days(
     clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int

@@ -6,6 +6,7 @@ with Proxy(broker_port) as proxy:           # listens on 127.0.0.1:proxy.port
     proxy.stall(); proxy.heal()             # nothing moves, then all of it arrives
     proxy.slow(20_000)                      # bytes a second, each way
     proxy.refuse()                          # nobody listens
+    proxy.swallow_deliveries("consume")     # of connections of that role: AMQP's basic.deliver, and nothing else
     proxy.heal()                            # as at first; connections that lost bytes stay dead, as in life
 """
 
@@ -19,6 +20,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
+
+from tests.support.undelivered import Undelivered
 
 T = TypeVar("T")
 Direction = Literal["up", "down"]
@@ -36,6 +39,8 @@ class _Pair:
     client: asyncio.StreamWriter
     broker: asyncio.StreamWriter
     dark: set[Direction] = field(default_factory=set)
+    frames: Undelivered | None = None
+    said: bytes = b""  # what the client began with: its name is in it
 
     def abort(self) -> None:
         """Reset both sides."""
@@ -48,9 +53,10 @@ class _Pair:
 class Proxy:
     """Forwards each connection to one loopback port, by a thread of its own. Verbs may be called from any thread."""
 
-    def __init__(self, target_port: int, *, port: int = 0) -> None:
-        """Listens when this returns. `port` 0: one that is free."""
+    def __init__(self, target_port: int, *, port: int = 0, frames: bool = False) -> None:
+        """Listens when this returns. `port` 0: one that is free. `frames`: it reads AMQP, to swallow deliveries."""
         self.port = port
+        self._frames = frames
         self._target_port = target_port
         self._loop = asyncio.new_event_loop()
         self._server: asyncio.Server | None = None
@@ -87,6 +93,13 @@ class Proxy:
         `heal` lets later connections live. Those of now stay dead: bytes of theirs are gone.
         """
         self._run(self._darken(direction))
+
+    def swallow_deliveries(self, role: str, *, for_good: bool = False) -> None:
+        """Of connections that the router opened in this role: consumers of now stand still, and all else passes.
+
+        `for_good`: those that are begun later on the same connection, too.
+        """
+        self._run(self._swallow(f"dlx-router {role} ".encode(), for_good=for_good))
 
     def stall(self) -> None:
         """Nothing moves, either way; all of it arrives after `heal`."""
@@ -134,6 +147,12 @@ class Proxy:
         for pair in self._pairs:
             pair.dark.add(direction)
 
+    async def _swallow(self, name: bytes, *, for_good: bool) -> None:
+        for pair in self._pairs:
+            if pair.frames is not None and name in pair.said:
+                pair.frames.is_deaf_for_good = for_good
+                pair.frames.silence()
+
     async def _stall(self) -> None:
         self._moving.clear()
 
@@ -174,7 +193,7 @@ class Proxy:
             answers, broker = await asyncio.open_connection(_HOST, self._target_port)
         except OSError:
             return  # the broker is away: the client sees a reset, as from any such proxy
-        pair = _Pair(writer, broker, set(self._dark))
+        pair = _Pair(writer, broker, set(self._dark), Undelivered() if self._frames else None)
         self._pairs.add(pair)
         try:
             await asyncio.gather(self._pump(pair, "up", reader, broker), self._pump(pair, "down", answers, writer))
@@ -191,11 +210,21 @@ class Proxy:
                 await self._moving.wait()
                 if way in pair.dark:
                     continue
-                await self._write(sink, data)
+                await self._write(sink, self._passed(pair, way, data))
             if way not in pair.dark and sink.can_write_eof():
                 sink.write_eof()
             return
         pair.abort()
+
+    @staticmethod
+    def _passed(pair: _Pair, way: Direction, data: bytes) -> bytes:
+        if pair.frames is None:
+            return data
+        if way == "down":
+            return pair.frames.passed(data)
+        if len(pair.said) < _CHUNK:
+            pair.said += data
+        return data
 
     async def _write(self, sink: asyncio.StreamWriter, data: bytes) -> None:
         while data:

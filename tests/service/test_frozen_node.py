@@ -1,0 +1,139 @@
+"""A node that is frozen: its sockets stay, its kernel takes what is sent, and nobody answers."""
+
+import os
+import re
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from urllib.parse import urlsplit
+
+import pytest
+
+import brokers
+from tests.support.bulk import DEAD, INBOX, PARKING, frozen, pour
+from tests.support.client import Client
+from tests.support.eventually import consistently, eventually
+from tests.support.proxy import Proxy
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+pytestmark = pytest.mark.usefixtures("newest")  # the router's side: it is the same on every version
+Start = Callable[..., Router]
+NONE = "version: 1\npolicies: []\n"
+NOTICED_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def node(broker: brokers.Broker) -> Iterator[brokers.Node]:
+    """One for all scenes here."""
+    if not isinstance(broker, brokers.Node):
+        pytest.skip("a broker that was given cannot be frozen")
+    one = brokers.Node(broker.program)
+    one.start()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def private(node: brokers.Node, request: pytest.FixtureRequest) -> Iterator[Vhost]:
+    one = Vhost.make(node, re.sub(r"\W+", "-", request.node.name)[:40])
+    yield one
+    one.close()
+
+
+@contextmanager
+def freezing(node: brokers.Node) -> Iterator[None]:
+    """SIGSTOP to all of the node's processes, SIGCONT at the end."""
+    group = int((node.work / "groups").read_text(encoding="utf-8"))
+    os.killpg(group, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.killpg(group, signal.SIGCONT)
+
+
+def holds(amqp: Client, letters: int) -> bool:
+    return amqp.depth(PARKING) == letters
+
+
+def is_left(line: Proxy) -> bool:
+    return not line.connections
+
+
+def on(vhost: Vhost) -> dict[str, str]:
+    return {"AMQP_URL": vhost.amqp_url, "MANAGEMENT_URL": vhost.management_url}
+
+
+@pytest.mark.slow
+def test_a_frozen_node_is_noticed_within_ten_seconds(node: brokers.Node, private: Vhost, start_router: Start) -> None:
+    """By the settings that everybody has; and readiness says so for as long as it lasts."""
+    router = start_router(NONE, **on(private))
+    with freezing(node):
+        eventually(lambda: router.ask("/readyz")[0] == 503, within=NOTICED_S)
+        assert "does not answer" in router.ask("/readyz")[1]
+        eventually(lambda: "no sign of life" in router.output, within=NOTICED_S)  # and all of the session is ended
+        consistently(lambda: router.ask("/readyz")[0] == 503, for_s=3)
+    router.await_ready(within=40)
+    with Client(private.amqp_url) as amqp:
+        pour(amqp, INBOX, ["after"], DEAD)
+        eventually(lambda: amqp.depth(PARKING) == 1)
+
+
+@pytest.mark.slow
+def test_a_short_freeze_is_none(node: brokers.Node, private: Vhost, start_router: Start) -> None:
+    router = start_router(NONE, **on(private))
+    with freezing(node):
+        consistently(lambda: router.ask("/readyz")[0] == 200, for_s=2)
+    consistently(lambda: router.ask("/readyz")[0] == 200, for_s=4)
+    assert "session.ended" not in router.output
+
+
+@pytest.mark.slow
+def test_an_alarm_is_no_freeze(node: brokers.Node, private: Vhost, start_router: Start) -> None:
+    """The broker reads nothing of us then, and answers nothing that we ask on the connection that publishes."""
+    with Client(private.amqp_url) as amqp:
+        router = start_router(NONE, **on(private))
+        with frozen(router):
+            pour(amqp, INBOX, ["hello"], DEAD)
+            node.rabbitmqctl("set_vm_memory_high_watermark", "0.0")
+        try:
+            eventually(lambda: "blocks publishers" in router.ask("/readyz")[1])
+            consistently(lambda: "does not answer" not in router.ask("/readyz")[1], for_s=14)
+        finally:
+            node.rabbitmqctl("set_vm_memory_high_watermark", "absolute", "1GB")
+        eventually(lambda: amqp.depth(PARKING) == 1)
+    router.await_ready()
+    assert "session.ended" not in router.output
+
+
+@pytest.mark.slow
+def test_the_next_node_of_the_ring_takes_over(vhost: Vhost, amqp: Client, start_router: Start) -> None:
+    """Two ways to one broker stand for two nodes; each is frozen in turn, and the router goes round."""
+    port = urlsplit(vhost.amqp_url).port or 0
+    with Proxy(port) as one, Proxy(port) as other:
+        hosts = f"guest:guest@127.0.0.1:{one.port},127.0.0.1:{other.port}"
+        router = start_router(NONE, AMQP_URL=urlsplit(vhost.amqp_url)._replace(netloc=hosts).geturl())
+        for number in range(2):
+            used, free = (one, other) if one.connections else (other, one)
+            used.stall()
+            eventually(lambda: router.ask("/readyz")[0] == 503, within=NOTICED_S)
+            router.await_ready(within=20)
+            assert free.connections > 0
+            pour(amqp, INBOX, [str(number)], DEAD)
+            eventually(partial(holds, amqp, number + 1))
+            used.cut()
+            used.heal()
+            eventually(partial(is_left, used))
+    assert router.output.count("broker.silent") >= 2
+
+
+def test_a_node_that_answers_nothing_is_passed_over(vhost: Vhost, start_router: Start) -> None:
+    """Wherever the router begins: one of the two orders begins with it."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for place in range(2):
+            hosts = [f"127.0.0.1:{urlsplit(vhost.amqp_url).port}"]
+            hosts.insert(place, f"127.0.0.1:{silent.getsockname()[1]}")
+            url = urlsplit(vhost.amqp_url)._replace(netloc=f"guest:guest@{','.join(hosts)}").geturl()
+            start_router(NONE, AMQP_URL=url).stop()
