@@ -20,6 +20,7 @@ from dlx_router.broker.link import open_link
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.rights import Rights
 from dlx_router.broker.topology import Topology, TopologyMissing
+from dlx_router.broker.unreadable import first_found, told
 from dlx_router.cli import doctor_rights, output
 from dlx_router.cli.groups import unverified
 from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
@@ -35,6 +36,7 @@ NEEDED_FLAGS: Final = frozenset({"quorum_queue", "stream_queue"})
 NO_API: Final = "set MANAGEMENT_URL: without it queues, policies, flags and clocks cannot be looked at"
 BAD_API: Final = "mend MANAGEMENT_URL or its user: until then queues, policies, flags and clocks cannot be looked at"
 SHOWN: Final = 4
+LOOKED: Final = 500  # messages at the head of a queue
 
 
 class Unreachable(Exception):
@@ -173,6 +175,8 @@ async def _vhost(
         await link.close()
         yield Diagnosis("connection", Level.OK, f"vhost {vhost!r} at {host.name}:{host.port}")
         yield findings.version(number)
+        for unreadable in await _unreadable(settings, (host, login, tls)):
+            yield unreadable
         async for one in _own(settings, Topology(host, login, tls, Names(settings.prefix), declare=False)):
             yield one
         if examination is not None:
@@ -184,6 +188,15 @@ async def _vhost(
     if examination is not None:
         async for one in _queues(settings, vhost, loaded, examination, version):
             yield one
+
+
+async def _unreadable(settings: Settings, place: tuple[Host, Login, Tls | None]) -> list[Diagnosis]:
+    """What RabbitMQ cannot hand to an AMQP 0-9-1 client, in queues that the router or people read by one."""
+    names = Names(settings.prefix)
+    queues = (names.quarantine, names.parking, names.inbox, names.release)
+    found = await first_found(place, [(queue, LOOKED) for queue in queues])
+    fix = "take it out of there with an AMQP 1.0 client; a running router moves what stands in its way to quarantine"
+    return [Diagnosis("AMQP 1.0", Level.WARNING, told(one), fix) for one in found]
 
 
 async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosis]:

@@ -19,6 +19,7 @@ from dlx_router.config.settings import SettingsError
 from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
+from dlx_router.operate.journal.rulings import Clerk
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.operate.redrive.filter import compiled
 from dlx_router.service.clock import steady_ms
@@ -39,6 +40,7 @@ from dlx_router.service.session import Limits, Session, Trouble
 from dlx_router.service.sources import Setting
 from dlx_router.service.statewatch import StateWatch
 from dlx_router.service.tracing import desk
+from dlx_router.service.unreadable import Unreadable
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness, Speaker
@@ -95,6 +97,15 @@ class Attendant:
         self._desk.leads = leads(sources)
         self._kinds = Kinds(management, vhost)
         self._refusals = Refusals(vhost, readiness)
+        self._unreadable = Unreadable(
+            vhost,
+            names,
+            journal=journal,
+            metrics=metrics,
+            readiness=readiness,
+            refusals=self._refusals,
+            clerk=lambda: Clerk(rules.router_id, self._policies.revision, observe),
+        )
         self._traces = traces
         self._session: Session | None = None
         self._stopping = asyncio.Event()
@@ -128,6 +139,7 @@ class Attendant:
             try:
                 await self._once()
             except RETRIED as error:
+                self._unreadable.blame(error)
                 self._failed(error, started)
                 await self._pause()
 
@@ -174,6 +186,8 @@ class Attendant:
             await topology.ensure_core()
             if self._observe:
                 await topology.ensure_observe()
+            if await self._unreadable.search(host, login, tls):
+                self._failures = 0  # what ended the sessions is gone
             async with self._keys.key(topology, self._stopping, self._key_lost, self._watch) as key:
                 if key is None:
                     return
@@ -233,6 +247,10 @@ class Attendant:
         began = time.monotonic()
         try:
             await session.run()
+        except LinkError as error:
+            if error.is_crash:
+                self._unreadable.suspect([*session.consumers.began], session.version, self._limits.prefetch)
+            raise
         finally:
             self._refusals.ended(time.monotonic() - began, session.consumers.returned)
 

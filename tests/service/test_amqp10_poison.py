@@ -1,0 +1,158 @@
+"""What RabbitMQ 4.x cannot hand to any AMQP 0-9-1 client (it ends the connection, 541) leaves by AMQP 1.0."""
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.journal import stream
+from tests.support.bulk import INBOX, PARKING, QUARANTINE, pour
+from tests.support.client import Client
+from tests.support.eventually import consistently, eventually
+from tests.support.native import Native
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+POLICIES: Final = """
+version: 1
+policies:
+  - {name: one, match: "one.#", definition: {max-delivery-attempts: 1}}
+"""
+ATTACHED: Final = f"""{POLICIES}
+attachments:
+  - {{queue: one.attached, accept-delivery-limit: true, dead-letter-exchanges: [dead]}}
+"""
+UUID: Final = uuid.UUID("0102030405060708090a0b0c0d0e0f10")
+
+
+@pytest.fixture
+def native(vhost: Vhost) -> Iterator[Native]:
+    with Native(vhost) as client:
+        yield client
+
+
+def kinds(native: Native) -> dict[str, dict[str, Any]]:
+    """One message of each kind, by what the cause says of it."""
+    proton = native.proton
+    return {
+        "application property 'id' is a value of type uuid": {"properties": {"id": UUID}},
+        "application property 'c' is a value of type char": {"properties": {"c": proton.char("x")}},
+        "message annotation 'x-id' is a value of type uuid": {"annotations": {proton.symbol("x-id"): UUID}},
+        "application property 'l' holds a value of type ulong": {"properties": {"l": [proton.ulong(5)]}},
+        "property content-type has 256 bytes": {"content_type": "x" * 256},
+        "property content-encoding has 300 bytes": {"content_encoding": "x" * 300},
+        "message annotation 'x-basic-type' has 256 bytes": {"annotations": {proton.symbol("x-basic-type"): "x" * 256}},
+    }
+
+
+def moved(router: Router) -> float:
+    return router.metric("unreadable_total")
+
+
+def dead(amqp: Client) -> set[bytes]:
+    """The bodies in the dead-letter queue; some are there twice, because a connection ended."""
+    if not amqp.exists("DLQ.one.work"):
+        return set()
+    channel = amqp.connection.channel()
+    depth = amqp.depth("DLQ.one.work")
+    found = {channel.basic_get("DLQ.one.work")[2] for _ in range(depth)}
+    channel.close()
+    return found
+
+
+def numbered(*numbers: int) -> set[bytes]:
+    return {str(number).encode() for number in range(*numbers)}
+
+
+def is_calm(router: Router) -> bool:
+    return router.ask("/readyz")[0] == 200
+
+
+def test_every_kind_leaves_the_shared_inbox_and_all_others_pass(
+    native: Native, start_router: Callable[..., Router], amqp: Client, vhost: Vhost
+) -> None:
+    router = start_router(POLICIES)
+    queue = amqp.queue("one.work", message_ttl=300, dead_letter_exchange=INBOX)
+    poison = kinds(native)
+    for number, what in enumerate(poison.values()):
+        pour(amqp, queue, [str(number)])
+        native.publish(queue, [{**what, "body": f"poison {number}".encode(), "subject": "kept"}])
+    pour(amqp, queue, [str(len(poison))])
+    eventually(lambda: amqp.depth(QUARANTINE) == len(poison), within=25)
+    eventually(lambda: dead(amqp) == numbered(len(poison) + 1), within=25)
+    eventually(lambda: is_calm(router), within=10)
+    consistently(lambda: moved(router) == len(poison))
+    assert router.metric("settled_total", action="quarantine") == len(poison)
+    assert amqp.depth(PARKING) == 0
+    notes = json.loads(router.ask("/readyz")[1])["notes"]
+    assert any("read it with an AMQP 1.0 client" in note and "'dlx-router.inbox'" in note for note in notes)
+    kept = [native.take(QUARANTINE) for _ in poison]
+    assert {one.body for one in kept} == {f"poison {number}".encode() for number in range(len(poison))}
+    assert all(one.durable and one.subject == "kept" and not one.ttl for one in kept)
+    told = [event for event in eventually(lambda: stream.events(vhost.amqp_url)) if event["kind"] == "quarantined"]
+    for cause, what in poison.items():
+        (one,) = [one for one in kept if cause in one.annotations["x-opt-dlx-router-cause"]]
+        assert one.annotations["x-opt-deaths"].elements[0]["queue"] == queue
+        assert (one.properties or {}) == (what.get("properties") or {})
+        (event,) = [event for event in told if event["id"] == one.annotations["x-opt-dlx-router-id"]]
+        assert (event["cause"], cause in event["detail"]) == ("malformed", True)
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize("dlx", [None, "dead"])
+def test_an_attached_queue_loses_its_culprits_only(
+    native: Native, start_router: Callable[..., Router], amqp: Client, kind: str, dlx: str | None
+) -> None:
+    """Where there is no dead-letter exchange RabbitMQ deletes what is returned too often."""
+    amqp.exchange("dead", "fanout")
+    more = {"dead_letter_exchange": dlx} if dlx else {}
+    queue = amqp.queue("one.attached", kind, **more)
+    bodies = {*numbered(31)}
+    for number in range(3):
+        pour(amqp, queue, map(str, range(10 * number, 10 * number + 10)))
+        native.publish(queue, [{"properties": {"id": UUID}, "body": f"poison {number}".encode()}])
+    pour(amqp, queue, ["30"])
+    router = start_router(ATTACHED, wait=False)
+    eventually(lambda: router.ask("/livez")[0] == 200, within=20)
+    eventually(lambda: moved(router) == 3, within=30)
+    eventually(lambda: amqp.depth(PARKING) >= 31, within=20)  # what nobody says died is parked
+    eventually(lambda: is_calm(router))
+    assert {amqp.take(PARKING).body for _ in range(amqp.depth(PARKING))} == bodies
+    assert (amqp.depth(QUARANTINE), amqp.depth(queue)) == (3, 0)
+    assert {native.take(QUARANTINE).body for _ in range(3)} == {b"poison 0", b"poison 1", b"poison 2"}
+
+
+def test_two_replicas_do_it_together(
+    native: Native, start_router: Callable[..., Router], amqp: Client, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    key.write_text("0123456789abcdef" * 4, encoding="ascii")
+    routers = [start_router(POLICIES, PROVENANCE_KEY_FILE=str(key)) for _ in range(2)]
+    queue = amqp.queue("one.work", message_ttl=0, dead_letter_exchange=INBOX)
+    for start in range(0, 100, 20):
+        pour(amqp, queue, map(str, range(start, start + 20)))
+        native.publish(queue, [{"properties": {"id": UUID}}])
+    eventually(lambda: dead(amqp) == numbered(100), within=30)
+    eventually(lambda: sum(map(moved, routers)) == 5, within=20)
+    eventually(lambda: all(map(is_calm, routers)), within=20)
+    assert amqp.depth(QUARANTINE) == 5
+
+
+@pytest.mark.slow
+def test_one_poison_among_2000_letters_costs_less_than_30_seconds(
+    native: Native, start_router: Callable[..., Router], amqp: Client
+) -> None:
+    router = start_router(POLICIES)
+    queue = amqp.queue("one.work", message_ttl=0, dead_letter_exchange=INBOX)
+    began = time.monotonic()
+    pour(amqp, queue, map(str, range(1000)))
+    native.publish(queue, [{"properties": {"id": UUID}}])
+    pour(amqp, queue, map(str, range(1000, 1999)))
+    eventually(lambda: dead(amqp) == numbered(1999), within=30)
+    eventually(lambda: amqp.depth(QUARANTINE) == 1, within=max(0.1, 30 - (time.monotonic() - began)))
+    eventually(lambda: is_calm(router))
+    assert moved(router) == 1
