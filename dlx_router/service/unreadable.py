@@ -7,8 +7,8 @@ other causes too: then nothing is found, nothing is moved, and that is said.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from dlx_router.broker.address import Host, Login, Tls
@@ -32,8 +32,25 @@ from dlx_router.wire.amqp10 import Amqp10Error
 from dlx_router.wire.amqp10_message import ANNOTATIONS, sections
 
 WINDOW: Final = 2000
+MOST_WIDE: Final = 2
+LEAST_LIMIT: Final = 4  # a return by the 541, two by wide looks, and one that is left
 FRUITLESS: Final = 3  # searches in a row; after them one a minute
 RARELY_S: Final = 60.0
+
+
+class Suspect(NamedTuple):
+    """A queue, and how many of its first messages are looked at: first, and then, where nothing was found.
+
+    Before 4.3 each look is a return. A quorum queue puts what came back behind what came back before it: after a 541
+    the culprit is the head where one letter was here, and anywhere among all that were here where they were many.
+    """
+
+    queue: str
+    first: int
+    then: int
+
+
+Place = tuple[Host, Login, Tls | None]
 
 
 class Unreadable:
@@ -53,28 +70,36 @@ class Unreadable:
         self._vhost, self._names = vhost, names
         self._journal, self._metrics, self._readiness = journal, metrics, readiness
         self._refusals, self._clerk = refusals, clerk
-        self._suspects: list[tuple[str, int]] = []
+        self._suspects: list[Suspect] = []
+        self._wide = 0  # looks that cost many letters of attached queues a return, since we are careful
         self._moved = self._fruitless = 0
         self._searched_s = 0.0
         self._once = Once()
 
-    def suspect(self, queues: Sequence[str], version: Version, prefetch: int) -> None:
-        """A connection that consumed these queues ended by 541."""
+    def suspect(self, queues: Mapping[str, int | None], version: Version, prefetch: int) -> None:
+        """A connection that consumed these queues (→ how many returns are not deadly there) ended by 541."""
         if version < NATIVE_SINCE:
             return
         was_careful = self._refusals.is_careful
-        if version < RETURNS_FREE_SINCE:  # one of a thousand that were here is the culprit, and each return counts
+        self._wide = self._wide if was_careful else 0
+        counts = version < RETURNS_FREE_SINCE
+        if counts:  # one of a thousand that were here is the culprit, and each return counts
             self._refusals.be_careful()
-        own = [queue for queue in queues if self._names.is_own(queue)]
-        attached = [queue for queue in queues if not self._names.is_own(queue)]
-        room = prefetch if version >= RETURNS_FREE_SINCE else int(was_careful)
-        windows = [(queue, 1 if queue == self._names.fifo else WINDOW) for queue in own]
-        self._suspects = windows + [(queue, room) for queue in attached if room]
+        own = [self._own(queue, prefetch) for queue in queues if self._names.is_own(queue)]
+        self._suspects = own
+        for queue, limit in queues.items():
+            if not self._names.is_own(queue):
+                spares = counts and (self._wide >= MOST_WIDE or (limit is not None and limit < LEAST_LIMIT))
+                wide = 1 if spares else prefetch
+                self._suspects.append(Suspect(queue, 1 if counts and was_careful else wide, wide))
+
+    def _own(self, queue: str, prefetch: int) -> Suspect:
+        return Suspect(queue, 1, prefetch) if queue == self._names.fifo else Suspect(queue, WINDOW, WINDOW)
 
     def blame(self, error: Exception) -> None:
         """Something ended that was not a session: of the state queue alone is known that it consumes."""
         if f"{self._names.state!r}" in str(error) and f": {INTERNAL_ERROR} " in str(error):
-            self._suspects = [(self._names.state, WINDOW)]
+            self._suspects = [Suspect(self._names.state, WINDOW, WINDOW)]
 
     async def search(self, host: Host, login: Login, tls: Tls | None) -> bool:
         """Look through the suspects, if there are any; → whether a culprit is gone. Raises nothing of the broker's."""
@@ -84,29 +109,36 @@ class Unreadable:
         self._searched_s = time.monotonic()
         found: list[Found] = []
         refused: dict[str, str] = {}
+        place = host, login, tls
         try:
-            for at in range(0, len(suspects), CHANNELS - 1):
-                await self._look(suspects[at : at + CHANNELS - 1], (host, login, tls), found, refused)
+            await self._look([(one.queue, one.first) for one in suspects], place, found, refused)
+            wider = [(one.queue, one.then) for one in suspects if one.then > one.first]
+            if wider and not found:
+                await self._look(wider, place, found, refused)
         except LinkError as error:
             refused["AMQP 1.0"] = str(error)
-        self._said(suspects, found, refused)
+        self._wide += any(one.then > 1 and not self._names.is_own(one.queue) for one in suspects)
+        self._said([one.queue for one in suspects], found, refused)
         return any(not one.left for one in found)
 
     def _is_time(self) -> bool:
         return self._fruitless < FRUITLESS or time.monotonic() - self._searched_s > RARELY_S
 
     async def _look(
-        self,
-        suspects: Sequence[tuple[str, int]],
-        place: tuple[Host, Login, Tls | None],
-        found: list[Found],
-        refused: dict[str, str],
+        self, wanted: Sequence[tuple[str, int]], place: Place, found: list[Found], refused: dict[str, str]
+    ) -> None:
+        """At so many of the first messages of each queue; so many queues at once as a connection has channels for."""
+        for at in range(0, len(wanted), CHANNELS - 1):
+            await self._look_at(wanted[at : at + CHANNELS - 1], place, found, refused)
+
+    async def _look_at(
+        self, wanted: Sequence[tuple[str, int]], place: Place, found: list[Found], refused: dict[str, str]
     ) -> None:
         host, login, tls = place
         connection = await connected(host, login, tls=tls)
         search = Search(connection)
         try:
-            await search.through(suspects, self._names.quarantine, self._annotations)
+            await search.through(wanted, self._names.quarantine, self._annotations)
         finally:
             found += search.found
             refused |= search.refused
@@ -166,7 +198,7 @@ class Unreadable:
             letter.id, now, first_ms=now, last_ms=now, crc32=crc32(one.message), size=len(one.message)
         )
 
-    def _said(self, suspects: Sequence[tuple[str, int]], found: Sequence[Found], refused: dict[str, str]) -> None:
+    def _said(self, suspects: Sequence[str], found: Sequence[Found], refused: dict[str, str]) -> None:
         key, where = f"unreadable {self._vhost}", f"vhost {self._vhost!r}"
         stays = [f"message {one.number} of queue {one.queue!r}: {_said(one)}; {one.left}" for one in found if one.left]
         moved = [one for one in found if not one.left]
@@ -184,7 +216,7 @@ class Unreadable:
         if stays:
             self._refusals.crashed(f"{where}: RabbitMQ crashes (541) where it delivers {'; '.join(stays)}")
         elif not moved:
-            looked = ", ".join(repr(queue) for queue, _ in suspects if queue not in refused)
+            looked = ", ".join(repr(queue) for queue in suspects if queue not in refused)
             not_read = "".join(f"; {queue} could not be read: {why}" for queue, why in refused.items())
             self._refusals.crashed(
                 f"{where}: RabbitMQ crashed (541) while it served this router, and no message at the head of {looked} "

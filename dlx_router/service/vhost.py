@@ -249,7 +249,7 @@ class Attendant:
             await session.run()
         except LinkError as error:
             if error.is_crash:
-                self._unreadable.suspect([*session.consumers.began], session.version, self._limits.prefetch)
+                self._unreadable.suspect(session.consumers.began, session.version, self._limits.prefetch)
             raise
         finally:
             self._refusals.ended(time.monotonic() - began, session.consumers.returned)

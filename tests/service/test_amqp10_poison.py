@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import pytest
 
+from tests.cli.test_cli import in_a_process
 from tests.journal import stream
+from tests.redrive.conftest import Shop
 from tests.support.bulk import INBOX, PARKING, QUARANTINE, pour
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
@@ -26,6 +29,7 @@ ATTACHED: Final = f"""{POLICIES}
 attachments:
   - {{queue: one.attached, accept-delivery-limit: true, dead-letter-exchanges: [dead]}}
 """
+DEAD: Final = "DLQ.one.work"
 UUID: Final = uuid.UUID("0102030405060708090a0b0c0d0e0f10")
 
 
@@ -53,13 +57,12 @@ def moved(router: Router) -> float:
     return router.metric("unreadable_total")
 
 
-def dead(amqp: Client) -> set[bytes]:
-    """The bodies in the dead-letter queue; some are there twice, because a connection ended."""
-    if not amqp.exists("DLQ.one.work"):
+def bodies(amqp: Client, queue: str = DEAD) -> set[bytes]:
+    """What is in the queue; some letters are there twice, because a connection ended."""
+    if not amqp.exists(queue):
         return set()
-    channel = amqp.connection.channel()
-    depth = amqp.depth("DLQ.one.work")
-    found = {channel.basic_get("DLQ.one.work")[2] for _ in range(depth)}
+    depth, channel = amqp.depth(queue), amqp.connection.channel()
+    found = {channel.basic_get(queue)[2] for _ in range(depth)}
     channel.close()
     return found
 
@@ -83,7 +86,7 @@ def test_every_kind_leaves_the_shared_inbox_and_all_others_pass(
         native.publish(queue, [{**what, "body": f"poison {number}".encode(), "subject": "kept"}])
     pour(amqp, queue, [str(len(poison))])
     eventually(lambda: amqp.depth(QUARANTINE) == len(poison), within=25)
-    eventually(lambda: dead(amqp) == numbered(len(poison) + 1), within=25)
+    eventually(lambda: bodies(amqp) == numbered(len(poison) + 1), within=25)
     eventually(lambda: is_calm(router), within=10)
     consistently(lambda: moved(router) == len(poison))
     assert router.metric("settled_total", action="quarantine") == len(poison)
@@ -111,7 +114,6 @@ def test_an_attached_queue_loses_its_culprits_only(
     amqp.exchange("dead", "fanout")
     more = {"dead_letter_exchange": dlx} if dlx else {}
     queue = amqp.queue("one.attached", kind, **more)
-    bodies = {*numbered(31)}
     for number in range(3):
         pour(amqp, queue, map(str, range(10 * number, 10 * number + 10)))
         native.publish(queue, [{"properties": {"id": UUID}, "body": f"poison {number}".encode()}])
@@ -119,9 +121,8 @@ def test_an_attached_queue_loses_its_culprits_only(
     router = start_router(ATTACHED, wait=False)
     eventually(lambda: router.ask("/livez")[0] == 200, within=20)
     eventually(lambda: moved(router) == 3, within=30)
-    eventually(lambda: amqp.depth(PARKING) >= 31, within=20)  # what nobody says died is parked
+    eventually(lambda: bodies(amqp, PARKING) == numbered(31), within=20)  # what nobody says died is parked
     eventually(lambda: is_calm(router))
-    assert {amqp.take(PARKING).body for _ in range(amqp.depth(PARKING))} == bodies
     assert (amqp.depth(QUARANTINE), amqp.depth(queue)) == (3, 0)
     assert {native.take(QUARANTINE).body for _ in range(3)} == {b"poison 0", b"poison 1", b"poison 2"}
 
@@ -136,7 +137,7 @@ def test_two_replicas_do_it_together(
     for start in range(0, 100, 20):
         pour(amqp, queue, map(str, range(start, start + 20)))
         native.publish(queue, [{"properties": {"id": UUID}}])
-    eventually(lambda: dead(amqp) == numbered(100), within=30)
+    eventually(lambda: bodies(amqp) == numbered(100), within=30)
     eventually(lambda: sum(map(moved, routers)) == 5, within=20)
     eventually(lambda: all(map(is_calm, routers)), within=20)
     assert amqp.depth(QUARANTINE) == 5
@@ -152,7 +153,54 @@ def test_one_poison_among_2000_letters_costs_less_than_30_seconds(
     pour(amqp, queue, map(str, range(1000)))
     native.publish(queue, [{"properties": {"id": UUID}}])
     pour(amqp, queue, map(str, range(1000, 1999)))
-    eventually(lambda: dead(amqp) == numbered(1999), within=30)
+    eventually(lambda: bodies(amqp) == numbered(1999), within=30)
     eventually(lambda: amqp.depth(QUARANTINE) == 1, within=max(0.1, 30 - (time.monotonic() - began)))
     eventually(lambda: is_calm(router))
     assert moved(router) == 1
+
+
+@pytest.fixture
+def shop(native: Native, start_router: Callable[..., Router], amqp: Client, vhost: Vhost, tmp_path: Path) -> Shop:
+    """What no 0-9-1 client can be given lies second in quarantine."""
+    router = start_router(POLICIES, INDEX_PATH=str(tmp_path / "index.db"))
+    pour(amqp, QUARANTINE, ["readable"])
+    native.publish(QUARANTINE, [{"properties": {"id": UUID}}])
+    return Shop(vhost, amqp, router)
+
+
+SAID: Final = (
+    f"message 2 of queue '{QUARANTINE}' cannot be read by AMQP 0-9-1: application property 'id' is a value of type "
+    "uuid, which AMQP 0-9-1 has not; read it with an AMQP 1.0 client"
+)
+
+
+def test_doctor_names_it(shop: Shop) -> None:
+    urls = {"AMQP_URL": shop.vhost.amqp_url, "MANAGEMENT_URL": shop.vhost.management_url}
+    done = in_a_process("doctor", "--json", "--policies", str(shop.router.policies), **urls)
+    (found,) = [one for one in json.loads(done.stdout) if one["check"] == "AMQP 1.0"]
+    assert (found["found"], found["level"]) == (SAID, "warning")
+    assert shop.amqp.depth(QUARANTINE) == 2
+
+
+def test_a_task_that_meets_it_stops_and_names_it(shop: Shop) -> None:
+    shop.amqp.queue("elsewhere")
+    name = shop.start(QUARANTINE, to={"routing_key": "elsewhere"})
+    assert shop.ends(name, "stopped")["why"] == f"{SAID}; take it out, and resume"
+    assert is_calm(shop.router)
+    assert moved(shop.router) == 0, "nobody but the operator takes anything from there"
+
+
+def test_an_import_that_meets_it_names_it(shop: Shop) -> None:
+    url = f"http://127.0.0.1:{shop.router.port}/api/v1/queues/import"
+
+    def told() -> str:
+        answer = httpx.post(
+            url, params={"vhost": shop.vhost.name}, json={"queue": QUARANTINE}, trust_env=False, timeout=30
+        )
+        assert answer.status_code == 409, answer.text
+        return answer.text
+
+    if shop.vhost.broker.version.startswith("4.0"):
+        pytest.skip("quorum queues are not looked into before 4.3: each look counts as a delivery")
+    assert SAID in eventually(told, within=20)
+    assert is_calm(shop.router)
