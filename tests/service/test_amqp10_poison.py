@@ -13,6 +13,7 @@ import pytest
 from tests.cli.test_cli import in_a_process
 from tests.journal import stream
 from tests.redrive.conftest import Shop
+from tests.support.bulk import DEAD as DIED
 from tests.support.bulk import INBOX, PARKING, QUARANTINE, pour
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
@@ -182,12 +183,21 @@ def test_doctor_names_it(shop: Shop) -> None:
     assert shop.amqp.depth(QUARANTINE) == 2
 
 
-def test_a_task_that_meets_it_stops_and_names_it(shop: Shop) -> None:
+@pytest.mark.parametrize("queue", [PARKING, "old.dlq"])
+def test_a_task_that_meets_it_stops_and_names_it(shop: Shop, native: Native, queue: str) -> None:
+    if queue != PARKING:
+        shop.amqp.queue(queue)
+    native.publish(queue, [{"properties": {"id": UUID}}])
+    shop.amqp.publish("a letter", key=queue, headers=DIED)
     shop.amqp.queue("elsewhere")
-    name = shop.start(QUARANTINE, to={"routing_key": "elsewhere"})
-    assert shop.ends(name, "stopped")["why"] == f"{SAID}; take it out, and resume"
+    name = shop.start(queue, to={"routing_key": "elsewhere"}, not_a_dead_letter_queue=True)
+    said = SAID.replace("message 2", "message 1").replace(QUARANTINE, queue)
+    assert shop.ends(name, "stopped")["why"] == f"{said}; take it out, and resume"
+    native.take(queue)
+    shop.call("POST", f"/{name}/resume")
+    assert shop.ends(name)["counts"]["sent"] == 1
     assert is_calm(shop.router)
-    assert moved(shop.router) == 0, "nobody but the operator takes anything from there"
+    assert moved(shop.router) == 0, "nobody but the operator took it from there"
 
 
 def test_an_import_that_meets_it_names_it(shop: Shop) -> None:
@@ -204,3 +214,11 @@ def test_an_import_that_meets_it_names_it(shop: Shop) -> None:
         pytest.skip("quorum queues are not looked into before 4.3: each look counts as a delivery")
     assert SAID in eventually(told, within=20)
     assert is_calm(shop.router)
+
+
+def test_the_state_queue_is_freed_of_it(native: Native, start_router: Callable[..., Router], amqp: Client) -> None:
+    router = start_router(POLICIES)
+    native.publish("dlx-router.state", [{"properties": {"id": UUID}}])
+    eventually(lambda: amqp.depth(QUARANTINE) == 1, within=20)
+    eventually(lambda: is_calm(router), within=20)
+    assert moved(router) == 1
