@@ -88,7 +88,7 @@ class Attendant:
         self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
         self.journal = self._journal = journal
         self._watch = StateWatch(vhost, names.state, readiness, self._quarantined)
-        self.leadership = Leadership(vhost, self._watch)
+        self.leadership = Leadership(vhost, self._watch, self._free_state)
         self.key = b""  # that signs; empty before the first session
         self.topology: Topology | None = None  # while there is a connection to ask
         self._oversight = oversight
@@ -108,6 +108,7 @@ class Attendant:
         )
         self._traces = traces
         self._session: Session | None = None
+        self._place: tuple[Host, Login, Tls | None] | None = None  # where the last connection was tried
         self._stopping = asyncio.Event()
         self._failures = 0
         self._key_gone = ""  # why
@@ -180,13 +181,14 @@ class Attendant:
         self._key_gone = ""
         hosts, login, tls = self._addresses(self.vhost)
         host = hosts[self._failures % len(hosts)]
+        self._place = host, login, tls
         topology = Topology(host, login, tls, self._names, declare=self._declare, heartbeat_s=self._limits.heartbeat_s)
         try:
             await topology.connect()
             await topology.ensure_core()
             if self._observe:
                 await topology.ensure_observe()
-            if await self._unreadable.search(host, login, tls):
+            if await self._unreadable.search(*self._place):
                 self._failures = 0  # what ended the sessions is gone
             async with self._keys.key(topology, self._stopping, self._key_lost, self._watch) as key:
                 if key is None:
@@ -293,6 +295,12 @@ class Attendant:
         """The types of queues, where policies ask; the desk that is in force once they are told learns them."""
         await self._kinds.renew_for(self._policies)
         self._desk.know(self._kinds.known)
+
+    async def _free_state(self, error: Exception) -> None:
+        """What no AMQP 0-9-1 client can be given stands in the way of whoever is to lead."""
+        if self._place is not None:
+            self._unreadable.blame(error)
+            await self._unreadable.search(*self._place)
 
     async def _look(self, topology: Topology, session: Session) -> Seen:
         await self._know_types()

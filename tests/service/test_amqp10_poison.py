@@ -216,9 +216,34 @@ def test_an_import_that_meets_it_names_it(shop: Shop) -> None:
     assert is_calm(shop.router)
 
 
-def test_the_state_queue_is_freed_of_it(native: Native, start_router: Callable[..., Router], amqp: Client) -> None:
-    router = start_router(POLICIES)
+@pytest.mark.parametrize("kind", ["alone", "with a key file"])
+def test_the_state_queue_is_freed_of_it(
+    native: Native, start_router: Callable[..., Router], amqp: Client, tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "key").write_text("0123456789abcdef" * 4, encoding="ascii")
+    router = start_router(POLICIES, **({"PROVENANCE_KEY_FILE": str(tmp_path / "key")} if kind != "alone" else {}))
     native.publish("dlx-router.state", [{"properties": {"id": UUID}}])
     eventually(lambda: amqp.depth(QUARANTINE) == 1, within=20)
     eventually(lambda: is_calm(router), within=20)
-    assert moved(router) == 1
+    eventually(lambda: moved(router) == 1)
+    eventually(lambda: "nobody leads" not in router.ask("/readyz")[1], within=20)
+
+
+def test_another_541_moves_nothing(start_router: Callable[..., Router], amqp: Client, vhost: Vhost) -> None:
+    """A channel's process is killed: to the client that is the same 541."""
+    if not vhost.broker.managed:
+        pytest.skip("nobody may kill there")
+    router = start_router(POLICIES)
+    queue = amqp.queue("one.work", message_ttl=0, dead_letter_exchange=INBOX)
+    kill = (
+        f"[exit(P, kill) || P <- rabbit_channel:list_local(), rabbit_channel:info(P, [vhost]) =:= "
+        f'[{{vhost, <<"{vhost.name}">>}}], lists:member({{consumer_count, 1}}, rabbit_channel:info(P, [consumer_count]))].'
+    )
+    for start in range(0, 60, 20):
+        pour(amqp, queue, map(str, range(start, start + 20)))
+        vhost.broker.rabbitmqctl("eval", kill)
+        eventually(lambda: router.metric("broker_connected") == 1 and is_calm(router), within=20)
+    eventually(lambda: bodies(amqp) == numbered(60), within=30)
+    assert (amqp.depth(QUARANTINE), moved(router)) == (0, 0)
+    notes = router.ask("/readyz")[1]
+    assert ("is known to cause that" in notes) == (not vhost.broker.version.startswith("3."))
