@@ -30,6 +30,7 @@ from dlx_router.wire.amqp10 import (
     uint,
 )
 
+NATIVE_SINCE: Final = (4, 0)
 FRAME_MAX: Final = 131_072
 MAX_MESSAGE: Final = 512 << 20  # RabbitMQ takes no larger one
 WINDOW: Final = 1 << 30  # frames; credit is what bounds deliveries
@@ -43,6 +44,10 @@ _MECHANISMS, _INIT, _OUTCOME = 0x40, 0x41, 0x44
 _AMQP, _SASL = 0, 1
 _HEADER: Final = 8  # bytes of a frame's
 _HELLO, _HELLO_SASL = b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00"
+
+
+class NotNative(LinkError):
+    """The broker has AMQP 1.0 by a plugin at most, and nothing that it keeps is of AMQP 1.0."""
 
 
 class Channel:
@@ -233,6 +238,8 @@ class Connection:
         _code, said = await self._next(_OPEN)
         self._frame_max = min(FRAME_MAX, field(said, 2) or FRAME_MAX)
         self.version = _version(said[9]) if len(said) > 9 else ()  # noqa: PLR2004 - the place of its properties
+        if self.version < NATIVE_SINCE:
+            raise NotNative(f"{self._where}: a plugin speaks AMQP 1.0 here")
         if idle_ms := field(said, 4):
             self._beat_s = min(BEAT_S, idle_ms / 2000)
 
@@ -242,7 +249,7 @@ class Connection:
         except (asyncio.IncompleteReadError, OSError) as error:
             raise LinkError(f"{self._where}: the broker does not speak AMQP 1.0 ({error})") from error
         if answer != hello:
-            raise LinkError(f"{self._where}: the broker does not speak AMQP 1.0, it answers {answer!r}")
+            raise NotNative(f"{self._where}: the broker does not speak AMQP 1.0, it answers {answer!r}")
 
     async def _next(self, code: int) -> tuple[int, tuple[Any, ...]]:
         """The next performative, which must be this one."""

@@ -14,7 +14,6 @@ from dlx_router.broker.answers import LinkError
 from dlx_router.wire.amqp10 import Amqp10Error
 from dlx_router.wire.amqp10_message import kept, objection
 
-NATIVE_SINCE: Final = (4, 0)
 QUIET_S: Final = 1.0  # another router that just lost the culprit gives it back within this
 FOUND_QUIET_S: Final = 0.2
 LONGEST_S: Final = 20.0
@@ -81,8 +80,6 @@ class Search:
 
         LinkError where the connection ends: then the broker has put everything back.
         """
-        if self._connection.version < NATIVE_SINCE:
-            return  # a plugin speaks AMQP 1.0 there, and nothing crashes
         for number, (queue, window) in enumerate(wanted[: CHANNELS - 1], start=1):
             channel = await self._connection.receiver(number, queue, self._came)
             if channel.refused:

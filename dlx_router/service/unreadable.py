@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from dlx_router.broker.address import Host, Login, Tls
-from dlx_router.broker.amqp10 import CHANNELS, connected
+from dlx_router.broker.amqp10 import CHANNELS, NATIVE_SINCE, NotNative, connected
 from dlx_router.broker.answers import INTERNAL_ERROR, LinkError
-from dlx_router.broker.unreadable import ADVICE, NATIVE_SINCE, Found, Search
+from dlx_router.broker.unreadable import ADVICE, Found, Search
 from dlx_router.core.attending import RETURNS_FREE_SINCE, Version
 from dlx_router.core.letter import Arrival, Letter, letter_id
 from dlx_router.core.names import Names
@@ -115,6 +115,8 @@ class Unreadable:
             wider = [(one.queue, one.then) for one in suspects if one.then > one.first]
             if wider and not found:
                 await self._look(wider, place, found, refused)
+        except NotNative:
+            return False  # there is nothing of this kind
         except LinkError as error:
             refused["AMQP 1.0"] = str(error)
         self._wide += any(one.then > 1 and not self._names.is_own(one.queue) for one in suspects)

@@ -235,10 +235,9 @@ def test_another_541_moves_nothing(start_router: Callable[..., Router], amqp: Cl
         pytest.skip("nobody may kill there")
     router = start_router(POLICIES)
     queue = amqp.queue("one.work", message_ttl=0, dead_letter_exchange=INBOX)
-    kill = (
-        f"[exit(P, kill) || P <- rabbit_channel:list_local(), rabbit_channel:info(P, [vhost]) =:= "
-        f'[{{vhost, <<"{vhost.name}">>}}], lists:member({{consumer_count, 1}}, rabbit_channel:info(P, [consumer_count]))].'
-    )
+    ours = f'[{{vhost, <<"{vhost.name}">>}}, {{consumer_count, 1}}]'
+    found = f"[P || P <- rabbit_channel:list_local(), rabbit_channel:info(P, [vhost, consumer_count]) =:= {ours}]"
+    kill = f"[exit(P, kill) || P <- {found}]."
     for start in range(0, 60, 20):
         pour(amqp, queue, map(str, range(start, start + 20)))
         vhost.broker.rabbitmqctl("eval", kill)
