@@ -275,9 +275,11 @@ class Connection:
 
     def _handle(self, number: int, performative: Value, payload: bytes) -> None:
         try:
-            code, said = fields(performative)
-        except Amqp10Error as error:
-            raise LinkError(f"{self._where}: {error}") from error
+            self._obey(number, *fields(performative), payload)
+        except (Amqp10Error, TypeError) as error:  # a field of another type than the protocol says
+            raise LinkError(f"{self._where}: the broker's bytes are not AMQP 1.0: {error}") from error
+
+    def _obey(self, number: int, code: int, said: tuple[Any, ...], payload: bytes) -> None:
         if code == _CLOSE:
             self._is_closed = True
             if said:

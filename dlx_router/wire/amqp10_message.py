@@ -183,7 +183,8 @@ def kept(message: bytes, annotations: dict[str, str]) -> bytes:
     """
     header: tuple[Any, ...] = ()
     said = tuple(
-        (Value("symbol", key.encode("ascii")), Value("string", text.encode())) for key, text in annotations.items()
+        (Value("symbol", key.encode("ascii")), Value("string", text.encode(errors="replace")))
+        for key, text in annotations.items()
     )
     came: tuple[tuple[Value, Value], ...] = ()
     rest = len(message)

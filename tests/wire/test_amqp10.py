@@ -230,7 +230,7 @@ def test_what_is_kept_lasts_and_says_why() -> None:
     assert found[0x72].of == ((symbol("x-why"), string("new")), (symbol("x-a"), U))
     at = came.index(encode(Value("ulong", 0x73)))
     assert copy.endswith(came[at - 1 :])
-    assert kept(encode(composite(HEADER)), {})
+    assert kept(encode(composite(HEADER)), {"x-why": "a name that is no text: \udcff"})
 
 
 @given(st.binary(max_size=300))
