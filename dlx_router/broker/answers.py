@@ -4,9 +4,21 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
+INTERNAL_ERROR: Final = 541
+
 
 class LinkError(Exception):
-    """The connection is gone or could not be made; says where, why and what the broker said."""
+    """The connection is gone or could not be made; says where, why and what the broker said.
+
+    `code`: of the broker's close, 0 where there was none.
+    """
+
+    code = 0
+
+    @property
+    def is_crash(self) -> bool:
+        """Whether something of the broker crashed that served this connection."""
+        return self.code == INTERNAL_ERROR
 
 
 class ChannelClosed(Exception):

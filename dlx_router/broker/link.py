@@ -235,7 +235,9 @@ class Link(asyncio.Protocol):
                 self.send(frames.method(0, commands.Connection.CloseOk()))
                 self.flush()
                 said = f"{command.reply_code} {command.reply_text}"
-                self._fail(LinkError(f"{self._where()}: the broker closed the connection: {said}"))
+                error = LinkError(f"{self._where()}: the broker closed the connection: {said}")
+                error.code = command.reply_code or 0
+                self._fail(error)
             case commands.Basic.GetEmpty():
                 if (handler := self._handlers.get(channel)) is not None:
                     handler.on_event(event)

@@ -20,6 +20,7 @@ from dlx_router.broker.link import open_link
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.rights import Rights
 from dlx_router.broker.topology import Topology, TopologyMissing
+from dlx_router.broker.unreadable import first_found, told
 from dlx_router.cli import doctor_alarms, doctor_plan, doctor_rights, output
 from dlx_router.cli.groups import unverified
 from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
@@ -35,6 +36,7 @@ NEEDED_FLAGS: Final = frozenset({"quorum_queue", "stream_queue"})
 NO_API: Final = "set MANAGEMENT_URL: without it queues, policies, flags and clocks cannot be looked at"
 BAD_API: Final = "mend MANAGEMENT_URL or its user: until then queues, policies, flags and clocks cannot be looked at"
 SHOWN: Final = 4
+LOOKED: Final = 500  # messages at the head of a queue
 
 
 class Unreachable(Exception):
@@ -189,6 +191,8 @@ async def _here(
     """What a connection tells."""
     if (alarm := await doctor_alarms.raised(*place, examination)) is not None:
         yield alarm
+    for unreadable in await _unreadable(settings, place):
+        yield unreadable
     async for one in _own(settings, Topology(*place, Names(settings.prefix), declare=False)):
         yield one
 
@@ -208,6 +212,15 @@ async def _managed(
     if loaded is not None:
         async for one in doctor_plan.conflicts(settings, _tls(settings), vhost, loaded):
             yield one
+
+
+async def _unreadable(settings: Settings, place: tuple[Host, Login, Tls | None]) -> list[Diagnosis]:
+    """What RabbitMQ cannot hand to an AMQP 0-9-1 client, in queues that the router or people read by one."""
+    names = Names(settings.prefix)
+    queues = (names.quarantine, names.parking, names.inbox, names.release)
+    found = await first_found(place, [(queue, LOOKED) for queue in queues])
+    fix = "take it out of there with an AMQP 1.0 client; a running router moves what stands in its way to quarantine"
+    return [Diagnosis("AMQP 1.0", Level.WARNING, told(one), fix) for one in found]
 
 
 async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosis]:

@@ -32,6 +32,7 @@ class Consumers:
         self._leave: dict[Consumer, Callable[[Consumer], None]] = {}
         self._leaving: set[Consumer] = set()
         self._draining = False
+        self.began: dict[str, int | None] = {}  # every queue that was consumed → how many returns are not deadly there
         self.returned = 0  # letters of attached queues that went back with a channel
         self.link: Link  # set once there is one, before anything is consumed
 
@@ -83,6 +84,7 @@ class Consumers:
         )
         self._leave[consumer] = lane.leave
         lane.attend(consumer, Place(self._vhost, queue, arrival, self._names, self._key, limit, trusted))
+        self.began[queue] = limit
         try:
             await consumer.start()
         except BaseException:
@@ -98,6 +100,7 @@ class Consumers:
     ) -> Getter:
         """A channel to take single messages by. `lock`: a queue of this name keeps all others away ("": none does)."""
         getter = Getter(self.link, queue, sink=guarded.take, on_lost=self._lost, on_empty=guarded.empty)
+        self.began[queue] = limit
         try:
             await getter.start()
             if lock:

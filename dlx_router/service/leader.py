@@ -7,7 +7,7 @@ anybody else can be told one; a later leader has a larger term, as far as the ro
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Final
 
 from dlx_router.broker.state import StateQueue
@@ -19,14 +19,22 @@ from dlx_router.telemetry.logs import log
 AGAIN_S: Final = 1.0
 _TAKEN: Final = "another consumer has the state queue, and does not answer as a router with the same key does"
 Heard = Callable[[], None]
+Mended = Callable[[Exception], Awaitable[object]]
 
 
 class Leadership:
     """Of one vhost, for as long as the router runs. `on_change` is called after each change of `term`."""
 
-    def __init__(self, vhost: str, watch: StateWatch | None = None, background: Background | None = None) -> None:
+    def __init__(
+        self,
+        vhost: str,
+        watch: StateWatch | None = None,
+        background: Background | None = None,
+        mended: Mended | None = None,
+    ) -> None:
+        """`mended(error)` does what can be done about a state queue that was lost while letters go on."""
         self.vhost = vhost
-        self._watch, self._background = watch, background
+        self._watch, self._background, self._mended = watch, background, mended
         self.term: int | None = None  # ms since 1970 when it began; None: somebody else's, or nobody's
         self._listeners: list[Heard] = []
 
@@ -81,6 +89,8 @@ class Leadership:
                 await self._stand_once(topology, shared)
             except TopologyError as error:
                 self._missing(str(error))
+                if self._mended is not None:
+                    await self._mended(error)
                 if isinstance(error, QueueMissing):
                     await self._declare(topology)
             finally:

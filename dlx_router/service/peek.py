@@ -15,6 +15,7 @@ from pamqp import commands
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link, open_link
+from dlx_router.broker.unreadable import explained
 from dlx_router.wire import frames
 
 MOST: Final = 65_535  # a prefetch has 16 bits
@@ -82,6 +83,8 @@ async def peek(  # noqa: PLR0913 - where, what, how many
             keep(delivery)
         return len(handler.found[:limit])
     except (LinkError, ChannelClosed, TimeoutError) as error:
+        if isinstance(error, LinkError) and error.is_crash:
+            raise PeekError(await explained((host, login, tls), queue, limit)) from None
         raise PeekError(f"queue {queue!r}: {error}") from None
     finally:
         await link.close()

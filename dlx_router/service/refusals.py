@@ -32,13 +32,13 @@ class Refusals:
         self._held: dict[object, int] = {}  # lane → letters
         self._costly = 0
         self._listeners: dict[Heard, None] = {}
-        self._key, self._note = f"refused {vhost}", f"careful {vhost}"
+        self._key, self._note, self._crash = f"refused {vhost}", f"careful {vhost}", f"crashed {vhost}"
 
     def begin(self) -> None:
         """A session begins, and holds nothing."""
         self._held.clear()
         self._listeners.clear()
-        if self._costly >= COSTLY:
+        if self.is_careful:
             self._readiness.note(
                 self._note,
                 f"vhost {self._vhost!r}: the last {self._costly} sessions ended soon, which returned letters of "
@@ -56,7 +56,21 @@ class Refusals:
         """This session has lasted."""
         self._costly = 0
         self._readiness.drop_note(self._note)
+        self._readiness.drop_note(self._crash)
         self._tell()
+
+    @property
+    def is_careful(self) -> bool:
+        """Whether one letter of each attached queue is taken at a time."""
+        return self._costly >= COSTLY
+
+    def be_careful(self) -> None:
+        """From the next session on, until one has lasted."""
+        self._costly = max(self._costly, COSTLY)
+
+    def crashed(self, why: str) -> None:
+        """The broker crashed as it served a session; said until one has lasted."""
+        self._readiness.note(self._crash, why)
 
     def listen(self, listener: Heard) -> None:
         """Call it after each change, until the session ends; it must not raise."""
@@ -114,7 +128,7 @@ class Refusals:
         """
         if self.queues:
             return 0 if self._held or queue in self._spent else 1
-        return 1 if self._costly >= COSTLY else prefetch
+        return 1 if self.is_careful else prefetch
 
     def why_not(self, queue: str) -> str:
         """Why there is no room."""

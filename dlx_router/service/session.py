@@ -101,7 +101,7 @@ class Session:
         self._bytes = 0
         self.consumers = Consumers(self.vhost, names, key, metrics, self._consumer_lost)
         self._attending = self._is_over = False
-        self._version: tuple[int, ...] = ()
+        self.version: tuple[int, ...] = ()
         self._ticks = 0
         self._lanes: list[Lane] = []
         self._own: dict[str, tuple[Lane, Arrival, int]] = {}  # how our own queues are consumed
@@ -141,7 +141,7 @@ class Session:
         self._consume_link = self.consumers.link = await self._link("consume")
         self.publish_link = await self._link("publish")
         said = str(self.publish_link.server.get("version", "0"))
-        version = self._version = tuple(int(part) for part in said.split(".")[:2])
+        version = self.version = tuple(int(part) for part in said.split(".")[:2])
         self.stationery = (Silence if self._observe else Stationery)(
             user=self._login.user,
             last_deaths=version >= LAST_DEATHS_SINCE,
@@ -182,7 +182,7 @@ class Session:
     async def _attend_letters(self, probe: Probe) -> None:
         inbox, release = Lane(self, "letters", probe), Lane(self, "release", probe)
         self._lanes = [inbox, release]
-        self._sources = Sources(self, self._setting, self._version)
+        self._sources = Sources(self, self._setting, self.version)
         await inbox.open()
         await release.open()
         names = self._names
@@ -273,7 +273,7 @@ class Session:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.consumers.flush()
-        may_return = self._version >= attending.RETURNS_FREE_SINCE
+        may_return = self.version >= attending.RETURNS_FREE_SINCE
         if may_return and self._consume_link.is_open and not self._consume_link.is_silent:
             self._consume_link.pause(paused=False)
             await self.consumers.hand_back()

@@ -19,6 +19,7 @@ from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.printable import printable
+from dlx_router.operate.journal.rulings import Clerk
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.operate.redrive.filter import compiled
 from dlx_router.service.background import Background
@@ -41,6 +42,7 @@ from dlx_router.service.sources import Setting
 from dlx_router.service.stalls import Stalls
 from dlx_router.service.statewatch import StateWatch
 from dlx_router.service.tracing import desk
+from dlx_router.service.unreadable import Unreadable
 from dlx_router.telemetry.logs import log, redacted
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness, Speaker
@@ -90,7 +92,7 @@ class Attendant:
         self.journal = self._journal = journal
         self._watch = StateWatch(vhost, names.state, readiness, self._quarantined)
         self._background = Background(metrics, readiness)
-        self.leadership = Leadership(vhost, self._watch, self._background)
+        self.leadership = Leadership(vhost, self._watch, self._background, self._free_state)
         self.key = b""  # that signs; empty before the first session
         self.topology: Topology | None = None  # while there is a connection to ask
         self._oversight = oversight
@@ -99,8 +101,18 @@ class Attendant:
         self._desk.leads = leads(sources)
         self._kinds = Kinds(management, vhost)
         self._refusals = Refusals(vhost, readiness)
+        self._unreadable = Unreadable(
+            vhost,
+            names,
+            journal=journal,
+            metrics=metrics,
+            readiness=readiness,
+            refusals=self._refusals,
+            clerk=lambda: Clerk(rules.router_id, self._policies.revision, observe),
+        )
         self._traces = traces
         self._session: Session | None = None
+        self._place: tuple[Host, Login, Tls | None] | None = None  # where the last connection was tried
         self._stopping = asyncio.Event()
         self._failures = 0
         self._turn = 0  # which of the hosts is tried; the next after each failure
@@ -148,6 +160,7 @@ class Attendant:
             try:
                 await self._once()
             except RETRIED as error:
+                self._unreadable.blame(error)
                 self._failed(error, started)
                 await self._pause()
 
@@ -185,6 +198,7 @@ class Attendant:
         self._key_gone = ""
         hosts, login, tls = self._addresses(self.vhost)
         host = hosts[self._turn % len(hosts)]
+        self._place = host, login, tls
         topology = Topology(host, login, tls, self._names, declare=self._declare, heartbeat_s=self._limits.heartbeat_s)
         try:
             await _reached(topology, host, others=len(hosts) > 1)
@@ -192,6 +206,8 @@ class Attendant:
             await topology.ensure_core()
             if self._observe:
                 await topology.ensure_observe()
+            if await self._unreadable.search(*self._place):
+                self._failures = 0  # what ended the sessions is gone
             async with self._keys.key(topology, self._stopping, self._key_lost, self._watch) as key:
                 if key is None:
                     return
@@ -263,6 +279,10 @@ class Attendant:
         began = time.monotonic()
         try:
             await session.run()
+        except LinkError as error:
+            if error.is_crash:
+                self._unreadable.suspect(session.consumers.began, session.version, self._limits.prefetch)
+            raise
         finally:
             self._refusals.ended(time.monotonic() - began, session.consumers.returned)
 
@@ -305,6 +325,12 @@ class Attendant:
         """The types of queues, where policies ask; the desk that is in force once they are told learns them."""
         await self._kinds.renew_for(self._policies)
         self._desk.know(self._kinds.known)
+
+    async def _free_state(self, error: Exception) -> None:
+        """What no AMQP 0-9-1 client can be given stands in the way of whoever is to lead."""
+        if self._place is not None:
+            self._unreadable.blame(error)
+            await self._unreadable.search(*self._place)
 
     async def _look(self, topology: Topology, session: Session) -> Seen:
         await self._know_types()

@@ -110,6 +110,8 @@ class Exposition(Collector):
         yield _counter("state_quarantined", told, ("vhost",), _single(dict(of.state_quarantined)))
         told = "Ends of tasks beside the letters by an error of their own; each was begun again."
         yield _counter("background_failures", told, ("task",), _single(dict(of.background_failures)))
+        told = "Messages that no AMQP 0-9-1 client can be given, moved to quarantine by AMQP 1.0."
+        yield _counter("unreadable", told, ("vhost",), _single(dict(of.unreadable)))
         tasks: Values = {(): of.asyncio_tasks()}
         yield _gauge("asyncio_tasks", "Tasks of the event loop; what grows here for hours is a leak.", (), tasks)
         build = {(__version__, platform.python_version()): 1}

@@ -58,6 +58,7 @@ class Metrics:
         self.foreign_records: defaultdict[str, int] = defaultdict(int)  # vhost
         self.untrusted_deaths: defaultdict[str, int] = defaultdict(int)  # vhost
         self.state_quarantined: defaultdict[str, int] = defaultdict(int)  # vhost
+        self.unreadable: defaultdict[str, int] = defaultdict(int)  # vhost
         self.missing_headers = 0
         self.shadowed_headers = 0
         self.journal_gaps = 0
@@ -100,6 +101,7 @@ class Metrics:
         self.foreign_records[vhost] += 0
         self.untrusted_deaths[vhost] += 0
         self.state_quarantined[vhost] += 0
+        self.unreadable[vhost] += 0
         self.broker_connected.setdefault(vhost, 0)
 
     def text(self) -> bytes:

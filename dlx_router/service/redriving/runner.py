@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.topology import Forbidden, TopologyError
+from dlx_router.broker.unreadable import explained
 from dlx_router.core.letter import Letter
 from dlx_router.operate.redrive.canary import objection
 from dlx_router.operate.redrive.editing import Edit
@@ -25,6 +26,7 @@ PROGRESS_S: Final = 2.0
 LONGEST_PAUSE_S: Final = 5.0
 LOOK_S: Final = 1.0
 FORBIDDEN: Final = 403
+LOOKED: Final = 2000  # letters of our own queue
 FATE: Final = "its letters are in their queue"
 KEPT_S: Final = 60.0  # lines of an export that is over
 EXPORT_LOST: Final = "the router ended before the export was done; its letters are in their queue; export again"
@@ -126,7 +128,7 @@ class Runner:
             except (TaskError, NotLeader):
                 raise
             except Exception as error:  # noqa: BLE001 - or the task would seem to be at work for ever
-                why = self._why_it_ends(task_id, error)
+                why = await _crashed(self._book.tasks[task_id], tools, error) or self._why_it_ends(task_id, error)
                 if why:
                     await self._stop(task_id, why, tools)
                     return
@@ -247,6 +249,18 @@ class Runner:
         finally:
             await link.close()
         return None, ""
+
+
+async def _crashed(task: Task, tools: Tools, error: Exception) -> str:
+    """Why no second look would help, where the broker crashed as it delivered a letter; "" where it did not.
+
+    Of a queue of others the first letter alone is looked at: before RabbitMQ 4.3 a look counts as a delivery.
+    """
+    if not isinstance(error, LinkError) or not error.is_crash:
+        return ""
+    window = LOOKED if tools.names.is_own(task.spec.queue) else 1
+    said = await explained((tools.host, tools.login, tools.tls), task.spec.queue, window)
+    return f"{said}; take it out, and resume"
 
 
 def exports(task: Task) -> bool:
