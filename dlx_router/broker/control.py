@@ -224,10 +224,14 @@ async def _channel(connection: AbstractConnection) -> AbstractChannel:
 
 
 async def _end(channel: AbstractChannel) -> None:
-    """Close a channel whose work is over; what goes wrong here is no fault of that work."""
+    """Close a channel whose work is over; what goes wrong here is no fault of that work.
+
+    One that waits for the broker hears of its end no sooner than of that: it is left then.
+    """
     if not channel.is_closed:
         with contextlib.suppress(*_BROKEN):
-            await channel.close()
+            async with asyncio.timeout(CLOSE_S):
+                await channel.close()
 
 
 def _refusal(what: str, error: Exception) -> TopologyError:

@@ -1,6 +1,6 @@
 """Background: work beside the letters' way, which must neither end them by an error of its own nor end unseen.
 
-The outermost loop of each such task: what escapes from it is an error of ours. It is logged with its traceback, counted
+The outermost loop of each such task: what escapes from it is an error of ours. It is logged, counted
 and noted at /readyz, and the work is begun anew.
 """
 

@@ -53,6 +53,7 @@ FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 5.0
 ANSWERS_S: Final = 5.0
 STEADY_S: Final = 30.0
+CONFIRMS_S: Final = 3.0
 RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsError, KeyFileError, OSError, TimeoutError)
 # vhost → the hosts as they are tried, the login, and TLS where it is used; asked at each connect: secrets change.
 Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
@@ -115,6 +116,7 @@ class Attendant:
         self._place: tuple[Host, Login, Tls | None] | None = None  # where the last connection was tried
         self._stopping = asyncio.Event()
         self._failures = 0
+        self._was_complete = False  # all of ours was seen to be there
         self._turn = 0  # which of the hosts is tried; the next after each failure
         own = (names.observe,) if observe else (names.inbox, names.release, names.fifo, names.retired)
         self._stalls = Stalls(vhost, names, own, metrics, self._said)
@@ -203,9 +205,7 @@ class Attendant:
         try:
             await _reached(topology, host, others=len(hosts) > 1)
             self._reached = True
-            await topology.ensure_core()
-            if self._observe:
-                await topology.ensure_observe()
+            await self._ensure(topology)
             if await self._unreadable.search(*self._place):
                 self._failures = 0  # what ended the sessions is gone
             async with self._keys.key(topology, self._stopping, self._key_lost, self._watch) as key:
@@ -259,6 +259,21 @@ class Attendant:
             self._reached = False
             self._metrics.broker_connected[self.vhost] = 0
             await topology.close()
+
+    async def _ensure(self, topology: Topology) -> None:
+        """All that a session needs is there; where it was before and the broker does not answer, that is believed.
+
+        A cluster whose metadata has no leader answers nobody who binds or declares, and its queues go on.
+        """
+        try:
+            async with asyncio.timeout(CONFIRMS_S if self._was_complete else None):
+                await topology.ensure_core()
+                if self._observe:
+                    await topology.ensure_observe()
+            self._was_complete = True
+        except TimeoutError:
+            fate = "all was there before; letters go on, and what is missing is made in the next session"
+            log.warning("topology.unconfirmed", vhost=self.vhost, seconds=CONFIRMS_S, fate=fate)
 
     def _beside(
         self, session: Session, topology: Topology

@@ -23,6 +23,7 @@ Start = Callable[..., Router]
 NONE = "version: 1\npolicies: []\n"
 ATTACHED = "version: 1\npolicies: []\nattachments: [{queue: mine, dead-letter-exchanges: ''}]\n"
 RESUBSCRIBED = "consumer_resubscriptions_total"
+BIND_OK = (50, 21)
 
 
 @pytest.fixture
@@ -122,3 +123,19 @@ def test_two_thousand_quiet_queues_are_asked_about_in_turn_and_few_at_a_time() -
         assert len(turn) <= 1 + MOST
         asked |= {*turn}
     assert len(asked) == 2001
+
+
+@pytest.mark.slow
+def test_a_session_begins_though_nothing_can_be_bound(
+    amqp: Client, line: Proxy, behind: dict[str, str], start_router: Start
+) -> None:
+    """As on a cluster whose metadata has lost its leader: queues deliver, and who binds waits. All was there before."""
+    router = start_router(NONE, **behind)
+    line.unanswered.add(BIND_OK)
+    line.cut()
+    pour(amqp, INBOX, numbered(50), DEAD)
+    eventually(lambda: amqp.depth(PARKING) == 50, within=12)
+    assert "topology.unconfirmed" in router.output
+    line.unanswered.clear()
+    line.cut()
+    router.await_ready()

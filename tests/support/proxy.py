@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
-from tests.support.undelivered import Undelivered
+from tests.support.undelivered import Method, Undelivered
 
 T = TypeVar("T")
 Direction = Literal["up", "down"]
@@ -66,6 +66,7 @@ class Proxy:
         self._moving.set()
         self._bytes_per_s = 0
         self._dark: set[Direction] = set()
+        self.unanswered: set[Method] = set()  # kinds of answers that no connection gets
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
         self._run(self._listen())
@@ -193,7 +194,7 @@ class Proxy:
             answers, broker = await asyncio.open_connection(_HOST, self._target_port)
         except OSError:
             return  # the broker is away: the client sees a reset, as from any such proxy
-        pair = _Pair(writer, broker, set(self._dark), Undelivered() if self._frames else None)
+        pair = _Pair(writer, broker, set(self._dark), Undelivered(self.unanswered) if self._frames else None)
         self._pairs.add(pair)
         try:
             await asyncio.gather(self._pump(pair, "up", reader, broker), self._pump(pair, "down", answers, writer))
