@@ -30,6 +30,7 @@ from dlx_router.telemetry.readiness import Readiness
 
 ABSENT_S: Final = 5.0
 WITHIN_S: Final = 15.0
+CONFIRMS_S: Final = 3.0  # what was there before; a cluster whose metadata has no leader answers nobody who binds
 AT_ONCE: Final = 32  # checks: each is a channel, and hundreds at once would all be too late
 # Resolved to this where the default exchange leads to the queue: exclusive queues cannot be bound by others.
 PLAIN: Final = ""
@@ -92,10 +93,15 @@ class Provision:
         *,
         refusals: Refusals | None = None,
         idle: Idle | None = None,
+        was_there: "Bounded[Resource, str] | None" = None,
     ) -> None:
-        """`kind_of(queue)`: its type, None where nobody can say. `idle` None: no dead-letter queue is ever deleted."""
+        """`kind_of(queue)`: its type, None where nobody can say. `idle` None: no dead-letter queue is ever deleted.
+
+        `was_there`: what sessions before knew, and later ones will; it is believed where the broker does not answer.
+        """
         # What is forgotten because there is too much is looked for again.
         self.known: Bounded[Resource, str] = Bounded(most=10_000, most_bytes=8 * MIB)
+        self._was_there = was_there
         self._absent: Bounded[Resource, tuple[float, Refusal]] = Bounded(
             most=4096, most_bytes=4 * MIB, weigh=lambda one: 512 + 4 * len(str(one[1]))
         )
@@ -151,27 +157,40 @@ class Provision:
         """A copy came back: look again before the next."""
         if resource is not None:
             self.known.forget(resource)
+            if self._was_there is not None:
+                self._was_there.forget(resource)
 
     async def _ensure(self, resource: Resource) -> None:
         outcome: str | Refusal
         if self._idle is not None and resource[0] in {"dlq", "return"}:
             await self._idle.in_use.unblocked()
+        believed = self._believed(resource)
         try:
-            async with asyncio.timeout(WITHIN_S), self._room:
+            async with asyncio.timeout(WITHIN_S if believed is None else CONFIRMS_S), self._room:
                 outcome = await self._make(resource)
             self.known[resource] = outcome
+            if self._was_there is not None:
+                self._was_there[resource] = outcome
         except Refusal as refusal:
             outcome = Refusal(refusal.cause, str(refusal), final=refusal.final)  # without its frames and all they hold
         except Forbidden as error:
             outcome = Refusal(Cause.FORBIDDEN, str(error))
         except (TopologyError, LinkError, TimeoutError, OSError) as error:
             outcome = Refusal(Cause.UNROUTABLE, str(error) or "no answer from the broker")
+            if isinstance(error, TimeoutError) and believed is not None:
+                outcome = self.known[resource] = believed
         if isinstance(outcome, Refusal):
             self._absent[resource] = (time.monotonic() + ABSENT_S, outcome)
         else:
             self._absent.forget(resource)
         for job, then in self._waiting.pop(resource, []):
             then(job, outcome)
+
+    def _believed(self, resource: Resource) -> str | None:
+        """What it was resolved to before, where nobody deletes it meanwhile: what is gone comes back as unroutable."""
+        if self._was_there is None or (self._idle is not None and self._idle.deletes()):
+            return None
+        return self._was_there.get(resource)
 
     async def _make(self, resource: Resource) -> str:
         match resource:

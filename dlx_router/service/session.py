@@ -16,6 +16,7 @@ from dlx_router.broker.answers import LinkError
 from dlx_router.broker.link import Link, open_link
 from dlx_router.broker.topology import Topology
 from dlx_router.core import attending
+from dlx_router.core.bounded import Bounded
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.operate.journal.batch import Batch
@@ -25,6 +26,7 @@ from dlx_router.service.desk import Desk
 from dlx_router.service.idle import IdleQueues
 from dlx_router.service.in_use import InUse
 from dlx_router.service.intake import ANY_EXCHANGE
+from dlx_router.service.job import Resource
 from dlx_router.service.kinds import kind_of
 from dlx_router.service.lane import Lane
 from dlx_router.service.modes import trusted
@@ -87,6 +89,7 @@ class Session:
         refusals: Refusals,
         observe: bool = False,
         traces: Traces | None = None,
+        was_there: Bounded[Resource, str] | None = None,
     ) -> None:
         self.vhost = login.vhost
         self._traces = traces
@@ -116,7 +119,9 @@ class Session:
         in_use = InUse(lambda: self.publish_link, names, lambda queue: self.provision.lost(queue))  # noqa: PLW0108 - there is none yet
         idle = IdleQueues(lambda: self.desk, self.vhost, self._every_lane, in_use) if topology.declares else None
         most = limits.max_dead_letter_queues
-        self.provision = Provision(topology, names, most, self.spawn, kind, refusals=refusals, idle=idle)
+        self.provision = Provision(
+            topology, names, most, self.spawn, kind, refusals=refusals, idle=idle, was_there=was_there
+        )
         self.stationery: Stationery
 
     @property

@@ -15,6 +15,7 @@ from dlx_router.broker.management import Management
 from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.config.settings import SettingsError
+from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
@@ -25,12 +26,14 @@ from dlx_router.operate.redrive.filter import compiled
 from dlx_router.service.background import Background
 from dlx_router.service.clock import steady_ms
 from dlx_router.service.guard import Guard
+from dlx_router.service.job import Resource
 from dlx_router.service.keys import KeyFileError, KeyKeeper
 from dlx_router.service.kinds import Kinds
 from dlx_router.service.leader import Leadership
 from dlx_router.service.lookout import Lookout
 from dlx_router.service.modes import Wanted, leads
 from dlx_router.service.oversight import Oversight
+from dlx_router.service.provision import CONFIRMS_S
 from dlx_router.service.redriving.leading import lead
 from dlx_router.service.redriving.tasks import Tasks
 from dlx_router.service.redriving.tools import Tools
@@ -53,7 +56,6 @@ FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 5.0
 ANSWERS_S: Final = 5.0
 STEADY_S: Final = 30.0
-CONFIRMS_S: Final = 3.0
 RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsError, KeyFileError, OSError, TimeoutError)
 # vhost → the hosts as they are tried, the login, and TLS where it is used; asked at each connect: secrets change.
 Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
@@ -117,6 +119,7 @@ class Attendant:
         self._stopping = asyncio.Event()
         self._failures = 0
         self._was_complete = False  # all of ours was seen to be there
+        self._was_there: Bounded[Resource, str] = Bounded(most=2000, most_bytes=2 * MIB)  # what copies needed
         self._turn = 0  # which of the hosts is tried; the next after each failure
         own = (names.observe,) if observe else (names.inbox, names.release, names.fifo, names.retired)
         self._stalls = Stalls(vhost, names, own, metrics, self._said)
@@ -235,6 +238,7 @@ class Attendant:
                     refusals=self._refusals,
                     observe=self._observe,
                     traces=self._traces,
+                    was_there=self._was_there,
                 )
                 self.topology, self.key = topology, key
                 self._journal.sign_with(key if self._keys.is_shared or not self._observe else None)

@@ -23,6 +23,10 @@ Start = Callable[..., Router]
 NONE = "version: 1\npolicies: []\n"
 ATTACHED = "version: 1\npolicies: []\nattachments: [{queue: mine, dead-letter-exchanges: ''}]\n"
 RESUBSCRIBED = "consumer_resubscriptions_total"
+RETRIED = """
+version: 1
+policies: [{name: shop, queue: shop, definition: {max-delivery-attempts: 5, redelivery-delay: 100ms}}]
+"""
 BIND_OK = (50, 21)
 
 
@@ -130,12 +134,23 @@ def test_a_session_begins_though_nothing_can_be_bound(
     amqp: Client, line: Proxy, behind: dict[str, str], start_router: Start
 ) -> None:
     """As on a cluster whose metadata has lost its leader: queues deliver, and who binds waits. All was there before."""
-    router = start_router(NONE, **behind)
+    amqp.queue("shop", dead_letter_exchange=INBOX)
+    router = start_router(RETRIED, **behind)
+    amqp.publish("first", key="shop")
+    comes_back(amqp, "first")
     line.unanswered.add(BIND_OK)
     line.cut()
+    amqp.publish("second", key="shop")
+    comes_back(amqp, "second")
     pour(amqp, INBOX, numbered(50), DEAD)
     eventually(lambda: amqp.depth(PARKING) == 50, within=12)
     assert "topology.unconfirmed" in router.output
     line.unanswered.clear()
     line.cut()
     router.await_ready()
+
+
+def comes_back(amqp: Client, body: str) -> None:
+    """It is rejected once, and comes again by its way through a rung."""
+    assert amqp.fail("shop").body == body.encode()
+    assert amqp.take("shop", within=20).body == body.encode()
