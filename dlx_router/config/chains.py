@@ -7,7 +7,7 @@ source, may never be one.
 from collections.abc import Iterator
 from typing import Final
 
-from dlx_router.config.findings import BACK_TO_WORK, CLASSIC_ONLY, CYCLE, Finding, Severity, shown
+from dlx_router.config.findings import CLASSIC_ONLY, CYCLE, Finding, Severity, shown
 from dlx_router.config.meaning import KEY
 from dlx_router.core.policy import Effective, Policy, PolicySet, SelectorKind
 from dlx_router.core.target import dead_letter_queue
@@ -77,21 +77,18 @@ def _is_written(policy: Policy, queue: str) -> bool:
 
 
 def _to_itself(queue: str, policy: Policy, policies: PolicySet) -> Iterator[Finding]:
-    """A target that is the queue where the letter failed. One that another policy writes for many is only doubted."""
+    """A target that is the queue where the letter failed: RabbitMQ takes it, so it is a doubt and no error."""
     for reason in ("rejected", *sorted(policy.on)):
         effective = policies.resolve(vhost=policy.vhost or "/", queue=queue, reason=reason)
         if effective is None or effective.auto_create or _target(effective, queue) != queue:
             continue
         source = effective.settings[KEY].source
-        own = source.policy == policy.name
-        where, code, severity = (
-            (source, BACK_TO_WORK, Severity.ERROR) if own else (policy.source, CYCLE, Severity.WARNING)
-        )
+        where = source if source.policy == policy.name else policy.source
         message = (
             f"dead letters of {shown(queue)} go to {shown(queue)} itself; write {KEY}: with the name of another queue, "
             f'"{{queue}}.dead" say'
         )
-        yield Finding(where.file, where.line, code, severity, message)
+        yield Finding(where.file, where.line, CYCLE, Severity.WARNING, message)
         return
 
 
