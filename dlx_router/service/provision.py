@@ -80,6 +80,11 @@ async def unknown(_queue: str) -> str | None:
     return None
 
 
+def remembered() -> Bounded[Resource, str]:
+    """Room for what sessions knew."""
+    return Bounded(most=2000, most_bytes=2 * MIB)
+
+
 class Provision:
     """Known resources of one vhost, and the jobs that wait for others."""
 
@@ -93,7 +98,7 @@ class Provision:
         *,
         refusals: Refusals | None = None,
         idle: Idle | None = None,
-        was_there: "Bounded[Resource, str] | None" = None,
+        was_there: Bounded[Resource, str] | None = None,
     ) -> None:
         """`kind_of(queue)`: its type, None where nobody can say. `idle` None: no dead-letter queue is ever deleted.
 
@@ -101,7 +106,7 @@ class Provision:
         """
         # What is forgotten because there is too much is looked for again.
         self.known: Bounded[Resource, str] = Bounded(most=10_000, most_bytes=8 * MIB)
-        self._was_there = was_there
+        self._was_there = remembered() if was_there is None else was_there
         self._absent: Bounded[Resource, tuple[float, Refusal]] = Bounded(
             most=4096, most_bytes=4 * MIB, weigh=lambda one: 512 + 4 * len(str(one[1]))
         )
@@ -157,8 +162,7 @@ class Provision:
         """A copy came back: look again before the next."""
         if resource is not None:
             self.known.forget(resource)
-            if self._was_there is not None:
-                self._was_there.forget(resource)
+            self._was_there.forget(resource)
 
     async def _ensure(self, resource: Resource) -> None:
         outcome: str | Refusal
@@ -168,9 +172,7 @@ class Provision:
         try:
             async with asyncio.timeout(WITHIN_S if believed is None else CONFIRMS_S), self._room:
                 outcome = await self._make(resource)
-            self.known[resource] = outcome
-            if self._was_there is not None:
-                self._was_there[resource] = outcome
+            self.known[resource] = self._was_there[resource] = outcome
         except Refusal as refusal:
             outcome = Refusal(refusal.cause, str(refusal), final=refusal.final)  # without its frames and all they hold
         except Forbidden as error:
@@ -188,9 +190,8 @@ class Provision:
 
     def _believed(self, resource: Resource) -> str | None:
         """What it was resolved to before, where nobody deletes it meanwhile: what is gone comes back as unroutable."""
-        if self._was_there is None or (self._idle is not None and self._idle.deletes()):
-            return None
-        return self._was_there.get(resource)
+        is_deleted = self._idle is not None and self._idle.deletes()
+        return None if is_deleted else self._was_there.get(resource)
 
     async def _make(self, resource: Resource) -> str:
         match resource:

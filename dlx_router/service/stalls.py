@@ -175,7 +175,7 @@ class Stalls:
     # -- metrics ------------------------------------------------------------------------------------------------
 
     def _count(self, queue: str, reason: str) -> None:
-        self._metrics.resubscriptions[self._vhost, queue, reason] += 1
+        self._metrics.resubscriptions[reason][self._vhost, queue] += 1
 
     def _tell_depths(self, ready: dict[str, int]) -> None:
         self._forget_depths(queue for queue in self._own if queue not in ready)

@@ -15,7 +15,6 @@ from dlx_router.broker.management import Management
 from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.config.settings import SettingsError
-from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
@@ -26,14 +25,13 @@ from dlx_router.operate.redrive.filter import compiled
 from dlx_router.service.background import Background
 from dlx_router.service.clock import steady_ms
 from dlx_router.service.guard import Guard
-from dlx_router.service.job import Resource
 from dlx_router.service.keys import KeyFileError, KeyKeeper
 from dlx_router.service.kinds import Kinds
 from dlx_router.service.leader import Leadership
 from dlx_router.service.lookout import Lookout
 from dlx_router.service.modes import Wanted, leads
 from dlx_router.service.oversight import Oversight
-from dlx_router.service.provision import CONFIRMS_S
+from dlx_router.service.provision import CONFIRMS_S, remembered
 from dlx_router.service.redriving.leading import lead
 from dlx_router.service.redriving.tasks import Tasks
 from dlx_router.service.redriving.tools import Tools
@@ -119,7 +117,7 @@ class Attendant:
         self._stopping = asyncio.Event()
         self._failures = 0
         self._was_complete = False  # all of ours was seen to be there
-        self._was_there: Bounded[Resource, str] = Bounded(most=2000, most_bytes=2 * MIB)  # what copies needed
+        self._was_there = remembered()  # what copies needed
         self._turn = 0  # which of the hosts is tried; the next after each failure
         own = (names.observe,) if observe else (names.inbox, names.release, names.fifo, names.retired)
         self._stalls = Stalls(vhost, names, own, metrics, self._said)

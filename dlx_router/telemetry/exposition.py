@@ -2,7 +2,6 @@
 
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -49,7 +48,7 @@ class Exposition(Collector):
         told = "Messages in a queue of the router's own that wait to be delivered, looked at every 2 s."
         yield _gauge("messages_ready", told, ("vhost", "queue"), of.messages_ready)
         told = "Consumers that stood still and were begun anew; connection: it did not help, and all was."
-        yield _counter("consumer_resubscriptions", told, ("vhost", "queue", "reason"), _few(of.resubscriptions))
+        yield _counter("consumer_resubscriptions", told, ("vhost", "queue", "reason"), _by_reason(of.resubscriptions))
         yield _counter("decisions", "Decisions.", ("policy", "action", "reason"), _folded(of.decisions))
         told = "Letters with a record that is not obeyed: unsigned, or signed by others or for another vhost."
         yield _counter("foreign_records", told, ("vhost",), _single(of.foreign_records))
@@ -164,15 +163,9 @@ def _capped(values: Mapping[tuple[str, str], int]) -> Values:
     return out
 
 
-def _few(values: Mapping[tuple[str, str, str], int]) -> Values:
-    """As `_capped`, of several series a queue."""
-    queues = dict.fromkeys((vhost, queue) for vhost, queue, _ in values)
-    named = {*islice(queues, MAX_QUEUES)}
-    out: dict[tuple[str, ...], float] = {}
-    for (vhost, queue, reason), count in values.items():
-        key = (vhost, queue if (vhost, queue) in named else OTHER, reason)
-        out[key] = out.get(key, 0) + count
-    return out
+def _by_reason(counts: Mapping[str, Mapping[tuple[str, str], int]]) -> Values:
+    """As `_capped`, of each reason."""
+    return {(*source, reason): count for reason, values in counts.items() for source, count in _capped(values).items()}
 
 
 def _folded(values: Mapping[tuple[str, str, str], int]) -> Values:

@@ -53,7 +53,7 @@ class Metrics:
         self.reloads: defaultdict[str, int] = defaultdict(int, dict.fromkeys(RELOADS, 0))  # result
         self.redrive_letters: defaultdict[str, int] = defaultdict(int, dict.fromkeys(REDRIVEN, 0))  # result
         self.spans: defaultdict[str, int] = defaultdict(int, dict.fromkeys(SPANS, 0))  # result
-        self.resubscriptions: defaultdict[tuple[str, str, str], int] = defaultdict(int)  # vhost, queue, reason
+        self.resubscriptions = {reason: Sources() for reason in RESUBSCRIBED}
         self.background_failures: defaultdict[str, int] = defaultdict(int)  # task
         self.foreign_records: defaultdict[str, int] = defaultdict(int)  # vhost
         self.untrusted_deaths: defaultdict[str, int] = defaultdict(int)  # vhost
@@ -92,8 +92,8 @@ class Metrics:
         """Create the series of a vhost at zero: a rate is only seen from the second value on."""
         for source in sources:
             self.deliveries[vhost, source] += 0
-            for reason in RESUBSCRIBED:
-                self.resubscriptions[vhost, source, reason] += 0
+            for counts in self.resubscriptions.values():
+                counts[vhost, source] += 0
         for action in Action:
             self.settled[vhost, action.value] += 0
         for cause in GIVEN_BACK:

@@ -15,9 +15,9 @@ from dlx_router.config.hosts import Hosts, authority, foreign_page
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
-from tests.admin.scene import POLICY
 from tests.support.client import Client
 from tests.support.eventually import consistently
+from tests.support.policies import POLICY
 from tests.support.router import Router
 
 # -- the law of names -------------------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from dlx_router.admin import connections
 from dlx_router.admin.server import AdminServer
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
-from tests.admin.scene import POLICY
 from tests.support.bulk import dying_queue
 from tests.support.client import Client
 from tests.support.eventually import eventually
+from tests.support.policies import POLICY
 from tests.support.router import Router
 from tests.support.slow import LIMIT_S, SORTS, flood, probed, room_for_files, slow_clients
 

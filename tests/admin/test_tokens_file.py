@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.admin.scene import POLICY
 from tests.support.client import Client
 from tests.support.eventually import eventually
+from tests.support.policies import POLICY
 from tests.support.router import Router
 
 TOKEN = "0123456789abcdef-ann"

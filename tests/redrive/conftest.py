@@ -14,17 +14,11 @@ from tests.conftest import ROUTERS
 from tests.support.bulk import INBOX
 from tests.support.client import Client
 from tests.support.eventually import eventually
+from tests.support.policies import POLICY
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 
 _numbers: Final = itertools.count(1)
-POLICY: Final = """
-version: 1
-policies:
-  - name: all
-    match: "#"
-    definition: {max-delivery-attempts: 1}
-"""
 
 
 @dataclass

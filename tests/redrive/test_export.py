@@ -10,11 +10,12 @@ import httpx
 import pytest
 
 from tests.journal import stream
-from tests.redrive.conftest import POLICY, Shop
+from tests.redrive.conftest import Shop
 from tests.redrive.test_commands import redrive
 from tests.support.bulk import DEAD, pour, take_many
 from tests.support.client import Client
 from tests.support.eventually import eventually
+from tests.support.policies import POLICY
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 

@@ -9,10 +9,11 @@ from typing import Final
 
 import pytest
 
-from tests.redrive.conftest import POLICY, Shop
+from tests.redrive.conftest import Shop
 from tests.support.bulk import INBOX, pour, record, take_many
 from tests.support.client import Client, Message
 from tests.support.eventually import eventually
+from tests.support.policies import POLICY
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 

@@ -7,10 +7,11 @@ from typing import Final
 import pytest
 
 from tests.journal import stream
-from tests.redrive.conftest import POLICY, Shop
+from tests.redrive.conftest import Shop
 from tests.support.asleep import asleep
 from tests.support.client import Client
 from tests.support.eventually import eventually
+from tests.support.policies import POLICY
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 

@@ -139,3 +139,14 @@ def test_the_counts_of_sources_that_came_and_went_are_bounded_and_none_falls() -
     told = metrics.text().decode()
     assert 'deliveries_total{source="first",vhost="/"} 3.0' in told
     assert 'deliveries_total{source="__other__",vhost="/"} 4802.0' in told
+
+
+def test_resubscriptions_of_queues_that_came_and_went_are_bounded_and_none_falls() -> None:
+    metrics = Metrics()
+    counts = metrics.resubscriptions["not_delivered"]
+    for number in range(10 * MAX_QUEUES):
+        counts["/", f"q{number}"] += 1
+        assert len(counts) <= 2 * MAX_QUEUES + 1
+    told = {"vhost": "/", "queue": "q0", "reason": "not_delivered"}
+    assert value(metrics, "consumer_resubscriptions_total", **told) == 1
+    assert value(metrics, "consumer_resubscriptions_total", **told | {"queue": OTHER}) == 9 * MAX_QUEUES

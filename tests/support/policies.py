@@ -1,4 +1,4 @@
-"""What scenes of the admin endpoint have in common."""
+"""Policies that scenes of several folders have in common."""
 
 from typing import Final
 
