@@ -12,7 +12,7 @@ from dlx_router.core.words import Cause
 from dlx_router.service.job import Job
 from dlx_router.service.keeping import Keeping
 from dlx_router.service.probe import Probe
-from dlx_router.service.refusing import NO_CONFIRM, Resting, is_own, target_of
+from dlx_router.service.refusing import NO_CONFIRM, Resting, Target, is_own, target_of
 
 NACK_PAUSE_S: Final = 0.2
 INSIST_PAUSE_S: Final = 1.0
@@ -60,24 +60,25 @@ class Answering(Keeping):
         return False
 
     def _ask(self, job: Job) -> None:
-        """Whether a silent target answers again. One is asked at a time: questions must not outrun the answers."""
-        probe = self._probe.asks
-        if probe.is_asking:
+        """Whether a silent target answers again: one letter for each such target, and few such targets at once."""
+        probe = self._probe.lend()
+        if probe is None:
             self._spare(job)
             return
-        probe.is_asking = True
+        target = target_of(job)
+        self._owner.provision.silent.asked.add(target)
         self._repeating += 1
-        self._owner.provision.silent.rest(target_of(job))
-        self._owner.spawn(self._asked(job, probe))
+        self._owner.spawn(self._asked(job, probe, target))
 
-    async def _asked(self, job: Job, probe: Probe) -> None:
+    async def _asked(self, job: Job, probe: Probe, target: Target) -> None:
         try:
             if job.consumer.is_open:
                 await self._one(job, probe)
             else:
                 self._settling.gone(job)
         finally:
-            probe.is_asking = False
+            self._owner.provision.silent.asked.discard(target)
+            self._probe.take_back(probe)
             self._repeating -= 1
 
     def _rests(self, job: Job) -> bool:

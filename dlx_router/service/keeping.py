@@ -15,6 +15,7 @@ from dlx_router.core.words import Cause
 from dlx_router.service import intake
 from dlx_router.service.doubt import Doubtful
 from dlx_router.service.job import Job
+from dlx_router.service.probe import Probe
 from dlx_router.service.refusals import own_queue
 
 AGAIN_S: Final = 1.0
@@ -103,29 +104,31 @@ class Keeping(Doubtful):
             self._let_go(kept, now)
             if not kept:
                 del self._kept[queue]  # what refuses is known, and asked by the next
-            elif kept.jobs and kept.asking is None and now >= kept.again_s and not self._probe.asks.is_asking:
-                kept.pause_s = min(2 * kept.pause_s, LONGEST_AGAIN_S)
-                kept.again_s = now + kept.pause_s
-                kept.asking = kept.jobs.popleft()
-                self._try(kept.asking)
+            elif kept.jobs and kept.asking is None and now >= kept.again_s:
+                self._try(kept, now)
         self._tell_held()
 
-    def _try(self, job: Job) -> None:
+    def _try(self, kept: Kept, now: float) -> None:
+        job, probe = kept.jobs[0], self._probe.lend()
+        if probe is None:
+            return
+        kept.asking = kept.jobs.popleft()
+        kept.pause_s = min(2 * kept.pause_s, LONGEST_AGAIN_S)
+        kept.again_s = now + kept.pause_s
         if job.resource is not None and job.resource not in self._owner.provision.known:
+            self._probe.take_back(probe)
             self._provide(job)
         else:
-            self._probe.asks.is_asking = True
-            self._owner.spawn(self._tried(job))
+            self._owner.spawn(self._tried(job, probe))
 
-    async def _tried(self, job: Job) -> None:
+    async def _tried(self, job: Job, probe: Probe) -> None:
         """Alone, beside all others: a queue that does not confirm may take the whole timeout."""
-        probe = self._probe.asks
         try:
             if job.why == "" and job.resource is None:  # it came back: the queue may be gone
                 await self._owner.provision.mend()
             await self._one(job, probe)
         finally:
-            probe.is_asking = False
+            self._probe.take_back(probe)
         self._asks_no_more(job)
         self._tell_held()
 

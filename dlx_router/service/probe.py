@@ -1,13 +1,15 @@
 """The probe channel: one publish at a time, so that a channel that closes names its culprit."""
 
 import asyncio
-from functools import cached_property
+from typing import Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link
 from dlx_router.broker.publisher import Publisher
 from dlx_router.service.job import Job
 from dlx_router.service.render import Stationery
+
+MOST_QUESTIONS: Final = 8  # each a channel, and a letter that waits unacked
 
 
 class Probe:
@@ -20,12 +22,24 @@ class Probe:
         self._lock = asyncio.Lock()
         self._answer: asyncio.Future[str | ChannelClosed] | None = None
         self._publisher: Publisher[Job] | None = None
-        self.is_asking = False  # whether a silent target still answers
+        self._lent = 0
+        self._free: list[Probe] = []
 
-    @cached_property
-    def asks(self) -> "Probe":
-        """One more, for silent targets: each question may take the whole timeout, and nothing else waits for it."""
+    def lend(self) -> "Probe | None":
+        """One for a question to a silent target: it may take the whole timeout, and nothing else waits for it.
+
+        None: as many are on their way as may be. Questions must not outrun the answers.
+        """
+        if self._free:
+            return self._free.pop()
+        if self._lent == MOST_QUESTIONS:
+            return None
+        self._lent += 1
         return Probe(self._link, self._stationery, self._timeout_s)
+
+    def take_back(self, probe: "Probe") -> None:
+        """That question is over."""
+        self._free.append(probe)
 
     async def publish(self, job: Job, *, bare: bool = False) -> str | ChannelClosed:
         """Nothing ("") when confirmed and routed; "returned", "nacked", "timeout", or the ChannelClosed it caused.

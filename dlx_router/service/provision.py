@@ -24,7 +24,7 @@ from dlx_router.core.words import APPLICATION, Cause
 from dlx_router.service.in_use import Busy, InUse
 from dlx_router.service.job import Job, Resource
 from dlx_router.service.refusals import Refusals
-from dlx_router.service.refusing import SILENT_S, Resting
+from dlx_router.service.refusing import SILENT_S, Silent
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.readiness import Readiness
 
@@ -120,7 +120,7 @@ class Provision:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._reaping = False
         self._created: set[str] = set()
-        self.silent = Resting(SILENT_S)  # targets that do not confirm, whichever lane has asked
+        self.silent = Silent(*SILENT_S)  # targets that do not confirm, whichever lane has asked
         self.refusals = Refusals("", Readiness()) if refusals is None else refusals
         self._passing: dict[str, Passing] = {}
 

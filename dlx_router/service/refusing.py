@@ -13,7 +13,7 @@ from dlx_router.core.words import Action
 from dlx_router.service.job import Job
 
 FULL_S: Final = 5.0
-SILENT_S: Final = 60.0  # each question to a silent target costs a whole confirm timeout
+SILENT_S: Final = 1.0, 15.0  # between two questions, doubling: each may take a whole confirm timeout itself
 DOUBTED_S: Final = 1.0  # then one letter asks: a confirm may be lost, and its target well
 MAX_RESTING: Final = 1000
 NO_CONFIRM: Final = "no confirm came in time"
@@ -50,6 +50,35 @@ class Resting(dict[Target, float]):
         """Those that have rested for long enough are asked as any other."""
         for target in [one for one in self if not self.has(one)]:
             del self[target]
+
+
+class Silent(Resting):
+    """Targets that did not confirm in time, and those of them that are asked just now, beside all others."""
+
+    def __init__(self, first_s: float, most_s: float) -> None:
+        super().__init__(first_s)
+        self._most_s = most_s
+        self._rested_s: dict[Target, float] = {}
+        self.asked: set[Target] = set()
+
+    def rest(self, target: Target, for_s: float | None = None) -> None:
+        """As of any other; without a time for twice as long as before, because it did not answer again."""
+        if for_s is None:
+            if len(self._rested_s) > MAX_RESTING:
+                self._rested_s.clear()
+            before_s = self._rested_s.get(target)
+            for_s = self._for_s if before_s is None else min(2 * before_s, self._most_s)
+            self._rested_s[target] = for_s
+        super().rest(target, for_s)
+
+    def has(self, target: Target) -> bool:
+        """Whether it rests now, or is being asked."""
+        return target in self.asked or super().has(target)
+
+    def took(self, target: Target) -> None:
+        """It took a letter."""
+        super().took(target)
+        self._rested_s.pop(target, None)
 
 
 class Late:

@@ -16,13 +16,13 @@ from dlx_router.core.selector import Selector, SelectorKind
 from dlx_router.core.words import Action, Cause
 from dlx_router.operate.journal.batch import Batch
 from dlx_router.operate.journal.mode import Mode
-from dlx_router.service import answering, passage, settling
+from dlx_router.service import answering, passage, refusing, settling
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job
 from dlx_router.service.lane import Lane
 from dlx_router.service.modes import leads
-from dlx_router.service.probe import Probe
-from dlx_router.service.refusing import Resting
+from dlx_router.service.probe import MOST_QUESTIONS, Probe
+from dlx_router.service.refusing import SILENT_S, Resting, Silent
 from dlx_router.service.relay import Relay
 from dlx_router.service.retired import Retired
 from dlx_router.wire import frames, table
@@ -182,45 +182,57 @@ class Unconfirmed(Probe):
 
     TIMEOUT_S = 0.2
 
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-        self.is_asking = False
-        self.waiting = self.most = self.asked = 0
-        self.beside: Unconfirmed | None = None
+    def __init__(self, well: set[str] | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        super().__init__(cast("Any", None), cast("Any", None), timeout_s)
+        self.waiting = self.most = 0
+        self.asked: list[str] = []
+        self.well: set[str] = set() if well is None else well
+        self.beside: list[Unconfirmed] = []
 
-    @property
-    def asks(self) -> "Unconfirmed":
-        self.beside = self.beside or Unconfirmed()
-        return self.beside
+    def lend(self) -> "Unconfirmed | None":
+        if super().lend() is None:
+            return None
+        self.beside.append(Unconfirmed(self.well, self._timeout_s))
+        return self.beside[-1]
 
     async def publish(self, job: Job, *, bare: bool = False) -> str:
+        key = "" if job.raw or job.copy is None else job.copy.routing_key
         self.waiting += 1
         self.most = max(self.most, self.waiting)
-        self.asked += 1
+        self.asked.append(key)
         async with self._lock:
-            if not job.raw:
-                await asyncio.sleep(self.TIMEOUT_S)
+            answers = job.raw or key in self.well
+            if not answers:
+                await asyncio.sleep(self._timeout_s)
         self.waiting -= 1
-        return "" if job.raw else "timeout"
+        return "" if answers else "timeout"
 
 
-async def test_silent_targets_are_asked_one_at_a_time_and_nothing_else_waits_for_them() -> None:
-    session, probe = Session({"max-delivery-attempts": 1}), Unconfirmed()
-    session.provision.silent = Resting(2 * Unconfirmed.TIMEOUT_S)
-    lane, sent, taken = _lane(session, NAMES.inbox, probe)
-    consumer, targets = cast("Consumer", taken), [f"q{at}" for at in range(12)]
+def _silent(session: Session, count: int) -> list[str]:
+    """As many failed queues whose dead-letter queues were silent, and have rested for long enough."""
+    session.provision.silent = Silent(0.05, 0.05)
+    targets = [f"q{at}" for at in range(count)]
     for target in targets:
         session.provision.silent.rest(("", f"DLQ.{target}", None), for_s=0)
+    return targets
+
+
+async def test_silent_targets_are_asked_each_by_one_letter_and_nothing_else_waits_for_them() -> None:
+    session, probe = Session({"max-delivery-attempts": 1}), Unconfirmed()
+    lane, sent, taken = _lane(session, NAMES.inbox, probe)
+    lane._full = Resting(0)
+    targets = _silent(session, 12)
+    consumer = cast("Consumer", taken)
     tag = 0
     until = time.monotonic() + 10 * Unconfirmed.TIMEOUT_S
     while time.monotonic() < until:
         for target in targets:
             job = session.desk.judge(dead(tag := tag + 1, target), consumer, place(NAMES.inbox), 0.0)
             lane._send(job)
+        waiting = [asked.asked[-1] for asked in probe.beside if asked.waiting]
+        assert len(set(waiting)) == len(waiting) <= MOST_QUESTIONS, "one letter for each, and few at once"
         await asyncio.sleep(0.02)
-    asks = probe.asks
-    assert asks.most == 1
-    assert asks.asked > 2, "silent targets are asked again and again"
+    assert len(probe.beside) > len(targets), "silent targets are asked again and again"
     raw = frames.Delivery(1, b"c", 0, False, b"in", b"k", b"\0" * 14, b"")  # noqa: FBT003 - AMQP order
     job = session.desk.judge(raw._replace(header=raw.header + b"\xff\xff"), consumer, place(NAMES.inbox), 0.0)
     assert job.raw
@@ -230,6 +242,39 @@ async def test_silent_targets_are_asked_one_at_a_time_and_nothing_else_waits_for
             await asyncio.sleep(0.01)
     assert not session.troubles
     assert len(sent), "the others are on their way to the ladder"
+
+
+async def test_a_silent_target_that_is_well_again_is_used_at_once_though_others_are_asked() -> None:
+    """It rested for a minute, and what was held for it stood for as long."""
+    session, probe = Session({"max-delivery-attempts": 1}), Unconfirmed(timeout_s=3600)
+    lane, sent, taken = _lane(session, NAMES.inbox, probe)
+    *others, well = _silent(session, MOST_QUESTIONS)
+    consumer, here = cast("Consumer", taken), place(NAMES.inbox)
+    for tag, target in enumerate(others, 1):
+        lane._send(session.desk.judge(dead(tag, target), consumer, here, 0.0))
+    probe.well.add(f"DLQ.{well}")
+    lane._send(session.desk.judge(dead(20, well), consumer, here, 0.0))
+    async with asyncio.timeout(5):
+        while 20 not in taken.settled:  # noqa: ASYNC110 - nothing says when a task of the lane is done
+            await asyncio.sleep(0.01)
+    lane._send(session.desk.judge(dead(21, well), consumer, here, 0.0))
+    assert [job.delivery.tag for job in sent.jobs] == [21], "the next goes with all others, unasked"
+
+
+def test_a_target_that_was_silent_for_a_moment_rests_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And longer each time that it does not answer: a node may be frozen for minutes, or one confirm be late."""
+    clock, target = Clock(), ("", "DLQ.q", None)
+    monkeypatch.setattr(refusing, "time", clock)
+    silent, rested = Silent(*SILENT_S), list[float]()
+    for _ in range(7):
+        silent.rest(target)
+        rested.append(silent[target] - clock.now)
+        clock.now = silent[target]
+        assert silent.is_over(target)
+    assert rested == [1, 2, 4, 8, 15, 15, 15]
+    silent.took(target)
+    silent.rest(target)
+    assert silent[target] - clock.now == 1
 
 
 async def test_what_is_in_doubt_waits_for_one_silent_target_and_not_for_each() -> None:
@@ -243,7 +288,7 @@ async def test_what_is_in_doubt_waits_for_one_silent_target_and_not_for_each() -
     began = time.monotonic()
     await lane._alone([*doubted, raw])
     assert time.monotonic() - began < 3 * Unconfirmed.TIMEOUT_S
-    assert probe.asked == 2, "the first silent target, and quarantine"
+    assert len(probe.asked) == 2, "the first silent target, and quarantine"
     assert taken.settled == [13]
     assert {job.action for job in doubted} == {Action.HOLD}
     await _all_sent(sent, len(doubted))
