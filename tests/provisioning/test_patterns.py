@@ -80,7 +80,7 @@ def test_every_queue_that_stands_gets_its_own_definition_and_a_second_plan_is_em
     want = desired(policies, before, NAMES)
     after = replace(before, policies=(*foreign, *(one.rule for one in want.policies)))
     for queue in queues:
-        chain = policies.chain(vhost="/", queue=queue.name)
+        chain = policies.chain(vhost="/", queue=queue.name, queue_type=None)
         rule = in_force(after.policies, queue.name, queue.kind)
         if not chain:
             assert rule is None or rule in foreign
