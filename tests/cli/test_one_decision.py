@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
+from dlx_router.admin.api import models
 from dlx_router.admin.api import policies as api
 from dlx_router.admin.api.context import Context
 from dlx_router.cli import doctor, explain
@@ -56,6 +57,7 @@ TYPED: Final = [
     },
     {"name": "any", "match": "#", "definition": {"max-delivery-attempts": 3}},
 ]
+GRAVE: Final = [{**TYPED[0], "definition": {"dead-letter-queue-prefix": "grave."}}]
 
 # -- surfaces -------------------------------------------------------------------------------------------------------
 
@@ -86,8 +88,8 @@ def asked(one: Attendant, queue: str, reason: str = "rejected") -> dict[str, Any
     """GET /api/v1/explain."""
     context = Context("r", NAMES, {"/": one})
     answer = asyncio.run(api.explain(context, caller("vic", Role.VIEWER), queue, "/", reason))
-    told: dict[str, Any] = json.loads(bytes(answer.body))
-    return told
+    told = models.Explanation.model_validate_json(bytes(answer.body))  # as the description of the API has it
+    return told.model_dump()
 
 
 def listed(one: Attendant) -> dict[str, dict[str, str]]:
@@ -209,6 +211,8 @@ def policies(draw: st.DrawFn) -> list[dict[str, Any]]:
 @example(TYPED, Died("orders", "quorum", "rejected", 1))
 @example(TYPED, Died("orders", "classic", "rejected", 3))
 @example(TYPED, Died("orders", None, "rejected", 3))
+@example(GRAVE, Died("orders", "quorum", "rejected", 1))
+@example(GRAVE, Died("orders", "classic", "rejected", 1))
 def test_every_surface_says_what_the_router_does(policies: list[dict[str, Any]], died: Died) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -223,7 +227,9 @@ def test_every_surface_says_what_the_router_does(policies: list[dict[str, Any]],
         if died.queue_type is not None and not NAMES.is_own(died.queue):
             selected = truth is not None and truth.named_exactly
             assert doctor._selected(loaded, "/", {"name": died.queue, "type": died.queue_type}) is selected
-        assert needed(loaded, died) <= {None, *foreseen(loaded.policies, "/", died.types)}
+        foresaw = [*foreseen(loaded.policies, "/", died.types)]
+        assert needed(loaded, died) <= {None, *foresaw}
+        assert not foresaw or attending(loaded, died.types)._desk.policy_of("orders", "rejected") is not None
 
 
 def explained(folder: Path, loaded: LoadedPolicies, truth: Effective | None, died: Died) -> None:
@@ -382,9 +388,10 @@ def test_lint_reads_a_policy_for_a_type_where_it_is_in_force(tmp_path: Path) -> 
     guarded = [{**TYPED[0], "definition": {"message-ttl": "1m"}}]
     loaded = written(tmp_path, guarded, attachments=[{"queue": "orders", "mode": "guard"}])
     assert [one.code for one in loaded.warnings] == []
-    apart = [{"name": kind, "match": "#", "apply-to": f"{kind}_queues", "inherit": False} for kind in TYPES]
-    for at, one in enumerate(apart):
-        one["definition"] = {"max-delivery-attempts": at + 2}
+    apart: list[dict[str, Any]] = [
+        {"name": kind, "match": "#", "apply-to": f"{kind}_queues", "inherit": False, "definition": {"max-redrives": at}}
+        for at, kind in enumerate(TYPES, 1)
+    ]
     assert [one.code for one in written(tmp_path, apart).warnings] == []
     assert [one.code for one in written(tmp_path, [{**apart[0], "priority": 1}, TYPED[1]]).warnings] == []
     round_and_round = {"dead-letter-exchange": "", "dead-letter-routing-key": "orders"}

@@ -1,6 +1,7 @@
 """A whole backtest: events and new policies → what differs, what surely follows, what probably would."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row
@@ -90,7 +91,8 @@ def left_out(judged: DataFrame, judge: Judge) -> tuple[str, ...]:
     found: dict[str, list[str]] = {}
     for vhost, queue in sorted(tuple(row) for row in queues.collect()):
         for policy in judge.left_out(vhost, queue):
-            found.setdefault(left_out_text(policy), []).append(queue)
+            source = replace(policy.source, file=Path(policy.source.file).name)  # read from a folder of the moment
+            found.setdefault(left_out_text(replace(policy, source=source)), []).append(queue)
     return tuple(f"{said}: {_shortened(names)}" for said, names in found.items())
 
 
