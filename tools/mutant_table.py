@@ -30,6 +30,7 @@ _SETTLEMENT: Final = "tests/core/test_settlement.py"
 _DECISION: Final = "tests/core/test_decision.py"
 _ARRIVAL: Final = "tests/core/test_arrival.py"
 _PUBLICATION: Final = "tests/core/test_publication.py"
+_ONE_DECISION: Final = "tests/cli/test_one_decision.py::test_every_surface_says_what_the_router_does"
 
 MUTANTS: Final = (
     Mutant(
@@ -200,5 +201,26 @@ MUTANTS: Final = (
         "    high = min(low, policy.cap_ms - base)\n",
         "    high = low\n",
         "tests/core/test_backoff.py::test_at_the_cap_the_crowd_spreads_below_it",
+    ),
+    Mutant(
+        "type-dropped-by-the-api",
+        "admin/api/policies.py",
+        "reason=reason, queue_type=queue_type)",
+        "reason=reason, queue_type=None)",
+        _ONE_DECISION,
+    ),
+    Mutant(
+        "type-dropped-by-the-backtest",
+        "spark/backtest/replay.py",
+        "reason=reason, queue_type=queue_type)",
+        "reason=reason, queue_type=None)",
+        _ONE_DECISION,
+    ),
+    Mutant(
+        "api-prints-otherwise",
+        "admin/api/policies.py",
+        '"value": value, ',
+        '"value": value.strip("[]"), ',
+        _ONE_DECISION,
     ),
 )

@@ -95,7 +95,7 @@ class _Life:
         self._id = blake2b(f"{start.at_s}/{name}".encode(), digest_size=16).hexdigest()
         self._props = _props(name, self._cause.producer)
         self._first_ms = _ms(start.at_s)
-        self._policy = policies.resolve(vhost="/", queue=self._cause.queue, reason=self._cause.reason)
+        self._policy = policies.resolve(vhost="/", queue=self._cause.queue, reason=self._cause.reason, queue_type=None)
         self.fate = Fate(
             self._id, self._cause.name, self._cause.queue, self._cause.reason, self._first_ms, body=self._body
         )

@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
@@ -264,7 +264,7 @@ async def _queues(
         async for one in examination.every_queue(vhost):
             if names.is_own(one["name"]):
                 continue
-            for finding in findings.queue(one, names, selected=_selected(loaded, vhost, one["name"])):
+            for finding in findings.queue(one, names, selected=_selected(loaded, vhost, one)):
                 yield finding
             limit = findings.source(one, version) if one["name"] in attached else None
             if limit is not None:
@@ -276,11 +276,12 @@ async def _queues(
         yield stranger
 
 
-def _selected(loaded: LoadedPolicies | None, vhost: str, queue: str) -> bool:
-    """Whether a policy says by more than a catch-all that it is about this queue."""
+def _selected(loaded: LoadedPolicies | None, vhost: str, one: Mapping[str, Any]) -> bool:
+    """Whether a policy says by more than a catch-all that it is about this queue, as the management API tells it."""
     if loaded is None:
         return False
-    found = loaded.policies.resolve(vhost=vhost, queue=queue, reason="rejected", own=False)
+    queue, queue_type = one["name"], one.get("type", "classic")
+    found = loaded.policies.resolve(vhost=vhost, queue=queue, reason="rejected", queue_type=queue_type)
     return found is not None and found.named_exactly
 
 

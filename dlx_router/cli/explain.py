@@ -4,30 +4,27 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dlx_router.cli import output, queuetype
 from dlx_router.cli.queuetype import UNKNOWN, Broker
-from dlx_router.config import parts, prefix, values
+from dlx_router.config import prefix
 from dlx_router.config.attachments import Attachment
 from dlx_router.config.delayed import Delayed
-from dlx_router.config.keys import DEFINITION, REASONS, Key, known_reason
+from dlx_router.config.keys import REASONS, known_reason
 from dlx_router.config.policies import PolicyErrors, load_policies
 from dlx_router.config.prefix import PrefixError
-from dlx_router.config.units import duration_text, size_text
+from dlx_router.config.units import duration_text
+from dlx_router.config.value_text import key_rows, overlay_rows
 from dlx_router.core.backoff import base_delay_ms, wait_ms
-from dlx_router.core.condition import Condition
 from dlx_router.core.decision import decide
 from dlx_router.core.letter import Arrival, Death, Letter
 from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter, Discard, Park
-from dlx_router.core.policy import Effective, Policy, PolicySet, Rewrite, Selector, Setting
+from dlx_router.core.policy import Effective, Policy, PolicySet
 from dlx_router.core.printable import printable_lines
-from dlx_router.core.template import Template
 
 MAX_ROWS: Final = 12
-_DURATIONS: Final = (values.duration, parts.TTL)
-_SIZES: Final = (values.size, parts.LENGTH_BYTES)
 _BASE: Final = ""  # no reason: what holds before any overlay
 
 
@@ -57,11 +54,10 @@ def run(queue: str, folder: Path, vhost: str, reason: str | None, broker: Broker
         return output.WRONG_USE
     policies = loaded.policies
     late = [*delayed(loaded.delayed, queue, vhost, names)]
-    own = names.is_own(queue)
-    typed = () if broker.kind is not None else tuple(queuetype.left_out(policies, queue, vhost, own=own))
+    typed = queuetype.left_out(policies.left_out(vhost=vhost, queue=queue, queue_type=broker.kind))
     for line in (*late, *attended(loaded.attachments, queue, vhost), *typed):
         print(line)
-    chain = policies.chain(vhost=vhost, queue=queue, own=own, kind=broker.kind)
+    chain = policies.chain(vhost=vhost, queue=queue, queue_type=broker.kind)
     if not chain and late:
         return output.OK
     if not chain:
@@ -131,7 +127,7 @@ def _print(chain: PolicySet, queue: str, vhost: str, reason: str | None, broker:
 
 
 def _resolved(chain: PolicySet, vhost: str, queue: str, reason: str, kind: str | None) -> Effective:
-    found = chain.resolve(vhost=vhost, queue=queue, reason=reason, kind=kind)
+    found = chain.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=kind)
     assert found is not None
     return found
 
@@ -140,53 +136,6 @@ def reasons_of(chain: Sequence[Policy]) -> tuple[str, ...]:
     """Every reason that can make a difference: the five, and each application:NAME that an overlay names."""
     named = sorted({reason for policy in chain for reason in policy.on} - set(REASONS))
     return (*REASONS, *named)
-
-
-def key_rows(effective: Effective) -> Iterator[tuple[str, str, str]]:
-    """Each key, its value, and the policy, file and line that set it."""
-    for key in DEFINITION.values():
-        setting = effective.settings.get(key.name)
-        yield (
-            (key.name, value_text(key, setting.value), _by(setting))
-            if setting
-            else (key.name, _default(key), "default")
-        )
-
-
-def overlay_rows(reason: str, effective: Effective, base: Effective) -> Iterator[tuple[str, str, str]]:
-    """The keys that hold for this reason only."""
-    for name, setting in effective.settings.items():
-        if base.settings.get(name) != setting:
-            yield f"on {reason}: {name}", value_text(DEFINITION[name], setting.value), _by(setting)
-
-
-def _by(setting: Setting) -> str:
-    return f"{setting.source} ({setting.source.policy})"
-
-
-def _default(key: Key) -> str:
-    return key.says or value_text(key, key.default)
-
-
-def value_text(key: Key, value: Any) -> str:  # noqa: ANN401, PLR0911 - each key has a type of its own
-    """A value as it would be written in a policy."""
-    match value:
-        case bool():
-            return str(value).lower()
-        case int() if key.parse in _DURATIONS:
-            return duration_text(value)
-        case int() if key.parse in _SIZES:
-            return size_text(value)
-        case Template() | Selector() | Condition():
-            return value.text or '""'
-        case Rewrite():
-            return f"{value.match} → {value.replace}"
-        case dict():
-            return ", ".join(f"{name}: {value_text(key, one)}" for name, one in value.items())
-        case tuple():
-            return f"[{', '.join(value_text(key, one) for one in value)}]"
-        case _:
-            return str(value) or '""'
 
 
 def schedules(effective: Mapping[str, Effective]) -> list[tuple[list[str], list[Wait]]]:

@@ -13,14 +13,14 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from dlx_router.cli import output
+from dlx_router.cli import output, pipeline_types
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.config.units import duration_ms
 from dlx_router.service.keys import KeyFileError, from_file
 from dlx_router.spark.archive.reading import read
 from dlx_router.spark.backtest.estimate import Estimate
 from dlx_router.spark.backtest.replay import files_of
-from dlx_router.spark.backtest.run import Backtest
+from dlx_router.spark.backtest.run import Backtest, left_out
 from dlx_router.spark.backtest.run import backtest as backtested
 from dlx_router.spark.conditions import unseen
 from dlx_router.spark.options import OptionError, Options
@@ -117,7 +117,12 @@ def report(where: Where, out: Path, policies: Path | None, *, title: str, object
     spark = where.session()
     events = where.events(spark).select(*COLUMNS).cache()
     try:
-        quiet = None if files is None else quiet_of(events, files, _prefix())
+        quiet = None
+        if files is not None:
+            judge, _ = pipeline_types.judge(files, _prefix(), events)
+            quiet = quiet_of(events, judge)
+            for said in left_out(events, judge):
+                print(f"{pipeline_types.UNKNOWN}: {said}", file=sys.stderr)
         data = gather(events, title=title, as_of_ms=where.as_of_ms(spark, events), objective=target, quiet=quiet)
     except ValueError as error:
         return _wrong(str(error))
@@ -139,7 +144,8 @@ def backtest(where: Where, policies: Path, *, as_json: bool) -> int:
         return output.refuse(errors)
     spark = where.session()
     events = where.events(spark)
-    answer = backtested(events, files, as_of_ms=where.as_of_ms(spark, events), prefix=_prefix())
+    _, types = pipeline_types.judge(files, _prefix(), events)
+    answer = backtested(events, files, as_of_ms=where.as_of_ms(spark, events), prefix=_prefix(), types=types)
     print(json.dumps(answer.as_dict(), indent=1) if as_json else _told(answer))
     return output.FINDINGS if answer.differing_arrivals else output.OK
 
@@ -156,6 +162,7 @@ def _told(answer: Backtest) -> str:
             f"recorded: {answer.retries_spared} retries of {answer.cut} letters would not have been made; "
             f"{answer.cut_recovered} of these letters recovered by them"
         )
+    lines += [f"{pipeline_types.UNKNOWN}: {said}" for said in answer.left_out]
     return "\n".join([*lines, *map(_estimated, answer.estimates)])
 
 

@@ -23,5 +23,7 @@ def run(path: Path) -> int:
     failed = [one for one in results if not one.passed]
     for one in failed:
         print(one)
+    for doubt in filter(None, (one.doubt for one in results)):
+        print(doubt, file=sys.stderr)
     print(f"{len(results) - len(failed)} passed, {len(failed)} failed", file=sys.stderr)
     return output.FINDINGS if failed else output.OK

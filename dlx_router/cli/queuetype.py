@@ -5,15 +5,15 @@ ARCHITECTURE ("Life of a letter"), rabbitmq.com/docs/quorum-queues.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from dlx_router.config.value_text import left_out_text
 from dlx_router.core.attending import QueueFacts, delivery_limit
-from dlx_router.core.policy import Effective, PolicySet
+from dlx_router.core.policy import Effective, Policy
 
 LIMIT: Final = "delivery-limit"
 DIED: Final = "delivery_limit"
-TYPES: Final = ("classic", "quorum")
 _VERSION: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]+)*", re.ASCII)
 _NEGATIVE_SINCE: Final = (4, 0)
 _FAILURES_SINCE: Final = (4, 3)
@@ -40,13 +40,11 @@ def version_of(text: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def left_out(policies: PolicySet, queue: str, vhost: str, *, own: bool) -> Iterator[str]:
+def left_out(policies: Sequence[Policy]) -> Iterator[str]:
     """A line for each policy that holds only where the queue has the right type, which nobody has said."""
-    shown = policies.chain(vhost=vhost, queue=queue, own=own)
-    for kind in TYPES:
-        for one in policies.chain(vhost=vhost, queue=queue, own=own, kind=kind):
-            if one not in shown and one.apply_to == f"{kind}_queues":
-                yield f"Policy {one.name} ({one.source}) is for {kind} queues only: left out; see --queue-type {kind}."
+    for one in policies:
+        said = left_out_text(one)
+        yield f"{said[0].upper()}{said[1:]}: left out; see --queue-type {one.queue_type}."
 
 
 def returns(base: Effective, dying: Effective, broker: Broker) -> Iterator[str]:

@@ -29,7 +29,7 @@ from dlx_router.config.tree import Items, Node, Pairs
 from dlx_router.config.values import rejected, takes, unexpected
 from dlx_router.core.names import Names
 from dlx_router.core.passing import Target, limits_of
-from dlx_router.core.policy import PolicySet, Selector, SelectorKind, Source
+from dlx_router.core.policy import TYPES, PolicySet, Selector, SelectorKind, Source
 from dlx_router.core.template import Template
 from dlx_router.core.words import UNKNOWN
 
@@ -221,8 +221,9 @@ def _without_limits(attachments: Iterable[Attachment], policies: PolicySet) -> I
     for one in attachments:
         if one.mode != GUARD or not one.named:
             continue
-        limits = limits_of(policies.resolve(vhost=one.vhost or "/", queue=one.queue, reason=UNKNOWN))
-        if not limits.any:
+        vhost, queue = one.vhost or "/", one.queue
+        found = (policies.resolve(vhost=vhost, queue=queue, reason=UNKNOWN, queue_type=each) for each in (None, *TYPES))
+        if not any(limits_of(each).any for each in found):
             message = (
                 f"guard of {shown(one.queue)} has nothing to do: no policy sets message-ttl, max-length or "
                 f"max-length-bytes for this queue; write one, or take the attachment out"

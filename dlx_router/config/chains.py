@@ -35,7 +35,8 @@ def _way(start: str, policies: PolicySet, named: dict[str, Policy], vhost: str) 
     """The queues that follow each other from `start`, up to the first that comes twice or that no policy names."""
     way = [start]
     while len(way) < MAX_STEPS:
-        target = _target(policies.resolve(vhost=vhost, queue=way[-1], reason="rejected"), way[-1])
+        kind = named[way[-1]].queue_type
+        target = _target(policies.resolve(vhost=vhost, queue=way[-1], reason="rejected", queue_type=kind), way[-1])
         if target is None or target not in named or target == way[-1]:
             return way
         way.append(target)
@@ -63,7 +64,7 @@ def written_targets(policies: PolicySet) -> dict[str, str]:
     found: dict[str, str] = {}
     for policy in policies.policies:
         queue = policy.selector.text if policy.selector.kind is SelectorKind.QUEUE else ""
-        effective = policies.resolve(vhost=policy.vhost or "/", queue=queue, reason="rejected") if queue else None
+        effective = _of_queue(policies, policy, queue, "rejected") if queue else None
         target = _target(effective or policies.effective((policy,), "rejected"), queue)
         if target is not None and (queue or effective is None) and _is_written(policy, queue):
             found.setdefault(target, policy.name)
@@ -76,10 +77,15 @@ def _is_written(policy: Policy, queue: str) -> bool:
     return bool(queue) or (key is not None and all(isinstance(part, str) for part in key.value.parts))
 
 
+def _of_queue(policies: PolicySet, policy: Policy, queue: str, reason: str) -> Effective | None:
+    """What holds for a queue where this policy does: of the type that it is for."""
+    return policies.resolve(vhost=policy.vhost or "/", queue=queue, reason=reason, queue_type=policy.queue_type)
+
+
 def _to_itself(queue: str, policy: Policy, policies: PolicySet) -> Iterator[Finding]:
     """A target that is the queue where the letter failed: RabbitMQ takes it, so it is a doubt and no error."""
     for reason in ("rejected", *sorted(policy.on)):
-        effective = policies.resolve(vhost=policy.vhost or "/", queue=queue, reason=reason)
+        effective = _of_queue(policies, policy, queue, reason)
         if effective is None or effective.auto_create or _target(effective, queue) != queue:
             continue
         source = effective.settings[KEY].source

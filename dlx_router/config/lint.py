@@ -36,7 +36,7 @@ def findings_of(policies: PolicySet) -> list[Finding]:
     effectives: list[Effective] = []
     covering = Covering(policies)
     for policy in policies.policies:
-        chain = _until_cut(covering.of(policy))
+        chain = _until_cut(covering.of(policy), policy.queue_type)
         if policy in chain:
             effectives += _for_each_reason(chain, policies.ours)
         else:
@@ -66,7 +66,7 @@ def _for_each_reason(chain: Sequence[Policy], ours: Names) -> Iterator[Effective
     policies = tuple(replace(one, vhost=None, apply_to="queues", selector=wide) for one in chain)
     merged = PolicySet(policies, ours=ours)
     for reason in sorted({*REASONS, *(reason for one in chain for reason in one.on)}):
-        effective = merged.resolve(vhost="", queue="", reason=reason)
+        effective = merged.resolve(vhost="", queue="", reason=reason, queue_type=None)
         assert effective is not None
         yield effective
 
@@ -87,11 +87,12 @@ def _without_effect(effectives: Sequence[Effective]) -> Iterator[Finding]:
             yield Finding(source.file, source.line, WITHOUT_EFFECT, Severity.WARNING, f"{key} {why}")
 
 
-def _until_cut(policies: Iterator[Policy]) -> list[Policy]:
+def _until_cut(policies: Iterator[Policy], queue_type: str | None) -> list[Policy]:
+    """Up to the one that ends the chain for every queue of the type; one for another type ends it for some only."""
     out: list[Policy] = []
     for policy in policies:
         out.append(policy)
-        if not policy.inherit:
+        if not policy.inherit and policy.queue_type in {None, queue_type}:
             break
     return out
 
@@ -100,7 +101,9 @@ def _chained(policies: PolicySet) -> Iterator[Finding]:
     """A queue that a policy names exactly and that is another's dead-letter queue: its letters would go in circles."""
     named = {one.selector.text: one for one in policies.policies if one.selector.kind is SelectorKind.QUEUE}
     for queue, policy in named.items():
-        effective = policies.resolve(vhost=policy.vhost or "/", queue=queue, reason=REASONS[0])
+        effective = policies.resolve(
+            vhost=policy.vhost or "/", queue=queue, reason=REASONS[0], queue_type=policy.queue_type
+        )
         grave = _grave(effective, queue)
         source = named.get(grave or "")
         if source is None or source is policy or _allows_chain(policies, source, grave or ""):
@@ -122,7 +125,7 @@ def _grave(policy: Effective | None, queue: str) -> str | None:
 
 
 def _allows_chain(policies: PolicySet, policy: Policy, queue: str) -> bool:
-    found = policies.resolve(vhost=policy.vhost or "/", queue=queue, reason=REASONS[0])
+    found = policies.resolve(vhost=policy.vhost or "/", queue=queue, reason=REASONS[0], queue_type=policy.queue_type)
     setting = None if found is None else found.settings.get("allow-chain")
     return setting is not None and bool(setting.value)
 
@@ -153,7 +156,7 @@ def _unreachable(policy: Policy, by: Policy) -> Finding:
 
 def covers(wide: Policy, narrow: Policy) -> bool:
     """Whether every queue that `narrow` names is surely named by `wide` too."""
-    if wide.vhost not in {None, narrow.vhost}:
+    if wide.vhost not in {None, narrow.vhost} or not _types_meet(wide, narrow):
         return False
     if wide.selector == narrow.selector:
         return True
@@ -230,13 +233,18 @@ def _pairs(tied: Sequence[Policy]) -> Iterator[tuple[Policy, Policy]]:
 
 
 def _may_meet(first: Policy, second: Policy) -> bool:
-    if None not in {first.vhost, second.vhost} and first.vhost != second.vhost:
+    if (None not in {first.vhost, second.vhost} and first.vhost != second.vhost) or not _types_meet(first, second):
         return False
     return first.selector == second.selector or (
         first.selector.kind is SelectorKind.MATCH
         and not _begin_apart(first.selector, second.selector)
         and words_meet(first.selector.text.split("."), second.selector.text.split("."))
     )
+
+
+def _types_meet(first: Policy, second: Policy) -> bool:
+    """Whether both may hold for one queue: it has one type."""
+    return first.queue_type == second.queue_type or None in {first.queue_type, second.queue_type}
 
 
 def words_meet(one: Sequence[str], other: Sequence[str]) -> bool:

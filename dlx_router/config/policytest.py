@@ -24,13 +24,14 @@ from dlx_router.config.policies import (
 from dlx_router.config.shape import Field, Shape, raw
 from dlx_router.config.tree import Node, Pairs, Scalar, described
 from dlx_router.config.units import duration_text
+from dlx_router.config.value_text import left_out_text
 from dlx_router.config.values import rejected, takes, unexpected
 from dlx_router.core.decision import decide
 from dlx_router.core.explanation import explain
 from dlx_router.core.letter import Arrival, Death, First, Letter
 from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter, Decision, Retry
-from dlx_router.core.policy import OURS, Effective
+from dlx_router.core.policy import OURS, TYPES, Effective, Policy
 from dlx_router.core.words import UNKNOWN, Action, Cause
 
 _DECIDED: Final = (Action.RETRY, Action.DEAD_LETTER, Action.PARK, Action.DISCARD)
@@ -59,16 +60,29 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a test went; `says` is the sentence by which the decision explains itself."""
+    """How a test went; `says` is the sentence by which the decision explains itself.
+
+    `left_out`: policies for one type of queues that were not judged, because the test does not say the queue's type.
+    """
 
     case: Case
     differences: tuple[Difference, ...]
     says: str
+    left_out: tuple[Policy, ...] = ()
 
     @property
     def passed(self) -> bool:
         """Whether the decision is the expected one in each key that was named."""
         return not self.differences
+
+    @property
+    def doubt(self) -> str:
+        """What the test leaves open, in a line; empty where it is nothing."""
+        if not self.left_out:
+            return ""
+        found = "; ".join(map(left_out_text, self.left_out))
+        where = f"{self.case.file}:{self.case.line}: {self.case.name}"
+        return f"{where}: the queue's type is not said, so not judged: {found}; write queue-type: quorum or classic"
 
     def __str__(self) -> str:
         verdict = "passed" if self.passed else "FAILED"
@@ -105,13 +119,15 @@ def run_tests(path: Path, names: Names = OURS) -> tuple[Result, ...]:
 def judged(case: Case, loaded: LoadedPolicies, names: Names = OURS) -> Result:
     """The test's letter under these policies, as the daemon would decide at time 0."""
     queue, reason, vhost = case.letter["queue"], case.letter.get("reason", REASONS[0]), case.letter.get("vhost", "/")
-    policy = loaded.policies.resolve(vhost=vhost, queue=queue, reason=reason, own=names.is_own(queue))
+    policies, queue_type = loaded.policies, case.letter.get("queue-type")
+    policy = policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=queue_type)
+    left_out = policies.left_out(vhost=vhost, queue=queue, queue_type=queue_type)
     letter = _letter(case.letter, (vhost, queue, reason), names.inbox, counts=_counts(reason, policy))
     decision = decide(letter, policy, 0, case.letter.get("draw", 0.0))
     found = _outcome(decision, policy)
     differences = (Difference(key, _text(key, value), _text(key, found.get(key))) for key, value in case.expect.items())
     different = tuple(one for one in differences if one.expected != one.found)
-    return Result(case, different, explain(decision, letter, policy))
+    return Result(case, different, explain(decision, letter, policy), left_out)
 
 
 def _counts(reason: str, policy: Effective | None) -> bool:
@@ -210,6 +226,7 @@ LETTER: Final = Shape(
         "vhost": _NAME, "queue": _NAME, "reason": _reason, "attempts": values.integer(1, _MANY),
         "redrives": values.integer(0, _MANY), "exchange": _KEY, "routing-key": _KEY, "cc": _KEYS, "headers": _headers,
         "draw": values.number(-1, 1, "a number in -1..1, the chance of the jitter"),
+        "queue-type": values.one_of(*TYPES, "stream"),
     },
 )  # fmt: skip
 EXPECT: Final = Shape(

@@ -12,9 +12,6 @@ class Outage:
     within_ms: int
     probe_ms: int
 
-    def __str__(self) -> str:
-        return f"{self.deaths} deaths within {self.within_ms} ms, probe every {self.probe_ms} ms"
-
 
 @dataclass(frozen=True, slots=True)
 class Alert:
@@ -29,9 +26,6 @@ class Alert:
         oldest = None if self.oldest_ms is None else self.oldest_ms / 1000
         said = {"depth": self.depth, "oldest": oldest, "rate": self.rate}
         return {kind: float(value) for kind, value in said.items() if value is not None}
-
-    def __str__(self) -> str:
-        return ", ".join(f"{kind} {value:.15g}" for kind, value in self.thresholds().items())
 
 
 class Retention(NamedTuple):

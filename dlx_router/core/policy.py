@@ -18,6 +18,7 @@ from dlx_router.core.template import Template
 __all__ = [
     "DEFAULTS",
     "OURS",
+    "TYPES",
     "Effective",
     "Policy",
     "PolicySet",
@@ -34,6 +35,7 @@ __all__ = [
 
 
 OURS: Final = Names()
+TYPES: Final = ("classic", "quorum")  # that a policy may be for; nothing dies in a stream by the broker's doing
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,11 @@ class Policy:
     labels: Mapping[str, str] = field(default_factory=dict)
     definition: Mapping[str, Setting] = field(default_factory=dict)
     on: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
+
+    @property
+    def queue_type(self) -> str | None:
+        """The one type of queues that it is for; None: any."""
+        return None if self.apply_to == "queues" else self.apply_to.removesuffix("_queues")
 
 
 DEFAULTS: Final[Mapping[str, Any]] = {
@@ -176,14 +183,16 @@ class PolicySet:
         object.__setattr__(self, "_index", index)
 
     def resolve(
-        self, *, vhost: str, queue: str, reason: str, own: bool = False, kind: str | None = None
+        self, *, vhost: str, queue: str, reason: str, queue_type: str | None, own: bool | None = None
     ) -> Effective | None:
-        """The effective keys, or None where no policy selects the queue.
+        """The effective keys, or None where no policy selects the queue: what every surface shows is decided here.
 
-        `own` marks the router's own queues and auto-created DLQs: only a policy with `queue:` selects those.
-        `kind` is the queue's type, classic or quorum; a policy for one type only holds where it is known.
+        `queue_type` is classic, quorum or stream, and has no default, so that nobody forgets it. None: not known, and
+        then no policy for one type holds; `left_out` names those.
+        `own` marks the router's own queues and auto-created DLQs: only a policy with `queue:` selects those. None: as
+        `ours` says.
         """
-        return self.effective(self.chain(vhost=vhost, queue=queue, own=own, kind=kind), reason)
+        return self.effective(self.chain(vhost=vhost, queue=queue, queue_type=queue_type, own=own), reason)
 
     def effective(self, chain: tuple[Policy, ...], reason: str) -> Effective | None:
         """The keys of a chain for a reason; None where it is empty. Equal for reasons of the same `overlays`."""
@@ -196,16 +205,24 @@ class PolicySet:
     @property
     def asks_types(self) -> bool:
         """Whether any policy is for queues of one type."""
-        return any(policy.apply_to != "queues" for policy in self.policies)
+        return any(policy.queue_type is not None for policy in self.policies)
 
-    def chain(self, *, vhost: str, queue: str, own: bool = False, kind: str | None = None) -> tuple[Policy, ...]:
+    def left_out(self, *, vhost: str, queue: str, queue_type: str | None) -> tuple[Policy, ...]:
+        """The policies for one type that would contribute if the queue were of it: none where its type is known."""
+        if queue_type is not None or not self.asks_types:
+            return ()
+        chains = (self.chain(vhost=vhost, queue=queue, queue_type=one) for one in TYPES)
+        return tuple(one for chain in chains for one in chain if one.queue_type is not None)
+
+    def chain(self, *, vhost: str, queue: str, queue_type: str | None, own: bool | None = None) -> tuple[Policy, ...]:
         """The policies that contribute, highest precedence first; `inherit: false` ends it."""
+        own = self.ours.is_own(queue) if own is None else own
         out: list[Policy] = []
         for at in self._index.fitting(queue):
             policy = self.policies[at]
             if policy.vhost not in {None, vhost} or (own and policy.selector.kind is not SelectorKind.QUEUE):
                 continue
-            if policy.apply_to not in {"queues", f"{kind}_queues"}:
+            if policy.queue_type not in {None, queue_type}:
                 continue
             out.append(policy)
             if not policy.inherit:

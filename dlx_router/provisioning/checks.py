@@ -59,9 +59,9 @@ class Checks:
             reasons = {*REASONS, *(reason for policy in self._policies.policies for reason in policy.on)}
             for reason in sorted(reasons):
                 policy = self._policies.resolve(
-                    vhost=self._snapshot.vhost, queue=queue.name, reason=reason, own=True, kind=queue.kind
+                    vhost=self._snapshot.vhost, queue=queue.name, reason=reason, own=True, queue_type=queue.kind
                 ) or self._policies.resolve(
-                    vhost=self._snapshot.vhost, queue=queue.name, reason=reason, kind=queue.kind
+                    vhost=self._snapshot.vhost, queue=queue.name, reason=reason, own=False, queue_type=queue.kind
                 )
                 if policy is not None and policy.discard:
                     dropping.setdefault(policy.settings["discard"].source, set()).add(queue.name)

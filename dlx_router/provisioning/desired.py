@@ -110,13 +110,15 @@ class _Planner:
         if self._others.owns(queue.name):
             return ()
         by_name_only = queue.name in self._dlqs
-        return self._policies.chain(vhost=self._vhost, queue=queue.name, own=by_name_only, kind=queue.kind)
+        return self._policies.chain(vhost=self._vhost, queue=queue.name, own=by_name_only, queue_type=queue.kind)
 
     def _dead_letter_queues(self) -> frozenset[str]:
         """The names that auto-created dead-letter queues of queues that stand have or would have."""
         found: set[str] = set()
         for one in self._snapshot.queues:
-            effective = self._policies.resolve(vhost=self._vhost, queue=one.name, reason="rejected", kind=one.kind)
+            effective = self._policies.resolve(
+                vhost=self._vhost, queue=one.name, reason="rejected", own=False, queue_type=one.kind
+            )
             if effective is not None and effective.auto_create and not self._names.is_own(one.name):
                 found.add(dead_letter_queue(effective, one.name))
         return frozenset(found)
@@ -153,7 +155,7 @@ class _Planner:
         for policy in self._policies.policies:
             if policy.vhost not in {None, self._vhost}:
                 continue
-            kind = None if policy.apply_to == EVERY_KIND else policy.apply_to.removesuffix("_queues")
+            kind = policy.queue_type
             if kind is not None and not self._typed:
                 continue
             chain = [*covering.of(policy)]
@@ -230,8 +232,11 @@ class _Planner:
     def _all_affixes(self) -> Iterable[tuple[str, str]]:
         found: dict[tuple[str, str], None] = {}
         for policy in self._policies.policies:
-            chain = self._policies.chain(vhost=self._vhost, queue=policy.selector.text) or (policy,)
-            effective = PolicySet(chain).resolve(vhost=self._vhost, queue=policy.selector.text, reason="rejected")
+            queue, kind = policy.selector.text, policy.queue_type
+            chain = self._policies.chain(vhost=self._vhost, queue=queue, own=False, queue_type=kind) or (policy,)
+            effective = PolicySet(chain).resolve(
+                vhost=self._vhost, queue=queue, reason="rejected", own=False, queue_type=kind
+            )
             if effective is not None and effective.auto_create:
                 found[effective.dlq_prefix, effective.dlq_suffix] = None
         return [one for one in found if any(one)]
@@ -268,7 +273,7 @@ def _rank(region: _Region) -> tuple[int, int]:
 
 
 def _kind(chain: Sequence[Policy]) -> str | None:
-    return next((one.apply_to.removesuffix("_queues") for one in chain if one.apply_to != EVERY_KIND), None)
+    return next((one.queue_type for one in chain if one.queue_type is not None), None)
 
 
 def _together(exact: Sequence[_Region]) -> list[_Region]:

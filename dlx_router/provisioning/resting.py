@@ -24,7 +24,7 @@ def watched(policies: PolicySet, snapshot: Snapshot, names: Names) -> Resting:
     reasons = sorted({*REASONS, *(reason for one in policies.policies for reason in one.on)})
     for queue in snapshot.queues:
         for reason in reasons if not names.is_own(queue.name) else ():
-            one = policies.resolve(vhost=snapshot.vhost, queue=queue.name, reason=reason, kind=queue.kind)
+            one = policies.resolve(vhost=snapshot.vhost, queue=queue.name, reason=reason, queue_type=queue.kind)
             if one is not None and one.alert is not None and not one.discard:
                 found.setdefault(one.policy, set()).update(_targets(one, queue, reason, routes, snapshot))
     return {policy: frozenset(queues) for policy, queues in found.items()}

@@ -7,7 +7,7 @@ which are being written are not read by halves. SIGHUP reads at once.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -35,26 +35,31 @@ class Unsteady(Exception):
     """The files change faster than they can be read."""
 
 
-def foreseen(policies: PolicySet, vhost: str) -> Iterator[Resource]:
-    """What letters of queues that policies name exactly will need of the broker; all others is seen to on demand."""
+def foreseen(policies: PolicySet, vhost: str, kinds: Mapping[str, str]) -> Iterator[Resource]:
+    """What letters of queues that policies name exactly will need of the broker; all others is seen to on demand.
+
+    `kinds`: the types of queues, where policies ask for them.
+    """
     found: dict[Resource, None] = {}
     for policy in policies.policies:
         if policy.vhost in {None, vhost}:
             for reason in ("rejected", *policy.on):
-                found |= dict.fromkeys(_needs(policies, vhost, policy.selector, reason))
+                found |= dict.fromkeys(_needs(policies, vhost, policy.selector, reason, kinds))
     return islice(found, MAX_FORESEEN)
 
 
-def _needs(policies: PolicySet, vhost: str, selector: Selector, reason: str) -> Iterator[Resource]:
+def _needs(
+    policies: PolicySet, vhost: str, selector: Selector, reason: str, kinds: Mapping[str, str]
+) -> Iterator[Resource]:
     if selector.kind is not SelectorKind.QUEUE:
         return
-    policy = policies.resolve(vhost=vhost, queue=selector.text, reason=reason)
+    queue = selector.text
+    policy = policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=kinds.get(queue))
     if policy is None or policy.discard:
         return
     exchange = policy.dead_letter_exchange or ""
     if policy.auto_create:
-        name = dead_letter_queue(policy, selector.text)
-        yield dead_letter_resource(policy, name, exchange, selector.text)
+        yield dead_letter_resource(policy, dead_letter_queue(policy, queue), exchange, queue)
     elif exchange:
         yield ("exchange", exchange)
 

@@ -49,7 +49,7 @@ class Resolved:
     def _resolved(self, queue: str, reason: str) -> Effective | None:
         """Queues are many and come and go, chains of policies are few: queues of one chain share what it says."""
         policies, own = self._rules.policies, self._rules.names.is_own(queue)
-        chain = policies.chain(vhost=self._vhost, queue=queue, own=own, kind=self._kinds.get(queue))
+        chain = policies.chain(vhost=self._vhost, queue=queue, own=own, queue_type=self._kinds.get(queue))
         key = (*map(id, chain), *overlays(chain, reason))  # the policies live as long as this does
         try:
             return self._shared[key]

@@ -135,6 +135,10 @@ class Attendant:
         """What is in force for a letter."""
         return self._desk.resolve(letter)
 
+    def queue_type(self, queue: str) -> str | None:
+        """A queue's type as letters are judged by; None: not known, or no policy asks for it."""
+        return self._desk.kinds.get(queue)
+
     @property
     def policies(self) -> PolicySet:
         """The policies in force."""
@@ -183,7 +187,7 @@ class Attendant:
         """
         await self._kinds.ask_for(policies)
         if self._session is not None and not self._observe:
-            await self._session.provision.prepare(foreseen(policies, self.vhost))
+            await self._session.provision.prepare(foreseen(policies, self.vhost, self._kinds.known))
 
     def renew(self, rules: Rules, sources: tuple[Wanted, ...]) -> None:
         """Judge by these rules and attend these queues from now on; sessions and what is in flight go on."""

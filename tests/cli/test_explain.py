@@ -9,6 +9,7 @@ from dlx_router.cli import explain
 from dlx_router.cli.queuetype import Broker
 from dlx_router.config.keys import DEFINITION
 from dlx_router.config.policies import load_policies
+from dlx_router.config.value_text import key_rows
 from dlx_router.core.policy import DEFAULTS, Effective
 from tests.cli.test_cli import in_a_process
 
@@ -18,7 +19,7 @@ POLICIES = Path(__file__).parents[2] / "policies"
 def effective(definition: str, folder: Path) -> Effective:
     text = f"version: 1\npolicies: [{{name: a, match: '#', definition: {definition}}}]\n"
     (folder / "p.yaml").write_text(text)
-    found = load_policies(folder).policies.resolve(vhost="/", queue="q", reason="rejected")
+    found = load_policies(folder).policies.resolve(vhost="/", queue="q", reason="rejected", queue_type=None)
     assert found is not None
     return found
 
@@ -91,7 +92,7 @@ def test_a_schedule_has_the_numbers_of_artemis(definition: str, expected: list[e
 
 
 def test_every_default_is_the_one_that_is_in_force(tmp_path: Path) -> None:
-    rows = {name: (value, by) for name, value, by in explain.key_rows(effective("{}", tmp_path))}
+    rows = {name: (value, by) for name, value, by in key_rows(effective("{}", tmp_path))}
     assert list(rows) == list(DEFINITION)
     assert all(by == "default" for _, by in rows.values())
     assert rows["max-delivery-attempts"][0] == str(DEFAULTS["max-delivery-attempts"])

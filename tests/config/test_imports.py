@@ -44,7 +44,7 @@ def imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Import:
         policies = load_policies(folder).policies
 
         def effective(queue: str, reason: str = "rejected", vhost: str = "/") -> Effective:
-            found = policies.resolve(vhost=vhost, queue=queue, reason=reason)
+            found = policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=None)
             assert found is not None, said.out
             return found
 

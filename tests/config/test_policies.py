@@ -20,7 +20,7 @@ def loaded(folder: Path, *files: str) -> LoadedPolicies:
 
 
 def effective(policies: LoadedPolicies, queue: str, reason: str = "rejected", vhost: str = "/") -> Effective:
-    found = policies.policies.resolve(vhost=vhost, queue=queue, reason=reason)
+    found = policies.policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=None)
     assert found is not None
     return found
 
@@ -178,13 +178,15 @@ def test_labels_are_merged_and_the_sources_are_file_and_line(tmp_path: Path) -> 
 
 def test_a_queue_that_no_policy_names_has_none(tmp_path: Path) -> None:
     policies = loaded(tmp_path, "policies: [{name: a, match: 'a.#', vhost: shop}]").policies
-    assert policies.resolve(vhost="shop", queue="b", reason="rejected") is None
-    assert policies.resolve(vhost="/", queue="a", reason="rejected") is None
+    assert policies.resolve(vhost="shop", queue="b", reason="rejected", queue_type=None) is None
+    assert policies.resolve(vhost="/", queue="a", reason="rejected", queue_type=None) is None
 
 
 def test_own_queues_are_named_only_exactly(tmp_path: Path) -> None:
     policies = loaded(tmp_path, "policies: [{name: a, match: '#'}, {name: b, queue: dlx-router.parking}]").policies
-    assert [one.name for one in policies.chain(vhost="/", queue="dlx-router.parking", own=True)] == ["b"]
+    assert [one.name for one in policies.chain(vhost="/", queue="dlx-router.parking", own=True, queue_type=None)] == [
+        "b"
+    ]
 
 
 def test_attachments_are_read_with_their_vhost(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_a_set_selects_what_its_policies_select_in_their_order(selectors: list[S
     written = policies(selectors)
     alone = tuple(one for one in ordered(written).policies if one.selector.fits(queue))
     for found in (ordered(written), ordered(written, search_all=search_all)):
-        assert found.chain(vhost="/", queue=queue) == alone
+        assert found.chain(vhost="/", queue=queue, queue_type=None) == alone
 
 
 def test_names_of_any_bytes_are_searched() -> None:
@@ -37,7 +37,7 @@ def test_names_of_any_bytes_are_searched() -> None:
     found = PolicySet(
         tuple(policies([Selector(SelectorKind.PATTERN, "a$", Search(compiled("a$")))])), search_all=search_all
     )
-    assert len(found.chain(vhost="/", queue=odd)) == 1
+    assert len(found.chain(vhost="/", queue=odd, queue_type=None)) == 1
 
 
 def test_a_thousand_policies_and_ten_thousand_queues_are_resolved_within_a_second(tmp_path: Path) -> None:
@@ -48,5 +48,7 @@ def test_a_thousand_policies_and_ten_thousand_queues_are_resolved_within_a_secon
     found = ordered(policies([*exact, *words, *patterns]), search_all=search_all)
     began = time.process_time()
     for at in range(10_000):
-        found.resolve(vhost="/", queue=f"{('orders', 'mail')[at % 2]}.{at % 700}.new", reason="rejected")
+        found.resolve(
+            vhost="/", queue=f"{('orders', 'mail')[at % 2]}.{at % 700}.new", reason="rejected", queue_type=None
+        )
     assert time.process_time() - began < 1.0

@@ -148,7 +148,9 @@ def effective(reason: str = "rejected", *, exact: bool = False, **definition: An
     if isinstance(named.get("dead-letter-routing-key"), str):
         named["dead-letter-routing-key"] = parse(named["dead-letter-routing-key"])
     kind, match = (SelectorKind.QUEUE, "work") if exact else (SelectorKind.MATCH, "#")
-    found = policy_set(policy(match=match, kind=kind, definition=named)).resolve(vhost="/", queue="work", reason=reason)
+    found = policy_set(policy(match=match, kind=kind, definition=named)).resolve(
+        vhost="/", queue="work", reason=reason, queue_type=None
+    )
     assert found is not None
     return found
 

@@ -20,7 +20,7 @@ def _policies(**definition: Any) -> PolicySet:
 
 def _made(queue: str, policies: PolicySet) -> bool:
     def of(failed: str) -> Iterable[Effective]:
-        found = policies.resolve(vhost="/", queue=failed, reason="rejected")
+        found = policies.resolve(vhost="/", queue=failed, reason="rejected", queue_type=None)
         return () if found is None else (found,)
 
     return is_made(queue, policies, of)

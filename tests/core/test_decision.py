@@ -274,7 +274,7 @@ def test_what_is_the_routers_own_is_no_target_whoever_names_it(definition: dict[
 def test_the_routers_own_begins_with_its_prefix() -> None:
     policies = policy_set(policy(definition={"max-delivery-attempts": 1, "dead-letter-exchange": "mine.release"}))
     found = [
-        decide(letter(), one.resolve(vhost="/", queue="work", reason="rejected"), NOW, 0.0)
+        decide(letter(), one.resolve(vhost="/", queue="work", reason="rejected", queue_type=None), NOW, 0.0)
         for one in (policies, replace(policies, ours=Names("mine")))
     ]
     assert [one.action for one in found] == [Action.DEAD_LETTER, Action.PARK]
@@ -475,7 +475,9 @@ definitions = st.fixed_dictionaries(
     },
 )
 effectives = st.builds(
-    lambda definition, reason: policy_set(policy(definition=definition)).resolve(vhost="/", queue="q", reason=reason),
+    lambda definition, reason: policy_set(policy(definition=definition)).resolve(
+        vhost="/", queue="q", reason=reason, queue_type=None
+    ),
     definitions,
     reasons,
 )

@@ -18,7 +18,7 @@ EXACT, PATTERN = SelectorKind.QUEUE, SelectorKind.PATTERN
 
 
 def limit(policies: PolicySet, queue: str, reason: str = "rejected", vhost: str = "/") -> int | None:
-    found = policies.resolve(vhost=vhost, queue=queue, reason=reason)
+    found = policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=None)
     return None if found is None else found.max_attempts
 
 
@@ -114,13 +114,19 @@ PRECEDENCE = [  # highest first
 @law
 @given(st.permutations(PRECEDENCE))
 def test_the_order_of_precedence_does_not_depend_on_the_order_of_the_files(shuffled: list[Policy]) -> None:
-    assert list(policy_set(*shuffled).chain(vhost="/", queue="orders.eu")) == PRECEDENCE
+    assert list(policy_set(*shuffled).chain(vhost="/", queue="orders.eu", queue_type=None)) == PRECEDENCE
 
 
 def test_what_is_still_equal_is_taken_in_the_order_of_the_files() -> None:
     one, other = policy("one", match="a.*"), policy("other", match="*.a")
-    assert [each.name for each in policy_set(other, one).chain(vhost="/", queue="a.a")] == ["other", "one"]
-    assert [each.name for each in policy_set(one, other).chain(vhost="/", queue="a.a")] == ["one", "other"]
+    assert [each.name for each in policy_set(other, one).chain(vhost="/", queue="a.a", queue_type=None)] == [
+        "other",
+        "one",
+    ]
+    assert [each.name for each in policy_set(one, other).chain(vhost="/", queue="a.a", queue_type=None)] == [
+        "one",
+        "other",
+    ]
 
 
 def test_keys_are_merged_one_by_one_and_each_says_who_set_it() -> None:
@@ -131,7 +137,7 @@ def test_keys_are_merged_one_by_one_and_each_says_who_set_it() -> None:
             labels={"team": "low", "owner": "low"},
         ),
         policy("high", match="orders", definition={"max-delivery-attempts": 5}, labels={"team": "high"}),
-    ).resolve(vhost="/", queue="orders", reason="rejected")
+    ).resolve(vhost="/", queue="orders", reason="rejected", queue_type=None)
     assert found is not None
     assert (found.policy, found.names, found.max_attempts, found.delay_ms) == ("high", ("high", "low"), 5, 100)
     assert found.labels == {"team": "high", "owner": "low"}
@@ -159,7 +165,7 @@ def test_without_inheritance_nothing_below_contributes() -> None:
         policy("wall", match="orders", priority=1, inherit=False),
         policy("below", definition={"max-delivery-attempts": 3}),
     )
-    found = policies.resolve(vhost="/", queue="orders", reason="rejected")
+    found = policies.resolve(vhost="/", queue="orders", reason="rejected", queue_type=None)
     assert found is not None
     assert (found.names, found.delay_ms, found.max_attempts) == (("top", "wall"), 1, 10)
     assert limit(policies, "other") == 3
@@ -174,18 +180,20 @@ def test_a_vhost_is_an_exact_condition() -> None:
 
 def test_own_queues_are_selected_by_name_only() -> None:
     policies = policy_set(policy("all"), policy("named", match="dlx-router.parking", kind=EXACT))
-    assert [each.name for each in policies.chain(vhost="/", queue="dlx-router.parking", own=True)] == ["named"]
-    assert policies.resolve(vhost="/", queue="dlx-router.inbox", reason="rejected", own=True) is None
+    assert [each.name for each in policies.chain(vhost="/", queue="dlx-router.parking", own=True, queue_type=None)] == [
+        "named"
+    ]
+    assert policies.resolve(vhost="/", queue="dlx-router.inbox", reason="rejected", own=True, queue_type=None) is None
 
 
 def test_no_policy_is_no_answer() -> None:
-    assert policy_set().resolve(vhost="/", queue="q", reason="rejected") is None
+    assert policy_set().resolve(vhost="/", queue="q", reason="rejected", queue_type=None) is None
 
 
 @pytest.mark.parametrize(("match", "exact"), [("orders", True), ("other", False)])
 def test_a_policy_that_names_the_queue_is_known_as_such_wherever_it_stands(match: str, exact: bool) -> None:
     policies = policy_set(policy("all", priority=9), policy("named", match=match, kind=EXACT))
-    found = policies.resolve(vhost="/", queue="orders", reason="rejected")
+    found = policies.resolve(vhost="/", queue="orders", reason="rejected", queue_type=None)
     assert found is not None
     assert found.named_exactly is exact
 
@@ -237,10 +245,10 @@ def test_overlays_lie_over_the_merged_base(reason: str, attempts: int) -> None:
 
 
 def test_layers_fill_each_other_up() -> None:
-    found = OVERLAID.resolve(vhost="/", queue="q", reason="application:fraud")
+    found = OVERLAID.resolve(vhost="/", queue="q", reason="application:fraud", queue_type=None)
     assert found is not None
     assert (found.delay_ms, found.max_redrives, found.discard) == (50, 40, False)
-    dropped = OVERLAID.resolve(vhost="/", queue="q", reason="maxlen")
+    dropped = OVERLAID.resolve(vhost="/", queue="q", reason="maxlen", queue_type=None)
     assert dropped is not None
     assert dropped.discard
 
@@ -275,7 +283,7 @@ def test_dead_letter_queues_are_created_where_no_exchange_is_named(definition: d
 @law
 @given(st.dictionaries(st.sampled_from(sorted({*DEFAULTS} - {"retry-on", "dead-letter-headers"})), st.integers(0, 9)))
 def test_a_key_that_is_written_is_in_force(definition: dict[str, int]) -> None:
-    found = policy_set(policy(definition=definition)).resolve(vhost="/", queue="q", reason="rejected")
+    found = policy_set(policy(definition=definition)).resolve(vhost="/", queue="q", reason="rejected", queue_type=None)
     assert found is not None
     assert {key: setting.value for key, setting in found.settings.items()} == definition
     assert found.max_attempts == definition.get("max-delivery-attempts", 10)

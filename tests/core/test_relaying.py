@@ -227,7 +227,7 @@ def test_a_policy_for_one_type_holds_only_where_the_type_is_known(kind: str | No
     policies = policy_set(
         policy("quorum", apply_to="quorum_queues"), policy("classic", apply_to="classic_queues"), policy("any")
     )
-    assert [one.name for one in policies.chain(vhost="/", queue="work", kind=kind)] == names
+    assert [one.name for one in policies.chain(vhost="/", queue="work", queue_type=kind)] == names
 
 
 def test_positions_are_told_in_order_of_precedence_whatever_the_vhost_and_the_type() -> None:

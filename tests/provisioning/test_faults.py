@@ -191,7 +191,7 @@ def test_no_regular_expression_is_a_bomb(bomb: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(f"version: 1\npolicies:\n  - {{name: a, pattern: '{bomb}'}}\n")
     began = time.process_time()
     with suppress(PolicyErrors):  # some are refused, and that is as good
-        load_policies(tmp_path).policies.resolve(vhost="/", queue="a" * 5000, reason="rejected")
+        load_policies(tmp_path).policies.resolve(vhost="/", queue="a" * 5000, reason="rejected", queue_type=None)
     assert time.process_time() - began < 5
 
 

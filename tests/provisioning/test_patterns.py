@@ -80,7 +80,7 @@ def test_every_queue_that_stands_gets_its_own_definition_and_a_second_plan_is_em
     want = desired(policies, before, NAMES)
     after = replace(before, policies=(*foreign, *(one.rule for one in want.policies)))
     for queue in queues:
-        chain = policies.chain(vhost="/", queue=queue.name)
+        chain = policies.chain(vhost="/", queue=queue.name, queue_type=None)
         rule = in_force(after.policies, queue.name, queue.kind)
         if not chain:
             assert rule is None or rule in foreign
@@ -110,6 +110,16 @@ def test_policies_that_say_the_same_of_the_same_queues_are_one() -> None:
     assert len(names) == len({*names})
     after = replace(before, policies=tuple(one.rule for one in want.policies))
     assert [step for step in plan(policies, after, NAMES, frozenset(names)).steps if step.what == "policy"] == []
+
+
+def test_dead_letter_queues_that_a_policy_for_one_type_makes_are_left_out_too() -> None:
+    grave = _policy("typed", Selector(SelectorKind.MATCH, "orders.#"), **{"dead-letter-queue-prefix": "grave."})
+    everything = _policy("all", Selector(SelectorKind.MATCH, "#"))
+    want = desired(ordered([replace(grave, apply_to="quorum_queues"), everything]), Snapshot("/", (4, 3)), NAMES)
+    rules = [one.rule for one in want.policies]
+    assert in_force(rules, "orders.a", "quorum") is not None
+    assert in_force(rules, "other", "quorum") is not None
+    assert in_force(rules, "grave.orders.a", "quorum") is None
 
 
 def test_what_is_no_ledger_makes_nothing_ours() -> None:

@@ -83,7 +83,7 @@ def test_routers_that_share_no_queue_leave_each_other_alone(
     assert changes(plan(second, now, TWO, frozenset())) == []
     for queue in queues:
         for policies, names in ((first, ONE), (second, TWO)):
-            if policies.chain(vhost="/", queue=queue.name):
+            if policies.chain(vhost="/", queue=queue.name, queue_type=None):
                 rule = in_force(now.policies, queue.name, queue.kind)
                 assert rule is not None
                 assert rule.definition["dead-letter-exchange"] == names.inbox

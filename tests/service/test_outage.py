@@ -84,7 +84,7 @@ def law(told: list[dict[str, Any]], router: Router, *, most_probes: int) -> None
     policies = load_policies(router.policies).policies
     for one in told:
         if one["kind"] in {"retried", "held"}:
-            policy = policies.resolve(vhost=one["vhost"], queue="shop", reason=one["reason"])
+            policy = policies.resolve(vhost=one["vhost"], queue="shop", reason=one["reason"], queue_type=None)
             again = decide(letter_of(one), policy, one["ts_ms"], 0.0, partial(verdict_of, one))
             due_ms = one["due_ms"] if one["kind"] == "held" else one["ts_ms"]
             assert isinstance(again, Retry | Hold)

@@ -9,10 +9,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import week
+from dlx_router.cli.pipeline_types import told
 from dlx_router.spark.backtest.differences import arrivals, changed, summary
 from dlx_router.spark.backtest.estimate import Stratum, predicted
 from dlx_router.spark.backtest.replay import draw_of, event_of, files_of, judge_of, recorded, was_decided
-from dlx_router.spark.backtest.run import backtest
+from dlx_router.spark.backtest.run import backtest, left_out
 from tests.spark_analyses.conftest import AS_OF_MS, archived
 from tests.support.client import Client
 from tests.support.eventually import eventually
@@ -68,6 +69,35 @@ def test_one_key_changes_exactly_the_letters_that_it_should(
     answer = backtest(events, files, as_of_ms=AS_OF_MS)
     assert (answer.cut, answer.cut_recovered) == (len(ids), len(saved))
     assert answer.estimates == ()  # all of it is recorded: nothing is left to be guessed
+
+
+def test_policies_for_a_type_are_judged_where_the_type_is_known_and_else_named(
+    events: DataFrame, tmp_path: Path
+) -> None:
+    typed = changed_policies(tmp_path, 'match: "orders.#"', 'match: "orders.#"\n    apply-to: quorum_queues')
+    queues = {row.failed_queue for row in events.select("failed_queue").distinct().collect()}
+    types = tuple(("/", queue, "quorum") for queue in sorted(queues))
+    said: tuple[str, ...] = ()
+    for known in (types, ()):
+        judged = arrivals(events, files_of(typed), types=known)
+        differing = judged.where("size(differs) > 0").select("failed_queue").distinct().collect()
+        said = left_out(events, judge_of(files_of(typed), "dlx-router", known))
+        assert all(row.failed_queue.startswith("orders.") for row in differing)
+        assert bool(differing) is bool(said) is (not known)
+    assert said[0].startswith("policy orders (shop.yaml:15) is for quorum queues only: orders.")
+
+
+@pytest.mark.usefixtures("newest")
+def test_the_broker_tells_the_types_of_queues(
+    vhost: Vhost, amqp: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    amqp.queue("q", "quorum")
+    amqp.queue("c", "classic")
+    monkeypatch.setenv("DLX_ROUTER_AMQP_URL", vhost.amqp_url)
+    assert told([vhost.name]) == ()
+    monkeypatch.setenv("DLX_ROUTER_MANAGEMENT_URL", vhost.management_url)
+    assert told(["gone", vhost.name]) == ((vhost.name, "c", "classic"), (vhost.name, "q", "quorum"))
+    assert "vhost 'gone': the types of queues are not known" in capsys.readouterr().err
 
 
 def test_an_estimate_holds_what_then_happens(events: DataFrame, truth: week.Truth) -> None:

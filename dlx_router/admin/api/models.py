@@ -198,10 +198,16 @@ class KeyInForce(BaseModel):
 
 
 class Explanation(BaseModel):
-    """What is in force for a queue: each key, its value and who set it."""
+    """What is in force for a queue: each key, its value and who set it.
+
+    `queue_type` null: no policy asks for it, or the router does not know it (the queue is new, or not there); policies
+    for one type that would hold then are in `left_out`.
+    """
 
     vhost: str
     queue: str
+    queue_type: str | None = None
+    left_out: list[str] = []
     revision: str
     policies: list[str]
     keys: list[KeyInForce]

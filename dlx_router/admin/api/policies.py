@@ -1,6 +1,5 @@
 """/policies: what is in force. /explain: what of it holds for a queue."""
 
-from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
@@ -9,9 +8,9 @@ from starlette.responses import Response
 from dlx_router.admin.api import models
 from dlx_router.admin.api.answers import Answer, refuse
 from dlx_router.admin.api.context import Given, Viewer
-from dlx_router.config.keys import DEFINITION, REASONS
-from dlx_router.core.policy import Effective, Policy, Rewrite, Selector
-from dlx_router.core.template import Template
+from dlx_router.config.keys import REASONS
+from dlx_router.config.value_text import definition_texts, key_rows, left_out_text
+from dlx_router.core.policy import Policy
 
 router = APIRouter(tags=["policies"])
 _REASON: Final = rf"^({'|'.join(REASONS)}|application:.+)$"
@@ -39,20 +38,15 @@ async def explain(
     attendant = given.attendant(vhost, who)
     if not who.may_see(vhost, queue):
         raise refuse(404, f"queue {queue!r} is not in the scope of token {who.name!r}")
-    effective = attendant.policies.resolve(vhost=vhost, queue=queue, reason=reason, own=given.names.is_own(queue))
-    revision = attendant.policies.revision
-    told: dict[str, Any] = {"vhost": vhost, "queue": queue, "revision": revision, "policies": [], "keys": []}
+    policies, queue_type = attendant.policies, attendant.queue_type(queue)
+    effective = policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=queue_type)
+    left_out = policies.left_out(vhost=vhost, queue=queue, queue_type=queue_type)
+    told: dict[str, Any] = {"vhost": vhost, "queue": queue, "revision": policies.revision, "policies": [], "keys": []}
+    told |= {"queue_type": queue_type, "left_out": [*map(left_out_text, left_out)]}
     if effective is not None:
-        told |= {"policies": list(effective.names), "keys": list(_keys(effective))}
+        rows = [{"key": key, "value": value, "set_by": by} for key, value, by in key_rows(effective)]
+        told |= {"policies": list(effective.names), "keys": rows}
     return Answer(told)
-
-
-def _keys(effective: Effective) -> Iterable[dict[str, str]]:
-    for key in DEFINITION.values():
-        setting = effective.settings.get(key.name)
-        by = "default" if setting is None else f"{setting.source} ({setting.source.policy})"
-        value = key.says or _text(key.default) if setting is None else _text(setting.value)
-        yield {"key": key.name, "value": value, "set_by": by}
 
 
 def _policy(one: Policy) -> dict[str, Any]:
@@ -62,19 +56,5 @@ def _policy(one: Policy) -> dict[str, Any]:
         "selects": f"{one.selector.kind}: {one.selector.text}",
         "priority": one.priority,
         "file": str(one.source),
-        "keys": {name: _text(setting.value) for name, setting in one.definition.items()},
+        "keys": definition_texts(one),
     }
-
-
-def _text(value: Any) -> str:  # noqa: ANN401 - each key has a type of its own
-    match value:
-        case bool():
-            return str(value).lower()
-        case Template() | Selector():
-            return value.text
-        case Rewrite():
-            return f"{value.match} → {value.replace}"
-        case tuple() | list() | frozenset():
-            return ", ".join(map(_text, value))
-        case _:
-            return "" if value is None else str(value)

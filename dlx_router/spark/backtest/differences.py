@@ -17,6 +17,7 @@ from dlx_router.spark.backtest.replay import (
     Files,
     Judge,
     Outcome,
+    QueueTypes,
     differing,
     event_of,
     judge_of,
@@ -50,7 +51,7 @@ SAMPLES: Final = 3
 SHARED_DOCUMENTS: Final = 10_000
 
 
-def arrivals(events: DataFrame, files: Files, prefix: str = "dlx-router") -> DataFrame:
+def arrivals(events: DataFrame, files: Files, prefix: str = "dlx-router", types: QueueTypes = ()) -> DataFrame:
     """What was decided about each recorded arrival, and what the policies in `files` decide. ARRIVALS_SCHEMA.
 
     `differs`: names of what is different, empty for the same. `allowed`: the new max-delivery-attempts, null without a
@@ -61,16 +62,16 @@ def arrivals(events: DataFrame, files: Files, prefix: str = "dlx-router") -> Dat
     own = f.struct(*_OWN, f.struct("digest.size").alias("digest"))
     documents = told.select(*_PLAIN, f.to_json(shared).alias("shared"), f.to_json(own).alias("own"))
     schema = struct(ARRIVALS_SCHEMA)
-    return documents.mapInArrow(_judging(files, prefix, to_arrow_schema(schema)), schema)
+    return documents.mapInArrow(_judging(files, prefix, types, to_arrow_schema(schema)), schema)
 
 
 def _judging(
-    files: Files, prefix: str, schema: pa.Schema
+    files: Files, prefix: str, types: QueueTypes, schema: pa.Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that runs on the workers; it takes the policies along as bytes."""
 
     def judged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        judge = judge_of(files, prefix)
+        judge = judge_of(files, prefix, types)
         for batch in batches:
             rows = [row for event in _events(batch) if (row := _row(judge, event)) is not None]
             columns = zip(*rows, strict=True) if rows else ((),) * len(schema)

@@ -13,7 +13,7 @@ from dlx_router.config.policies import load_policies
 from dlx_router.core.decision import decide
 from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter, Decision, Discard, Forward, Hold, Park, Retry
-from dlx_router.core.policy import Effective, PolicySet
+from dlx_router.core.policy import Effective, Policy, PolicySet
 from dlx_router.core.target import transient_queue
 from dlx_router.core.words import Cause, State
 from dlx_router.operate.journal.replay import letter_of, verdict_of
@@ -27,6 +27,7 @@ _PARKED_BY_DECISION: Final = frozenset(
     }
 )  # fmt: skip
 Files = tuple[tuple[str, bytes], ...]
+QueueTypes = tuple[tuple[str, str, str], ...]  # vhost, queue, its type: the archive does not tell it
 
 
 class Outcome(NamedTuple):
@@ -43,12 +44,24 @@ class Outcome(NamedTuple):
 class Judge:
     """A set of policies that judges recorded arrivals; remembers what is in force for each (vhost, queue, reason)."""
 
-    def __init__(self, policies: PolicySet, names: Names) -> None:
-        self._policies, self._names = policies, names
+    def __init__(self, policies: PolicySet, types: QueueTypes = ()) -> None:
+        """`types`: as far as they are known."""
+        self._policies = policies
+        self._types = {(vhost, queue): queue_type for vhost, queue, queue_type in types}
         self.effective = lru_cache(maxsize=10_000)(self._resolve)
 
     def _resolve(self, vhost: str, queue: str, reason: str) -> Effective | None:
-        return self._policies.resolve(vhost=vhost, queue=queue, reason=reason, own=self._names.is_own(queue))
+        queue_type = self._types.get((vhost, queue))
+        return self._policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=queue_type)
+
+    @property
+    def asks_types(self) -> bool:
+        """Whether any policy is for queues of one type."""
+        return self._policies.asks_types
+
+    def left_out(self, vhost: str, queue: str) -> tuple[Policy, ...]:
+        """The policies for one type that were not judged, because nobody told the queue's type."""
+        return self._policies.left_out(vhost=vhost, queue=queue, queue_type=self._types.get((vhost, queue)))
 
     def judge(self, event: Mapping[str, Any]) -> Outcome:
         """What these policies decide about the letter as it arrived then: its time, its chance, its history."""
@@ -122,13 +135,12 @@ def files_of(path: Path, prefix: str = "dlx-router") -> Files:
 
 
 @lru_cache(maxsize=4)
-def judge_of(files: Files, prefix: str) -> Judge:
+def judge_of(files: Files, prefix: str, types: QueueTypes = ()) -> Judge:
     """The judge, made once in each process; compiled expressions cannot be sent, their files can."""
     with TemporaryDirectory(prefix="dlx-router-policies-") as folder:
         for name, data in files:
             (Path(folder) / name).write_bytes(data)
-        names = Names(prefix)
-        return Judge(load_policies(Path(folder), names).policies, names)
+        return Judge(load_policies(Path(folder), Names(prefix)).policies, types)
 
 
 def event_of(text: str) -> dict[str, Any]:

@@ -1,18 +1,21 @@
 """A whole backtest: events and new policies → what differs, what surely follows, what probably would."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
+from dlx_router.config.value_text import left_out_text
 from dlx_router.spark.analyses.efficacy import episodes
 from dlx_router.spark.analyses.letters import KEY, observed_quiet, tries
 from dlx_router.spark.backtest import differences
 from dlx_router.spark.backtest.estimate import Estimate, chances, estimates, schedules, strata
-from dlx_router.spark.backtest.replay import Files, judge_of
+from dlx_router.spark.backtest.replay import Files, Judge, QueueTypes, judge_of
 
 MOST_ATTEMPTS: Final = 1000
+SHOWN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,8 @@ class Backtest:
     """The answer. `changes`: rows of differences.SUMMARY_SCHEMA; `estimates`: what nobody recorded, with intervals.
 
     `cut_recovered` of the `cut` letters that are now given up recovered by a later retry; `retries_spared` deliveries
-    would not have been made. Both are recorded facts.
+    would not have been made. Both are recorded facts. `left_out`: policies for one type of queues that were not judged,
+    because nobody told the type of the queues they may be for.
     """
 
     judged: int
@@ -32,26 +36,30 @@ class Backtest:
     cut_recovered: int
     retries_spared: int
     estimates: tuple[Estimate, ...]
+    left_out: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         plain = {name: getattr(self, name) for name in self.__slots__ if name != "estimates"}
         labelled = [{**one._asdict(), "label": "estimate", "interval": 0.95} for one in self.estimates]
-        return {**plain, "changes": list(self.changes), "estimates": labelled}
+        return {**plain, "changes": list(self.changes), "estimates": labelled, "left_out": list(self.left_out)}
 
 
-def backtest(events: DataFrame, files: Files, *, as_of_ms: int, prefix: str = "dlx-router") -> Backtest:
+def backtest(
+    events: DataFrame, files: Files, *, as_of_ms: int, prefix: str = "dlx-router", types: QueueTypes = ()
+) -> Backtest:
     """Judge every arrival in `events` again under the policy `files`; the journal is complete until `as_of_ms`."""
+    judge = judge_of(files, prefix, types)
     known = events.select(*{*differences.NEEDED, "policy", "redrive_id"}).cache()
-    judged = differences.arrivals(known, files, prefix).cache()
+    judged = differences.arrivals(known, files, prefix, types).cache()
     try:
-        return _answer(known, judged, files, as_of_ms, prefix)
+        return _answer(known, judged, judge, as_of_ms)
     finally:
         judged.unpersist()
         known.unpersist()
 
 
-def _answer(known: DataFrame, judged: DataFrame, files: Files, as_of_ms: int, prefix: str) -> Backtest:
+def _answer(known: DataFrame, judged: DataFrame, judge: Judge, as_of_ms: int) -> Backtest:
     different = differences.changed(judged)
     totals: Row = judged.agg(
         f.count("*").alias("judged"),
@@ -70,8 +78,27 @@ def _answer(known: DataFrame, judged: DataFrame, files: Files, as_of_ms: int, pr
         cut=cut.letters,
         cut_recovered=cut.recovered,
         retries_spared=cut.spared,
-        estimates=tuple(_estimated(known, different, tried, files, prefix)) if changes else (),
+        estimates=tuple(_estimated(known, different, tried, judge)) if changes else (),
+        left_out=left_out(judged, judge),
     )
+
+
+def left_out(judged: DataFrame, judge: Judge) -> tuple[str, ...]:
+    """A line for each policy for one type that was not judged for queues of these rows: nobody told their type."""
+    if not judge.asks_types:
+        return ()
+    queues = judged.select("vhost", "failed_queue").where("failed_queue is not null").distinct()
+    found: dict[str, list[str]] = {}
+    for vhost, queue in sorted(tuple(row) for row in queues.collect()):
+        for policy in judge.left_out(vhost, queue):
+            source = replace(policy.source, file=Path(policy.source.file).name)  # read from a folder of the moment
+            found.setdefault(left_out_text(replace(policy, source=source)), []).append(queue)
+    return tuple(f"{said}: {_shortened(names)}" for said, names in found.items())
+
+
+def _shortened(queues: list[str]) -> str:
+    more = f" and {len(queues) - SHOWN} more" if len(queues) > SHOWN else ""
+    return f"{', '.join(queues[:SHOWN])}{more}"
 
 
 def _cut(different: DataFrame, tried: DataFrame) -> Row:
@@ -88,8 +115,7 @@ def _cut(different: DataFrame, tried: DataFrame) -> Row:
     ).collect()[0]
 
 
-def _estimated(known: DataFrame, different: DataFrame, tried: DataFrame, files: Files, prefix: str) -> list[Estimate]:
-    judge = judge_of(files, prefix)
+def _estimated(known: DataFrame, different: DataFrame, tried: DataFrame, judge: Judge) -> list[Estimate]:
     retried = different.where(f.col("first") & (f.col("now_decision") == "retry"))
     rows = retried.groupBy("vhost", "failed_queue", "reason").agg(f.max("now_attempts").alias("most")).collect()
     if not rows:

@@ -1,0 +1,399 @@
+"""One decision on every surface: the router, explain (command and API), tests, backtest, doctor and reload agree."""
+
+import asyncio
+import io
+import json
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import pytest
+from hypothesis import example, given, reject
+from hypothesis import strategies as st
+
+from dlx_router.admin.api import models
+from dlx_router.admin.api import policies as api
+from dlx_router.admin.api.context import Context
+from dlx_router.cli import doctor, explain
+from dlx_router.cli.policytest import run as policy_test
+from dlx_router.cli.queuetype import Broker
+from dlx_router.config import policytest
+from dlx_router.config.keys import DEFINITION, REASONS
+from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
+from dlx_router.config.policytest import Case, judged, run_tests
+from dlx_router.config.settings import Settings
+from dlx_router.config.tokens import Role, caller
+from dlx_router.config.value_text import value_text
+from dlx_router.core import publication
+from dlx_router.core.decision import decide
+from dlx_router.core.letter import Letter
+from dlx_router.core.names import Names
+from dlx_router.core.outcome import DeadLetter
+from dlx_router.core.policy import TYPES, Effective, Selector, SelectorKind
+from dlx_router.service.app import App
+from dlx_router.service.job import Resource
+from dlx_router.service.provision import resource_of
+from dlx_router.service.reload import foreseen
+from dlx_router.service.rules import Rules
+from dlx_router.service.vhost import Attendant
+from dlx_router.spark.backtest.replay import Outcome, files_of, judge_of, outcome_of
+from tests.core.core_samples import CONTENT, hard_law
+
+NAMES: Final = Names()
+TYPED: Final = [
+    {
+        "name": "typed",
+        "queue": "orders",
+        "apply-to": "quorum_queues",
+        "definition": {
+            "redelivery-delay": 5000,
+            "never-retry": ['header("x-bad") == "1"'],
+            "max-length-bytes": "64KiB",
+        },
+    },
+    {"name": "any", "match": "#", "definition": {"max-delivery-attempts": 3}},
+]
+GRAVE: Final = [{**TYPED[0], "definition": {"dead-letter-queue-prefix": "grave."}}]
+
+# -- surfaces -------------------------------------------------------------------------------------------------------
+
+
+def written(folder: Path, policies: list[dict[str, Any]], **more: Any) -> LoadedPolicies:
+    """The policies as a file, which is JSON and therefore YAML, and as they are read."""
+    (folder / "p.yaml").write_text(json.dumps({"version": 1, "policies": policies, **more}), encoding="utf-8")
+    return load_policies(folder, NAMES)
+
+
+@cache
+def attendant() -> Attendant:
+    """The router's part for a vhost, as `run` makes it; it has not connected to anything."""
+    settings = Settings.load({"AMQP_URL": "amqp://guest:guest@127.0.0.1:1/"})
+    with TemporaryDirectory() as folder:
+        return App(settings, written(Path(folder), []))._attendant("/")
+
+
+def attending(loaded: LoadedPolicies, types: Mapping[str, str]) -> Attendant:
+    """The same with these policies in force, and the types of queues told."""
+    one = attendant()
+    one.renew(Rules(loaded.policies, NAMES, 30_000), ())
+    one._desk.know(dict(types))
+    return one
+
+
+def asked(one: Attendant, queue: str, reason: str = "rejected") -> dict[str, Any]:
+    """GET /api/v1/explain."""
+    context = Context("r", NAMES, {"/": one})
+    answer = asyncio.run(api.explain(context, caller("vic", Role.VIEWER), queue, "/", reason))
+    told = models.Explanation.model_validate_json(bytes(answer.body))  # as the description of the API has it
+    return told.model_dump()
+
+
+def listed(one: Attendant) -> dict[str, dict[str, str]]:
+    """GET /api/v1/policies: by name, the keys of each."""
+    answer = asyncio.run(api.policies(Context("r", NAMES, {"/": one}), caller("vic", Role.VIEWER)))
+    return {told["name"]: told["keys"] for told in json.loads(bytes(answer.body))["policies"]}
+
+
+def printed(folder: Path, queue: str, reason: str, queue_type: str | None) -> list[str]:
+    """The lines of `policy explain`, with single blanks."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert explain.run(queue, folder, "/", reason, Broker(queue_type)) == 0
+    return [" ".join(line.split()) for line in out.getvalue().splitlines()]
+
+
+@dataclass(frozen=True)
+class Died:
+    """A letter that has just died; `queue_type` None: nobody knows it."""
+
+    queue: str
+    queue_type: str | None
+    reason: str
+    attempts: int
+
+    @property
+    def types(self) -> dict[str, str]:
+        """As the management API tells them."""
+        return {} if self.queue_type is None else {self.queue: self.queue_type}
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """As a test beside policies says it."""
+        said = {"queue": self.queue, "reason": self.reason, "attempts": self.attempts}
+        return said if self.queue_type is None else {**said, "queue-type": self.queue_type}
+
+
+def letter_of(died: Died, truth: Effective | None) -> Letter:
+    """The letter as tests beside policies make it up."""
+    counts = policytest._counts(died.reason, truth)
+    return policytest._letter(died.written, ("/", died.queue, died.reason), NAMES.inbox, counts=counts)
+
+
+def event_of(letter: Letter) -> dict[str, Any]:
+    """The letter as the journal tells it."""
+    (death,) = letter.history
+    told = {"queue": death.queue, "exchange": death.exchange, "routing_keys": list(death.routing_keys)}
+    fresh = {"queue": death.queue, "reason": letter.reason, "count": 1}
+    same = (
+        "vhost",
+        "source",
+        "exchange",
+        "routing_key",
+        "failed_queue",
+        "reason",
+        "base_attempts",
+        "redrives",
+        "tries",
+    )
+    return {
+        **{name: getattr(letter, name) for name in same},
+        "id": "i", "event_id": "e", "kind": "retried", "ts_ms": 0, "draw": 0.0, "arrival": letter.arrival.value,
+        "deaths": [{**told, "reason": death.reason, "count": 1, "time_ms": 0}], "fresh": [fresh],
+        "first": {**told, "reason": death.reason}, "first_death_ms": 0, "last_death_ms": 0, "digest": {"size": 0},
+    }  # fmt: skip
+
+
+# -- the law --------------------------------------------------------------------------------------------------------
+
+VALUES: Final[Mapping[str, list[Any]]] = {
+    "max-delivery-attempts": [1, 2, 3, -1],
+    "redelivery-delay": [0, 100, 5000, "90s", "1h"],
+    "redelivery-delay-multiplier": [1.5, 2],
+    "retry-on": [["rejected"], ["rejected", "expired", "application"]],
+    "never-retry": [["attempts > 1"], ['reason == "expired"', 'size > 100 && vhost == "/"']],
+    "redelivery-max-elapsed": ["30s", "2h"],
+    "outage": [{"deaths": 5, "within": "10s", "probe-every": 5000}],
+    "alert": [{"depth": 1_234_567, "oldest": "1h"}, {"rate": 0.5}],
+    "dead-letter-exchange": ["", "dlx"],
+    "dead-letter-routing-key": ["dead.{queue}.{reason}"],
+    "dead-letter-queue-prefix": ["grave."],
+    "dead-letter-queue-type": ["classic"],
+    "message-ttl": ["10m", 1500],
+    "max-length-bytes": ["64KiB", 1000],
+    "dead-letter-queue-ttl": ["7d"],
+    "allow-queues": [["failed.#", "a"]],
+    "journal": [{"events": "final", "redact": ["x-token"]}],
+    "max-redrives": [1, -1],
+    "discard": [True],
+}
+definitions = st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key, values in VALUES.items()})
+overlays = st.fixed_dictionaries({}, optional=dict.fromkeys(("expired", "application:odd"), definitions))
+selectors = st.sampled_from([("queue", "orders"), ("match", "#"), ("match", "orders.#"), ("pattern", "^or")])
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> list[dict[str, Any]]:
+    out = []
+    for at in range(draw(st.integers(1, 4))):
+        kind, text = draw(selectors)
+        named = {"name": f"p{at}", kind: text, "priority": draw(st.integers(0, 2)), "inherit": draw(st.booleans())}
+        of = draw(st.sampled_from(["queues", "classic_queues", "quorum_queues", "quorum_queues"]))
+        keys = draw(definitions) | ({"on": on} if (on := draw(overlays)) else {})
+        out.append({**named, "apply-to": of, **({"definition": keys} if keys else {})})
+    return out
+
+
+@hard_law
+@given(
+    policies(),
+    st.builds(
+        Died,
+        st.sampled_from(["orders", "orders.eu", "dlx-router.parking"]),
+        st.sampled_from(["classic", "quorum", "stream", None]),
+        st.sampled_from([*REASONS, "application:odd"]),
+        st.integers(1, 4),
+    ),
+)
+@example(TYPED, Died("orders", "quorum", "rejected", 1))
+@example(TYPED, Died("orders", "classic", "rejected", 3))
+@example(TYPED, Died("orders", None, "rejected", 3))
+@example(GRAVE, Died("orders", "quorum", "rejected", 1))
+@example(GRAVE, Died("orders", "classic", "rejected", 1))
+def test_every_surface_says_what_the_router_does(policies: list[dict[str, Any]], died: Died) -> None:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        try:
+            loaded = written(folder, policies)
+        except PolicyErrors:
+            reject()
+        router = attending(loaded, died.types)
+        truth = router._desk.policy_of(died.queue, died.reason)
+        explained(folder, loaded, truth, died)
+        judged_again(folder, loaded, truth, died)
+        if died.queue_type is not None and not NAMES.is_own(died.queue):
+            selected = truth is not None and truth.named_exactly
+            assert doctor._selected(loaded, "/", {"name": died.queue, "type": died.queue_type}) is selected
+        foresaw = [*foreseen(loaded.policies, "/", died.types)]
+        assert needed(loaded, died) <= {None, *foresaw}
+        assert not foresaw or attending(loaded, died.types)._desk.policy_of("orders", "rejected") is not None
+
+
+def explained(folder: Path, loaded: LoadedPolicies, truth: Effective | None, died: Died) -> None:
+    """The API and the command show the policies, the values and the lines of what is in force, in the same words."""
+    unknown, router = unjudged(loaded, died), attending(loaded, died.types)
+    told, names = asked(router, died.queue, died.reason), [] if truth is None else list(truth.names)
+    rows = [" ".join(f"{one['key']} {one['value']} {one['set_by']}".split()) for one in told["keys"]]
+    assert (told["policies"], told["queue_type"], len(rows)) == (names, died.queue_type, len(DEFINITION) * bool(names))
+    assert [one.split()[1] for one in told["left_out"]] == unknown
+    shown = listed(router)
+    for one in loaded.policies.policies:
+        assert shown[one.name] == {k: value_text(DEFINITION[k], each.value) for k, each in one.definition.items()}
+    if died.queue_type == "classic" and died.reason == "delivery_limit":
+        return  # the command says that there is no such death
+    lines = printed(folder, died.queue, died.reason, died.queue_type)
+    assert [line.split()[1] for line in lines if "left out; see --queue-type" in line] == unknown
+    assert rows == [line for line in lines if line.split(" ", 1)[0] in DEFINITION]
+    assert any(line.startswith(f"No policy names queue {died.queue} ") for line in lines) is (truth is None)
+    for key, setting in {} if truth is None else truth.settings.items():
+        assert f"{key} {value_text(DEFINITION[key], setting.value)} {setting.source} ({setting.source.policy})" in lines
+
+
+def judged_again(folder: Path, loaded: LoadedPolicies, truth: Effective | None, died: Died) -> None:
+    """`policy test` and the backtest decide about the letter as the router does, and name the policies left out."""
+    unknown, letter = unjudged(loaded, died), letter_of(died, truth)
+    decision = decide(letter, truth, 0, 0.0)
+    tested = judged(Case("law", "t", 1, died.written, policytest._outcome(decision, truth)), loaded)
+    assert tested.passed, str(tested)
+    assert [one.name for one in tested.left_out] == unknown
+    judge = judge_of(files_of(folder), NAMES.prefix, tuple(("/", *one) for one in died.types.items()))
+    assert judge.judge(event_of(letter)) == outcome_of(decision)
+    assert [one.name for one in judge.left_out("/", died.queue)] == unknown
+
+
+def unjudged(loaded: LoadedPolicies, died: Died) -> list[str]:
+    """Policies for one type that would hold if the queue were of it; none where its type is known."""
+    typed = {one.name for one in loaded.policies.policies if one.apply_to != "queues"}
+    found = []
+    for kind in TYPES if died.queue_type is None else ():
+        held = attending(loaded, {died.queue: kind})._desk.policy_of(died.queue, died.reason)
+        found += [one for one in (held.names if held is not None else ()) if one in typed]
+    return found
+
+
+def needed(loaded: LoadedPolicies, died: Died) -> set[Resource | None]:
+    """What the router needs of the broker for dead letters of the queue, where a policy names it exactly."""
+    named = [one for one in loaded.policies.policies if one.selector == Selector(SelectorKind.QUEUE, died.queue)]
+    router, found = attending(loaded, died.types), set()
+    for reason in {"rejected", *(reason for one in named for reason in one.on)} if named else ():
+        last = replace(died, reason=reason, attempts=1_000_000)
+        truth = router._desk.policy_of(died.queue, reason)
+        letter = letter_of(last, truth)
+        decision = decide(letter, truth, 0, 0.0)
+        if truth is not None and isinstance(decision, DeadLetter):
+            record = publication.record_of(letter, decision, CONTENT, policy=truth.policy, revision="")
+            found.add(resource_of(publication.to_target(decision, letter, record, ()), truth))
+    return found
+
+
+# -- each surface that went its own way -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("queue_type", "names", "left_out"),
+    [("quorum", ["typed", "any"], 0), ("classic", ["any"], 0), ("stream", ["any"], 0), (None, ["any"], 1)],
+)
+def test_the_api_shows_the_policies_for_the_queues_type(
+    queue_type: str | None, names: list[str], left_out: int, tmp_path: Path
+) -> None:
+    loaded = written(tmp_path, TYPED)
+    told = asked(attending(loaded, {} if queue_type is None else {"orders": queue_type}), "orders")
+    assert (told["policies"], told["queue_type"], len(told["left_out"])) == (names, queue_type, left_out)
+    assert all("policy typed" in one and "quorum queues only" in one for one in told["left_out"])
+
+
+def test_the_api_prints_values_as_the_command_line_does(tmp_path: Path) -> None:
+    router = attending(written(tmp_path, TYPED), {"orders": "quorum"})
+    values = {one["key"]: one["value"] for one in asked(router, "orders")["keys"]}
+    expected = {"redelivery-delay": "5s", "never-retry": '[header("x-bad") == "1"]', "max-length-bytes": "64KiB"}
+    assert {key: values[key] for key in expected} == expected
+    assert listed(router)["typed"] == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "written_as", "shown"),
+    [
+        ("outage", {"deaths": 20, "within": "10s", "probe-every": 5000}, "deaths: 20, within: 10s, probe-every: 5s"),
+        ("alert", {"depth": 1_234_567}, "depth: 1234567"),
+        ("alert", {"oldest": "90500ms", "rate": 0.25}, "oldest: 90500ms, rate: 0.25"),
+        ("message-ttl", 90_000, "90s"),
+        ("journal", {"events": "final", "redact": ["x-a"]}, "events: final, redact: [x-a]"),
+        ("allow-queues", ["failed.#", "a"], "[failed.#, a]"),
+        ("dead-letter-queue-suffix", "", '""'),
+    ],
+)
+def test_values_are_shown_as_policies_write_them(key: str, written_as: Any, shown: str, tmp_path: Path) -> None:
+    (one,) = written(tmp_path, [{"name": "a", "match": "a", "definition": {key: written_as}}]).policies.policies
+    assert value_text(DEFINITION[key], one.definition[key].value) == shown
+
+
+def write_test(folder: Path, letter: str) -> None:
+    (folder / "p.test.yaml").write_text(
+        f"version: 1\ntests: [{{letter: {{queue: orders{letter}}}, expect: {{decision: retry}}}}]\n", encoding="utf-8"
+    )
+
+
+@pytest.mark.parametrize(("said", "policy"), [("quorum", "typed"), ("classic", "any"), ("stream", "any")])
+def test_policy_test_takes_the_queues_type_from_the_test(said: str, policy: str, tmp_path: Path) -> None:
+    written(tmp_path, TYPED)
+    write_test(tmp_path, f", queue-type: {said}")
+    (result,) = run_tests(tmp_path)
+    assert result.passed
+    assert result.says.endswith(f"(policy {policy})")
+    assert result.doubt == ""
+
+
+def test_policy_test_says_what_it_could_not_judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(tmp_path, TYPED)
+    write_test(tmp_path, "")
+    assert policy_test(tmp_path) == 0
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/p.test.yaml:2: rejected at orders: the queue's type is not said, so not judged:" in said
+    assert f"policy typed ({tmp_path}/p.yaml:1) is for quorum queues only; write queue-type: quorum or classic" in said
+    write_test(tmp_path, ", queue-type: quroum")
+    with pytest.raises(PolicyErrors, match='did you mean "quorum"'):
+        run_tests(tmp_path)
+
+
+def test_a_backtest_judges_by_the_types_that_it_is_told(tmp_path: Path) -> None:
+    written(tmp_path, TYPED)
+    letter = policytest._letter({}, ("/", "orders", "rejected"), NAMES.inbox, counts=True)
+    known = judge_of(files_of(tmp_path), NAMES.prefix, (("/", "orders", "quorum"),))
+    assert known.judge(event_of(letter)) == Outcome("retry", 1, wait_ms=5000)
+    assert known.left_out("/", "orders") == ()
+    unknown = judge_of(files_of(tmp_path), NAMES.prefix, (("other", "orders", "quorum"),))
+    assert unknown.judge(event_of(letter)) == Outcome("retry", 1, wait_ms=0)
+    assert [one.name for one in unknown.left_out("/", "orders")] == ["typed"]
+
+
+def test_doctor_knows_which_policies_are_for_a_queue(tmp_path: Path) -> None:
+    loaded = written(tmp_path, TYPED)
+    found = {kind: doctor._selected(loaded, "/", {"name": "orders", "type": kind}) for kind in TYPES}
+    assert found == {"quorum": True, "classic": False}
+
+
+@pytest.mark.parametrize(("queue_type", "grave"), [("quorum", ["DLQ.orders"]), ("classic", []), (None, [])])
+def test_a_reload_foresees_what_policies_for_a_type_need(
+    queue_type: str | None, grave: list[str], tmp_path: Path
+) -> None:
+    loaded = written(tmp_path, TYPED[:1])
+    types = {} if queue_type is None else {"orders": queue_type}
+    assert [resource[1] for resource in foreseen(loaded.policies, "/", types)] == grave
+
+
+def test_lint_reads_a_policy_for_a_type_where_it_is_in_force(tmp_path: Path) -> None:
+    guarded = [{**TYPED[0], "definition": {"message-ttl": "1m"}}]
+    loaded = written(tmp_path, guarded, attachments=[{"queue": "orders", "mode": "guard"}])
+    assert [one.code for one in loaded.warnings] == []
+    apart: list[dict[str, Any]] = [
+        {"name": kind, "match": "#", "apply-to": f"{kind}_queues", "inherit": False, "definition": {"max-redrives": at}}
+        for at, kind in enumerate(TYPES, 1)
+    ]
+    assert [one.code for one in written(tmp_path, apart).warnings] == []
+    assert [one.code for one in written(tmp_path, [{**apart[0], "priority": 1}, TYPED[1]]).warnings] == []
+    round_and_round = {"dead-letter-exchange": "", "dead-letter-routing-key": "orders"}
+    with pytest.raises(PolicyErrors, match="DLX105"):
+        written(tmp_path, [{**TYPED[0], "definition": round_and_round}])
