@@ -132,6 +132,10 @@ class Attendant:
         """What is in force for a letter."""
         return self._desk.resolve(letter)
 
+    def policy_for(self, queue: str, reason: str) -> Effective | None:
+        """What is in force for letters that fail in this queue for this reason, as the router applies it."""
+        return self._desk.policy_of(queue, reason)
+
     @property
     def policies(self) -> PolicySet:
         """The policies in force."""
