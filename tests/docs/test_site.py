@@ -33,6 +33,7 @@ def _pages(nav: Any) -> list[str]:
 
 def test_the_navigation_names_every_page_once() -> None:
     written = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    written -= {one for one in written if one.startswith("decisions/0")}  # their index names them: test_decisions
     named = _pages(CONFIG["nav"])
     assert sorted(named) == sorted(written | {*site_hooks.OUTSIDE.values()})
 
