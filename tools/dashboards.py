@@ -2,7 +2,7 @@
 
     python tools/dashboards.py            # writes them; a test fails where they are stale
 
-Each panel asks for metrics of INTERFACES; tests/deploy asks a real Prometheus every question of every panel.
+Each panel asks for metrics of the router; tests/deploy asks a real Prometheus every question of every panel.
 """
 
 import sys

@@ -223,4 +223,18 @@ MUTANTS: Final = (
         '"value": value.strip("[]"), ',
         _ONE_DECISION,
     ),
+    Mutant(
+        "waiting-counts-as-helped",
+        "core/recovered.py",
+        "WHEN 'retried' THEN coalesce(due_ms, ts_ms) WHEN",
+        "WHEN 'retried' THEN ts_ms WHEN",
+        "tests/core/test_recovered.py::test_the_expression_for_columns_is_the_rule",
+    ),
+    Mutant(
+        "end-of-a-wait-says-it-helped-not",
+        "operate/index/questions.py",
+        "AND steps.kind NOT IN {SILENT!r} ORDER",
+        "AND steps.kind NOT IN ('edited', '') ORDER",
+        "tests/index/test_outcome.py::test_the_index_answers_as_core_does",
+    ),
 )

@@ -21,7 +21,7 @@ REFUSED: Final = 2
 
 
 def run(settings: Settings, loaded: LoadedPolicies, *, observe: bool = False) -> int:
-    """Run until a signal; the exit code as INTERFACES says."""
+    """Run until a signal; the exit code as docs/architecture.md ("Frozen names") says."""
     logs.configure(settings.log_format, settings.log_level)
     logs.take_faults()
     _spare_the_collector()

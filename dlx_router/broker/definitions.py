@@ -2,7 +2,7 @@
 
 Every quorum queue has a delivery limit that no letter reaches: −1 deletes at the first return on RabbitMQ 3.10, and a
 queue made without a limit cannot be given one by a later declaration. Every one refuses publishes instead of dropping
-letters. Source: ARCHITECTURE ("What the router owns in the broker").
+letters. See docs/architecture.md ("In the broker").
 """
 
 import json

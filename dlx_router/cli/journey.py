@@ -9,6 +9,10 @@ from dlx_router.core.printable import printable
 
 _SIGNS: Final = {"retried": "↻", "held": "‖", "released": "→", "redriven": "⇒", "dead_lettered": "✝", "edited": "✎"}
 _MAX_LINES: Final = 200
+_HELPED: Final = {
+    "recovered": "yes: nothing was heard of it since it was given back",
+    "open": "not known yet: it waits, or was given back too short a time ago",
+}
 
 
 def drawn(letter: Mapping[str, Any]) -> Iterator[str]:
@@ -27,6 +31,7 @@ def _lines(letter: Mapping[str, Any]) -> Iterator[str]:
         ("group", letter["group"]),
         ("message id", letter["message_id"]),
         ("size", f"{letter['size']} bytes"),
+        ("helped", _HELPED.get(letter.get("outcome") or "", "")),  # absent where the router is older
     ):
         if value:
             yield f"  {name:<11} {value}"

@@ -1,6 +1,7 @@
 """The commands. Each imports what it needs when it runs, so that help and completion are there at once.
 
-Exit codes: 0 ok, 1 findings, 2 wrong use or unreadable path, 130 interrupted. Source: INTERFACES ("Commands").
+Exit codes: 0 ok, 1 findings, 2 wrong use or unreadable path, 130 interrupted. See
+docs/architecture.md ("Frozen names").
 """
 
 import os

@@ -1,7 +1,7 @@
 """What the type of the failed queue and the broker's version add to `policy explain`: nothing here asks a broker.
 
-Only a quorum queue lets a message die by its delivery limit, and what counts as a return differs by version. Source:
-ARCHITECTURE ("Life of a letter"), rabbitmq.com/docs/quorum-queues.
+Only a quorum queue lets a message die by its delivery limit, and what counts as a return differs by version. See
+docs/architecture.md ("Life of a letter"), rabbitmq.com/docs/quorum-queues.
 """
 
 import re

@@ -1,6 +1,6 @@
 """What a declared death is made of, whichever client library sends it. Pure: values in, values out.
 
-Layout of the header: INTERFACES ("Headers"). What is too long is cut, because a consumer that cannot say why a message
+Layout of the header: docs/client.md. What is too long is cut, because a consumer that cannot say why a message
 is dead must still be able to say that it is; what is wrong by the programmer's mistake is refused.
 """
 

@@ -1,4 +1,4 @@
-"""Attachments: which further queues the router attends, and how. Source: ARCHITECTURE ("Attachments")."""
+"""Attachments: which further queues the router attends, and how. See docs/modes.md."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

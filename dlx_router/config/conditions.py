@@ -2,7 +2,8 @@
 
 Compiled and type-checked once, at load. Header names and JSON pointers must be written out, so that the journal knows
 what a decision looked at. Linear time: regular expressions are RE2, and CEL has no loops but over lists it is given;
-the library stops an evaluation at 10,000 iterations and an expression at 32 levels. Source: INTERFACES ("Conditions").
+the library stops an evaluation at 10,000 iterations and an expression at 32 levels. See docs/architecture.md
+("Conditions").
 """
 
 import re

@@ -1,6 +1,7 @@
 """The table of keys: what may stand in a `definition`, each with its parser, default and meaning.
 
-Parsing, `policy explain` and the schema all read this table; a key is described nowhere else. Source: POLICY.md.
+Parsing, `policy explain` and the schema all read this table; a key is described nowhere else.
+docs/policies.md is made of it.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Tests beside policies: letters and the decision expected of each, judged by the daemon's own `decide`.
 
 A test says what died where and how often; everything else of the letter is made up. No broker, no clock and no chance:
-`draw` is the chance of the jitter. Source: POLICY ("Tests beside policies").
+`draw` is the chance of the jitter. An example: docs/start.md.
 """
 
 from collections.abc import Mapping

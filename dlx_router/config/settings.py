@@ -1,7 +1,8 @@
 """Settings: every `DLX_ROUTER_*` variable, its type, default and meaning, once. `run --help` is made from this.
 
 Secrets are SecretStr and never part of a repr or an error. Each can come from a file instead (`…_FILE`), which is read
-anew whenever it is asked for, so that a renewed secret is used at the next connect. Source: INTERFACES ("Environment").
+anew whenever it is asked for, so that a renewed secret is used at the next connect. See
+docs/architecture.md ("Frozen names").
 """
 
 import os

@@ -1,7 +1,7 @@
 """Arrival: what a delivery tells, judged against what we remember. Broker facts + record → Letter.
 
 Attempts are our own counter: deaths at the failed queue since the letter last entered it other than by our retry.
-Source: ARCHITECTURE ("Life of a letter", 1).
+See docs/architecture.md ("Life of a letter").
 """
 
 from collections.abc import Callable, Mapping

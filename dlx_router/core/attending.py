@@ -1,6 +1,6 @@
 """Which queues can be attended how, and why not. Pure: what the broker said of a queue → a refusal, or none.
 
-Source: ARCHITECTURE ("Attachments"), POLICY (DLX208), rabbitmq.md §2, §4.
+See docs/modes.md.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """How long a letter waits before its next try: exponential, capped, with jitter.
 
 The numbers are those of Apache ActiveMQ Artemis below the cap; at the cap the jitter is uniform below it, because
-clipping there would let half of a crowd fire at one instant. Source: POLICY.md; Artemis' RedeliveryPolicy.
+clipping there would let half of a crowd fire at one instant. See docs/policies.md; Artemis' RedeliveryPolicy.
 """
 
 import math

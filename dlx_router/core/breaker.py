@@ -2,7 +2,7 @@
 
 A state machine without a clock: every call says what time it is. closed → open when `deaths` happened `within` a time;
 open → half-open when a probe was let go and did not come back for `probe-every`; half-open → closed when the ramp is
-over. It moves only when it is asked, so no timer can be forgotten. Source: POLICY ("outage").
+over. It moves only when it is asked, so no timer can be forgotten. See docs/policies.md.
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
 """Conditions: what a policy asks of a letter before it is tried again, and what a letter shows to it.
 
-How an expression is compiled is not the core's business (config/conditions.py); what it may look at is. Source:
-INTERFACES ("Conditions").
+How an expression is compiled is not the core's business (config/conditions.py); what it may look at is. See
+docs/architecture.md ("Conditions").
 """
 
 from collections.abc import Callable, Mapping, Sequence

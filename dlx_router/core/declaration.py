@@ -1,7 +1,7 @@
 """A declared death: what a consumer says in header `dlx-death`, and what other clients say of their errors in theirs.
 
 A declaration is obeyed only where it came by the exchange `<prefix>.declared`; the header alone says nothing. Layout:
-INTERFACES ("Headers"). Members that are not known are left alone, so that newer clients are understood.
+docs/client.md. Members that are not known are left alone, so that newer clients are understood.
 """
 
 import json

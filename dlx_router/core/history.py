@@ -4,7 +4,7 @@ Rule for whoever edits this: after n deaths at a queue its count is n, on every 
 RabbitMQ 3.10 continues a client's x-death, 4.x replaces it at the next death; shovels and mixed clusters make any
 rule by version wrong, so the headers alone decide. Order: most recent first (3.10 misorders a tail of three or more).
 Both sides may be short: a record is cut to its size, an x-death towards a failed queue to its newest eight.
-Source: ARCHITECTURE ("Life of a letter", 1); rabbit_dead_letter.erl 3.10; mc.erl 4.x `record_death`.
+See docs/architecture.md ("Life of a letter"); rabbit_dead_letter.erl 3.10; mc.erl 4.x `record_death`.
 """
 
 from collections.abc import Callable, Iterable

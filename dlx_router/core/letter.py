@@ -109,12 +109,13 @@ class Letter:
     more: Mapping[str, Any] | None = None  # of the record, and unknown to this version
 
 
-def letter_id(  # noqa: PLR0913, PLR0917 - the seven inputs are the identity that INTERFACES lists
+def letter_id(  # noqa: PLR0913, PLR0917 - the seven inputs are the identity that the docs list
     vhost: str, failed_queue: str, exchange: bytes, routing_key: bytes, properties: bytes, headers: bytes, body: bytes
 ) -> str:
-    """blake2b-128 in hex over what a letter is; equal for a redelivery after a crash. Source: INTERFACES ("Letter id").
+    """blake2b-128 in hex over what a letter is; equal for a redelivery after a crash.
 
-    Each part is prefixed with its length, so that no two lists of parts share a digest by concatenation.
+    See docs/architecture.md ("Headers"). Each part is prefixed with its length, so that no two lists of parts share a
+    digest by concatenation.
     """
     where = vhost.encode(errors="surrogateescape"), failed_queue.encode(errors="surrogateescape")
     return letter_id_of(*where, exchange, routing_key, properties, headers, body)

@@ -1,7 +1,7 @@
 """Passing: what happens to a message that has not failed, in a queue whose limits the router enforces.
 
 A message that passes is no letter: it becomes one by dying of its age (`expired`) or of the queue's length (`maxlen`),
-exactly as the broker would have let it die. Source: ARCHITECTURE ("Attachments"), POLICY ("message-ttl").
+exactly as the broker would have let it die. See docs/modes.md.
 """
 
 from collections import deque
@@ -109,7 +109,8 @@ def excess(limits: Limits, ready: int, mean_bytes: float) -> int:
 def recorded(deaths: History, death: Death) -> History:
     """The history with one death more, as the broker records it: counted by (queue, reason), most recent first.
 
-    An entry that is there keeps its first time, exchange, keys and expiration. Source: rabbitmq.md §1.2.
+    An entry that is there keeps its first time, exchange, keys and expiration. See
+    docs/architecture.md ("What the broker does").
     """
     known = next((one for one in deaths if one.key == death.key), None)
     newest = death if known is None else known._replace(times=known.times + 1)

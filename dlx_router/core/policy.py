@@ -1,7 +1,7 @@
 """Policies and their resolution: which keys are in force for a failed queue, and who set each.
 
 Resolution is key by key. Order of precedence, highest first: `priority`; `queue:` before `match:` before `pattern:`;
-among `match:`, more literal words, then `*` before `#`; then the order of the files. Source: POLICY.md.
+among `match:`, more literal words, then `*` before `#`; then the order of the files. See docs/policies.md.
 """
 
 from collections.abc import Callable, Mapping, Sequence

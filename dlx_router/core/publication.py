@@ -1,7 +1,7 @@
 """The publication: exactly what is to be sent for a decision, still as values.
 
 Towards a failed queue the letter looks as at its first delivery (key, CC, type, priority, delivery mode); at rest it
-keeps what we took off in its record. Source: ARCHITECTURE ("Delay", "Record"), rabbitmq.md §1.6.
+keeps what we took off in its record. See docs/architecture.md ("Delay").
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from dlx_router.core.target import original_keys
 from dlx_router.core.value import value
 from dlx_router.core.words import Action, Cause, State
 
-# The headers that each kind of aliases takes for itself. Source: POLICY, dead-letter-headers.
+# The headers that each kind of aliases takes for itself. See docs/policies.md.
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "emq": (
         "sourceQueueName",

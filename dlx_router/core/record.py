@@ -1,7 +1,7 @@
 """The record: the header `dlx-router`, our own memory on the letter.
 
 One longstr of compact JSON, because it survives streams and AMQP 1.0; signed, because release and rungs obey it; bound
-to its content, because consumers copy headers onto new messages. Laid out in INTERFACES ("Headers").
+to its content, because consumers copy headers onto new messages. See docs/architecture.md ("Headers").
 """
 
 import json

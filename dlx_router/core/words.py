@@ -1,6 +1,6 @@
 """The frozen vocabulary: reasons, actions, causes and states, spelled once.
 
-Source: INTERFACES ("Words"); the four broker reasons are those of rabbit_dead_letter.erl.
+See docs/architecture.md ("Words"); the four broker reasons are those of rabbit_dead_letter.erl.
 """
 
 from enum import StrEnum

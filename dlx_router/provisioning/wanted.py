@@ -1,7 +1,7 @@
 """What a queue should get from the broker: the definition of its RabbitMQ policy, for quorum queues and for all others.
 
 Each key says where it comes from: ours by nature, a policy file, or a RabbitMQ policy that ours displaces (the broker
-applies one policy only, so what it had said is copied). Source: POLICY.md ("Provisioning").
+applies one policy only, so what it had said is copied). See docs/provisioning.md.
 """
 
 from collections.abc import Mapping, Sequence

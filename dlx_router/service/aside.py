@@ -1,7 +1,8 @@
 """Aside: headers that a delayed message brings under names of ours or the broker's come out again as they went in.
 
 A message may be published to a delayed exchange with deaths, CC keys or a record of its own; the end of a rung would
-write over them (rabbitmq.md §1). So their bytes travel in one header of their own, and are put back at the end.
+write over them (docs/architecture.md, "What the broker does"). So their bytes travel in one header of their own, and
+are put back at the end.
 """
 
 from typing import Final

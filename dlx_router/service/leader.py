@@ -1,4 +1,6 @@
-"""Leadership: which of the routers of a vhost has the duties that only one may have. Source: INTERFACES ("Replicas").
+"""Leadership: which of the routers of a vhost has the duties that only one may have.
+
+See docs/architecture.md ("Replicas").
 
 Guarantees: `term` is told only while we are the single active consumer of the state queue, and is taken back before
 anybody else can be told one; a later leader has a larger term, as far as the routers' clocks agree.

@@ -1,7 +1,7 @@
 """Refusing: targets that were full or silent a moment ago, and rest; and what on a channel is answered too late.
 
 A letter for a target that rests is held at once, so that others keep their rate and nothing stays unacked for long.
-Source: ARCHITECTURE ("Life of a letter", what goes wrong).
+See docs/architecture.md ("Failures").
 """
 
 import time

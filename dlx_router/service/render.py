@@ -234,7 +234,7 @@ def _three(prefix: bytes, queue: str, exchange: str, reason: str) -> bytes:
 
 
 def aliases(kinds: tuple[str, ...], letter: Letter, envelope: Envelope, attempts: int) -> list[bytes]:
-    """The headers of other systems on a final copy. Source: POLICY.md, dead-letter-headers."""
+    """The headers of other systems on a final copy. See docs/policies.md."""
     out: list[bytes] = []
     message_id = envelope.content.props.message_id
     queue = encoded(letter.failed_queue)

@@ -139,6 +139,10 @@ class Attendant:
         """A queue's type as letters are judged by; None: not known, or no policy asks for it."""
         return self._desk.kinds.get(queue)
 
+    def policy_for(self, queue: str, reason: str) -> Effective | None:
+        """What is in force for letters that fail in this queue for this reason, as the router applies it."""
+        return self._desk.policy_of(queue, reason)
+
     @property
     def policies(self) -> PolicySet:
         """The policies in force."""

@@ -1,7 +1,7 @@
 """Every metric once. What the path of a letter counts is a plain int in a dictionary, read only when somebody asks.
 
 The law, at every scrape and for each vhost: deliveries_total = settled_total + given_back_total + in_flight.
-Names and labels: INTERFACES ("Metrics").
+Names stay: docs/architecture.md ("Frozen names").
 """
 
 from collections import defaultdict
@@ -38,7 +38,7 @@ class Sources(defaultdict[tuple[str, str], int]):
 
 
 class Metrics:
-    """What the router counts: `counts[key] += 1`, keys being label values in the order of INTERFACES.
+    """What the router counts: `counts[key] += 1`, keys being label values in the order that /metrics shows.
 
     What others know better is a callable that is asked at each scrape. `Histogram`s are observed.
     """

@@ -1,14 +1,17 @@
-"""Recovered: how long a letter has to be silent after it was given back."""
+"""Recovered: what counts as helped, and how long a letter has to be silent after it was given back."""
 
+import sqlite3
+from contextlib import closing
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dlx_router.core.backoff import wait_ms
-from dlx_router.core.recovered import AT_LEAST_MS, is_recovered, longest_wait_ms, window_ms
-from tests.core.core_samples import NOW, effective, law
+from dlx_router.core.recovered import AT_LEAST_MS, fate, fate_sql, longest_wait_ms, tried, try_sql, window_ms
+from dlx_router.operate.journal.fields import KINDS
+from tests.core.core_samples import NOW, effective, hard_law, law
 
 HOUR: Final = 3_600_000
 
@@ -22,26 +25,82 @@ def test_the_window_is_an_hour_or_twice_the_longest_wait(longest: int, window: i
 
 
 @pytest.mark.parametrize(
-    ("last_event", "silent", "longest", "recovered"),
+    ("kind", "due", "silent", "longest", "answer"),
     [
-        (NOW, HOUR, 0, True),
-        (NOW, HOUR - 1, 0, False),
-        (NOW, 0, 0, False),
-        (NOW, -HOUR, 0, False),
-        (NOW + 1, 10 * HOUR, 0, False),
-        (NOW - 1, HOUR, 0, True),
-        (NOW, 6 * HOUR, 3 * HOUR, True),
-        (NOW, 6 * HOUR - 1, 3 * HOUR, False),
+        ("retried", None, HOUR, 0, "recovered"),
+        ("retried", None, HOUR - 1, 0, "open"),
+        ("retried", NOW + 5, HOUR, 0, "open"),  # it waits until then
+        ("retried", NOW + 5, HOUR + 5, 0, "recovered"),
+        ("retried", NOW + 2 * HOUR, HOUR, 0, "open"),
+        ("retried", None, 6 * HOUR, 3 * HOUR, "recovered"),
+        ("retried", None, 6 * HOUR - 1, 3 * HOUR, "open"),
+        ("retried", None, -HOUR, 0, "open"),
+        ("redriven", NOW + 5 * HOUR, HOUR, 0, "recovered"),  # at once, whatever it waited for before
+        ("redriven", None, HOUR - 1, 0, "open"),
+        ("held", NOW, 99 * HOUR, 0, "held"),
+        ("dead_lettered", None, 99 * HOUR, 0, "dead_lettered"),
+        ("retired", None, 99 * HOUR, 0, "retired"),
     ],
 )
 def test_a_letter_has_recovered_when_nothing_was_heard_for_its_window(
-    last_event: int,
-    silent: int,
-    longest: int,
-    recovered: bool,  # noqa: FBT001 - a column of the table
+    kind: str, due: int | None, silent: int, longest: int, answer: str
 ) -> None:
-    answer = is_recovered(given_back_ms=NOW, last_event_ms=last_event, now_ms=NOW + silent, longest_wait_ms=longest)
-    assert answer is recovered
+    assert fate(kind, NOW, due, as_of_ms=NOW + silent, window_ms=window_ms(longest)) == answer
+
+
+@pytest.mark.parametrize(
+    ("next_kind", "answer"),
+    [
+        (None, "recovered"),
+        ("held", "refused"),
+        ("retried", "failed"),
+        ("dead_lettered", "failed"),
+        ("discarded", "failed"),
+        ("redriven", "open"),
+        ("retired", "open"),
+    ],
+)
+def test_a_time_that_a_letter_was_given_back_ends_with_the_next_event(next_kind: str | None, answer: str) -> None:
+    assert tried("retried", NOW, None, next_kind=next_kind, as_of_ms=NOW + HOUR, window_ms=HOUR) == answer
+
+
+KINDS_OF_A_LETTER: Final = sorted({*KINDS} - {"audit", "gap"})
+GIVEN_BACK: Final = ("retried", "redriven")
+moments: Final = st.integers(NOW - 3 * HOUR, NOW + 3 * HOUR) | st.sampled_from(
+    [NOW, NOW - HOUR - 1, NOW - HOUR, NOW - HOUR + 1, NOW - 2 * HOUR, NOW - 3 * HOUR]
+)
+
+
+@settings(hard_law, phases=[Phase.explicit, Phase.generate])  # a row is small; its neighbours do no harm
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(GIVEN_BACK) | st.sampled_from(KINDS_OF_A_LETTER),
+            moments,
+            st.none() | moments,
+            st.none() | st.sampled_from(KINDS_OF_A_LETTER),
+        ),
+        min_size=20,
+        max_size=40,
+    ),
+    st.sampled_from([0, HOUR]) | st.integers(0, HOUR),
+)
+def test_the_expression_for_columns_is_the_rule(
+    rows: list[tuple[str, int, int | None, str | None]], longest: int
+) -> None:
+    window = window_ms(longest)
+    with closing(sqlite3.connect(":memory:")) as file:
+        file.execute("CREATE TABLE e (kind, ts_ms, due_ms, next_kind)")
+        file.executemany("INSERT INTO e VALUES (?, ?, ?, ?)", rows)
+        asked = (fate_sql(as_of_ms=NOW, window=str(window)), try_sql(as_of_ms=NOW, window=str(window)))
+        said = file.execute(f"SELECT {', '.join(asked)} FROM e ORDER BY rowid").fetchall()
+    assert said == [
+        (
+            fate(kind, ts_ms, due_ms, as_of_ms=NOW, window_ms=window),
+            tried(kind, ts_ms, due_ms, next_kind=following, as_of_ms=NOW, window_ms=window),
+        )
+        for kind, ts_ms, due_ms, following in rows
+    ]
 
 
 @pytest.mark.parametrize(

@@ -193,3 +193,16 @@ def test_a_letter_that_was_sent_somewhere_is_listed_with_that_place(desk: Desk) 
     assert back.count(queue) == 2, "it lies where it failed"
     told = {one["message_id"]: one["sent_to"] for one in desk.letters(2, queue=queue)}
     assert told["one"] == {"exchange": "", "routing_key": elsewhere}
+
+
+def test_a_letter_says_whether_sending_it_back_helped(desk: Desk) -> None:
+    queue, lies = desk.work("sent.home"), desk.work("lies.there")
+    desk.kill(queue, "one")
+    desk.kill(lies, "other")
+    desk.letters(1, queue=queue, state="dead")
+    asked = {"vhost": desk.vhost.name, "queue": f"DLQ.{queue}", "rate": 0}
+    assert eventually(lambda: desk.ask("POST", "/tasks", json=asked)[0] == 201, 20)
+    (back,) = desk.letters(1, queue=queue, state="redriven")
+    (dead,) = desk.letters(1, queue=lies, state="dead")
+    assert (back["outcome"], dead["outcome"]) == ("open", "dead_lettered"), "an hour of silence is not over"
+    assert "not known yet" in run(desk, "letters", "show", back["id"]).stdout

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("newest")  # what it shows is the same on e
 Start = Callable[..., Router]
 N: Final = int(os.environ.get("DLX_ROUTER_REDRIVE_LETTERS", "3000"))
 RATE: Final = max(600, N // 40)
-TAKEOVER_S: Final = 5.0  # INTERFACES: with a heartbeat of 2 s
+TAKEOVER_S: Final = 5.0  # docs/architecture.md ("Replicas"): with a heartbeat of 2 s
 WINDOW: Final = 1000  # unconfirmed at most
 
 

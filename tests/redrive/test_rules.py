@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlx_router.core.recovered import is_recovered, longest_wait_ms, window_ms
 from dlx_router.operate.redrive import told
 from dlx_router.operate.redrive.canary import Flock, is_objected, objection
 from dlx_router.operate.redrive.choosing import Chooser, Verdict
@@ -32,7 +31,6 @@ from tests.core.core_samples import death, letter
 
 SPEC: Final = Spec("/", "DLQ.a", cutoff_ms=2_000_000)
 TASK: Final = Task("t1", SPEC, created_ms=1, changed_ms=1)
-HOUR: Final = 3_600_000
 HOMELESS: Final = letter(state="parked", last_death_ms=1, history=(), reason="unknown")
 
 
@@ -241,25 +239,3 @@ def test_a_task_does_not_send_to_the_queue_that_it_takes_from() -> None:
 def test_every_fault_is_told_at_once() -> None:
     with pytest.raises(TaskError, match=r"queue.*limit.*rate"):
         check(Spec("/", "", limit=-1, rate=-2))
-
-
-@pytest.mark.parametrize(
-    ("last", "now", "wait", "expected"),
-    [(10, 10 + HOUR, 0, True), (10, 9 + HOUR, 0, False), (11, 10 + HOUR, 0, False), (10, 10 + HOUR, HOUR, False)],
-)
-def test_recovered_is_silence_for_its_window(
-    last: int,
-    now: int,
-    wait: int,
-    expected: bool,  # noqa: FBT001 - a column of the table
-) -> None:
-    assert is_recovered(given_back_ms=10, last_event_ms=last, now_ms=now, longest_wait_ms=wait) is expected
-
-
-@given(st.integers(0, 10**12))
-def test_the_window_is_an_hour_or_twice_the_longest_wait(wait: int) -> None:
-    assert window_ms(wait) == max(HOUR, 2 * wait)
-
-
-def test_without_a_policy_there_is_no_wait() -> None:
-    assert longest_wait_ms(None) == 0

@@ -4,11 +4,16 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.testing import assertDataFrameEqual, assertSchemaEqual
 
 import week
+from dlx_router.core import recovered
+from dlx_router.core.recovered import ORDER, SILENT, fate, window_ms
+from dlx_router.operate.journal.fields import KINDS
 from dlx_router.spark.analyses import letters as at
 from dlx_router.spark.analyses.groups import GROUPS_SCHEMA, failure_groups
 from dlx_router.spark.analyses.poison import POISON_SCHEMA, REDRIVES_SCHEMA, poison_messages, redrive_success
@@ -80,6 +85,63 @@ def test_recovered_means_silent_for_an_hour_or_twice_the_longest_wait(
     row = at.letters(frame, at.observed_quiet(frame), as_of_ms).collect()[0]
     assert row.outcome == outcome
     assert (row.recovered_ms is not None) == (outcome == "recovered")
+
+
+moments = st.integers(T - 3 * HOUR, T + 3 * HOUR) | st.sampled_from([T, T - HOUR, T - 2 * HOUR])
+histories = st.lists(
+    st.fixed_dictionaries(
+        {
+            "kind": st.sampled_from(sorted({*KINDS} - {"audit", "gap"})),
+            "ts_ms": moments,
+            "due_ms": st.none() | moments,
+            "redrives": st.integers(0, 2),
+            "attempts": st.integers(0, 3),
+        }
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def by_core(letter: list[dict[str, Any]], window: int) -> tuple[str | None, list[str]]:
+    """What became of a letter, and how each time ended that it was given back."""
+    ordered = sorted(letter, key=lambda step: tuple(step[name] for name in ORDER))
+    steps = [(one["kind"], one["ts_ms"], one["due_ms"]) for one in ordered if one["kind"] not in SILENT]
+    following = [*(kind for kind, *_ in steps[1:]), None]
+    whole = fate(*steps[-1], as_of_ms=T, window_ms=window) if steps else None
+    return whole, [
+        recovered.tried(*step, next_kind=then, as_of_ms=T, window_ms=window)
+        for step, then in zip(steps, following, strict=False)
+        if step[0] in {"retried", "redriven"}
+    ]
+
+
+@settings(max_examples=2, deadline=None, database=None, suppress_health_check=[*HealthCheck])
+@given(found=st.lists(histories, min_size=40, max_size=60), longest=st.integers(0, 2 * HOUR))
+def test_spark_answers_as_core_does(spark: SparkSession, found: list[list[dict[str, Any]]], longest: int) -> None:
+    told_of = {
+        f"{number:04}": [{**step, "event_id": f"{number:04}-{at}"} for at, step in enumerate(steps)]
+        for number, steps in enumerate(found)
+    }
+    plain = {"vhost": "/", "failed_queue": "q", "reason": "rejected", "first_death_ms": T}
+    rows = [{**plain, **step, "id": key} for key, steps in told_of.items() for step in steps]
+    names = struct(EVENT).names
+    frame = spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], EVENT)
+    window = window_ms(longest)
+    quiet = spark.createDataFrame([("/", "q", "rejected", window)], at.QUIET_SCHEMA)
+    whole = {row.id: row.outcome for row in at.letters(frame, quiet, T).collect()}
+    ended: dict[str, Counter[str]] = {key: Counter() for key in told_of}
+    for row in at.tries(frame, quiet, T).collect():
+        ended[row.id][row.outcome] += 1
+    core = {key: by_core(steps, window) for key, steps in told_of.items()}
+    assert whole == {key: one for key, (one, _) in core.items() if one is not None}
+    assert ended == {key: Counter(each) for key, (_, each) in core.items()}
+
+
+def test_a_letter_that_was_edited_when_it_was_sent_back_has_recovered(spark: SparkSession) -> None:
+    frame = told(spark, {"kind": "redriven", "ts_ms": T}, {"kind": "edited", "ts_ms": T})
+    (row,) = at.letters(frame, at.observed_quiet(frame), T + HOUR).collect()
+    assert row.outcome == "recovered"
 
 
 def test_a_refused_return_is_no_failed_try(spark: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""What Prometheus sees: every name of INTERFACES, few labels, and a law that holds at every scrape."""
+"""What Prometheus sees: every frozen name, few labels, and a law that holds at every scrape."""
 
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -1,14 +1,16 @@
 """Asking the index, off the event loop, and saying clearly why there is no answer."""
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from dlx_router.admin.api.answers import refuse
 from dlx_router.admin.api.context import Context
 from dlx_router.config.tokens import Caller
+from dlx_router.core.recovered import longest_wait_ms, window_ms
 from dlx_router.operate.index.questions import Sees
-from dlx_router.operate.index.reader import IndexAway, Reader, TooLong
+from dlx_router.operate.index.reader import IndexAway, Reader, TooLong, outcome
 
 T = TypeVar("T")
 AT_ONCE = 4
@@ -37,3 +39,15 @@ async def asked(context: Context, question: Callable[[Reader], T]) -> T:
         except IndexAway as error:
             index.verify()
             raise refuse(503, str(error), retry_after_s=2) from None
+
+
+def judge(context: Context, letters: Iterable[dict[str, Any]]) -> None:
+    """Say of each letter of the index what became of it, by the policies in force and as far as the index has read."""
+    now_ms = int(time.time() * 1000)
+    for one in letters:
+        vhost = one["vhost"]
+        attendant = context.attendants.get(vhost)
+        policy = None if attendant is None else attendant.policy_for(one["failed_queue"], one["reason"])
+        as_of_ms = 0 if context.index is None else context.index.as_of_ms(vhost, now_ms)
+        one["outcome"] = outcome(one, as_of_ms=as_of_ms, window_ms=window_ms(longest_wait_ms(policy)))
+        del one["newest"]

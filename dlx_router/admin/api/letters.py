@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from dlx_router.admin.api import models
 from dlx_router.admin.api.answers import Answer, refuse
-from dlx_router.admin.api.asking import asked, sees_of
+from dlx_router.admin.api.asking import asked, judge, sees_of
 from dlx_router.admin.api.bodies import body_of
 from dlx_router.admin.api.context import Given, Viewer
 from dlx_router.operate.index.questions import Wanted
@@ -42,6 +42,7 @@ async def search(  # noqa: PLR0913, PLR0917 - each is a filter
     wanted = Wanted(vhost, queue, group, tuple(state or ()), reason, policy, since_ms, until_ms, q)
     sees = sees_of(given, who)
     found = await asked(given, lambda reader: reader.letters(wanted, sees, limit=limit, before=cursor))
+    judge(given, found)
     return Answer({"letters": found, "next": found[-1]["cursor"] if len(found) == limit else None})
 
 
@@ -58,6 +59,7 @@ async def show(
     found = await asked(given, lambda reader: reader.letter(letter_id, sees, queue))
     if not found:
         raise refuse(404, f"the index knows no letter {letter_id[:64]!r} that this token may see")
+    judge(given, found)
     for one in found:
         one["body"] = body_of(one, as_hex=form == "hex")
         del one["stored"]

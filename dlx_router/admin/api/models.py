@@ -19,6 +19,7 @@ LetterState = Literal[
     "retired",
     "gone",
 ]
+Outcome = Literal["recovered", "open", "held", "dead_lettered", "parked", "quarantined", "discarded", "retired"]
 GroupState = Literal["open", "ignored", "resolved"]
 
 
@@ -49,6 +50,7 @@ class Letter(BaseModel):
     message_id: str | None
     target: Target | None
     sent_to: Target | None  # where the last redrive sent it, as long as it did not come back
+    outcome: Outcome | None  # did it help: recovered, open (too early to say), or how it ended; see docs/operate.md
     cursor: int
 
 

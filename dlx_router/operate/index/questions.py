@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dlx_router.core.recovered import ORDER, SILENT
+
 FEW: Final = 20_000  # so many are sorted faster than they are looked for from the newest on
 MAX_TERMS: Final = 16
 Sees = Callable[[str, str], bool]  # whether a vhost and its failed queue may be seen
@@ -12,11 +14,17 @@ _SENT: Final = (
     "CASE WHEN letters.state = 'redriven' THEN (SELECT steps.{0} FROM steps WHERE steps.letter = letters.number"
     " AND steps.kind = 'redriven' ORDER BY steps.ts_ms DESC LIMIT 1) END AS sent_{0}"
 )
+_STEP_ORDER: Final = ", ".join(f"steps.{'step' if one == 'event_id' else one} DESC" for one in ORDER)
+_NEWEST: Final = (  # of the events that say what became of the letter: what `core.recovered.fate` asks for
+    "(SELECT json_array(steps.kind, steps.ts_ms, steps.due_ms) FROM steps WHERE steps.letter = letters.number"
+    f" AND steps.kind NOT IN {SILENT!r} ORDER BY {_STEP_ORDER} LIMIT 1) AS newest"
+)
 LETTER: Final = (
     'letters.number, letters.id, queues.vhost, queues.name AS failed_queue, groups.id AS "group", letters.state,'
     " letters.reason, letters.cause, letters.policy, letters.attempts, letters.redrives, letters.first_ms,"
     " letters.last_ms, letters.due_ms, letters.size, letters.message_id, places.exchange, places.routing_key"
     f", {_SENT.format('exchange')}, {_SENT.format('routing_key')}"
+    f", {_NEWEST}"
 )
 JOINS: Final = (
     " JOIN queues ON queues.number = letters.queue JOIN groups ON groups.number = letters.grp"

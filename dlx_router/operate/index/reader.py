@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from dlx_router.core.recovered import fate
 from dlx_router.operate.index import schema
 from dlx_router.operate.index.questions import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
 from dlx_router.operate.index.rows import LYING, key_of
@@ -201,8 +202,20 @@ class Reader:
                 self._idle.get_nowait()[1].close()
 
 
+def outcome(letter: dict[str, Any], *, as_of_ms: int, window_ms: int) -> str | None:
+    """What became of a letter that the reader gave, by its newest event; None: that event is not known.
+
+    `as_of_ms`: until when the index has the journal; `window_ms`: of the letter's policy. See `core.recovered`.
+    """
+    if letter["newest"] is None:
+        return None
+    kind, ts_ms, due_ms = letter["newest"]
+    return fate(kind, ts_ms, due_ms, as_of_ms=as_of_ms, window_ms=window_ms)
+
+
 def _letter(row: sqlite3.Row) -> dict[str, Any]:
     told = {key: row[key] for key in row.keys() if key not in _PLACES}  # noqa: SIM118
+    told["newest"] = None if row["newest"] is None else json.loads(row["newest"])
     told["cursor"] = row["number"]
     told["target"] = _place(row["exchange"], row["routing_key"])
     told["sent_to"] = _place(row["sent_exchange"], row["sent_routing_key"])

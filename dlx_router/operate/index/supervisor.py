@@ -105,6 +105,12 @@ class Supervisor:
                 self._look(status.get("vhosts") or {})
                 self._tell_strangers(status.get("vhosts") or {})
 
+    def as_of_ms(self, vhost: str, now_ms: int) -> int:
+        """Until when the index has the vhost's journal; 0 where that is not known."""
+        told = (self.status.get("vhosts") or {}).get(vhost) or {}
+        behind = told.get("behind_ms")
+        return 0 if behind is None else now_ms - int(behind)
+
     def signatures(self) -> dict[tuple[str, str], int]:
         """By (vhost, signature): how many events the index has read."""
         told = self.status.get("vhosts") or {}

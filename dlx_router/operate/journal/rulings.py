@@ -1,4 +1,4 @@
-"""Rulings: what core decided, in the journal's words. Source: INTERFACES ("Words")."""
+"""Rulings: what core decided, in the journal's words. See docs/architecture.md ("Words")."""
 
 from dataclasses import dataclass
 

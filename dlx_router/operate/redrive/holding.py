@@ -1,6 +1,6 @@
 """Holding: how a queue is looked through so that no look counts as a delivery that could end a letter.
 
-Source: rabbitmq.md §11 ("Sifting a queue by holding", "Default delivery limit 20").
+What counts as one: docs/architecture.md ("What the broker does").
 """
 
 from enum import StrEnum

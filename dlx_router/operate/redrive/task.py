@@ -1,7 +1,7 @@
 """A task: what was asked for, how far it is, and which changes are possible.
 
-Each event of a task carries the whole task, so that the newest event alone says all and replay is `newest`. Source:
-INTERFACES ("Replicas").
+Each event of a task carries the whole task, so that the newest event alone says all and replay is `newest`. See
+docs/architecture.md ("Replicas").
 """
 
 from collections.abc import Iterable, Mapping

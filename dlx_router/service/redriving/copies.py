@@ -1,7 +1,7 @@
 """Copies: a letter that a task means → what is published of it, and its event.
 
 The letter keeps its id; its record says one redrive more, the task's id, and no attempts: it begins anew at its failed
-queue. Source: ARCHITECTURE ("Life of a letter": a redrive restarts at 0).
+queue. See docs/architecture.md ("Life of a letter").
 """
 
 from collections.abc import Callable

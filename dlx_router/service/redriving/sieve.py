@@ -1,7 +1,8 @@
 """The sieve: looks through a queue, hands over what is meant and holds the rest, which goes back in its order.
 
 A consumer holds at most 60,000 letters (prefetch has 16 bits); then it is ended, keeping what it holds, and the next
-one goes on, so that giving back one after the other keeps the order. Source: rabbitmq.md §11.
+one goes on, so that giving back one after the other keeps the order. See docs/architecture.md
+("What the broker does").
 
 Two habits of quorum queues, seen on 3.10. What is on its way to a consumer that ends is taken back in any order: so no
 ack is sent while a consumer comes near its end, because the broker then sends exactly as many as it may, and it ends

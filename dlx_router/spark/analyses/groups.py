@@ -5,6 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from dlx_router.core.recovered import RECOVERED, UNDECIDED
 from dlx_router.spark.analyses.letters import KEY, is_death, of_letters
 from dlx_router.spark.analyses.shape import shaped, share
 
@@ -31,7 +32,7 @@ def failure_groups(events: DataFrame, found: DataFrame) -> DataFrame:
         *(f.any_value(name).alias(name) for name in _SAID),
     )
     ended = each.join(found.select(*KEY, "outcome"), list(KEY), "left")
-    is_open, is_good = f.col("outcome").isin("open", "held"), f.col("outcome") == "recovered"
+    is_open, is_good = f.col("outcome").isin(*UNDECIDED), f.col("outcome") == RECOVERED
     counted = ended.groupBy("fingerprint", "vhost", "failed_queue").agg(
         *(f.any_value(name).alias(name) for name in _SAID),
         f.count("*").alias("letters"),

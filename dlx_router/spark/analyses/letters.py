@@ -1,7 +1,6 @@
 """Letters: all events of a letter → what became of it. A letter is (vhost, id, failed_queue).
 
-*Recovered* is what core says: no event of that letter for a while after it was given back, see `quiet`. Until that
-while is over (or for letters that wait) a letter is open; it counts neither as saved nor as lost.
+What *recovered* and *open* mean is core's answer (`core.recovered`), as an expression of columns. `quiet`: its window.
 """
 
 from typing import Final
@@ -9,6 +8,17 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from dlx_router.core.recovered import (
+    AT_LEAST_MS,
+    DEATHS,
+    ORDER,
+    RECOVERED,
+    SILENT,
+    WAITS,
+    fate_sql,
+    given_back_sql,
+    try_sql,
+)
 from dlx_router.spark.analyses.shape import shaped
 
 NEEDED: Final = (
@@ -16,8 +26,8 @@ NEEDED: Final = (
     "due_ms", "first_death_ms", "redrive_id",
 )  # fmt: skip
 KEY: Final = ("id", "failed_queue", "vhost")  # what differs most first: Spark sorts by the first bytes
-HOUR_MS: Final = 3_600_000
-TOLD: Final = ("retried", "dead_lettered", "parked", "quarantined", "discarded", "held")  # a decision about a death
+HOUR_MS: Final = AT_LEAST_MS
+TOLD: Final = (*DEATHS, "held")  # a decision about a death
 LETTERS_SCHEMA: Final = (
     "vhost string, id string, failed_queue string, reason string, policy string, first_death_ms long, last_ms long, "
     "deaths long, attempts long, redrives long, redrive_id string, given_back_ms long, recovered_ms long, "
@@ -28,6 +38,7 @@ TRIES_SCHEMA: Final = (
     "redrives long, redrive_id string, decided_ms long, given_back_ms long, first_death_ms long, next_kind string, "
     "next_ms long, last_kind string, outcome string"
 )
+_WINDOW: Final = f"coalesce(quiet_ms, {AT_LEAST_MS})"
 QUIET_SCHEMA: Final = "vhost string, failed_queue string, reason string, quiet_ms long"
 
 
@@ -53,25 +64,17 @@ def observed_quiet(events: DataFrame) -> DataFrame:
     """
     wait = f.max(f.when(f.col("kind") == "retried", f.col("due_ms") - f.col("ts_ms")))
     longest = events.groupBy("vhost", "failed_queue", "reason").agg(f.coalesce(wait, f.lit(0)).alias("wait"))
-    return shaped(longest.withColumn("quiet_ms", f.greatest(f.lit(HOUR_MS), 2 * f.col("wait"))), QUIET_SCHEMA)
+    return shaped(longest.withColumn("quiet_ms", f.greatest(f.lit(AT_LEAST_MS), WAITS * f.col("wait"))), QUIET_SCHEMA)
 
 
 def tries(events: DataFrame, quiet: DataFrame, as_of_ms: int) -> DataFrame:
     """One row for each time that a letter was given back (retried or redriven), and how it ended. TRIES_SCHEMA.
 
-    outcome: recovered (silent since), failed (it died again), refused (its queue would not have it), open (too early to
-    say at `as_of_ms`).
+    outcome: recovered, failed, refused or open at `as_of_ms`, as `core.recovered.tried` says.
     """
     walked = _walked(of_letters(events)).where(f.col("kind").isin("retried", "redriven"))
     known = walked.join(f.broadcast(quiet), ["vhost", "failed_queue", "reason"], "left")
-    silent = f.coalesce(f.col("quiet_ms"), f.lit(HOUR_MS))
-    outcome = (
-        f.when(f.col("next_kind") == "held", "refused")
-        .when(f.col("next_kind").isin(*TOLD), "failed")
-        .when(f.col("next_kind").isNotNull(), "open")  # taken away before it was over: retired, edited, redriven
-        .when(f.col("given_back_ms") + silent <= as_of_ms, "recovered")
-        .otherwise("open")
-    )
+    outcome = f.expr(try_sql(as_of_ms=as_of_ms, window=_WINDOW))
     return shaped(known.withColumn("outcome", outcome), TRIES_SCHEMA)
 
 
@@ -81,7 +84,7 @@ def letters(events: DataFrame, quiet: DataFrame, as_of_ms: int) -> DataFrame:
     outcome: recovered, or the last kind (dead_lettered, parked, quarantined, discarded, held, retired …), or open.
     `deaths`: decided failures, of all its stays; `recovered_ms`: when it was given back for the last time.
     """
-    told = of_letters(events).where(f.col("kind") != "released")
+    told = of_letters(events).where(_speaks())
     latest = f.max_by(_facts(), _order())
     found = told.groupBy(*KEY).agg(
         latest.alias("last"),
@@ -92,41 +95,38 @@ def letters(events: DataFrame, quiet: DataFrame, as_of_ms: int) -> DataFrame:
     )
     last = found.select(*KEY, "first_death_ms", "deaths", "redrives", "redrive_id", "last.*")
     known = last.join(f.broadcast(quiet), ["vhost", "failed_queue", "reason"], "left")
-    silent = f.col("given_back_ms") + f.coalesce(f.col("quiet_ms"), f.lit(HOUR_MS)) <= as_of_ms
-    given_back = f.col("kind").isin("retried", "redriven")
-    outcome = f.when(given_back & silent, "recovered").when(given_back, "open").otherwise(f.col("kind"))
-    recovered = f.when(given_back & silent, f.col("given_back_ms"))
-    return shaped(known.withColumn("outcome", outcome).withColumn("recovered_ms", recovered), LETTERS_SCHEMA)
+    ended = known.withColumn("outcome", f.expr(fate_sql(as_of_ms=as_of_ms, window=_WINDOW)))
+    recovered = f.when(f.col("outcome") == RECOVERED, f.col("given_back_ms"))
+    return shaped(ended.withColumn("recovered_ms", recovered), LETTERS_SCHEMA)
+
+
+def _speaks() -> Column:
+    """Of an event: it says something about what became of its letter."""
+    return ~f.col("kind").isin(*SILENT)
 
 
 def _facts() -> Column:
     """What the newest event says of its letter."""
     return f.struct(
-        "kind", "reason", "policy", "attempts", f.col("ts_ms").alias("last_ms"), _given_back().alias("given_back_ms")
-    )
-
-
-def _given_back() -> Column:
-    """When the letter was (or is to be) back in its queue."""
-    return f.when(f.col("kind") == "retried", f.coalesce(f.col("due_ms"), f.col("ts_ms"))).when(
-        f.col("kind") == "redriven", f.col("ts_ms")
-    )
+        "kind", "reason", "policy", "attempts", "ts_ms", "due_ms", f.col("ts_ms").alias("last_ms"),
+        f.expr(given_back_sql()).alias("given_back_ms"),
+    )  # fmt: skip
 
 
 def _order() -> Column:
     """Time, and for one millisecond the order of a letter's life."""
-    return f.struct(f.col("ts_ms"), f.col("redrives"), f.col("attempts"), f.col("event_id"))
+    return f.struct(*ORDER)
 
 
 def _walked(told: DataFrame) -> DataFrame:
-    """Each event but `released`, with the next one of its letter and the last."""
-    own = Window.partitionBy(*KEY).orderBy("ts_ms", "redrives", "attempts", "event_id")
+    """Each event that speaks, with the next one of its letter and the last."""
+    own = Window.partitionBy(*KEY).orderBy(*ORDER)
     whole = own.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    steps = told.where(f.col("kind") != "released")
+    steps = told.where(_speaks())
     return steps.select(
-        *(name for name in NEEDED if name not in {"ts_ms", "due_ms", "event_id", "cause"}),
+        *(name for name in NEEDED if name not in {"event_id", "cause"}),
         f.col("ts_ms").alias("decided_ms"),
-        _given_back().alias("given_back_ms"),
+        f.expr(given_back_sql()).alias("given_back_ms"),
         f.lead("kind").over(own).alias("next_kind"),
         f.lead("ts_ms").over(own).alias("next_ms"),
         f.last("kind").over(whole).alias("last_kind"),

@@ -5,6 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from dlx_router.core.recovered import RECOVERED, UNDECIDED
 from dlx_router.spark.analyses.letters import KEY, is_death, of_letters
 from dlx_router.spark.analyses.shape import rated, shaped
 
@@ -34,7 +35,7 @@ def poison_messages(events: DataFrame, found: DataFrame, *, deaths: int = 8) -> 
         f.count("*").alias("letters"),
         f.sum("deaths").alias("deaths"),
         f.max("redrives").alias("redrives"),
-        f.count_if(f.col("outcome").isin("recovered", "open")).alias("hope"),
+        f.count_if(f.col("outcome").isin(RECOVERED, *UNDECIDED)).alias("hope"),
         f.array_sort(f.collect_set("reason")).alias("reasons"),
         f.min("first_death_ms").alias("first_ms"),
         f.max("last_ms").alias("last_ms"),
@@ -62,9 +63,9 @@ def redrive_success(tried: DataFrame, found: DataFrame) -> DataFrame:
     ended = sent.join(found.select(*KEY, "outcome"), list(KEY), "left")
     counted = ended.groupBy("redrive_id", "vhost", "failed_queue").agg(
         f.count("*").alias("letters"),
-        f.count_if(f.col("outcome") == "recovered").alias("recovered"),
-        f.count_if(f.col("first") == "recovered").alias("at_once"),
-        f.count_if(f.col("outcome").isin("open", "held")).alias("open"),
+        f.count_if(f.col("outcome") == RECOVERED).alias("recovered"),
+        f.count_if(f.col("first") == RECOVERED).alias("at_once"),
+        f.count_if(f.col("outcome").isin(*UNDECIDED)).alias("open"),
         f.min("first_ms").alias("first_ms"),
         f.max("last_ms").alias("last_ms"),
     )

@@ -5,6 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from dlx_router.core.recovered import RECOVERED, UNDECIDED
 from dlx_router.spark.analyses.shape import quantiles, rated, shaped, share
 
 RECOVERY_SCHEMA: Final = (
@@ -22,7 +23,7 @@ def time_to_recovery(found: DataFrame) -> DataFrame:
 
     The time ends when the letter was given back for the last time: when its consumer was done with it nobody tells.
     """
-    good, is_open = f.col("outcome") == "recovered", f.col("outcome").isin("open", "held")
+    good, is_open = f.col("outcome") == RECOVERED, f.col("outcome").isin(*UNDECIDED)
     took = f.when(good, f.col("recovered_ms") - f.col("first_death_ms"))
     counted = found.groupBy("vhost", "failed_queue", "reason").agg(
         f.count("*").alias("letters"),
@@ -48,8 +49,8 @@ def slo_burn(found: DataFrame, *, objective: float, within_ms: int) -> DataFrame
     that) the share `objective` (below 1) should be good; `burn` 1 uses up the budget exactly, 2 twice.
     """
     took = f.col("recovered_ms") - f.col("first_death_ms")
-    good = (f.col("outcome") == "recovered") & (took <= within_ms)
-    is_open = f.col("outcome").isin("open", "held")
+    good = (f.col("outcome") == RECOVERED) & (took <= within_ms)
+    is_open = f.col("outcome").isin(*UNDECIDED)
     counted = found.groupBy("vhost", "failed_queue").agg(
         f.count("*").alias("letters"), f.count_if(good).alias("good"), f.count_if(is_open).alias("open")
     )

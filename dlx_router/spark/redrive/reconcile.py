@@ -6,6 +6,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from dlx_router.core.recovered import RECOVERED, UNDECIDED
 from dlx_router.spark.analyses.letters import KEY, letters, observed_quiet
 from dlx_router.spark.redrive.plan import CHUNK_SCHEMA, Plan
 from dlx_router.spark.redrive.run import ledger_entry, letters_in
@@ -38,9 +39,9 @@ def reconcile(spark: SparkSession, events: DataFrame, folder: Path, *, as_of_ms:
             f.count("*").alias("planned"),
             f.count("told").alias("told"),
             f.count_if(f.col("told").isNull()).alias("untold"),
-            f.count_if(f.col("told").isNotNull() & (f.col("outcome") == "recovered")).alias("recovered"),
-            f.count_if(f.col("told").isNotNull() & f.col("outcome").isin("open", "held")).alias("open"),
-            f.count_if(f.col("told").isNotNull() & ~f.col("outcome").isin("recovered", "open", "held")).alias("dead"),
+            f.count_if(f.col("told").isNotNull() & (f.col("outcome") == RECOVERED)).alias("recovered"),
+            f.count_if(f.col("told").isNotNull() & f.col("outcome").isin(*UNDECIDED)).alias("open"),
+            f.count_if(f.col("told").isNotNull() & ~f.col("outcome").isin(RECOVERED, *UNDECIDED)).alias("dead"),
         )
         .collect()[0]
     )

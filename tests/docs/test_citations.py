@@ -1,0 +1,97 @@
+"""No file of the tree cites a document, or a section of one, that is not here."""
+
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import site_hooks
+from tests.docs.pages import ROOT, read
+
+_READ: Final = {".py", ".md", ".yml", ".yaml", ".toml", ".sh", ".html", ""}
+_DOCUMENT: Final = re.compile(r"(?<![\w/.{}*<-])((?:[\w.-]+/)*[\w-]+\.md)\b(?![(/])")
+_SECTION: Final = re.compile(r'((?:[\w.-]+/)*[\w-]+\.md),?\s+\(?"([^"]+)"')
+# "Source: WORDS" or WORDS ("Section"): a document by its bare name.
+_BARE: Final = re.compile(r'Source:\s+[A-Z]{5,}\b|\b[A-Z]{5,} \("')
+_ALWAYS: Final = re.compile(r"\b(INTERFACES|ARCHITECTURE|HANDOVER)\b")
+# Text that a test makes up; and what a changelog tells of what is gone.
+_MADE_UP: Final = {f"tests/docs/test_{one}.py" for one in ("citations", "docs", "performance_page", "site")} | {
+    "CHANGELOG.md"
+}
+# Pages that are made: of the site, and those that a run writes into build/.
+_MADE: Final = {*site_hooks.OUTSIDE.values(), "bench-pipeline.md", "chaos-cluster.md"}
+
+
+@cache
+def _tree() -> tuple[Path, ...]:
+    """What is committed, or about to be; where there is no git, nothing is made beside it."""
+    asked = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    found = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    names = found.stdout.split("\n") if not found.returncode else [str(one) for one in _walked()]
+    return tuple(ROOT / name for name in names if name and Path(name).suffix in _READ and (ROOT / name).is_file())
+
+
+def _walked() -> list[Path]:
+    folders = ("dlx_router", "tests", "tools", "docs", "charts", "deploy", "policies")
+    return [path.relative_to(ROOT) for one in folders for path in (ROOT / one).rglob("*")]
+
+
+def _texts() -> list[tuple[str, str]]:
+    named = ((str(path.relative_to(ROOT)), path) for path in _tree())
+    return [(name, path.read_text(encoding="utf-8", errors="replace")) for name, path in named if name not in _MADE_UP]
+
+
+def _found(name: str, document: str) -> Path | None:
+    """Beside the file that cites it, from the root, or in docs/."""
+    places = (ROOT / name).parent / document, ROOT / document, ROOT / "docs" / document
+    return next((one for one in places if one.is_file()), None)
+
+
+@pytest.mark.parametrize("ext", sorted(_READ))
+def test_every_document_that_is_named_is_here(ext: str) -> None:
+    missing = [
+        (name, document)
+        for name, text in _texts()
+        if Path(name).suffix == ext
+        for document in _DOCUMENT.findall(text)
+        if document not in _MADE and _found(name, document) is None
+    ]
+    assert missing == []
+
+
+def test_every_section_that_is_named_is_a_heading() -> None:
+    wrong = []
+    for name, text in _texts():
+        if not name.endswith(".py"):
+            continue
+        for document, section in _SECTION.findall(text):
+            path = _found(name, document)
+            if path is not None and " ".join(section.split()) not in _headings(path):
+                wrong.append((name, document, section))
+    assert wrong == []
+
+
+@cache
+def _headings(path: Path) -> frozenset[str]:
+    return frozenset(re.findall(r"^#+ +(.+?) *$", read(path).prose, re.MULTILINE))
+
+
+def test_no_document_is_cited_by_a_bare_name() -> None:
+    cited = [
+        (name, found[0]) for name, text in _texts() for pattern in (_BARE, _ALWAYS) for found in pattern.finditer(text)
+    ]
+    assert cited == []
+
+
+def test_the_modules_that_the_architecture_names_are_here() -> None:
+    page = read(ROOT / "docs/architecture.md")
+    named = {
+        span for span in page.spans() if re.fullmatch(r"[a-z]+(/[a-z_]+)+/?", span) and not span.startswith("tests")
+    }
+    package = ROOT / "dlx_router"
+    gone = {one for one in named if not (package / f"{one}.py").is_file() and not (package / one).is_dir()}
+    assert gone == set()
+    assert {f"{one.name}/" for one in package.iterdir() if (one / "__init__.py").is_file()} <= {*page.spans()}

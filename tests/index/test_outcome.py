@@ -1,0 +1,98 @@
+"""Did it help: what the index says of a letter is core's answer to its history."""
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.core.recovered import AT_LEAST_MS, ORDER, SILENT, fate
+from dlx_router.operate.index.questions import Wanted
+from dlx_router.operate.index.reader import Reader, outcome
+from dlx_router.operate.index.rows import STATE_OF
+from dlx_router.operate.index.schema import open_writer
+from dlx_router.operate.index.store import Message, Store
+from tests.core.core_samples import NOW, hard_law, letter
+from tests.journal.journal_samples import RULING, line
+
+EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731
+ALL: Final = Wanted()
+WINDOW: Final = 2 * AT_LEAST_MS
+moments: Final = st.integers(NOW - WINDOW - 3, NOW - WINDOW + 3) | st.integers(NOW - 5, NOW + 5)
+
+
+class Told(NamedTuple):
+    """An event of one letter."""
+
+    kind: str
+    ts_ms: int
+    due_ms: int
+    redrives: int
+    attempts: int
+
+    def line(self) -> bytes:
+        one = letter(id=f"{1:032x}", failed_queue="orders", redrives=self.redrives)
+        ruling = RULING._replace(kind=self.kind, attempts=self.attempts)
+        return line(one, ruling, now_ms=self.ts_ms, due_ms=self.due_ms)
+
+
+events: Final = st.builds(
+    Told, st.sampled_from(sorted(STATE_OF)), moments, moments, st.integers(0, 2), st.integers(0, 3)
+)
+
+
+def by_core(lines: list[bytes]) -> str | None:
+    """The newest event that speaks, by ORDER; what is told twice counts once."""
+    own: dict[str, dict[str, Any]] = {}
+    for one in map(json.loads, lines):
+        own.setdefault(one["event_id"], one)
+    speaking = [one for one in own.values() if one["kind"] not in SILENT]
+    if not speaking:
+        return None
+    newest = max(speaking, key=lambda one: tuple(one[name] for name in ORDER))
+    return fate(newest["kind"], newest["ts_ms"], newest.get("due_ms"), as_of_ms=NOW, window_ms=WINDOW)
+
+
+def by_index(*batches: list[bytes]) -> str | None:
+    """What the index answers, once it has read these in turn."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "index.sqlite"
+        store, reader = Store(open_writer(file, max_bytes=1 << 30)), Reader(file)
+        try:
+            for number, lines in enumerate(batches):
+                store.apply("/", [Message(number, b"".join(lines))])
+            (one,) = reader.letters(ALL, EVERYTHING, limit=10, before=None)
+            (whole,) = reader.letter(one["id"], EVERYTHING)
+        finally:
+            reader.close()
+            store.close()
+    said = {outcome(each, as_of_ms=NOW, window_ms=WINDOW) for each in (one, whole)}
+    assert len(said) == 1
+    return said.pop()
+
+
+@hard_law
+@given(st.lists(events, min_size=1, max_size=8), st.integers(0, 8))
+def test_the_index_answers_as_core_does(told: list[Told], cut: int) -> None:
+    lines = [one.line() for one in told]
+    batches = [one for one in (lines[:cut], lines[cut:]) if one]
+    assert by_index(*batches) == by_core(lines)
+
+
+@pytest.mark.parametrize(
+    ("steps", "answer"),
+    [
+        ([("redriven", NOW - WINDOW)], "recovered"),
+        ([("redriven", NOW - WINDOW + 1)], "open"),
+        ([("redriven", NOW - WINDOW), ("dead_lettered", NOW - WINDOW + 1)], "dead_lettered"),
+        ([("retried", NOW - WINDOW - 9), ("released", NOW)], "recovered"),
+        ([("redriven", NOW - WINDOW), ("edited", NOW - WINDOW)], "recovered"),
+        ([("redriven", NOW - WINDOW), ("held", NOW)], "held"),
+        ([("released", NOW - WINDOW)], None),
+    ],
+)
+def test_a_letter_of_the_index_says_whether_it_helped(steps: list[tuple[str, int]], answer: str | None) -> None:
+    assert by_index([Told(kind, ts_ms, ts_ms, 0, 1).line() for kind, ts_ms in steps]) == answer
