@@ -27,7 +27,7 @@ endif
 # A router that tests start would compile the package anew each time: some 0.3 s of a core, two thousand times.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test demo lint bench brokers constraints test-clean clean help
+.PHONY: test demo lint shape bench brokers constraints test-clean clean help
 .DEFAULT_GOAL := help
 
 JOBS ?= 4  # tests wait for brokers most of the time
@@ -52,6 +52,9 @@ lint: $(READY)  ## ruff, mypy --strict, the import contracts, bandit
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive dlx_router
+
+shape: $(READY)  ## circles, layers, files and calls on a letter's way, lines: beside their goals; ARGS=--details, --check
+	PYTHONPATH=. $(BIN)/python tools/shape.py $(ARGS)
 
 bench: $(READY)  ## measure against shovels and aio-pika; writes build/bench.json and docs/performance.md
 	$(BIN)/python tools/brokers.py fetch

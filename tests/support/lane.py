@@ -102,9 +102,9 @@ class Session:
             SOURCE,
             definition={key: Setting(value, SOURCE) for key, value in definition.items()},
         )
-        journal = Journal(mode=mode, name="j", vhost="/", router_id="r", readiness=Readiness())
+        self.journal = Journal(mode=mode, name="j", vhost="/", router_id="r", readiness=Readiness())
         self.metrics = Metrics()
-        self.desk = Desk(Rules(ordered([policy], "abcdef012345"), NAMES, grace_ms), "/", self.metrics, journal)
+        self.desk = Desk(Rules(ordered([policy], "abcdef012345"), NAMES, grace_ms), "/", self.metrics, self.journal)
         self.publish_link = cast("Any", SimpleNamespace(blocked=False, is_open=True))
         self.stationery = Stationery(user="guest", last_deaths=True, key=KEY, quarantine=NAMES.quarantine)
         self.provision = Provision(cast("Any", Broker()), NAMES, 10, self.spawn)
