@@ -19,7 +19,7 @@ INSIST_PAUSE_S: Final = 1.0
 INSIST_S: Final = 45.0  # no letter stays unacked over a minute
 
 
-class Missing(NamedTuple):
+class TargetMissingSince(NamedTuple):
     """The letter that nothing overtakes, and since when its target is missing; it is remembered when it is given back.
 
     One is enough: the next comes from that consumer when this one is where it belongs.
@@ -33,7 +33,7 @@ class Missing(NamedTuple):
 class Answering(Keeping):
     """The part of a lane that hears answers."""
 
-    _missing: Missing | None
+    _missing: TargetMissingSince | None
     _full: Resting
     _moved_s: float
 
@@ -166,5 +166,5 @@ class Answering(Keeping):
         if cause not in GRACED:
             self._missing = None
         elif self._missing is None or self._missing.letter_id != letter_id:
-            self._missing = Missing(job.consumer, letter_id, now)
+            self._missing = TargetMissingSince(job.consumer, letter_id, now)
         return 0.0 if self._missing is None else now - self._missing.since_s

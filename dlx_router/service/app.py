@@ -19,8 +19,9 @@ from dlx_router.operate.index.schema import place_of
 from dlx_router.operate.index.supervisor import Supervisor
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service import ageing, clock
+from dlx_router.service import ageing, clockwatch
 from dlx_router.service.background import Background
+from dlx_router.service.clock import CLOCK
 from dlx_router.service.drift import Drift
 from dlx_router.service.guard import Guard
 from dlx_router.service.imports import Importer
@@ -151,7 +152,7 @@ class App:
     async def _watch_clock(self) -> None:
         api = self._management
         ahead_s = (lambda: None) if api is None else (lambda: api.ahead_s)
-        await clock.watch(clock.CLOCK, self.metrics, self.readiness, ahead_s)
+        await clockwatch.watch(CLOCK, self.metrics, self.readiness, ahead_s)
 
     @property
     def management(self) -> Management | None:

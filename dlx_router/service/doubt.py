@@ -4,7 +4,6 @@ A channel that closes leaves all its unanswered publications in doubt, and says 
 which of the others arrived. A copy may then exist twice, both with one letter id.
 """
 
-import struct
 from abc import ABC, abstractmethod
 from typing import Final
 
@@ -16,11 +15,10 @@ from dlx_router.service.job import Job
 from dlx_router.service.places import Places
 from dlx_router.service.probe import Probe
 from dlx_router.service.refusing import is_own, target_of
+from dlx_router.service.render import UNWRITABLE
 from dlx_router.service.settling import Owner, Settling
 from dlx_router.wire import frames
 
-# A name over 255 bytes, a number that does not fit its type, text that no bytes stand for.
-UNWRITABLE: Final = (ValueError, struct.error)
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 PRECONDITION_FAILED: Final = 406

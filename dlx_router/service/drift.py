@@ -23,7 +23,7 @@ MAX_PLACES: Final = 2000  # a look at more would take too long
 Place = tuple[str, str, str]  # vhost, exchange, routing key
 
 
-class Look(NamedTuple):
+class DepthLook(NamedTuple):
     """What was found behind a place. `depth` None: nobody could say."""
 
     queue: str | None
@@ -41,14 +41,14 @@ class Drift:
 
     def __init__(self, index: Supervisor, attendants: Mapping[str, Attendant], management: Management | None) -> None:
         self._index, self._attendants, self._management = index, attendants, management
-        self._looks: dict[Place, Look] = {}
+        self._looks: dict[Place, DepthLook] = {}
         self._empty: dict[Place, int] = {}  # since when, ms
         self._once = Once()
 
     def told(self, place: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
         """A place as the API tells it. `limited`: the caller sees some of its letters only, so depths tell nothing."""
         key = _key(place)
-        look = self._looks.get(key, Look(None, None, 0))
+        look = self._looks.get(key, DepthLook(None, None, 0))
         depth = None if limited else look.depth
         return {
             **dict(zip(("vhost", "exchange", "routing_key"), key, strict=True)),
@@ -106,7 +106,7 @@ class Drift:
         found = await self._counted(vhost, topology, {queue for queue in named.values() if queue is not None})
         for place, queue in named.items():
             depth, is_idle = found.get(queue or "", (None, False))
-            self._looks[place] = Look(queue, depth, now, is_idle)
+            self._looks[place] = DepthLook(queue, depth, now, is_idle)
             self._judge(place, self._looks[place])
 
     async def _queue(self, place: Mapping[str, Any]) -> str | None:
@@ -133,7 +133,7 @@ class Drift:
             found |= {queue: (totals.get(queue), totals.get(queue) == 0) for queue in zeros}
         return found
 
-    def _judge(self, place: Place, look: Look) -> None:
+    def _judge(self, place: Place, look: DepthLook) -> None:
         """Empty twice, with nothing out: what came there some time before the first look has gone."""
         vhost = place[0]
         state = ((self._index.status.get("vhosts") or {}).get(vhost) or {}).get("state")

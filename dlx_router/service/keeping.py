@@ -24,7 +24,7 @@ BACK_S: Final = 45.0
 REFUSED: Final = "own_queue"
 
 
-class Kept:
+class WaitingForOwnQueue:
     """The letters for one own queue, the one that asks it among them, and when the next asks."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Kept:
 class Keeping(Doubtful):
     """The part of a lane that holds letters for own queues."""
 
-    _kept: dict[str, Kept]
+    _kept: dict[str, WaitingForOwnQueue]
 
     @abstractmethod
     def _provide(self, job: Job) -> None:
@@ -52,7 +52,7 @@ class Keeping(Doubtful):
         assert queue is not None
         job.nacks = 1  # the next refusal is final
         self._asks_no_more(job)
-        self._kept.setdefault(queue, Kept()).jobs.append(job)
+        self._kept.setdefault(queue, WaitingForOwnQueue()).jobs.append(job)
         self._tell_held()
         limit = place.limit
         spent = limit is not None and attending.is_near(intake.returns(job.delivery), limit)
@@ -108,7 +108,7 @@ class Keeping(Doubtful):
                 self._try(kept, now)
         self._tell_held()
 
-    def _try(self, kept: Kept, now: float) -> None:
+    def _try(self, kept: WaitingForOwnQueue, now: float) -> None:
         job, probe = kept.jobs[0], self._probe.lend()
         if probe is None:
             return
@@ -137,7 +137,7 @@ class Keeping(Doubtful):
             if kept.asking is job:
                 kept.asking = None
 
-    def _let_go(self, kept: Kept, now: float) -> None:
+    def _let_go(self, kept: WaitingForOwnQueue, now: float) -> None:
         """What the broker has again anyway, and what may be returned any number of times."""
         if kept.asking is not None and not kept.asking.consumer.is_open:
             kept.asking = None  # it ends where it is

@@ -20,13 +20,13 @@ from dlx_router.core.words import Action, Cause
 from dlx_router.service import intake, passage, standing, telling
 from dlx_router.service.answering import Answering
 from dlx_router.service.clock import now_ms
-from dlx_router.service.doubt import UNWRITABLE
 from dlx_router.service.intake import Place
 from dlx_router.service.job import Job, Resource
 from dlx_router.service.places import Places
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import PLAIN, Refusal
 from dlx_router.service.refusing import DOUBTED_S, FULL_S, Late, Resting, is_own, target_of
+from dlx_router.service.render import UNWRITABLE
 from dlx_router.service.settling import Owner
 from dlx_router.service.standing import Order
 from dlx_router.wire import frames

@@ -85,7 +85,7 @@ def trusted(one: Wanted | None, names: Names) -> frozenset[bytes]:
     return frozenset(exchange.encode() for exchange in named or () if not names.is_own(exchange))
 
 
-class Taken(Exception):
+class ConsumedElsewhere(Exception):
     """Somebody else has what only one can have; another router of ours, maybe."""
 
 
@@ -93,7 +93,7 @@ class NotAttended(Exception):
     """The queue stays as it is, for now; the text says why and what now."""
 
 
-class Missing(NotAttended):
+class SourceMissing(NotAttended):
     """There is no such queue."""
 
 
@@ -143,7 +143,7 @@ class Modes:
             await lane.close()
 
     async def begin(self, one: Wanted, queue: str, lane: Lane, setting: Setting) -> Begun:
-        """Attend it. Raises NotAttended, Taken, or what the broker says."""
+        """Attend it. Raises NotAttended, ConsumedElsewhere, or what the broker says."""
         if isinstance(one, Delayed):
             await self._delayed(one, queue, lane, setting)
             return Begun()
@@ -180,7 +180,7 @@ class Modes:
             if time.monotonic() < self._ask_again_s:
                 return None
             facts = None
-            with contextlib.suppress(Missing):  # then its consumer is lost too, and that is told by the broker
+            with contextlib.suppress(SourceMissing):  # then its consumer is lost too, and that is told by the broker
                 facts = await self._facts(one, queue, setting)
             if facts is None:
                 self._ask_again_s = time.monotonic() + AGAIN_S
@@ -222,7 +222,7 @@ class Modes:
         except ChannelClosed as error:
             if error.code != _FORBIDDEN:
                 raise
-            raise Taken(f"a relay keeps the order, so it must be alone there: {error}") from error
+            raise ConsumedElsewhere(f"a relay keeps the order, so it must be alone there: {error}") from error
         lane.begin(consumer, strict=facts.single)
         return consumer
 
@@ -240,7 +240,7 @@ class Modes:
         except ChannelClosed as error:
             if error.code != _LOCKED:
                 raise
-            raise Taken(f"only one router may guard it: {error}") from error
+            raise ConsumedElsewhere(f"only one router may guard it: {error}") from error
         self._session.spawn(guarded.watch(getter))
         return guarded
 
@@ -269,7 +269,7 @@ class Modes:
         setting.readiness.drop_note(note)
         if facts is None:
             self._told_last.pop(queue, None)
-            raise Missing("there is no such queue; declare it, or take it out of the attachments")
+            raise SourceMissing("there is no such queue; declare it, or take it out of the attachments")
         self._told_last[queue] = facts
         return facts
 

@@ -1,5 +1,6 @@
 """Render: a publication + the envelope it came in → the bytes to send. What we do not own is not touched."""
 
+import struct
 from typing import Final
 
 from dlx_router.core import record as records
@@ -19,6 +20,9 @@ _OURS: Final = DELIVERY_HEADERS | {b"dlx-router", b"dlx-router-id", b"dlx-router
 _FIRST: Final = frozenset({b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason"})
 _LAST: Final = frozenset({b"x-last-death-queue", b"x-last-death-exchange", b"x-last-death-reason"})
 _DEATHS: Final = _FIRST | _LAST | {b"x-death"}
+# A name over 255 bytes, a number that does not fit its type, text that no bytes stand for.
+UNWRITABLE: Final = (ValueError, struct.error)
+LAST_DEATHS_SINCE: Final = (3, 13)  # versions of RabbitMQ that write x-last-death-*
 CONSUMER_HEADER_BYTES: Final = 4096
 NEWEST: Final = 8
 QUARANTINE_HEADER_BYTES: Final = 131_072

@@ -34,7 +34,7 @@ from dlx_router.service.observe import Silence, Watch
 from dlx_router.service.probe import Probe
 from dlx_router.service.provision import Provision
 from dlx_router.service.refusals import STEADY_S, Refusals
-from dlx_router.service.render import Stationery
+from dlx_router.service.render import LAST_DEATHS_SINCE, Stationery
 from dlx_router.service.retired import Retired
 from dlx_router.service.settling import Settling
 from dlx_router.service.sources import Setting, Sources
@@ -48,7 +48,6 @@ RELEASE_PREFETCH: Final = 500
 REAP_EVERY: Final = 5
 GATHER_S: Final = 0.002
 ANEW_S: Final = 10.0
-LAST_DEATHS_SINCE: Final = (3, 13)
 
 
 class Trouble(Exception):

@@ -19,11 +19,11 @@ from dlx_router.service.modes import (
     AGAIN_S,
     Attending,
     Begun,
-    Missing,
+    ConsumedElsewhere,
     Modes,
     NotAttended,
     Setting,
-    Taken,
+    SourceMissing,
     Wanted,
     unverified,
 )
@@ -36,7 +36,7 @@ LOOK_S: Final = 5.0
 _NOT_FOUND: Final = 404
 
 
-class Kept:
+class KeptSource:
     """A queue that is attended, or is to be; `wanted` None: not any more."""
 
     def __init__(self, wanted: Wanted) -> None:
@@ -52,7 +52,7 @@ class Sources:
 
     def __init__(self, session: Attending, setting: Setting, version: Version) -> None:
         self._session, self._setting, self._version = session, setting, version
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, KeptSource] = {}
         self._refusals = session.provision.refusals
         self._found: Sequence[str] = ()
         self._looking = False
@@ -119,7 +119,7 @@ class Sources:
         return says and queue in {names.inbox, names.fifo} and not any(map(names.is_own, _exchanges(one)))
 
     def _keep(self, one: Wanted, queue: str) -> None:
-        kept = self._kept[queue] = Kept(one)
+        kept = self._kept[queue] = KeptSource(one)
         self._say(queue, "subscribing")
         self._session.spawn(self._attending(one, queue, kept))
 
@@ -142,7 +142,7 @@ class Sources:
                 readiness.set(reason, f"{where}: {error}")
             await asyncio.sleep(LOOK_S)
 
-    async def _attending(self, one: Wanted, queue: str, kept: Kept) -> None:
+    async def _attending(self, one: Wanted, queue: str, kept: KeptSource) -> None:
         """As long as the session lives and the queue is wanted."""
         lane = self._modes.lane(one, queue, self._setting)
         while kept.wanted is not None and not self._session.is_draining:
@@ -174,14 +174,14 @@ class Sources:
             if kept.wanted is not None and self._room(kept.wanted, queue) != kept.room:
                 kept.changed.set()
 
-    async def _ended(self, queue: str, lane: Lane, kept: Kept) -> None:
+    async def _ended(self, queue: str, lane: Lane, kept: KeptSource) -> None:
         """Nothing more is taken by this consumer."""
         if kept.wanted is not None and kept.is_lost:
             self._say(queue, "its consumer is lost; subscribing again")
         elif kept.wanted is not None:
             await self._paused(queue, lane, kept)
 
-    async def _paused(self, queue: str, lane: Lane, kept: Kept) -> None:
+    async def _paused(self, queue: str, lane: Lane, kept: KeptSource) -> None:
         """Take nothing more, and give nothing back: what is here stays until it is settled, or the queue not wanted."""
         if self._refusals.queues:
             self._say(queue, self._refusals.why_not(queue))
@@ -198,12 +198,12 @@ class Sources:
         finally:
             leaving.cancel()
 
-    async def _over(self, queue: str, kept: Kept) -> None:
+    async def _over(self, queue: str, kept: KeptSource) -> None:
         if kept.begun.guarded is not None:
             kept.begun.guarded.is_over = True
         await self._session.consumers.leave(queue)
 
-    async def _attended(self, one: Wanted, lane: Lane, kept: Kept) -> None:
+    async def _attended(self, one: Wanted, lane: Lane, kept: KeptSource) -> None:
         """Until the consumer is lost or the queue not wanted so; what was not told of the queue is asked for again."""
         consumer = kept.begun.unverified
         while consumer is not None and isinstance(one, Attachment) and not await self._changes(kept):
@@ -215,22 +215,22 @@ class Sources:
                 return
         await kept.changed.wait()
 
-    async def _changes(self, kept: Kept) -> bool:
+    async def _changes(self, kept: KeptSource) -> bool:
         """Whether the queue is lost or not wanted so, within the time after which it is looked at again."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(AGAIN_S):
                 await kept.changed.wait()
         return kept.changed.is_set()
 
-    async def _begun(self, one: Wanted, queue: str, lane: Lane, kept: Kept) -> bool:
+    async def _begun(self, one: Wanted, queue: str, lane: Lane, kept: KeptSource) -> bool:
         """Whether it is attended now; else readiness says why."""
         try:
             setting = self._setting._replace(prefetch=min(kept.room, self._setting.prefetch))
             kept.begun = await self._modes.begin(one, queue, lane, setting)
-        except Taken as error:
+        except ConsumedElsewhere as error:
             self._taken(queue, str(error))
         except (NotAttended, ChannelClosed, TopologyError, TimeoutError) as error:
-            gone = isinstance(error, Missing) or (isinstance(error, ChannelClosed) and error.code == _NOT_FOUND)
+            gone = isinstance(error, SourceMissing) or (isinstance(error, ChannelClosed) and error.code == _NOT_FOUND)
             if gone and isinstance(one, Attachment) and not one.named:
                 kept.wanted = None
                 self._found = [other for other in self._found if other != queue]
@@ -240,7 +240,7 @@ class Sources:
             return True
         return False
 
-    async def _left(self, queue: str, lane: Lane, kept: Kept) -> None:
+    async def _left(self, queue: str, lane: Lane, kept: KeptSource) -> None:
         if isinstance(lane, Relay):
             lane.give_back()
         self._fine(queue)

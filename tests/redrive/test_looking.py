@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dlx_router.core.names import Names
 from dlx_router.operate.redrive.task import Spec, Task
-from dlx_router.service.redriving.looking import AGAIN_S, QUIET_S, Look, Over
+from dlx_router.service.redriving.looking import AGAIN_S, QUIET_S, Over, ScanPass
 from dlx_router.service.redriving.worker import End, Worker
 
 TICK_S = 0.02
@@ -28,7 +28,7 @@ class Queue:
 
 
 async def ends(
-    look: Look, seen: int, *, within_s: float, busy: bool = False, later: bool = False
+    look: ScanPass, seen: int, *, within_s: float, busy: bool = False, later: bool = False
 ) -> tuple[Over, float]:
     """What it says at last, and when."""
     now, over = 1000.0, Over.NO
@@ -60,7 +60,7 @@ async def test_a_look_is_over_once_all_was_seen_or_nothing_comes_any_more(
     later: bool,  # noqa: FBT001 - a column of the table
     expected: Over,
 ) -> None:
-    over, after_s = await ends(Look(10, Queue(ready).depth), seen, within_s=3, busy=busy, later=later)
+    over, after_s = await ends(ScanPass(10, Queue(ready).depth), seen, within_s=3, busy=busy, later=later)
     assert over is expected
     if over is not Over.NO:
         assert (after_s >= QUIET_S) is (over is Over.FEWER)
@@ -72,7 +72,7 @@ def test_while_letters_come_nothing_is_over_and_the_queue_is_not_asked_often(ste
     queue = Queue(0)
 
     async def walk() -> None:
-        seen, now, last, look = 0, 1000.0, 1000.0, Look(10_000, queue.depth)
+        seen, now, last, look = 0, 1000.0, 1000.0, ScanPass(10_000, queue.depth)
         for step in steps:
             now, seen = now + TICK_S, seen + step
             last = now if step else last

@@ -15,7 +15,7 @@ from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.tokens import Caller
 from dlx_router.operate.redrive.editing import Edit
 from dlx_router.operate.redrive.task import Kind, State, Task, TaskError, spec_of
-from dlx_router.service.redriving.book import Conflict, Missing, NotLeader
+from dlx_router.service.redriving.book import Conflict, NotLeader, UnknownTask
 from dlx_router.service.redriving.tasks import Tasks
 
 router = APIRouter(tags=["tasks"])
@@ -288,7 +288,7 @@ async def _refusing(work: Awaitable[Found]) -> Found:
     """The result, or the answer that says why there is none."""
     try:
         return await work
-    except Missing as error:
+    except UnknownTask as error:
         raise refuse(404, str(error)) from None
     except Conflict as error:
         raise refuse(409, str(error)) from None

@@ -28,7 +28,7 @@ class Conflict(TaskError):
     """Another task has the queue."""
 
 
-class Missing(TaskError):
+class UnknownTask(TaskError):
     """There is no such task, queue or vhost."""
 
 
@@ -43,11 +43,13 @@ class Book:
         self._untold: set[str] = set()
 
     def known(self, task_id: str) -> Task:
-        """The task, or Missing."""
+        """The task, or UnknownTask."""
         try:
             return self.tasks[task_id]
         except KeyError:
-            raise Missing(f"no task {task_id!r} in vhost {self.vhost!r}; `dlx-router redrive list` shows all") from None
+            raise UnknownTask(
+                f"no task {task_id!r} in vhost {self.vhost!r}; `dlx-router redrive list` shows all"
+            ) from None
 
     def learn(self, found: Mapping[str, Task]) -> None:
         """What the journal says of tasks. What is known of a later moment stays: reading the journal takes time."""

@@ -16,7 +16,7 @@ class Over(Enum):
     FEWER = "fewer"  # nothing comes any more: some of what was counted went another way (expired, purged, consumed)
 
 
-class Look:
+class ScanPass:
     """`expected`: letters in the queue as it began; `depth()`: how many are ready now."""
 
     def __init__(self, expected: int, depth: Callable[[], Awaitable[int]]) -> None:

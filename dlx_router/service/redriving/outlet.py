@@ -18,7 +18,7 @@ IDLE_S: Final = 30.0
 WAIT_S: Final = 4.0  # an answer of the API takes ten seconds at most
 
 
-class Taken(Exception):
+class ExportTaken(Exception):
     """The lines that were asked for are not here; says which are."""
 
 
@@ -58,7 +58,7 @@ class Outlet:
     async def take(self, after: int) -> tuple[list[bytes], int | None]:
         """Some of the lines behind the first `after`, and what to ask for next; None: these were the last.
 
-        Waits WAIT_S at most for the first of them; there may be none yet. Taken: `after` is not where this outlet is.
+        Waits WAIT_S at most for the first of them; there may be none yet. ExportTaken: this outlet is not at `after`.
         """
         self._forget(after)
         if not self._lines and not self._ended:
@@ -80,7 +80,9 @@ class Outlet:
         self._asked_s = time.monotonic()
         if not self._first <= after <= self._first + len(self._lines):
             there = f"{self._first} … {self._first + len(self._lines)}"
-            raise Taken(f"after {after}: this export can go on after {there}; ask with the `next` of the last answer")
+            raise ExportTaken(
+                f"after {after}: this export can go on after {there}; ask with the `next` of the last answer"
+            )
         for _ in range(after - self._first):
             self._bytes -= len(self._lines.popleft())
         self._first = after

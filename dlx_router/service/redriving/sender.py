@@ -13,15 +13,13 @@ from dlx_router.broker.link import Link
 from dlx_router.broker.publisher import NACKED, Publisher
 from dlx_router.operate.journal.batch import unsure
 from dlx_router.operate.redrive.task import Kind, Spec
-from dlx_router.service.doubt import UNWRITABLE
 from dlx_router.service.job import Job
 from dlx_router.service.redriving.copies import Copies
 from dlx_router.service.redriving.facts import version_of
 from dlx_router.service.redriving.tally import Tally
 from dlx_router.service.redriving.tools import Stopped, Tools
 from dlx_router.service.redriving.ways import Ways
-from dlx_router.service.render import Stationery
-from dlx_router.service.session import LAST_DEATHS_SINCE
+from dlx_router.service.render import LAST_DEATHS_SINCE, UNWRITABLE, Stationery
 from dlx_router.wire import frames
 
 WINDOW: Final = 1000  # letters that are sent or told, and not settled

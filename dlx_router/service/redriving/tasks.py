@@ -14,8 +14,8 @@ from dlx_router.operate.redrive.editing import Edit
 from dlx_router.operate.redrive.editing import check as checked
 from dlx_router.operate.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed, check, forbidden
 from dlx_router.service.redriving import replay
-from dlx_router.service.redriving.book import Book, Missing, NotLeader
-from dlx_router.service.redriving.outlet import Taken
+from dlx_router.service.redriving.book import Book, NotLeader, UnknownTask
+from dlx_router.service.redriving.outlet import ExportTaken
 from dlx_router.service.redriving.preview import Preview, previewed, see_to_letters
 from dlx_router.service.redriving.runner import Runner, exports
 from dlx_router.service.redriving.tools import Tools
@@ -84,7 +84,7 @@ class Tasks:
         return sorted(map(self._runner.now, self._book.tasks.values()), key=lambda one: one.created_ms, reverse=True)
 
     def get(self, task_id: str) -> Task:
-        """NotLeader, Missing."""
+        """NotLeader, UnknownTask."""
         self._leading()
         return self._runner.now(self._book.known(task_id))
 
@@ -114,7 +114,7 @@ class Tasks:
         return task
 
     async def preview(self, queue: str) -> Preview:
-        """What a task would meet in a queue, for who is asked whether it shall begin. NotLeader, Missing, TaskError."""
+        """What a task would meet in a queue, for who is asked whether to begin. NotLeader, UnknownTask, TaskError."""
         tools = self._leading()
         _refuse_own(tools.names, queue)
         await self._depth(tools, queue)
@@ -123,7 +123,7 @@ class Tasks:
     async def exported(self, task_id: str, after: int) -> tuple[list[bytes], int | None, Task]:
         """Lines of an export behind the first `after`, what to ask for next (None: that was all), and the task.
 
-        NotLeader, Missing; TaskError where it is no export or its lines are not here.
+        NotLeader, UnknownTask; TaskError where it is no export or its lines are not here.
         """
         self._leading()
         task, outlet = self._book.known(task_id), self._runner.outlet(task_id)
@@ -132,7 +132,7 @@ class Tasks:
             raise TaskError(f"task {task_id} {why} ({task.state}{f': {task.why}' if task.why else ''})")
         try:
             lines, following = await outlet.take(after)
-        except Taken as error:
+        except ExportTaken as error:
             raise TaskError(str(error)) from None
         return lines, following, self._runner.now(self._book.known(task_id))
 
@@ -177,7 +177,7 @@ class Tasks:
     async def _depth(self, tools: Tools, queue: str) -> int:
         try:
             if not await tools.topology.queue_exists(queue):
-                raise Missing(f"queue {queue!r} does not exist in vhost {self.vhost!r}")
+                raise UnknownTask(f"queue {queue!r} does not exist in vhost {self.vhost!r}")
             return (await tools.topology.depths([queue])).get(queue, 0)
         except TopologyError as error:
             raise NotLeader(f"queue {queue!r} cannot be looked at: {error}") from None

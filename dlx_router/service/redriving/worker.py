@@ -30,7 +30,7 @@ from dlx_router.service.intake import Envelope
 from dlx_router.service.redriving.ahead import Ahead
 from dlx_router.service.redriving.copies import Copies
 from dlx_router.service.redriving.facts import depth_of, see_to_holding, version_of
-from dlx_router.service.redriving.looking import Look, Over
+from dlx_router.service.redriving.looking import Over, ScanPass
 from dlx_router.service.redriving.outlet import Outlet
 from dlx_router.service.redriving.rooms import Rooms
 from dlx_router.service.redriving.sender import WINDOW, Sender
@@ -156,7 +156,7 @@ class Worker:
             await self._finish()
 
     async def _working(self, expected: int, until: float | None) -> End | None:
-        look = Look(expected, partial(depth_of, self._tools, self.task.spec.queue))
+        look = ScanPass(expected, partial(depth_of, self._tools, self.task.spec.queue))
         while True:
             self._raise_failure()
             now = time.monotonic()
@@ -180,7 +180,7 @@ class Worker:
         """Whether one look has to see all: nothing leaves the queue, so the next would see the same again."""
         return self.task.spec.dry_run or self._outlet is not None
 
-    async def _is_over(self, look: Look, now: float) -> Over:
+    async def _is_over(self, look: ScanPass, now: float) -> Over:
         over = await look.over(now, self.tally.counts.seen, busy=self._is_busy, later=self._later)
         return Over.NO if self._is_busy else over  # it takes a moment to ask
 
