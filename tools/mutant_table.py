@@ -59,7 +59,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "return-acked",
-        "service/answering.py",
+        "service/dispatch/answers.py",
         "        if why == RETURNED:\n",
         "        if why == RETURNED:\n"
         "            self._settling.confirmed([job])\n"
@@ -120,7 +120,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "expiration-kept",
-        "service/render.py",
+        "service/inflight/encoder.py",
         "            expiration=None,\n            user_id=self._user_id(envelope.props),\n",
         "            user_id=self._user_id(envelope.props),\n",
         "tests/service/test_standing.py::test_the_short_way_writes_what_the_long_way_writes",

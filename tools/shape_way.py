@@ -17,8 +17,8 @@ from typing import Any, Final, Self, cast
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.operate.journal.mode import Mode
-from dlx_router.service.lane import Lane
-from dlx_router.service.probe import Probe
+from dlx_router.service.dispatch.serial_publisher import Probe
+from dlx_router.service.dispatch.worker import Lane
 from dlx_router.wire import frames
 from tests.support import lane as support
 

@@ -13,7 +13,7 @@ from dlx_router.config.policies import LoadedPolicies
 from dlx_router.config.settings import Settings
 from dlx_router.config.tokens import Tokens, TokensError
 from dlx_router.service.app import App
-from dlx_router.service.keys import KeyFileError
+from dlx_router.service.vhost.signing_key import KeyFileError
 from dlx_router.telemetry import logs
 from dlx_router.telemetry.traces import TracesError
 

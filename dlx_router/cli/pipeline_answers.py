@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from dlx_router.cli import output, pipeline_types
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.config.units import duration_ms
-from dlx_router.service.keys import KeyFileError, from_file
+from dlx_router.service.vhost.signing_key import KeyFileError, from_file
 from dlx_router.spark.archive.reading import read
 from dlx_router.spark.backtest.estimate import Estimate
 from dlx_router.spark.backtest.replay import files_of

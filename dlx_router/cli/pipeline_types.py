@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.settings import Settings, SettingsError
 from dlx_router.core.printable import printable_lines
-from dlx_router.service.reaching import management
+from dlx_router.service.vhost.connect import management
 from dlx_router.spark.backtest.replay import Files, Judge, QueueTypes, judge_of
 
 UNKNOWN = "not judged, because the queue's type is not known (DLX_ROUTER_MANAGEMENT_URL names who tells it)"

@@ -19,20 +19,20 @@ from dlx_router.operate.index.schema import place_of
 from dlx_router.operate.index.supervisor import Supervisor
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service import ageing, clockwatch
-from dlx_router.service.background import Background
-from dlx_router.service.clock import CLOCK
-from dlx_router.service.drift import Drift
-from dlx_router.service.guard import Guard
-from dlx_router.service.imports import Importer
-from dlx_router.service.keys import KeyKeeper, from_file
-from dlx_router.service.modes import Wanted
-from dlx_router.service.oversight import Oversight
-from dlx_router.service.reaching import addresses, first_host, management
-from dlx_router.service.reload import Reloader
-from dlx_router.service.rules import Rules
-from dlx_router.service.session import Limits
-from dlx_router.service.vhost import Attendant
+from dlx_router.service.inflight.clock import CLOCK
+from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.sources.attach import Wanted
+from dlx_router.service.upkeep import clock_watch, oldest_letter
+from dlx_router.service.upkeep.import_queue import Importer
+from dlx_router.service.upkeep.index_drift import Drift
+from dlx_router.service.vhost.background import Background
+from dlx_router.service.vhost.connect import addresses, first_host, management
+from dlx_router.service.vhost.own_queues import Guard
+from dlx_router.service.vhost.policy_drift import Oversight
+from dlx_router.service.vhost.reload import Reloader
+from dlx_router.service.vhost.runner import Attendant
+from dlx_router.service.vhost.session import Limits
+from dlx_router.service.vhost.signing_key import KeyKeeper, from_file
 from dlx_router.telemetry import traces
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
@@ -146,13 +146,13 @@ class App:
             asyncio.create_task(keep("index", index.run)),
             asyncio.create_task(keep("drift", drift.watch)),
             looks,
-            asyncio.create_task(keep("ageing", lambda: ageing.watch(index, self.attendants, self.metrics))),
+            asyncio.create_task(keep("ageing", lambda: oldest_letter.watch(index, self.attendants, self.metrics))),
         ]
 
     async def _watch_clock(self) -> None:
         api = self._management
         ahead_s = (lambda: None) if api is None else (lambda: api.ahead_s)
-        await clockwatch.watch(CLOCK, self.metrics, self.readiness, ahead_s)
+        await clock_watch.watch(CLOCK, self.metrics, self.readiness, ahead_s)
 
     @property
     def management(self) -> Management | None:

@@ -120,7 +120,7 @@ def _key() -> Check:
     if not path:
         said = f"{KEY_FILE} is not set: events are archived, and whether a router signed them is not known"
         return Check("key", State.NOTE, said)
-    from dlx_router.service.keys import from_file  # noqa: PLC0415 - only with a key
+    from dlx_router.service.vhost.signing_key import from_file  # noqa: PLC0415 - only with a key
 
     return _tried("key", lambda: f"{path}: {8 * len(from_file(Path(path)))} bits")
 

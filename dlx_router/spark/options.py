@@ -109,7 +109,7 @@ class Options:
         """By stream, what tells whether a router signed a message; none without a key file. OptionError: unreadable."""
         if not self.key_file:
             return {}
-        from dlx_router.service.keys import KeyFileError, from_file  # noqa: PLC0415 - workers only need it with a key
+        from dlx_router.service.vhost.signing_key import KeyFileError, from_file  # noqa: PLC0415 - workers only need it with a key
 
         try:
             key, vhost = from_file(Path(self.key_file)), self.address().vhost

@@ -42,7 +42,7 @@ def said(error: BaseException) -> str:
 
 
 def place(error: BaseException) -> str | None:
-    """The innermost line of ours that it came by, `service/lane.py:120`; of another's where none is ours."""
+    """The innermost line of ours that it came by, `service/dispatch/worker.py:120`; of another's where none is ours."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [one for one in frames if Path(one.filename).is_relative_to(_PACKAGE)]
     if not frames:

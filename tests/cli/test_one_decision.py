@@ -35,11 +35,11 @@ from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter
 from dlx_router.core.policy import TYPES, Effective, Selector, SelectorKind
 from dlx_router.service.app import App
-from dlx_router.service.job import Resource
-from dlx_router.service.provision import resource_of
-from dlx_router.service.reload import foreseen
-from dlx_router.service.rules import Rules
-from dlx_router.service.vhost import Attendant
+from dlx_router.service.dispatch.resources import resource_of
+from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.inflight.pending import Resource
+from dlx_router.service.vhost.reload import foreseen
+from dlx_router.service.vhost.runner import Attendant
 from dlx_router.spark.backtest.replay import Outcome, files_of, judge_of, outcome_of
 from tests.core.core_samples import CONTENT, hard_law
 

@@ -15,7 +15,7 @@ from dlx_router.core.names import Names
 from dlx_router.core.record import RecordError, sign
 from dlx_router.operate.index import rows
 from dlx_router.operate.redrive.task import Task, TaskError, of_document
-from dlx_router.service import intake
+from dlx_router.service.inflight import decoder
 from dlx_router.wire import frames, properties, table
 from dlx_router.wire.errors import WireError
 from tests.fuzz import hostile
@@ -24,7 +24,7 @@ from tests.fuzz.budget import LIMIT_S, fuzz
 pytestmark = pytest.mark.timeout(LIMIT_S)
 KEY = b"k" * 32
 PLACES = [
-    intake.Place("/", source, arrival, Names(), KEY)
+    decoder.Place("/", source, arrival, Names(), KEY)
     for source, arrival in [
         ("dlx-router.inbox", Arrival.INBOX), ("fuzz.attached", Arrival.INBOX), ("dlx-router.release", Arrival.RELEASE),
         ("dlx-router.retired", Arrival.RETIRED),
@@ -37,10 +37,10 @@ def _delivery(raw: bytes, exchange: str, key: str, body: bytes) -> frames.Delive
     return frames.Delivery(1, b"c", 1, False, hostile.raw(exchange), hostile.raw(key), head, body)  # noqa: FBT003
 
 
-def _read(place: intake.Place, raw: bytes, exchange: str, key: str, dies: str) -> None:
+def _read(place: decoder.Place, raw: bytes, exchange: str, key: str, dies: str) -> None:
     try:
-        letter, _ = intake.read(_delivery(raw, exchange, key, b"body"), place, dies=dies)
-    except intake.Malformed:
+        letter, _ = decoder.read(_delivery(raw, exchange, key, b"body"), place, dies=dies)
+    except decoder.Malformed:
         return
     assert letter.id
     assert not any(place.names.is_own(death.queue) for death in letter.history), "an own queue is no failed queue"
@@ -143,8 +143,8 @@ def test_a_history_or_malformed_as_json_survives() -> None:
 
     def check(raw: bytes) -> None:
         try:
-            letter, _ = intake.read(_delivery(raw, "", "k", b"{}"), PLACES[0])
-        except intake.Malformed:
+            letter, _ = decoder.read(_delivery(raw, "", "k", b"{}"), PLACES[0])
+        except decoder.Malformed:
             return
         json.loads(json.dumps([letter.history, letter.failed_queue, letter.reason]))
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dlx_router.core.names import Names
 from dlx_router.operate.redrive.task import Spec, Task
-from dlx_router.service.redriving.looking import AGAIN_S, QUIET_S, Over, ScanPass
-from dlx_router.service.redriving.worker import End, Worker
+from dlx_router.service.redrive.scan_pass import AGAIN_S, QUIET_S, Over, ScanPass
+from dlx_router.service.redrive.worker import End, Worker
 
 TICK_S = 0.02
 

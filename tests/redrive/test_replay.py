@@ -13,8 +13,8 @@ from dlx_router.broker import tail
 from dlx_router.broker.consumer import Consumer
 from dlx_router.operate.redrive.task import Spec, Task
 from dlx_router.operate.redrive.told import line
-from dlx_router.service.redriving import replay
-from dlx_router.service.redriving.facts import version_of
+from dlx_router.service.redrive import replay
+from dlx_router.service.redrive.binding_facts import version_of
 from tests.journal.conftest import NAMES, Desk, desk, soon
 from tests.support.vhost import Vhost
 

@@ -26,7 +26,7 @@ from dlx_router.operate.redrive.task import (
     newest,
     of_document,
 )
-from dlx_router.service.redriving.book import Book
+from dlx_router.service.redrive.task_log import Book
 from tests.core.core_samples import death, letter
 
 SPEC: Final = Spec("/", "DLQ.a", cutoff_ms=2_000_000)

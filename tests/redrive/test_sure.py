@@ -18,9 +18,9 @@ from dlx_router.operate.journal.batch import Batch
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.operate.redrive.task import Counts, Kind, Spec
-from dlx_router.service.redriving.sender import WINDOW, Sender
-from dlx_router.service.redriving.tally import Tally
-from dlx_router.service.redriving.worker import HALTED_S, Worker
+from dlx_router.service.redrive.counters import Tally
+from dlx_router.service.redrive.sender import WINDOW, Sender
+from dlx_router.service.redrive.worker import HALTED_S, Worker
 from dlx_router.telemetry.readiness import Readiness
 from tests.journal.conftest import soon
 

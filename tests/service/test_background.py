@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from dlx_router.service import background
-from dlx_router.service.background import Background
+from dlx_router.service.vhost import background
+from dlx_router.service.vhost.background import Background
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from tests.support.eventually import eventually

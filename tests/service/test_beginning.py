@@ -16,14 +16,14 @@ from dlx_router.core.names import Names
 from dlx_router.core.policy import ordered
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service import vhost as vhosts
-from dlx_router.service.guard import Guard
-from dlx_router.service.keys import KeyKeeper
-from dlx_router.service.oversight import Oversight
-from dlx_router.service.rules import Rules
-from dlx_router.service.session import Limits
-from dlx_router.service.statewatch import StateWatch
-from dlx_router.service.vhost import Attendant
+from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.vhost import runner as vhosts
+from dlx_router.service.vhost.own_queues import Guard
+from dlx_router.service.vhost.policy_drift import Oversight
+from dlx_router.service.vhost.runner import Attendant
+from dlx_router.service.vhost.session import Limits
+from dlx_router.service.vhost.signing_key import KeyKeeper
+from dlx_router.service.vhost.state_queue import StateWatch
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.telemetry.survey import Survey

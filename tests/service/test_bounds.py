@@ -16,15 +16,15 @@ from dlx_router.core.selector import Selector, SelectorKind
 from dlx_router.core.words import Action, Cause
 from dlx_router.operate.journal.batch import Batch
 from dlx_router.operate.journal.mode import Mode
-from dlx_router.service import answering, passage, refusing, settling
-from dlx_router.service.intake import Place
-from dlx_router.service.job import Job
-from dlx_router.service.lane import Lane
-from dlx_router.service.modes import leads
-from dlx_router.service.probe import MOST_QUESTIONS, Probe
-from dlx_router.service.refusing import SILENT_S, Resting, Silent
-from dlx_router.service.relay import Relay
-from dlx_router.service.retired import Retired
+from dlx_router.service.dispatch import answers, arrivals, cooldown, settler
+from dlx_router.service.dispatch.cooldown import SILENT_S, Resting, Silent
+from dlx_router.service.dispatch.serial_publisher import MOST_QUESTIONS, Probe
+from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.inflight.decoder import Place
+from dlx_router.service.inflight.pending import Job
+from dlx_router.service.sources.attach import leads
+from dlx_router.service.sources.relay import Relay
+from dlx_router.service.sources.retention import Retired
 from dlx_router.wire import frames, table
 from tests.support.bulk import dying_queue, pour
 from tests.support.client import Client
@@ -48,8 +48,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     one = Clock()
-    monkeypatch.setattr(answering, "time", one)
-    monkeypatch.setattr(settling, "time", one)
+    monkeypatch.setattr(answers, "time", one)
+    monkeypatch.setattr(settler, "time", one)
     return one
 
 
@@ -120,7 +120,7 @@ async def test_a_held_message_of_a_relay_finds_its_way_before_its_queue_is_looke
     session = Session({})
     desk, consumer = session.desk, cast("Consumer", Taken("staging.in"))
     job = Job(consumer, message(1), 0.0, desk)
-    passage.relay(desk, job, place("staging.in"), Target("work"))
+    arrivals.relay(desk, job, place("staging.in"), Target("work"))
     desk.refused(job, Cause.TARGET_REFUSED)
     assert job.action is Action.HOLD
     _, key, section = session.stationery.write(job, b"")
@@ -264,7 +264,7 @@ async def test_a_silent_target_that_is_well_again_is_used_at_once_though_others_
 def test_a_target_that_was_silent_for_a_moment_rests_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """And longer each time that it does not answer: a node may be frozen for minutes, or one confirm be late."""
     clock, target = Clock(), ("", "DLQ.q", None)
-    monkeypatch.setattr(refusing, "time", clock)
+    monkeypatch.setattr(cooldown, "time", clock)
     silent, rested = Silent(*SILENT_S), list[float]()
     for _ in range(7):
         silent.rest(target)
@@ -303,7 +303,7 @@ async def test_retired_letters_do_not_wait_in_memory_for_a_stream_that_is_away(c
     for tag in range(1, 6):
         lane.take(dead(tag, body=b"x" * 400_000), cast("Consumer", taken))
     assert session.bytes > 2_000_000
-    clock.now += settling.UNSURE_S - 1
+    clock.now += settler.UNSURE_S - 1
     lane.check(30.0)
     assert not taken.back, "the stream may be back in a moment"
     clock.now += 2

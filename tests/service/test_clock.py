@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 import brokers
-from dlx_router.service import clock as clock_module
-from dlx_router.service import clockwatch
+from dlx_router.service.inflight import clock as clock_module
+from dlx_router.service.upkeep import clock_watch
 from tests.support.bulk import INBOX
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
@@ -230,12 +230,12 @@ def test_three_seconds_stay_three_beside_a_replica_that_is_an_hour_behind(
 
 @pytest.mark.parametrize("ahead_s", [None, 0.0, 4.0, -4.9])
 def test_a_clock_that_is_nearly_the_brokers_is_no_news(ahead_s: float | None) -> None:
-    assert clockwatch.behind(ahead_s) == ""
+    assert clock_watch.behind(ahead_s) == ""
 
 
 @pytest.mark.parametrize(("ahead_s", "said"), [(3600.0, "behind the broker's, by 3600 s"), (-60.0, "ahead of the br")])
 def test_a_clock_that_is_not_the_brokers_is_told(ahead_s: float, said: str) -> None:
-    assert said in clockwatch.behind(ahead_s)
+    assert said in clock_watch.behind(ahead_s)
 
 
 @pytest.mark.parametrize("days", [1, -1])

@@ -9,8 +9,8 @@ import pytest
 from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.publisher import Publisher
-from dlx_router.service.lane import Lane
-from dlx_router.service.probe import Probe
+from dlx_router.service.dispatch.serial_publisher import Probe
+from dlx_router.service.dispatch.worker import Lane
 from tests.support.bulk import dying_queue, pour, rests, take_many
 from tests.support.client import Client
 from tests.support.eventually import eventually

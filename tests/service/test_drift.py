@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dlx_router.broker.management import Management, ManagementError
-from dlx_router.service import drift
+from dlx_router.service.upkeep import index_drift
 from tests.broker.scene import NAMES, topology
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
@@ -97,7 +97,7 @@ class Scene:
             emptied=lambda _vhost, exchange, _key, _until: self.emptied.append(exchange),
         )
         attendants: Any = {vhost.name: self.attendant}
-        self.drift = drift.Drift(index, attendants, self.management)
+        self.drift = index_drift.Drift(index, attendants, self.management)
 
     def told(self) -> list[tuple[Any, Any]]:
         """Depth and drift of each place."""
@@ -114,7 +114,7 @@ class Scene:
 
 @pytest.fixture
 async def scene(vhost: Vhost, amqp: Client, api: Api, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
-    monkeypatch.setattr(drift, "EVERY_S", 0.05)
+    monkeypatch.setattr(index_drift, "EVERY_S", 0.05)
     amqp.queue(DEAD, "quorum")
     for body in (b"1", b"2"):
         amqp.publish(body, key=DEAD)

@@ -14,14 +14,14 @@ from dlx_router.core.policy import ordered
 from dlx_router.core.words import Action
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service import guarded
-from dlx_router.service.desk import Desk
-from dlx_router.service.guarded import Guarded
-from dlx_router.service.intake import Place
-from dlx_router.service.job import Job
-from dlx_router.service.places import Places
-from dlx_router.service.rules import Rules
-from dlx_router.service.settling import Settling
+from dlx_router.service.dispatch.decider import Desk
+from dlx_router.service.dispatch.settler import Settling
+from dlx_router.service.inflight.decoder import Place
+from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.places import Places
+from dlx_router.service.sources import guard
+from dlx_router.service.sources.guard import Guarded
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames
@@ -90,7 +90,7 @@ class _Slow(Consumer):
 async def test_heads_that_came_are_given_back_where_the_others_do_not_come_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(guarded, "ANSWER_S", 0.01)
+    monkeypatch.setattr(guard, "ANSWER_S", 0.01)
     owner: Any = _Owner()
 
     async def sizes() -> float:

@@ -13,11 +13,11 @@ from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import Link, open_link
 from dlx_router.broker.topology import Topology
-from dlx_router.service.idle import IdleQueues
-from dlx_router.service.in_use import Busy, InUse
-from dlx_router.service.lane import Lane
-from dlx_router.service.probe import Probe
-from dlx_router.service.provision import Provision, dead_letter_resource
+from dlx_router.service.dispatch.idle_queues import IdleQueues
+from dlx_router.service.dispatch.in_use import Busy, InUse
+from dlx_router.service.dispatch.resources import Provision, dead_letter_resource
+from dlx_router.service.dispatch.serial_publisher import Probe
+from dlx_router.service.dispatch.worker import Lane
 from tests.broker.scene import NAMES, topology
 from tests.support.client import Client
 from tests.support.eventually import eventually
@@ -219,7 +219,7 @@ async def test_a_lock_that_is_lost_is_had_again_with_the_next_letter(vhost: Vhos
 
 
 async def test_more_queues_than_locks_share_one(vhost: Vhost, amqp: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlx_router.service.in_use.MOST", 1)
+    monkeypatch.setattr("dlx_router.service.dispatch.in_use.MOST", 1)
     names = [amqp.queue(f"DLQ.{at}") for at in range(3)]
     async with replicas(vhost, 2) as (one, other):
         for name in names:

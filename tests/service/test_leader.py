@@ -2,8 +2,8 @@
 
 import asyncio
 
-from dlx_router.service.leader import Leadership
-from dlx_router.service.redriving.leading import lead
+from dlx_router.service.vhost.leadership import Leadership
+from dlx_router.service.vhost.leading import lead
 from tests.journal.conftest import soon
 
 

@@ -20,7 +20,7 @@ import pytest
 import brokers
 from dlx_router.config.policies import load_policies
 from dlx_router.core.names import Names
-from dlx_router.service.lookout import resting_places
+from dlx_router.service.vhost.queue_depths import resting_places
 from tests.cli.test_cli import in_a_process
 from tests.conftest import ROUTERS
 from tests.support.bulk import INBOX, PARKING, bodies, dying_queue, every_body, frozen, law_holds, pour, take_many

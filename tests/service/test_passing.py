@@ -7,9 +7,9 @@ from typing import Any, Final
 import pytest
 
 from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Source, ordered
-from dlx_router.service.job import Resource
-from dlx_router.service.provision import Provision, dead_letter_resource
-from dlx_router.service.rules import Resolved, Rules
+from dlx_router.service.dispatch.resources import Provision, dead_letter_resource
+from dlx_router.service.inflight.in_force import Resolved, Rules
+from dlx_router.service.inflight.pending import Resource
 from tests.broker.scene import NAMES
 from tests.service.test_idle_queues import replicas
 from tests.support.bulk import INBOX

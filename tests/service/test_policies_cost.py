@@ -11,8 +11,8 @@ from dlx_router.config.policies import load_policies
 from dlx_router.core.names import Names
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service.desk import Desk
-from dlx_router.service.rules import Rules
+from dlx_router.service.dispatch.decider import Desk
+from dlx_router.service.inflight.in_force import Rules
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from tests.core.core_samples import letter

@@ -3,7 +3,7 @@
 import pytest
 
 from dlx_router.config.settings import Settings
-from dlx_router.service.reaching import addresses, first_host
+from dlx_router.service.vhost.connect import addresses, first_host
 
 
 def order(first: int, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.attending import unknown_limit
-from dlx_router.service.refusals import COSTLY, STEADY_S, Refusals
+from dlx_router.service.dispatch.own_queues_refusing import COSTLY, STEADY_S, Refusals
 from dlx_router.telemetry.readiness import Readiness
 
 PREFETCH: Final = 500

@@ -7,8 +7,8 @@ import pytest
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core.names import Names
-from dlx_router.service.consumers import Consumers
-from dlx_router.service.stalls import MOST, Stalls
+from dlx_router.service.sources.consumers import Consumers
+from dlx_router.service.vhost.stalls import MOST, Stalls
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from tests.support.bulk import DEAD, INBOX, PARKING, pour, rests

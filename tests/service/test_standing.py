@@ -15,12 +15,12 @@ from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Sour
 from dlx_router.core.words import Cause
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service import clock, standing
-from dlx_router.service.desk import Desk
-from dlx_router.service.intake import Place
-from dlx_router.service.job import Job, Resource
-from dlx_router.service.render import Stationery
-from dlx_router.service.rules import Rules
+from dlx_router.service.dispatch.decider import Desk
+from dlx_router.service.inflight import clock, compiled
+from dlx_router.service.inflight.decoder import Place
+from dlx_router.service.inflight.encoder import Stationery
+from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.inflight.pending import Job, Resource
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames, properties, table
@@ -85,7 +85,7 @@ def _delivery(tag: int, reason: str, extra: bytes, body: bytes, **given_properti
 def _written(job: Job, stationery: Stationery) -> tuple[bytes, bytes, bytes]:
     if job.order is None:
         return stationery.write(job, STAMP)
-    return job.order.exchange, job.order.routing_key, standing.section(job, STAMP, b"guest")
+    return job.order.exchange, job.order.routing_key, compiled.section(job, STAMP, b"guest")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)

@@ -9,7 +9,7 @@ from typing import Final
 import psutil
 import pytest
 
-from dlx_router.service.statewatch import OBJECTS_S
+from dlx_router.service.vhost.state_queue import OBJECTS_S
 from tests.support.bulk import QUARANTINE
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually

@@ -18,12 +18,12 @@ from dlx_router.core.record import AT_REST_BYTES, Record, encode
 from dlx_router.core.words import UNKNOWN, Action, Cause
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service import intake
-from dlx_router.service.desk import Desk
-from dlx_router.service.intake import ANY_EXCHANGE, Malformed, Place
-from dlx_router.service.job import Job
-from dlx_router.service.render import Stationery
-from dlx_router.service.rules import Rules
+from dlx_router.service.dispatch.decider import Desk
+from dlx_router.service.inflight import decoder
+from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Malformed, Place
+from dlx_router.service.inflight.encoder import Stationery
+from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.inflight.pending import Job
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames, properties, table
@@ -133,7 +133,7 @@ def test_at_the_end_of_a_wait_only_the_record_says_where_a_letter_failed(
 ) -> None:
     """Whoever may write to release has seen true records, and can send the letter again."""
     own = _record(state=state) if known else _record(state=state, deaths=(), reason=UNKNOWN)
-    letter, _ = intake.read(_delivery(NAMES.release, _x_death(*deaths) + _signed(own)), RELEASE)
+    letter, _ = decoder.read(_delivery(NAMES.release, _x_death(*deaths) + _signed(own)), RELEASE)
     assert (letter.failed_queue, letter.history, letter.fresh) == ("work", own.deaths, ())
     assert not _leads_to_secret(_judged(_delivery(NAMES.release, _x_death(*deaths) + _signed(own)), RELEASE))
 
@@ -148,7 +148,7 @@ def test_a_letter_that_was_parked_as_new_and_is_moved_to_the_inbox_by_hand_is_no
 def test_a_redrive_of_a_letter_with_a_record_goes_by_the_record() -> None:
     place = replace(ATTACHED, source=NAMES.parking, dead_letter_exchanges=ANY_EXCHANGE, rests=True)
     own = _record(state="parked", failed_queue="legacy.failed", deaths=(), reason=UNKNOWN, cause="unknown_origin")
-    letter, _ = intake.read(_delivery("", _x_death(SECRET) + _signed(own)), place)
+    letter, _ = decoder.read(_delivery("", _x_death(SECRET) + _signed(own)), place)
     assert (letter.failed_queue, letter.history) == ("legacy.failed", ())
 
 
@@ -157,7 +157,7 @@ def test_what_a_cut_record_lost_is_told_by_x_death_at_the_end_of_a_wait() -> Non
     newest = Death("work", "rejected", 1, now, "", ("work",))
     own = _record(deaths=(newest,), cut=True)
     said = table.field_array(b"x-death", [_entry(newest), _entry(newest._replace(queue="older"))])
-    letter, _ = intake.read(_delivery(NAMES.release, said + _signed(own)), RELEASE)
+    letter, _ = decoder.read(_delivery(NAMES.release, said + _signed(own)), RELEASE)
     assert ([death.queue for death in letter.history], letter.fresh) == (["work", "older"], ())
 
 
@@ -173,9 +173,9 @@ def _entry(death: Death) -> bytes:
 def test_what_dies_by_our_decision_has_the_history_of_our_record_and_not_of_what_was_written() -> None:
     place = replace(ATTACHED, source="work")
     own = _record(state="retrying")
-    letter, _ = intake.read(_delivery(NAMES.return_, _x_death("work", SECRET) + _signed(own)), place, dies="rejected")
+    letter, _ = decoder.read(_delivery(NAMES.return_, _x_death("work", SECRET) + _signed(own)), place, dies="rejected")
     assert [(death.queue, death.times) for death in letter.history] == [("work", 2)]
-    letter, _ = intake.read(_delivery("in", _x_death("work", SECRET)), place, dies="rejected")
+    letter, _ = decoder.read(_delivery("in", _x_death("work", SECRET)), place, dies="rejected")
     assert [(death.queue, death.times) for death in letter.history] == [("work", 1)]
 
 
@@ -185,7 +185,7 @@ def test_what_was_held_in_a_relay_and_then_dies_has_died_once() -> None:
         failed_queue="hop", reason=UNKNOWN, first=came, deaths=(Death("hop", "expired", 1000, 1, "p", ("s",)),)
     )
     headers = _x_death(NAMES.delay(1000), "hop") + _signed(own)
-    letter, _ = intake.read(_delivery(NAMES.release, headers), RELEASE, dies="expired", came=came)
+    letter, _ = decoder.read(_delivery(NAMES.release, headers), RELEASE, dies="expired", came=came)
     assert [(death.queue, death.times, death.exchange) for death in letter.history] == [("hop", 1, "in")]
 
 
@@ -197,7 +197,7 @@ def test_what_was_held_in_a_relay_and_then_dies_has_died_once() -> None:
 def test_a_record_of_another_vhost_is_foreign_data(vhost: str, place: Place) -> None:
     metrics = Metrics()
     delivery = _delivery(NAMES.inbox, _signed(_record(vhost=vhost, state="retrying")))
-    letter, envelope = intake.read(delivery, place)
+    letter, envelope = decoder.read(delivery, place)
     assert (envelope.record, envelope.foreign_record, letter.parent) == (None, True, None)
     assert letter.id != "a" * 32
     _judged(delivery, place, metrics)
@@ -206,7 +206,7 @@ def test_a_record_of_another_vhost_is_foreign_data(vhost: str, place: Place) -> 
 
 def test_a_record_of_another_vhost_is_quarantined_at_the_end_of_a_wait() -> None:
     with pytest.raises(Malformed, match="of vhost 'other', and this is '/'"):
-        intake.read(_delivery(NAMES.release, _signed(_record(vhost="other"))), RELEASE)
+        decoder.read(_delivery(NAMES.release, _signed(_record(vhost="other"))), RELEASE)
 
 
 def test_the_metrics_begin_at_zero() -> None:

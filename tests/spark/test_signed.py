@@ -7,7 +7,7 @@ import pytest
 
 import brokers
 from dlx_router.core.signature import HEADER, Signer
-from dlx_router.service.keys import from_file
+from dlx_router.service.vhost.signing_key import from_file
 from dlx_router.spark import schemas
 from dlx_router.spark.archive import reading
 from dlx_router.spark.archive.ingest import Ingest, ingest

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import week
 from dlx_router.core.names import Names
 from dlx_router.core.remembered import decode
-from dlx_router.service.keys import from_file
+from dlx_router.service.vhost.signing_key import from_file
 from dlx_router.spark.amqp import StreamError
 from dlx_router.spark.options import Options
 from dlx_router.spark.redrive.letters import Sender, Spoilt, copy_of

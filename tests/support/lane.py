@@ -13,13 +13,13 @@ from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Sour
 from dlx_router.operate.journal.batch import Batch
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service.desk import Desk
-from dlx_router.service.intake import Place
-from dlx_router.service.job import Job
-from dlx_router.service.provision import Provision
-from dlx_router.service.render import Stationery
-from dlx_router.service.rules import Rules
-from dlx_router.service.settling import Settling
+from dlx_router.service.dispatch.decider import Desk
+from dlx_router.service.dispatch.resources import Provision
+from dlx_router.service.dispatch.settler import Settling
+from dlx_router.service.inflight.decoder import Place
+from dlx_router.service.inflight.encoder import Stationery
+from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.inflight.pending import Job
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames, properties, table

@@ -18,10 +18,10 @@ from dlx_router.operate.index.supervisor import Supervisor
 from dlx_router.operate.journal.audit import AuditError
 from dlx_router.operate.journal.audit import audit as audited
 from dlx_router.operate.journal.batch import sure
-from dlx_router.service.drift import Drift
-from dlx_router.service.imports import Importer
-from dlx_router.service.peek import Kind
-from dlx_router.service.vhost import Attendant
+from dlx_router.service.redrive.peek import Kind
+from dlx_router.service.upkeep.import_queue import Importer
+from dlx_router.service.upkeep.index_drift import Drift
+from dlx_router.service.vhost.runner import Attendant
 
 CONFIRM_S = 5.0
 

@@ -10,7 +10,7 @@ from dlx_router.admin.api import models
 from dlx_router.admin.api.answers import CHANGES, Answer, refuse
 from dlx_router.admin.api.asking import asked, sees_of
 from dlx_router.admin.api.context import Admin, Given, Operator, Viewer
-from dlx_router.service.peek import PeekError
+from dlx_router.service.redrive.peek import PeekError
 
 router = APIRouter(tags=["queues"])
 

@@ -15,8 +15,8 @@ from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.tokens import Caller
 from dlx_router.operate.redrive.editing import Edit
 from dlx_router.operate.redrive.task import Kind, State, Task, TaskError, spec_of
-from dlx_router.service.redriving.book import Conflict, NotLeader, UnknownTask
-from dlx_router.service.redriving.tasks import Tasks
+from dlx_router.service.redrive.task_log import Conflict, NotLeader, UnknownTask
+from dlx_router.service.redrive.tasks import Tasks
 
 router = APIRouter(tags=["tasks"])
 

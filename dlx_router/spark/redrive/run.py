@@ -207,7 +207,7 @@ def _bound(plan: Plan, way: Way) -> None:
 
 
 def _key(path: str) -> bytes:
-    from dlx_router.service.keys import from_file  # noqa: PLC0415 - workers read the file, drivers need not
+    from dlx_router.service.vhost.signing_key import from_file  # noqa: PLC0415 - workers read the file, drivers need not
 
     return from_file(Path(path))
 

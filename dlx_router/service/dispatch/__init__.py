@@ -1,0 +1,1 @@
+"""A letter's way: taken, decided, published, confirmed, settled."""

@@ -1,0 +1,59 @@
+"""Passage: what a desk says of messages that have not failed, in relayed and guarded queues."""
+
+from typing import TYPE_CHECKING
+
+from dlx_router.core.decision import forward, origin, waiting
+from dlx_router.core.letter import First, Letter
+from dlx_router.core.outcome import Park
+from dlx_router.core.passing import EXPIRED, Limits, Stamps, Target, due_ms, limits_of
+from dlx_router.core.words import UNKNOWN, Cause
+from dlx_router.service.inflight.decoder import Place
+from dlx_router.service.inflight.pending import Job
+
+if TYPE_CHECKING:
+    from dlx_router.service.dispatch.decider import Desk
+
+
+def limits(desk: "Desk", queue: str) -> Limits:
+    """What a policy says of the messages in this queue."""
+    return limits_of(desk.policy_of(queue, UNKNOWN))
+
+
+def dies(desk: "Desk", job: Job, place: Place, reason: str, came: First | None = None) -> None:
+    """It fails here and now: a letter as the broker would have made it, judged like any other."""
+    letter = desk.opened(job, place, dies=reason, came=came)
+    if letter is not None:
+        desk.decided(job, letter)
+
+
+def relay(desk: "Desk", job: Job, place: Place, target: Target) -> None:
+    """It lives: on to the target."""
+    letter = desk.opened(job, place, lives=True)
+    if letter is not None:
+        _forward(desk, job, letter, target, place)
+
+
+def goes_on(desk: "Desk", job: Job, letter: Letter, place: Place, now_ms: int) -> None:
+    """It waited because its relay's target had refused it."""
+    came = origin(letter)
+    target, ends = _target(desk, came.queue), due_ms(limits(desk, came.queue), Stamps(), letter.first_death_ms)
+    if ends is not None and ends <= now_ms:
+        dies(desk, job, place, EXPIRED, came)
+    elif target is None:
+        desk.apply(job, Park(Cause.NO_POLICY, letter.base_attempts), now_ms)
+    else:
+        _forward(desk, job, letter, target, place)
+
+
+def _target(desk: "Desk", queue: str) -> Target | None:
+    """Where the relay of this queue leads; it may have been found by a pattern, and not yet since the last start."""
+    found = desk.relays.get(queue)
+    return next((to for selector, to in desk.leads if selector.fits(queue)), None) if found is None else found
+
+
+def _forward(desk: "Desk", job: Job, letter: Letter, target: Target, place: Place) -> None:
+    job.policy = desk.policy_of(origin(letter).queue, UNKNOWN)
+    decision = forward(letter, target, place.names)
+    if isinstance(decision, Park):
+        job.letter = waiting(letter)  # remembered by where it was, not by what somebody wrote on it
+    desk.carry_out(job, decision, UNKNOWN)

@@ -1,0 +1,168 @@
+"""Refusals: which own queues took no letter just now, and how much may be taken from attached queues meanwhile.
+
+An attached queue may delete what is returned too often, and whatever ends a session returns all that is here of it. So
+while the way to an own queue is not known to be open nothing more is taken there; and where sessions end again and
+again, one letter at a time. It is known for as long as the router runs: a new session does not forget it.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from dlx_router.core.names import Names
+from dlx_router.core.publication import Way
+from dlx_router.core.words import Action
+from dlx_router.service.inflight.pending import Job
+from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.readiness import Readiness
+
+STEADY_S: Final = 30.0
+COSTLY: Final = 2  # sessions in a row that ended soon, and returned letters of attached queues
+Heard = Callable[[], None]
+
+
+class Refusals:
+    """Of one vhost. Whoever listens is told of each change, as long as the session lasts."""
+
+    def __init__(self, vhost: str, readiness: Readiness) -> None:
+        self._vhost, self._readiness = vhost, readiness
+        self.queues: dict[str, str] = {}  # those that refused a letter and have confirmed none since → why
+        self.catching: frozenset[str] = frozenset()  # own queues whose rejected letters surely go to quarantine
+        self.alone: dict[str, str] = {}  # attached queues that are not touched before the router starts anew → why
+        self._spent: set[str] = set()  # attached queues with a letter that has no returns left to prove anything
+        self._held: dict[object, int] = {}  # lane → letters
+        self._costly = 0
+        self._listeners: dict[Heard, None] = {}
+        self._key, self._note, self._crash = f"refused {vhost}", f"careful {vhost}", f"crashed {vhost}"
+
+    def begin(self) -> None:
+        """A session begins, and holds nothing."""
+        self._held.clear()
+        self._listeners.clear()
+        if self.is_careful:
+            self._readiness.note(
+                self._note,
+                f"vhost {self._vhost!r}: the last {self._costly} sessions ended soon, which returned letters of "
+                f"attached queues; of these one letter at a time is taken, until a session lasts {STEADY_S:.0f} s",
+            )
+
+    def ended(self, lasted_s: float, returned: int) -> None:
+        """A session ended; `returned`: letters of attached queues that went back with it."""
+        if lasted_s >= STEADY_S:
+            self.steady()
+        elif returned:
+            self._costly += 1
+
+    def steady(self) -> None:
+        """This session has lasted."""
+        self._costly = 0
+        self._readiness.drop_note(self._note)
+        self._readiness.drop_note(self._crash)
+        self._tell()
+
+    @property
+    def is_careful(self) -> bool:
+        """Whether one letter of each attached queue is taken at a time."""
+        return self._costly >= COSTLY
+
+    def be_careful(self) -> None:
+        """From the next session on, until one has lasted."""
+        self._costly = max(self._costly, COSTLY)
+
+    def crashed(self, why: str) -> None:
+        """The broker crashed as it served a session; said until one has lasted."""
+        self._readiness.note(self._crash, why)
+
+    def listen(self, listener: Heard) -> None:
+        """Call it after each change, until the session ends; it must not raise."""
+        self._listeners[listener] = None
+
+    def unlisten(self, listener: Heard) -> None:
+        """Not any more."""
+        self._listeners.pop(listener, None)
+
+    # -- what lanes tell ----------------------------------------------------------------------------------------
+
+    def refused(self, queue: str, why: str, source: str, *, spent: bool) -> None:
+        """The own queue did not take a letter of `source`, which is held; `spent`: its next returns delete it."""
+        if spent:
+            self._spent.add(source)
+        if queue not in self.queues:
+            log.warning("own_queue.refused", vhost=self._vhost, queue=queue, error=why, fate="its letters are held")
+        self.queues[queue] = why
+        self._say()
+        self._tell()
+
+    def holds(self, lane: object, letters: int) -> None:
+        """So many letters are held there, one that is being tried among them."""
+        if letters:
+            self._held[lane] = letters
+        elif self._held.pop(lane, 0):
+            self._tell()
+
+    def took(self, queue: str) -> None:
+        """The own queue confirmed a letter."""
+        if self.queues.pop(queue, None) is None:
+            return
+        log.info("own_queue.confirmed", vhost=self._vhost, queue=queue, fate="what was held for it is sent")
+        if not self.queues:
+            self._spent.clear()
+        self._say()
+        self._tell()
+
+    def stuck(self, queue: str, why: str) -> None:
+        """A letter in a queue of ours can neither be published nor rejected: it might not be caught."""
+        self._readiness.set(
+            f"stuck {self._vhost}/{queue}",
+            f"queue {queue!r} in vhost {self._vhost!r}: a letter cannot be published ({why}), and is not rejected "
+            "because the queue's dead-letter exchange is not verified; set MANAGEMENT_URL, or take the letter out by "
+            "hand, and restart the router",
+        )
+
+    # -- what sources ask ---------------------------------------------------------------------------------------
+
+    def room(self, queue: str, prefetch: int) -> int:
+        """How many letters of this attached queue may be here at once.
+
+        Where a refusal outlived its session nothing is held that could prove the way open: then one letter is taken,
+        and kept until it has.
+        """
+        if self.queues:
+            return 0 if self._held or queue in self._spent else 1
+        return 1 if self.is_careful else prefetch
+
+    def why_not(self, queue: str) -> str:
+        """Why there is no room."""
+        refusing = ", ".join(self.queues)
+        if queue in self._spent:
+            return (
+                f"left alone: its next returns delete a letter, which {refusing} refused; once there is room and no "
+                "other letter has proved it, restart the router"
+            )
+        return f"not consumed until {refusing} confirms a letter"
+
+    def _say(self) -> None:
+        if not self.queues:
+            self._readiness.clear(self._key)
+            return
+        said = "; ".join(f"own queue {queue} refused a letter ({why})" for queue, why in self.queues.items())
+        self._readiness.set(
+            self._key,
+            f"vhost {self._vhost!r}: {said}; what is here is held and tried again, and attached queues are not "
+            "consumed until it is confirmed; look at its length, its policies and its nodes",
+        )
+
+    def _tell(self) -> None:
+        for listener in [*self._listeners]:
+            listener()
+
+
+def own_queue(job: Job, names: Names) -> str | None:
+    """The queue of ours that the job's copy goes to; None where it goes to somebody else's."""
+    order, copy = job.order, job.copy
+    if order is not None:
+        return order.exchange.decode(errors="surrogateescape") if order.action is Action.RETRY else None
+    if copy is None:
+        return names.quarantine
+    if copy.way is Way.RUNG:
+        return copy.exchange
+    return copy.routing_key if copy.way is Way.PARKING else None

@@ -1,0 +1,145 @@
+"""Settling: the end of every job. A source is acked only when its copy is confirmed and the journal has its events.
+
+Rule for whoever edits this file: `Consumer.settle`, `reject` and `give_back` are called here and nowhere else.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
+
+from dlx_router.broker.link import Link
+from dlx_router.operate.journal.batch import Batch, unsure
+from dlx_router.service.dispatch.decider import Desk
+from dlx_router.service.dispatch.resources import Provision
+from dlx_router.service.inflight.encoder import Stationery
+from dlx_router.service.inflight.pending import Job
+from dlx_router.telemetry.metrics import Metrics
+
+LOST_PAUSE_S: Final = 5.0  # the journal is full of what it could not write: no use in asking it at once
+UNSURE_S: Final = 30.0
+
+
+class Owner(Protocol):
+    """What a lane asks of its session."""
+
+    vhost: str
+    metrics: Metrics
+    desk: Desk
+    provision: Provision
+    stationery: Stationery
+    publish_link: Link
+
+    def settling(self) -> "Settling":
+        """What settles the jobs of a lane."""
+
+    def read_s(self) -> float:
+        """When the bytes that are being worked on were read, on the monotonic clock."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run in the session's task group."""
+
+    def leave_alone(self, queue: str, why: str) -> None:
+        """Give back what came from an attached queue, and take nothing more of it before the router starts anew."""
+
+    def trouble(self, why: str) -> None:
+        """Give everything back and start anew."""
+
+    def retire_later(self, batch: Batch) -> None:
+        """Take nothing more of what retention took out, until the stream has this batch or never will."""
+
+    def weigh(self, size: int) -> None:
+        """Count bytes in flight; the consuming socket pauses over the limit."""
+
+
+class Settling:
+    """Settles the jobs of one lane, in runs, because a confirm speaks for letters that came together."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._unsure: dict[Job, None] = {}  # retired letters whose event the stream has not confirmed, the oldest first
+
+    def confirmed(self, jobs: list[Job]) -> None:
+        """The copies of these jobs are where they should be."""
+        weight = 0
+        runs: dict[tuple[float, str], int] = {}
+        waiting: dict[Batch, list[Job]] = {}
+        for job in jobs:
+            for batch in job.batches:
+                if not batch.settled:
+                    waiting.setdefault(batch, []).append(job)
+                    break
+            else:
+                delivery = job.delivery
+                weight += len(delivery.body) + len(delivery.header)
+                if job.consumer.settle(delivery.tag):
+                    run = job.started_s, job.action._value_
+                    runs[run] = runs.get(run, 0) + 1
+                    if job.order is None:
+                        self._owner.stationery.tell(job)
+        self._owner.weigh(-weight)
+        self._count(runs)
+        for batch, some in waiting.items():
+            batch.wait(self.confirmed, some)
+
+    def carried_out(self, job: Job) -> None:
+        """As `confirmed`, of a job that needed no copy."""
+        self.confirmed([job])
+
+    def retire(self, job: Job) -> None:
+        """The journal is the only place where the letter will be: acked once the stream itself has confirmed it.
+
+        Given back where that takes too long, because bytes in flight are the room of all letters.
+        """
+        batch = unsure(job.batches)
+        if batch is None:
+            self.carried_out(job)
+        elif batch.lost:
+            asyncio.get_running_loop().call_later(LOST_PAUSE_S, self.give_back, job, "journal")
+        else:
+            self._unsure[job] = None
+            batch.wait_sure(self._sure, job)
+
+    def _sure(self, job: Job) -> None:
+        if job in self._unsure:  # else it was given back meanwhile
+            del self._unsure[job]
+            self.retire(job)
+
+    def check(self) -> None:
+        """Called each second."""
+        oldest = next(iter(self._unsure), None)
+        batch = None if oldest is None else unsure(oldest.batches)
+        if oldest is None or batch is None or time.monotonic() - oldest.started_s < UNSURE_S:
+            return
+        back, self._unsure = self._unsure, {}
+        self._owner.retire_later(batch)
+        for job in back:
+            self.give_back(job, "journal")
+
+    def _count(self, runs: dict[tuple[float, str], int]) -> None:
+        metrics, vhost, now = self._owner.metrics, self._owner.vhost, time.monotonic()
+        for (started_s, action), n in runs.items():
+            metrics.settled[vhost, action] += n
+            metrics.confirm_seconds.observe(now - started_s, n)
+            metrics.route_seconds.observe(now - started_s, n)
+
+    def reject(self, job: Job) -> None:
+        """Let the broker move the letter by its queue's own DLX, once the journal has its event."""
+        for batch in job.batches:
+            if not batch.settled:
+                batch.wait(self.reject, job)
+                return
+        if job.consumer.reject(job.delivery.tag, requeue=False):
+            self._owner.metrics.settled[self._owner.vhost, job.action.value] += 1
+            self._owner.stationery.tell(job)
+        self.gone(job)
+
+    def give_back(self, job: Job, cause: str) -> None:
+        """The message was only looked at: back to its place."""
+        if job.consumer.give_back(job.delivery.tag):
+            self._owner.metrics.given_back[self._owner.vhost, cause] += 1
+        self.gone(job)
+
+    def gone(self, job: Job) -> None:
+        """The job is over: nothing of it is in memory any more."""
+        self._owner.weigh(-len(job.delivery.body) - len(job.delivery.header))

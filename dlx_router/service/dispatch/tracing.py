@@ -1,0 +1,302 @@
+"""Tracing: what became of a delivery → its spans, by a desk and a settling of their own: off, all is as ever.
+
+A letter that is sampled goes the long way, because its record has to name its span: the next one links to it. Others
+go as without traces. Nothing of a header or body is in a span. See docs/tracing.md.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Final, NamedTuple
+
+from dlx_router.broker.consumer import Consumer
+from dlx_router.core.letter import First, Letter
+from dlx_router.core.outcome import Decision, Hold, Retry
+from dlx_router.core.policy import Effective
+from dlx_router.core.words import Action, Cause
+from dlx_router.operate.journal.privacy import rule_of
+from dlx_router.operate.journal.writer import Journal
+from dlx_router.service.dispatch.decider import Desk
+from dlx_router.service.dispatch.settler import Owner, Settling
+from dlx_router.service.inflight import decoder
+from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.inflight.pending import Job, Known
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.telemetry.traces import Begun, Fate, Link, Traces, Value
+from dlx_router.wire import frames, properties, table
+
+MEMBER: Final = "trace"  # of the record: the span that last decided about the letter, as a traceparent
+DEFAULT: Final = "amq.default"
+_GIVEN_BACK: Final = "given_back"
+# The key of the policy that a cause is about; of two, the one that is set.
+_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    Cause.ATTEMPTS_SPENT: ("max-delivery-attempts",),
+    Cause.NEVER_RETRY: ("never-retry", "retry-only", "retry-on"),
+    Cause.MAX_ELAPSED: ("redelivery-max-elapsed",),
+    Cause.REDRIVE_EXHAUSTED: ("max-redrives",),
+    Cause.OUTAGE: ("outage",),
+    Action.RETRY: ("max-delivery-attempts",),
+    Action.DISCARD: ("discard",),
+}
+_ERRORS: Final = frozenset({Action.PARK, Action.QUARANTINE, Action.HOLD})
+
+
+class Where(NamedTuple):
+    """What all spans of a session share."""
+
+    vhost: str
+    host: str
+    port: int
+    quarantine: str
+    observes: bool
+
+
+def desk(rules: Rules, vhost: str, metrics: Metrics, journal: Journal, traces: Traces | None) -> Desk:
+    """The desk of a vhost, with or without traces."""
+    if traces is None:
+        return Desk(rules, vhost, metrics, journal)
+    return TracedDesk(rules, vhost, metrics, journal, traces)
+
+
+class TracedDesk(Desk):
+    """A desk that begins a span of each delivery that is sampled, and notes it in the letter's record."""
+
+    def __init__(self, rules: Rules, vhost: str, metrics: Metrics, journal: Journal, traces: Traces) -> None:
+        super().__init__(rules, vhost, metrics, journal)
+        self._traces = traces
+
+    def judge(
+        self, delivery: frames.Delivery, consumer: Consumer, place: decoder.Place, started_s: float, known: Known = None
+    ) -> Job:
+        """As without traces; what is sampled goes the long way."""
+        begun = self._traces.begin(place.source, started_s)
+        if begun is None:
+            job = super().judge(delivery, consumer, place, started_s, known)
+            job.span = None
+            return job
+        job = Job(consumer, delivery, started_s, self)
+        job.span = begun
+        self.in_full(job, place)
+        return job
+
+    def opened(
+        self, job: Job, place: decoder.Place, *, dies: str = "", came: First | None = None, lives: bool = False
+    ) -> Letter | None:
+        """As without traces; what the record says of the last span is kept for the link."""
+        letter = super().opened(job, place, dies=dies, came=came, lives=lives)
+        begun = _begun(job)
+        if letter is not None and begun is not None:
+            begun.previous = _previous(letter)
+        return letter
+
+    def apply(self, job: Job, decision: Decision, now: int) -> None:
+        """As without traces, but that the record names the span."""
+        begun, letter = _begun(job), job.letter
+        if begun is not None and letter is not None:
+            begun.decided_ns = time.time_ns()
+            job.letter = replace(letter, more={**(letter.more or {}), MEMBER: begun.traceparent})
+        super().apply(job, decision, now)
+
+
+class TracedSettling(Settling):
+    """A settling that ends the spans of what is settled. A span that cannot be made is counted, and costs no letter."""
+
+    def __init__(self, owner: Owner, traces: Traces, where: Where) -> None:
+        super().__init__(owner)
+        self._traces, self._where = traces, where
+
+    def confirmed(self, jobs: list[Job]) -> None:
+        """As without traces."""
+        settled = [job for job in jobs if _is_settled_now(job)]
+        super().confirmed(jobs)
+        for job in settled:
+            self._end(job, is_sent=not self._where.observes)
+
+    def reject(self, job: Job) -> None:
+        """As without traces."""
+        is_settled = _is_settled_now(job)
+        super().reject(job)
+        if is_settled:
+            self._end(job, is_sent=False)
+
+    def give_back(self, job: Job, cause: str) -> None:
+        """As without traces."""
+        super().give_back(job, cause)
+        if _begun(job) is not None:
+            self._end(job, is_sent=False, given_back=cause)
+
+    def _end(self, job: Job, *, is_sent: bool, given_back: str = "") -> None:
+        try:
+            begun = job.span if hasattr(job, "span") else self._traces.begin(job.consumer.queue, job.started_s)
+            job.span = None
+            if begun is not None:
+                self._traces.end(begun, fate(job, begun.previous, self._where, is_sent=is_sent, given_back=given_back))
+        except Exception:  # noqa: BLE001 - the letter is settled: nothing about a span may end its session
+            self._traces.lost()
+
+
+def _begun(job: Job) -> Begun | None:
+    begun: Begun | None = getattr(job, "span", None)
+    return begun
+
+
+def _is_settled_now(job: Job) -> bool:
+    return job.consumer.is_open and all(batch.settled for batch in job.batches)
+
+
+def _previous(letter: Letter) -> str | None:
+    said = (letter.more or {}).get(MEMBER)
+    return said if isinstance(said, str) else None
+
+
+def fate(job: Job, previous: str | None, where: Where, *, is_sent: bool, given_back: str = "") -> Fate:
+    """What is told of a job. No header and no body; of properties the two ids that the standard names."""
+    told = _message(job) | _route(job) | _decided(job, where)
+    if given_back:
+        told |= {"dlx_router.action": _GIVEN_BACK, "dlx_router.cause": given_back}
+    links = _links(job, previous)
+    error = _cause(job) if job.action in _ERRORS and not given_back else ""
+    return Fate(told | _place(where), links, error, _sent(job, where) if is_sent else None)
+
+
+def _message(job: Job) -> dict[str, Value]:
+    told: dict[str, Value] = {"messaging.message.body.size": len(job.delivery.body)}
+    props = _properties(job)
+    if props is not None and props.message_id is not None:
+        told["messaging.message.id"] = decoder.text(props.message_id)
+    if props is not None and props.correlation_id is not None:
+        told["messaging.message.conversation_id"] = decoder.text(props.correlation_id)
+    return told
+
+
+def _route(job: Job) -> dict[str, Value]:
+    """Source: OpenTelemetry's semantic conventions for RabbitMQ, consumers: {exchange}:{routing key}:{queue}."""
+    exchange, key = decoder.text(job.delivery.exchange), decoder.text(job.delivery.routing_key)
+    if _tells_what_is_hidden(job.policy):
+        key = ""
+    queue = job.consumer.queue
+    parts = (exchange, key, queue) if key != queue else (exchange, queue)
+    return {
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": ":".join(part for part in parts if part),
+        "messaging.destination.template": queue,
+        **({"messaging.rabbitmq.destination.routing_key": key} if key else {}),
+        "messaging.rabbitmq.message.delivery_tag": job.delivery.tag,
+    }
+
+
+def _place(where: Where) -> dict[str, Value]:
+    return {
+        "messaging.system": "rabbitmq",
+        "server.address": where.host,
+        "server.port": where.port,
+        "dlx_router.vhost": where.vhost,
+    }
+
+
+def _decided(job: Job, where: Where) -> dict[str, Value]:
+    told: dict[str, Value] = {"dlx_router.action": job.action.value}
+    letter, decision, policy = job.letter, job.decision, job.policy
+    if cause := _cause(job):
+        told["dlx_router.cause"] = cause
+    if where.observes:
+        told["dlx_router.observed"] = "true"
+    if letter is not None:
+        told |= {
+            "dlx_router.letter.id": letter.id,
+            "dlx_router.failed_queue": letter.failed_queue,
+            "dlx_router.reason": letter.reason,
+            "dlx_router.attempt": letter.base_attempts if decision is None else decision.attempts,
+            "dlx_router.redrives": letter.redrives,
+        }
+    if policy is not None:
+        told["dlx_router.policy"] = policy.policy
+        if rule := _rule(policy, cause or job.action):
+            told["dlx_router.rule"] = rule
+    told["dlx_router.revision"] = job.desk.policies.revision
+    if isinstance(decision, Retry):
+        told["dlx_router.delay_ms"] = decision.wait_ms
+    if isinstance(decision, Hold):
+        told["dlx_router.tries"] = decision.tries
+    return told
+
+
+def _rule(policy: Effective, why: str) -> str:
+    """The key that decided, and where it was set: "max-delivery-attempts orders.yaml:7"."""
+    keys = _KEYS.get(why, ())
+    for key in keys:
+        setting = policy.settings.get(key)
+        if setting is not None:
+            return f"{key} {PurePath(setting.source.file).name}:{setting.source.line}"
+    return f"{keys[-1]} (default)" if keys else ""
+
+
+def _cause(job: Job) -> str:
+    """A cause of the bounded set; what a malformed message said is not repeated."""
+    return job.cause.partition(": ")[0]
+
+
+def _sent(job: Job, where: Where) -> tuple[str, Mapping[str, Value]] | None:
+    """The copy that was confirmed; None where there was none."""
+    copy = job.copy
+    if job.action is Action.DISCARD or job.action is Action.RETIRE or (copy is None and not job.raw):
+        return None
+    exchange, key = ("", where.quarantine) if copy is None else (copy.exchange, copy.routing_key)
+    if _tells_what_is_hidden(job.policy):
+        key = ""
+    name = ":".join(part for part in (exchange, key) if part) or DEFAULT
+    template = exchange or key or DEFAULT
+    told: dict[str, Value] = {
+        "messaging.operation.name": "publish",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": name,
+        "messaging.destination.template": template,
+        "messaging.message.body.size": len(job.delivery.body),
+        "dlx_router.way": "quarantine" if copy is None else copy.way.value,
+        **({"messaging.rabbitmq.destination.routing_key": key} if key else {}),
+        **{name: value for name, value in _message(job).items() if name == "messaging.message.id"},
+    }
+    return f"publish {template}", told | _place(where)
+
+
+def _tells_what_is_hidden(policy: Effective | None) -> bool:
+    """Whether the policy makes its routing key of a header that it redacts."""
+    if policy is None or policy.routing_key is None:
+        return False
+    rule = rule_of(policy)
+    return any(rule.hides(part[1]) for part in policy.routing_key.parts if isinstance(part, tuple))
+
+
+def _links(job: Job, previous: str | None) -> tuple[Link, ...]:
+    """The producer's span, as the message names it, and our own that decided about the letter before."""
+    links = []
+    parent = _header(job, b"traceparent")
+    if parent is not None and not rule_of(job.policy).hides("traceparent"):
+        links.append(Link(parent, "producer"))
+    if previous is not None:
+        links.append(Link(previous, "previous"))
+    return tuple(links)
+
+
+def _properties(job: Job) -> properties.Properties | None:
+    if job.envelope is not None:
+        return job.envelope.props
+    try:
+        return properties.parse(job.delivery.header, decoder.PROPERTIES_AT)
+    except (table.TableError, frames.WireError):
+        return None
+
+
+def _header(job: Job, name: bytes) -> str | None:
+    """A header that is a string; None where there is none."""
+    props = _properties(job)
+    try:
+        found = {} if props is None else table.entries(props.headers)
+    except table.TableError:
+        return None
+    at = found.get(name)
+    if props is None or at is None or props.headers[at[1] : at[1] + 1] != b"S":
+        return None
+    return decoder.text(props.headers[at[1] + 5 : at[2]])

@@ -1,0 +1,86 @@
+"""A job: one delivery on its way through decide → publish → settle."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dlx_router.broker.consumer import Consumer
+from dlx_router.core.letter import Letter
+from dlx_router.core.outcome import Decision
+from dlx_router.core.policy import Effective
+from dlx_router.core.publication import Publication
+from dlx_router.core.words import Action
+from dlx_router.operate.journal.batch import Batch
+from dlx_router.operate.journal.events import Ruling
+from dlx_router.operate.journal.writer import Journal
+from dlx_router.service.inflight.decoder import Envelope
+from dlx_router.wire import frames
+
+if TYPE_CHECKING:
+    from dlx_router.service.dispatch.decider import Desk
+
+Resource = tuple[str, ...]
+Known = Mapping[Resource, str] | None
+
+
+class Job:
+    """Mutable on purpose: one letter, its current copy, and how often that was refused.
+
+    `letter` is None for what cannot be read: then `raw` headers go to quarantine as they came.
+    """
+
+    __slots__ = (
+        "action",
+        "added",
+        "arrived_ms",
+        "batches",
+        "breaker",
+        "cause",
+        "consumer",
+        "copy",
+        "decision",
+        "delivery",
+        "desk",
+        "draw",
+        "envelope",
+        "key",
+        "letter",
+        "nacks",
+        "order",
+        "policy",
+        "props",
+        "raw",
+        "resource",
+        "span",
+        "started_s",
+        "untold",
+        "why",
+    )
+
+    span: Any
+
+    def __init__(self, consumer: Consumer, delivery: frames.Delivery, started_s: float, desk: "Desk") -> None:
+        self.consumer = consumer
+        self.delivery = delivery
+        self.desk = desk  # whose policies it is judged by to its end, whatever is in force meanwhile
+        self.started_s = started_s
+        self.arrived_ms = 0  # in a relay: since when it has surely been in the queue
+        self.letter: Letter | None = None
+        self.envelope: Envelope | None = None
+        self.policy: Effective | None = None
+        self.decision: Decision | None = None
+        self.copy: Publication | None = None
+        self.resource: Resource | None = None
+        self.action = Action.QUARANTINE
+        self.cause = ""
+        self.why = ""  # the target refused it, in the broker's words
+        self.raw = False
+        self.nacks = 0
+        self.batches: tuple[Batch, ...] = ()  # of the journal: the source is settled once these are
+        self.untold: tuple[Journal, Ruling, int] | None = None  # until it is known where the copy goes
+        self.breaker = ""  # what the breaker said, where it was asked
+        self.draw: float | None = None  # where the decision looked at it
+        self.order: Any = None
+        self.added = b""  # by a standing order: the header table, but for the stamp
+        self.key: tuple[Any, ...] | None = None
+        self.props: Any = None
+        # `span` is set by tracing.py only, and not here: it must cost nothing where there are no traces.

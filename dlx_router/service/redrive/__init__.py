@@ -1,0 +1,1 @@
+"""Redrive tasks: what leads, reads, edits and sends letters again."""

@@ -1,0 +1,81 @@
+"""The ways of a task's letters: which binding leads back to each failed queue."""
+
+from collections.abc import Awaitable, Callable
+
+from dlx_router.broker.topology import QueueExclusive, QueueMissing, QueueOwn
+from dlx_router.core.bounded import MIB, Bounded
+from dlx_router.core.letter import Letter
+from dlx_router.operate.redrive.choosing import Verdict
+from dlx_router.operate.redrive.task import Spec, forbidden
+from dlx_router.service.redrive.binding_facts import STREAM, facts_of
+from dlx_router.service.redrive.context import Stopped, Tools
+
+
+class Ways:
+    """Each is asked for once, as long as there is room to remember it."""
+
+    def __init__(self, spec: Spec, tools: Tools, keep: Callable[[str], Awaitable[None]]) -> None:
+        """`keep(queue)`: no router deletes it as an idle one while letters go there."""
+        self._spec, self._tools, self._keep = spec, tools, keep
+        self._ways: Bounded[str, str | None] = Bounded(most=10_000, most_bytes=4 * MIB)
+        self._why: Bounded[str, str] = Bounded(most=10_000, most_bytes=4 * MIB)
+
+    async def see_to_destination(self) -> None:
+        """Stopped where the task names a destination that does not exist, or is the router's own."""
+        to = self._spec.to
+        if to is None or self._spec.dry_run:
+            return
+        if why := forbidden(to, self._tools.names):  # by an older version, which let it pass
+            raise Stopped(f"{why}; all letters stay")
+        topology = self._tools.topology
+        if not to.exchange:
+            await self._keep(to.routing_key)
+        there = await (topology.exchange_exists(to.exchange) if to.exchange else topology.queue_exists(to.routing_key))
+        if not there:
+            kind, name = ("exchange", to.exchange) if to.exchange else ("queue", to.routing_key)
+            raise Stopped(f"the destination, {kind} {name!r}, does not exist; all letters stay")
+
+    async def to(self, queue: str) -> str | None:
+        """The binding key that leads to a failed queue, "" by its name; None where there is no such queue."""
+        if queue in self._ways:
+            return self._ways[queue]
+        found = self._ways[queue] = await self._way(queue)
+        return found
+
+    async def _way(self, queue: str) -> str | None:
+        if (await facts_of(self._tools, queue)).get("type") == STREAM:
+            self._why[queue] = (
+                f"queue {queue!r} is a stream, and all who read it would see them anew; give a destination"
+            )
+            return None
+        await self._keep(queue)
+        try:
+            await self._tools.topology.ensure_return_binding(queue)
+        except QueueMissing:
+            return None
+        except QueueOwn as error:
+            self._why[queue] = str(error)
+            return None
+        except QueueExclusive:
+            return ""
+        return self._tools.names.return_key(queue)
+
+    def why_not(self, queue: str) -> str:
+        """Why letters of this failed queue stay."""
+        return self._why.get(queue, f"queue {queue!r} does not exist")
+
+    def why_stays(self, letter: Letter, verdict: Verdict) -> str:
+        """Why a letter that the task may mean cannot go; "" where nothing is known against it."""
+        if verdict is Verdict.HOMELESS:
+            return "nothing tells which queue they failed at; give a destination"
+        if verdict is Verdict.TAKE and self.is_known_gone(letter.failed_queue):
+            return self.why_not(letter.failed_queue)
+        return ""
+
+    def is_known_gone(self, queue: str) -> bool:
+        """Whether it was asked for and is not there."""
+        return self._ways.get(queue, "") is None
+
+    def is_gone(self, queue: str) -> None:
+        """A copy came back: there is no such queue any more."""
+        self._ways[queue] = None

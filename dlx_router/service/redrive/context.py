@@ -1,0 +1,54 @@
+"""What a worker needs of its surroundings, and why it may stop."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.link import Link, open_link
+from dlx_router.broker.management import Management
+from dlx_router.broker.topology import Topology
+from dlx_router.core.letter import Arrival
+from dlx_router.core.names import Names
+from dlx_router.operate.journal.writer import Journal
+from dlx_router.service.dispatch.decider import Desk
+from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Place
+from dlx_router.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Of one leader's time in one vhost. The key appears in no repr."""
+
+    host: Host
+    login: Login
+    tls: Tls | None
+    heartbeat_s: int
+    confirm_timeout_s: float
+    names: Names
+    topology: Topology
+    management: Management | None
+    journal: Journal
+    metrics: Metrics
+    router_id: str
+    desk: Callable[[], Desk]  # of the policies in force now
+    sign_with: Callable[[], bytes]
+
+    async def link(self, role: str) -> Link:
+        """A connection of its own: nothing of the letters' way waits for it. LinkError where it cannot be made."""
+        return await open_link(
+            self.host,
+            self.login,
+            tls=self.tls,
+            heartbeat=self.heartbeat_s,
+            name=f"dlx-router redrive {role} {self.login.vhost}",
+        )
+
+
+def place_of(tools: Tools, queue: str) -> Place:
+    """How a task reads what lies there: an operator orders it, and of what we never had x-death alone tells more."""
+    where = tools.login.vhost, queue, Arrival.INBOX, tools.names, tools.sign_with()
+    return Place(*where, dead_letter_exchanges=ANY_EXCHANGE, rests=True)
+
+
+class Stopped(Exception):
+    """The task cannot go on by itself; the text says why and what now."""

@@ -1,0 +1,141 @@
+"""Preview: what a task would meet in a queue, told before somebody lets it begin; and what it refuses without a word.
+
+A task acts on letters only. But it looks at all that lies there, and holds it for as long as it looks: in a queue that
+somebody consumes, those are messages that the consumer waits for.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dlx_router.broker.management import ManagementError
+from dlx_router.core.dead_letter_queues import Aim, aims, is_made, is_named
+from dlx_router.operate.redrive.choosing import is_letter
+from dlx_router.operate.redrive.task import Kind as TaskKind
+from dlx_router.operate.redrive.task import Spec, TaskError
+from dlx_router.service.inflight import decoder
+from dlx_router.service.redrive.binding_facts import facts_of
+from dlx_router.service.redrive.context import Tools, place_of
+from dlx_router.service.redrive.peek import Kind, PeekError, peek
+from dlx_router.wire import frames
+
+SAMPLE: Final = 100
+LEAVING_S: Final = 2.0  # a consumer that has just gone (of the task before, say) may still be counted
+LOOK_S: Final = 0.1
+KNOWING: Final = '--not-a-dead-letter-queue (API: "not_a_dead_letter_queue": true)'
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """`unacked` None: nobody can say. `letters`: of the `sampled` first ones; None: `not_sampled` says why not."""
+
+    queue: str
+    messages: int
+    unacked: int | None
+    consumers: int
+    is_dead_letter_queue: bool
+    sampled: int = 0
+    letters: int | None = None
+    not_sampled: str = ""
+
+    @property
+    def objection(self) -> str:
+        """Why nothing should be taken from it by somebody who does not know this; "" where nothing is against it."""
+        return objection(self.queue, self.consumers, is_dead_letter_queue=self.is_dead_letter_queue)
+
+
+def objection(queue: str, consumers: int, *, is_dead_letter_queue: bool) -> str:
+    """What is against taking anything from this queue; "" for nothing."""
+    said = [] if is_dead_letter_queue else ["is no dead-letter queue: no policy makes it or sends dead letters there"]
+    if consumers:
+        said.append(f"has {consumers} consumer{'s' if consumers > 1 else ''}")
+    return f"queue {queue!r} {', and '.join(said)}" if said else ""
+
+
+async def see_to_letters(tools: Tools, spec: Spec) -> None:
+    """TaskError where the queue seems to be one of living messages, and who asks does not say that this is known.
+
+    What takes nothing away is refused beside consumers only, which would have to wait for what it holds.
+    """
+    if spec.not_a_dead_letter_queue:
+        return
+    takes = spec.kind is not TaskKind.EXPORT and not spec.dry_run
+    is_ours = not takes or await _is_dead_letter_queue(tools, spec.queue)
+    said = objection(spec.queue, await _consumers(tools, spec.queue), is_dead_letter_queue=is_ours)
+    if said:
+        raise TaskError(
+            f"{said}; what lies there may be living messages. Nothing was done. A task takes letters only, and leaves "
+            f"what never died, but holds all of it while it looks; if that is meant: {KNOWING}"
+        )
+
+
+async def previewed(tools: Tools, queue: str) -> Preview:
+    """What there is to know of a queue that exists."""
+    facts = await facts_of(tools, queue)
+    messages, consumers = (await tools.topology.censuses([queue])).get(queue, (0, 0))
+    unacked = facts.get("messages_unacknowledged")
+    found = Preview(
+        queue,
+        messages,
+        unacked if isinstance(unacked, int) else None,
+        consumers,
+        await _is_dead_letter_queue(tools, queue),
+    )
+    if "type" not in facts:
+        return replace(found, not_sampled="the management API does not tell its type")
+    try:
+        sampled, letters = await _sampled(tools, queue, Kind(facts["type"], consumers), min(messages, SAMPLE))
+    except PeekError as error:
+        return replace(found, not_sampled=str(error))
+    return replace(found, sampled=sampled, letters=letters)
+
+
+async def _sampled(tools: Tools, queue: str, kind: Kind, limit: int) -> tuple[int, int]:
+    """How many of the first messages were looked at, and how many of them are letters. PeekError."""
+    place = place_of(tools, queue)
+    found: list[bool] = []
+
+    def keep(delivery: frames.Delivery) -> None:
+        with contextlib.suppress(decoder.Malformed):
+            found.append(is_letter(decoder.read(delivery, place)[0]))
+
+    if not limit:
+        return 0, 0
+    read = await peek(tools.host, tools.login, tools.tls, queue, kind, limit=limit, keep=keep)
+    return read, sum(found)
+
+
+async def _consumers(tools: Tools, queue: str) -> int:
+    """How many consume it, once those that are just going have gone."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + LEAVING_S
+    while True:
+        consumers = (await tools.topology.censuses([queue])).get(queue, (0, 0))[1]
+        if not consumers or loop.time() > until:
+            return consumers
+        await asyncio.sleep(LOOK_S)
+
+
+async def _is_dead_letter_queue(tools: Tools, queue: str) -> bool:
+    """Whether it is parking, a policy makes it, or a policy sends dead letters there. False where nobody can say."""
+    desk, vhost = tools.desk(), tools.login.vhost
+    if queue in {tools.names.parking, tools.names.quarantine} or is_made(queue, desk.policies, desk.policies_of):
+        return True
+    if is_named(queue, desk.policies, vhost):
+        return True
+    for aim in aims(desk.policies, vhost):
+        if queue in await _led_to(tools, aim):
+            return True
+    return False
+
+
+async def _led_to(tools: Tools, aim: Aim) -> list[str]:
+    """The queues that get what policies send to an exchange; none where the management API does not say."""
+    if tools.management is None:
+        return []
+    vhost = tools.login.vhost
+    with contextlib.suppress(ManagementError):
+        found = None if aim.key is None else await tools.management.bound_queues(vhost, aim.exchange, aim.key)
+        return await tools.management.bound_to(vhost, aim.exchange) if found is None else found
+    return []

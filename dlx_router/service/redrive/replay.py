@@ -1,0 +1,162 @@
+"""Replay: what the journal knows of tasks, read when a router becomes leader; and of one task's letters.
+
+From RabbitMQ 3.13 on the broker leaves out what tells of letters only: of 5 GB it then reads little more than the heads
+of chunks. An older one sends all, which is read slowly while letters are on their way.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from dlx_router.broker import tail
+from dlx_router.broker.answers import ChannelClosed
+from dlx_router.broker.link import Link
+from dlx_router.broker.stream import TASKS
+from dlx_router.operate.journal.batch import sure
+from dlx_router.operate.journal.writer import Journal
+from dlx_router.operate.redrive.canary import Flock
+from dlx_router.operate.redrive.task import AT_WORK, Task, newest
+from dlx_router.operate.redrive.told import letters, tasks
+from dlx_router.service.redrive.binding_facts import version_of
+
+RECENT_S: Final = 60.0  # a task at work says so every few seconds
+BUSY_BYTES_A_S: Final = 20_000_000
+MARKED_S: Final = 3.0
+FIRST_S: Final = 10.0
+FILTERS_SINCE: Final = (3, 13)
+SILENCE_S: Final = 5.0
+NOT_FOUND: Final = 404
+NO_FILTERS: Final = 406  # 3.13 until somebody enables its feature flag
+
+
+async def recent(link: Link, journal: Journal, key: bytes) -> dict[str, Task]:
+    """Tasks at work, found in the last minute of the journal: there is no time to read all of it first."""
+    start = datetime.fromtimestamp(int(time.time() - RECENT_S), UTC)
+    found = newest([one async for batch in of_tasks(link, journal, start) for one in tasks(batch, key)])
+    return {name: one for name, one in found.items() if one.state in AT_WORK}
+
+
+async def all_tasks(link: Link, journal: Journal, key: bytes, is_busy: Callable[[], bool]) -> dict[str, Task]:
+    """Every task that the journal still tells of. `is_busy`: whether letters are on their way, which come first."""
+    found: list[Task] = []
+    strange = 0
+    async for _, batch, mac in _upto_now(link, journal, "first", only=TASKS):
+        found += tasks(batch, key)
+        strange += bool(batch) and not journal.verified(batch, mac)
+        if is_busy():
+            await asyncio.sleep(len(batch) / BUSY_BYTES_A_S)
+    journal.doubt(strange)
+    return newest(found)
+
+
+async def flock(link: Link, journal: Journal, task: Task) -> Flock:
+    """Which letters the task has sent, and which of them are dead again.
+
+    That one was sent has to be signed: who invents some makes the dead a smaller part. Where none is, as of a router
+    that did not sign yet, all count. Deaths count whoever tells them: a canary rather stops too early.
+    """
+    elsewhere, before = task.spec.to is not None, task.canary_from
+    sure, told = (Flock(task.id, elsewhere=elsewhere, before=before) for _ in range(2))
+    start = datetime.fromtimestamp(task.created_ms // 1000 - RECENT_S, UTC)  # by our clock, not the broker's
+    strange = 0
+    async for _, batch, mac in _upto_now(link, journal, start):
+        is_ours = journal.verified(batch, mac)
+        strange += bool(batch) and not is_ours
+        for event in letters(batch):
+            told.hear(event)
+            if is_ours or not event.get("redrive_id"):
+                sure.hear(event)
+    journal.doubt(strange)
+    return sure if sure.sent else told
+
+
+def of_tasks(link: Link, journal: Journal, start: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 - as AMQP has it
+    """As `upto_now`; what tells of letters only may be missing."""
+    return upto_now(link, journal, start, only=TASKS)
+
+
+async def upto_now(
+    link: Link,
+    journal: Journal,
+    start: Any,  # noqa: ANN401 - as AMQP has it
+    only: str = "",
+) -> AsyncIterator[bytes]:
+    """The batches from `start` to what is the newest now. Nothing where there is no stream yet.
+
+    `only`: others may be missing. Nobody says that the end is reached then, so a mark is written behind the newest.
+    From a time on, which the broker's clock may not have reached, silence is the end too.
+    """
+    async for one in _upto_now(link, journal, start, only):
+        yield one.body
+
+
+async def _upto_now(
+    link: Link,
+    journal: Journal,
+    start: Any,  # noqa: ANN401 - as AMQP has it
+    only: str = "",
+) -> AsyncIterator[tail.Message]:
+    last = await _newest(link, journal)
+    if last < 0:
+        return
+    is_marked = bool(only) and await _marked(journal)
+    filters = only if is_marked and version_of(link) >= FILTERS_SINCE else ""
+    silence_s = SILENCE_S if only and start != "first" else None
+    try:
+        async for batch in _upto(last, tail.read(link, journal.name, start, filters), silence_s):
+            yield batch
+    except ChannelClosed as error:
+        if not filters or error.code != NO_FILTERS:
+            raise
+        async for batch in _upto(last, tail.read(link, journal.name, start), silence_s):
+            yield batch
+
+
+async def _newest(link: Link, journal: Journal) -> int:
+    """The offset of the newest message; −1 where there is no stream, or surely nothing in it.
+
+    That nothing came in half a second may be the broker's haste elsewhere, and a task that is overlooked may run twice:
+    so a mark is written, and has to come. TimeoutError where it does not.
+    """
+    try:
+        last = await tail.last_offset(link, journal.name)
+        if last >= 0 or not journal.is_on:
+            return last
+        if not await _marked(journal):
+            raise TimeoutError(f"stream {journal.name!r}: nothing comes, and it takes nothing: its tasks are not known")
+        last = await tail.last_offset(link, journal.name, FIRST_S)
+    except ChannelClosed as error:
+        if error.code != NOT_FOUND:
+            raise
+        return -1
+    if last < 0:
+        raise TimeoutError(f"stream {journal.name!r}: nothing came in {FIRST_S:g} s, and there is something in it")
+    return last
+
+
+async def _upto(
+    last: int, messages: AsyncGenerator[tail.Message, None], silence_s: float | None
+) -> AsyncIterator[tail.Message]:
+    try:
+        while True:
+            async with asyncio.timeout(silence_s):
+                one = await anext(messages)
+            if one.offset <= last:
+                yield one
+            if one.offset >= last:
+                return
+    except TimeoutError:
+        return
+    finally:
+        await messages.aclose()
+
+
+async def _marked(journal: Journal) -> bool:
+    """A message that tells of tasks is the newest; False where the journal does not take it in time."""
+    try:
+        async with asyncio.timeout(MARKED_S):
+            return await sure([journal.record(b"", of_task=True)])
+    except TimeoutError:
+        return False

@@ -1,0 +1,174 @@
+"""The sender: a letter that is meant → its copy, confirmed and not returned, and its event; then it is acked.
+
+Whatever the mode of the journal: the stream itself has confirmed the event, because a discarded letter is nowhere else,
+and a task that goes on after a crash counts by the journal what it has done.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.link import Link
+from dlx_router.broker.publisher import NACKED, Publisher
+from dlx_router.operate.journal.batch import unsure
+from dlx_router.operate.redrive.task import Kind, Spec
+from dlx_router.service.inflight.encoder import LAST_DEATHS_SINCE, UNWRITABLE, Stationery
+from dlx_router.service.inflight.pending import Job
+from dlx_router.service.redrive.binding_facts import version_of
+from dlx_router.service.redrive.bindings import Ways
+from dlx_router.service.redrive.context import Stopped, Tools
+from dlx_router.service.redrive.copies import Copies
+from dlx_router.service.redrive.counters import Tally
+from dlx_router.wire import frames
+
+WINDOW: Final = 1000  # letters that are sent or told, and not settled
+
+
+class Sender:
+    """Over one connection. `pending` letters are on their way, `flying` of them published and not answered.
+
+    `failure`: what ended it, for the worker to raise; `answered_s`: when broker or stream last confirmed any of it.
+    """
+
+    def __init__(
+        self, spec: Spec, tools: Tools, copies: Copies, *, ways: Ways, tally: Tally, wake: Callable[[], None]
+    ) -> None:
+        self.pending = 0
+        self.flying = 0
+        self.failure: Exception | None = None
+        self._spec, self._tools, self._copies = spec, tools, copies
+        self._ways, self._tally, self._wake = ways, tally, wake
+        self._moved_s = self.answered_s = 0.0
+        self._out: Link
+        self._publisher: Publisher[Job]
+        self._stationery: Stationery
+
+    async def open(self, out: Link) -> None:
+        """Ready to send."""
+        self._out = out
+        self._stationery = Stationery(
+            user=self._tools.login.user,
+            last_deaths=version_of(out) >= LAST_DEATHS_SINCE,
+            key=self._tools.sign_with(),
+            quarantine=self._tools.names.quarantine,
+        )
+        self._publisher = Publisher(out, on_answer=self._answered, on_done=self._confirmed, on_doubt=self._in_doubt)
+        await self._publisher.open()
+        self.rests()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is on its way can still be confirmed, and told."""
+        return self._publisher.is_open and self._tools.journal.is_working
+
+    @property
+    def room(self) -> int:
+        """How many more may be on their way; none while the broker reads nothing, or the journal does not work."""
+        return WINDOW - self.pending if self._tools.journal.is_working and not self._out.blocked else 0
+
+    def rests(self) -> None:
+        """Nothing is late: the time in which the broker must confirm begins anew."""
+        self._moved_s = time.monotonic()
+
+    def check(self) -> None:
+        """LinkError where the broker confirms no more."""
+        if not self.flying or self._out.blocked:
+            self.rests()
+        elif time.monotonic() - self._moved_s > self._tools.confirm_timeout_s:
+            raise LinkError("the broker confirms no more")
+
+    async def send(self, job: Job) -> None:
+        """On its way, or counted as one that stays."""
+        if not self.flying:
+            self.rests()
+        if self._spec.kind is Kind.DISCARD:
+            self.pending += 1
+            self._tell(job)
+            return
+        key = ""
+        if self._spec.kind is Kind.REDRIVE and self._spec.to is None:
+            assert job.letter is not None
+            way = await self._ways.to(job.letter.failed_queue)
+            if way is None:
+                self._tally.left(self._ways.why_not(job.letter.failed_queue))
+                return
+            key = way
+        self._copies.address(job, key)
+        self._publish(job)
+
+    def _publish(self, job: Job) -> None:
+        try:
+            exchange, key, section = self._stationery.write(job, self._publisher.stamp())
+            self._publisher.publish(job, exchange, key, section, job.delivery.body)
+            self.pending += 1
+            self.flying += 1
+        except frames.FrameTooLarge:
+            self._tally.left("their headers fill a frame")
+        except UNWRITABLE as error:
+            self._tally.left(f"they cannot be written: {error}")
+
+    # -- answers ------------------------------------------------------------------------------------------------
+
+    def _confirmed(self, jobs: list[Job]) -> None:
+        self._landed(len(jobs))
+        for job in jobs:
+            self._tell(job)
+
+    def _landed(self, letters: int) -> None:
+        self.rests()
+        self.answered_s = self._moved_s
+        self.flying -= letters
+
+    def _tell(self, job: Job) -> None:
+        lines = self._copies.events(job, int(time.time() * 1000))
+        job.batches = tuple(map(self._tools.journal.record, lines))
+        self._settle(job)
+
+    def _settle(self, job: Job) -> None:
+        """Once the stream has all of its events. What is lost to it stays in its queue: then all is begun anew."""
+        batch = unsure(job.batches)
+        if batch is not None and not batch.lost:
+            batch.wait_sure(self._settle, job)
+            return
+        self.pending -= 1
+        self.answered_s = time.monotonic()
+        if batch is not None:
+            self.failure = LinkError("the journal is too far behind to take what is done; see /readyz")
+        elif job.consumer.settle(job.delivery.tag):
+            self._tally.sent()
+            self._tools.metrics.redrive_letters["sent"] += 1
+        self._wake()
+
+    def _answered(self, job: Job, why: str) -> None:
+        self._landed(1)
+        if not why:
+            self._tell(job)
+            return
+        self.pending -= 1
+        self._tools.metrics.redrive_letters[why] += 1
+        assert job.copy is not None and job.letter is not None  # noqa: PT018 - it was published
+        if why == NACKED:
+            self.failure = Stopped(f"{_target(job)} takes no more; what was not sent stays; resume when it has room")
+        elif self._spec.to is not None or self._spec.kind is Kind.PARK:
+            self.failure = Stopped(f"{_target(job)} leads to no queue; what was not sent stays")
+        else:
+            self._ways.is_gone(job.letter.failed_queue)
+            self._tally.left(self._ways.why_not(job.letter.failed_queue))
+        self._wake()
+
+    def _in_doubt(self, jobs: list[Job], error: Exception) -> None:
+        self.pending -= len(jobs)
+        self.flying -= len(jobs)
+        if isinstance(error, ChannelClosed):
+            self.failure = Stopped(f"the broker refuses the destination: {error}; what was not sent stays")
+        else:
+            self.failure = error
+        self._wake()
+
+
+def _target(job: Job) -> str:
+    assert job.copy is not None
+    if job.copy.bcc is not None or not job.copy.exchange:
+        return f"queue {job.letter.failed_queue if job.copy.bcc and job.letter else job.copy.routing_key!r}"
+    return f"exchange {job.copy.exchange!r} with key {job.copy.routing_key!r}"

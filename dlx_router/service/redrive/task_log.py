@@ -1,0 +1,123 @@
+"""The book of one vhost's tasks: what is known of them, and how the journal is told.
+
+Every change is an event in the journal before it is said; the events of a term that is over count less than those of
+the next, so a leader that was lost cannot undo anything.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from dlx_router.operate.journal.batch import Batch, sure
+from dlx_router.operate.redrive.task import State, Task, TaskError, changed
+from dlx_router.operate.redrive.told import line
+from dlx_router.service.redrive.context import Tools
+
+WITHIN_S: Final = 15.0
+TOLD_S: Final = 6.0  # an answer of the API takes ten at most, and a worker is halted first
+LATE: Final = "the journal did not confirm in time; see /readyz, and ask again"
+MAX_KEPT: Final = 1000
+
+
+class NotLeader(Exception):
+    """Another router leads, or this one does not know all yet; asking again later, or another, helps."""
+
+
+class Conflict(TaskError):
+    """Another task has the queue."""
+
+
+class UnknownTask(TaskError):
+    """There is no such task, queue or vhost."""
+
+
+class Book:
+    """`tools` None: this router does not lead."""
+
+    def __init__(self, vhost: str) -> None:
+        self.vhost = vhost
+        self.tools: Tools | None = None
+        self.term = 0
+        self.tasks: dict[str, Task] = {}
+        self._untold: set[str] = set()
+
+    def known(self, task_id: str) -> Task:
+        """The task, or UnknownTask."""
+        try:
+            return self.tasks[task_id]
+        except KeyError:
+            raise UnknownTask(
+                f"no task {task_id!r} in vhost {self.vhost!r}; `dlx-router redrive list` shows all"
+            ) from None
+
+    def learn(self, found: Mapping[str, Task]) -> None:
+        """What the journal says of tasks. What is known of a later moment stays: reading the journal takes time."""
+        for name, one in found.items():
+            known = self.tasks.get(name)
+            if known is None or (one.term, one.change) > (known.term, known.change):
+                self.tasks[name] = one
+        self.term = max([self.term, *(one.term + 1 for one in found.values())])  # another's clock may be ahead
+
+    def see_free(self, queue: str, task_id: str = "") -> None:
+        """Conflict where another task than this has the queue."""
+        for other in self.tasks.values():
+            if other.is_active and other.spec.queue == queue and other.id != task_id:
+                raise Conflict(f"queue {queue!r} has task {other.id} ({other.state}); cancel it or wait for it")
+
+    async def add(self, task: Task) -> None:
+        """A new task. NotLeader where the journal takes nothing: then there is none."""
+        tools = self._writing()
+        self.tasks[task.id] = task
+        self._forget_oldest()
+        try:
+            await self._told(task, tools)
+        except BaseException:
+            del self.tasks[task.id]
+            over = replace(changed(task, State.CANCELLED, task.changed_ms, LATE), term=self.term)
+            # What was said may still get there; this comes behind it.
+            self._record(over, tools)
+            raise
+
+    def _forget_oldest(self) -> None:
+        """The journal keeps them; memory need not."""
+        over = [name for name, one in self.tasks.items() if not one.is_active][: max(len(self.tasks) - MAX_KEPT, 0)]
+        for name in over:
+            del self.tasks[name]
+            self._untold.discard(name)
+
+    async def store(self, task: Task) -> None:
+        """Remember, and tell the journal. NotLeader where that takes nothing: it is remembered, and not `is_told`."""
+        task = replace(task, term=self.term)
+        self.tasks[task.id] = task
+        self._untold.add(task.id)
+        await self._told(task, self._writing())
+        if self.tasks.get(task.id) is task:
+            self._untold.discard(task.id)
+
+    def is_told(self, task_id: str) -> bool:
+        """Whether the journal has what is remembered of the task."""
+        return task_id not in self._untold
+
+    def _writing(self) -> Tools:
+        tools = self.tools
+        if tools is None:
+            raise NotLeader(f"vhost {self.vhost!r}: this router leads no more")
+        if not tools.journal.is_working:
+            raise NotLeader("the journal cannot be written just now; see /readyz, and ask again")
+        return tools
+
+    @staticmethod
+    def _record(task: Task, tools: Tools) -> Batch:
+        return tools.journal.record(line(task, tools.router_id, tools.sign_with()), of_task=True)
+
+    async def _told(self, task: Task, tools: Tools) -> None:
+        """The stream has it. NotLeader where it does not take it: what nobody can know after a restart is not begun."""
+        batch = self._record(task, tools)
+        try:
+            async with asyncio.timeout(TOLD_S):
+                is_told = await sure([batch])
+        except TimeoutError:
+            raise NotLeader(LATE) from None
+        if not is_told:
+            raise NotLeader("the journal is too far behind to take it; see /readyz, and ask again")

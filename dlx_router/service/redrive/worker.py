@@ -1,0 +1,331 @@
+"""The worker: carries out one task, look after look through its queue, until all that is meant has gone.
+
+Rules: a letter is acked after its copy was confirmed and not returned, and after the journal took its event; whatever
+ends the work, what is unsettled goes back. A look lasts HOLD_S at most, so that no letter stays unacked for long: then
+what is held is given back and the next look begins.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
+from functools import partial
+from typing import Final
+
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.link import Link
+from dlx_router.core.dead_letter_queues import deletes, is_made
+from dlx_router.core.letter import Letter
+from dlx_router.operate.journal.privacy import Rule, rule_of
+from dlx_router.operate.redrive.choosing import Chooser, Verdict
+from dlx_router.operate.redrive.editing import Edit
+from dlx_router.operate.redrive.exporting import line
+from dlx_router.operate.redrive.pacing import Pace
+from dlx_router.operate.redrive.task import Task
+from dlx_router.service.dispatch.in_use import InUse
+from dlx_router.service.inflight import decoder
+from dlx_router.service.inflight.decoder import Envelope
+from dlx_router.service.redrive.binding_facts import depth_of, see_to_holding, version_of
+from dlx_router.service.redrive.bindings import Ways
+from dlx_router.service.redrive.buffer import Ahead
+from dlx_router.service.redrive.context import Stopped, Tools, place_of
+from dlx_router.service.redrive.copies import Copies
+from dlx_router.service.redrive.counters import Tally, group_of
+from dlx_router.service.redrive.export_stream import Outlet
+from dlx_router.service.redrive.scan import MAX_HELD, Sieve
+from dlx_router.service.redrive.scan_pass import Over, ScanPass
+from dlx_router.service.redrive.sender import WINDOW, Sender
+from dlx_router.service.redrive.target_depths import Rooms
+from dlx_router.telemetry.logs import Once
+from dlx_router.wire import frames
+
+HOLD_S: Final = 50.0
+ONCE_S: Final = 1200.0  # for what has to see all at once; RabbitMQ ends a consumer after 1,800
+TICK_S: Final = 0.02
+HALTED_S: Final = 1.0
+NACKS_KEEP_ORDER: Final = (4, 0)
+
+
+class End(Enum):
+    """How a run of the worker ended, when nothing was wrong."""
+
+    DONE = "done"
+    CANARY = "canary"  # its letters are sent
+    TOLD = "told"  # to stop
+
+
+class Worker:
+    """Works until `run` returns; `halt` makes it return soon. `tally` may be read at any time."""
+
+    def __init__(
+        self,
+        task: Task,
+        tools: Tools,
+        holds: Callable[[Letter], bool],
+        edit: Edit | None = None,
+        outlet: Outlet | None = None,
+    ) -> None:
+        """`edit`: of a task that changes its letter. `outlet`: where an export's letters go."""
+        self.task = task
+        self.tally = Tally(task.counts)
+        self._tools = tools
+        self._wake, self._halt = asyncio.Event(), asyncio.Event()
+        self._todo = Ahead(task.spec.rate)
+        self._later = False
+        self._sifting = not task.spec.takes_all or task.spec.not_a_dead_letter_queue  # there most of it stays
+        self._prefetch = 0
+        self._may_hold = False  # it was asked, and no look can end what stays
+        self._once = Once()
+        self._outlet = outlet
+        if outlet is not None:
+            outlet.on_room = self._wake.set
+        self._link: Link
+        self._out: Link
+        self._sieve: Sieve
+        spec = task.spec
+        self._chooser = Chooser(spec, holds, self._group_of)
+        self._pace = Pace(spec.rate, spec.ramp, spec.ramp_step_s)
+        self._copies = Copies(
+            task.id,
+            spec,
+            router_id=tools.router_id,
+            return_exchange=tools.names.return_,
+            parking=tools.names.parking,
+            desk=tools.desk,
+            edit=edit,
+        )
+        self._ways, self._rooms = Ways(spec, tools, self._keep), Rooms(spec, tools)
+        self._in_use: InUse
+        self._sender = Sender(spec, tools, self._copies, ways=self._ways, tally=self.tally, wake=self._wake.set)
+        self._place = place_of(tools, spec.queue)
+
+    def halt(self) -> None:
+        """End soon; what is not settled goes back."""
+        self._halt.set()
+        self._wake.set()
+
+    async def run(self) -> End:
+        """Work. Raises Stopped, or what the broker did to us: then all may be tried again."""
+        self._link = await self._tools.link("consume")
+        try:
+            self._out = await self._tools.link("publish")
+            try:
+                return await self._connected()
+            finally:
+                await self._out.close()
+        finally:
+            await self._link.close()
+
+    async def _connected(self) -> End:
+        self._in_use = InUse(lambda: self._out, self._tools.names, self._lock_lost)
+        await self._sender.open(self._out)
+        await see_to_holding(self._tools, self._link, self.task.spec.queue, sifting=self._sifting)
+        await self._ways.see_to_destination()
+        while True:
+            end = await self._look()
+            if end is not None:
+                return end
+
+    async def _keep(self, queue: str) -> None:
+        """Where routers delete idle dead-letter queues, they leave this one alone until our connection ends."""
+        desk = self._tools.desk()
+        if deletes(desk.policies) and is_made(queue, desk.policies, desk.policies_of):
+            await self._in_use.hold(queue)
+
+    def _lock_lost(self, queue: str) -> None:
+        self._sender.failure = LinkError(f"queue {queue!r} may be deleted as an idle one: its lock was lost")
+
+    # -- one look -----------------------------------------------------------------------------------------------
+
+    async def _look(self) -> End | None:
+        """Through the queue once; None: once more."""
+        expected = await depth_of(self._tools, self.task.spec.queue)
+        self.tally.begin(anew=self._is_once)
+        self._later = False
+        self._prefetch = MAX_HELD if self._sifting else min(self._todo.most, WINDOW)
+        self._sieve = Sieve(self._link, self.task.spec.queue, self._prefetch, self._take)
+        self._sender.rests()
+        until = time.monotonic() + (ONCE_S if self._is_once else HOLD_S) if self._sifting else None
+        await self._sieve.start()
+        self._out.on_batch = self._sieve.flush
+        try:
+            return await self._working(expected, until)
+        finally:
+            await self._finish()
+
+    async def _working(self, expected: int, until: float | None) -> End | None:
+        look = ScanPass(expected, partial(depth_of, self._tools, self.task.spec.queue))
+        while True:
+            self._raise_failure()
+            now = time.monotonic()
+            if self._halt.is_set():
+                return End.TOLD
+            await self._send(now)
+            if self._is_enough():
+                return End.CANARY if self.task.canary_left else End.DONE
+            over = await self._is_over(look, now)
+            if over is not Over.NO:  # where fewer came, what is held goes back and is counted anew
+                return None if over is Over.FEWER and not self._is_once else End.DONE
+            if await self._is_full() or (until is not None and now > until):
+                if self._is_once:
+                    raise Stopped(f"the queue was not looked through within {ONCE_S:g} s; use a limit")
+                return None
+            self._mind_the_outlet()
+            await self._rest()
+
+    @property
+    def _is_once(self) -> bool:
+        """Whether one look has to see all: nothing leaves the queue, so the next would see the same again."""
+        return self.task.spec.dry_run or self._outlet is not None
+
+    async def _is_over(self, look: ScanPass, now: float) -> Over:
+        over = await look.over(now, self.tally.counts.seen, busy=self._is_busy, later=self._later)
+        return Over.NO if self._is_busy else over  # it takes a moment to ask
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether letters wait or are on their way; of a full outlet more may have been read than was looked at."""
+        return bool(self._todo or self._sender.pending or (self._outlet is not None and self._outlet.is_full))
+
+    async def _is_full(self) -> bool:
+        """What stays fills the window of a run that was to take all: from now on it is held.
+
+        Stopped where there is what never died, and the broker counts how often that is looked at.
+        """
+        counts = self.tally.counts
+        if self._sifting or not (counts.not_letters or self._stays > self._prefetch // 2):
+            return False
+        if not self._may_hold:
+            await see_to_holding(self._tools, self._link, self.task.spec.queue, sifting=True)
+            self._may_hold = True
+        self._sifting = self._stays > self._prefetch // 2
+        return self._sifting
+
+    @property
+    def _stays(self) -> int:
+        counts = self.tally.counts
+        return counts.left + counts.unreadable + counts.not_letters
+
+    def _is_enough(self) -> bool:
+        """The limit, or the canary, is used up."""
+        allowed = self._allowed()
+        return allowed is not None and allowed <= 0 and not self._sender.pending
+
+    def _allowed(self) -> int | None:
+        """How many more may be sent, those on their way taken off; None: no limit."""
+        spec, sent = self.task.spec, self.tally.counts.sent
+        limits = [spec.limit - sent] if spec.limit else []
+        if self.task.canary_left:
+            assert spec.canary is not None
+            limits.append(self.task.canary_from + spec.canary.first - sent)
+        return min(limits) - self._sender.pending if limits else None
+
+    async def _rest(self) -> None:
+        self._sieve.flush()
+        self._wake.clear()
+        wait = TICK_S if not self._todo else min(max(self._pace.wait_s(time.monotonic()), 0.001), TICK_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                await self._wake.wait()
+
+    def _raise_failure(self) -> None:
+        failure = self._sender.failure or self._sieve.lost
+        if failure is not None:
+            raise failure
+        self._sender.check()
+
+    async def _finish(self) -> None:
+        """What is on its way is waited for; everything else goes back."""
+        if not self._link.is_open:
+            return
+        begun = time.monotonic()
+        while self._sender.pending and self._sender.is_open and time.monotonic() < self._patient_until(begun):
+            await self._rest()
+        self._todo.clear()
+        with suppress(LinkError, ChannelClosed, TimeoutError):
+            await self._sieve.give_back(by_closing=version_of(self._link) < NACKS_KEEP_ORDER)
+
+    def _patient_until(self, begun: float) -> float:
+        """Who halted us waits for an answer, so a journal that stands still is not waited for; a copy on its way is."""
+        last = begun + min(self._tools.confirm_timeout_s, 10.0)
+        if self._halt.is_set() and not self._sender.flying:
+            return min(last, max(begun, self._sender.answered_s) + HALTED_S)
+        return last
+
+    # -- in -----------------------------------------------------------------------------------------------------
+
+    def _take(self, delivery: frames.Delivery, consumer: Consumer) -> None:
+        self._wake.set()
+        self.tally.saw()
+        try:
+            self._consider(delivery, consumer)
+        except decoder.Malformed:
+            self.tally.unreadable()
+        except Exception as error:  # noqa: BLE001 - a letter that nobody foresaw must not stop the others
+            self._once.warn("read", "redrive.unreadable", task=self.task.id, error=repr(error), fate="it stays")
+            self.tally.unreadable()
+
+    def _consider(self, delivery: frames.Delivery, consumer: Consumer) -> None:
+        letter, envelope = decoder.read(delivery, self._place)
+        if not self._is_meant(letter):
+            return
+        if self.task.spec.dry_run:
+            self.tally.would_send(letter, self._group_of(letter))
+        elif self._outlet is not None:
+            self._export(letter, envelope, self._outlet)
+        else:
+            self._todo.put(self._copies.job(consumer, delivery, letter, envelope))
+            if self._sifting and self._todo.is_full:  # else the prefetch bounds it
+                self._sieve.pause(paused=True)
+
+    def _is_meant(self, letter: Letter) -> bool:
+        """Whether it goes; where not it is counted."""
+        verdict = self._chooser.verdict(letter)
+        self._later = verdict in {Verdict.LATER, Verdict.NO_LETTER}
+        if verdict is Verdict.NO_LETTER:
+            self.tally.not_a_letter()
+            return False
+        why = self._ways.why_stays(letter, verdict)
+        if verdict is Verdict.TAKE and not why:
+            return True
+        self.tally.left(why)
+        return False
+
+    # -- out ----------------------------------------------------------------------------------------------------
+
+    async def _send(self, now: float) -> None:
+        room = min(len(self._todo), self._sender.room)
+        allowed = self._allowed()
+        room = room if allowed is None else min(room, allowed)
+        if room <= 0 or self._sieve.is_changing:
+            return
+        for _ in range(self._pace.take(now, room)):
+            if not await self._rooms.admits(self._todo.first, self._sender.pending, now):
+                return
+            job = self._todo.next()
+            if self._sifting and self._todo.has_room:
+                self._sieve.pause(paused=False)
+            await self._sender.send(job)
+
+    def _export(self, letter: Letter, envelope: Envelope, outlet: Outlet) -> None:
+        if self._is_enough():
+            self.tally.left()
+            return
+        rule, body, group = self._rule(letter), envelope.delivery.body, self._group_of(letter)
+        outlet.put(line(letter, envelope.props, envelope.content.props, body, group=group, rule=rule))
+        self.tally.sent()
+        if outlet.is_full:
+            self._sieve.pause(paused=True)
+
+    def _rule(self, letter: Letter) -> Rule:
+        return rule_of(self._tools.desk().resolve(letter))
+
+    def _group_of(self, letter: Letter) -> str:
+        return group_of(letter, self._rule(letter))
+
+    def _mind_the_outlet(self) -> None:
+        if self._outlet is not None:
+            self._outlet.check()
+            self._sieve.pause(paused=self._outlet.is_full)

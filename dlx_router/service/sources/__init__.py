@@ -1,0 +1,1 @@
+"""Which queues are attended, and how."""

@@ -1,0 +1,283 @@
+"""Modes: how one queue that is not an inbox of ours is attended, or why it cannot be."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from dlx_router.broker.answers import ChannelClosed
+from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.management import Management, ManagementError
+from dlx_router.config.attachments import GUARD, RELAY, Attachment
+from dlx_router.config.delayed import Delayed
+from dlx_router.core import attending
+from dlx_router.core.attending import QueueFacts, Version
+from dlx_router.core.letter import Arrival
+from dlx_router.core.names import Names
+from dlx_router.core.passing import Target
+from dlx_router.core.selector import Selector
+from dlx_router.service.dispatch.serial_publisher import Probe
+from dlx_router.service.dispatch.settler import Owner
+from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.sources.consumers import Consumers
+from dlx_router.service.sources.delayed_exchange import Delay
+from dlx_router.service.sources.guard import Guarded
+from dlx_router.service.sources.relay import Relay
+from dlx_router.telemetry.readiness import Readiness
+
+AGAIN_S: Final = 2.0
+_FORBIDDEN: Final = 403
+_LOCKED: Final = 405
+UNKNOWN: Final = QueueFacts()  # what nobody told
+STRICT_PREFETCH: Final = 16  # it sends one at a time: the others only take up bytes that are the room of all letters
+
+
+class Attending(Owner, Protocol):
+    """What sources ask of their session."""
+
+    is_draining: bool
+    consumers: Consumers
+
+
+Wanted = Attachment | Delayed
+
+
+class Setting(NamedTuple):
+    """What is in force for all sources of a session.
+
+    `is_resting`: whether a name is that of a queue of ours or of an auto-created one; no pattern means those.
+    `shared`: other routers attend the same queues, and one of them may have what only one can have.
+    """
+
+    wanted: Sequence[Wanted]
+    names: Names
+    management: Management | None
+    readiness: Readiness
+    prefetch: int
+    is_resting: Callable[[str], bool]
+    declare: bool
+    shared: bool
+
+    @property
+    def attachments(self) -> list[Attachment]:
+        """Those that name queues of others."""
+        return [one for one in self.wanted if isinstance(one, Attachment)]
+
+    @property
+    def named(self) -> dict[str, Wanted]:
+        """All of which the queue is known by its name."""
+        delayed = {self.names.delayed(one.exchange): one for one in self.wanted if isinstance(one, Delayed)}
+        return {**{one.queue: one for one in self.attachments if one.named}, **delayed}
+
+
+def leads(wanted: Sequence[Wanted]) -> list[tuple[Selector, Target]]:
+    """Which queues the relays among these attend, and where they lead; those that name a queue more narrowly first."""
+    relays = [(one.selector, one.forward) for one in wanted if isinstance(one, Attachment) and one.mode == RELAY]
+    found = [(selector, forward) for selector, forward in relays if forward is not None]
+    return sorted(found, key=lambda one: one[0].rank)
+
+
+def trusted(one: Wanted | None, names: Names) -> frozenset[bytes]:
+    """The exchanges by which the broker brings dead letters to its queue, as deliveries name them; none of ours."""
+    named = one.dead_letter_exchanges if isinstance(one, Attachment) else None
+    return frozenset(exchange.encode() for exchange in named or () if not names.is_own(exchange))
+
+
+class ConsumedElsewhere(Exception):
+    """Somebody else has what only one can have; another router of ours, maybe."""
+
+
+class NotAttended(Exception):
+    """The queue stays as it is, for now; the text says why and what now."""
+
+
+class SourceMissing(NotAttended):
+    """There is no such queue."""
+
+
+class Begun(NamedTuple):
+    """How a queue is attended. `unverified`: its consumer, where what the queue is was not told and can be."""
+
+    guarded: Guarded | None = None
+    unverified: Consumer | None = None
+
+
+def unverified(vhost: str, queue: str) -> str:
+    """The key of the note that nobody told what the queue is."""
+    return f"unverified {vhost}/{queue}"
+
+
+class Modes:
+    """Begins to attend queues, for the sources of one session."""
+
+    def __init__(self, session: Attending, version: Version, letters: Lane, probe: Probe) -> None:
+        self._session, self._version = session, version
+        self._letters, self._probe = letters, probe
+        self.lanes: list[Relay | Delay] = []
+        self._asking, self._ask_again_s = asyncio.Lock(), 0.0
+        self._told_last: dict[str, QueueFacts] = {}  # holds while nobody answers
+
+    def lane(self, one: Wanted, queue: str, setting: Setting) -> Lane:
+        """The way that its messages go."""
+        session = self._session
+        if isinstance(one, Delayed):
+            session.desk.delayed[queue] = one
+            return self._added(Delay(session, self._probe, one, queue))
+        if one.mode != RELAY or one.forward is None:
+            return self._letters
+        session.desk.relays[queue] = one.forward
+        deaths, slack = self._letters, setting.prefetch
+        relay = Relay(session, self._probe, queue=queue, target=one.forward, deaths=deaths, slack=slack)
+        return self._added(relay)
+
+    def _added(self, lane: Relay | Delay) -> Lane:
+        self.lanes.append(lane)
+        return lane
+
+    async def left(self, lane: Lane) -> None:
+        """Nothing comes by this lane any more, and nothing of it is in flight."""
+        if isinstance(lane, Relay | Delay):
+            self.lanes.remove(lane)
+            await lane.close()
+
+    async def begin(self, one: Wanted, queue: str, lane: Lane, setting: Setting) -> Begun:
+        """Attend it. Raises NotAttended, ConsumedElsewhere, or what the broker says."""
+        if isinstance(one, Delayed):
+            await self._delayed(one, queue, lane, setting)
+            return Begun()
+        told = await self._facts(one, queue, setting)
+        facts = told or self._told_last.get(queue)
+        if facts is not None:
+            self._accept(one, facts)
+        if one.mode == GUARD:
+            limit = None if facts is None else attending.deadly_limit(facts, self._version)
+            return Begun(await self._guarded(one, queue, setting, limit))
+        limit = attending.unknown_limit(self._version)
+        if facts is not None:
+            limit = attending.deadly_limit(facts, self._version)
+        consumer = await self._consumed(one, queue, lane, setting, facts or UNKNOWN, limit)
+        return Begun(unverified=None if told is not None or setting.management is None else consumer)
+
+    async def verify(self, one: Attachment, consumer: Consumer, lane: Lane, setting: Setting) -> bool:
+        """Ask again what the queue is, and spare what it would delete; → whether that is told.
+
+        Raises NotAttended where it must not be attended so: what its next return would delete is spared before.
+        """
+        facts = await self._told_late(one, consumer.queue, setting)
+        if facts is None:
+            return False
+        lane.limit(consumer, attending.deadly_limit(facts, self._version))
+        self._accept(one, facts)
+        if isinstance(lane, Relay) and facts.single:
+            raise NotAttended("it has a single active consumer, and is relayed one message at a time")
+        return True
+
+    async def _told_late(self, one: Attachment, queue: str, setting: Setting) -> QueueFacts | None:
+        """As `_facts`. An API that does not answer is asked for one queue, not for each."""
+        async with self._asking:
+            if time.monotonic() < self._ask_again_s:
+                return None
+            facts = None
+            with contextlib.suppress(SourceMissing):  # then its consumer is lost too, and that is told by the broker
+                facts = await self._facts(one, queue, setting)
+            if facts is None:
+                self._ask_again_s = time.monotonic() + AGAIN_S
+            return facts
+
+    async def _consumed(
+        self, one: Attachment, queue: str, lane: Lane, setting: Setting, facts: QueueFacts, limit: int | None
+    ) -> Consumer:
+        if isinstance(lane, Relay) and one.forward is not None:
+            return await self._relayed(one, queue, lane, setting, facts, limit)
+        believed, consume = trusted(one, setting.names), self._session.consumers.consume
+        single = facts is UNKNOWN or facts.single
+        return await consume(lane, queue, Arrival.INBOX, setting.prefetch, limit=limit, trusted=believed, single=single)
+
+    async def _delayed(self, one: Delayed, queue: str, lane: Lane, setting: Setting) -> None:
+        """The exchange is there first: what is published to it is kept, though it may lead nowhere yet."""
+        if setting.names.is_own(one.exchange):
+            raise NotAttended(f"exchange {one.exchange!r} is the router's own and cannot be delayed")
+        await self._session.provision.topology.ensure_delayed(one.exchange)
+        await self._reachable(one.to, "to", setting)
+        assert isinstance(lane, Delay)
+        await lane.prepare()
+        consumer = await self._session.consumers.consume(lane, queue, Arrival.INBOX, setting.prefetch)
+        if setting.management is not None:
+            self._session.spawn(lane.watch(consumer, setting.management, setting.readiness))
+
+    async def _relayed(
+        self, one: Attachment, queue: str, lane: Relay, setting: Setting, facts: QueueFacts, limit: int | None
+    ) -> Consumer:
+        await self._reachable(one.forward.exchange if one.forward is not None else "", "forward-to", setting)
+        await lane.prepare()
+        prefetch = setting.prefetch
+        if facts.single or lane.limits.strict:
+            prefetch = min(prefetch, STRICT_PREFETCH)
+        consume = partial(self._session.consumers.consume, limit=limit, trusted=trusted(one, setting.names))
+        try:
+            alone = not facts.single
+            consumer = await consume(lane, queue, Arrival.INBOX, prefetch, exclusive=alone, single=facts.single)
+        except ChannelClosed as error:
+            if error.code != _FORBIDDEN:
+                raise
+            raise ConsumedElsewhere(f"a relay keeps the order, so it must be alone there: {error}") from error
+        lane.begin(consumer, strict=facts.single)
+        return consumer
+
+    async def _guarded(self, one: Attachment, queue: str, setting: Setting, limit: int | None) -> Guarded:
+        async def sizes() -> float:
+            with contextlib.suppress(ManagementError):
+                facts = await self._told(queue, setting)
+                return facts.ready_bytes / facts.ready if facts is not None and facts.ready else 0.0
+            return 0.0
+
+        names, guarded = setting.names, Guarded(self._session, queue, self._letters, sizes)
+        try:
+            lock = names.guard(queue) if setting.declare else ""
+            getter = await self._session.consumers.fetch(queue, guarded, lock, trusted(one, names), limit=limit)
+        except ChannelClosed as error:
+            if error.code != _LOCKED:
+                raise
+            raise ConsumedElsewhere(f"only one router may guard it: {error}") from error
+        self._session.spawn(guarded.watch(getter))
+        return guarded
+
+    async def _reachable(self, exchange: str, key: str, setting: Setting) -> None:
+        """A queue whose messages have nowhere to go keeps them all."""
+        if setting.names.is_own(exchange):
+            raise NotAttended(f"{key} names {exchange!r}, an exchange of the router itself")
+        if exchange and not await self._session.provision.topology.exchange_exists(exchange):
+            raise NotAttended(f"exchange {exchange!r} of {key} does not exist; declare it")
+
+    async def _facts(self, one: Attachment, queue: str, setting: Setting) -> QueueFacts | None:
+        """What the management API says; None where it cannot be had, and only a guard cannot do without."""
+        if own := sorted(filter(setting.names.is_own, one.dead_letter_exchanges or ())):
+            raise NotAttended(f"dead-letter-exchanges names {own[0]!r}, an exchange of the router itself; take it out")
+        if setting.names.is_own(queue):
+            raise NotAttended("it is the router's own")
+        note = unverified(self._session.vhost, queue)
+        try:
+            facts = await self._told(queue, setting)
+        except ManagementError as error:
+            if one.mode == GUARD:
+                raise NotAttended(f"a guard learns what the queue is from the management API: {error}") from error
+            where = f"queue {queue!r} in vhost {self._session.vhost!r}"
+            setting.readiness.note(note, f"{where}: its type and delivery limit are not verified ({error})")
+            return None
+        setting.readiness.drop_note(note)
+        if facts is None:
+            self._told_last.pop(queue, None)
+            raise SourceMissing("there is no such queue; declare it, or take it out of the attachments")
+        self._told_last[queue] = facts
+        return facts
+
+    def _accept(self, one: Attachment, facts: QueueFacts) -> None:
+        if why := attending.refusal(one.mode, facts, self._version, accepts_limit=one.accepts_limit):
+            raise NotAttended(f"mode {one.mode} is refused ({attending.CODE}): {why}")
+
+    async def _told(self, queue: str, setting: Setting) -> QueueFacts | None:
+        if setting.management is None:
+            raise ManagementError("no MANAGEMENT_URL")
+        return await setting.management.facts(self._session.vhost, queue)

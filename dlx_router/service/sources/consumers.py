@@ -1,0 +1,204 @@
+"""Consumers: every queue that one session takes from, from the first delivery to the last that is settled."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.getter import Getter, Peek
+from dlx_router.broker.link import Link
+from dlx_router.core.letter import Arrival
+from dlx_router.core.names import Names
+from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.inflight.decoder import AnyExchange, Place
+from dlx_router.service.sources.guard import Guarded
+from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.metrics import Metrics
+
+LEAVING_S: Final = 0.05
+HAND_BACK_S: Final = 2.0
+Lost = Callable[[str, Exception], None]
+
+
+class Consumers:
+    """Those of one vhost; `on_lost(queue, error)` tells the end of one that nobody asked for."""
+
+    def __init__(self, vhost: str, names: Names, key: bytes, metrics: Metrics, on_lost: Lost) -> None:
+        self._vhost, self._names, self._key, self._metrics = vhost, names, key, metrics
+        self._on_lost = on_lost
+        self._consumers: dict[str, Consumer] = {}
+        self._leave: dict[Consumer, Callable[[Consumer], None]] = {}
+        self._leaving: set[Consumer] = set()
+        self._draining = False
+        self.began: dict[str, int | None] = {}  # every queue that was consumed → how many returns are not deadly there
+        self.returned = 0  # letters of attached queues that went back with a channel
+        self.link: Link  # set once there is one, before anything is consumed
+
+    def __iter__(self) -> Iterator[Consumer]:
+        """All that have something to settle, or may get it; those too that are being left."""
+        return iter([*self._consumers.values(), *self._leaving])
+
+    @property
+    def attending(self) -> list[Consumer]:
+        """Those that are to go on."""
+        return [*self._consumers.values()]
+
+    def is_owed(self, consumer: Consumer) -> bool:
+        """Whether the broker would deliver to it at once what is ready: there is room, and we read what comes.
+
+        Where only one of several is served it may be another, unless this one was.
+        """
+        reads = not self.link.rests and not self.link.is_receiving and not self._draining
+        return reads and consumer.has_room and (not consumer.is_single or consumer.last_tag > 0)
+
+    def get(self, queue: str) -> Consumer | None:
+        """The one of this queue."""
+        return self._consumers.get(queue)
+
+    @property
+    def in_flight(self) -> int:
+        """Deliveries that are here and not settled."""
+        return sum(map(len, self))
+
+    async def consume(  # noqa: PLR0913 - whence, where to, and what is known of the queue
+        self,
+        lane: Lane,
+        queue: str,
+        arrival: Arrival,
+        prefetch: int,
+        *,
+        exclusive: bool = False,
+        limit: int | None = None,
+        trusted: frozenset[bytes] | AnyExchange = frozenset(),
+        single: bool = False,
+    ) -> Consumer:
+        """Consume a queue into a lane; `limit`: how many returns a message survives there, where it is deleted then.
+
+        `trusted`: the exchanges by which, besides ours, the broker brings dead letters there. `single`: the queue may
+        have a single active consumer, which another may be. ChannelClosed where the broker does not let us.
+        """
+        consumer = Consumer(
+            self.link, queue, prefetch, sink=lane.take, on_lost=self._lost, exclusive=exclusive, single=single
+        )
+        self._leave[consumer] = lane.leave
+        lane.attend(consumer, Place(self._vhost, queue, arrival, self._names, self._key, limit, trusted))
+        self.began[queue] = limit
+        try:
+            await consumer.start()
+        except BaseException:
+            self._undo(consumer)
+            raise
+        self._consumers[queue] = consumer
+        if self._draining:  # the drain began while the broker answered, and did not see it
+            consumer.cancel()
+        return consumer
+
+    async def fetch(
+        self, queue: str, guarded: Guarded, lock: str, trusted: frozenset[bytes], *, limit: int | None = None
+    ) -> Getter:
+        """A channel to take single messages by. `lock`: a queue of this name keeps all others away ("": none does)."""
+        getter = Getter(self.link, queue, sink=guarded.take, on_lost=self._lost, on_empty=guarded.empty)
+        self.began[queue] = limit
+        try:
+            await getter.start()
+            if lock:
+                await getter.lock(lock)
+            await getter.counted()
+        except BaseException:
+            self._undo(getter)
+            raise
+        place = Place(self._vhost, queue, Arrival.INBOX, self._names, self._key, limit, trusted)
+        guarded.attend(getter, place, Peek(self.link, queue))
+        self._consumers[queue], self._leave[getter] = getter, guarded.leave
+        return getter
+
+    async def leave(self, source: str) -> None:
+        """Stop consuming; the channel is closed once every letter from it is settled, so that none is given back."""
+        if (consumer := self.detach(source)) is not None:
+            await self.see_off(consumer)
+            log.info("source.left", vhost=self._vhost, queue=source, fate="its letters stay in it from now on")
+
+    def detach(self, queue: str) -> Consumer | None:
+        """The consumer of this queue, which is its consumer no more; it is to be seen off."""
+        consumer = self._consumers.pop(queue, None)
+        if consumer is not None:
+            self._leaving.add(consumer)
+        return consumer
+
+    async def see_off(self, consumer: Consumer) -> None:
+        """Cancel one that was detached, and close its channel once every letter from it is settled."""
+        try:
+            await consumer.end()
+            while len(consumer):  # noqa: ASYNC110 - what settles is the hot path, and has no time for events
+                await asyncio.sleep(LEAVING_S)
+            consumer.flush()
+            await consumer.close()
+        except ChannelClosed:
+            pass  # the broker was faster: what was not settled is back in the queue
+        finally:
+            self._leaving.discard(consumer)
+            self._forget(consumer)
+
+    async def give_up(self, queue: str) -> None:
+        """Close the consumer at once: what is not settled goes back."""
+        consumer = self._consumers.get(queue)
+        if consumer is not None:
+            consumer.flush()
+            with contextlib.suppress(ChannelClosed):
+                await consumer.close()
+
+    async def hand_back(self) -> None:
+        """Give back what attached queues sent by basic.nack: that is no failed delivery, and a closed channel is."""
+        attached = [one for one in self if not self._names.is_own(one.queue)]
+        for consumer in self:
+            consumer.ignore(self._not_taken)
+        with contextlib.suppress(ChannelClosed, LinkError, TimeoutError):
+            async with asyncio.timeout(HAND_BACK_S):
+                for consumer in attached:
+                    await consumer.end()
+                    self._metrics.given_back[self._vhost, "connection"] += await consumer.give_all_back()
+
+    def _not_taken(self, _delivery: object, consumer: Consumer) -> None:
+        self._metrics.deliveries[self._vhost, consumer.queue] += 1
+
+    def drain(self) -> None:
+        """No more deliveries soon; those here can still be settled."""
+        self._draining = True
+        for consumer in [*self._consumers.values()]:
+            consumer.cancel()
+
+    def flush(self) -> None:
+        """Send the acks of all that was settled since the last flush."""
+        for consumer in self:
+            consumer.flush()
+
+    def _undo(self, consumer: Consumer) -> None:
+        """It did not begin. The broker may think that it did: then what it sends would never be settled."""
+        self._forget(consumer)
+        consumer.drop()  # waits for nothing: the socket may rest
+
+    def _forget(self, consumer: Consumer) -> None:
+        """Its lane need not know it any more."""
+        leave = self._leave.pop(consumer, None)
+        if leave is not None:
+            leave(consumer)
+
+    def _lost(self, consumer: Consumer, error: Exception, unsettled: int) -> None:
+        self._forget(consumer)
+        self._metrics.given_back[self._vhost, "connection"] += unsettled
+        if not self._names.is_own(consumer.queue):
+            self.returned += unsettled
+        if self._consumers.get(consumer.queue) is not consumer:
+            return  # it never began, and who began it knows
+        del self._consumers[consumer.queue]
+        if self._draining or not self.link.is_open:
+            return
+        log.warning(
+            "consumer.lost",
+            queue=consumer.queue,
+            error=str(error),
+            fate=f"{unsettled} letters went back to the queue; consuming again",
+        )
+        self._on_lost(consumer.queue, error)

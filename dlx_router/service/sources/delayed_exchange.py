@@ -1,0 +1,67 @@
+"""A delayed exchange: what its queue brings goes to the ladder, and from there on to an exchange of consumers."""
+
+import asyncio
+from typing import Final
+
+from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.management import Management, ManagementError
+from dlx_router.config.delayed import Delayed
+from dlx_router.service.dispatch import delaying
+from dlx_router.service.dispatch.serial_publisher import Probe
+from dlx_router.service.dispatch.settler import Owner
+from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.inflight.pending import Job
+from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.readiness import Readiness
+from dlx_router.wire import frames
+
+LOOK_S: Final = 30.0
+
+
+class Delay(Lane):
+    """The way of one delayed exchange's messages, up to their first rung."""
+
+    def __init__(self, owner: Owner, probe: Probe, entry: Delayed, queue: str) -> None:
+        super().__init__(owner, f"delayed {queue}", probe)
+        self._entry, self._queue = entry, queue
+
+    async def prepare(self) -> None:
+        """Open the publishing channel, where it is not."""
+        if not self._publisher.is_open:
+            await self.open()
+
+    def take(self, delivery: frames.Delivery, consumer: Consumer) -> None:
+        """A message was published to the exchange."""
+        owner, place = self._owner, self._places[consumer]
+        owner.metrics.deliveries[owner.vhost, place.source] += 1
+        owner.weigh(len(delivery.body) + len(delivery.header))
+        job = Job(consumer, delivery, owner.read_s(), owner.desk)
+        owner.desk.safely(job, place, lambda: delaying.begin(owner.desk, job, place, self._entry))
+        self._submit(job)
+
+    async def watch(self, consumer: Consumer, management: Management, readiness: Readiness) -> None:
+        """Say, as long as the consumer is there, who else is bound to the exchange: that one waits for nothing."""
+        said, key = "", f"delayed {self._owner.vhost}/{self._entry.exchange}"
+        while consumer.is_open:
+            try:
+                found = await self._besides(management)
+            except ManagementError:
+                found = said  # what is not known has not changed
+            if found != said and found:
+                readiness.note(key, found)
+                log.warning("delayed.bound_besides", problem=found, fate="those get each message at once")
+            elif not found:
+                readiness.drop_note(key)
+            said = found
+            await asyncio.sleep(LOOK_S)
+        readiness.drop_note(key)
+
+    async def _besides(self, management: Management) -> str:
+        entry, vhost = self._entry, self._owner.vhost
+        others = [one for one in await management.bound_to(vhost, entry.exchange) if one != self._queue]
+        if not others:
+            return ""
+        return (
+            f"exchange {entry.exchange!r} in vhost {vhost!r} is delayed, and {', '.join(map(repr, others[:5]))} bound "
+            f"to it get each message at once; bind them to {entry.to!r} instead"
+        )

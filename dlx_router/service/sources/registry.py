@@ -1,0 +1,278 @@
+"""Sources: the queues that attachments and delayed exchanges name, each attended in its mode while it is there.
+
+A queue that cannot be attended keeps its messages: readiness says why, and it is looked at again.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Final
+
+from dlx_router.broker.answers import ChannelClosed
+from dlx_router.broker.management import ManagementError
+from dlx_router.broker.topology import TopologyError
+from dlx_router.config.attachments import INBOX, Attachment
+from dlx_router.config.delayed import Delayed
+from dlx_router.core.attending import Version
+from dlx_router.service.dispatch.serial_publisher import Probe
+from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.sources.attach import (
+    AGAIN_S,
+    Attending,
+    Begun,
+    ConsumedElsewhere,
+    Modes,
+    NotAttended,
+    Setting,
+    SourceMissing,
+    Wanted,
+    unverified,
+)
+from dlx_router.service.sources.relay import Relay
+
+__all__ = ["Setting", "Sources"]
+
+LOOK_S: Final = 5.0
+_NOT_FOUND: Final = 404
+
+
+class KeptSource:
+    """A queue that is attended, or is to be; `wanted` None: not any more."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted: Wanted | None = wanted
+        self.changed = asyncio.Event()
+        self.begun = Begun()
+        self.room = 0  # letters that may be here at once
+        self.is_lost = False
+
+
+class Sources:
+    """The attached queues of one session."""
+
+    def __init__(self, session: Attending, setting: Setting, version: Version) -> None:
+        self._session, self._setting, self._version = session, setting, version
+        self._kept: dict[str, KeptSource] = {}
+        self._refusals = session.provision.refusals
+        self._found: Sequence[str] = ()
+        self._looking = False
+        self._modes: Modes
+
+    @property
+    def lanes(self) -> Sequence[Lane]:
+        """Those that only sources have."""
+        return self._modes.lanes
+
+    def begin(self, letters: Lane, probe: Probe) -> None:
+        """Attend them all from now on."""
+        self._modes = Modes(self._session, self._version, letters, probe)
+        self._refusals.listen(self._refusals_changed)
+        self.renew(self._setting)
+
+    def renew(self, setting: Setting) -> None:
+        """Attend these from now on, and leave all others. What stays as it is, is not touched."""
+        self._setting = setting
+        if any(not one.named for one in setting.attachments) and not self._looking:
+            self._looking = True
+            self._session.spawn(self._look())
+        self._settle_on(self._found)
+
+    def lost(self, queue: str) -> None:
+        """Its consumer is gone; it is attended again."""
+        if queue in self._kept:
+            self._kept[queue].is_lost = True
+            self._kept[queue].changed.set()
+
+    def resubscribe(self, queue: str) -> None:
+        """Its consumer stands still: it is left as if the queue were not wanted any more, and begun anew."""
+        if queue in self._kept:
+            self._kept[queue].changed.set()
+
+    def rest(self, queue: str, why: str) -> None:
+        """Leave the queue alone: what is in it cannot be carried out, and each look at it may count as a failure.
+
+        For as long as the router runs: a session that begins anew would look again.
+        """
+        if queue in self._kept:
+            self._refusals.alone[queue] = why
+
+    def _settle_on(self, found: Sequence[str]) -> None:
+        """Keep what is wanted of the queues that attachments name and of those that were found."""
+        self._found = found
+        wanted = self._setting.named
+        patterns = sorted((one for one in self._setting.attachments if not one.named), key=_rank)
+        for queue in found:
+            found_by = next((one for one in patterns if one.selector.fits(queue)), None)
+            if found_by is not None and not self._setting.is_resting(queue):
+                wanted.setdefault(queue, found_by)
+        for queue, kept in self._kept.items():
+            if (now := wanted.pop(queue, None)) is None or kept.wanted is None or not now.same_as(kept.wanted):
+                kept.wanted = None
+                kept.changed.set()
+        for queue, one in wanted.items():
+            if not self._is_inbox(one, queue):
+                self._keep(one, queue)
+
+    def _is_inbox(self, one: Wanted, queue: str) -> bool:
+        """An inbox of ours is attended anyway; its attachment only says by which exchanges dead letters come there."""
+        names, says = self._setting.names, isinstance(one, Attachment) and one.mode == INBOX
+        return says and queue in {names.inbox, names.fifo} and not any(map(names.is_own, _exchanges(one)))
+
+    def _keep(self, one: Wanted, queue: str) -> None:
+        kept = self._kept[queue] = KeptSource(one)
+        self._say(queue, "subscribing")
+        self._session.spawn(self._attending(one, queue, kept))
+
+    async def _look(self) -> None:
+        """Find queues that attachments name by a pattern: those of today, and those that come later."""
+        vhost, management, readiness = self._session.vhost, self._setting.management, self._setting.readiness
+        reason = f"attachments {vhost}"
+        while True:
+            pattern = next((one for one in self._setting.attachments if not one.named), None)
+            try:
+                if pattern is None:
+                    self._settle_on(())
+                elif management is None:
+                    raise ManagementError("match: and pattern: need MANAGEMENT_URL")  # noqa: TRY301 - told below
+                else:
+                    self._settle_on(await management.queues(vhost, "."))
+                readiness.clear(reason)
+            except ManagementError as error:
+                where = f"attachment {pattern.queue if pattern else ''!r} in vhost {vhost!r}"
+                readiness.set(reason, f"{where}: {error}")
+            await asyncio.sleep(LOOK_S)
+
+    async def _attending(self, one: Wanted, queue: str, kept: KeptSource) -> None:
+        """As long as the session lives and the queue is wanted."""
+        lane = self._modes.lane(one, queue, self._setting)
+        while kept.wanted is not None and not self._session.is_draining:
+            kept.changed.clear()
+            kept.is_lost, kept.room = False, self._room(one, queue)
+            if why := self._refusals.alone.get(queue):
+                self._say(queue, f"left alone: {why}; take that letter out by hand, and restart the router")
+                await kept.changed.wait()
+            elif not kept.room:
+                self._say(queue, self._refusals.why_not(queue))
+                await kept.changed.wait()
+            elif await self._begun(one, queue, lane, kept):
+                self._fine(queue)
+                await self._attended(one, lane, kept)
+                await self._ended(queue, lane, kept)
+            elif kept.wanted is not None:
+                await self._changes(kept)
+        if kept.wanted is None:
+            await self._left(queue, lane, kept)
+            self._settle_on(self._found)  # it may be wanted in another way
+
+    def _room(self, one: Wanted, queue: str) -> int:
+        """Queues of ours never delete what is returned."""
+        prefetch = self._setting.prefetch
+        return prefetch if isinstance(one, Delayed) else self._refusals.room(queue, prefetch)
+
+    def _refusals_changed(self) -> None:
+        for queue, kept in self._kept.items():
+            if kept.wanted is not None and self._room(kept.wanted, queue) != kept.room:
+                kept.changed.set()
+
+    async def _ended(self, queue: str, lane: Lane, kept: KeptSource) -> None:
+        """Nothing more is taken by this consumer."""
+        if kept.wanted is not None and kept.is_lost:
+            self._say(queue, "its consumer is lost; subscribing again")
+        elif kept.wanted is not None:
+            await self._paused(queue, lane, kept)
+
+    async def _paused(self, queue: str, lane: Lane, kept: KeptSource) -> None:
+        """Take nothing more, and give nothing back: what is here stays until it is settled, or the queue not wanted."""
+        if self._refusals.queues:
+            self._say(queue, self._refusals.why_not(queue))
+        leaving = asyncio.create_task(self._over(queue, kept))
+        try:
+            while kept.wanted is not None and not leaving.done():
+                kept.changed.clear()
+                changing = asyncio.create_task(kept.changed.wait())
+                await asyncio.wait({leaving, changing}, return_when=asyncio.FIRST_COMPLETED)
+                changing.cancel()
+            if kept.wanted is None and isinstance(lane, Relay):
+                lane.give_back()
+            await leaving
+        finally:
+            leaving.cancel()
+
+    async def _over(self, queue: str, kept: KeptSource) -> None:
+        if kept.begun.guarded is not None:
+            kept.begun.guarded.is_over = True
+        await self._session.consumers.leave(queue)
+
+    async def _attended(self, one: Wanted, lane: Lane, kept: KeptSource) -> None:
+        """Until the consumer is lost or the queue not wanted so; what was not told of the queue is asked for again."""
+        consumer = kept.begun.unverified
+        while consumer is not None and isinstance(one, Attachment) and not await self._changes(kept):
+            try:
+                if await self._modes.verify(one, consumer, lane, self._setting):
+                    consumer = None
+            except NotAttended:  # it is left, and begun anew: then readiness says why
+                kept.wanted = None
+                return
+        await kept.changed.wait()
+
+    async def _changes(self, kept: KeptSource) -> bool:
+        """Whether the queue is lost or not wanted so, within the time after which it is looked at again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(AGAIN_S):
+                await kept.changed.wait()
+        return kept.changed.is_set()
+
+    async def _begun(self, one: Wanted, queue: str, lane: Lane, kept: KeptSource) -> bool:
+        """Whether it is attended now; else readiness says why."""
+        try:
+            setting = self._setting._replace(prefetch=min(kept.room, self._setting.prefetch))
+            kept.begun = await self._modes.begin(one, queue, lane, setting)
+        except ConsumedElsewhere as error:
+            self._taken(queue, str(error))
+        except (NotAttended, ChannelClosed, TopologyError, TimeoutError) as error:
+            gone = isinstance(error, SourceMissing) or (isinstance(error, ChannelClosed) and error.code == _NOT_FOUND)
+            if gone and isinstance(one, Attachment) and not one.named:
+                kept.wanted = None
+                self._found = [other for other in self._found if other != queue]
+            else:
+                self._say(queue, f"cannot be consumed: {error}")
+        else:
+            return True
+        return False
+
+    async def _left(self, queue: str, lane: Lane, kept: KeptSource) -> None:
+        if isinstance(lane, Relay):
+            lane.give_back()
+        self._fine(queue)
+        self._setting.readiness.drop_note(unverified(self._session.vhost, queue))
+        await self._over(queue, kept)
+        self._refusals.alone.pop(queue, None)
+        await self._modes.left(lane)
+        del self._kept[queue]
+
+    def _reason(self, queue: str) -> str:
+        return f"source {self._session.vhost}/{queue}"
+
+    def _taken(self, queue: str, text: str) -> None:
+        """Where replicas share the work this is how it should be; a single router is kept from it by a stranger."""
+        if not self._setting.shared:
+            self._say(queue, text)
+            return
+        self._setting.readiness.clear(self._reason(queue))
+        where = f"queue {queue!r} in vhost {self._session.vhost!r}"
+        self._setting.readiness.note(self._reason(queue), f"{where}: standing by; {text}")
+
+    def _fine(self, queue: str) -> None:
+        self._setting.readiness.clear(self._reason(queue))
+        self._setting.readiness.drop_note(self._reason(queue))
+
+    def _say(self, queue: str, text: str) -> None:
+        self._setting.readiness.set(self._reason(queue), f"queue {queue!r} in vhost {self._session.vhost!r}: {text}")
+
+
+def _exchanges(one: Wanted) -> Sequence[str]:
+    return (one.dead_letter_exchanges or ()) if isinstance(one, Attachment) else ()
+
+
+def _rank(one: Attachment) -> tuple[int, int, int]:
+    return one.selector.rank

@@ -1,0 +1,261 @@
+"""A relay: a source that leads to an exchange. What lives goes on in order, what is too old or too much dies here.
+
+Rules for whoever edits this file:
+1. The line is in the order of arrival, and only its head is judged or sent: as in the broker, age ends at the head.
+2. A target that nacks is asked again with the same message, one at a time; nothing overtakes it from then on.
+3. What dies here goes to the lane of letters and never waits for the living.
+"""
+
+import asyncio
+import time
+from collections import deque
+from typing import Final
+
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.publisher import NACKED, TIMEOUT
+from dlx_router.core import attending
+from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, Marks, Target, due_ms, excess
+from dlx_router.core.words import Action, Cause
+from dlx_router.service.dispatch import arrivals
+from dlx_router.service.dispatch.cooldown import target_of
+from dlx_router.service.dispatch.resources import Refusal
+from dlx_router.service.dispatch.serial_publisher import Probe
+from dlx_router.service.dispatch.settler import Owner
+from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.inflight import decoder
+from dlx_router.service.inflight.clock import now_ms
+from dlx_router.service.inflight.decoder import Place
+from dlx_router.service.inflight.pending import Job, Resource
+from dlx_router.wire import frames
+
+WINDOW: Final = 256
+LINE_PER_FLIGHT: Final = 8
+CAREFUL_S: Final = 10.0
+FIRST_PAUSE_S: Final = 0.02
+LONGEST_PAUSE_S: Final = 1.0
+HELD_AFTER_S: Final = 30.0
+COUNT_S: Final = 0.5
+BUSY_BYTES: Final = 16 << 20
+_WEIGHT: Final = 0.02  # of the newest body in the mean
+
+
+class Relay(Lane):
+    """The way of one relayed queue."""
+
+    def __init__(self, owner: Owner, probe: Probe, *, queue: str, target: Target, deaths: Lane, slack: int) -> None:
+        super().__init__(owner, f"relay {queue}", probe)
+        self._queue, self._target, self._deaths = queue, target, deaths
+        self._line: deque[Job] = deque()
+        self._line_bytes = 0
+        self._left = 0  # how many have left the line so far
+        self._marks, self._slack = Marks(slack), slack
+        self._checked = 0  # have left the line, and are sent once the broker has said that what they need is there
+        self._careful_until_s = self._again_s = 0.0
+        self._pause_s = FIRST_PAUSE_S
+        self._excess = 0
+        self._mean_bytes = 0.0
+        self._pumping = self._is_strict = self._is_over = False
+
+    def attend(self, consumer: Consumer, place: Place) -> None:
+        """As for a lane; what was counted for an earlier consumer says nothing of this one."""
+        super().attend(consumer, place)
+        self._deaths.attend(consumer, place)
+        self._marks, self._excess = Marks(self._slack), 0
+
+    def leave(self, consumer: Consumer) -> None:
+        """As for a lane."""
+        super().leave(consumer)
+        self._deaths.leave(consumer)
+
+    def limit(self, consumer: Consumer, limit: int | None) -> None:
+        """As for a lane, and it is spared in the line too."""
+        super().limit(consumer, limit)
+        for job in reversed([self._pop() for _ in range(len(self._line))]):
+            self._put_back(job)
+
+    async def prepare(self) -> None:
+        """Open the publishing channel, where it is not."""
+        if not self._publisher.is_open:
+            await self.open()
+
+    def begin(self, consumer: Consumer, *, strict: bool) -> None:
+        """Measure from now on. `strict`: one message at a time, as `ordering: fifo` says too."""
+        self._is_strict = strict
+        self._owner.spawn(self._measure(consumer))
+
+    def give_back(self) -> None:
+        """Send nothing more: what waits in the line goes back to the queue, in its order, as does what still comes."""
+        self._is_over = True
+        while self._line:
+            self._settling.give_back(self._pop(), "left")
+
+    @property
+    def limits(self) -> Limits:
+        """What holds now."""
+        found = arrivals.limits(self._owner.desk, self._queue)
+        return found._replace(strict=True) if self._is_strict else found
+
+    # -- in -----------------------------------------------------------------------------------------------------
+
+    def take(self, delivery: frames.Delivery, consumer: Consumer) -> None:
+        """A delivery arrives, at the end of the line."""
+        owner, size = self._owner, len(delivery.body)
+        owner.metrics.deliveries[owner.vhost, self._queue] += 1
+        owner.weigh(size + len(delivery.header))
+        job = Job(consumer, delivery, owner.read_s(), owner.desk)
+        if self._is_near(job):
+            self._marks.delivered(now_ms())
+            self._deaths.spare(job)
+            return
+        job.arrived_ms = self._marks.delivered(now_ms())
+        self._mean_bytes += (size - self._mean_bytes) * (_WEIGHT if self._marks.seen > 1 else 1.0)
+        self._line.append(job)
+        self._line_bytes += size
+        self._pump()
+
+    def _pump(self) -> None:
+        """Whatever the head of the line may do now, it does."""
+        if self._is_over:
+            self.give_back()
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while self._line and self._step(self._line[0]):
+                pass
+        finally:
+            self._pumping = False
+
+    def _step(self, head: Job) -> bool:
+        """False: the head has to wait."""
+        if not head.consumer.is_open:
+            self._settling.gone(self._pop())
+        elif self._excess > 0:
+            self._excess -= 1
+            self._deaths.bury(self._pop(), MAXLEN)
+        elif self._is_due(head):
+            self._deaths.bury(self._pop(), EXPIRED)
+        elif self._may_send():
+            job, desk = self._pop(), self._owner.desk
+            place = self._places[job.consumer]
+            desk.safely(job, place, lambda: arrivals.relay(desk, job, place, self._target))
+            self._submit(job)
+        else:
+            return False
+        return True
+
+    def _pop(self) -> Job:
+        job = self._line.popleft()
+        self._line_bytes -= len(job.delivery.body)
+        self._left += 1
+        return job
+
+    def _is_due(self, job: Job) -> bool:
+        limits, now = self.limits, now_ms()
+        if limits.ttl_ms is None and now - job.arrived_ms < 1:
+            return False
+        ends = due_ms(limits, decoder.stamps(job.delivery), job.arrived_ms)
+        return ends is not None and ends <= now
+
+    def _may_send(self) -> bool:
+        if self._again_s > time.monotonic() or not self._publisher.is_open or self._owner.publish_link.blocked:
+            return False
+        return self._checked + len(self._publisher) < self._window()
+
+    def _window(self) -> int:
+        """One at a time, as long as that is fast enough: what is not on its way cannot be overtaken."""
+        if self.limits.strict or time.monotonic() < self._careful_until_s:
+            return 1
+        return min(max(1, len(self._line) // LINE_PER_FLIGHT), WINDOW)
+
+    def _later(self, job: Job, resource: Resource) -> None:
+        self._checked += 1
+        self._owner.provision.later(resource, job, self._looked_up)
+
+    def _looked_up(self, job: Job, resolved: str | Refusal) -> None:
+        self._checked -= 1
+        self._provided(job, resolved)
+        if not self._checked:  # those that left the line earlier go first
+            self._pump()
+
+    # -- answers ------------------------------------------------------------------------------------------------
+
+    def _confirmed(self, jobs: list[Job]) -> None:
+        super()._confirmed(jobs)
+        self._pause_s = FIRST_PAUSE_S
+        self._pump()
+
+    def _answered(self, job: Job, why: str) -> None:
+        if why in {NACKED, TIMEOUT} and job.action is Action.FORWARD:
+            self._owner.metrics.publish_refused[why] += 1
+            if why == TIMEOUT:
+                self._owner.provision.silent.rest(target_of(job))
+            self._full_target(job)
+        else:
+            super()._answered(job, why)
+        self._pump()
+
+    def _rests(self, job: Job) -> bool:
+        """Of the living only what is silent: who is full is asked in order."""
+        if job.action is Action.FORWARD:
+            return self._owner.provision.silent.has(target_of(job))
+        return super()._rests(job)
+
+    def _spare(self, job: Job) -> None:
+        if job.action is Action.FORWARD:
+            self._full_target(job)
+        else:
+            super()._spare(job)
+
+    def _full_target(self, job: Job) -> None:
+        """Back to its place in the line; but nobody fills our memory, or waits unacked for ever."""
+        now_s = time.monotonic()
+        self._careful_until_s = now_s + CAREFUL_S
+        if self._again_s <= now_s:
+            self._again_s = now_s + self._pause_s
+            asyncio.get_running_loop().call_later(self._pause_s, self._pump)
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        patient = now_s - job.started_s < HELD_AFTER_S and self._line_bytes < BUSY_BYTES
+        if self.limits.strict or patient or self._is_over:
+            self._put_back(job)
+        else:
+            self._hold(job, Cause.TARGET_REFUSED)
+
+    def _is_near(self, job: Job) -> bool:
+        limit = self._places[job.consumer].limit
+        return limit is not None and attending.is_near(decoder.returns(job.delivery), limit)
+
+    def _put_back(self, job: Job) -> None:
+        if self._is_near(job):  # its limit was not known when it came
+            self._deaths.spare(job)
+            return
+        line, tag = self._line, job.delivery.tag
+        at = next((at for at, one in enumerate(line) if one.delivery.tag > tag), len(line))
+        line.insert(at, job)
+        self._line_bytes += len(job.delivery.body)
+        self._left -= 1
+
+    # -- the length of the source -------------------------------------------------------------------------------
+
+    async def _measure(self, consumer: Consumer) -> None:
+        """Count what waits, twice a second, as long as the consumer is there."""
+        while consumer.is_open:
+            try:
+                if self.limits.any:
+                    await self._count(consumer)
+            except (ChannelClosed, LinkError, TimeoutError):
+                pass  # the consumer tells its end itself; a paused socket answers later
+            self._pump()
+            await asyncio.sleep(COUNT_S)
+
+    async def _count(self, consumer: Consumer) -> None:
+        asked, line, left = self._marks.seen, len(self._line), self._left
+        ready, _ = await consumer.counted()
+        self._marks.counted(ready, asked, now_ms())
+        waiting = ready + max(0, line - (self._left - left))
+        self._excess = excess(self.limits, waiting, self._mean_bytes)
+
+    async def _recover(self, jobs: list[Job]) -> None:
+        await super()._recover(jobs)
+        self._pump()

@@ -1,0 +1,1 @@
+"""What runs once in a process, beside the letters."""

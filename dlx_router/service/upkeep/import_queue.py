@@ -1,0 +1,74 @@
+"""Imports: letters that lie in an existing dead-letter queue become known to the index, by the journal.
+
+Each is told as an audit `letters.import`, so that it is known again when the index is made anew.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.core.letter import Arrival
+from dlx_router.core.names import Names
+from dlx_router.operate.index.store import IMPORT
+from dlx_router.operate.journal import privacy
+from dlx_router.operate.journal.audit import AuditError, audit
+from dlx_router.operate.journal.events import Ruling, fragments
+from dlx_router.service.inflight import decoder
+from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Malformed, Place
+from dlx_router.service.redrive.peek import Kind, peek
+from dlx_router.service.vhost.runner import Attendant
+from dlx_router.wire import frames
+
+Where = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
+
+
+class Importer:
+    """Reads one queue of one vhost."""
+
+    def __init__(self, where: Where, names: Names, router_id: str) -> None:
+        self._where, self._names, self._router_id = where, names, router_id
+
+    async def lines(
+        self, attendant: Attendant, queue: str, kind: Kind, *, limit: int, actor: str
+    ) -> tuple[list[bytes], int, int]:
+        """The audit lines, how many letters were read, and how many of them could not be. Raises PeekError."""
+        hosts, login, tls = self._where(attendant.vhost)
+        lines: list[bytes] = []
+        place = Place(  # its own letters keep their ids; nothing is done by what they tell
+            attendant.vhost, queue, Arrival.INBOX, self._names, attendant.key, dead_letter_exchanges=ANY_EXCHANGE
+        )
+
+        def keep(delivery: frames.Delivery) -> None:
+            with contextlib.suppress(Malformed, AuditError, ValueError):
+                lines.append(self._line(delivery, place, actor, attendant))
+
+        read = await peek(hosts[0], login, tls, queue, kind, limit=limit, keep=keep)
+        return lines, read, read - len(lines)
+
+    def _line(self, delivery: frames.Delivery, place: Place, actor: str, attendant: Attendant) -> bytes:
+        letter, envelope = decoder.read(delivery, place)
+        now = int(time.time() * 1000)
+        attempts = sum(death.times for death in letter.history if death.queue == letter.failed_queue)
+        ruling = Ruling("dead_lettered", attempts, self._router_id, exchange="", routing_key=place.source)
+        rule = privacy.rule_of(attendant.policy_of(letter))
+        extra = privacy.disclosed(
+            rule, "dead_lettered", headers=envelope.props.headers, body=delivery.body, error=letter.error
+        )
+        told: dict[str, Any] = json.loads(
+            fragments(privacy.discreet(rule, letter), ruling).line(
+                letter.id,
+                letter.last_death_ms or now,
+                first_ms=letter.first_death_ms,
+                last_ms=letter.last_death_ms,
+                crc32=envelope.content.crc32,
+                size=envelope.content.size,
+                props=envelope.props,
+                extra=extra,
+            )
+        )
+        told.pop("event_id")
+        details = {"queue": place.source, "letter": told}
+        return audit(self._router_id, place.vhost, actor=actor, action=IMPORT, details=details, ts_ms=now)

@@ -1,0 +1,148 @@
+"""Drift: what the index counts where letters lie, against what the queues hold.
+
+Every so often the leader looks. A queue that is empty in two looks, and has nothing unacknowledged either, has lost its
+letters to somebody: the index is told. What else differs is shown only, because nobody can say which letters went.
+What could not be looked at is not known: an earlier look is no word about now, and nothing is concluded from it.
+"""
+
+import asyncio
+import time
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from dlx_router.broker.management import Management, ManagementError
+from dlx_router.broker.topology import Topology, TopologyError
+from dlx_router.operate.index.reader import IndexAway, TooLong
+from dlx_router.operate.index.supervisor import Supervisor
+from dlx_router.service.vhost.runner import Attendant
+from dlx_router.telemetry.logs import Once
+
+EVERY_S: Final = 5.0
+GRACE_MS: Final = 10_000  # an event comes before its letter, which may be tried for some time
+MAX_PLACES: Final = 2000  # a look at more would take too long
+Place = tuple[str, str, str]  # vhost, exchange, routing key
+
+
+class DepthLook(NamedTuple):
+    """What was found behind a place. `depth` None: nobody could say."""
+
+    queue: str | None
+    depth: int | None
+    at_ms: int
+    is_idle: bool = False  # nothing is out with a consumer
+
+
+def _key(one: Mapping[str, Any]) -> Place:
+    return one["vhost"], one["exchange"], one["routing_key"]
+
+
+class Drift:
+    """The last look at each place."""
+
+    def __init__(self, index: Supervisor, attendants: Mapping[str, Attendant], management: Management | None) -> None:
+        self._index, self._attendants, self._management = index, attendants, management
+        self._looks: dict[Place, DepthLook] = {}
+        self._empty: dict[Place, int] = {}  # since when, ms
+        self._once = Once()
+
+    def told(self, place: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
+        """A place as the API tells it. `limited`: the caller sees some of its letters only, so depths tell nothing."""
+        key = _key(place)
+        look = self._looks.get(key, DepthLook(None, None, 0))
+        depth = None if limited else look.depth
+        return {
+            **dict(zip(("vhost", "exchange", "routing_key"), key, strict=True)),
+            "queue": look.queue,
+            "indexed": place["n"],
+            "depth": depth,
+            "drift": None if depth is None else place["n"] - depth,
+            "checked_ms": look.at_ms or None,
+        }
+
+    async def watch(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            try:
+                places = await asyncio.to_thread(self._index.reader.places)
+            except (IndexAway, TooLong, OSError) as error:
+                self._unseen("", str(error))
+                continue
+            self._keep({_key(one) for one in places})
+            for vhost, attendant in [*self._attendants.items()]:
+                await self._try(attendant, [one for one in places if one["vhost"] == vhost][:MAX_PLACES])
+
+    async def _try(self, attendant: Attendant, places: Sequence[Mapping[str, Any]]) -> None:
+        """One vhost; what is wrong there says nothing about the others, and ends nothing."""
+        vhost, topology = attendant.vhost, attendant.topology
+        try:
+            if attendant.leadership.is_ours and topology is not None:
+                await self._look(vhost, topology, places)
+                self._once.healed(vhost, "index.drift", vhost=vhost, fate="depths are known again")
+                return
+            why = ""  # who leads looks, and that there is no connection is told by others
+        except (TopologyError, ManagementError, OSError) as error:
+            why = str(error)
+        except Exception as error:  # noqa: BLE001 - a look must never end all others
+            why = f"{type(error).__name__} {error}"
+        self._unseen(vhost, why)
+
+    def _unseen(self, vhost: str, why: str) -> None:
+        """Nothing is known of the places of this vhost, "" of all; told once where there is a reason."""
+        self._keep({place for place in self._looks.keys() | self._empty if vhost and place[0] != vhost})
+        if why:
+            fate = "depths are not known, and nothing is concluded; it is looked again"
+            self._once.warn(vhost, "index.drift", vhost=vhost or None, error=why, fate=fate)
+
+    def _keep(self, told: Container[Place]) -> None:
+        """Forget all other places."""
+        for kept in (self._looks, self._empty):
+            for place in [place for place in kept if place not in told]:
+                del kept[place]
+
+    async def _look(self, vhost: str, topology: Topology, places: Iterable[Mapping[str, Any]]) -> None:
+        now = int(time.time() * 1000)
+        named = {_key(one): await self._queue(one) for one in places}
+        found = await self._counted(vhost, topology, {queue for queue in named.values() if queue is not None})
+        for place, queue in named.items():
+            depth, is_idle = found.get(queue or "", (None, False))
+            self._looks[place] = DepthLook(queue, depth, now, is_idle)
+            self._judge(place, self._looks[place])
+
+    async def _queue(self, place: Mapping[str, Any]) -> str | None:
+        """The one queue that a place leads to; None where there are several, or nobody can say."""
+        if not place["exchange"]:
+            return str(place["routing_key"])
+        if self._management is None:
+            return None
+        bound = await self._management.bound_queues(place["vhost"], place["exchange"], place["routing_key"])
+        return bound[0] if bound is not None and len(bound) == 1 else None
+
+    async def _counted(self, vhost: str, topology: Topology, queues: set[str]) -> dict[str, tuple[int | None, bool]]:
+        """Messages of each queue, and whether none is out with a consumer.
+
+        A queue whose node starts, or has no majority, is said to be empty by a passive look: where the management API
+        can be asked, 0 has to be its word too.
+        """
+        found: dict[str, tuple[int | None, bool]] = {}
+        for queue, (ready, consumers) in (await topology.censuses(queues)).items():
+            found[queue] = (ready, consumers == 0)
+        if self._management is not None:
+            zeros = [one for one in found if not found[one][0]]
+            totals = await self._management.totals(vhost, zeros)
+            found |= {queue: (totals.get(queue), totals.get(queue) == 0) for queue in zeros}
+        return found
+
+    def _judge(self, place: Place, look: DepthLook) -> None:
+        """Empty twice, with nothing out: what came there some time before the first look has gone."""
+        vhost = place[0]
+        state = ((self._index.status.get("vhosts") or {}).get(vhost) or {}).get("state")
+        if look.depth != 0 or not look.is_idle or state != "current":
+            self._empty.pop(place, None)
+            return
+        since = self._empty.get(place)
+        if since is None:
+            self._empty[place] = look.at_ms
+        else:
+            self._index.emptied(*place, since - GRACE_MS)
+            self._empty[place] = look.at_ms

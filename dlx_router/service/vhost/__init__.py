@@ -1,0 +1,1 @@
+"""One vhost: its connection, its session, and what runs beside the letters."""

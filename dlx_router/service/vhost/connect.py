@@ -1,0 +1,55 @@
+"""How the broker is reached, read from the settings each time, so that a renewed secret file is used."""
+
+import re
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.administration import Administration
+from dlx_router.broker.management import ManagementError
+from dlx_router.config.settings import Settings, SettingsError
+from dlx_router.service.vhost.runner import Addresses
+
+_ORDINAL: Final = re.compile(r"-([0-9]{1,4})$")
+
+
+def first_host(hostname: str) -> int:
+    """With which of the nodes this router begins: replicas must not all be on one, which takes all with it.
+
+    Pods of a stateful set are numbered, so they spread evenly; all others by chance.
+    """
+    numbered = _ORDINAL.search(hostname)
+    return int(numbered[1]) if numbered is not None else secrets.randbelow(1 << 16)
+
+
+def addresses(settings: Settings, first: int = 0) -> Addresses:
+    """Reads the broker's address anew at each connect, so that a renewed secret file is used.
+
+    `first`: the host in the URL that comes first; the others follow in their order, as in a ring.
+    """
+
+    def read(vhost: str) -> tuple[Sequence[Host], Login, Tls | None]:
+        found = settings.broker_address()
+        tls = _tls(settings) if found.tls else None
+        hosts = [Host(name, port) for name, port in found.hosts]
+        start = first % len(hosts)
+        return [*hosts[start:], *hosts[:start]], Login(found.user, found.password.get_secret_value(), vhost), tls
+
+    return read
+
+
+def management(settings: Settings) -> Administration | None:
+    """The client of the management API, where there is one; it reads its URL anew at each request."""
+
+    def read() -> str:
+        try:
+            return settings.management_credentials()
+        except SettingsError as error:  # a file may be gone for a moment while a secret is renewed
+            raise ManagementError(str(error)) from None
+
+    return Administration(read, _tls(settings)) if settings.has_management() else None
+
+
+def _tls(settings: Settings) -> Tls:
+    return Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)

@@ -1,0 +1,149 @@
+"""Leadership: which of the routers of a vhost has the duties that only one may have.
+
+See docs/architecture.md ("Replicas").
+
+Guarantees: `term` is told only while we are the single active consumer of the state queue, and is taken back before
+anybody else can be told one; a later leader has a larger term, as far as the routers' clocks agree.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Final
+
+from dlx_router.broker.state import StateQueue
+from dlx_router.broker.topology import QueueMissing, Topology, TopologyError
+from dlx_router.service.vhost.background import Background
+from dlx_router.service.vhost.state_queue import StateWatch
+from dlx_router.telemetry.logs import log
+
+AGAIN_S: Final = 1.0
+_TAKEN: Final = "another consumer has the state queue, and does not answer as a router with the same key does"
+Heard = Callable[[], None]
+Mended = Callable[[Exception], Awaitable[object]]
+
+
+class Leadership:
+    """Of one vhost, for as long as the router runs. `on_change` is called after each change of `term`."""
+
+    def __init__(
+        self,
+        vhost: str,
+        watch: StateWatch | None = None,
+        background: Background | None = None,
+        mended: Mended | None = None,
+    ) -> None:
+        """`mended(error)` does what can be done about a state queue that was lost while letters go on."""
+        self.vhost = vhost
+        self._watch, self._background, self._mended = watch, background, mended
+        self.term: int | None = None  # ms since 1970 when it began; None: somebody else's, or nobody's
+        self._listeners: list[Heard] = []
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this router has the duties now."""
+        return self.term is not None
+
+    def on_change(self, listener: Heard) -> None:
+        """Call the listener after each change, for as long as the router runs; it must not raise."""
+        self._listeners.append(listener)
+
+    @contextlib.contextmanager
+    def heard(self, listener: Heard) -> Iterator[None]:
+        """As `on_change`, inside the block: who comes and goes with each session leaves nothing behind."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    @contextlib.asynccontextmanager
+    async def held(self, topology: Topology, *, shared: bytes | None) -> AsyncIterator[None]:
+        """Inside the block we stand for it. `shared`: the key of a file; None: we hold the state queue, for its key."""
+        standing = None if shared is None else asyncio.create_task(self._kept(topology, shared))
+        if shared is None:
+            self._set(leads=True)
+        try:
+            yield
+        finally:
+            self._set(leads=False)
+            if standing is not None:
+                standing.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await standing
+                if self._watch is not None:
+                    self._watch.quiet()
+
+    def lose(self) -> None:
+        """The state queue is lost: act no more."""
+        self._set(leads=False)
+
+    async def _kept(self, topology: Topology, shared: bytes) -> None:
+        if self._background is None:
+            await self._stand(topology, shared)
+        else:
+            await self._background.keep("leadership", lambda: self._stand(topology, shared), where=self.vhost)
+
+    async def _stand(self, topology: Topology, shared: bytes) -> None:
+        while True:
+            try:
+                await self._stand_once(topology, shared)
+            except TopologyError as error:
+                self._missing(str(error))
+                if self._mended is not None:
+                    await self._mended(error)
+                if isinstance(error, QueueMissing):
+                    await self._declare(topology)
+            finally:
+                self._set(leads=False)
+            await asyncio.sleep(AGAIN_S)
+
+    async def _stand_once(self, topology: Topology, shared: bytes) -> None:
+        """Until the state queue is lost: TopologyError."""
+        lost: asyncio.Future[TopologyError] = asyncio.get_running_loop().create_future()
+
+        def end(why: TopologyError) -> None:
+            self.lose()
+            lost.set_result(why)
+
+        moved = self._watch.moved if self._watch is not None else lambda _moved: None
+        async with StateQueue(topology, on_lost=end, on_moved=moved, shared=shared) as state:
+            looking = asyncio.create_task(self._look(state))
+            try:
+                await state.wait_active()
+                self._set(leads=True)
+                raise await lost
+            finally:
+                looking.cancel()
+                await asyncio.gather(looking, return_exceptions=True)
+
+    async def _look(self, state: StateQueue) -> None:
+        """Whether anybody leads. Behind an alarm of the broker nobody can tell."""
+        while self._watch is not None:
+            await asyncio.sleep(AGAIN_S)
+            if self.is_ours or state.is_answered:
+                self._watch.led()
+            elif state.is_blocked:
+                self._watch.quiet()
+            else:
+                self._missing(state.hindrance or _TAKEN)
+
+    async def _declare(self, topology: Topology) -> None:
+        """Somebody deleted it: with DECLARE=never it is named."""
+        try:
+            await topology.ensure_core()
+        except TopologyError as error:
+            self._missing(str(error))
+
+    def _missing(self, why: str) -> None:
+        if self._watch is not None:
+            self._watch.nobody_leads(why)
+
+    def _set(self, *, leads: bool) -> None:
+        if leads == self.is_ours:
+            return
+        self.term = int(time.time() * 1000) if leads else None
+        log.info("leader.changed", vhost=self.vhost, leads=leads, term=self.term)
+        for listener in [*self._listeners]:
+            listener()

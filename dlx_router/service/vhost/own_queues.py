@@ -1,0 +1,114 @@
+"""The guard: nobody's policy may shorten, expire or redirect our own queues, and no argument of somebody else either.
+
+Arguments cannot defend a queue against a catch-all policy (50 confirmed, 5 kept), so the effective policies are read
+from the management API at start and each minute. While one is harmful, nothing is consumed.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from dlx_router.broker.declared import Standing, compared
+from dlx_router.broker.management import Management, ManagementError
+from dlx_router.broker.topology import Lost, Topology, TopologyError
+from dlx_router.core.names import Names
+from dlx_router.service.vhost.session import Trouble
+from dlx_router.telemetry.readiness import Readiness
+
+EVERY_S: Final = 60.0
+MOST_TOLD: Final = 5
+NOW: Final = (
+    "move its messages elsewhere and delete it, or take the binding away, and the router declares it as it must be; "
+    "or give the router another PREFIX"
+)
+
+
+class Guard:
+    """Checks own queues. What nobody tells is not verified: that is noted, and is no refusal."""
+
+    def __init__(self, management: Management | None, names: Names, readiness: Readiness) -> None:
+        self._management = management
+        self._names = names
+        self._readiness = readiness
+        self._harmful: dict[str, str] = {}  # vhost → policies
+        self._foreign: dict[str, str] = {}  # vhost → what was declared otherwise
+
+    async def check(self, vhost: str, topology: Topology | None = None) -> frozenset[str]:
+        """→ the queues from which what is rejected surely falls into quarantine.
+
+        Raises Trouble that names queue, policy and keys, or argument and value, where letters would be lost.
+        """
+        await self._policies(vhost)
+        catching = await self._declared(vhost, topology)
+        texts = [*filter(None, (self._harmful.get(vhost), self._foreign.get(vhost)))]
+        if texts:
+            raise Trouble(f"own queues are not safe: {'; '.join(texts)}")
+        return catching
+
+    async def _policies(self, vhost: str) -> None:
+        reason, note = f"own queues {vhost}", f"policies {vhost}"
+        if self._management is None:
+            self._readiness.note(note, "own queues: policies not verified (no MANAGEMENT_URL)")
+            return
+        try:
+            problems = await self._management.check_own_queues(vhost, self._names)
+        except ManagementError as error:  # what was harmful is so until it is seen to be gone
+            self._readiness.note(note, f"own queues: policies not verified ({error})")
+            return
+        self._readiness.drop_note(note)
+        self._tell(reason, self._harmful, vhost, "; ".join(str(problem) for problem in problems))
+
+    async def _declared(self, vhost: str, topology: Topology | None) -> frozenset[str]:
+        """Somebody may have declared our queues before us."""
+        note = f"declared {vhost}"
+        stands = await self._standing(vhost, topology)
+        if isinstance(stands, str):
+            where = f"own queues in vhost {vhost!r}: arguments not verified ({stands})"
+            self._readiness.note(note, f"{where}; what cannot be published is not rejected either")
+            return frozenset()
+        odd, catching = compared(self._names, stands)
+        bad = [str(one) for one in odd if one.harmful]
+        said = "; ".join(bad[:MOST_TOLD]) + (f" and {len(bad) - MOST_TOLD} more" if len(bad) > MOST_TOLD else "")
+        text = f"in vhost {vhost!r} {said}; somebody else declared that: {NOW}" if bad else ""
+        self._tell(f"foreign {vhost}", self._foreign, vhost, text)
+        harmless = "; ".join(str(one) for one in odd if not one.harmful)
+        if harmless:
+            self._readiness.note(note, f"in vhost {vhost!r} {harmless}: no letter is lost by that")
+        else:
+            self._readiness.drop_note(note)
+        return catching
+
+    async def _standing(self, vhost: str, topology: Topology | None) -> Standing | str:
+        """What stands there, or why nobody tells."""
+        why = "no MANAGEMENT_URL"
+        if self._management is not None:
+            try:
+                return await self._management.standing(vhost, self._names)
+            except ManagementError as error:
+                why = str(error)
+        try:
+            found = None if topology is None else await topology.standing()
+        except Lost:
+            raise
+        except TopologyError as error:
+            return f"{why}; {error}"
+        return f"{why}, DECLARE=never" if found is None else found
+
+    def _tell(self, reason: str, into: dict[str, str], vhost: str, text: str) -> None:
+        if text:
+            into[vhost] = text
+            self._readiness.set(reason, text)
+        else:
+            into.pop(vhost, None)
+            self._readiness.clear(reason)
+
+    async def watch(self, vhost: str, trouble: Callable[[str], None], topology: Topology | None = None) -> None:
+        """Check each minute; a policy that appears ends the session, so that nothing more is consumed."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            try:
+                await self.check(vhost, topology)
+            except Trouble as error:
+                trouble(str(error))
+            except TopologyError:
+                continue  # what was seen before holds until somebody tells

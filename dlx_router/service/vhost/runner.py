@@ -1,0 +1,419 @@
+"""One vhost, attended for as long as the router runs: sessions, one after the other, with back-off between them."""
+
+import asyncio
+import contextlib
+import random
+import re
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Final
+
+from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.management import Management
+from dlx_router.broker.stream import ensure_stream, journal_stream
+from dlx_router.broker.topology import Topology, TopologyError
+from dlx_router.config.settings import SettingsError
+from dlx_router.core.letter import Letter
+from dlx_router.core.names import Names
+from dlx_router.core.policy import Effective, PolicySet
+from dlx_router.core.printable import printable
+from dlx_router.operate.journal.rulings import Clerk
+from dlx_router.operate.journal.writer import Journal
+from dlx_router.operate.redrive.filter import compiled
+from dlx_router.service.dispatch.own_queues_refusing import Refusals
+from dlx_router.service.dispatch.resources import CONFIRMS_S, remembered
+from dlx_router.service.dispatch.tracing import desk
+from dlx_router.service.inflight.clock import steady_ms
+from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.redrive.context import Tools
+from dlx_router.service.redrive.tasks import Tasks
+from dlx_router.service.sources.attach import Wanted, leads
+from dlx_router.service.sources.registry import Setting
+from dlx_router.service.vhost.background import Background
+from dlx_router.service.vhost.leadership import Leadership
+from dlx_router.service.vhost.leading import lead
+from dlx_router.service.vhost.own_queues import Guard
+from dlx_router.service.vhost.policy_drift import Oversight
+from dlx_router.service.vhost.queue_depths import Lookout
+from dlx_router.service.vhost.queue_types import Kinds
+from dlx_router.service.vhost.reload import foreseen
+from dlx_router.service.vhost.session import Limits, Session, Trouble
+from dlx_router.service.vhost.signing_key import KeyFileError, KeyKeeper
+from dlx_router.service.vhost.stalls import Stalls
+from dlx_router.service.vhost.state_queue import StateWatch
+from dlx_router.service.vhost.unreadable_head import Unreadable
+from dlx_router.telemetry.logs import log, redacted
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.telemetry.readiness import Readiness, Speaker
+from dlx_router.telemetry.survey import Seen, Survey
+from dlx_router.telemetry.traces import Traces
+
+FIRST_PAUSE_S: Final = 0.25
+LONGEST_PAUSE_S: Final = 5.0
+ANSWERS_S: Final = 5.0
+STEADY_S: Final = 30.0
+RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsError, KeyFileError, OSError, TimeoutError)
+# vhost → the hosts as they are tried, the login, and TLS where it is used; asked at each connect: secrets change.
+Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
+
+
+class Attendant:
+    """Keeps a session alive in one vhost."""
+
+    def __init__(  # noqa: PLR0913 - the wiring of a vhost, made in one place
+        self,
+        *,
+        vhost: str,
+        addresses: Addresses,
+        names: Names,
+        rules: Rules,
+        limits: Limits,
+        keys: KeyKeeper,
+        oversight: Oversight,
+        guard: Guard,
+        management: Management | None,
+        survey: Survey,
+        metrics: Metrics,
+        readiness: Readiness,
+        sources: tuple[Wanted, ...],
+        declare: bool,
+        journal: Journal,
+        observe: bool = False,
+        traces: Traces | None = None,
+    ) -> None:
+        self.vhost = vhost
+        self._observe = observe
+        self._addresses, self._names, self._limits = addresses, names, limits
+        self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
+        self._said = Speaker(readiness)  # by a session
+        self._sources, self._declare, self._management = sources, declare, management
+        self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
+        self.journal = self._journal = journal
+        self._watch = StateWatch(vhost, names.state, readiness, self._quarantined)
+        self._background = Background(metrics, readiness)
+        self.leadership = Leadership(vhost, self._watch, self._background, self._free_state)
+        self.key = b""  # that signs; empty before the first session
+        self.topology: Topology | None = None  # while there is a connection to ask
+        self._oversight = oversight
+        self._policies = rules.policies
+        self._desk = desk(rules, vhost, metrics, journal, traces)
+        self._desk.leads = leads(sources)
+        self._kinds = Kinds(management, vhost)
+        self._refusals = Refusals(vhost, readiness)
+        self._unreadable = Unreadable(
+            vhost,
+            names,
+            journal=journal,
+            metrics=metrics,
+            readiness=readiness,
+            refusals=self._refusals,
+            clerk=lambda: Clerk(rules.router_id, self._policies.revision, observe),
+        )
+        self._traces = traces
+        self._session: Session | None = None
+        self._place: tuple[Host, Login, Tls | None] | None = None  # where the last connection was tried
+        self._stopping = asyncio.Event()
+        self._failures = 0
+        self._was_complete = False  # all of ours was seen to be there
+        self._was_there = remembered()  # what copies needed
+        self._turn = 0  # which of the hosts is tried; the next after each failure
+        own = (names.observe,) if observe else (names.inbox, names.release, names.fifo, names.retired)
+        self._stalls = Stalls(vhost, names, own, metrics, self._said)
+        self._key_gone = ""  # why
+        self._router_id = rules.router_id
+        self._trouble, self._reached = "", False  # why there is no session; whether the broker answered
+        self.tasks = Tasks(vhost, compiled, journal_is_on=journal.is_on, not_leading=self.not_leading)
+
+    @property
+    def in_flight(self) -> int:
+        """Deliveries that are here and not settled."""
+        return self._session.in_flight if self._session is not None else 0
+
+    def policy_of(self, letter: Letter) -> Effective | None:
+        """What is in force for a letter."""
+        return self._desk.resolve(letter)
+
+    def queue_type(self, queue: str) -> str | None:
+        """A queue's type as letters are judged by; None: not known, or no policy asks for it."""
+        return self._desk.kinds.get(queue)
+
+    def policy_for(self, queue: str, reason: str) -> Effective | None:
+        """What is in force for letters that fail in this queue for this reason, as the router applies it."""
+        return self._desk.policy_of(queue, reason)
+
+    @property
+    def policies(self) -> PolicySet:
+        """The policies in force."""
+        return self._desk.policies
+
+    def not_leading(self) -> str:
+        """Why the leader's duties are not ours now, and who can be asked."""
+        if self._observe:
+            return f"vhost {self.vhost!r}: this router observes, and has none of the leader's duties; ask one that runs"
+        if self.topology is None:
+            said = "has not begun to attend it" if self._reached else "has no connection to the broker"
+            why = f" ({self._trouble})" if self._trouble and not self._reached else ""
+            return f"vhost {self.vhost!r}: this router {said}{why}; see /readyz, and ask again"
+        if self._watch.missing:
+            return f"vhost {self.vhost!r}: nobody leads just now ({self._watch.missing}); see /readyz, and ask again"
+        return f"this router does not lead vhost {self.vhost!r}; ask the one that does"
+
+    def breakers(self) -> dict[str, str]:
+        """Each queue's breaker, by its state."""
+        return {queue: state.value for queue, state in self._desk.breakers.states(steady_ms()).items()}
+
+    async def run(self) -> None:
+        """Attend until `stop`; never gives up, because the letters are still there."""
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            try:
+                await self._once()
+            except RETRIED as error:
+                self._unreadable.blame(error)
+                self._failed(error, started)
+                await self._pause()
+
+    async def stop(self) -> int:
+        """Drain and end; → how many letters were not finished, and stay in their queues."""
+        self._stopping.set()
+        await self.tasks.stop()
+        if self._session is not None:
+            return await self._session.drain()
+        await self._journal.drain(0)  # there is nobody to write to: it says what is lost
+        return 0
+
+    async def prepare(self, policies: PolicySet) -> None:
+        """What these policies need is there, as far as is known before letters come; TopologyError where it cannot be.
+
+        Without a session only the types of queues are asked for: letters are judged in the next one, and find out then.
+        """
+        await self._kinds.ask_for(policies)
+        if self._session is not None and not self._observe:
+            await self._session.provision.prepare(foreseen(policies, self.vhost, self._kinds.known))
+
+    def renew(self, rules: Rules, sources: tuple[Wanted, ...]) -> None:
+        """Judge by these rules and attend these queues from now on; sessions and what is in flight go on."""
+        self._desk, self._sources = self._desk.renewed(rules), sources
+        self._desk.know(self._kinds.known)
+        self._desk.leads = leads(sources)
+        self._lookout.renew(rules.policies)
+        self._policies = rules.policies
+        if self._session is not None:
+            self._session.desk = self._desk
+            self._session.provision.renew()
+            self._session.attend_only(self._setting())
+
+    async def _once(self) -> None:
+        self._key_gone = ""
+        hosts, login, tls = self._addresses(self.vhost)
+        host = hosts[self._turn % len(hosts)]
+        self._place = host, login, tls
+        topology = Topology(host, login, tls, self._names, declare=self._declare, heartbeat_s=self._limits.heartbeat_s)
+        try:
+            await _reached(topology, host, others=len(hosts) > 1)
+            self._reached = True
+            await self._ensure(topology)
+            if await self._unreadable.search(*self._place):
+                self._failures = 0  # what ended the sessions is gone
+            async with self._keys.key(topology, self._stopping, self._key_lost, self._watch) as key:
+                if key is None:
+                    return
+                if not self._observe:
+                    self._refusals.catching = await self._guard.check(self.vhost, topology)
+                await self._know_types()
+                if self._stopping.is_set():  # from here on nothing is awaited until there is a session to drain
+                    return
+                if self._key_gone:
+                    raise Trouble(self._key_gone)
+                session = self._session = Session(
+                    host=host,
+                    login=login,
+                    tls=tls,
+                    names=self._names,
+                    key=key,
+                    desk=self._desk,
+                    limits=self._limits,
+                    topology=topology,
+                    metrics=self._metrics,
+                    readiness=self._said,
+                    sources=self._setting(),
+                    journal=self._journal,
+                    ensure_journal=partial(ensure_stream, topology, journal_stream(self._names), declare=self._declare),
+                    refusals=self._refusals,
+                    observe=self._observe,
+                    traces=self._traces,
+                    was_there=self._was_there,
+                )
+                self.topology, self.key = topology, key
+                self._journal.sign_with(key if self._keys.is_shared or not self._observe else None)
+                async with self._leading(topology, key), asyncio.TaskGroup() as group:
+                    watching = (
+                        *(
+                            group.create_task(self._background.keep(task, work, passes=RETRIED, where=self.vhost))
+                            for task, work in self._beside(session, topology)
+                        ),
+                        group.create_task(self._lead(self._tools(host, login, tls, topology, key))),
+                    )
+                    await self._attended(session)
+                    for task in watching:
+                        task.cancel()
+        except BaseExceptionGroup as group:  # no except*: before Python 3.11.4 it wraps what is raised in it
+            known, others = group.split(RETRIED)
+            if others is not None or known is None:
+                raise
+            raise _leaf(known) from None
+        finally:
+            self._session = self.topology = None
+            self._reached = False
+            self._metrics.broker_connected[self.vhost] = 0
+            await topology.close()
+
+    async def _ensure(self, topology: Topology) -> None:
+        """All that a session needs is there; where it was before and the broker does not answer, that is believed.
+
+        A cluster whose metadata has no leader answers nobody who binds or declares, and its queues go on.
+        """
+        try:
+            async with asyncio.timeout(CONFIRMS_S if self._was_complete else None):
+                await topology.ensure_core()
+                if self._observe:
+                    await topology.ensure_observe()
+            self._was_complete = True
+        except TimeoutError:
+            fate = "all was there before; letters go on, and what is missing is made in the next session"
+            log.warning("topology.unconfirmed", vhost=self.vhost, seconds=CONFIRMS_S, fate=fate)
+
+    def _beside(
+        self, session: Session, topology: Topology
+    ) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
+        """What is looked at while a session lasts; an error of ours in it costs no letter."""
+        look, policies = partial(self._look, topology, session), lambda: self._policies
+        looks: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
+            ("oversight", lambda: self._oversight.watch(policies, lambda: self._sources)),
+            ("stalls", lambda: self._stalls.watch(session, topology)),
+            ("survey", lambda: self._survey.watch(self.vhost, look)),
+        ]
+        if not self._observe:
+            looks.append(("guard", lambda: self._guard.watch(self.vhost, session.trouble, topology)))
+        return looks
+
+    async def _attended(self, session: Session) -> None:
+        """The whole session, and what it cost attached queues."""
+        began = time.monotonic()
+        try:
+            await session.run()
+        except LinkError as error:
+            if error.is_crash:
+                self._unreadable.suspect(session.consumers.began, session.version, self._limits.prefetch)
+            raise
+        finally:
+            self._refusals.ended(time.monotonic() - began, session.consumers.returned)
+
+    async def _lead(self, tools: Tools) -> None:
+        """Redrive tasks, for as long as we lead."""
+        await lead(self.leadership, lambda term: self.tasks.lead(tools, term))
+
+    def _tools(self, host: Host, login: Login, tls: Tls | None, topology: Topology, key: bytes) -> Tools:
+        return Tools(
+            host=host,
+            login=login,
+            tls=tls,
+            heartbeat_s=self._limits.heartbeat_s,
+            confirm_timeout_s=self._limits.confirm_timeout_s,
+            names=self._names,
+            topology=topology,
+            management=self._management,
+            journal=self._journal,
+            metrics=self._metrics,
+            router_id=self._router_id,
+            desk=lambda: self._desk,
+            sign_with=lambda: key,
+        )
+
+    def _setting(self) -> Setting:
+        """How the attached queues are attended."""
+        resting = re.compile(self._lookout.pattern)
+        return Setting(
+            self._sources,
+            self._names,
+            self._management,
+            self._said,
+            self._limits.prefetch,
+            lambda queue: resting.search(queue) is not None,
+            declare=self._declare,
+            shared=self._keys.is_shared,
+        )
+
+    async def _know_types(self) -> None:
+        """The types of queues, where policies ask; the desk that is in force once they are told learns them."""
+        await self._kinds.renew_for(self._policies)
+        self._desk.know(self._kinds.known)
+
+    async def _free_state(self, error: Exception) -> None:
+        """What no AMQP 0-9-1 client can be given stands in the way of whoever is to lead."""
+        if self._place is not None:
+            self._unreadable.blame(error)
+            await self._unreadable.search(*self._place)
+
+    async def _look(self, topology: Topology, session: Session) -> Seen:
+        await self._know_types()
+        used = {int(resource[1]) for resource in session.provision.known if resource[0] == "rung"}
+        return await self._lookout.look(topology, used)
+
+    def _leading(self, topology: Topology, key: bytes) -> contextlib.AbstractAsyncContextManager[None]:
+        """Whoever observes has no duties."""
+        if self._observe:
+            return contextlib.nullcontext()
+        return self.leadership.held(topology, shared=key if self._keys.is_shared else None)
+
+    def _quarantined(self) -> None:
+        self._metrics.state_quarantined[self.vhost] += 1
+
+    def _key_lost(self, why: str) -> None:
+        self.leadership.lose()
+        self._key_gone = f"the state queue is lost: {why}"
+        if self._session is not None:
+            self._session.trouble(self._key_gone)
+
+    def _failed(self, error: Exception, started: float) -> None:
+        self._turn += 1
+        self._failures = 1 if time.monotonic() - started > STEADY_S else self._failures + 1
+        where, said = f"vhost {self.vhost!r}", str(error)
+        self._trouble = printable(redacted(said))
+        self._readiness.set(f"link {self.vhost}", said if said.startswith(where) else f"{where}: {said}")
+        self._said.take_back()  # the next session has other connections, and may attend other queues
+        if self._failures in {1, 5} or self._failures % 50 == 0:
+            log.warning(
+                "session.ended",
+                vhost=self.vhost,
+                error=str(error),
+                failures=self._failures,
+                fate="unsettled letters are still in their queues; connecting again",
+            )
+
+    async def _pause(self) -> None:
+        longest = min(FIRST_PAUSE_S * 2 ** min(self._failures, 10), LONGEST_PAUSE_S)
+        try:
+            async with asyncio.timeout(longest * random.uniform(0.5, 1.0)):  # noqa: S311 - jitter, no secret
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
+
+
+async def _reached(topology: Topology, host: Host, *, others: bool) -> None:
+    """Connected. Where there are others to try, one that does not answer is not waited for long."""
+    try:
+        async with asyncio.timeout(ANSWERS_S if others else None):
+            await topology.connect()
+    except TimeoutError:
+        where = f"{host.name}:{host.port}"
+        raise TopologyError(f"{where} does not answer within {ANSWERS_S:g} s; the next in the URL is tried") from None
+
+
+def _leaf(group: BaseExceptionGroup[BaseException]) -> Exception:
+    inner = group.exceptions[0]
+    while isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    return inner if isinstance(inner, Exception) else Trouble(repr(inner))

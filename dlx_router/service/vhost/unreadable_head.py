@@ -1,0 +1,245 @@
+"""What RabbitMQ cannot hand to any AMQP 0-9-1 client, taken out of the way by AMQP 1.0.
+
+RabbitMQ 4.x ends the whole connection (541) when it should deliver a message that it cannot convert, puts the message
+back, and would do so for ever. So after a 541 the queues that were consumed are looked at by AMQP 1.0, before they are
+consumed again: what surely cannot be converted goes to quarantine as it came, all else back to its place. A 541 has
+other causes too: then nothing is found, nothing is moved, and that is said.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.amqp10 import CHANNELS, NATIVE_SINCE, NotNative, connected
+from dlx_router.broker.answers import INTERNAL_ERROR, LinkError
+from dlx_router.broker.unreadable import ADVICE, Found, Search
+from dlx_router.core.attending import RETURNS_FREE_SINCE, Version
+from dlx_router.core.letter import Arrival, Letter, letter_id
+from dlx_router.core.names import Names
+from dlx_router.core.words import Action, Cause
+from dlx_router.operate.journal.events import fragments, unreadable
+from dlx_router.operate.journal.rulings import Clerk
+from dlx_router.operate.journal.writer import Journal
+from dlx_router.service.dispatch.own_queues_refusing import Refusals
+from dlx_router.service.inflight.clock import now_ms
+from dlx_router.service.inflight.decoder import text
+from dlx_router.telemetry.logs import Once, log
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.telemetry.readiness import Readiness
+from dlx_router.wire.amqp10 import Amqp10Error
+from dlx_router.wire.amqp10_message import ANNOTATIONS, sections
+
+WINDOW: Final = 2000
+MOST_WIDE: Final = 2
+LEAST_LIMIT: Final = 4  # a return by the 541, two by wide looks, and one that is left
+FRUITLESS: Final = 3  # searches in a row; after them one a minute
+RARELY_S: Final = 60.0
+
+
+class Suspect(NamedTuple):
+    """A queue, and how many of its first messages are looked at: first, and then, where nothing was found.
+
+    Before 4.3 each look is a return. A quorum queue puts what came back behind what came back before it: after a 541
+    the culprit is the head where one letter was here, and anywhere among all that were here where they were many.
+    """
+
+    queue: str
+    first: int
+    then: int
+
+
+Place = tuple[Host, Login, Tls | None]
+
+
+class Unreadable:
+    """Of one vhost. `suspect` after a session, `search` before the next."""
+
+    def __init__(  # noqa: PLR0913 - whom it tells
+        self,
+        vhost: str,
+        names: Names,
+        *,
+        journal: Journal,
+        metrics: Metrics,
+        readiness: Readiness,
+        refusals: Refusals,
+        clerk: Callable[[], Clerk],
+    ) -> None:
+        self._vhost, self._names = vhost, names
+        self._journal, self._metrics, self._readiness = journal, metrics, readiness
+        self._refusals, self._clerk = refusals, clerk
+        self._suspects: list[Suspect] = []
+        self._wide = 0  # looks that cost many letters of attached queues a return, since we are careful
+        self._moved = self._fruitless = 0
+        self._searched_s = 0.0
+        self._once = Once()
+
+    def suspect(self, queues: Mapping[str, int | None], version: Version, prefetch: int) -> None:
+        """A connection that consumed these queues (→ how many returns are not deadly there) ended by 541."""
+        if version < NATIVE_SINCE:
+            return
+        was_careful = self._refusals.is_careful
+        self._wide = self._wide if was_careful else 0
+        counts = version < RETURNS_FREE_SINCE
+        if counts:  # one of a thousand that were here is the culprit, and each return counts
+            self._refusals.be_careful()
+        own = [self._own(queue, prefetch) for queue in queues if self._names.is_own(queue)]
+        self._suspects = own
+        for queue, limit in queues.items():
+            if not self._names.is_own(queue):
+                spares = counts and (self._wide >= MOST_WIDE or (limit is not None and limit < LEAST_LIMIT))
+                wide = 1 if spares else prefetch
+                self._suspects.append(Suspect(queue, 1 if counts and was_careful else wide, wide))
+
+    def _own(self, queue: str, prefetch: int) -> Suspect:
+        return Suspect(queue, 1, prefetch) if queue == self._names.fifo else Suspect(queue, WINDOW, WINDOW)
+
+    def blame(self, error: Exception) -> None:
+        """Something ended that was not a session: of the state queue alone is known that it consumes."""
+        if f"{self._names.state!r}" in str(error) and f": {INTERNAL_ERROR} " in str(error):
+            self._suspects = [Suspect(self._names.state, WINDOW, WINDOW)]
+
+    async def search(self, host: Host, login: Login, tls: Tls | None) -> bool:
+        """Look through the suspects, if there are any; → whether a culprit is gone. Raises nothing of the broker's."""
+        suspects, self._suspects = self._suspects, []
+        if not suspects or not self._is_time():
+            return False
+        self._searched_s = time.monotonic()
+        found: list[Found] = []
+        refused: dict[str, str] = {}
+        place = host, login, tls
+        try:
+            await self._look([(one.queue, one.first) for one in suspects], place, found, refused)
+            wider = [(one.queue, one.then) for one in suspects if one.then > one.first]
+            if wider and not found:
+                await self._look(wider, place, found, refused)
+        except NotNative:
+            return False  # there is nothing of this kind
+        except LinkError as error:
+            refused["AMQP 1.0"] = str(error)
+        self._wide += any(one.then > 1 and not self._names.is_own(one.queue) for one in suspects)
+        self._said([one.queue for one in suspects], found, refused)
+        return any(not one.left for one in found)
+
+    def _is_time(self) -> bool:
+        return self._fruitless < FRUITLESS or time.monotonic() - self._searched_s > RARELY_S
+
+    async def _look(
+        self, wanted: Sequence[tuple[str, int]], place: Place, found: list[Found], refused: dict[str, str]
+    ) -> None:
+        """At so many of the first messages of each queue; so many queues at once as a connection has channels for."""
+        for at in range(0, len(wanted), CHANNELS - 1):
+            await self._look_at(wanted[at : at + CHANNELS - 1], place, found, refused)
+
+    async def _look_at(
+        self, wanted: Sequence[tuple[str, int]], place: Place, found: list[Found], refused: dict[str, str]
+    ) -> None:
+        host, login, tls = place
+        connection = await connected(host, login, tls=tls)
+        search = Search(connection)
+        try:
+            await search.through(wanted, self._names.quarantine, self._annotations)
+        finally:
+            found += search.found
+            refused |= search.refused
+            for one in search.found:
+                self._tell(one)
+            await connection.close()
+
+    # -- what is told -------------------------------------------------------------------------------------------
+
+    def _annotations(self, one: Found) -> dict[str, str]:
+        return {
+            "x-opt-dlx-router-id": self._letter(one).id,
+            "x-opt-dlx-router-queue": one.queue,
+            "x-opt-dlx-router-cause": f"{Cause.MALFORMED}: {_said(one)}",
+        }
+
+    def _letter(self, one: Found) -> Letter:
+        """A stand-in: all that is known is where it was, and how it came there."""
+        came = _annotated(one.message)
+        exchange, key = came.get(b"x-exchange", b""), came.get(b"x-routing-key", b"")
+        name = letter_id(self._vhost, one.queue, exchange, key, b"", b"", one.message)
+        return unreadable(name, self._vhost, one.queue, Arrival.INBOX, text(exchange), text(key), now_ms())
+
+    def _tell(self, one: Found) -> None:
+        """Counted, logged and told to the journal; what stays where it was is said by readiness."""
+        if one.left:
+            log.warning(
+                "letter.unreadable",
+                vhost=self._vhost,
+                queue=one.queue,
+                cause=one.cause,
+                error=one.left,
+                fate="it stays",
+            )
+            return
+        self._moved += 1
+        self._metrics.deliveries[self._vhost, one.queue] += 1
+        self._metrics.settled[self._vhost, Action.QUARANTINE.value] += 1
+        self._metrics.unreadable[self._vhost] += 1
+        letter = self._letter(one)
+        self._once.warn(
+            f"{one.queue} {one.cause}",
+            "letter.quarantine",
+            vhost=self._vhost,
+            queue=one.queue,
+            cause=_said(one),
+            letter=letter.id,
+            fate=f"moved to the quarantine queue by AMQP 1.0, as it came: {ADVICE}; told once of each kind",
+        )
+        if self._journal.is_on:
+            self._journal.record(self._event(one, letter))
+
+    def _event(self, one: Found, letter: Letter) -> bytes:
+        ruling = self._clerk().quarantined(letter, f"{Cause.MALFORMED}: {_said(one)}", self._names.quarantine)
+        now = now_ms()
+        return fragments(letter, ruling).line(
+            letter.id, now, first_ms=now, last_ms=now, crc32=crc32(one.message), size=len(one.message)
+        )
+
+    def _said(self, suspects: Sequence[str], found: Sequence[Found], refused: dict[str, str]) -> None:
+        key, where = f"unreadable {self._vhost}", f"vhost {self._vhost!r}"
+        stays = [f"message {one.number} of queue {one.queue!r}: {_said(one)}; {one.left}" for one in found if one.left]
+        moved = [one for one in found if not one.left]
+        if moved:
+            self._fruitless = 0
+            last = moved[-1]
+            self._readiness.note(
+                key,
+                f"{where}: {self._moved} messages, the last one of queue {last.queue!r}, were moved to "
+                f"{self._names.quarantine} by AMQP 1.0, because RabbitMQ crashes where it hands them to an AMQP 0-9-1 "
+                f"client: {last.cause}; {ADVICE}",
+            )
+        else:
+            self._fruitless += 1
+        if stays:
+            self._refusals.crashed(f"{where}: RabbitMQ crashes (541) where it delivers {'; '.join(stays)}")
+        elif not moved:
+            looked = ", ".join(repr(queue) for queue in suspects if queue not in refused)
+            not_read = "".join(f"; {queue} could not be read: {why}" for queue, why in refused.items())
+            self._refusals.crashed(
+                f"{where}: RabbitMQ crashed (541) while it served this router, and no message at the head of {looked} "
+                f"is known to cause that{not_read}; the broker's log says more"
+            )
+
+
+def _said(one: Found) -> str:
+    return f"no AMQP 0-9-1 client can be given it: {one.cause}"
+
+
+def _annotated(message: bytes) -> dict[bytes, bytes]:
+    """The annotations that are text."""
+    try:
+        for section in sections(message):
+            if section.code == ANNOTATIONS and section.value.type == "map":
+                return {
+                    key.of: one.of
+                    for key, one in section.value.of
+                    if isinstance(one.of, bytes) and isinstance(key.of, bytes)
+                }
+    except Amqp10Error:
+        pass
+    return {}
