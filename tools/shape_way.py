@@ -1,6 +1,6 @@
 """The way of one letter, counted: real consumer, lane, publisher, settling, journal between links that only listen.
 
-What a restructuring moves is named in `_prepared` and in tests/support/lane.py, and nowhere else: the numbers before
+What a restructuring moves is named in `_prepared` and in tests/support/worker.py, and nowhere else: the numbers before
 and after are those of the same letters.
 """
 
@@ -17,10 +17,10 @@ from typing import Any, Final, Self, cast
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.operate.journal.mode import Mode
-from dlx_router.service.dispatch.serial_publisher import Probe
-from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.dispatch.serial_publisher import SerialPublisher
+from dlx_router.service.dispatch.worker import Worker
 from dlx_router.wire import frames
-from tests.support import lane as support
+from tests.support import worker as support
 
 PACKAGE: Final = Path(cast("str", sys.modules["dlx_router"].__file__)).parent
 INBOX: Final = support.NAMES.inbox
@@ -173,10 +173,10 @@ async def _prepared(definition: dict[str, Any], mode: Mode, loop: _Loop) -> _Sce
     """A consumer whose letters go through a lane and a journal that works."""
     session, link = support.Session(definition, mode=mode), _Link()
     session.publish_link = link
-    lane = Lane(session, "letters", cast("Probe", None))
-    await lane.open()
-    consumer = Consumer(cast("Any", _Link()), INBOX, 500, sink=lane.take, on_lost=lambda *_: None)
-    lane.attend(consumer, support.place(INBOX))
+    worker = Worker(session, "letters", cast("SerialPublisher", None))
+    await worker.open()
+    consumer = Consumer(cast("Any", _Link()), INBOX, 500, sink=worker.take, on_lost=lambda *_: None)
+    worker.attend(consumer, support.place(INBOX))
     await consumer.start()
 
     def flush() -> None:

@@ -24,15 +24,15 @@ from dlx_router.service.inflight.in_force import Rules
 from dlx_router.service.sources.attach import Wanted
 from dlx_router.service.upkeep import clock_watch, oldest_letter
 from dlx_router.service.upkeep.import_queue import Importer
-from dlx_router.service.upkeep.index_drift import Drift
+from dlx_router.service.upkeep.index_drift import IndexDrift
 from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.connect import addresses, first_host, management
-from dlx_router.service.vhost.own_queues import Guard
-from dlx_router.service.vhost.policy_drift import Oversight
+from dlx_router.service.vhost.own_queues import OwnQueues
+from dlx_router.service.vhost.policy_drift import PolicyDrift
 from dlx_router.service.vhost.reload import Reloader
-from dlx_router.service.vhost.runner import Attendant
+from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.service.vhost.session import Limits
-from dlx_router.service.vhost.signing_key import KeyKeeper, from_file
+from dlx_router.service.vhost.signing_key import SigningKey, from_file
 from dlx_router.telemetry import traces
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
@@ -57,7 +57,7 @@ class App:
         self._where = addresses(settings, first_host(socket.gethostname()))
         self._management = management(settings)
         self._survey = Survey(self.metrics)
-        self._attendants: list[Attendant] = []
+        self._attendants: list[VhostRunner] = []
         self._signals = 0
         self._code = 0
         self._stop = asyncio.Event()
@@ -65,9 +65,9 @@ class App:
         self._traces = traces.asked_for(settings.traces, self.router_id, self.metrics.spans)
 
         self.index = self._index()
-        self.attendants: dict[str, Attendant] = {}  # by vhost, for those who ask
+        self.attendants: dict[str, VhostRunner] = {}  # by vhost, for those who ask
         self.importer = None if self.index is None else Importer(self._where, self._names, self.router_id)
-        self.drift = None if self.index is None else Drift(self.index, self.attendants, self._management)
+        self.drift = None if self.index is None else IndexDrift(self.index, self.attendants, self._management)
 
     def _index(self) -> Supervisor | None:
         """The index, where there is a file for it and a journal to make it from."""
@@ -76,7 +76,7 @@ class App:
             return None
         return Supervisor(place_of(settings.index_path), self._names.journal, self._where, self.readiness)
 
-    def _led(self, index: Supervisor, attendant: Attendant) -> None:
+    def _led(self, index: Supervisor, attendant: VhostRunner) -> None:
         """Whoever leads a vhost indexes it."""
         attendant.leadership.on_change(lambda: index.lead(attendant.vhost, ours=attendant.leadership.is_ours))
 
@@ -242,7 +242,7 @@ class App:
                     await self._stop.wait()
         return []
 
-    def _attendant(self, vhost: str) -> Attendant:
+    def _attendant(self, vhost: str) -> VhostRunner:
         settings = self._settings
         path = Path(settings.provenance_key_file) if settings.provenance_key_file else None
         if path is not None:
@@ -254,7 +254,7 @@ class App:
         )
         self.metrics.serve(vhost, sources)
         self.readiness.set(f"link {vhost}", f"vhost {vhost!r}: connecting")
-        return Attendant(
+        return VhostRunner(
             vhost=vhost,
             addresses=self._where,
             names=self._names,
@@ -267,15 +267,15 @@ class App:
                 drain_s=settings.drain_seconds,
                 max_dead_letter_queues=settings.max_dead_letter_queues,
             ),
-            keys=KeyKeeper(path, self.readiness, observe=self._observe),
-            oversight=Oversight(
+            keys=SigningKey(path, self.readiness, observe=self._observe),
+            oversight=PolicyDrift(
                 self._management,
                 vhost,
                 self._names,
                 self.metrics,
                 journal=Mode(settings.journal) is not Mode.OFF,
             ),
-            guard=Guard(self._management, self._names, self.readiness),
+            guard=OwnQueues(self._management, self._names, self.readiness),
             management=self._management,
             survey=self._survey,
             metrics=self.metrics,

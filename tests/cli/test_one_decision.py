@@ -37,9 +37,9 @@ from dlx_router.core.policy import TYPES, Effective, Selector, SelectorKind
 from dlx_router.service.app import App
 from dlx_router.service.dispatch.resources import resource_of
 from dlx_router.service.inflight.in_force import Rules
-from dlx_router.service.inflight.pending import Resource
+from dlx_router.service.inflight.job import Resource
 from dlx_router.service.vhost.reload import foreseen
-from dlx_router.service.vhost.runner import Attendant
+from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.spark.backtest.replay import Outcome, files_of, judge_of, outcome_of
 from tests.core.core_samples import CONTENT, hard_law
 
@@ -69,22 +69,22 @@ def written(folder: Path, policies: list[dict[str, Any]], **more: Any) -> Loaded
 
 
 @cache
-def attendant() -> Attendant:
+def attendant() -> VhostRunner:
     """The router's part for a vhost, as `run` makes it; it has not connected to anything."""
     settings = Settings.load({"AMQP_URL": "amqp://guest:guest@127.0.0.1:1/"})
     with TemporaryDirectory() as folder:
         return App(settings, written(Path(folder), []))._attendant("/")
 
 
-def attending(loaded: LoadedPolicies, types: Mapping[str, str]) -> Attendant:
+def attending(loaded: LoadedPolicies, types: Mapping[str, str]) -> VhostRunner:
     """The same with these policies in force, and the types of queues told."""
     one = attendant()
     one.renew(Rules(loaded.policies, NAMES, 30_000), ())
-    one._desk.know(dict(types))
+    one._decider.know(dict(types))
     return one
 
 
-def asked(one: Attendant, queue: str, reason: str = "rejected") -> dict[str, Any]:
+def asked(one: VhostRunner, queue: str, reason: str = "rejected") -> dict[str, Any]:
     """GET /api/v1/explain."""
     context = Context("r", NAMES, {"/": one})
     answer = asyncio.run(api.explain(context, caller("vic", Role.VIEWER), queue, "/", reason))
@@ -92,7 +92,7 @@ def asked(one: Attendant, queue: str, reason: str = "rejected") -> dict[str, Any
     return told.model_dump()
 
 
-def listed(one: Attendant) -> dict[str, dict[str, str]]:
+def listed(one: VhostRunner) -> dict[str, dict[str, str]]:
     """GET /api/v1/policies: by name, the keys of each."""
     answer = asyncio.run(api.policies(Context("r", NAMES, {"/": one}), caller("vic", Role.VIEWER)))
     return {told["name"]: told["keys"] for told in json.loads(bytes(answer.body))["policies"]}
@@ -221,7 +221,7 @@ def test_every_surface_says_what_the_router_does(policies: list[dict[str, Any]],
         except PolicyErrors:
             reject()
         router = attending(loaded, died.types)
-        truth = router._desk.policy_of(died.queue, died.reason)
+        truth = router._decider.policy_of(died.queue, died.reason)
         explained(folder, loaded, truth, died)
         judged_again(folder, loaded, truth, died)
         if died.queue_type is not None and not NAMES.is_own(died.queue):
@@ -229,7 +229,7 @@ def test_every_surface_says_what_the_router_does(policies: list[dict[str, Any]],
             assert doctor._selected(loaded, "/", {"name": died.queue, "type": died.queue_type}) is selected
         foresaw = [*foreseen(loaded.policies, "/", died.types)]
         assert needed(loaded, died) <= {None, *foresaw}
-        assert not foresaw or attending(loaded, died.types)._desk.policy_of("orders", "rejected") is not None
+        assert not foresaw or attending(loaded, died.types)._decider.policy_of("orders", "rejected") is not None
 
 
 def explained(folder: Path, loaded: LoadedPolicies, truth: Effective | None, died: Died) -> None:
@@ -269,7 +269,7 @@ def unjudged(loaded: LoadedPolicies, died: Died) -> list[str]:
     typed = {one.name for one in loaded.policies.policies if one.apply_to != "queues"}
     found = []
     for kind in TYPES if died.queue_type is None else ():
-        held = attending(loaded, {died.queue: kind})._desk.policy_of(died.queue, died.reason)
+        held = attending(loaded, {died.queue: kind})._decider.policy_of(died.queue, died.reason)
         found += [one for one in (held.names if held is not None else ()) if one in typed]
     return found
 
@@ -280,7 +280,7 @@ def needed(loaded: LoadedPolicies, died: Died) -> set[Resource | None]:
     router, found = attending(loaded, died.types), set()
     for reason in {"rejected", *(reason for one in named for reason in one.on)} if named else ():
         last = replace(died, reason=reason, attempts=1_000_000)
-        truth = router._desk.policy_of(died.queue, reason)
+        truth = router._decider.policy_of(died.queue, reason)
         letter = letter_of(last, truth)
         decision = decide(letter, truth, 0, 0.0)
         if truth is not None and isinstance(decision, DeadLetter):

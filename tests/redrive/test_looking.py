@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dlx_router.core.names import Names
 from dlx_router.operate.redrive.task import Spec, Task
 from dlx_router.service.redrive.scan_pass import AGAIN_S, QUIET_S, Over, ScanPass
-from dlx_router.service.redrive.worker import End, Worker
+from dlx_router.service.redrive.worker import End, TaskWorker
 
 TICK_S = 0.02
 
@@ -99,14 +99,14 @@ async def test_one_letter_that_leaves_another_way_does_not_keep_the_task(
     spec: Spec, seen: int, expected: End | None
 ) -> None:
     journal = SimpleNamespace(is_working=True)
-    tools: Any = SimpleNamespace(
-        router_id="r", names=Names("p"), desk=None, login=SimpleNamespace(vhost="/"), sign_with=lambda: b"k",
+    context: Any = SimpleNamespace(
+        router_id="r", names=Names("p"), decider=None, login=SimpleNamespace(vhost="/"), sign_with=lambda: b"k",
         topology=Emptied(), journal=journal, management=None,
     )  # fmt: skip
-    worker = Worker(Task("t", spec, total=10), tools, lambda _letter: True)
-    sieve: Any = SimpleNamespace(lost=None, is_changing=False, flush=lambda: None)
-    worker._sieve, worker._sender._out = sieve, SimpleNamespace(blocked=False)  # type: ignore[assignment]
+    worker = TaskWorker(Task("t", spec, total=10), context, lambda _letter: True)
+    scan: Any = SimpleNamespace(lost=None, is_changing=False, flush=lambda: None)
+    worker._scan, worker._sender._out = scan, SimpleNamespace(blocked=False)  # type: ignore[assignment]
     for _ in range(seen):
-        worker.tally.saw()
+        worker.counters.saw()
     async with asyncio.timeout(20):
         assert await worker._working(10, None) is expected, "None: look again, and count anew"

@@ -26,7 +26,7 @@ from dlx_router.operate.redrive.task import (
     newest,
     of_document,
 )
-from dlx_router.service.redrive.task_log import Book
+from dlx_router.service.redrive.task_log import TaskLog
 from tests.core.core_samples import death, letter
 
 SPEC: Final = Spec("/", "DLQ.a", cutoff_ms=2_000_000)
@@ -168,14 +168,14 @@ def test_only_what_the_canary_stopped_goes_on_with_another_one(why: str, objecte
 
 
 def test_what_the_journal_said_before_does_not_open_again_what_is_over() -> None:
-    book, over = Book("/"), replace(TASK, state=State.DONE, counts=Counts(sent=100), term=9, change=7)
-    book.learn({"t1": over})
+    task_log, over = TaskLog("/"), replace(TASK, state=State.DONE, counts=Counts(sent=100), term=9, change=7)
+    task_log.learn({"t1": over})
     for term, change in ((8, 9), (9, 6), (9, 7)):
-        book.learn({"t1": replace(over, state=State.RUNNING, counts=Counts(), term=term, change=change)})
-    assert (book.tasks["t1"], book.term) == (over, 10)
+        task_log.learn({"t1": replace(over, state=State.RUNNING, counts=Counts(), term=term, change=change)})
+    assert (task_log.tasks["t1"], task_log.term) == (over, 10)
     later = replace(over, state=State.CANCELLED, term=10, change=1)
-    book.learn({"t1": later})
-    assert (book.tasks["t1"], book.term) == (later, 11)
+    task_log.learn({"t1": later})
+    assert (task_log.tasks["t1"], task_log.term) == (later, 11)
 
 
 @pytest.mark.parametrize("state", [*State])

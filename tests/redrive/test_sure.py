@@ -18,9 +18,9 @@ from dlx_router.operate.journal.batch import Batch
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.operate.redrive.task import Counts, Kind, Spec
-from dlx_router.service.redrive.counters import Tally
+from dlx_router.service.redrive.counters import Counters
 from dlx_router.service.redrive.sender import WINDOW, Sender
-from dlx_router.service.redrive.worker import HALTED_S, Worker
+from dlx_router.service.redrive.worker import HALTED_S, TaskWorker
 from dlx_router.telemetry.readiness import Readiness
 from tests.journal.conftest import soon
 
@@ -55,11 +55,11 @@ def journal(mode: Mode = Mode.BEST_EFFORT, spool_bytes: int = 1000) -> Journal:
 
 def sender(one: Journal, settled: list[int], lines: int = 1) -> tuple[Sender, Callable[[int], Any]]:
     """One that discards, and a maker of its letters."""
-    tools: Any = SimpleNamespace(journal=one, metrics=SimpleNamespace(redrive_letters={"sent": 0}))
+    context: Any = SimpleNamespace(journal=one, metrics=SimpleNamespace(redrive_letters={"sent": 0}))
     copies: Any = SimpleNamespace(events=lambda _job, _now: [LINE] * lines)
-    tally = Tally(Counts())
+    counters = Counters(Counts())
     spec = Spec("/", "DLQ", kind=Kind.DISCARD)
-    made = Sender(spec, tools, copies, ways=None, tally=tally, wake=lambda: None)  # type: ignore[arg-type]
+    made = Sender(spec, context, copies, ways=None, counters=counters, wake=lambda: None)  # type: ignore[arg-type]
     made._out = SimpleNamespace(blocked=False)  # type: ignore[assignment]
 
     def settle(tag: int) -> bool:
@@ -101,9 +101,9 @@ async def test_who_is_halted_waits_for_the_journal_behind_the_last_confirm_not_b
     """Else letters whose copies were confirmed a moment ago go back, and are there twice."""
     told = journal()
     sends, letter = sender(told, [])
-    worker = Worker.__new__(Worker)  # what it halts by, and nothing that works
+    worker = TaskWorker.__new__(TaskWorker)  # what it halts by, and nothing that works
     worker._sender, worker._halt = sends, asyncio.Event()
-    worker._tools = SimpleNamespace(confirm_timeout_s=30.0)  # type: ignore[assignment]
+    worker._context = SimpleNamespace(confirm_timeout_s=30.0)  # type: ignore[assignment]
     Stream(told)
     begun = time.monotonic()
     assert worker._patient_until(begun) == begun + 10

@@ -18,12 +18,12 @@ from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.inflight.in_force import Rules
 from dlx_router.service.vhost import runner as vhosts
-from dlx_router.service.vhost.own_queues import Guard
-from dlx_router.service.vhost.policy_drift import Oversight
-from dlx_router.service.vhost.runner import Attendant
+from dlx_router.service.vhost.own_queues import OwnQueues
+from dlx_router.service.vhost.policy_drift import PolicyDrift
+from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.service.vhost.session import Limits
-from dlx_router.service.vhost.signing_key import KeyKeeper
-from dlx_router.service.vhost.state_queue import StateWatch
+from dlx_router.service.vhost.signing_key import SigningKey
+from dlx_router.service.vhost.state_queue import StateQueueWatch
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.telemetry.survey import Survey
@@ -33,19 +33,19 @@ NAMES = Names("dlx-router")
 pytestmark = pytest.mark.usefixtures("newest")
 
 
-def _attendant(vhost: Vhost, key_file: Path, keeper: type[KeyKeeper] = KeyKeeper) -> Attendant:
+def _attendant(vhost: Vhost, key_file: Path, keeper: type[SigningKey] = SigningKey) -> VhostRunner:
     parts = urlsplit(vhost.amqp_url)
     where = [Host(parts.hostname or "", parts.port or 5672)], Login("guest", "guest", vhost.name), None
     metrics, readiness = Metrics(), Readiness()
-    return Attendant(
+    return VhostRunner(
         vhost=vhost.name,
         addresses=lambda _vhost: where,
         names=NAMES,
         rules=Rules(ordered([]), NAMES, 30_000),
         limits=Limits(100, 1 << 20, 30.0, 10, 5.0, 100),
         keys=keeper(key_file, readiness),
-        oversight=Oversight(None, vhost.name, NAMES, metrics, journal=False),
-        guard=Guard(None, NAMES, readiness),
+        oversight=PolicyDrift(None, vhost.name, NAMES, metrics, journal=False),
+        guard=OwnQueues(None, NAMES, readiness),
         management=None,
         survey=Survey(metrics),
         metrics=metrics,
@@ -89,10 +89,10 @@ async def test_no_session_begins_once_the_state_queue_was_lost(
     """Its key is somebody else's by then, and so are the duties of a leader."""
     lost = asyncio.Queue[None]()
 
-    class Losing(KeyKeeper):
+    class Losing(SigningKey):
         @asynccontextmanager
         async def key(
-            self, topology: Topology, stopping: asyncio.Event, on_lost: Callable[[str], None], watch: StateWatch
+            self, topology: Topology, stopping: asyncio.Event, on_lost: Callable[[str], None], watch: StateQueueWatch
         ) -> AsyncIterator[bytes | None]:
             async with super().key(topology, stopping, on_lost, watch) as key:
                 on_lost("as somebody closed its connection")

@@ -17,20 +17,20 @@ from dlx_router.core.words import Action, Cause
 from dlx_router.operate.journal.batch import Batch
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.service.dispatch import answers, arrivals, cooldown, settler
-from dlx_router.service.dispatch.cooldown import SILENT_S, Resting, Silent
-from dlx_router.service.dispatch.serial_publisher import MOST_QUESTIONS, Probe
-from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.dispatch.cooldown import SILENT_S, Cooldown, SilentTargets
+from dlx_router.service.dispatch.serial_publisher import MOST_QUESTIONS, SerialPublisher
+from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight.decoder import Place
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.job import Job
 from dlx_router.service.sources.attach import leads
 from dlx_router.service.sources.relay import Relay
-from dlx_router.service.sources.retention import Retired
+from dlx_router.service.sources.retention import Retention
 from dlx_router.wire import frames, table
 from tests.support.bulk import dying_queue, pour
 from tests.support.client import Client
 from tests.support.eventually import eventually
-from tests.support.lane import KEY, NAMES, SOURCE, Sent, Session, Taken, dead, message, place
 from tests.support.router import Router
+from tests.support.worker import KEY, NAMES, SOURCE, Sent, Session, Taken, dead, message, place
 
 FIFO = {"dead-letter-exchange": "gone", "max-delivery-attempts": 1, "ordering": "fifo"}
 
@@ -53,40 +53,42 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return one
 
 
-def _lane(session: Session, queue: str, probe: Probe | None = None) -> tuple[Lane, Sent, Taken]:
-    lane, taken = Lane(session, "letters", cast("Probe", probe)), Taken(queue)
+def _worker(session: Session, queue: str, probe: SerialPublisher | None = None) -> tuple[Worker, Sent, Taken]:
+    worker, taken = Worker(session, "letters", cast("SerialPublisher", probe)), Taken(queue)
     sent = Sent()
-    lane._publisher = cast("Any", sent)
-    lane.attend(cast("Consumer", taken), place(queue))
-    return lane, sent, taken
+    worker._publisher = cast("Any", sent)
+    worker.attend(cast("Consumer", taken), place(queue))
+    return worker, sent, taken
 
 
-async def _insisted(lane: Lane, session: Session, taken: Taken, clock: Clock) -> Job:
+async def _insisted(worker: Worker, session: Session, taken: Taken, clock: Clock) -> Job:
     """A delivery whose target is missing, from its arrival until it is given back or parked."""
     consumer, back = cast("Consumer", taken), len(taken.back)
-    job = session.desk.judge(dead(1), consumer, place(taken.queue), clock.now)
+    job = session.decider.judge(dead(1), consumer, place(taken.queue), clock.now)
     while len(taken.back) == back and job.action is not Action.PARK:
-        lane._refused(job, Cause.MISSING_EXCHANGE)
+        worker._refused(job, Cause.MISSING_EXCHANGE)
         clock.now += 1
     return job
 
 
 async def test_a_letter_in_order_is_parked_after_a_grace_that_is_longer_than_a_delivery(clock: Clock) -> None:
     session = Session(FIFO, grace_ms=60_000)
-    lane, sent, taken = _lane(session, NAMES.fifo)
+    worker, sent, taken = _worker(session, NAMES.fifo)
     for _ in range(2):  # the second time its id is known, but not as one whose target is missing
         began, before = clock.now, len(taken.back)
-        assert (await _insisted(lane, session, taken, clock)).action is Action.DEAD_LETTER
-        assert (await _insisted(lane, session, taken, clock)).action is Action.PARK
+        assert (await _insisted(worker, session, taken, clock)).action is Action.DEAD_LETTER
+        assert (await _insisted(worker, session, taken, clock)).action is Action.PARK
         assert clock.now - began == pytest.approx(61, abs=3)
         assert len(taken.back) - before == 1
-        lane._confirmed(sent.answered())
+        worker._confirmed(sent.answered())
     assert not session.troubles
 
 
 def _relay(session: Session) -> tuple[Relay, Sent, Taken]:
-    deaths, taken, sent = Lane(session, "letters", cast("Probe", None)), Taken("staging.in"), Sent()
-    relay = Relay(session, cast("Probe", None), queue=taken.queue, target=Target("work"), deaths=deaths, slack=10)
+    deaths, taken, sent = Worker(session, "letters", cast("SerialPublisher", None)), Taken("staging.in"), Sent()
+    relay = Relay(
+        session, cast("SerialPublisher", None), queue=taken.queue, target=Target("work"), deaths=deaths, slack=10
+    )
     relay._publisher = cast("Any", sent)
     relay.attend(cast("Consumer", taken), place(taken.queue))
     return relay, sent, taken
@@ -118,13 +120,13 @@ async def test_a_held_message_of_a_relay_finds_its_way_before_its_queue_is_looke
 ) -> None:
     """After a start its hold may end first."""
     session = Session({})
-    desk, consumer = session.desk, cast("Consumer", Taken("staging.in"))
-    job = Job(consumer, message(1), 0.0, desk)
-    arrivals.relay(desk, job, place("staging.in"), Target("work"))
-    desk.refused(job, Cause.TARGET_REFUSED)
+    decider, consumer = session.decider, cast("Consumer", Taken("staging.in"))
+    job = Job(consumer, message(1), 0.0, decider)
+    arrivals.relay(decider, job, place("staging.in"), Target("work"))
+    decider.refused(job, Cause.TARGET_REFUSED)
     assert job.action is Action.HOLD
-    _, key, section = session.stationery.write(job, b"")
-    later = Session({}).desk
+    _, key, section = session.encoder.write(job, b"")
+    later = Session({}).decider
     later.leads = leads(
         [
             Attachment(Selector(SelectorKind.MATCH, name), RELAY, None, SOURCE, Target(exchange))
@@ -145,11 +147,11 @@ async def test_a_held_message_of_a_relay_finds_its_way_before_its_queue_is_looke
 
 
 async def test_a_limit_that_is_told_late_holds_from_then_on() -> None:
-    lane, sent, taken = _lane(Session({}), "source")
+    worker, sent, taken = _worker(Session({}), "source")
     consumer, returned = cast("Consumer", taken), table.long_(b"x-delivery-count", 3)
-    lane.take(message(1, headers=returned), consumer)
-    lane.limit(consumer, 6)
-    lane.take(message(2, headers=returned), consumer)
+    worker.take(message(1, headers=returned), consumer)
+    worker.limit(consumer, 6)
+    worker.take(message(2, headers=returned), consumer)
     near = [job.delivery.tag for job in sent.jobs if job.cause == Cause.ATTEMPTS_SPENT]
     assert (near, len(sent)) == ([2], 2)
 
@@ -177,7 +179,7 @@ async def _all_sent(sent: Sent, count: int) -> list[Job]:
     return sent.answered()
 
 
-class Unconfirmed(Probe):
+class Unconfirmed(SerialPublisher):
     """A probe that publishes one after the other, and gets no confirm from queues that are silent."""
 
     TIMEOUT_S = 0.2
@@ -210,7 +212,7 @@ class Unconfirmed(Probe):
 
 def _silent(session: Session, count: int) -> list[str]:
     """As many failed queues whose dead-letter queues were silent, and have rested for long enough."""
-    session.provision.silent = Silent(0.05, 0.05)
+    session.provision.silent = SilentTargets(0.05, 0.05)
     targets = [f"q{at}" for at in range(count)]
     for target in targets:
         session.provision.silent.rest(("", f"DLQ.{target}", None), for_s=0)
@@ -219,24 +221,24 @@ def _silent(session: Session, count: int) -> list[str]:
 
 async def test_silent_targets_are_asked_each_by_one_letter_and_nothing_else_waits_for_them() -> None:
     session, probe = Session({"max-delivery-attempts": 1}), Unconfirmed()
-    lane, sent, taken = _lane(session, NAMES.inbox, probe)
-    lane._full = Resting(0)
+    worker, sent, taken = _worker(session, NAMES.inbox, probe)
+    worker._full = Cooldown(0)
     targets = _silent(session, 12)
     consumer = cast("Consumer", taken)
     tag = 0
     until = time.monotonic() + 10 * Unconfirmed.TIMEOUT_S
     while time.monotonic() < until:
         for target in targets:
-            job = session.desk.judge(dead(tag := tag + 1, target), consumer, place(NAMES.inbox), 0.0)
-            lane._send(job)
+            job = session.decider.judge(dead(tag := tag + 1, target), consumer, place(NAMES.inbox), 0.0)
+            worker._send(job)
         waiting = [asked.asked[-1] for asked in probe.beside if asked.waiting]
         assert len(set(waiting)) == len(waiting) <= MOST_QUESTIONS, "one letter for each, and few at once"
         await asyncio.sleep(0.02)
     assert len(probe.beside) > len(targets), "silent targets are asked again and again"
     raw = frames.Delivery(1, b"c", 0, False, b"in", b"k", b"\0" * 14, b"")  # noqa: FBT003 - AMQP order
-    job = session.desk.judge(raw._replace(header=raw.header + b"\xff\xff"), consumer, place(NAMES.inbox), 0.0)
+    job = session.decider.judge(raw._replace(header=raw.header + b"\xff\xff"), consumer, place(NAMES.inbox), 0.0)
     assert job.raw
-    lane._send(job)
+    worker._send(job)
     async with asyncio.timeout(Unconfirmed.TIMEOUT_S):
         while 0 not in taken.settled:  # noqa: ASYNC110 - nothing says when a task of the lane is done
             await asyncio.sleep(0.01)
@@ -247,17 +249,17 @@ async def test_silent_targets_are_asked_each_by_one_letter_and_nothing_else_wait
 async def test_a_silent_target_that_is_well_again_is_used_at_once_though_others_are_asked() -> None:
     """It rested for a minute, and what was held for it stood for as long."""
     session, probe = Session({"max-delivery-attempts": 1}), Unconfirmed(timeout_s=3600)
-    lane, sent, taken = _lane(session, NAMES.inbox, probe)
+    worker, sent, taken = _worker(session, NAMES.inbox, probe)
     *others, well = _silent(session, MOST_QUESTIONS)
     consumer, here = cast("Consumer", taken), place(NAMES.inbox)
     for tag, target in enumerate(others, 1):
-        lane._send(session.desk.judge(dead(tag, target), consumer, here, 0.0))
+        worker._send(session.decider.judge(dead(tag, target), consumer, here, 0.0))
     probe.well.add(f"DLQ.{well}")
-    lane._send(session.desk.judge(dead(20, well), consumer, here, 0.0))
+    worker._send(session.decider.judge(dead(20, well), consumer, here, 0.0))
     async with asyncio.timeout(5):
         while 20 not in taken.settled:  # noqa: ASYNC110 - nothing says when a task of the lane is done
             await asyncio.sleep(0.01)
-    lane._send(session.desk.judge(dead(21, well), consumer, here, 0.0))
+    worker._send(session.decider.judge(dead(21, well), consumer, here, 0.0))
     assert [job.delivery.tag for job in sent.jobs] == [21], "the next goes with all others, unasked"
 
 
@@ -265,7 +267,7 @@ def test_a_target_that_was_silent_for_a_moment_rests_for_a_moment(monkeypatch: p
     """And longer each time that it does not answer: a node may be frozen for minutes, or one confirm be late."""
     clock, target = Clock(), ("", "DLQ.q", None)
     monkeypatch.setattr(cooldown, "time", clock)
-    silent, rested = Silent(*SILENT_S), list[float]()
+    silent, rested = SilentTargets(*SILENT_S), list[float]()
     for _ in range(7):
         silent.rest(target)
         rested.append(silent[target] - clock.now)
@@ -280,13 +282,13 @@ def test_a_target_that_was_silent_for_a_moment_rests_for_a_moment(monkeypatch: p
 async def test_what_is_in_doubt_waits_for_one_silent_target_and_not_for_each() -> None:
     """Its lane sends nothing meanwhile. What goes to queues of ours waits for its own answer."""
     session, probe = Session({"max-delivery-attempts": 1}), Unconfirmed()
-    lane, sent, taken = _lane(session, NAMES.inbox, probe)
+    worker, sent, taken = _worker(session, NAMES.inbox, probe)
     consumer, here = cast("Consumer", taken), place(NAMES.inbox)
-    doubted = [session.desk.judge(dead(tag, f"q{tag}"), consumer, here, 0.0) for tag in range(1, 13)]
-    raw = session.desk.judge(message(13)._replace(header=b"\0" * 14 + b"\xff\xff"), consumer, here, 0.0)
+    doubted = [session.decider.judge(dead(tag, f"q{tag}"), consumer, here, 0.0) for tag in range(1, 13)]
+    raw = session.decider.judge(message(13)._replace(header=b"\0" * 14 + b"\xff\xff"), consumer, here, 0.0)
     assert raw.raw
     began = time.monotonic()
-    await lane._alone([*doubted, raw])
+    await worker._alone([*doubted, raw])
     assert time.monotonic() - began < 3 * Unconfirmed.TIMEOUT_S
     assert len(probe.asked) == 2, "the first silent target, and quarantine"
     assert taken.settled == [13]
@@ -298,16 +300,16 @@ async def test_what_is_in_doubt_waits_for_one_silent_target_and_not_for_each() -
 async def test_retired_letters_do_not_wait_in_memory_for_a_stream_that_is_away(clock: Clock) -> None:
     """They would fill the bytes in flight, and no letter of the vhost would be read any more."""
     session = Session({}, mode=Mode.BEST_EFFORT)  # whose journal nobody attends
-    lane, _, taken = _lane(session, NAMES.retired)
+    worker, _, taken = _worker(session, NAMES.retired)
     session.read_s = lambda: clock.now  # type: ignore[method-assign]  # as the link would say
     for tag in range(1, 6):
-        lane.take(dead(tag, body=b"x" * 400_000), cast("Consumer", taken))
+        worker.take(dead(tag, body=b"x" * 400_000), cast("Consumer", taken))
     assert session.bytes > 2_000_000
     clock.now += settler.UNSURE_S - 1
-    lane.check(30.0)
+    worker.check(30.0)
     assert not taken.back, "the stream may be back in a moment"
     clock.now += 2
-    lane.check(30.0)
+    worker.check(30.0)
     assert taken.back == [1, 2, 3, 4, 5]
     assert session.bytes == 0
     (batch,) = session.later
@@ -331,8 +333,8 @@ async def test_retired_letters_are_taken_again_once_the_stream_is_back() -> None
             assert queue == NAMES.retired
             left.set()
 
-    lane, _, _ = _lane(session, NAMES.retired)
-    retired = Retired(cast("Any", Queues()), NAMES, lane, session.spawn)
+    worker, _, _ = _worker(session, NAMES.retired)
+    retired = Retention(cast("Any", Queues()), NAMES, worker, session.spawn)
     await retired.begin()
     retired.rest_until(batch)
     assert taken[0].is_cancelled, "at once, or what is given back would come again"

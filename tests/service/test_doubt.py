@@ -9,13 +9,13 @@ import pytest
 from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.publisher import Publisher
-from dlx_router.service.dispatch.serial_publisher import Probe
-from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.dispatch.serial_publisher import SerialPublisher
+from dlx_router.service.dispatch.worker import Worker
 from tests.support.bulk import dying_queue, pour, rests, take_many
 from tests.support.client import Client
 from tests.support.eventually import eventually
-from tests.support.lane import NAMES, Sent, Session, Taken, dead, place
 from tests.support.router import Router
+from tests.support.worker import NAMES, Sent, Session, Taken, dead, place
 
 TWO_TARGETS = """
 version: 1
@@ -90,13 +90,13 @@ async def test_a_lane_that_was_left_during_its_recovery_opens_no_channel_that_no
         OpensAChannel(),
     )
     session.publish_link = cast("Any", link)
-    lane, sent, taken = Lane(session, "letters", cast("Probe", probe)), Sent(), Taken(NAMES.inbox)
-    lane._publisher = cast("Any", sent)
-    lane.attend(cast("Consumer", taken), place(NAMES.inbox))
-    job = session.desk.judge(dead(1), cast("Consumer", taken), place(NAMES.inbox), 0.0)
-    recovery = asyncio.create_task(lane._recover([job]))
+    worker, sent, taken = Worker(session, "letters", cast("SerialPublisher", probe)), Sent(), Taken(NAMES.inbox)
+    worker._publisher = cast("Any", sent)
+    worker.attend(cast("Consumer", taken), place(NAMES.inbox))
+    job = session.decider.judge(dead(1), cast("Consumer", taken), place(NAMES.inbox), 0.0)
+    recovery = asyncio.create_task(worker._recover([job]))
     await probe.asked.wait()
-    lane._is_closed = True
+    worker._is_closed = True
     probe.answer.set()
     await recovery
     assert taken.settled == [1]

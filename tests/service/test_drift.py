@@ -97,7 +97,7 @@ class Scene:
             emptied=lambda _vhost, exchange, _key, _until: self.emptied.append(exchange),
         )
         attendants: Any = {vhost.name: self.attendant}
-        self.drift = index_drift.Drift(index, attendants, self.management)
+        self.drift = index_drift.IndexDrift(index, attendants, self.management)
 
     def told(self) -> list[tuple[Any, Any]]:
         """Depth and drift of each place."""

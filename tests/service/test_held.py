@@ -14,14 +14,14 @@ from dlx_router.core.policy import ordered
 from dlx_router.core.words import Action
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service.dispatch.decider import Desk
-from dlx_router.service.dispatch.settler import Settling
+from dlx_router.service.dispatch.decider import Decider
+from dlx_router.service.dispatch.settler import Settler
 from dlx_router.service.inflight.decoder import Place
 from dlx_router.service.inflight.in_force import Rules
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.job import Job
 from dlx_router.service.inflight.places import Places
 from dlx_router.service.sources import guard
-from dlx_router.service.sources.guard import Guarded
+from dlx_router.service.sources.guard import GuardedQueue
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames
@@ -48,14 +48,14 @@ def test_a_consumer_that_is_gone_is_known_until_its_last_letter_is_settled() -> 
 class _Owner:
     """Counts the bytes in flight."""
 
-    vhost, desk = "/", None
+    vhost, decider = "/", None
 
     def __init__(self) -> None:
         self.weight = 0
         self.metrics: Any = type("Metrics", (), {"deliveries": _Count(), "given_back": _Count()})()
 
-    def settling(self) -> Settling:
-        return Settling(cast("Any", self))
+    def settling(self) -> Settler:
+        return Settler(cast("Any", self))
 
     def read_s(self) -> float:
         return 0.0
@@ -72,7 +72,7 @@ class _Count(dict[Any, int]):
 class _Slow(Consumer):
     """A getter whose broker answers only the first question in time, and the second later."""
 
-    def __init__(self, asked: Guarded) -> None:
+    def __init__(self, asked: GuardedQueue) -> None:
         super().__init__(None, "work", 1, sink=asked.take, on_lost=lambda *_: None)  # type: ignore[arg-type]
         self.asked, self.back = asked, list[int]()
 
@@ -96,7 +96,7 @@ async def test_heads_that_came_are_given_back_where_the_others_do_not_come_in_ti
     async def sizes() -> float:
         return 0.0
 
-    one = Guarded(owner, "work", None, sizes)  # type: ignore[arg-type]
+    one = GuardedQueue(owner, "work", None, sizes)  # type: ignore[arg-type]
     slow: Any = _Slow(one)
     with pytest.raises(TimeoutError):
         await one._heads(slow, 2)
@@ -108,13 +108,13 @@ async def test_heads_that_came_are_given_back_where_the_others_do_not_come_in_ti
 
 def test_an_error_that_nobody_foresaw_sends_the_letter_to_quarantine_and_is_not_raised() -> None:
     journal = Journal(mode=Mode.OFF, name="j", vhost="/", router_id="r", readiness=Readiness())
-    desk = Desk(Rules(ordered([], "abcdef012345"), Names(), 30_000), "/", Metrics(), journal)
+    decider = Decider(Rules(ordered([], "abcdef012345"), Names(), 30_000), "/", Metrics(), journal)
     delivery = frames.Delivery(1, b"", 1, False, b"", b"work", bytes(14), b"body")  # noqa: FBT003
-    job = Job(_consumer(), delivery, 0.0, desk)
+    job = Job(_consumer(), delivery, 0.0, decider)
 
     def odd() -> None:
         raise LookupError("nobody thought of this")
 
-    desk.safely(job, PLACE, odd)
+    decider.safely(job, PLACE, odd)
     assert (job.raw, job.action, job.letter, job.copy) == (True, Action.QUARANTINE, None, None)
     assert job.cause == "malformed: LookupError('nobody thought of this')"

@@ -15,14 +15,14 @@ from dlx_router.broker.link import Link, open_link
 from dlx_router.broker.topology import Topology
 from dlx_router.service.dispatch.idle_queues import IdleQueues
 from dlx_router.service.dispatch.in_use import Busy, InUse
-from dlx_router.service.dispatch.resources import Provision, dead_letter_resource
-from dlx_router.service.dispatch.serial_publisher import Probe
-from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.dispatch.resources import TargetResources, dead_letter_resource
+from dlx_router.service.dispatch.serial_publisher import SerialPublisher
+from dlx_router.service.dispatch.worker import Worker
 from tests.broker.scene import NAMES, topology
 from tests.support.client import Client
 from tests.support.eventually import eventually
-from tests.support.lane import Session, Taken, dead, place
 from tests.support.vhost import Vhost
+from tests.support.worker import Session, Taken, dead, place
 
 AT_ONCE: Final = {
     "max-delivery-attempts": 1,
@@ -41,15 +41,15 @@ class Replica:
         self.session = session = Session(AT_ONCE if definition is None else definition)
         session.publish_link, self.link = cast("Any", link), link
         self.in_use = InUse(lambda: link, NAMES, lambda queue: session.provision.lost(queue))  # noqa: PLW0108 - later
-        self.lane = Lane(session, "letters", Probe(link, session.stationery, 5))
-        idle = IdleQueues(lambda: session.desk, session.vhost, lambda: [self.lane], self.in_use)
-        session.provision = Provision(there, NAMES, 10, session.spawn, idle=idle)
+        self.worker = Worker(session, "letters", SerialPublisher(link, session.encoder, 5))
+        idle = IdleQueues(lambda: session.decider, session.vhost, lambda: [self.worker], self.in_use)
+        session.provision = TargetResources(there, NAMES, 10, session.spawn, idle=idle)
         self.taken = Taken("dlx-router.inbox")
         self.sent = 0
 
     async def open(self) -> None:
-        await self.lane.open()
-        self.lane.attend(cast("Consumer", self.taken), place("dlx-router.inbox"))
+        await self.worker.open()
+        self.worker.attend(cast("Consumer", self.taken), place("dlx-router.inbox"))
 
     async def publish(self, for_s: float, name: str, gap_s: float) -> None:
         """Letters, one by one, so that the queue is idle between them."""
@@ -57,7 +57,7 @@ class Replica:
         until = loop.time() + for_s
         while loop.time() < until:
             self.sent += 1
-            self.lane.take(dead(self.sent, "work", f"{name} {self.sent}".encode()), cast("Consumer", self.taken))
+            self.worker.take(dead(self.sent, "work", f"{name} {self.sent}".encode()), cast("Consumer", self.taken))
             await asyncio.sleep(gap_s)
 
     async def reap(self, deleted: Callable[[], None]) -> None:
@@ -65,7 +65,7 @@ class Replica:
         provision = self.session.provision
         while True:
             before = len(provision._created)
-            await provision.reap(self.session.desk.policies_of)
+            await provision.reap(self.session.decider.policies_of)
             if len(provision._created) < before:
                 deleted()
             await asyncio.sleep(0.001)
@@ -206,7 +206,7 @@ async def test_a_lock_that_is_lost_is_had_again_with_the_next_letter(vhost: Vhos
     amqp.queue("work")
     async with replicas(vhost, 1) as (one,):
         provision = one.session.provision
-        policy = one.session.desk.policy_of("work", "rejected")
+        policy = one.session.decider.policy_of("work", "rejected")
         assert policy is not None
         resource = dead_letter_resource(policy, DLQ, "", "work")
         await provision.prepare([resource])

@@ -23,8 +23,8 @@ from dlx_router.wire import frames, properties, table
 from tests.support.bulk import INBOX, rests
 from tests.support.client import Client
 from tests.support.eventually import eventually
-from tests.support.lane import NAMES, Session, Taken, place
 from tests.support.router import Router
+from tests.support.worker import NAMES, Session, Taken, place
 
 PACKAGE: Final = Path(dlx_router.__file__).parent
 RSS_MIB: Final = 200
@@ -97,7 +97,7 @@ def test_the_bounds_of_a_process_leave_room_under_the_limit() -> None:
     assert len(shared) > 10
     assert len(own) > 6
     assert sum(one._most_bytes for one in (*shared.values(), *own.values())) <= 130 * MIB
-    assert session.desk is not None
+    assert session.decider is not None
 
 
 # -- floods of one desk, without a broker --------------------------------------------------------------------------
@@ -160,11 +160,11 @@ def test_what_a_desk_keeps_of_hostile_letters_is_bounded_in_bytes(
     started = _rss_mib(process)
     consumer = cast("Consumer", Taken(NAMES.inbox))
     for n in range(count):
-        job = session.desk.judge(make(n), consumer, place(NAMES.inbox), 0.0)
-        session.stationery.tell(job)
-        session.stationery.write(job, b"")
+        job = session.decider.judge(make(n), consumer, place(NAMES.inbox), 0.0)
+        session.encoder.tell(job)
+        session.encoder.write(job, b"")
         if job.letter is not None and job.envelope is not None and job.decision is not None:
-            ruling = session.desk._clerk.decided(job.decision, job.copy, "p")
+            ruling = session.decider._event_factory.decided(job.decision, job.copy, "p")
             fragments(job.letter, ruling).line("a", 1, first_ms=1, last_ms=1, crc32=1, size=1, props=job.envelope.props)
     assert all(one.held_bytes <= one._most_bytes for one in caches)
     assert _rss_mib(process) - started < 30

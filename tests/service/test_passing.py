@@ -7,9 +7,9 @@ from typing import Any, Final
 import pytest
 
 from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Source, ordered
-from dlx_router.service.dispatch.resources import Provision, dead_letter_resource
+from dlx_router.service.dispatch.resources import TargetResources, dead_letter_resource
 from dlx_router.service.inflight.in_force import Resolved, Rules
-from dlx_router.service.inflight.pending import Resource
+from dlx_router.service.inflight.job import Resource
 from tests.broker.scene import NAMES
 from tests.service.test_idle_queues import replicas
 from tests.support.bulk import INBOX
@@ -35,7 +35,7 @@ IN_AN_HOUR: Final = {**KEPT, "auto-delete-dead-letter-queue-after": 3_600_000}
 
 
 @pytest.fixture
-async def provision(vhost: Vhost, amqp: Client) -> AsyncIterator[Provision]:
+async def provision(vhost: Vhost, amqp: Client) -> AsyncIterator[TargetResources]:
     amqp.queue("work")
     async with replicas(vhost, 1) as (one,):
         yield one.session.provision
@@ -58,7 +58,7 @@ def needed(rules: Resolved, reason: str = "rejected") -> Resource:
     return dead_letter_resource(policy, "DLQ.work", "", "work")
 
 
-async def reaped(provision: Provision, amqp: Client, rules: Resolved) -> bool:
+async def reaped(provision: TargetResources, amqp: Client, rules: Resolved) -> bool:
     for _ in range(ROUNDS):
         await provision.reap(rules.policies_of)
         if not amqp.exists("DLQ.work"):
@@ -77,14 +77,14 @@ async def reaped(provision: Provision, amqp: Client, rules: Resolved) -> bool:
     ids=["never", "in an hour", "another name", "discard"],
 )
 async def test_a_queue_that_no_policy_in_force_wants_deleted_stays(
-    later: Resolved, provision: Provision, amqp: Client
+    later: Resolved, provision: TargetResources, amqp: Client
 ) -> None:
     await provision.prepare([needed(in_force(DELETED))])
     assert not await reaped(provision, amqp, later)
 
 
 async def test_it_is_deleted_again_where_it_is_made_by_a_policy_that_wants_it(
-    provision: Provision, amqp: Client
+    provision: TargetResources, amqp: Client
 ) -> None:
     for definition in (DELETED, IN_AN_HOUR, KEPT, DELETED, KEPT):
         await provision.prepare([needed(in_force(definition))])
@@ -97,7 +97,7 @@ async def test_it_is_deleted_again_where_it_is_made_by_a_policy_that_wants_it(
     assert amqp.exists("DLQ.work"), "a letter that comes has it made anew"
 
 
-async def test_a_policy_for_one_reason_counts(provision: Provision, amqp: Client) -> None:
+async def test_a_policy_for_one_reason_counts(provision: TargetResources, amqp: Client) -> None:
     rules = in_force(KEPT, expired=DELETED)
     await provision.prepare([needed(rules, "expired")])
     assert await reaped(provision, amqp, rules)

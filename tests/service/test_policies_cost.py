@@ -11,7 +11,7 @@ from dlx_router.config.policies import load_policies
 from dlx_router.core.names import Names
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service.dispatch.decider import Desk
+from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.inflight.in_force import Rules
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -21,17 +21,17 @@ ROUNDS: Final = 30
 LETTERS: Final = 5_000
 
 
-def desk(folder: Path, policies: int) -> Desk:
+def decider(folder: Path, policies: int) -> Decider:
     lines = ["version: 1", "policies:", "  - {name: work, queue: work}"]
     kinds = ("queue: q{}", "match: 'm{}.#'", "pattern: '^p{}[.]'")
     lines += [f"  - {{name: p{n}, {kinds[n % 3].format(n)}}}" for n in range(policies - 1)]
     folder.mkdir()
     (folder / "p.yaml").write_text("\n".join(lines), encoding="utf-8")
     journal = Journal(mode=Mode.OFF, name="j", vhost="/", router_id="r", readiness=Readiness())
-    return Desk(Rules(load_policies(folder).policies, Names(), 30_000), "/", Metrics(), journal)
+    return Decider(Rules(load_policies(folder).policies, Names(), 30_000), "/", Metrics(), journal)
 
 
-def seconds(one: Desk) -> float:
+def seconds(one: Decider) -> float:
     died = letter()
     began = time.perf_counter()
     for _ in range(LETTERS):
@@ -41,7 +41,7 @@ def seconds(one: Desk) -> float:
 
 @pytest.mark.measure
 def test_a_letter_costs_the_same_among_one_and_a_thousand_policies(tmp_path: Path) -> None:
-    few, many = desk(tmp_path / "few", 1), desk(tmp_path / "many", 1000)
+    few, many = decider(tmp_path / "few", 1), decider(tmp_path / "many", 1000)
     rounds = [(seconds(few), seconds(many)) for _ in range(ROUNDS)]
     ratio = median(many for _, many in rounds) / median(few for few, _ in rounds)
     print(f"1,000 policies to 1: {ratio:.2f}")  # noqa: T201 - a measurement
@@ -49,6 +49,6 @@ def test_a_letter_costs_the_same_among_one_and_a_thousand_policies(tmp_path: Pat
 
 
 def test_a_queue_is_resolved_once_however_many_letters_it_has(tmp_path: Path) -> None:
-    one = desk(tmp_path / "many", 300)
+    one = decider(tmp_path / "many", 300)
     died = letter()
     assert one.resolve(died) is one.resolve(died)

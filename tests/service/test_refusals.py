@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.attending import unknown_limit
-from dlx_router.service.dispatch.own_queues_refusing import COSTLY, STEADY_S, Refusals
+from dlx_router.service.dispatch.own_queues_refusing import COSTLY, STEADY_S, RefusingQueues
 from dlx_router.telemetry.readiness import Readiness
 
 PREFETCH: Final = 500
@@ -24,7 +24,7 @@ STEPS: Final = st.one_of(
 def test_nothing_is_taken_freely_while_a_queue_of_ours_has_refused_and_not_confirmed(
     steps: list[tuple[Any, ...]],
 ) -> None:
-    refusals, refusing, held, costly = Refusals("/", Readiness()), set[object](), 0, 0
+    refusals, refusing, held, costly = RefusingQueues("/", Readiness()), set[object](), 0, 0
     for name, *values in steps:
         match name, values:
             case "refused", [own, attached, spent]:
@@ -48,7 +48,7 @@ def test_nothing_is_taken_freely_while_a_queue_of_ours_has_refused_and_not_confi
 
 
 def test_a_queue_with_nothing_left_to_prove_is_left_alone_until_another_letter_has_proved_it() -> None:
-    refusals = Refusals("/", Readiness())
+    refusals = RefusingQueues("/", Readiness())
     refusals.refused("parking", "nacked", "near", spent=True)
     refusals.begin()
     assert (refusals.room("near", PREFETCH), refusals.room("other", PREFETCH)) == (0, 1)

@@ -15,12 +15,12 @@ from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Sour
 from dlx_router.core.words import Cause
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service.dispatch.decider import Desk
+from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.inflight import clock, compiled
 from dlx_router.service.inflight.decoder import Place
-from dlx_router.service.inflight.encoder import Stationery
+from dlx_router.service.inflight.encoder import Encoder
 from dlx_router.service.inflight.in_force import Rules
-from dlx_router.service.inflight.pending import Job, Resource
+from dlx_router.service.inflight.job import Job, Resource
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames, properties, table
@@ -53,8 +53,8 @@ def _rules(definition: dict[str, Any], revision: str = "abcdef012345") -> Rules:
     return Rules(ordered([policy], revision), NAMES, 30_000)
 
 
-def _desk(definition: dict[str, Any]) -> Desk:
-    return Desk(_rules(definition), "/", Metrics(), JOURNAL)
+def _decider(definition: dict[str, Any]) -> Decider:
+    return Decider(_rules(definition), "/", Metrics(), JOURNAL)
 
 
 class _LongWay:
@@ -64,7 +64,7 @@ class _LongWay:
         self._definition = definition
 
     def judge(self, *given: Any) -> Job:
-        job = _desk(self._definition).judge(*given)
+        job = _decider(self._definition).judge(*given)
         assert job.order is None
         return job
 
@@ -82,9 +82,9 @@ def _delivery(tag: int, reason: str, extra: bytes, body: bytes, **given_properti
     return frames.Delivery(1, b"c", tag, redelivered, b"dlx-router.inbox", b"orders", header, body)
 
 
-def _written(job: Job, stationery: Stationery) -> tuple[bytes, bytes, bytes]:
+def _written(job: Job, encoder: Encoder) -> tuple[bytes, bytes, bytes]:
     if job.order is None:
-        return stationery.write(job, STAMP)
+        return encoder.write(job, STAMP)
     return job.order.exchange, job.order.routing_key, compiled.section(job, STAMP, b"guest")
 
 
@@ -112,30 +112,30 @@ def _written(job: Job, stationery: Stationery) -> tuple[bytes, bytes, bytes]:
 def test_the_short_way_writes_what_the_long_way_writes(
     definition: dict[str, Any], reason: str, body: bytes, extra: list[tuple[str, str]], said: dict[str, Any]
 ) -> None:
-    stationery = Stationery(user="guest", last_deaths=True, key=KEY, quarantine=NAMES.quarantine)
+    encoder = Encoder(user="guest", last_deaths=True, key=KEY, quarantine=NAMES.quarantine)
     entries = b"".join(table.longstr(name.encode(), value) for name, value in extra)
-    desk, other = _desk(definition), _LongWay(definition)
-    desk.user = b"guest"
-    desk.judge(_delivery(1, reason, b"", b"the first teaches"), NOBODY, PLACE, 0.0)
+    decider, other = _decider(definition), _LongWay(definition)
+    decider.user = b"guest"
+    decider.judge(_delivery(1, reason, b"", b"the first teaches"), NOBODY, PLACE, 0.0)
     delivery = _delivery(2, reason, entries, body, **said)
-    short = desk.judge(delivery, NOBODY, PLACE, 0.0)
+    short = decider.judge(delivery, NOBODY, PLACE, 0.0)
     long = other.judge(delivery, NOBODY, PLACE, 0.0)
     assert short.order is not None
-    assert _written(short, stationery) == _written(long, stationery)
+    assert _written(short, encoder) == _written(long, encoder)
     assert (short.action, short.resource) == (long.action, long.resource)
     twin = tuple((name, value[::-1]) for name, value in extra)  # the same shape, other values: found without a walk
     delivery = _delivery(3, reason, b"".join(table.longstr(name.encode(), value) for name, value in twin), body, **said)
-    short, long = desk.judge(delivery, NOBODY, PLACE, 0.0), other.judge(delivery, NOBODY, PLACE, 0.0)
+    short, long = decider.judge(delivery, NOBODY, PLACE, 0.0), other.judge(delivery, NOBODY, PLACE, 0.0)
     assert short.order is not None
     assert short.key is None
-    assert _written(short, stationery) == _written(long, stationery)
+    assert _written(short, encoder) == _written(long, encoder)
 
 
 def test_a_letter_of_the_same_shape_with_another_death_is_not_taken_for_its_like() -> None:
-    desk = _desk(DEFINITIONS[0])
+    decider = _decider(DEFINITIONS[0])
     for tag in (1, 2, 3):
-        desk.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0)
-    job = desk.judge(_delivery(4, "rejecteD", b"", b"x"), NOBODY, PLACE, 0.0)
+        decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0)
+    job = decider.judge(_delivery(4, "rejecteD", b"", b"x"), NOBODY, PLACE, 0.0)
     assert job.order is None
     assert job.letter is not None
     assert job.letter.reason != "rejected"
@@ -143,16 +143,16 @@ def test_a_letter_of_the_same_shape_with_another_death_is_not_taken_for_its_like
 
 @pytest.mark.parametrize("definition", DEFINITIONS[3:])
 def test_chance_and_aliases_go_the_long_way(definition: dict[str, Any]) -> None:
-    desk = _desk(definition)
+    decider = _decider(definition)
     for tag in (1, 2):
-        assert desk.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0).order is None
+        assert decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0).order is None
 
 
 def test_an_order_holds_only_where_there_is_what_its_event_names() -> None:
-    desk, known = _desk(DEFINITIONS[1]), dict[Resource, str]()
+    decider, known = _decider(DEFINITIONS[1]), dict[Resource, str]()
 
     def judged(tag: int) -> Job:
-        return desk.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0, known)
+        return decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0, known)
 
     resource = judged(1).resource
     assert resource is not None
@@ -164,7 +164,7 @@ def test_an_order_holds_only_where_there_is_what_its_event_names() -> None:
 
 
 def test_a_letter_in_flight_is_finished_by_the_policies_that_it_came_to() -> None:
-    old = _desk(DEFINITIONS[0])
+    old = _decider(DEFINITIONS[0])
     jobs = [old.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0) for tag in (1, 2)]
     assert jobs[1].order is not None, "the short way too"
     new = old.renewed(_rules(DEFINITIONS[1], "fedcba543210"))
@@ -173,18 +173,18 @@ def test_a_letter_in_flight_is_finished_by_the_policies_that_it_came_to() -> Non
     assert next_job.copy is not None
     assert (next_job.copy.exchange, next_job.copy.record.revision) == ("", "fedcba543210")
     for job in jobs:
-        job.desk.read(job, PLACE)
+        job.decider.read(job, PLACE)
         assert job.copy is not None
         assert (job.copy.exchange, job.copy.record.revision) == ("dlx", "abcdef012345")
-        job.desk.refused(job, Cause.TARGET_REFUSED)
+        job.decider.refused(job, Cause.TARGET_REFUSED)
         assert job.copy.record.revision == "abcdef012345"
 
 
 def test_a_letter_whose_order_did_not_hold_is_counted_once() -> None:
     metrics = Metrics()
-    desk = Desk(_rules(DEFINITIONS[1]), "/", metrics, JOURNAL)
-    jobs = [desk.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0) for tag in (1, 2)]
+    decider = Decider(_rules(DEFINITIONS[1]), "/", metrics, JOURNAL)
+    jobs = [decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0) for tag in (1, 2)]
     assert jobs[1].order is not None
-    jobs[1].desk.read(jobs[1], PLACE)
+    jobs[1].decider.read(jobs[1], PLACE)
     assert jobs[1].order is None
     assert sum(metrics.decisions.values()) == 2

@@ -68,8 +68,8 @@ def test_without_traces_the_desk_is_the_plain_one() -> None:
         on_lost=lambda _events: None,
         confirm_timeout_s=1,
     )
-    made = tracing.desk(Rules(PolicySet(()), Names(), 30_000), "/", Metrics(), journal, None)
-    assert type(made) is decider.Desk
+    made = tracing.decider(Rules(PolicySet(()), Names(), 30_000), "/", Metrics(), journal, None)
+    assert type(made) is decider.Decider
 
 
 def test_the_router_imports_nothing_of_opentelemetry_by_itself() -> None:

@@ -18,12 +18,12 @@ from dlx_router.core.record import AT_REST_BYTES, Record, encode
 from dlx_router.core.words import UNKNOWN, Action, Cause
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service.dispatch.decider import Desk
+from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Malformed, Place
-from dlx_router.service.inflight.encoder import Stationery
+from dlx_router.service.inflight.encoder import Encoder
 from dlx_router.service.inflight.in_force import Rules
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.job import Job
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames, properties, table
@@ -42,11 +42,11 @@ OUR_OWN: Final = (NAMES.return_, NAMES.release, NAMES.declared, NAMES.delay(1000
 exchanges = st.sampled_from(["", "dlx", "dlX", "dlx ", "in", NAMES.inbox, NAMES.fifo, *OUR_OWN]) | st.text(max_size=9)
 
 
-def _desk(metrics: Metrics | None = None) -> Desk:
+def _decider(metrics: Metrics | None = None) -> Decider:
     definition = {"max-delivery-attempts": Setting(5, SOURCE), "redelivery-delay": Setting(5000, SOURCE)}
     policy = Policy("all", Selector(SelectorKind.MATCH, "#"), SOURCE, definition=definition)
     journal = Journal(mode=Mode.OFF, name="j", vhost="/", router_id="r", readiness=Readiness())
-    return Desk(Rules(ordered([policy], "abcdef012345"), NAMES, 30_000), "/", metrics or Metrics(), journal)
+    return Decider(Rules(ordered([policy], "abcdef012345"), NAMES, 30_000), "/", metrics or Metrics(), journal)
 
 
 def _x_death(*queues: str) -> bytes:
@@ -83,7 +83,7 @@ def _signed(record: Record) -> bytes:
 
 
 def _judged(delivery: frames.Delivery, place: Place, metrics: Metrics | None = None) -> Job:
-    return _desk(metrics).judge(delivery, NOBODY, place, 0.0)
+    return _decider(metrics).judge(delivery, NOBODY, place, 0.0)
 
 
 def _leads_to_secret(job: Job) -> bool:
@@ -104,16 +104,16 @@ def test_deaths_are_obeyed_only_of_what_came_by_an_exchange_that_is_named(exchan
 @given(exchange=exchanges)
 def test_the_short_way_takes_nobody_who_did_not_come_by_such_an_exchange(exchange: str) -> None:
     """Also not where the same letters were believed a moment ago: policies are read anew, and places with them."""
-    desk = _desk()
-    jobs = [desk.judge(_delivery(exchange, _x_death(SECRET), tag), NOBODY, NAMED, 0.0) for tag in (1, 2, 3)]
+    decider = _decider()
+    jobs = [decider.judge(_delivery(exchange, _x_death(SECRET), tag), NOBODY, NAMED, 0.0) for tag in (1, 2, 3)]
     assert (jobs[-1].order is not None) is (exchange == "dlx")
-    assert not _leads_to_secret(desk.judge(_delivery(exchange, _x_death(SECRET), 4), NOBODY, ATTACHED, 0.0))
+    assert not _leads_to_secret(decider.judge(_delivery(exchange, _x_death(SECRET), 4), NOBODY, ATTACHED, 0.0))
 
 
 def test_what_is_not_believed_stays_on_the_copy_as_it_came() -> None:
     headers = _x_death(SECRET, "other")
     job = _judged(_delivery("in", headers), ATTACHED)
-    section = Stationery(user="u", last_deaths=True, key=KEY, quarantine="q").write(job, b"")[2]
+    section = Encoder(user="u", last_deaths=True, key=KEY, quarantine="q").write(job, b"")[2]
     assert properties.parse(section, 0).headers.startswith(headers)
     assert (job.action, job.cause) == (Action.PARK, Cause.UNKNOWN_ORIGIN)
 

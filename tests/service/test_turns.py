@@ -3,7 +3,7 @@
 import asyncio
 import gc
 
-from tests.support.lane import Session
+from tests.support.worker import Session
 
 
 async def test_locks_of_names_that_letters_brought_do_not_accumulate() -> None:

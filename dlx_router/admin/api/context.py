@@ -20,8 +20,8 @@ from dlx_router.operate.journal.audit import audit as audited
 from dlx_router.operate.journal.batch import sure
 from dlx_router.service.redrive.peek import Kind
 from dlx_router.service.upkeep.import_queue import Importer
-from dlx_router.service.upkeep.index_drift import Drift
-from dlx_router.service.vhost.runner import Attendant
+from dlx_router.service.upkeep.index_drift import IndexDrift
+from dlx_router.service.vhost.runner import VhostRunner
 
 CONFIRM_S = 5.0
 
@@ -32,12 +32,12 @@ class Context:
 
     router_id: str
     names: Names
-    attendants: Mapping[str, Attendant]
+    attendants: Mapping[str, VhostRunner]
     index: Supervisor | None = None
     tokens: Tokens | None = None
     is_loopback: bool = True
     hosts: Hosts = field(default_factory=Hosts)
-    drift: Drift | None = None
+    drift: IndexDrift | None = None
     importer: Importer | None = None
     management: Management | None = None
     max_body_bytes: int = 1 << 20
@@ -46,7 +46,7 @@ class Context:
     at_once: int = 32
     extras: dict[str, Any] = field(default_factory=dict)  # what other routers of the API need
 
-    def attendant(self, vhost: str, who: Caller) -> Attendant:
+    def attendant(self, vhost: str, who: Caller) -> VhostRunner:
         """The vhost's attendant; 404 where it is not served or not to be seen."""
         found = self.attendants.get(vhost)
         if found is None or not who.may_see(vhost):
@@ -57,7 +57,7 @@ class Context:
         """The vhosts that are served and may be seen."""
         return [vhost for vhost in self.attendants if who.may_see(vhost)]
 
-    def led(self, vhost: str, who: Caller) -> Attendant:
+    def led(self, vhost: str, who: Caller) -> VhostRunner:
         """As `attendant`; 503 where another router has the leader's duties."""
         found = self.attendant(vhost, who)
         if not found.leadership.is_ours:
@@ -79,7 +79,7 @@ class Context:
             raise refuse(422, str(error)) from None
         await self.write(self.attendants[vhost], [line])
 
-    async def write(self, attendant: Attendant, lines: Sequence[bytes]) -> None:
+    async def write(self, attendant: VhostRunner, lines: Sequence[bytes]) -> None:
         """Returns once the stream has confirmed all of them, whatever the mode; 503 where it does not in time."""
         if not attendant.journal.is_on:
             raise refuse(503, "JOURNAL=off: nothing can be told")
@@ -94,7 +94,7 @@ class Context:
             said = f"the journal of {attendant.vhost!r} is too far behind to take it; see /readyz, and ask again"
             raise refuse(503, said, retry_after_s=5)
 
-    async def kind_of(self, attendant: Attendant, queue: str) -> Kind:
+    async def kind_of(self, attendant: VhostRunner, queue: str) -> Kind:
         """What has to be known before a queue is looked into; 404 where there is none."""
         if self.management is None or attendant.topology is None:
             raise refuse(503, "only the management API tells a queue's type; set DLX_ROUTER_MANAGEMENT_URL")

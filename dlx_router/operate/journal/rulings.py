@@ -10,7 +10,7 @@ from dlx_router.operate.journal.events import KIND_OF, Ruling
 
 
 @dataclass(frozen=True, slots=True)
-class Clerk:
+class EventFactory:
     """Who decides: one router, by one revision of the policies."""
 
     router_id: str

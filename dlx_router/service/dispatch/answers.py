@@ -9,10 +9,10 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.publisher import NACKED, RETURNED, TIMEOUT
 from dlx_router.core.decision import GRACED
 from dlx_router.core.words import Cause
-from dlx_router.service.dispatch.cooldown import NO_CONFIRM, Resting, Target, is_own, target_of
+from dlx_router.service.dispatch.cooldown import NO_CONFIRM, Cooldown, Target, is_own, target_of
 from dlx_router.service.dispatch.own_queue_waits import Keeping
-from dlx_router.service.dispatch.serial_publisher import Probe
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.dispatch.serial_publisher import SerialPublisher
+from dlx_router.service.inflight.job import Job
 
 NACK_PAUSE_S: Final = 0.2
 INSIST_PAUSE_S: Final = 1.0
@@ -34,7 +34,7 @@ class Answering(Keeping):
     """The part of a lane that hears answers."""
 
     _missing: TargetMissingSince | None
-    _full: Resting
+    _full: Cooldown
     _moved_s: float
 
     @abstractmethod
@@ -70,7 +70,7 @@ class Answering(Keeping):
         self._repeating += 1
         self._owner.spawn(self._asked(job, probe, target))
 
-    async def _asked(self, job: Job, probe: Probe, target: Target) -> None:
+    async def _asked(self, job: Job, probe: SerialPublisher, target: Target) -> None:
         try:
             if job.consumer.is_open:
                 await self._one(job, probe)
@@ -133,7 +133,7 @@ class Answering(Keeping):
             self._keep(job, why or cause)
             return
         if final:
-            job.desk.park(job, cause)
+            job.decider.park(job, cause)
             self._submit(job)
             return
         if cause is Cause.TARGET_REFUSED:
@@ -147,13 +147,13 @@ class Answering(Keeping):
         if place.source == place.names.fifo:
             self._insist(job, cause)
             return
-        job.desk.refused(job, cause)
+        job.decider.refused(job, cause)
         self._submit(job)
 
     def _insist(self, job: Job, cause: Cause) -> None:
         """In order means that nothing overtakes: tried each second, parked where its target is missing for too long."""
-        if job.desk.overdue(cause, self._missing_s(job, cause)):
-            job.desk.park(job, cause)
+        if job.decider.overdue(cause, self._missing_s(job, cause)):
+            job.decider.park(job, cause)
             self._submit(job)
         elif time.monotonic() - job.started_s > INSIST_S:
             self._settling.give_back(job, "fifo")

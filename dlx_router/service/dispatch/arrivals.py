@@ -8,52 +8,52 @@ from dlx_router.core.outcome import Park
 from dlx_router.core.passing import EXPIRED, Limits, Stamps, Target, due_ms, limits_of
 from dlx_router.core.words import UNKNOWN, Cause
 from dlx_router.service.inflight.decoder import Place
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.job import Job
 
 if TYPE_CHECKING:
-    from dlx_router.service.dispatch.decider import Desk
+    from dlx_router.service.dispatch.decider import Decider
 
 
-def limits(desk: "Desk", queue: str) -> Limits:
+def limits(decider: "Decider", queue: str) -> Limits:
     """What a policy says of the messages in this queue."""
-    return limits_of(desk.policy_of(queue, UNKNOWN))
+    return limits_of(decider.policy_of(queue, UNKNOWN))
 
 
-def dies(desk: "Desk", job: Job, place: Place, reason: str, came: First | None = None) -> None:
+def dies(decider: "Decider", job: Job, place: Place, reason: str, came: First | None = None) -> None:
     """It fails here and now: a letter as the broker would have made it, judged like any other."""
-    letter = desk.opened(job, place, dies=reason, came=came)
+    letter = decider.opened(job, place, dies=reason, came=came)
     if letter is not None:
-        desk.decided(job, letter)
+        decider.decided(job, letter)
 
 
-def relay(desk: "Desk", job: Job, place: Place, target: Target) -> None:
+def relay(decider: "Decider", job: Job, place: Place, target: Target) -> None:
     """It lives: on to the target."""
-    letter = desk.opened(job, place, lives=True)
+    letter = decider.opened(job, place, lives=True)
     if letter is not None:
-        _forward(desk, job, letter, target, place)
+        _forward(decider, job, letter, target, place)
 
 
-def goes_on(desk: "Desk", job: Job, letter: Letter, place: Place, now_ms: int) -> None:
+def goes_on(decider: "Decider", job: Job, letter: Letter, place: Place, now_ms: int) -> None:
     """It waited because its relay's target had refused it."""
     came = origin(letter)
-    target, ends = _target(desk, came.queue), due_ms(limits(desk, came.queue), Stamps(), letter.first_death_ms)
+    target, ends = _target(decider, came.queue), due_ms(limits(decider, came.queue), Stamps(), letter.first_death_ms)
     if ends is not None and ends <= now_ms:
-        dies(desk, job, place, EXPIRED, came)
+        dies(decider, job, place, EXPIRED, came)
     elif target is None:
-        desk.apply(job, Park(Cause.NO_POLICY, letter.base_attempts), now_ms)
+        decider.apply(job, Park(Cause.NO_POLICY, letter.base_attempts), now_ms)
     else:
-        _forward(desk, job, letter, target, place)
+        _forward(decider, job, letter, target, place)
 
 
-def _target(desk: "Desk", queue: str) -> Target | None:
+def _target(decider: "Decider", queue: str) -> Target | None:
     """Where the relay of this queue leads; it may have been found by a pattern, and not yet since the last start."""
-    found = desk.relays.get(queue)
-    return next((to for selector, to in desk.leads if selector.fits(queue)), None) if found is None else found
+    found = decider.relays.get(queue)
+    return next((to for selector, to in decider.leads if selector.fits(queue)), None) if found is None else found
 
 
-def _forward(desk: "Desk", job: Job, letter: Letter, target: Target, place: Place) -> None:
-    job.policy = desk.policy_of(origin(letter).queue, UNKNOWN)
+def _forward(decider: "Decider", job: Job, letter: Letter, target: Target, place: Place) -> None:
+    job.policy = decider.policy_of(origin(letter).queue, UNKNOWN)
     decision = forward(letter, target, place.names)
     if isinstance(decision, Park):
         job.letter = waiting(letter)  # remembered by where it was, not by what somebody wrote on it
-    desk.carry_out(job, decision, UNKNOWN)
+    decider.carry_out(job, decision, UNKNOWN)

@@ -10,7 +10,7 @@ from typing import Final
 
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.job import Job
 
 FULL_S: Final = 5.0
 SILENT_S: Final = 1.0, 15.0  # between two questions, doubling: each may take a whole confirm timeout itself
@@ -20,7 +20,7 @@ NO_CONFIRM: Final = "no confirm came in time"
 Target = tuple[str, str, str | None]
 
 
-class Resting(dict[Target, float]):
+class Cooldown(dict[Target, float]):
     """Targets that nobody asks for some seconds, and until when."""  # a dict, because the hot path asks if it is empty
 
     def __init__(self, for_s: float) -> None:
@@ -52,7 +52,7 @@ class Resting(dict[Target, float]):
             del self[target]
 
 
-class Silent(Resting):
+class SilentTargets(Cooldown):
     """Targets that did not confirm in time, and those of them that are asked just now, beside all others."""
 
     def __init__(self, first_s: float, most_s: float) -> None:
@@ -81,7 +81,7 @@ class Silent(Resting):
         self._rested_s.pop(target, None)
 
 
-class Late:
+class LateConfirms:
     """Which publishes of a channel were sent so long ago that they should be answered; asked once a second."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from dlx_router.core.selector import Selector
 from dlx_router.core.waiting import left
 from dlx_router.core.words import UNKNOWN, Action, Cause, counted
 from dlx_router.operate.journal.events import Ruling
-from dlx_router.operate.journal.rulings import Clerk
+from dlx_router.operate.journal.rulings import EventFactory
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.dispatch import arrivals, delaying, events
 from dlx_router.service.dispatch.outage import breaker_of
@@ -29,15 +29,15 @@ from dlx_router.service.dispatch.resources import resource_of
 from dlx_router.service.dispatch.retiring import buried
 from dlx_router.service.inflight import compiled, decoder
 from dlx_router.service.inflight.clock import CLOCK, now_ms, steady_ms
-from dlx_router.service.inflight.compiled import StandingOrders
+from dlx_router.service.inflight.compiled import CompiledRoutes
 from dlx_router.service.inflight.in_force import Resolved, Rules
-from dlx_router.service.inflight.pending import Job, Known
+from dlx_router.service.inflight.job import Job, Known
 from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.wire import frames
 
 
-class Desk:
+class Decider:
     """Judges deliveries of one vhost."""
 
     def __init__(self, rules: Rules, vhost: str, metrics: Metrics, journal: Journal) -> None:
@@ -54,18 +54,18 @@ class Desk:
         self.kinds: dict[str, str] = {}  # the types of queues, where policies ask for them
         self.use(rules)
 
-    def renewed(self, rules: Rules) -> "Desk":
+    def renewed(self, rules: Rules) -> "Decider":
         """A desk for what is decided from now on. All but the rules is shared; jobs stay with the desk they came to."""
-        desk = copy(self)
-        desk.use(rules)
-        return desk
+        decider = copy(self)
+        decider.use(rules)
+        return decider
 
     def use(self, rules: Rules) -> None:
         """Judge by these, and forget what was worked out by others."""
         self._rules = rules
         self._resolved = Resolved(rules, self._vhost, self.kinds)
-        self._orders = StandingOrders()
-        self._clerk = Clerk(rules.router_id, rules.policies.revision, rules.observes)
+        self._orders = CompiledRoutes()
+        self._event_factory = EventFactory(rules.router_id, rules.policies.revision, rules.observes)
 
     @property
     def policies(self) -> PolicySet:
@@ -110,7 +110,7 @@ class Desk:
 
     def _learn(self, job: Job) -> None:
         """The next of its like goes the short way, and its event is written from the same fragments."""
-        lesson = events.lesson(self._journal, job, self._clerk)
+        lesson = events.lesson(self._journal, job, self._event_factory)
         if lesson is not None:
             self._orders.learn(job, *lesson)
 
@@ -166,7 +166,7 @@ class Desk:
         letter = job.letter = buried(letter, record)
         job.action, job.cause = Action.RETIRE, Cause.RETENTION.value
         job.policy = self.resolve(letter)
-        self._tell(job, self._clerk.retired(letter, job.policy.policy if job.policy else ""), now_ms())
+        self._tell(job, self._event_factory.retired(letter, job.policy.policy if job.policy else ""), now_ms())
 
     def _released(self, job: Job, letter: Letter, record: Record | None) -> bool:
         """Send a letter from release on its way; False where it was held and is to be judged anew."""
@@ -179,7 +179,9 @@ class Desk:
         job.policy = self.resolve(letter)
         self.wait_on(job, replace(record, deaths=letter.history) if record.cut else record, left_ms, now)
         if job.copy is not None and job.copy.way is publication.Way.RETURN:
-            self._tell(job, self._clerk.released(letter, job.copy, job.policy.policy if job.policy else ""), now)
+            self._tell(
+                job, self._event_factory.released(letter, job.copy, job.policy.policy if job.policy else ""), now
+            )
         if step is Release.RETURN:
             self._metrics.release_lateness.observe((now - (record.due_ms or now)) / 1000)
         return True
@@ -231,7 +233,7 @@ class Desk:
             events.failed_conditions(self._once, letter, failed)
         if isinstance(decision, Discard):
             job.copy, job.resource = None, None
-            self._tell(job, self._clerk.decided(decision, None, job.policy.policy if job.policy else ""), now)
+            self._tell(job, self._event_factory.decided(decision, None, job.policy.policy if job.policy else ""), now)
             return
         policy = job.policy
         record = publication.record_of(
@@ -258,7 +260,7 @@ class Desk:
                     record = replace(record, deaths=())
                 self._place(job, publication.to_parking(letter, record, self._rules.names.parking))
         name, breaker, job.breaker = policy.policy if policy else "", job.breaker, ""
-        ruling = self._clerk.decided(decision, job.copy, name, breaker)
+        ruling = self._event_factory.decided(decision, job.copy, name, breaker)
         events.tell_where(self._journal, job, ruling, now)
 
     def _tell(self, job: Job, ruling: Ruling, now: int) -> None:
@@ -268,7 +270,7 @@ class Desk:
         """The event of what goes to quarantine, letter or not."""
         now, letter = now_ms(), job.letter
         told = job.letter = letter if letter is not None else events.unread(job, place, now)
-        self._tell(job, self._clerk.quarantined(told, job.cause, place.names.quarantine), now)
+        self._tell(job, self._event_factory.quarantined(told, job.cause, place.names.quarantine), now)
         job.letter = letter
 
     def refused(self, job: Job, cause: Cause) -> None:

@@ -20,56 +20,56 @@ from dlx_router.service.inflight import decoder, saved_headers
 from dlx_router.service.inflight.admissible import admissible
 from dlx_router.service.inflight.clock import now_ms
 from dlx_router.service.inflight.decoder import Envelope, Malformed, Place
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.job import Job
 from dlx_router.wire import frames, properties, table
 
 if TYPE_CHECKING:
-    from dlx_router.service.dispatch.decider import Desk
+    from dlx_router.service.dispatch.decider import Decider
 
 _LOWEST_MS: Final = RUNGS[0]
 
 
-def begin(desk: "Desk", job: Job, place: Place, entry: Delayed) -> None:
+def begin(decider: "Decider", job: Job, place: Place, entry: Delayed) -> None:
     """A message was published to a delayed exchange: it waits, or goes on at once. What came back has waited."""
     try:
         letter, envelope = _read(job.delivery, place)
     except Malformed as error:
-        desk.unreadable(job, place, error)
+        decider.unreadable(job, place, error)
         return
     job.letter, job.envelope = letter, envelope
     asked = 0 if envelope.record is not None else saved_headers.asked_ms(envelope)
     wait, now = delaying.wait_ms(asked, entry.default_ms), now_ms()
-    job.policy = desk.policy_of(letter.failed_queue, UNKNOWN)
+    job.policy = decider.policy_of(letter.failed_queue, UNKNOWN)
     if wait < _LOWEST_MS:
-        _go_on(desk, job, letter, entry.to, now + wait if wait else None)
+        _go_on(decider, job, letter, entry.to, now + wait if wait else None)
     else:
-        desk.carry_out(job, Hold(None, now + wait, 0, 0, target=entry.to), UNKNOWN, now)
+        decider.carry_out(job, Hold(None, now + wait, 0, 0, target=entry.to), UNKNOWN, now)
 
 
-def goes_on(desk: "Desk", job: Job, place: Place, letter: Letter, record: Record) -> None:
+def goes_on(decider: "Decider", job: Job, place: Place, letter: Letter, record: Record) -> None:
     """A rung is over: the next one, or on to where the message was to go when it came.
 
     One that was refused there goes where the exchange leads now.
     """
     assert job.envelope is not None
     if not saved_headers.is_sound(job.envelope):
-        desk.unreadable(job, place, Malformed(f"{saved_headers.HEADER.decode()}: what was put aside cannot be read"))
+        decider.unreadable(job, place, Malformed(f"{saved_headers.HEADER.decode()}: what was put aside cannot be read"))
         return
     now = now_ms()
-    job.policy = desk.policy_of(letter.failed_queue, UNKNOWN)
-    left = desk.left_ms(job, letter, record, now)
+    job.policy = decider.policy_of(letter.failed_queue, UNKNOWN)
+    left = decider.left_ms(job, letter, record, now)
     if left >= _LOWEST_MS:
         job.action = Action.RELEASE
-        desk.wait_on(job, record, left, now)
+        decider.wait_on(job, record, left, now)
         return
-    entry = desk.delayed.get(letter.failed_queue)
+    entry = decider.delayed.get(letter.failed_queue)
     to = entry.to if entry is not None and record.cause is not None else record.target
     if not to:
-        desk.apply(job, Park(Cause.NO_POLICY), now)
+        decider.apply(job, Park(Cause.NO_POLICY), now)
         return
     if record.cause is None:
-        desk.late(now - letter.due_ms)
-    _go_on(desk, job, letter, to, now + left if left else None)
+        decider.late(now - letter.due_ms)
+    _go_on(decider, job, letter, to, now + left if left else None)
 
 
 def delayed_copy(copy: Publication) -> Publication:
@@ -77,9 +77,9 @@ def delayed_copy(copy: Publication) -> Publication:
     return replace(copy, aside=copy.way in {Way.RUNG, Way.PARKING, Way.FORWARD})
 
 
-def _go_on(desk: "Desk", job: Job, letter: Letter, to: str, due_ms: int | None) -> None:
+def _go_on(decider: "Decider", job: Job, letter: Letter, to: str, due_ms: int | None) -> None:
     """`due_ms`: what is left of the wait is too short for a rung."""
-    desk.carry_out(job, Forward(to, origin(letter).routing_keys, kept=True), UNKNOWN)
+    decider.carry_out(job, Forward(to, origin(letter).routing_keys, kept=True), UNKNOWN)
     if due_ms is not None and job.copy is not None:
         job.copy = replace(job.copy, record=replace(job.copy.record, due_ms=due_ms))
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from dlx_router.core.dead_letter_queues import deletes, is_made, is_named
-from dlx_router.service.dispatch.decider import Desk
+from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.dispatch.in_use import InUse
-from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.dispatch.worker import Worker
 
 SETTLED_S: Final = 5.0  # letters that want the queue wait as long
 LOOK_S: Final = 0.01
@@ -17,29 +17,29 @@ class IdleQueues:
     """Of one session; `desk()` has the policies in force now."""
 
     def __init__(
-        self, desk: Callable[[], Desk], vhost: str, lanes: Callable[[], Sequence[Lane]], in_use: InUse
+        self, decider: Callable[[], Decider], vhost: str, workers: Callable[[], Sequence[Worker]], in_use: InUse
     ) -> None:
-        self._desk, self._vhost, self._lanes, self.in_use = desk, vhost, lanes, in_use
+        self._decider, self._vhost, self._workers, self.in_use = decider, vhost, workers, in_use
 
     def deletes(self) -> bool:
         """Whether any policy in force has dead-letter queues deleted."""
-        return deletes(self._desk().policies)
+        return deletes(self._decider().policies)
 
     def may_be_deleted(self, queue: str) -> bool:
         """Whether it is a dead-letter queue that a router may delete."""
-        desk = self._desk()
-        return self.deletes() and is_made(queue, desk.policies, desk.policies_of)
+        decider = self._decider()
+        return self.deletes() and is_made(queue, decider.policies, decider.policies_of)
 
     def is_aimed_at(self, queue: str) -> bool:
         """Whether letters go there by a policy that names it, and so past what is known here."""
-        return is_named(queue, self._desk().policies, self._vhost)
+        return is_named(queue, self._decider().policies, self._vhost)
 
     async def settled(self) -> bool:
         """Once all that was published before has its answer; False where that takes too long."""
-        marks = [(lane, lane.mark()) for lane in self._lanes()]
+        marks = [(worker, worker.mark()) for worker in self._workers()]
         try:
             async with asyncio.timeout(SETTLED_S):
-                while not all(lane.has_answered(mark) for lane, mark in marks):  # noqa: ASYNC110 - answers are the hot path
+                while not all(worker.has_answered(mark) for worker, mark in marks):  # noqa: ASYNC110 - answers are the hot path
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
             return False

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dlx_router.core.breaker import CLOSED, Breakers, Verdict
 from dlx_router.core.decision import died
 from dlx_router.core.letter import Letter
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.job import Job
 
 
 def breaker_of(breakers: Breakers, job: Job, letter: Letter, now_ms: int) -> Callable[[], Verdict]:

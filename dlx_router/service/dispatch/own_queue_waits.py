@@ -14,9 +14,9 @@ from dlx_router.core import attending
 from dlx_router.core.words import Cause
 from dlx_router.service.dispatch.own_queues_refusing import own_queue
 from dlx_router.service.dispatch.retransmit import Doubtful
-from dlx_router.service.dispatch.serial_publisher import Probe
+from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.inflight import decoder
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.job import Job
 
 AGAIN_S: Final = 1.0
 LONGEST_AGAIN_S: Final = 5.0
@@ -121,7 +121,7 @@ class Keeping(Doubtful):
         else:
             self._owner.spawn(self._tried(job, probe))
 
-    async def _tried(self, job: Job, probe: Probe) -> None:
+    async def _tried(self, job: Job, probe: SerialPublisher) -> None:
         """Alone, beside all others: a queue that does not confirm may take the whole timeout."""
         try:
             if job.why == "" and job.resource is None:  # it came back: the queue may be gone

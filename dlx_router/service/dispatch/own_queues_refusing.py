@@ -11,7 +11,7 @@ from typing import Final
 from dlx_router.core.names import Names
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.job import Job
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.readiness import Readiness
 
@@ -20,7 +20,7 @@ COSTLY: Final = 2  # sessions in a row that ended soon, and returned letters of 
 Heard = Callable[[], None]
 
 
-class Refusals:
+class RefusingQueues:
     """Of one vhost. Whoever listens is told of each change, as long as the session lasts."""
 
     def __init__(self, vhost: str, readiness: Readiness) -> None:
@@ -92,11 +92,11 @@ class Refusals:
         self._say()
         self._tell()
 
-    def holds(self, lane: object, letters: int) -> None:
+    def holds(self, worker: object, letters: int) -> None:
         """So many letters are held there, one that is being tried among them."""
         if letters:
-            self._held[lane] = letters
-        elif self._held.pop(lane, 0):
+            self._held[worker] = letters
+        elif self._held.pop(worker, 0):
             self._tell()
 
     def took(self, queue: str) -> None:

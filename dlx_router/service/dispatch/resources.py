@@ -21,10 +21,10 @@ from dlx_router.core.policy import Effective
 from dlx_router.core.publication import Publication, Way
 from dlx_router.core.target import dead_letter_queue, transient_queue
 from dlx_router.core.words import APPLICATION, Cause
-from dlx_router.service.dispatch.cooldown import SILENT_S, Silent
+from dlx_router.service.dispatch.cooldown import SILENT_S, SilentTargets
 from dlx_router.service.dispatch.in_use import Busy, InUse
-from dlx_router.service.dispatch.own_queues_refusing import Refusals
-from dlx_router.service.inflight.pending import Job, Resource
+from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
+from dlx_router.service.inflight.job import Job, Resource
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.readiness import Readiness
 
@@ -85,7 +85,7 @@ def remembered() -> Bounded[Resource, str]:
     return Bounded(most=2000, most_bytes=2 * MIB)
 
 
-class Provision:
+class TargetResources:
     """Known resources of one vhost, and the jobs that wait for others."""
 
     def __init__(  # noqa: PLR0913 - what a vhost has
@@ -96,7 +96,7 @@ class Provision:
         spawn: Callable[..., object],
         kind_of: Callable[[str], Awaitable[str | None]] = unknown,
         *,
-        refusals: Refusals | None = None,
+        refusals: RefusingQueues | None = None,
         idle: Idle | None = None,
         was_there: Bounded[Resource, str] | None = None,
     ) -> None:
@@ -120,8 +120,8 @@ class Provision:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._reaping = False
         self._created: set[str] = set()
-        self.silent = Silent(*SILENT_S)  # targets that do not confirm, whichever lane has asked
-        self.refusals = Refusals("", Readiness()) if refusals is None else refusals
+        self.silent = SilentTargets(*SILENT_S)  # targets that do not confirm, whichever lane has asked
+        self.refusals = RefusingQueues("", Readiness()) if refusals is None else refusals
         self._passing: dict[str, Passing] = {}
 
     def later(self, resource: Resource, job: Job, then: Callable[[Job, str | Refusal], None]) -> None:

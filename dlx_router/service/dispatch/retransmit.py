@@ -12,10 +12,10 @@ from dlx_router.broker.publisher import TIMEOUT
 from dlx_router.core.letter import Arrival
 from dlx_router.core.words import Action, Cause
 from dlx_router.service.dispatch.cooldown import is_own, target_of
-from dlx_router.service.dispatch.serial_publisher import Probe
-from dlx_router.service.dispatch.settler import Owner, Settling
+from dlx_router.service.dispatch.serial_publisher import SerialPublisher
+from dlx_router.service.dispatch.settler import Owner, Settler
 from dlx_router.service.inflight.encoder import UNWRITABLE
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.job import Job
 from dlx_router.service.inflight.places import Places
 from dlx_router.wire import frames
 
@@ -28,8 +28,8 @@ class Doubtful(ABC):
     """The part of a lane that repeats jobs alone."""
 
     _owner: Owner
-    _probe: Probe
-    _settling: Settling
+    _probe: SerialPublisher
+    _settling: Settler
     _places: Places
     _repeating: int  # letters that are sent alone, or are about to be, without another look at what they need
 
@@ -97,7 +97,7 @@ class Doubtful(ABC):
             else:
                 self._spare(job)
 
-    async def _one(self, job: Job, probe: Probe) -> bool:
+    async def _one(self, job: Job, probe: SerialPublisher) -> bool:
         """False: nobody answered in time."""
         if job.order is not None:
             self._long_way(job)
@@ -156,7 +156,7 @@ class Doubtful(ABC):
             self._hold_fast(job, why)
             return
         job.action, job.cause = Action.QUARANTINE, Cause.TOO_LARGE
-        job.desk.quarantined(job, place)
+        job.decider.quarantined(job, place)
         self._settling.reject(job)
 
     def _culprit(self, job: Job, error: ChannelClosed) -> None:

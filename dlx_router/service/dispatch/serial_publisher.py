@@ -6,26 +6,26 @@ from typing import Final
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link
 from dlx_router.broker.publisher import Publisher
-from dlx_router.service.inflight.encoder import Stationery
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.encoder import Encoder
+from dlx_router.service.inflight.job import Job
 
 MOST_QUESTIONS: Final = 8  # each a channel, and a letter that waits unacked
 
 
-class Probe:
+class SerialPublisher:
     """Publishes alone; callers are served one after the other."""
 
-    def __init__(self, link: Link, stationery: Stationery, timeout_s: float) -> None:
+    def __init__(self, link: Link, encoder: Encoder, timeout_s: float) -> None:
         self._link = link
-        self._stationery = stationery
+        self._encoder = encoder
         self._timeout_s = timeout_s
         self._lock = asyncio.Lock()
         self._answer: asyncio.Future[str | ChannelClosed] | None = None
         self._publisher: Publisher[Job] | None = None
         self._lent = 0
-        self._free: list[Probe] = []
+        self._free: list[SerialPublisher] = []
 
-    def lend(self) -> "Probe | None":
+    def lend(self) -> "SerialPublisher | None":
         """One for a question to a silent target: it may take the whole timeout, and nothing else waits for it.
 
         None: as many are on their way as may be. Questions must not outrun the answers.
@@ -35,9 +35,9 @@ class Probe:
         if self._lent == MOST_QUESTIONS:
             return None
         self._lent += 1
-        return Probe(self._link, self._stationery, self._timeout_s)
+        return SerialPublisher(self._link, self._encoder, self._timeout_s)
 
-    def take_back(self, probe: "Probe") -> None:
+    def take_back(self, probe: "SerialPublisher") -> None:
         """That question is over."""
         self._free.append(probe)
 
@@ -50,7 +50,7 @@ class Probe:
             publisher = await self._ready()
             answer: asyncio.Future[str | ChannelClosed] = asyncio.get_running_loop().create_future()
             self._answer = answer
-            write = self._stationery.bare if bare else self._stationery.write
+            write = self._encoder.bare if bare else self._encoder.write
             exchange, key, section = write(job, publisher.stamp())
             publisher.publish(job, exchange, key, section, job.delivery.body)
             try:
@@ -94,4 +94,4 @@ class Probe:
             self._answer.set_result(answer)
 
 
-__all__ = ["LinkError", "Probe"]
+__all__ = ["LinkError", "SerialPublisher"]

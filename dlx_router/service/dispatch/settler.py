@@ -10,10 +10,10 @@ from typing import Any, Final, Protocol
 
 from dlx_router.broker.link import Link
 from dlx_router.operate.journal.batch import Batch, unsure
-from dlx_router.service.dispatch.decider import Desk
-from dlx_router.service.dispatch.resources import Provision
-from dlx_router.service.inflight.encoder import Stationery
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.dispatch.decider import Decider
+from dlx_router.service.dispatch.resources import TargetResources
+from dlx_router.service.inflight.encoder import Encoder
+from dlx_router.service.inflight.job import Job
 from dlx_router.telemetry.metrics import Metrics
 
 LOST_PAUSE_S: Final = 5.0  # the journal is full of what it could not write: no use in asking it at once
@@ -25,12 +25,12 @@ class Owner(Protocol):
 
     vhost: str
     metrics: Metrics
-    desk: Desk
-    provision: Provision
-    stationery: Stationery
+    decider: Decider
+    provision: TargetResources
+    encoder: Encoder
     publish_link: Link
 
-    def settling(self) -> "Settling":
+    def settling(self) -> "Settler":
         """What settles the jobs of a lane."""
 
     def read_s(self) -> float:
@@ -52,7 +52,7 @@ class Owner(Protocol):
         """Count bytes in flight; the consuming socket pauses over the limit."""
 
 
-class Settling:
+class Settler:
     """Settles the jobs of one lane, in runs, because a confirm speaks for letters that came together."""
 
     def __init__(self, owner: Owner) -> None:
@@ -76,7 +76,7 @@ class Settling:
                     run = job.started_s, job.action._value_
                     runs[run] = runs.get(run, 0) + 1
                     if job.order is None:
-                        self._owner.stationery.tell(job)
+                        self._owner.encoder.tell(job)
         self._owner.weigh(-weight)
         self._count(runs)
         for batch, some in waiting.items():
@@ -131,7 +131,7 @@ class Settling:
                 return
         if job.consumer.reject(job.delivery.tag, requeue=False):
             self._owner.metrics.settled[self._owner.vhost, job.action.value] += 1
-            self._owner.stationery.tell(job)
+            self._owner.encoder.tell(job)
         self.gone(job)
 
     def give_back(self, job: Job, cause: str) -> None:

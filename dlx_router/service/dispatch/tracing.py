@@ -17,11 +17,11 @@ from dlx_router.core.policy import Effective
 from dlx_router.core.words import Action, Cause
 from dlx_router.operate.journal.privacy import rule_of
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service.dispatch.decider import Desk
-from dlx_router.service.dispatch.settler import Owner, Settling
+from dlx_router.service.dispatch.decider import Decider
+from dlx_router.service.dispatch.settler import Owner, Settler
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.in_force import Rules
-from dlx_router.service.inflight.pending import Job, Known
+from dlx_router.service.inflight.job import Job, Known
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.traces import Begun, Fate, Link, Traces, Value
 from dlx_router.wire import frames, properties, table
@@ -52,14 +52,14 @@ class Where(NamedTuple):
     observes: bool
 
 
-def desk(rules: Rules, vhost: str, metrics: Metrics, journal: Journal, traces: Traces | None) -> Desk:
+def decider(rules: Rules, vhost: str, metrics: Metrics, journal: Journal, traces: Traces | None) -> Decider:
     """The desk of a vhost, with or without traces."""
     if traces is None:
-        return Desk(rules, vhost, metrics, journal)
-    return TracedDesk(rules, vhost, metrics, journal, traces)
+        return Decider(rules, vhost, metrics, journal)
+    return TracedDecider(rules, vhost, metrics, journal, traces)
 
 
-class TracedDesk(Desk):
+class TracedDecider(Decider):
     """A desk that begins a span of each delivery that is sampled, and notes it in the letter's record."""
 
     def __init__(self, rules: Rules, vhost: str, metrics: Metrics, journal: Journal, traces: Traces) -> None:
@@ -99,7 +99,7 @@ class TracedDesk(Desk):
         super().apply(job, decision, now)
 
 
-class TracedSettling(Settling):
+class TracedSettler(Settler):
     """A settling that ends the spans of what is settled. A span that cannot be made is counted, and costs no letter."""
 
     def __init__(self, owner: Owner, traces: Traces, where: Where) -> None:
@@ -215,7 +215,7 @@ def _decided(job: Job, where: Where) -> dict[str, Value]:
         told["dlx_router.policy"] = policy.policy
         if rule := _rule(policy, cause or job.action):
             told["dlx_router.rule"] = rule
-    told["dlx_router.revision"] = job.desk.policies.revision
+    told["dlx_router.revision"] = job.decider.policies.revision
     if isinstance(decision, Retry):
         told["dlx_router.delay_ms"] = decision.wait_ms
     if isinstance(decision, Hold):

@@ -19,16 +19,16 @@ from dlx_router.core.publication import Way
 from dlx_router.core.words import Action, Cause
 from dlx_router.service.dispatch import arrivals, events
 from dlx_router.service.dispatch.answers import Answering
-from dlx_router.service.dispatch.cooldown import DOUBTED_S, FULL_S, Late, Resting, is_own, target_of
+from dlx_router.service.dispatch.cooldown import DOUBTED_S, FULL_S, Cooldown, LateConfirms, is_own, target_of
 from dlx_router.service.dispatch.resources import PLAIN, Refusal
-from dlx_router.service.dispatch.serial_publisher import Probe
+from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.settler import Owner
 from dlx_router.service.inflight import compiled, decoder
 from dlx_router.service.inflight.clock import now_ms
-from dlx_router.service.inflight.compiled import Order
+from dlx_router.service.inflight.compiled import Route
 from dlx_router.service.inflight.decoder import Place
 from dlx_router.service.inflight.encoder import UNWRITABLE
-from dlx_router.service.inflight.pending import Job, Resource
+from dlx_router.service.inflight.job import Job, Resource
 from dlx_router.service.inflight.places import Places
 from dlx_router.wire import frames
 
@@ -36,10 +36,10 @@ Mark = tuple[Publisher[Job], int]
 _LAST_HOPS: Final = frozenset({Way.RETURN, Way.FORWARD})
 
 
-class Lane(Answering):
+class Worker(Answering):
     """One publishing channel and the consumers whose letters go through it."""
 
-    def __init__(self, owner: Owner, name: str, probe: Probe) -> None:
+    def __init__(self, owner: Owner, name: str, probe: SerialPublisher) -> None:
         self._owner = owner
         self._name = name
         self._probe = probe
@@ -47,7 +47,7 @@ class Lane(Answering):
         self._backlog: list[Job] = []
         self._publisher: Publisher[Job] = self._new_publisher()
         self._moved_s = time.monotonic()
-        self._full, self._late = Resting(FULL_S), Late()
+        self._full, self._late = Cooldown(FULL_S), LateConfirms()
         self._settling = owner.settling()
         self._missing = None
         self._kept = {}
@@ -105,9 +105,9 @@ class Lane(Answering):
         owner.metrics.deliveries[owner.vhost, place.source] += 1
         owner.weigh(len(delivery.body) + len(delivery.header))
         if place.limit is not None and attending.is_near(decoder.returns(delivery), place.limit):
-            self.spare(Job(consumer, delivery, owner.read_s(), owner.desk))
+            self.spare(Job(consumer, delivery, owner.read_s(), owner.decider))
             return
-        job = owner.desk.judge(delivery, consumer, place, owner.read_s(), owner.provision.known)
+        job = owner.decider.judge(delivery, consumer, place, owner.read_s(), owner.provision.known)
         order = job.order  # what it needs is there
         if order is not None and not self._full and not owner.provision.silent and self._publisher.is_open:
             self._send_ordered(job, order)
@@ -117,23 +117,23 @@ class Lane(Answering):
     def bury(self, job: Job, reason: str) -> None:
         """A message of a relay or a guarded queue dies, by our own decision: a letter like any other from here on."""
         place = self._places[job.consumer]
-        job.desk.safely(job, place, lambda: arrivals.dies(job.desk, job, place, reason))
+        job.decider.safely(job, place, lambda: arrivals.dies(job.decider, job, place, reason))
         self._submit(job)
 
     def spare(self, job: Job) -> None:
         """Its source deletes what is returned once too often, and every lost connection returns it: into parking."""
         place = self._places[job.consumer]
-        if job.desk.opened(job, place) is not None:
-            job.desk.safely(job, place, lambda: job.desk.park(job, Cause.ATTEMPTS_SPENT))
+        if job.decider.opened(job, place) is not None:
+            job.decider.safely(job, place, lambda: job.decider.park(job, Cause.ATTEMPTS_SPENT))
         self._submit(job)
 
-    def _send_ordered(self, job: Job, order: Order) -> None:
+    def _send_ordered(self, job: Job, order: Route) -> None:
         """The short way: everything is there, as its order says."""
         publisher = self._publisher
         if not len(publisher):
             self._moved_s = time.monotonic()
         try:
-            section = compiled.section(job, publisher.stamp(), self._owner.desk.user)
+            section = compiled.section(job, publisher.stamp(), self._owner.decider.user)
             publisher.publish(job, order.exchange, order.routing_key, section, job.delivery.body)
         except frames.FrameTooLarge:
             self._quarantine(job, Cause.TOO_LARGE)
@@ -204,7 +204,7 @@ class Lane(Answering):
         if copy is not None and copy.needs_queue is not None and resolved != copy.needs_queue:
             job.copy = replace(copy, needs_queue=resolved, routing_key=resolved)
         elif copy is not None and copy.way is Way.RETURN and resolved == PLAIN:
-            job.copy, job.resource = job.desk.return_copy(copy.record, PLAIN), None
+            job.copy, job.resource = job.decider.return_copy(copy.record, PLAIN), None
         events.tell_late(job)
         self._send(job)
 
@@ -226,7 +226,7 @@ class Lane(Answering):
             self._send_ordered(job, job.order)
             return
         try:
-            exchange, key, section = self._owner.stationery.write(job, publisher.stamp())
+            exchange, key, section = self._owner.encoder.write(job, publisher.stamp())
             publisher.publish(job, exchange, key, section, job.delivery.body)
         except frames.FrameTooLarge:
             self._quarantine(job, Cause.TOO_LARGE)
@@ -235,13 +235,13 @@ class Lane(Answering):
 
     def _long_way(self, job: Job) -> None:
         """Something about this letter is not as its order said: judge it in full."""
-        job.desk.read(job, self._places[job.consumer])
+        job.decider.read(job, self._places[job.consumer])
 
     def _quarantine(self, job: Job, cause: str) -> None:
         """As it came and alone on its channel: what cannot be stamped must not be confused with a neighbour."""
         job.raw, job.action, job.cause = True, Action.QUARANTINE, cause
         job.copy = job.resource = job.order = None
-        job.desk.quarantined(job, self._places[job.consumer])
+        job.decider.quarantined(job, self._places[job.consumer])
         self._send(job)
 
     # -- doubt --------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from dlx_router.operate.journal.privacy import Rule
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.service.inflight import admissible, decoder
 from dlx_router.service.inflight.decoder import Place
-from dlx_router.service.inflight.pending import Job, Known, Resource
+from dlx_router.service.inflight.job import Job, Known, Resource
 from dlx_router.service.inflight.xdeath import SHARED_BYTES
 from dlx_router.wire import frames, properties, table
 
@@ -45,7 +45,7 @@ _pack_long: Final = Struct(">I").pack
 Key = tuple[Any, ...]
 
 
-class Order(NamedTuple):
+class Route(NamedTuple):
     """All that such letters share. `wait_ms` None: dead-lettered; else retried after it, always by the same rung."""
 
     failed_queue: str
@@ -72,17 +72,17 @@ class Shape(NamedTuple):
     """
 
     fixed: tuple[tuple[int, int, bytes], ...]
-    order: Order
+    order: Route
 
 
-class StandingOrders:
+class CompiledRoutes:
     """The orders of one desk; thrown away with its policies."""
 
     def __init__(self) -> None:
-        self._orders: Bounded[Key, Order] = Bounded(most=MAX_ORDERS, most_bytes=ORDERS_BYTES)
+        self._orders: Bounded[Key, Route] = Bounded(most=MAX_ORDERS, most_bytes=ORDERS_BYTES)
         self._shapes: Bounded[Key, tuple[Shape, ...]] = Bounded(most=MAX_ORDERS, most_bytes=ORDERS_BYTES)
 
-    def find(self, job: Job, place: Place) -> Order | None:
+    def find(self, job: Job, place: Place) -> Route | None:
         """The order for this delivery, or None: the long way. Fills in what both ways have read."""
         delivery = job.delivery
         if delivery.exchange not in place.trusted:  # its x-death is the publisher's word
@@ -105,7 +105,7 @@ class StandingOrders:
                     return order
         return self._walked(job, place, key)
 
-    def _walked(self, job: Job, place: Place, alike: Key) -> Order | None:
+    def _walked(self, job: Job, place: Place, alike: Key) -> Route | None:
         headers = job.props.headers
         try:
             found = table.entries(headers)
@@ -159,7 +159,7 @@ def _key(delivery: frames.Delivery, headers: bytes, found: dict[bytes, table.Spa
     )
 
 
-def _compiled(job: Job, told: Fragments | None, rule: Rule) -> Order | None:
+def _compiled(job: Job, told: Fragments | None, rule: Rule) -> Route | None:
     letter, envelope, copy, policy, decision = job.letter, job.envelope, job.copy, job.policy, job.decision
     if letter is None or envelope is None or copy is None or policy is None or letter.parent is not None:
         return None
@@ -182,7 +182,7 @@ def _compiled(job: Job, told: Fragments | None, rule: Rule) -> Order | None:
         case _:
             return None
     record = copy.record
-    return Order(
+    return Route(
         letter.failed_queue,
         (letter.vhost.encode(errors="surrogateescape"), letter.failed_queue.encode(errors="surrogateescape")),
         job.action,
@@ -201,7 +201,7 @@ def _compiled(job: Job, told: Fragments | None, rule: Rule) -> Order | None:
     )
 
 
-def write(job: Job, order: Order, key: bytes, journal: Journal, known: Known = None) -> bool:
+def write(job: Job, order: Route, key: bytes, journal: Journal, known: Known = None) -> bool:
     """Write the letter's own entries, as the long way would, into `job.added`, and tell the journal.
 
     False, and nothing written or told, where the record might not fit its limit, or what the order needs is not there

@@ -12,7 +12,7 @@ from dlx_router.core.words import Action, State
 from dlx_router.service.inflight import saved_headers
 from dlx_router.service.inflight.admissible import DIRECT_REPLY, admissible
 from dlx_router.service.inflight.decoder import DELIVERY_HEADERS, PROPERTIES_AT, Envelope
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.job import Job
 from dlx_router.telemetry.logs import Once
 from dlx_router.wire import properties, table
 
@@ -39,7 +39,7 @@ def encoded(value: str) -> bytes:
     return value.encode(errors="surrogateescape")
 
 
-class Stationery:
+class Encoder:
     """Writes copies for one link: who we are, what the broker writes itself, and the key that signs."""
 
     def __init__(self, *, user: str, last_deaths: bool, key: bytes, quarantine: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from dlx_router.broker.link import Link
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.operate.redrive.holding import Holding, holding
-from dlx_router.service.redrive.context import Stopped, Tools
+from dlx_router.service.redrive.context import Stopped, TaskContext
 
 NEAR: Final = 0.9  # of a target's limit
 STREAM: Final = "stream"
@@ -17,37 +17,37 @@ def version_of(link: Link) -> tuple[int, ...]:
     return tuple(int(part) for part in str(link.server.get("version", "0")).split(".")[:2])
 
 
-async def facts_of(tools: Tools, queue: str) -> Mapping[str, Any]:
+async def facts_of(context: TaskContext, queue: str) -> Mapping[str, Any]:
     """What the management API says of a queue; empty without one."""
-    if tools.management is None:
+    if context.management is None:
         return {}
     try:
-        return await tools.management.queue_facts(tools.login.vhost, queue)
+        return await context.management.queue_facts(context.login.vhost, queue)
     except ManagementError:
         return {}
 
 
-async def holding_of(tools: Tools, link: Link, queue: str) -> Holding:
+async def holding_of(context: TaskContext, link: Link, queue: str) -> Holding:
     """How letters that stay are held. Stopped: it is no queue that letters can be taken from."""
-    facts = await facts_of(tools, queue)
+    facts = await facts_of(context, queue)
     kind = facts.get("type")
     if kind == STREAM:
         raise Stopped(f"{queue!r} is a stream: nothing can be taken from it")
     return holding(kind, version_of(link), _number(facts, "delivery-limit"), limit_known=bool(facts))
 
 
-async def see_to_holding(tools: Tools, link: Link, queue: str, *, sifting: bool) -> None:
+async def see_to_holding(context: TaskContext, link: Link, queue: str, *, sifting: bool) -> None:
     """Stopped where nothing can be taken, or, `sifting`, letters that stay could be ended by being looked at."""
-    if await holding_of(tools, link, queue) is Holding.ASIDE and sifting:
+    if await holding_of(context, link, queue) is Holding.ASIDE and sifting:
         raise Stopped(
             f"{queue!r} counts each look as a delivery, and could end letters by it: raise its delivery-limit by a "
             "policy, set MANAGEMENT_URL where it is a classic queue, or redrive all of it"
         )
 
 
-async def depth_of(tools: Tools, queue: str) -> int:
+async def depth_of(context: TaskContext, queue: str) -> int:
     """How many letters are ready. Stopped where there is no such queue."""
-    found = await tools.topology.depths([queue])
+    found = await context.topology.depths([queue])
     if queue not in found:
         raise Stopped(f"queue {queue!r} does not exist, or cannot be looked at")
     return found[queue]

@@ -8,15 +8,15 @@ from dlx_router.core.letter import Letter
 from dlx_router.operate.redrive.choosing import Verdict
 from dlx_router.operate.redrive.task import Spec, forbidden
 from dlx_router.service.redrive.binding_facts import STREAM, facts_of
-from dlx_router.service.redrive.context import Stopped, Tools
+from dlx_router.service.redrive.context import Stopped, TaskContext
 
 
-class Ways:
+class Bindings:
     """Each is asked for once, as long as there is room to remember it."""
 
-    def __init__(self, spec: Spec, tools: Tools, keep: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, spec: Spec, context: TaskContext, keep: Callable[[str], Awaitable[None]]) -> None:
         """`keep(queue)`: no router deletes it as an idle one while letters go there."""
-        self._spec, self._tools, self._keep = spec, tools, keep
+        self._spec, self._context, self._keep = spec, context, keep
         self._ways: Bounded[str, str | None] = Bounded(most=10_000, most_bytes=4 * MIB)
         self._why: Bounded[str, str] = Bounded(most=10_000, most_bytes=4 * MIB)
 
@@ -25,9 +25,9 @@ class Ways:
         to = self._spec.to
         if to is None or self._spec.dry_run:
             return
-        if why := forbidden(to, self._tools.names):  # by an older version, which let it pass
+        if why := forbidden(to, self._context.names):  # by an older version, which let it pass
             raise Stopped(f"{why}; all letters stay")
-        topology = self._tools.topology
+        topology = self._context.topology
         if not to.exchange:
             await self._keep(to.routing_key)
         there = await (topology.exchange_exists(to.exchange) if to.exchange else topology.queue_exists(to.routing_key))
@@ -43,14 +43,14 @@ class Ways:
         return found
 
     async def _way(self, queue: str) -> str | None:
-        if (await facts_of(self._tools, queue)).get("type") == STREAM:
+        if (await facts_of(self._context, queue)).get("type") == STREAM:
             self._why[queue] = (
                 f"queue {queue!r} is a stream, and all who read it would see them anew; give a destination"
             )
             return None
         await self._keep(queue)
         try:
-            await self._tools.topology.ensure_return_binding(queue)
+            await self._context.topology.ensure_return_binding(queue)
         except QueueMissing:
             return None
         except QueueOwn as error:
@@ -58,7 +58,7 @@ class Ways:
             return None
         except QueueExclusive:
             return ""
-        return self._tools.names.return_key(queue)
+        return self._context.names.return_key(queue)
 
     def why_not(self, queue: str) -> str:
         """Why letters of this failed queue stay."""

@@ -3,14 +3,14 @@
 from collections import deque
 from typing import Final
 
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.job import Job
 
 AHEAD_S: Final = 20.0  # letters that wait for their turn are unacked for so long
 MAX_AHEAD: Final = 2000
 AHEAD_BYTES: Final = 32 << 20
 
 
-class Ahead:
+class ReadAhead:
     """In their order. `rate` 0: they need not wait."""
 
     def __init__(self, rate: float) -> None:

@@ -10,13 +10,13 @@ from dlx_router.broker.topology import Topology
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service.dispatch.decider import Desk
+from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Place
 from dlx_router.telemetry.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class TaskContext:
     """Of one leader's time in one vhost. The key appears in no repr."""
 
     host: Host
@@ -30,7 +30,7 @@ class Tools:
     journal: Journal
     metrics: Metrics
     router_id: str
-    desk: Callable[[], Desk]  # of the policies in force now
+    decider: Callable[[], Decider]  # of the policies in force now
     sign_with: Callable[[], bytes]
 
     async def link(self, role: str) -> Link:
@@ -44,9 +44,9 @@ class Tools:
         )
 
 
-def place_of(tools: Tools, queue: str) -> Place:
+def place_of(context: TaskContext, queue: str) -> Place:
     """How a task reads what lies there: an operator orders it, and of what we never had x-death alone tells more."""
-    where = tools.login.vhost, queue, Arrival.INBOX, tools.names, tools.sign_with()
+    where = context.login.vhost, queue, Arrival.INBOX, context.names, context.sign_with()
     return Place(*where, dead_letter_exchanges=ANY_EXCHANGE, rests=True)
 
 

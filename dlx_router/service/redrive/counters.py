@@ -13,7 +13,7 @@ GROUPS: Final = 200
 REASONS: Final = 1000  # to stay; each names a queue
 
 
-class Tally:
+class Counters:
     """Of one task. `stays`: why letters that are meant stay; `groups`: of a dry run, (group, failed queue, reason)."""
 
     def __init__(self, counts: Counts) -> None:

@@ -22,7 +22,7 @@ class ExportTaken(Exception):
     """The lines that were asked for are not here; says which are."""
 
 
-class Outlet:
+class ExportStream:
     """Of one export. `on_room` is called when lines were taken."""
 
     def __init__(self, on_room: Callable[[], None] = lambda: None) -> None:

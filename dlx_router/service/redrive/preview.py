@@ -16,7 +16,7 @@ from dlx_router.operate.redrive.task import Kind as TaskKind
 from dlx_router.operate.redrive.task import Spec, TaskError
 from dlx_router.service.inflight import decoder
 from dlx_router.service.redrive.binding_facts import facts_of
-from dlx_router.service.redrive.context import Tools, place_of
+from dlx_router.service.redrive.context import TaskContext, place_of
 from dlx_router.service.redrive.peek import Kind, PeekError, peek
 from dlx_router.wire import frames
 
@@ -53,7 +53,7 @@ def objection(queue: str, consumers: int, *, is_dead_letter_queue: bool) -> str:
     return f"queue {queue!r} {', and '.join(said)}" if said else ""
 
 
-async def see_to_letters(tools: Tools, spec: Spec) -> None:
+async def see_to_letters(context: TaskContext, spec: Spec) -> None:
     """TaskError where the queue seems to be one of living messages, and who asks does not say that this is known.
 
     What takes nothing away is refused beside consumers only, which would have to wait for what it holds.
@@ -61,8 +61,8 @@ async def see_to_letters(tools: Tools, spec: Spec) -> None:
     if spec.not_a_dead_letter_queue:
         return
     takes = spec.kind is not TaskKind.EXPORT and not spec.dry_run
-    is_ours = not takes or await _is_dead_letter_queue(tools, spec.queue)
-    said = objection(spec.queue, await _consumers(tools, spec.queue), is_dead_letter_queue=is_ours)
+    is_ours = not takes or await _is_dead_letter_queue(context, spec.queue)
+    said = objection(spec.queue, await _consumers(context, spec.queue), is_dead_letter_queue=is_ours)
     if said:
         raise TaskError(
             f"{said}; what lies there may be living messages. Nothing was done. A task takes letters only, and leaves "
@@ -70,30 +70,30 @@ async def see_to_letters(tools: Tools, spec: Spec) -> None:
         )
 
 
-async def previewed(tools: Tools, queue: str) -> Preview:
+async def previewed(context: TaskContext, queue: str) -> Preview:
     """What there is to know of a queue that exists."""
-    facts = await facts_of(tools, queue)
-    messages, consumers = (await tools.topology.censuses([queue])).get(queue, (0, 0))
+    facts = await facts_of(context, queue)
+    messages, consumers = (await context.topology.censuses([queue])).get(queue, (0, 0))
     unacked = facts.get("messages_unacknowledged")
     found = Preview(
         queue,
         messages,
         unacked if isinstance(unacked, int) else None,
         consumers,
-        await _is_dead_letter_queue(tools, queue),
+        await _is_dead_letter_queue(context, queue),
     )
     if "type" not in facts:
         return replace(found, not_sampled="the management API does not tell its type")
     try:
-        sampled, letters = await _sampled(tools, queue, Kind(facts["type"], consumers), min(messages, SAMPLE))
+        sampled, letters = await _sampled(context, queue, Kind(facts["type"], consumers), min(messages, SAMPLE))
     except PeekError as error:
         return replace(found, not_sampled=str(error))
     return replace(found, sampled=sampled, letters=letters)
 
 
-async def _sampled(tools: Tools, queue: str, kind: Kind, limit: int) -> tuple[int, int]:
+async def _sampled(context: TaskContext, queue: str, kind: Kind, limit: int) -> tuple[int, int]:
     """How many of the first messages were looked at, and how many of them are letters. PeekError."""
-    place = place_of(tools, queue)
+    place = place_of(context, queue)
     found: list[bool] = []
 
     def keep(delivery: frames.Delivery) -> None:
@@ -102,40 +102,42 @@ async def _sampled(tools: Tools, queue: str, kind: Kind, limit: int) -> tuple[in
 
     if not limit:
         return 0, 0
-    read = await peek(tools.host, tools.login, tools.tls, queue, kind, limit=limit, keep=keep)
+    read = await peek(context.host, context.login, context.tls, queue, kind, limit=limit, keep=keep)
     return read, sum(found)
 
 
-async def _consumers(tools: Tools, queue: str) -> int:
+async def _consumers(context: TaskContext, queue: str) -> int:
     """How many consume it, once those that are just going have gone."""
     loop = asyncio.get_running_loop()
     until = loop.time() + LEAVING_S
     while True:
-        consumers = (await tools.topology.censuses([queue])).get(queue, (0, 0))[1]
+        consumers = (await context.topology.censuses([queue])).get(queue, (0, 0))[1]
         if not consumers or loop.time() > until:
             return consumers
         await asyncio.sleep(LOOK_S)
 
 
-async def _is_dead_letter_queue(tools: Tools, queue: str) -> bool:
+async def _is_dead_letter_queue(context: TaskContext, queue: str) -> bool:
     """Whether it is parking, a policy makes it, or a policy sends dead letters there. False where nobody can say."""
-    desk, vhost = tools.desk(), tools.login.vhost
-    if queue in {tools.names.parking, tools.names.quarantine} or is_made(queue, desk.policies, desk.policies_of):
+    decider, vhost = context.decider(), context.login.vhost
+    if queue in {context.names.parking, context.names.quarantine} or is_made(
+        queue, decider.policies, decider.policies_of
+    ):
         return True
-    if is_named(queue, desk.policies, vhost):
+    if is_named(queue, decider.policies, vhost):
         return True
-    for aim in aims(desk.policies, vhost):
-        if queue in await _led_to(tools, aim):
+    for aim in aims(decider.policies, vhost):
+        if queue in await _led_to(context, aim):
             return True
     return False
 
 
-async def _led_to(tools: Tools, aim: Aim) -> list[str]:
+async def _led_to(context: TaskContext, aim: Aim) -> list[str]:
     """The queues that get what policies send to an exchange; none where the management API does not say."""
-    if tools.management is None:
+    if context.management is None:
         return []
-    vhost = tools.login.vhost
+    vhost = context.login.vhost
     with contextlib.suppress(ManagementError):
-        found = None if aim.key is None else await tools.management.bound_queues(vhost, aim.exchange, aim.key)
-        return await tools.management.bound_to(vhost, aim.exchange) if found is None else found
+        found = None if aim.key is None else await context.management.bound_queues(vhost, aim.exchange, aim.key)
+        return await context.management.bound_to(vhost, aim.exchange) if found is None else found
     return []

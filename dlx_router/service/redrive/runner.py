@@ -15,10 +15,10 @@ from dlx_router.operate.redrive.canary import objection
 from dlx_router.operate.redrive.editing import Edit
 from dlx_router.operate.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed
 from dlx_router.service.redrive import replay
-from dlx_router.service.redrive.context import Stopped, Tools
-from dlx_router.service.redrive.export_stream import Outlet
-from dlx_router.service.redrive.task_log import WITHIN_S, Book, NotLeader
-from dlx_router.service.redrive.worker import End, Worker
+from dlx_router.service.redrive.context import Stopped, TaskContext
+from dlx_router.service.redrive.export_stream import ExportStream
+from dlx_router.service.redrive.task_log import WITHIN_S, NotLeader, TaskLog
+from dlx_router.service.redrive.worker import End, TaskWorker
 from dlx_router.telemetry.logs import Once, log
 
 RETRIED: Final = (LinkError, ChannelClosed, TopologyError, OSError, TimeoutError)
@@ -36,28 +36,28 @@ EDIT_LOST: Final = (
 )
 
 
-class Runner:
+class TaskRunner:
     """`holds(spec)` is a task's filter; it may raise TaskError."""
 
-    def __init__(self, book: Book, holds: Callable[[Spec], Callable[[Letter], bool]]) -> None:
-        self._book, self._holds = book, holds
-        self._workers: dict[str, Worker] = {}
+    def __init__(self, task_log: TaskLog, holds: Callable[[Spec], Callable[[Letter], bool]]) -> None:
+        self._task_log, self._holds = task_log, holds
+        self._workers: dict[str, TaskWorker] = {}
         self._edits: dict[str, Edit] = {}  # of tasks that change their letter; only in memory
-        self._outlets: dict[str, Outlet] = {}  # of exports that are not all taken
+        self._exports: dict[str, ExportStream] = {}  # of exports that are not all taken
         self._running: dict[str, asyncio.Task[None]] = {}
 
-    def begin(self, task: Task, tools: Tools, edit: Edit | None = None) -> None:
+    def begin(self, task: Task, context: TaskContext, edit: Edit | None = None) -> None:
         """Work on a new task, or on one that was paused."""
         if edit is not None:
             self._edits[task.id] = edit
         if exports(task):
-            self._outlets[task.id] = Outlet()
-        self._spawn(task.id, tools, fresh=True)
+            self._exports[task.id] = ExportStream()
+        self._spawn(task.id, context, fresh=True)
 
-    def take_over(self, task_id: str, tools: Tools) -> None:
+    def take_over(self, task_id: str, context: TaskContext) -> None:
         """Go on where another leader was."""
         if task_id not in self._running:
-            self._spawn(task_id, tools, fresh=False)
+            self._spawn(task_id, context, fresh=False)
 
     async def halt(self, task_id: str) -> None:
         """Nothing of this task is at work when this returns."""
@@ -88,17 +88,17 @@ class Runner:
         """The ids of tasks at work."""
         return [*self._running]
 
-    def outlet(self, task_id: str) -> Outlet | None:
+    def export(self, task_id: str) -> ExportStream | None:
         """Where an export's letters wait; None where there are none here."""
-        return self._outlets.get(task_id)
+        return self._exports.get(task_id)
 
     def now(self, task: Task) -> Task:
         """The task, counted to this moment."""
         worker = self._workers.get(task.id)
-        return task if worker is None else replace(task, counts=worker.tally.counts)
+        return task if worker is None else replace(task, counts=worker.counters.counts)
 
-    def _spawn(self, task_id: str, tools: Tools, *, fresh: bool) -> None:
-        self._running[task_id] = asyncio.create_task(self._guarded(task_id, self._work(task_id, tools, fresh=fresh)))
+    def _spawn(self, task_id: str, context: TaskContext, *, fresh: bool) -> None:
+        self._running[task_id] = asyncio.create_task(self._guarded(task_id, self._work(task_id, context, fresh=fresh)))
 
     async def _guarded(self, task_id: str, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -112,25 +112,25 @@ class Runner:
 
     def _end_outlet(self, task_id: str) -> None:
         """What was told of an export stays for those who are late, but not for ever."""
-        if task_id in self._outlets:
-            self._outlets[task_id].end()
-            asyncio.get_running_loop().call_later(KEPT_S, self._outlets.pop, task_id, None)
+        if task_id in self._exports:
+            self._exports[task_id].end()
+            asyncio.get_running_loop().call_later(KEPT_S, self._exports.pop, task_id, None)
 
-    async def _work(self, task_id: str, tools: Tools, *, fresh: bool) -> None:
+    async def _work(self, task_id: str, context: TaskContext, *, fresh: bool) -> None:
         """Until the task is over, paused, or we lead no more. What the broker does to us is tried again."""
         pause, counted = 0.25, fresh
-        while self._book.tools is tools:
+        while self._task_log.context is context:
             try:
                 if not counted:
-                    await self._recount(task_id, tools)
+                    await self._recount(task_id, context)
                     counted = True
-                state, why = await self._step(task_id, tools)
+                state, why = await self._step(task_id, context)
             except (TaskError, NotLeader):
                 raise
             except Exception as error:  # noqa: BLE001 - or the task would seem to be at work for ever
-                why = await _crashed(self._book.tasks[task_id], tools, error) or self._why_it_ends(task_id, error)
+                why = await _crashed(self._task_log.tasks[task_id], context, error) or self._why_it_ends(task_id, error)
                 if why:
-                    await self._stop(task_id, why, tools)
+                    await self._stop(task_id, why, context)
                     return
                 log.warning("redrive.interrupted", task=task_id, error=str(error), fate="tried again")
                 await asyncio.sleep(pause)
@@ -139,8 +139,8 @@ class Runner:
                 continue
             if state is None:
                 return
-            task = changed(self._book.tasks[task_id], state, int(time.time() * 1000), why)
-            await self._tell(task, tools)
+            task = changed(self._task_log.tasks[task_id], state, int(time.time() * 1000), why)
+            await self._tell(task, context)
             if state not in AT_WORK:
                 self._edits.pop(task_id, None)
                 log.info("redrive.ended", task=task_id, state=state, why=why or None, sent=task.counts.sent)
@@ -151,54 +151,54 @@ class Runner:
         if not isinstance(error, RETRIED):
             log.error("redrive.fault", task=task_id, error=repr(error), fate=FATE)
             return f"a fault of the router, {type(error).__name__}; its log says more"
-        if task_id in self._outlets:  # a second look would tell the same letters again
+        if task_id in self._exports:  # a second look would tell the same letters again
             return f"interrupted: {error}; its letters are in their queue; export again"
         if isinstance(error, Forbidden) or (isinstance(error, ChannelClosed) and error.code == FORBIDDEN):
             return f"the broker does not let us: {error}; what was not sent stays; resume when it does"
         return ""
 
-    async def _stop(self, task_id: str, why: str, tools: Tools) -> None:
-        await self._tell(changed(self._book.tasks[task_id], State.STOPPED, int(time.time() * 1000), why), tools)
+    async def _stop(self, task_id: str, why: str, context: TaskContext) -> None:
+        await self._tell(changed(self._task_log.tasks[task_id], State.STOPPED, int(time.time() * 1000), why), context)
 
-    async def _tell(self, task: Task, tools: Tools) -> None:
+    async def _tell(self, task: Task, context: TaskContext) -> None:
         """The journal has it. NotLeader where we lead no more; what else keeps it from being told passes."""
         once = Once()
-        while not await self._is_told(task, tools, once):  # noqa: ASYNC110 - the journal tells nobody
+        while not await self._is_told(task, context, once):  # noqa: ASYNC110 - the journal tells nobody
             await asyncio.sleep(LOOK_S)
 
-    async def _is_told(self, task: Task, tools: Tools, once: Once) -> bool:
+    async def _is_told(self, task: Task, context: TaskContext, once: Once) -> bool:
         try:
-            await self._book.store(task)
+            await self._task_log.store(task)
         except NotLeader as error:
-            if self._book.tools is not tools:
+            if self._task_log.context is not context:
                 raise
             once.warn("told", "redrive.untold", task=task.id, state=task.state, error=str(error), fate="told again")
             return False
         return True
 
-    async def _recount(self, task_id: str, tools: Tools) -> None:
+    async def _recount(self, task_id: str, context: TaskContext) -> None:
         """How many it has sent, as the journal says: what was counted last may be some seconds old."""
-        link = await tools.link("recount")
+        link = await context.link("recount")
         try:
-            found = await replay.flock(link, tools.journal, self._book.tasks[task_id])
+            found = await replay.flock(link, context.journal, self._task_log.tasks[task_id])
         finally:
             await link.close()
-        task = self._book.tasks[task_id]
+        task = self._task_log.tasks[task_id]
         if found.sent > task.counts.sent:
-            self._book.tasks[task_id] = replace(task, counts=replace(task.counts, sent=found.sent))
+            self._task_log.tasks[task_id] = replace(task, counts=replace(task.counts, sent=found.sent))
 
-    async def _step(self, task_id: str, tools: Tools) -> tuple[State | None, str]:
+    async def _step(self, task_id: str, context: TaskContext) -> tuple[State | None, str]:
         """Work, or watch the canary; → the next state. None: told to end."""
-        task = self._book.tasks[task_id]
+        task = self._task_log.tasks[task_id]
         if task.state is State.WATCHING:
-            return await self._watch(task, tools)
+            return await self._watch(task, context)
         if task.spec.canary is not None and not task.canary_passed and not task.canary_left:
             return State.WATCHING, ""
-        edit, outlet = self._edits.get(task_id), self._outlets.get(task_id)
-        if (task.spec.edit is not None and edit is None) or (exports(task) and outlet is None):
+        edit, export = self._edits.get(task_id), self._exports.get(task_id)
+        if (task.spec.edit is not None and edit is None) or (exports(task) and export is None):
             return State.STOPPED, EXPORT_LOST if exports(task) else EDIT_LOST
         try:
-            worker = self._workers[task_id] = Worker(task, tools, self._holds(task.spec), edit, outlet)
+            worker = self._workers[task_id] = TaskWorker(task, context, self._holds(task.spec), edit, export)
         except TaskError as error:
             return State.STOPPED, str(error)
         progress = asyncio.create_task(self._progress(task_id, worker))
@@ -209,41 +209,43 @@ class Runner:
         finally:
             progress.cancel()
             self._note(task_id, worker)
-        return {End.DONE: State.DONE, End.CANARY: State.WATCHING, End.TOLD: None}[end], worker.tally.why
+        return {End.DONE: State.DONE, End.CANARY: State.WATCHING, End.TOLD: None}[end], worker.counters.why
 
-    def _note(self, task_id: str, worker: Worker) -> None:
+    def _note(self, task_id: str, worker: TaskWorker) -> None:
         self._workers.pop(task_id, None)
         groups = tuple(
             {"group": group, "failed_queue": queue, "reason": reason, "letters": number}
-            for (group, queue, reason), number in worker.tally.groups.most_common()
+            for (group, queue, reason), number in worker.counters.groups.most_common()
         )
-        self._book.tasks[task_id] = replace(self._book.tasks[task_id], counts=worker.tally.counts, groups=groups)
+        self._task_log.tasks[task_id] = replace(
+            self._task_log.tasks[task_id], counts=worker.counters.counts, groups=groups
+        )
 
-    async def _progress(self, task_id: str, worker: Worker) -> None:
+    async def _progress(self, task_id: str, worker: TaskWorker) -> None:
         """How far it is, every few seconds; it also says that the task is at work."""
         while True:
             await asyncio.sleep(PROGRESS_S)
-            task = self._book.tasks[task_id]
+            task = self._task_log.tasks[task_id]
             with suppress(NotLeader):
                 now = int(time.time() * 1000)
-                await self._book.store(
-                    replace(task, counts=worker.tally.counts, change=task.change + 1, changed_ms=now)
+                await self._task_log.store(
+                    replace(task, counts=worker.counters.counts, change=task.change + 1, changed_ms=now)
                 )
 
-    async def _watch(self, task: Task, tools: Tools) -> tuple[State | None, str]:
+    async def _watch(self, task: Task, context: TaskContext) -> tuple[State | None, str]:
         """Until the canary's time is over, or too many are dead."""
         canary = task.spec.canary
         assert canary is not None
-        link = await tools.link("canary")
+        link = await context.link("canary")
         try:
-            while self._book.tools is tools:
+            while self._task_log.context is context:
                 over = time.time() * 1000 - task.changed_ms >= canary.watch_s * 1000
-                found = await replay.flock(link, tools.journal, task)
+                found = await replay.flock(link, context.journal, task)
                 why = objection(canary, max(found.sent, task.counts.sent) - task.canary_from, found.dead)
                 if why:
                     return State.STOPPED, why
                 if over:
-                    self._book.tasks[task.id] = replace(self._book.tasks[task.id], canary_passed=True)
+                    self._task_log.tasks[task.id] = replace(self._task_log.tasks[task.id], canary_passed=True)
                     return State.RUNNING, ""
                 await asyncio.sleep(LOOK_S)
         finally:
@@ -251,15 +253,15 @@ class Runner:
         return None, ""
 
 
-async def _crashed(task: Task, tools: Tools, error: Exception) -> str:
+async def _crashed(task: Task, context: TaskContext, error: Exception) -> str:
     """Why no second look would help, where the broker crashed as it delivered a letter; "" where it did not.
 
     Of a queue of others the first letter alone is looked at: before RabbitMQ 4.3 a look counts as a delivery.
     """
     if not isinstance(error, LinkError) or not error.is_crash:
         return ""
-    window = LOOKED if tools.names.is_own(task.spec.queue) else 1
-    said = await explained((tools.host, tools.login, tools.tls), task.spec.queue, window)
+    window = LOOKED if context.names.is_own(task.spec.queue) else 1
+    said = await explained((context.host, context.login, context.tls), task.spec.queue, window)
     return f"{said}; take it out, and resume"
 
 

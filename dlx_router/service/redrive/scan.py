@@ -29,7 +29,7 @@ BACK_S: Final = 30.0
 BACK_LOOK_S: Final = 0.05
 
 
-class Sieve:
+class Scan:
     """One look through one queue. `sink(delivery, consumer)` is called for each; `lost` holds why it ended early."""
 
     def __init__(

@@ -13,13 +13,13 @@ from dlx_router.broker.link import Link
 from dlx_router.broker.publisher import NACKED, Publisher
 from dlx_router.operate.journal.batch import unsure
 from dlx_router.operate.redrive.task import Kind, Spec
-from dlx_router.service.inflight.encoder import LAST_DEATHS_SINCE, UNWRITABLE, Stationery
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.encoder import LAST_DEATHS_SINCE, UNWRITABLE, Encoder
+from dlx_router.service.inflight.job import Job
 from dlx_router.service.redrive.binding_facts import version_of
-from dlx_router.service.redrive.bindings import Ways
-from dlx_router.service.redrive.context import Stopped, Tools
+from dlx_router.service.redrive.bindings import Bindings
+from dlx_router.service.redrive.context import Stopped, TaskContext
 from dlx_router.service.redrive.copies import Copies
-from dlx_router.service.redrive.counters import Tally
+from dlx_router.service.redrive.counters import Counters
 from dlx_router.wire import frames
 
 WINDOW: Final = 1000  # letters that are sent or told, and not settled
@@ -32,26 +32,33 @@ class Sender:
     """
 
     def __init__(
-        self, spec: Spec, tools: Tools, copies: Copies, *, ways: Ways, tally: Tally, wake: Callable[[], None]
+        self,
+        spec: Spec,
+        context: TaskContext,
+        copies: Copies,
+        *,
+        ways: Bindings,
+        counters: Counters,
+        wake: Callable[[], None],
     ) -> None:
         self.pending = 0
         self.flying = 0
         self.failure: Exception | None = None
-        self._spec, self._tools, self._copies = spec, tools, copies
-        self._ways, self._tally, self._wake = ways, tally, wake
+        self._spec, self._context, self._copies = spec, context, copies
+        self._ways, self._counters, self._wake = ways, counters, wake
         self._moved_s = self.answered_s = 0.0
         self._out: Link
         self._publisher: Publisher[Job]
-        self._stationery: Stationery
+        self._encoder: Encoder
 
     async def open(self, out: Link) -> None:
         """Ready to send."""
         self._out = out
-        self._stationery = Stationery(
-            user=self._tools.login.user,
+        self._encoder = Encoder(
+            user=self._context.login.user,
             last_deaths=version_of(out) >= LAST_DEATHS_SINCE,
-            key=self._tools.sign_with(),
-            quarantine=self._tools.names.quarantine,
+            key=self._context.sign_with(),
+            quarantine=self._context.names.quarantine,
         )
         self._publisher = Publisher(out, on_answer=self._answered, on_done=self._confirmed, on_doubt=self._in_doubt)
         await self._publisher.open()
@@ -60,12 +67,12 @@ class Sender:
     @property
     def is_open(self) -> bool:
         """Whether what is on its way can still be confirmed, and told."""
-        return self._publisher.is_open and self._tools.journal.is_working
+        return self._publisher.is_open and self._context.journal.is_working
 
     @property
     def room(self) -> int:
         """How many more may be on their way; none while the broker reads nothing, or the journal does not work."""
-        return WINDOW - self.pending if self._tools.journal.is_working and not self._out.blocked else 0
+        return WINDOW - self.pending if self._context.journal.is_working and not self._out.blocked else 0
 
     def rests(self) -> None:
         """Nothing is late: the time in which the broker must confirm begins anew."""
@@ -75,7 +82,7 @@ class Sender:
         """LinkError where the broker confirms no more."""
         if not self.flying or self._out.blocked:
             self.rests()
-        elif time.monotonic() - self._moved_s > self._tools.confirm_timeout_s:
+        elif time.monotonic() - self._moved_s > self._context.confirm_timeout_s:
             raise LinkError("the broker confirms no more")
 
     async def send(self, job: Job) -> None:
@@ -91,7 +98,7 @@ class Sender:
             assert job.letter is not None
             way = await self._ways.to(job.letter.failed_queue)
             if way is None:
-                self._tally.left(self._ways.why_not(job.letter.failed_queue))
+                self._counters.left(self._ways.why_not(job.letter.failed_queue))
                 return
             key = way
         self._copies.address(job, key)
@@ -99,14 +106,14 @@ class Sender:
 
     def _publish(self, job: Job) -> None:
         try:
-            exchange, key, section = self._stationery.write(job, self._publisher.stamp())
+            exchange, key, section = self._encoder.write(job, self._publisher.stamp())
             self._publisher.publish(job, exchange, key, section, job.delivery.body)
             self.pending += 1
             self.flying += 1
         except frames.FrameTooLarge:
-            self._tally.left("their headers fill a frame")
+            self._counters.left("their headers fill a frame")
         except UNWRITABLE as error:
-            self._tally.left(f"they cannot be written: {error}")
+            self._counters.left(f"they cannot be written: {error}")
 
     # -- answers ------------------------------------------------------------------------------------------------
 
@@ -122,7 +129,7 @@ class Sender:
 
     def _tell(self, job: Job) -> None:
         lines = self._copies.events(job, int(time.time() * 1000))
-        job.batches = tuple(map(self._tools.journal.record, lines))
+        job.batches = tuple(map(self._context.journal.record, lines))
         self._settle(job)
 
     def _settle(self, job: Job) -> None:
@@ -136,8 +143,8 @@ class Sender:
         if batch is not None:
             self.failure = LinkError("the journal is too far behind to take what is done; see /readyz")
         elif job.consumer.settle(job.delivery.tag):
-            self._tally.sent()
-            self._tools.metrics.redrive_letters["sent"] += 1
+            self._counters.sent()
+            self._context.metrics.redrive_letters["sent"] += 1
         self._wake()
 
     def _answered(self, job: Job, why: str) -> None:
@@ -146,7 +153,7 @@ class Sender:
             self._tell(job)
             return
         self.pending -= 1
-        self._tools.metrics.redrive_letters[why] += 1
+        self._context.metrics.redrive_letters[why] += 1
         assert job.copy is not None and job.letter is not None  # noqa: PT018 - it was published
         if why == NACKED:
             self.failure = Stopped(f"{_target(job)} takes no more; what was not sent stays; resume when it has room")
@@ -154,7 +161,7 @@ class Sender:
             self.failure = Stopped(f"{_target(job)} leads to no queue; what was not sent stays")
         else:
             self._ways.is_gone(job.letter.failed_queue)
-            self._tally.left(self._ways.why_not(job.letter.failed_queue))
+            self._counters.left(self._ways.why_not(job.letter.failed_queue))
         self._wake()
 
     def _in_doubt(self, jobs: list[Job], error: Exception) -> None:

@@ -8,19 +8,19 @@ from typing import Final
 
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.operate.redrive.task import Kind, Spec
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.job import Job
 from dlx_router.service.redrive.binding_facts import room_of
-from dlx_router.service.redrive.context import Stopped, Tools
+from dlx_router.service.redrive.context import Stopped, TaskContext
 
 LOOK_S: Final = 1.0
 LOOK_AGAIN_S: Final = 0.1
 
 
-class Rooms:
+class TargetDepths:
     """Of one run of a task."""
 
-    def __init__(self, spec: Spec, tools: Tools) -> None:
-        self._spec, self._tools = spec, tools
+    def __init__(self, spec: Spec, context: TaskContext) -> None:
+        self._spec, self._context = spec, context
         self._bounds: Bounded[str, int | None] = Bounded(most=10_000, most_bytes=4 * MIB)
         self._left: Bounded[str, int] = Bounded(most=10_000, most_bytes=4 * MIB)
         self._looked_s: Bounded[str, float] = Bounded(most=10_000, most_bytes=4 * MIB)
@@ -39,7 +39,7 @@ class Rooms:
         return left > 0
 
     async def _look(self, target: str, bound: int) -> int:
-        depth = (await self._tools.topology.depths([target])).get(target, 0)
+        depth = (await self._context.topology.depths([target])).get(target, 0)
         if depth >= bound:
             raise Stopped(f"queue {target!r} holds {depth} messages, its bound is {bound}; resume when it has room")
         return bound - depth
@@ -47,7 +47,7 @@ class Rooms:
     async def _bound(self, target: str) -> int | None:
         if target in self._bounds:
             return self._bounds[target]
-        found = await room_of(self._tools.management, self._tools.login.vhost, target)
+        found = await room_of(self._context.management, self._context.login.vhost, target)
         bounds = [one for one in (found, self._spec.max_target_depth or None) if one is not None]
         bound = self._bounds[target] = min(bounds, default=None)
         return bound

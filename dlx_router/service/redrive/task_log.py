@@ -12,7 +12,7 @@ from typing import Final
 from dlx_router.operate.journal.batch import Batch, sure
 from dlx_router.operate.redrive.task import State, Task, TaskError, changed
 from dlx_router.operate.redrive.told import line
-from dlx_router.service.redrive.context import Tools
+from dlx_router.service.redrive.context import TaskContext
 
 WITHIN_S: Final = 15.0
 TOLD_S: Final = 6.0  # an answer of the API takes ten at most, and a worker is halted first
@@ -32,12 +32,12 @@ class UnknownTask(TaskError):
     """There is no such task, queue or vhost."""
 
 
-class Book:
+class TaskLog:
     """`tools` None: this router does not lead."""
 
     def __init__(self, vhost: str) -> None:
         self.vhost = vhost
-        self.tools: Tools | None = None
+        self.context: TaskContext | None = None
         self.term = 0
         self.tasks: dict[str, Task] = {}
         self._untold: set[str] = set()
@@ -67,16 +67,16 @@ class Book:
 
     async def add(self, task: Task) -> None:
         """A new task. NotLeader where the journal takes nothing: then there is none."""
-        tools = self._writing()
+        context = self._writing()
         self.tasks[task.id] = task
         self._forget_oldest()
         try:
-            await self._told(task, tools)
+            await self._told(task, context)
         except BaseException:
             del self.tasks[task.id]
             over = replace(changed(task, State.CANCELLED, task.changed_ms, LATE), term=self.term)
             # What was said may still get there; this comes behind it.
-            self._record(over, tools)
+            self._record(over, context)
             raise
 
     def _forget_oldest(self) -> None:
@@ -99,21 +99,21 @@ class Book:
         """Whether the journal has what is remembered of the task."""
         return task_id not in self._untold
 
-    def _writing(self) -> Tools:
-        tools = self.tools
-        if tools is None:
+    def _writing(self) -> TaskContext:
+        context = self.context
+        if context is None:
             raise NotLeader(f"vhost {self.vhost!r}: this router leads no more")
-        if not tools.journal.is_working:
+        if not context.journal.is_working:
             raise NotLeader("the journal cannot be written just now; see /readyz, and ask again")
-        return tools
+        return context
 
     @staticmethod
-    def _record(task: Task, tools: Tools) -> Batch:
-        return tools.journal.record(line(task, tools.router_id, tools.sign_with()), of_task=True)
+    def _record(task: Task, context: TaskContext) -> Batch:
+        return context.journal.record(line(task, context.router_id, context.sign_with()), of_task=True)
 
-    async def _told(self, task: Task, tools: Tools) -> None:
+    async def _told(self, task: Task, context: TaskContext) -> None:
         """The stream has it. NotLeader where it does not take it: what nobody can know after a restart is not begun."""
-        batch = self._record(task, tools)
+        batch = self._record(task, context)
         try:
             async with asyncio.timeout(TOLD_S):
                 is_told = await sure([batch])

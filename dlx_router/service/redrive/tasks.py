@@ -14,11 +14,11 @@ from dlx_router.operate.redrive.editing import Edit
 from dlx_router.operate.redrive.editing import check as checked
 from dlx_router.operate.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed, check, forbidden
 from dlx_router.service.redrive import replay
-from dlx_router.service.redrive.context import Tools
+from dlx_router.service.redrive.context import TaskContext
 from dlx_router.service.redrive.export_stream import ExportTaken
 from dlx_router.service.redrive.preview import Preview, previewed, see_to_letters
-from dlx_router.service.redrive.runner import Runner, exports
-from dlx_router.service.redrive.task_log import Book, NotLeader, UnknownTask
+from dlx_router.service.redrive.runner import TaskRunner, exports
+from dlx_router.service.redrive.task_log import NotLeader, TaskLog, UnknownTask
 from dlx_router.telemetry.logs import log
 
 Compile = Callable[[str], Callable[[Letter], bool]]
@@ -32,68 +32,70 @@ class Tasks:
     ) -> None:
         self.vhost, self._not_leading = vhost, not_leading
         self._compile, self._journal_is_on = compile_filter, journal_is_on
-        self._book = Book(vhost)
-        self._runner = Runner(self._book, self._holds)
+        self._task_log = TaskLog(vhost)
+        self._runner = TaskRunner(self._task_log, self._holds)
         self._knows_all = False
 
     # -- leading ------------------------------------------------------------------------------------------------
 
-    async def lead(self, tools: Tools, term: int) -> None:
+    async def lead(self, context: TaskContext, term: int) -> None:
         """Know the tasks, go on with those at work, answer; until cancelled. What is unsettled then goes back."""
         if not self._journal_is_on:
             return
-        self._book.tools, self._book.term = tools, term
+        self._task_log.context, self._task_log.term = context, term
         try:
-            await self._learn(tools)
+            await self._learn(context)
             await asyncio.Event().wait()
         finally:
             await self.stop()
 
     async def stop(self) -> None:
         """Work no more: what is unsettled goes back, and the tasks stay as they are for the next leader."""
-        self._book.tools, self._knows_all = None, False
+        self._task_log.context, self._knows_all = None, False
         await self._runner.stop()
 
-    async def _learn(self, tools: Tools) -> None:
-        link = await tools.link("replay")
+    async def _learn(self, context: TaskContext) -> None:
+        link = await context.link("replay")
         try:
-            self._take_over(await replay.recent(link, tools.journal, tools.sign_with()), tools)
-            found = await replay.all_tasks(link, tools.journal, tools.sign_with(), lambda: self._is_busy(tools))
-            self._take_over({name: one for name, one in found.items() if name not in self._runner.at_work}, tools)
+            self._take_over(await replay.recent(link, context.journal, context.sign_with()), context)
+            found = await replay.all_tasks(link, context.journal, context.sign_with(), lambda: self._is_busy(context))
+            self._take_over({name: one for name, one in found.items() if name not in self._runner.at_work}, context)
         finally:
             await link.close()
         self._knows_all = True
         if self._runner.at_work:
-            log.info("redrive.resumed", vhost=self.vhost, tasks=self._runner.at_work, term=self._book.term)
+            log.info("redrive.resumed", vhost=self.vhost, tasks=self._runner.at_work, term=self._task_log.term)
 
-    def _is_busy(self, tools: Tools) -> bool:
-        return tools.metrics.in_flight().get(self.vhost, 0) > 0
+    def _is_busy(self, context: TaskContext) -> bool:
+        return context.metrics.in_flight().get(self.vhost, 0) > 0
 
-    def _take_over(self, found: Mapping[str, Task], tools: Tools) -> None:
+    def _take_over(self, found: Mapping[str, Task], context: TaskContext) -> None:
         found = {name: one for name, one in found.items() if one.spec.vhost == self.vhost}  # the key is of all vhosts
-        self._book.learn(found)
+        self._task_log.learn(found)
         for name in found:
-            if self._book.tasks[name].state in AT_WORK:
-                self._runner.take_over(name, tools)
+            if self._task_log.tasks[name].state in AT_WORK:
+                self._runner.take_over(name, context)
 
     # -- asking -------------------------------------------------------------------------------------------------
 
     def all(self) -> list[Task]:
         """Newest first. NotLeader."""
         self._leading()
-        return sorted(map(self._runner.now, self._book.tasks.values()), key=lambda one: one.created_ms, reverse=True)
+        return sorted(
+            map(self._runner.now, self._task_log.tasks.values()), key=lambda one: one.created_ms, reverse=True
+        )
 
     def get(self, task_id: str) -> Task:
         """NotLeader, UnknownTask."""
         self._leading()
-        return self._runner.now(self._book.known(task_id))
+        return self._runner.now(self._task_log.known(task_id))
 
     async def create(self, spec: Spec, by: str, edit: Edit | None = None) -> Task:
         """A task that runs. TaskError: it cannot be, or its queue is taken (Conflict); NotLeader."""
         if edit is not None:
             spec = replace(spec, edit=checked(edit).told, limit=1)
-        tools = self._leading()
-        names = tools.names
+        context = self._leading()
+        names = context.names
         _refuse_own(names, spec.queue)
         if why := forbidden(spec.to, names):
             raise TaskError(why)
@@ -103,22 +105,22 @@ class Tasks:
         if spec.kind is Kind.PARK and spec.queue == names.parking:
             raise TaskError("the letters are in parking already")
         self._holds(spec)
-        total = await self._depth(tools, spec.queue)
-        self._book.see_free(spec.queue)
-        await see_to_letters(tools, spec)
+        total = await self._depth(context, spec.queue)
+        self._task_log.see_free(spec.queue)
+        await see_to_letters(context, spec)
         task = Task(
-            secrets.token_hex(6), spec, by=by, created_ms=now, changed_ms=now, total=total, term=self._book.term
+            secrets.token_hex(6), spec, by=by, created_ms=now, changed_ms=now, total=total, term=self._task_log.term
         )
-        await self._book.add(task)
-        self._runner.begin(task, tools, edit)
+        await self._task_log.add(task)
+        self._runner.begin(task, context, edit)
         return task
 
     async def preview(self, queue: str) -> Preview:
         """What a task would meet in a queue, for who is asked whether to begin. NotLeader, UnknownTask, TaskError."""
-        tools = self._leading()
-        _refuse_own(tools.names, queue)
-        await self._depth(tools, queue)
-        return await previewed(tools, queue)
+        context = self._leading()
+        _refuse_own(context.names, queue)
+        await self._depth(context, queue)
+        return await previewed(context, queue)
 
     async def exported(self, task_id: str, after: int) -> tuple[list[bytes], int | None, Task]:
         """Lines of an export behind the first `after`, what to ask for next (None: that was all), and the task.
@@ -126,59 +128,59 @@ class Tasks:
         NotLeader, UnknownTask; TaskError where it is no export or its lines are not here.
         """
         self._leading()
-        task, outlet = self._book.known(task_id), self._runner.outlet(task_id)
-        if outlet is None:
+        task, export = self._task_log.known(task_id), self._runner.export(task_id)
+        if export is None:
             why = "has no more lines here" if exports(task) else "is no export"
             raise TaskError(f"task {task_id} {why} ({task.state}{f': {task.why}' if task.why else ''})")
         try:
-            lines, following = await outlet.take(after)
+            lines, following = await export.take(after)
         except ExportTaken as error:
             raise TaskError(str(error)) from None
-        return lines, following, self._runner.now(self._book.known(task_id))
+        return lines, following, self._runner.now(self._task_log.known(task_id))
 
     async def change(self, task_id: str, state: State, by: str) -> Task:
         """Pause, resume (running) or cancel; when this returns nothing of it is at work that should not be."""
-        tools = self._leading()
-        task = self._book.known(task_id)
+        context = self._leading()
+        task = self._task_log.known(task_id)
         if state is not task.state:
             changed(task, state, 0)  # a refusal comes before anything is stopped
         if state is not State.RUNNING:
             await self._runner.halt(task_id)
-        task = self._book.known(task_id)
+        task = self._task_log.known(task_id)
         if task.state is not state:
             if state is State.RUNNING:
-                self._book.see_free(task.spec.queue, task.id)
+                self._task_log.see_free(task.spec.queue, task.id)
             began = task.counts.sent if is_objected(task) else task.canary_from  # who resumes it sends another canary
             before, task = task, replace(changed(task, state, int(time.time() * 1000)), by=by, canary_from=began)
             try:
-                await self._book.store(task)
+                await self._task_log.store(task)
             except BaseException:
                 if state is State.RUNNING:
-                    self._book.tasks[task_id] = before  # nothing of it is at work
+                    self._task_log.tasks[task_id] = before  # nothing of it is at work
                 raise
             if state is State.RUNNING:
-                self._runner.begin(task, tools)
-        elif not self._book.is_told(task_id):
-            await self._book.store(task)
+                self._runner.begin(task, context)
+        elif not self._task_log.is_told(task_id):
+            await self._task_log.store(task)
         return task
 
-    def _leading(self) -> Tools:
+    def _leading(self) -> TaskContext:
         if not self._journal_is_on:
             raise TaskError("JOURNAL=off: tasks live in the journal, so there are none; set JOURNAL=best-effort")
-        if self._book.tools is None:
+        if self._task_log.context is None:
             raise NotLeader(self._not_leading())
         if not self._knows_all:
             raise NotLeader(f"vhost {self.vhost!r}: the journal is being read; ask again")
-        return self._book.tools
+        return self._task_log.context
 
     def _holds(self, spec: Spec) -> Callable[[Letter], bool]:
         return self._compile(spec.filter) if spec.filter else lambda _letter: True
 
-    async def _depth(self, tools: Tools, queue: str) -> int:
+    async def _depth(self, context: TaskContext, queue: str) -> int:
         try:
-            if not await tools.topology.queue_exists(queue):
+            if not await context.topology.queue_exists(queue):
                 raise UnknownTask(f"queue {queue!r} does not exist in vhost {self.vhost!r}")
-            return (await tools.topology.depths([queue])).get(queue, 0)
+            return (await context.topology.depths([queue])).get(queue, 0)
         except TopologyError as error:
             raise NotLeader(f"queue {queue!r} cannot be looked at: {error}") from None
 

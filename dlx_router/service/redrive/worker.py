@@ -28,16 +28,16 @@ from dlx_router.service.dispatch.in_use import InUse
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import Envelope
 from dlx_router.service.redrive.binding_facts import depth_of, see_to_holding, version_of
-from dlx_router.service.redrive.bindings import Ways
-from dlx_router.service.redrive.buffer import Ahead
-from dlx_router.service.redrive.context import Stopped, Tools, place_of
+from dlx_router.service.redrive.bindings import Bindings
+from dlx_router.service.redrive.buffer import ReadAhead
+from dlx_router.service.redrive.context import Stopped, TaskContext, place_of
 from dlx_router.service.redrive.copies import Copies
-from dlx_router.service.redrive.counters import Tally, group_of
-from dlx_router.service.redrive.export_stream import Outlet
-from dlx_router.service.redrive.scan import MAX_HELD, Sieve
+from dlx_router.service.redrive.counters import Counters, group_of
+from dlx_router.service.redrive.export_stream import ExportStream
+from dlx_router.service.redrive.scan import MAX_HELD, Scan
 from dlx_router.service.redrive.scan_pass import Over, ScanPass
 from dlx_router.service.redrive.sender import WINDOW, Sender
-from dlx_router.service.redrive.target_depths import Rooms
+from dlx_router.service.redrive.target_depths import TargetDepths
 from dlx_router.telemetry.logs import Once
 from dlx_router.wire import frames
 
@@ -56,50 +56,50 @@ class End(Enum):
     TOLD = "told"  # to stop
 
 
-class Worker:
+class TaskWorker:
     """Works until `run` returns; `halt` makes it return soon. `tally` may be read at any time."""
 
     def __init__(
         self,
         task: Task,
-        tools: Tools,
+        context: TaskContext,
         holds: Callable[[Letter], bool],
         edit: Edit | None = None,
-        outlet: Outlet | None = None,
+        export: ExportStream | None = None,
     ) -> None:
         """`edit`: of a task that changes its letter. `outlet`: where an export's letters go."""
         self.task = task
-        self.tally = Tally(task.counts)
-        self._tools = tools
+        self.counters = Counters(task.counts)
+        self._context = context
         self._wake, self._halt = asyncio.Event(), asyncio.Event()
-        self._todo = Ahead(task.spec.rate)
+        self._todo = ReadAhead(task.spec.rate)
         self._later = False
         self._sifting = not task.spec.takes_all or task.spec.not_a_dead_letter_queue  # there most of it stays
         self._prefetch = 0
         self._may_hold = False  # it was asked, and no look can end what stays
         self._once = Once()
-        self._outlet = outlet
-        if outlet is not None:
-            outlet.on_room = self._wake.set
+        self._export = export
+        if export is not None:
+            export.on_room = self._wake.set
         self._link: Link
         self._out: Link
-        self._sieve: Sieve
+        self._scan: Scan
         spec = task.spec
         self._chooser = Chooser(spec, holds, self._group_of)
         self._pace = Pace(spec.rate, spec.ramp, spec.ramp_step_s)
         self._copies = Copies(
             task.id,
             spec,
-            router_id=tools.router_id,
-            return_exchange=tools.names.return_,
-            parking=tools.names.parking,
-            desk=tools.desk,
+            router_id=context.router_id,
+            return_exchange=context.names.return_,
+            parking=context.names.parking,
+            decider=context.decider,
             edit=edit,
         )
-        self._ways, self._rooms = Ways(spec, tools, self._keep), Rooms(spec, tools)
+        self._ways, self._depths = Bindings(spec, context, self._keep), TargetDepths(spec, context)
         self._in_use: InUse
-        self._sender = Sender(spec, tools, self._copies, ways=self._ways, tally=self.tally, wake=self._wake.set)
-        self._place = place_of(tools, spec.queue)
+        self._sender = Sender(spec, context, self._copies, ways=self._ways, counters=self.counters, wake=self._wake.set)
+        self._place = place_of(context, spec.queue)
 
     def halt(self) -> None:
         """End soon; what is not settled goes back."""
@@ -108,9 +108,9 @@ class Worker:
 
     async def run(self) -> End:
         """Work. Raises Stopped, or what the broker did to us: then all may be tried again."""
-        self._link = await self._tools.link("consume")
+        self._link = await self._context.link("consume")
         try:
-            self._out = await self._tools.link("publish")
+            self._out = await self._context.link("publish")
             try:
                 return await self._connected()
             finally:
@@ -119,9 +119,9 @@ class Worker:
             await self._link.close()
 
     async def _connected(self) -> End:
-        self._in_use = InUse(lambda: self._out, self._tools.names, self._lock_lost)
+        self._in_use = InUse(lambda: self._out, self._context.names, self._lock_lost)
         await self._sender.open(self._out)
-        await see_to_holding(self._tools, self._link, self.task.spec.queue, sifting=self._sifting)
+        await see_to_holding(self._context, self._link, self.task.spec.queue, sifting=self._sifting)
         await self._ways.see_to_destination()
         while True:
             end = await self._look()
@@ -130,8 +130,8 @@ class Worker:
 
     async def _keep(self, queue: str) -> None:
         """Where routers delete idle dead-letter queues, they leave this one alone until our connection ends."""
-        desk = self._tools.desk()
-        if deletes(desk.policies) and is_made(queue, desk.policies, desk.policies_of):
+        decider = self._context.decider()
+        if deletes(decider.policies) and is_made(queue, decider.policies, decider.policies_of):
             await self._in_use.hold(queue)
 
     def _lock_lost(self, queue: str) -> None:
@@ -141,22 +141,22 @@ class Worker:
 
     async def _look(self) -> End | None:
         """Through the queue once; None: once more."""
-        expected = await depth_of(self._tools, self.task.spec.queue)
-        self.tally.begin(anew=self._is_once)
+        expected = await depth_of(self._context, self.task.spec.queue)
+        self.counters.begin(anew=self._is_once)
         self._later = False
         self._prefetch = MAX_HELD if self._sifting else min(self._todo.most, WINDOW)
-        self._sieve = Sieve(self._link, self.task.spec.queue, self._prefetch, self._take)
+        self._scan = Scan(self._link, self.task.spec.queue, self._prefetch, self._take)
         self._sender.rests()
         until = time.monotonic() + (ONCE_S if self._is_once else HOLD_S) if self._sifting else None
-        await self._sieve.start()
-        self._out.on_batch = self._sieve.flush
+        await self._scan.start()
+        self._out.on_batch = self._scan.flush
         try:
             return await self._working(expected, until)
         finally:
             await self._finish()
 
     async def _working(self, expected: int, until: float | None) -> End | None:
-        look = ScanPass(expected, partial(depth_of, self._tools, self.task.spec.queue))
+        look = ScanPass(expected, partial(depth_of, self._context, self.task.spec.queue))
         while True:
             self._raise_failure()
             now = time.monotonic()
@@ -172,40 +172,40 @@ class Worker:
                 if self._is_once:
                     raise Stopped(f"the queue was not looked through within {ONCE_S:g} s; use a limit")
                 return None
-            self._mind_the_outlet()
+            self._check_export()
             await self._rest()
 
     @property
     def _is_once(self) -> bool:
         """Whether one look has to see all: nothing leaves the queue, so the next would see the same again."""
-        return self.task.spec.dry_run or self._outlet is not None
+        return self.task.spec.dry_run or self._export is not None
 
     async def _is_over(self, look: ScanPass, now: float) -> Over:
-        over = await look.over(now, self.tally.counts.seen, busy=self._is_busy, later=self._later)
+        over = await look.over(now, self.counters.counts.seen, busy=self._is_busy, later=self._later)
         return Over.NO if self._is_busy else over  # it takes a moment to ask
 
     @property
     def _is_busy(self) -> bool:
         """Whether letters wait or are on their way; of a full outlet more may have been read than was looked at."""
-        return bool(self._todo or self._sender.pending or (self._outlet is not None and self._outlet.is_full))
+        return bool(self._todo or self._sender.pending or (self._export is not None and self._export.is_full))
 
     async def _is_full(self) -> bool:
         """What stays fills the window of a run that was to take all: from now on it is held.
 
         Stopped where there is what never died, and the broker counts how often that is looked at.
         """
-        counts = self.tally.counts
+        counts = self.counters.counts
         if self._sifting or not (counts.not_letters or self._stays > self._prefetch // 2):
             return False
         if not self._may_hold:
-            await see_to_holding(self._tools, self._link, self.task.spec.queue, sifting=True)
+            await see_to_holding(self._context, self._link, self.task.spec.queue, sifting=True)
             self._may_hold = True
         self._sifting = self._stays > self._prefetch // 2
         return self._sifting
 
     @property
     def _stays(self) -> int:
-        counts = self.tally.counts
+        counts = self.counters.counts
         return counts.left + counts.unreadable + counts.not_letters
 
     def _is_enough(self) -> bool:
@@ -215,7 +215,7 @@ class Worker:
 
     def _allowed(self) -> int | None:
         """How many more may be sent, those on their way taken off; None: no limit."""
-        spec, sent = self.task.spec, self.tally.counts.sent
+        spec, sent = self.task.spec, self.counters.counts.sent
         limits = [spec.limit - sent] if spec.limit else []
         if self.task.canary_left:
             assert spec.canary is not None
@@ -223,7 +223,7 @@ class Worker:
         return min(limits) - self._sender.pending if limits else None
 
     async def _rest(self) -> None:
-        self._sieve.flush()
+        self._scan.flush()
         self._wake.clear()
         wait = TICK_S if not self._todo else min(max(self._pace.wait_s(time.monotonic()), 0.001), TICK_S)
         with suppress(TimeoutError):
@@ -231,7 +231,7 @@ class Worker:
                 await self._wake.wait()
 
     def _raise_failure(self) -> None:
-        failure = self._sender.failure or self._sieve.lost
+        failure = self._sender.failure or self._scan.lost
         if failure is not None:
             raise failure
         self._sender.check()
@@ -245,11 +245,11 @@ class Worker:
             await self._rest()
         self._todo.clear()
         with suppress(LinkError, ChannelClosed, TimeoutError):
-            await self._sieve.give_back(by_closing=version_of(self._link) < NACKS_KEEP_ORDER)
+            await self._scan.give_back(by_closing=version_of(self._link) < NACKS_KEEP_ORDER)
 
     def _patient_until(self, begun: float) -> float:
         """Who halted us waits for an answer, so a journal that stands still is not waited for; a copy on its way is."""
-        last = begun + min(self._tools.confirm_timeout_s, 10.0)
+        last = begun + min(self._context.confirm_timeout_s, 10.0)
         if self._halt.is_set() and not self._sender.flying:
             return min(last, max(begun, self._sender.answered_s) + HALTED_S)
         return last
@@ -258,39 +258,39 @@ class Worker:
 
     def _take(self, delivery: frames.Delivery, consumer: Consumer) -> None:
         self._wake.set()
-        self.tally.saw()
+        self.counters.saw()
         try:
             self._consider(delivery, consumer)
         except decoder.Malformed:
-            self.tally.unreadable()
+            self.counters.unreadable()
         except Exception as error:  # noqa: BLE001 - a letter that nobody foresaw must not stop the others
             self._once.warn("read", "redrive.unreadable", task=self.task.id, error=repr(error), fate="it stays")
-            self.tally.unreadable()
+            self.counters.unreadable()
 
     def _consider(self, delivery: frames.Delivery, consumer: Consumer) -> None:
         letter, envelope = decoder.read(delivery, self._place)
         if not self._is_meant(letter):
             return
         if self.task.spec.dry_run:
-            self.tally.would_send(letter, self._group_of(letter))
-        elif self._outlet is not None:
-            self._export(letter, envelope, self._outlet)
+            self.counters.would_send(letter, self._group_of(letter))
+        elif self._export is not None:
+            self._write_line(letter, envelope, self._export)
         else:
             self._todo.put(self._copies.job(consumer, delivery, letter, envelope))
             if self._sifting and self._todo.is_full:  # else the prefetch bounds it
-                self._sieve.pause(paused=True)
+                self._scan.pause(paused=True)
 
     def _is_meant(self, letter: Letter) -> bool:
         """Whether it goes; where not it is counted."""
         verdict = self._chooser.verdict(letter)
         self._later = verdict in {Verdict.LATER, Verdict.NO_LETTER}
         if verdict is Verdict.NO_LETTER:
-            self.tally.not_a_letter()
+            self.counters.not_a_letter()
             return False
         why = self._ways.why_stays(letter, verdict)
         if verdict is Verdict.TAKE and not why:
             return True
-        self.tally.left(why)
+        self.counters.left(why)
         return False
 
     # -- out ----------------------------------------------------------------------------------------------------
@@ -299,33 +299,33 @@ class Worker:
         room = min(len(self._todo), self._sender.room)
         allowed = self._allowed()
         room = room if allowed is None else min(room, allowed)
-        if room <= 0 or self._sieve.is_changing:
+        if room <= 0 or self._scan.is_changing:
             return
         for _ in range(self._pace.take(now, room)):
-            if not await self._rooms.admits(self._todo.first, self._sender.pending, now):
+            if not await self._depths.admits(self._todo.first, self._sender.pending, now):
                 return
             job = self._todo.next()
             if self._sifting and self._todo.has_room:
-                self._sieve.pause(paused=False)
+                self._scan.pause(paused=False)
             await self._sender.send(job)
 
-    def _export(self, letter: Letter, envelope: Envelope, outlet: Outlet) -> None:
+    def _write_line(self, letter: Letter, envelope: Envelope, export: ExportStream) -> None:
         if self._is_enough():
-            self.tally.left()
+            self.counters.left()
             return
         rule, body, group = self._rule(letter), envelope.delivery.body, self._group_of(letter)
-        outlet.put(line(letter, envelope.props, envelope.content.props, body, group=group, rule=rule))
-        self.tally.sent()
-        if outlet.is_full:
-            self._sieve.pause(paused=True)
+        export.put(line(letter, envelope.props, envelope.content.props, body, group=group, rule=rule))
+        self.counters.sent()
+        if export.is_full:
+            self._scan.pause(paused=True)
 
     def _rule(self, letter: Letter) -> Rule:
-        return rule_of(self._tools.desk().resolve(letter))
+        return rule_of(self._context.decider().resolve(letter))
 
     def _group_of(self, letter: Letter) -> str:
         return group_of(letter, self._rule(letter))
 
-    def _mind_the_outlet(self) -> None:
-        if self._outlet is not None:
-            self._outlet.check()
-            self._sieve.pause(paused=self._outlet.is_full)
+    def _check_export(self) -> None:
+        if self._export is not None:
+            self._export.check()
+            self._scan.pause(paused=self._export.is_full)

@@ -18,12 +18,12 @@ from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.core.passing import Target
 from dlx_router.core.selector import Selector
-from dlx_router.service.dispatch.serial_publisher import Probe
+from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.settler import Owner
-from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.sources.consumers import Consumers
-from dlx_router.service.sources.delayed_exchange import Delay
-from dlx_router.service.sources.guard import Guarded
+from dlx_router.service.sources.delayed_exchange import DelayedExchange
+from dlx_router.service.sources.guard import GuardedQueue
 from dlx_router.service.sources.relay import Relay
 from dlx_router.telemetry.readiness import Readiness
 
@@ -100,7 +100,7 @@ class SourceMissing(NotAttended):
 class Begun(NamedTuple):
     """How a queue is attended. `unverified`: its consumer, where what the queue is was not told and can be."""
 
-    guarded: Guarded | None = None
+    guarded: GuardedQueue | None = None
     unverified: Consumer | None = None
 
 
@@ -109,43 +109,43 @@ def unverified(vhost: str, queue: str) -> str:
     return f"unverified {vhost}/{queue}"
 
 
-class Modes:
+class Attach:
     """Begins to attend queues, for the sources of one session."""
 
-    def __init__(self, session: Attending, version: Version, letters: Lane, probe: Probe) -> None:
+    def __init__(self, session: Attending, version: Version, letters: Worker, probe: SerialPublisher) -> None:
         self._session, self._version = session, version
         self._letters, self._probe = letters, probe
-        self.lanes: list[Relay | Delay] = []
+        self.workers: list[Relay | DelayedExchange] = []
         self._asking, self._ask_again_s = asyncio.Lock(), 0.0
         self._told_last: dict[str, QueueFacts] = {}  # holds while nobody answers
 
-    def lane(self, one: Wanted, queue: str, setting: Setting) -> Lane:
+    def worker(self, one: Wanted, queue: str, setting: Setting) -> Worker:
         """The way that its messages go."""
         session = self._session
         if isinstance(one, Delayed):
-            session.desk.delayed[queue] = one
-            return self._added(Delay(session, self._probe, one, queue))
+            session.decider.delayed[queue] = one
+            return self._added(DelayedExchange(session, self._probe, one, queue))
         if one.mode != RELAY or one.forward is None:
             return self._letters
-        session.desk.relays[queue] = one.forward
+        session.decider.relays[queue] = one.forward
         deaths, slack = self._letters, setting.prefetch
         relay = Relay(session, self._probe, queue=queue, target=one.forward, deaths=deaths, slack=slack)
         return self._added(relay)
 
-    def _added(self, lane: Relay | Delay) -> Lane:
-        self.lanes.append(lane)
-        return lane
+    def _added(self, worker: Relay | DelayedExchange) -> Worker:
+        self.workers.append(worker)
+        return worker
 
-    async def left(self, lane: Lane) -> None:
+    async def left(self, worker: Worker) -> None:
         """Nothing comes by this lane any more, and nothing of it is in flight."""
-        if isinstance(lane, Relay | Delay):
-            self.lanes.remove(lane)
-            await lane.close()
+        if isinstance(worker, Relay | DelayedExchange):
+            self.workers.remove(worker)
+            await worker.close()
 
-    async def begin(self, one: Wanted, queue: str, lane: Lane, setting: Setting) -> Begun:
+    async def begin(self, one: Wanted, queue: str, worker: Worker, setting: Setting) -> Begun:
         """Attend it. Raises NotAttended, ConsumedElsewhere, or what the broker says."""
         if isinstance(one, Delayed):
-            await self._delayed(one, queue, lane, setting)
+            await self._delayed(one, queue, worker, setting)
             return Begun()
         told = await self._facts(one, queue, setting)
         facts = told or self._told_last.get(queue)
@@ -157,10 +157,10 @@ class Modes:
         limit = attending.unknown_limit(self._version)
         if facts is not None:
             limit = attending.deadly_limit(facts, self._version)
-        consumer = await self._consumed(one, queue, lane, setting, facts or UNKNOWN, limit)
+        consumer = await self._consumed(one, queue, worker, setting, facts or UNKNOWN, limit)
         return Begun(unverified=None if told is not None or setting.management is None else consumer)
 
-    async def verify(self, one: Attachment, consumer: Consumer, lane: Lane, setting: Setting) -> bool:
+    async def verify(self, one: Attachment, consumer: Consumer, worker: Worker, setting: Setting) -> bool:
         """Ask again what the queue is, and spare what it would delete; → whether that is told.
 
         Raises NotAttended where it must not be attended so: what its next return would delete is spared before.
@@ -168,9 +168,9 @@ class Modes:
         facts = await self._told_late(one, consumer.queue, setting)
         if facts is None:
             return False
-        lane.limit(consumer, attending.deadly_limit(facts, self._version))
+        worker.limit(consumer, attending.deadly_limit(facts, self._version))
         self._accept(one, facts)
-        if isinstance(lane, Relay) and facts.single:
+        if isinstance(worker, Relay) and facts.single:
             raise NotAttended("it has a single active consumer, and is relayed one message at a time")
         return True
 
@@ -187,53 +187,55 @@ class Modes:
             return facts
 
     async def _consumed(
-        self, one: Attachment, queue: str, lane: Lane, setting: Setting, facts: QueueFacts, limit: int | None
+        self, one: Attachment, queue: str, worker: Worker, setting: Setting, facts: QueueFacts, limit: int | None
     ) -> Consumer:
-        if isinstance(lane, Relay) and one.forward is not None:
-            return await self._relayed(one, queue, lane, setting, facts, limit)
+        if isinstance(worker, Relay) and one.forward is not None:
+            return await self._relayed(one, queue, worker, setting, facts, limit)
         believed, consume = trusted(one, setting.names), self._session.consumers.consume
         single = facts is UNKNOWN or facts.single
-        return await consume(lane, queue, Arrival.INBOX, setting.prefetch, limit=limit, trusted=believed, single=single)
+        return await consume(
+            worker, queue, Arrival.INBOX, setting.prefetch, limit=limit, trusted=believed, single=single
+        )
 
-    async def _delayed(self, one: Delayed, queue: str, lane: Lane, setting: Setting) -> None:
+    async def _delayed(self, one: Delayed, queue: str, worker: Worker, setting: Setting) -> None:
         """The exchange is there first: what is published to it is kept, though it may lead nowhere yet."""
         if setting.names.is_own(one.exchange):
             raise NotAttended(f"exchange {one.exchange!r} is the router's own and cannot be delayed")
         await self._session.provision.topology.ensure_delayed(one.exchange)
         await self._reachable(one.to, "to", setting)
-        assert isinstance(lane, Delay)
-        await lane.prepare()
-        consumer = await self._session.consumers.consume(lane, queue, Arrival.INBOX, setting.prefetch)
+        assert isinstance(worker, DelayedExchange)
+        await worker.prepare()
+        consumer = await self._session.consumers.consume(worker, queue, Arrival.INBOX, setting.prefetch)
         if setting.management is not None:
-            self._session.spawn(lane.watch(consumer, setting.management, setting.readiness))
+            self._session.spawn(worker.watch(consumer, setting.management, setting.readiness))
 
     async def _relayed(
-        self, one: Attachment, queue: str, lane: Relay, setting: Setting, facts: QueueFacts, limit: int | None
+        self, one: Attachment, queue: str, worker: Relay, setting: Setting, facts: QueueFacts, limit: int | None
     ) -> Consumer:
         await self._reachable(one.forward.exchange if one.forward is not None else "", "forward-to", setting)
-        await lane.prepare()
+        await worker.prepare()
         prefetch = setting.prefetch
-        if facts.single or lane.limits.strict:
+        if facts.single or worker.limits.strict:
             prefetch = min(prefetch, STRICT_PREFETCH)
         consume = partial(self._session.consumers.consume, limit=limit, trusted=trusted(one, setting.names))
         try:
             alone = not facts.single
-            consumer = await consume(lane, queue, Arrival.INBOX, prefetch, exclusive=alone, single=facts.single)
+            consumer = await consume(worker, queue, Arrival.INBOX, prefetch, exclusive=alone, single=facts.single)
         except ChannelClosed as error:
             if error.code != _FORBIDDEN:
                 raise
             raise ConsumedElsewhere(f"a relay keeps the order, so it must be alone there: {error}") from error
-        lane.begin(consumer, strict=facts.single)
+        worker.begin(consumer, strict=facts.single)
         return consumer
 
-    async def _guarded(self, one: Attachment, queue: str, setting: Setting, limit: int | None) -> Guarded:
+    async def _guarded(self, one: Attachment, queue: str, setting: Setting, limit: int | None) -> GuardedQueue:
         async def sizes() -> float:
             with contextlib.suppress(ManagementError):
                 facts = await self._told(queue, setting)
                 return facts.ready_bytes / facts.ready if facts is not None and facts.ready else 0.0
             return 0.0
 
-        names, guarded = setting.names, Guarded(self._session, queue, self._letters, sizes)
+        names, guarded = setting.names, GuardedQueue(self._session, queue, self._letters, sizes)
         try:
             lock = names.guard(queue) if setting.declare else ""
             getter = await self._session.consumers.fetch(queue, guarded, lock, trusted(one, names), limit=limit)

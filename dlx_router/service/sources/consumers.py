@@ -11,9 +11,9 @@ from dlx_router.broker.getter import Getter, Peek
 from dlx_router.broker.link import Link
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
-from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight.decoder import AnyExchange, Place
-from dlx_router.service.sources.guard import Guarded
+from dlx_router.service.sources.guard import GuardedQueue
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 
@@ -64,7 +64,7 @@ class Consumers:
 
     async def consume(  # noqa: PLR0913 - whence, where to, and what is known of the queue
         self,
-        lane: Lane,
+        worker: Worker,
         queue: str,
         arrival: Arrival,
         prefetch: int,
@@ -80,10 +80,10 @@ class Consumers:
         have a single active consumer, which another may be. ChannelClosed where the broker does not let us.
         """
         consumer = Consumer(
-            self.link, queue, prefetch, sink=lane.take, on_lost=self._lost, exclusive=exclusive, single=single
+            self.link, queue, prefetch, sink=worker.take, on_lost=self._lost, exclusive=exclusive, single=single
         )
-        self._leave[consumer] = lane.leave
-        lane.attend(consumer, Place(self._vhost, queue, arrival, self._names, self._key, limit, trusted))
+        self._leave[consumer] = worker.leave
+        worker.attend(consumer, Place(self._vhost, queue, arrival, self._names, self._key, limit, trusted))
         self.began[queue] = limit
         try:
             await consumer.start()
@@ -96,7 +96,7 @@ class Consumers:
         return consumer
 
     async def fetch(
-        self, queue: str, guarded: Guarded, lock: str, trusted: frozenset[bytes], *, limit: int | None = None
+        self, queue: str, guarded: GuardedQueue, lock: str, trusted: frozenset[bytes], *, limit: int | None = None
     ) -> Getter:
         """A channel to take single messages by. `lock`: a queue of this name keeps all others away ("": none does)."""
         getter = Getter(self.link, queue, sink=guarded.take, on_lost=self._lost, on_empty=guarded.empty)

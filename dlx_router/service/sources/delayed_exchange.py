@@ -7,10 +7,10 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.delayed import Delayed
 from dlx_router.service.dispatch import delaying
-from dlx_router.service.dispatch.serial_publisher import Probe
+from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.settler import Owner
-from dlx_router.service.dispatch.worker import Lane
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.dispatch.worker import Worker
+from dlx_router.service.inflight.job import Job
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames
@@ -18,10 +18,10 @@ from dlx_router.wire import frames
 LOOK_S: Final = 30.0
 
 
-class Delay(Lane):
+class DelayedExchange(Worker):
     """The way of one delayed exchange's messages, up to their first rung."""
 
-    def __init__(self, owner: Owner, probe: Probe, entry: Delayed, queue: str) -> None:
+    def __init__(self, owner: Owner, probe: SerialPublisher, entry: Delayed, queue: str) -> None:
         super().__init__(owner, f"delayed {queue}", probe)
         self._entry, self._queue = entry, queue
 
@@ -35,8 +35,8 @@ class Delay(Lane):
         owner, place = self._owner, self._places[consumer]
         owner.metrics.deliveries[owner.vhost, place.source] += 1
         owner.weigh(len(delivery.body) + len(delivery.header))
-        job = Job(consumer, delivery, owner.read_s(), owner.desk)
-        owner.desk.safely(job, place, lambda: delaying.begin(owner.desk, job, place, self._entry))
+        job = Job(consumer, delivery, owner.read_s(), owner.decider)
+        owner.decider.safely(job, place, lambda: delaying.begin(owner.decider, job, place, self._entry))
         self._submit(job)
 
     async def watch(self, consumer: Consumer, management: Management, readiness: Readiness) -> None:

@@ -20,11 +20,11 @@ from dlx_router.broker.getter import Getter, Peek
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, due_ms, excess
 from dlx_router.service.dispatch import arrivals
 from dlx_router.service.dispatch.settler import Owner
-from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.clock import now_ms
 from dlx_router.service.inflight.decoder import Place
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.job import Job
 from dlx_router.wire import frames
 
 ROUND_S: Final = 0.25
@@ -43,10 +43,10 @@ _WEIGHT: Final = 0.05
 Look = asyncio.Future[Job | None]
 
 
-class Guarded:
+class GuardedQueue:
     """One queue. `take` and `empty` are what its `Getter` calls."""
 
-    def __init__(self, owner: Owner, queue: str, letters: Lane, sizes: Callable[[], Awaitable[float]]) -> None:
+    def __init__(self, owner: Owner, queue: str, letters: Worker, sizes: Callable[[], Awaitable[float]]) -> None:
         """`sizes`: the mean size of the bodies that lie there, 0.0 where nobody knows."""
         self._owner, self._queue, self._letters = owner, queue, letters
         self._sizes, self._sized_s = sizes, 0.0
@@ -72,7 +72,7 @@ class Guarded:
     @property
     def limits(self) -> Limits:
         """What holds now."""
-        return arrivals.limits(self._owner.desk, self._queue)
+        return arrivals.limits(self._owner.decider, self._queue)
 
     # -- what the getter says -----------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class Guarded:
         owner.metrics.deliveries[owner.vhost, self._queue] += 1
         owner.weigh(size + len(delivery.header))
         self._mean_bytes += (size - self._mean_bytes) * (_WEIGHT if self._mean_bytes else 1.0)
-        job, look = Job(consumer, delivery, owner.read_s(), owner.desk), self._asked_for()
+        job, look = Job(consumer, delivery, owner.read_s(), owner.decider), self._asked_for()
         if look is None:
             self._letters.bury(job, MAXLEN)
         elif look.done():  # nobody waits for it any more

@@ -10,13 +10,13 @@ from typing import Any
 from dlx_router.broker.consumer import Consumer
 from dlx_router.service.dispatch import events
 from dlx_router.service.dispatch.resources import Refusal, called
-from dlx_router.service.dispatch.worker import Lane
-from dlx_router.service.inflight.encoder import Stationery
-from dlx_router.service.inflight.pending import Job, Resource
+from dlx_router.service.dispatch.worker import Worker
+from dlx_router.service.inflight.encoder import Encoder
+from dlx_router.service.inflight.job import Job, Resource
 from dlx_router.wire import frames
 
 
-class Watch(Lane):
+class ObserverWorker(Worker):
     """A lane that publishes nothing: a copy is settled once the journal has its event."""
 
     def take(self, delivery: frames.Delivery, consumer: Consumer) -> None:
@@ -24,8 +24,8 @@ class Watch(Lane):
         owner, place = self._owner, self._places[consumer]
         owner.metrics.deliveries[owner.vhost, place.source] += 1
         owner.weigh(len(delivery.body) + len(delivery.header))
-        known = Looked(owner.provision.known)
-        job = owner.desk.judge(delivery, consumer, place, owner.read_s(), known)
+        known = ObservedResources(owner.provision.known)
+        job = owner.decider.judge(delivery, consumer, place, owner.read_s(), known)
         if job.untold is None or job.resource is None:
             self._settling.carried_out(job)
         else:
@@ -40,7 +40,7 @@ class Watch(Lane):
         self._settling.carried_out(job)
 
 
-class Looked(dict[Resource, str]):
+class ObservedResources(dict[Resource, str]):
     """What would be there, as if letters were sent: of dead-letter queues only those that were looked for."""
 
     def __init__(self, known: "dict[Resource, str]") -> None:
@@ -52,7 +52,7 @@ class Looked(dict[Resource, str]):
         return self._known.get(called(resource), default) if resource[0] == "dlq" else resource[1]
 
 
-class Silence(Stationery):
+class ObserverEncoder(Encoder):
     """Tells the fate of no letter: it had none."""
 
     def tell(self, job: Job) -> None:

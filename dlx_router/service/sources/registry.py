@@ -14,14 +14,14 @@ from dlx_router.broker.topology import TopologyError
 from dlx_router.config.attachments import INBOX, Attachment
 from dlx_router.config.delayed import Delayed
 from dlx_router.core.attending import Version
-from dlx_router.service.dispatch.serial_publisher import Probe
-from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.dispatch.serial_publisher import SerialPublisher
+from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.sources.attach import (
     AGAIN_S,
+    Attach,
     Attending,
     Begun,
     ConsumedElsewhere,
-    Modes,
     NotAttended,
     Setting,
     SourceMissing,
@@ -56,16 +56,16 @@ class Sources:
         self._refusals = session.provision.refusals
         self._found: Sequence[str] = ()
         self._looking = False
-        self._modes: Modes
+        self._modes: Attach
 
     @property
-    def lanes(self) -> Sequence[Lane]:
+    def workers(self) -> Sequence[Worker]:
         """Those that only sources have."""
-        return self._modes.lanes
+        return self._modes.workers
 
-    def begin(self, letters: Lane, probe: Probe) -> None:
+    def begin(self, letters: Worker, probe: SerialPublisher) -> None:
         """Attend them all from now on."""
-        self._modes = Modes(self._session, self._version, letters, probe)
+        self._modes = Attach(self._session, self._version, letters, probe)
         self._refusals.listen(self._refusals_changed)
         self.renew(self._setting)
 
@@ -144,7 +144,7 @@ class Sources:
 
     async def _attending(self, one: Wanted, queue: str, kept: KeptSource) -> None:
         """As long as the session lives and the queue is wanted."""
-        lane = self._modes.lane(one, queue, self._setting)
+        worker = self._modes.worker(one, queue, self._setting)
         while kept.wanted is not None and not self._session.is_draining:
             kept.changed.clear()
             kept.is_lost, kept.room = False, self._room(one, queue)
@@ -154,14 +154,14 @@ class Sources:
             elif not kept.room:
                 self._say(queue, self._refusals.why_not(queue))
                 await kept.changed.wait()
-            elif await self._begun(one, queue, lane, kept):
+            elif await self._begun(one, queue, worker, kept):
                 self._fine(queue)
-                await self._attended(one, lane, kept)
-                await self._ended(queue, lane, kept)
+                await self._attended(one, worker, kept)
+                await self._ended(queue, worker, kept)
             elif kept.wanted is not None:
                 await self._changes(kept)
         if kept.wanted is None:
-            await self._left(queue, lane, kept)
+            await self._left(queue, worker, kept)
             self._settle_on(self._found)  # it may be wanted in another way
 
     def _room(self, one: Wanted, queue: str) -> int:
@@ -174,14 +174,14 @@ class Sources:
             if kept.wanted is not None and self._room(kept.wanted, queue) != kept.room:
                 kept.changed.set()
 
-    async def _ended(self, queue: str, lane: Lane, kept: KeptSource) -> None:
+    async def _ended(self, queue: str, worker: Worker, kept: KeptSource) -> None:
         """Nothing more is taken by this consumer."""
         if kept.wanted is not None and kept.is_lost:
             self._say(queue, "its consumer is lost; subscribing again")
         elif kept.wanted is not None:
-            await self._paused(queue, lane, kept)
+            await self._paused(queue, worker, kept)
 
-    async def _paused(self, queue: str, lane: Lane, kept: KeptSource) -> None:
+    async def _paused(self, queue: str, worker: Worker, kept: KeptSource) -> None:
         """Take nothing more, and give nothing back: what is here stays until it is settled, or the queue not wanted."""
         if self._refusals.queues:
             self._say(queue, self._refusals.why_not(queue))
@@ -192,8 +192,8 @@ class Sources:
                 changing = asyncio.create_task(kept.changed.wait())
                 await asyncio.wait({leaving, changing}, return_when=asyncio.FIRST_COMPLETED)
                 changing.cancel()
-            if kept.wanted is None and isinstance(lane, Relay):
-                lane.give_back()
+            if kept.wanted is None and isinstance(worker, Relay):
+                worker.give_back()
             await leaving
         finally:
             leaving.cancel()
@@ -203,12 +203,12 @@ class Sources:
             kept.begun.guarded.is_over = True
         await self._session.consumers.leave(queue)
 
-    async def _attended(self, one: Wanted, lane: Lane, kept: KeptSource) -> None:
+    async def _attended(self, one: Wanted, worker: Worker, kept: KeptSource) -> None:
         """Until the consumer is lost or the queue not wanted so; what was not told of the queue is asked for again."""
         consumer = kept.begun.unverified
         while consumer is not None and isinstance(one, Attachment) and not await self._changes(kept):
             try:
-                if await self._modes.verify(one, consumer, lane, self._setting):
+                if await self._modes.verify(one, consumer, worker, self._setting):
                     consumer = None
             except NotAttended:  # it is left, and begun anew: then readiness says why
                 kept.wanted = None
@@ -222,11 +222,11 @@ class Sources:
                 await kept.changed.wait()
         return kept.changed.is_set()
 
-    async def _begun(self, one: Wanted, queue: str, lane: Lane, kept: KeptSource) -> bool:
+    async def _begun(self, one: Wanted, queue: str, worker: Worker, kept: KeptSource) -> bool:
         """Whether it is attended now; else readiness says why."""
         try:
             setting = self._setting._replace(prefetch=min(kept.room, self._setting.prefetch))
-            kept.begun = await self._modes.begin(one, queue, lane, setting)
+            kept.begun = await self._modes.begin(one, queue, worker, setting)
         except ConsumedElsewhere as error:
             self._taken(queue, str(error))
         except (NotAttended, ChannelClosed, TopologyError, TimeoutError) as error:
@@ -240,14 +240,14 @@ class Sources:
             return True
         return False
 
-    async def _left(self, queue: str, lane: Lane, kept: KeptSource) -> None:
-        if isinstance(lane, Relay):
-            lane.give_back()
+    async def _left(self, queue: str, worker: Worker, kept: KeptSource) -> None:
+        if isinstance(worker, Relay):
+            worker.give_back()
         self._fine(queue)
         self._setting.readiness.drop_note(unverified(self._session.vhost, queue))
         await self._over(queue, kept)
         self._refusals.alone.pop(queue, None)
-        await self._modes.left(lane)
+        await self._modes.left(worker)
         del self._kept[queue]
 
     def _reason(self, queue: str) -> str:

@@ -20,13 +20,13 @@ from dlx_router.core.words import Action, Cause
 from dlx_router.service.dispatch import arrivals
 from dlx_router.service.dispatch.cooldown import target_of
 from dlx_router.service.dispatch.resources import Refusal
-from dlx_router.service.dispatch.serial_publisher import Probe
+from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.settler import Owner
-from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.clock import now_ms
 from dlx_router.service.inflight.decoder import Place
-from dlx_router.service.inflight.pending import Job, Resource
+from dlx_router.service.inflight.job import Job, Resource
 from dlx_router.wire import frames
 
 WINDOW: Final = 256
@@ -40,10 +40,12 @@ BUSY_BYTES: Final = 16 << 20
 _WEIGHT: Final = 0.02  # of the newest body in the mean
 
 
-class Relay(Lane):
+class Relay(Worker):
     """The way of one relayed queue."""
 
-    def __init__(self, owner: Owner, probe: Probe, *, queue: str, target: Target, deaths: Lane, slack: int) -> None:
+    def __init__(
+        self, owner: Owner, probe: SerialPublisher, *, queue: str, target: Target, deaths: Worker, slack: int
+    ) -> None:
         super().__init__(owner, f"relay {queue}", probe)
         self._queue, self._target, self._deaths = queue, target, deaths
         self._line: deque[Job] = deque()
@@ -93,7 +95,7 @@ class Relay(Lane):
     @property
     def limits(self) -> Limits:
         """What holds now."""
-        found = arrivals.limits(self._owner.desk, self._queue)
+        found = arrivals.limits(self._owner.decider, self._queue)
         return found._replace(strict=True) if self._is_strict else found
 
     # -- in -----------------------------------------------------------------------------------------------------
@@ -103,7 +105,7 @@ class Relay(Lane):
         owner, size = self._owner, len(delivery.body)
         owner.metrics.deliveries[owner.vhost, self._queue] += 1
         owner.weigh(size + len(delivery.header))
-        job = Job(consumer, delivery, owner.read_s(), owner.desk)
+        job = Job(consumer, delivery, owner.read_s(), owner.decider)
         if self._is_near(job):
             self._marks.delivered(now_ms())
             self._deaths.spare(job)
@@ -137,9 +139,9 @@ class Relay(Lane):
         elif self._is_due(head):
             self._deaths.bury(self._pop(), EXPIRED)
         elif self._may_send():
-            job, desk = self._pop(), self._owner.desk
+            job, decider = self._pop(), self._owner.decider
             place = self._places[job.consumer]
-            desk.safely(job, place, lambda: arrivals.relay(desk, job, place, self._target))
+            decider.safely(job, place, lambda: arrivals.relay(decider, job, place, self._target))
             self._submit(job)
         else:
             return False

@@ -6,25 +6,25 @@ from typing import Any, Final
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.operate.journal.batch import Batch, sure
-from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.sources.consumers import Consumers
 
 PREFETCH: Final = 200
 
 
-class Retired:
+class Retention:
     """Consumes while the stream confirms. What waits in memory for a stream that does not would stop all letters."""
 
     def __init__(
-        self, consumers: Consumers, names: Names, lane: Lane, spawn: Callable[[Coroutine[Any, Any, None]], None]
+        self, consumers: Consumers, names: Names, worker: Worker, spawn: Callable[[Coroutine[Any, Any, None]], None]
     ) -> None:
-        self._consumers, self._names, self._lane, self._spawn = consumers, names, lane, spawn
+        self._consumers, self._names, self._worker, self._spawn = consumers, names, worker, spawn
         self._rests = False
 
     async def begin(self) -> None:
         """Consume from now on."""
         name = self._names.retired
-        self._consumer = await self._consumers.consume(self._lane, name, Arrival.RETIRED, PREFETCH)
+        self._consumer = await self._consumers.consume(self._worker, name, Arrival.RETIRED, PREFETCH)
 
     async def again(self) -> None:
         """Consume anew, unless it rests."""

@@ -19,7 +19,7 @@ from dlx_router.operate.journal.events import Ruling, fragments
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Malformed, Place
 from dlx_router.service.redrive.peek import Kind, peek
-from dlx_router.service.vhost.runner import Attendant
+from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.wire import frames
 
 Where = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
@@ -32,7 +32,7 @@ class Importer:
         self._where, self._names, self._router_id = where, names, router_id
 
     async def lines(
-        self, attendant: Attendant, queue: str, kind: Kind, *, limit: int, actor: str
+        self, attendant: VhostRunner, queue: str, kind: Kind, *, limit: int, actor: str
     ) -> tuple[list[bytes], int, int]:
         """The audit lines, how many letters were read, and how many of them could not be. Raises PeekError."""
         hosts, login, tls = self._where(attendant.vhost)
@@ -48,7 +48,7 @@ class Importer:
         read = await peek(hosts[0], login, tls, queue, kind, limit=limit, keep=keep)
         return lines, read, read - len(lines)
 
-    def _line(self, delivery: frames.Delivery, place: Place, actor: str, attendant: Attendant) -> bytes:
+    def _line(self, delivery: frames.Delivery, place: Place, actor: str, attendant: VhostRunner) -> bytes:
         letter, envelope = decoder.read(delivery, place)
         now = int(time.time() * 1000)
         attempts = sum(death.times for death in letter.history if death.queue == letter.failed_queue)

@@ -14,7 +14,7 @@ from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.operate.index.reader import IndexAway, TooLong
 from dlx_router.operate.index.supervisor import Supervisor
-from dlx_router.service.vhost.runner import Attendant
+from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.telemetry.logs import Once
 
 EVERY_S: Final = 5.0
@@ -36,10 +36,10 @@ def _key(one: Mapping[str, Any]) -> Place:
     return one["vhost"], one["exchange"], one["routing_key"]
 
 
-class Drift:
+class IndexDrift:
     """The last look at each place."""
 
-    def __init__(self, index: Supervisor, attendants: Mapping[str, Attendant], management: Management | None) -> None:
+    def __init__(self, index: Supervisor, attendants: Mapping[str, VhostRunner], management: Management | None) -> None:
         self._index, self._attendants, self._management = index, attendants, management
         self._looks: dict[Place, DepthLook] = {}
         self._empty: dict[Place, int] = {}  # since when, ms
@@ -72,7 +72,7 @@ class Drift:
             for vhost, attendant in [*self._attendants.items()]:
                 await self._try(attendant, [one for one in places if one["vhost"] == vhost][:MAX_PLACES])
 
-    async def _try(self, attendant: Attendant, places: Sequence[Mapping[str, Any]]) -> None:
+    async def _try(self, attendant: VhostRunner, places: Sequence[Mapping[str, Any]]) -> None:
         """One vhost; what is wrong there says nothing about the others, and ends nothing."""
         vhost, topology = attendant.vhost, attendant.topology
         try:

@@ -6,13 +6,13 @@ from typing import Final
 
 from dlx_router.operate.index.reader import IndexAway, TooLong
 from dlx_router.operate.index.supervisor import Supervisor
-from dlx_router.service.vhost.runner import Attendant
+from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.telemetry.metrics import Metrics
 
 EVERY_S: Final = 10.0
 
 
-async def watch(index: Supervisor, attendants: Mapping[str, Attendant], metrics: Metrics) -> None:
+async def watch(index: Supervisor, attendants: Mapping[str, VhostRunner], metrics: Metrics) -> None:
     """Until cancelled; what cannot be had is absent."""
     while True:
         metrics.index_oldest = await _looked(index, attendants, metrics)
@@ -20,7 +20,7 @@ async def watch(index: Supervisor, attendants: Mapping[str, Attendant], metrics:
 
 
 async def _looked(
-    index: Supervisor, attendants: Mapping[str, Attendant], metrics: Metrics
+    index: Supervisor, attendants: Mapping[str, VhostRunner], metrics: Metrics
 ) -> dict[tuple[str, str], float]:
     asked = {policy for policy, kind in metrics.thresholds if kind == "oldest"}
     led = {vhost for vhost, one in attendants.items() if one.leadership.is_ours}

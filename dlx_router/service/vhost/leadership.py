@@ -15,7 +15,7 @@ from typing import Final
 from dlx_router.broker.state import StateQueue
 from dlx_router.broker.topology import QueueMissing, Topology, TopologyError
 from dlx_router.service.vhost.background import Background
-from dlx_router.service.vhost.state_queue import StateWatch
+from dlx_router.service.vhost.state_queue import StateQueueWatch
 from dlx_router.telemetry.logs import log
 
 AGAIN_S: Final = 1.0
@@ -30,7 +30,7 @@ class Leadership:
     def __init__(
         self,
         vhost: str,
-        watch: StateWatch | None = None,
+        watch: StateQueueWatch | None = None,
         background: Background | None = None,
         mended: Mended | None = None,
     ) -> None:

@@ -23,7 +23,7 @@ NOW: Final = (
 )
 
 
-class Guard:
+class OwnQueues:
     """Checks own queues. What nobody tells is not verified: that is noted, and is no refusal."""
 
     def __init__(self, management: Management | None, names: Names, readiness: Readiness) -> None:

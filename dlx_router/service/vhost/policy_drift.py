@@ -22,7 +22,7 @@ EVERY_S: Final = 10.0
 SHARE: Final = 20  # looking takes at most so small a part of the time
 
 
-class Oversight:
+class PolicyDrift:
     """One vhost, for metrics.policy_drift (absent where apply was never used), policy_letters and policy_oldest."""
 
     def __init__(

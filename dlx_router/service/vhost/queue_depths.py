@@ -15,7 +15,7 @@ from dlx_router.telemetry.survey import Seen
 MAX_PATTERNS: Final = 50  # a URL has to hold them
 
 
-class Lookout:
+class QueueDepths:
     """Looks at what lies in the queues of one vhost, without touching a letter.
 
     AMQP counts; only the management API names rungs that others made, and tells timestamps. Without it each rung of the

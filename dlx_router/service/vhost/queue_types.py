@@ -21,7 +21,7 @@ async def kind_of(queue: str, vhost: str, management: Management | None) -> str 
     return None
 
 
-class Kinds:
+class QueueTypes:
     """What was told last. Where nobody ever told it, no letter may be judged by policies that ask for it."""
 
     def __init__(self, management: Management | None, vhost: str) -> None:

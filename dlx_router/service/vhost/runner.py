@@ -19,31 +19,31 @@ from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.printable import printable
-from dlx_router.operate.journal.rulings import Clerk
+from dlx_router.operate.journal.rulings import EventFactory
 from dlx_router.operate.journal.writer import Journal
 from dlx_router.operate.redrive.filter import compiled
-from dlx_router.service.dispatch.own_queues_refusing import Refusals
+from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
 from dlx_router.service.dispatch.resources import CONFIRMS_S, remembered
-from dlx_router.service.dispatch.tracing import desk
+from dlx_router.service.dispatch.tracing import decider
 from dlx_router.service.inflight.clock import steady_ms
 from dlx_router.service.inflight.in_force import Rules
-from dlx_router.service.redrive.context import Tools
+from dlx_router.service.redrive.context import TaskContext
 from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.sources.attach import Wanted, leads
 from dlx_router.service.sources.registry import Setting
 from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.leadership import Leadership
 from dlx_router.service.vhost.leading import lead
-from dlx_router.service.vhost.own_queues import Guard
-from dlx_router.service.vhost.policy_drift import Oversight
-from dlx_router.service.vhost.queue_depths import Lookout
-from dlx_router.service.vhost.queue_types import Kinds
+from dlx_router.service.vhost.own_queues import OwnQueues
+from dlx_router.service.vhost.policy_drift import PolicyDrift
+from dlx_router.service.vhost.queue_depths import QueueDepths
+from dlx_router.service.vhost.queue_types import QueueTypes
 from dlx_router.service.vhost.reload import foreseen
 from dlx_router.service.vhost.session import Limits, Session, Trouble
-from dlx_router.service.vhost.signing_key import KeyFileError, KeyKeeper
+from dlx_router.service.vhost.signing_key import KeyFileError, SigningKey
 from dlx_router.service.vhost.stalls import Stalls
-from dlx_router.service.vhost.state_queue import StateWatch
-from dlx_router.service.vhost.unreadable_head import Unreadable
+from dlx_router.service.vhost.state_queue import StateQueueWatch
+from dlx_router.service.vhost.unreadable_head import UnreadableHead
 from dlx_router.telemetry.logs import log, redacted
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness, Speaker
@@ -59,7 +59,7 @@ RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsErro
 Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
 
 
-class Attendant:
+class VhostRunner:
     """Keeps a session alive in one vhost."""
 
     def __init__(  # noqa: PLR0913 - the wiring of a vhost, made in one place
@@ -70,9 +70,9 @@ class Attendant:
         names: Names,
         rules: Rules,
         limits: Limits,
-        keys: KeyKeeper,
-        oversight: Oversight,
-        guard: Guard,
+        keys: SigningKey,
+        oversight: PolicyDrift,
+        guard: OwnQueues,
         management: Management | None,
         survey: Survey,
         metrics: Metrics,
@@ -89,27 +89,27 @@ class Attendant:
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
         self._said = Speaker(readiness)  # by a session
         self._sources, self._declare, self._management = sources, declare, management
-        self._survey, self._lookout = survey, Lookout(names, management, rules.policies)
+        self._survey, self._lookout = survey, QueueDepths(names, management, rules.policies)
         self.journal = self._journal = journal
-        self._watch = StateWatch(vhost, names.state, readiness, self._quarantined)
+        self._watch = StateQueueWatch(vhost, names.state, readiness, self._quarantined)
         self._background = Background(metrics, readiness)
         self.leadership = Leadership(vhost, self._watch, self._background, self._free_state)
         self.key = b""  # that signs; empty before the first session
         self.topology: Topology | None = None  # while there is a connection to ask
         self._oversight = oversight
         self._policies = rules.policies
-        self._desk = desk(rules, vhost, metrics, journal, traces)
-        self._desk.leads = leads(sources)
-        self._kinds = Kinds(management, vhost)
-        self._refusals = Refusals(vhost, readiness)
-        self._unreadable = Unreadable(
+        self._decider = decider(rules, vhost, metrics, journal, traces)
+        self._decider.leads = leads(sources)
+        self._kinds = QueueTypes(management, vhost)
+        self._refusals = RefusingQueues(vhost, readiness)
+        self._unreadable = UnreadableHead(
             vhost,
             names,
             journal=journal,
             metrics=metrics,
             readiness=readiness,
             refusals=self._refusals,
-            clerk=lambda: Clerk(rules.router_id, self._policies.revision, observe),
+            event_factory=lambda: EventFactory(rules.router_id, self._policies.revision, observe),
         )
         self._traces = traces
         self._session: Session | None = None
@@ -133,20 +133,20 @@ class Attendant:
 
     def policy_of(self, letter: Letter) -> Effective | None:
         """What is in force for a letter."""
-        return self._desk.resolve(letter)
+        return self._decider.resolve(letter)
 
     def queue_type(self, queue: str) -> str | None:
         """A queue's type as letters are judged by; None: not known, or no policy asks for it."""
-        return self._desk.kinds.get(queue)
+        return self._decider.kinds.get(queue)
 
     def policy_for(self, queue: str, reason: str) -> Effective | None:
         """What is in force for letters that fail in this queue for this reason, as the router applies it."""
-        return self._desk.policy_of(queue, reason)
+        return self._decider.policy_of(queue, reason)
 
     @property
     def policies(self) -> PolicySet:
         """The policies in force."""
-        return self._desk.policies
+        return self._decider.policies
 
     def not_leading(self) -> str:
         """Why the leader's duties are not ours now, and who can be asked."""
@@ -162,7 +162,7 @@ class Attendant:
 
     def breakers(self) -> dict[str, str]:
         """Each queue's breaker, by its state."""
-        return {queue: state.value for queue, state in self._desk.breakers.states(steady_ms()).items()}
+        return {queue: state.value for queue, state in self._decider.breakers.states(steady_ms()).items()}
 
     async def run(self) -> None:
         """Attend until `stop`; never gives up, because the letters are still there."""
@@ -195,13 +195,13 @@ class Attendant:
 
     def renew(self, rules: Rules, sources: tuple[Wanted, ...]) -> None:
         """Judge by these rules and attend these queues from now on; sessions and what is in flight go on."""
-        self._desk, self._sources = self._desk.renewed(rules), sources
-        self._desk.know(self._kinds.known)
-        self._desk.leads = leads(sources)
+        self._decider, self._sources = self._decider.renewed(rules), sources
+        self._decider.know(self._kinds.known)
+        self._decider.leads = leads(sources)
         self._lookout.renew(rules.policies)
         self._policies = rules.policies
         if self._session is not None:
-            self._session.desk = self._desk
+            self._session.decider = self._decider
             self._session.provision.renew()
             self._session.attend_only(self._setting())
 
@@ -233,7 +233,7 @@ class Attendant:
                     tls=tls,
                     names=self._names,
                     key=key,
-                    desk=self._desk,
+                    decider=self._decider,
                     limits=self._limits,
                     topology=topology,
                     metrics=self._metrics,
@@ -254,7 +254,7 @@ class Attendant:
                             group.create_task(self._background.keep(task, work, passes=RETRIED, where=self.vhost))
                             for task, work in self._beside(session, topology)
                         ),
-                        group.create_task(self._lead(self._tools(host, login, tls, topology, key))),
+                        group.create_task(self._lead(self._context(host, login, tls, topology, key))),
                     )
                     await self._attended(session)
                     for task in watching:
@@ -311,12 +311,12 @@ class Attendant:
         finally:
             self._refusals.ended(time.monotonic() - began, session.consumers.returned)
 
-    async def _lead(self, tools: Tools) -> None:
+    async def _lead(self, context: TaskContext) -> None:
         """Redrive tasks, for as long as we lead."""
-        await lead(self.leadership, lambda term: self.tasks.lead(tools, term))
+        await lead(self.leadership, lambda term: self.tasks.lead(context, term))
 
-    def _tools(self, host: Host, login: Login, tls: Tls | None, topology: Topology, key: bytes) -> Tools:
-        return Tools(
+    def _context(self, host: Host, login: Login, tls: Tls | None, topology: Topology, key: bytes) -> TaskContext:
+        return TaskContext(
             host=host,
             login=login,
             tls=tls,
@@ -328,7 +328,7 @@ class Attendant:
             journal=self._journal,
             metrics=self._metrics,
             router_id=self._router_id,
-            desk=lambda: self._desk,
+            decider=lambda: self._decider,
             sign_with=lambda: key,
         )
 
@@ -349,7 +349,7 @@ class Attendant:
     async def _know_types(self) -> None:
         """The types of queues, where policies ask; the desk that is in force once they are told learns them."""
         await self._kinds.renew_for(self._policies)
-        self._desk.know(self._kinds.known)
+        self._decider.know(self._kinds.known)
 
     async def _free_state(self, error: Exception) -> None:
         """What no AMQP 0-9-1 client can be given stands in the way of whoever is to lead."""

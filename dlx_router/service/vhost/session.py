@@ -21,23 +21,23 @@ from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.operate.journal.batch import Batch
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service.dispatch.decider import Desk
+from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.dispatch.idle_queues import IdleQueues
 from dlx_router.service.dispatch.in_use import InUse
-from dlx_router.service.dispatch.own_queues_refusing import STEADY_S, Refusals
-from dlx_router.service.dispatch.resources import Provision
-from dlx_router.service.dispatch.serial_publisher import Probe
-from dlx_router.service.dispatch.settler import Settling
-from dlx_router.service.dispatch.tracing import TracedSettling, Where
-from dlx_router.service.dispatch.worker import Lane
+from dlx_router.service.dispatch.own_queues_refusing import STEADY_S, RefusingQueues
+from dlx_router.service.dispatch.resources import TargetResources
+from dlx_router.service.dispatch.serial_publisher import SerialPublisher
+from dlx_router.service.dispatch.settler import Settler
+from dlx_router.service.dispatch.tracing import TracedSettler, Where
+from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE
-from dlx_router.service.inflight.encoder import LAST_DEATHS_SINCE, Stationery
-from dlx_router.service.inflight.pending import Resource
+from dlx_router.service.inflight.encoder import LAST_DEATHS_SINCE, Encoder
+from dlx_router.service.inflight.job import Resource
 from dlx_router.service.sources.attach import trusted
 from dlx_router.service.sources.consumers import Consumers
-from dlx_router.service.sources.observer import Silence, Watch
+from dlx_router.service.sources.observer import ObserverEncoder, ObserverWorker
 from dlx_router.service.sources.registry import Setting, Sources
-from dlx_router.service.sources.retention import Retired
+from dlx_router.service.sources.retention import Retention
 from dlx_router.service.vhost.queue_types import kind_of
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
@@ -77,7 +77,7 @@ class Session:
         tls: Tls | None,
         names: Names,
         key: bytes,
-        desk: Desk,
+        decider: Decider,
         limits: Limits,
         topology: Topology,
         metrics: Metrics,
@@ -85,7 +85,7 @@ class Session:
         sources: Setting,
         journal: Journal,
         ensure_journal: Callable[[], Awaitable[None]],
-        refusals: Refusals,
+        refusals: RefusingQueues,
         observe: bool = False,
         traces: Traces | None = None,
         was_there: Bounded[Resource, str] | None = None,
@@ -95,7 +95,7 @@ class Session:
         self._journal, self._ensure_journal = journal, ensure_journal
         self._observe = observe
         self.metrics = metrics
-        self.desk = desk
+        self.decider = decider
         self._host, self._login, self._tls = host, login, tls
         self._names, self._key, self._limits = names, key, limits
         self._topology, self._readiness, self._setting = topology, readiness, sources
@@ -105,8 +105,8 @@ class Session:
         self._attending = self._is_over = False
         self.version: tuple[int, ...] = ()
         self._ticks = 0
-        self._lanes: list[Lane] = []
-        self._own: dict[str, tuple[Lane, Arrival, int]] = {}  # how our own queues are consumed
+        self._workers: list[Worker] = []
+        self._own: dict[str, tuple[Worker, Arrival, int]] = {}  # how our own queues are consumed
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         self.is_draining = False
@@ -116,12 +116,12 @@ class Session:
         self._refusals = refusals
         refusals.begin()
         in_use = InUse(lambda: self.publish_link, names, lambda queue: self.provision.lost(queue))  # noqa: PLW0108 - there is none yet
-        idle = IdleQueues(lambda: self.desk, self.vhost, self._every_lane, in_use) if topology.declares else None
+        idle = IdleQueues(lambda: self.decider, self.vhost, self._every_lane, in_use) if topology.declares else None
         most = limits.max_dead_letter_queues
-        self.provision = Provision(
+        self.provision = TargetResources(
             topology, names, most, self.spawn, kind, refusals=refusals, idle=idle, was_there=was_there
         )
-        self.stationery: Stationery
+        self.encoder: Encoder
 
     @property
     def in_flight(self) -> int:
@@ -146,13 +146,13 @@ class Session:
         self.publish_link = await self._link("publish")
         said = str(self.publish_link.server.get("version", "0"))
         version = self.version = tuple(int(part) for part in said.split(".")[:2])
-        self.stationery = (Silence if self._observe else Stationery)(
+        self.encoder = (ObserverEncoder if self._observe else Encoder)(
             user=self._login.user,
             last_deaths=version >= LAST_DEATHS_SINCE,
             key=self._key,
             quarantine=self._names.quarantine,
         )
-        self.desk.user = self._login.user.encode()
+        self.decider.user = self._login.user.encode()
         self.publish_link.on_batch = self._published
         self.publish_link.gather_s = GATHER_S
         self.publish_link.on_blocked = self._blocked
@@ -172,10 +172,10 @@ class Session:
     async def _attend(self) -> None:
         self.spawn(self._watch())
         self.spawn(self._journal.attend(self.publish_link, self._ensure_journal, self._published))
-        probe = Probe(self.publish_link, self.stationery, self._limits.confirm_timeout_s)
+        probe = SerialPublisher(self.publish_link, self.encoder, self._limits.confirm_timeout_s)
         if self._observe:
-            watch = Watch(self, "copies", probe)
-            self._lanes = [watch]
+            watch = ObserverWorker(self, "copies", probe)
+            self._workers = [watch]
             self._own[self._names.observe] = watch, Arrival.INBOX, self._limits.prefetch
             await self._consume_own(self._names.observe)
         else:
@@ -183,9 +183,9 @@ class Session:
         self.metrics.broker_connected[self.vhost] = 1
         self._readiness.clear(f"link {self.vhost}")
 
-    async def _attend_letters(self, probe: Probe) -> None:
-        inbox, release = Lane(self, "letters", probe), Lane(self, "release", probe)
-        self._lanes = [inbox, release]
+    async def _attend_letters(self, probe: SerialPublisher) -> None:
+        inbox, release = Worker(self, "letters", probe), Worker(self, "release", probe)
+        self._workers = [inbox, release]
         self._sources = Sources(self, self._setting, self.version)
         await inbox.open()
         await release.open()
@@ -195,24 +195,24 @@ class Session:
             (inbox, names.inbox, Arrival.INBOX, self._limits.prefetch),
             (inbox, names.fifo, Arrival.INBOX, 1),  # the next when this one is where it belongs
         ]
-        for lane, queue, arrival, prefetch in ours:
+        for worker, queue, arrival, prefetch in ours:
             if self.is_draining:
                 return
-            self._own[queue] = lane, arrival, prefetch
+            self._own[queue] = worker, arrival, prefetch
             await self._consume_own(queue)
         self._trust()  # it may have been said anew while the broker answered
         self._attending = True  # now: what keeps us from our own queues would return letters of attached ones
         self._sources.begin(inbox, probe)
         self.spawn(self._steady())
-        self._retired = Retired(self.consumers, names, inbox, self.spawn)
+        self._retired = Retention(self.consumers, names, inbox, self.spawn)
         if self._journal.is_on and not self.is_draining:  # it is the only place where a retired letter will be
             await self._retired.begin()
 
     async def _consume_own(self, queue: str) -> None:
-        lane, arrival, prefetch = self._own[queue]
+        worker, arrival, prefetch = self._own[queue]
         trusted = ANY_EXCHANGE if self._observe else self._trusted(queue)  # who observes does nothing by what it says
         single = queue == self._names.fifo and self._setting.shared
-        await self.consumers.consume(lane, queue, arrival, prefetch, trusted=trusted, single=single)
+        await self.consumers.consume(worker, queue, arrival, prefetch, trusted=trusted, single=single)
 
     def resubscribe(self, queue: str) -> None:
         """Consume the queue anew; what is here of it is still settled. Where that takes too long the session ends."""
@@ -248,7 +248,7 @@ class Session:
         """By which exchanges dead letters come to our inboxes is said by attachments too."""
         for queue in (self._names.inbox, self._names.fifo):
             if (consumer := self.consumers.get(queue)) is not None:
-                self._lanes[0].trust(consumer, self._trusted(queue))
+                self._workers[0].trust(consumer, self._trusted(queue))
 
     def _trusted(self, queue: str) -> frozenset[bytes]:
         return trusted(self._setting.named.get(queue), self._names)
@@ -287,12 +287,12 @@ class Session:
 
     # -- what lanes ask -----------------------------------------------------------------------------------------
 
-    def settling(self) -> Settling:
+    def settling(self) -> Settler:
         """What settles the jobs of a lane, and ends their spans where there are traces."""
         if self._traces is None:
-            return Settling(self)
+            return Settler(self)
         where = Where(self.vhost, self._host.name, self._host.port, self._names.quarantine, observes=self._observe)
-        return TracedSettling(self, self._traces, where)
+        return TracedSettler(self, self._traces, where)
 
     def read_s(self) -> float:
         """When the bytes that are being worked on were read, on the monotonic clock."""
@@ -338,8 +338,8 @@ class Session:
         if not self._ended.done():
             self._ended.set_result(error)
 
-    def _every_lane(self) -> tuple[Lane, ...]:
-        return (*self._lanes, *(self._sources.lanes if self._attending else ()))
+    def _every_lane(self) -> tuple[Worker, ...]:
+        return (*self._workers, *(self._sources.workers if self._attending else ()))
 
     # -- events of the links ------------------------------------------------------------------------------------
 
@@ -377,7 +377,7 @@ class Session:
             await asyncio.sleep(1.0)
             self._ticks = (self._ticks + 1) % REAP_EVERY
             if self._ticks == 0:
-                self.spawn(self.provision.reap(self.desk.policies_of))
-            for lane in self._every_lane():
-                lane.check(self._limits.confirm_timeout_s)
+                self.spawn(self.provision.reap(self.decider.policies_of))
+            for worker in self._every_lane():
+                worker.check(self._limits.confirm_timeout_s)
             self._published()

@@ -11,7 +11,7 @@ from dlx_router.broker.alarm import Alarm
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.state import StateQueue
 from dlx_router.broker.topology import Topology
-from dlx_router.service.vhost.state_queue import StateWatch
+from dlx_router.service.vhost.state_queue import StateQueueWatch
 from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.readiness import Readiness
 
@@ -41,7 +41,7 @@ def observers(path: Path | None) -> bytes:
     return from_file(path) if path is not None else token_bytes(32)
 
 
-class KeyKeeper:
+class SigningKey:
     """Gives the key to sessions."""
 
     def __init__(self, path: Path | None, readiness: Readiness, *, observe: bool = False) -> None:
@@ -57,7 +57,7 @@ class KeyKeeper:
 
     @asynccontextmanager
     async def key(
-        self, topology: Topology, stopping: asyncio.Event, on_lost: Callable[[str], None], watch: StateWatch
+        self, topology: Topology, stopping: asyncio.Event, on_lost: Callable[[str], None], watch: StateQueueWatch
     ) -> AsyncIterator[bytes | None]:
         """The key, until `on_lost(why)` is called; None when told to stop while waiting as a standby.
 

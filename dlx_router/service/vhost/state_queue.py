@@ -14,7 +14,7 @@ OBJECTS_S: Final = 20.0  # a takeover has 5 s
 ROLLOUT_S: Final = 600.0
 
 
-class StateWatch:
+class StateQueueWatch:
     """Of one vhost. `count()` hears of each message that was moved."""
 
     def __init__(self, vhost: str, queue: str, readiness: Readiness, count: Callable[[], None]) -> None:

@@ -20,9 +20,9 @@ from dlx_router.core.letter import Arrival, Letter, letter_id
 from dlx_router.core.names import Names
 from dlx_router.core.words import Action, Cause
 from dlx_router.operate.journal.events import fragments, unreadable
-from dlx_router.operate.journal.rulings import Clerk
+from dlx_router.operate.journal.rulings import EventFactory
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service.dispatch.own_queues_refusing import Refusals
+from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
 from dlx_router.service.inflight.clock import now_ms
 from dlx_router.service.inflight.decoder import text
 from dlx_router.telemetry.logs import Once, log
@@ -53,7 +53,7 @@ class Suspect(NamedTuple):
 Place = tuple[Host, Login, Tls | None]
 
 
-class Unreadable:
+class UnreadableHead:
     """Of one vhost. `suspect` after a session, `search` before the next."""
 
     def __init__(  # noqa: PLR0913 - whom it tells
@@ -64,12 +64,12 @@ class Unreadable:
         journal: Journal,
         metrics: Metrics,
         readiness: Readiness,
-        refusals: Refusals,
-        clerk: Callable[[], Clerk],
+        refusals: RefusingQueues,
+        event_factory: Callable[[], EventFactory],
     ) -> None:
         self._vhost, self._names = vhost, names
         self._journal, self._metrics, self._readiness = journal, metrics, readiness
-        self._refusals, self._clerk = refusals, clerk
+        self._refusals, self._event_factory = refusals, event_factory
         self._suspects: list[Suspect] = []
         self._wide = 0  # looks that cost many letters of attached queues a return, since we are careful
         self._moved = self._fruitless = 0
@@ -194,7 +194,7 @@ class Unreadable:
             self._journal.record(self._event(one, letter))
 
     def _event(self, one: Found, letter: Letter) -> bytes:
-        ruling = self._clerk().quarantined(letter, f"{Cause.MALFORMED}: {_said(one)}", self._names.quarantine)
+        ruling = self._event_factory().quarantined(letter, f"{Cause.MALFORMED}: {_said(one)}", self._names.quarantine)
         now = now_ms()
         return fragments(letter, ruling).line(
             letter.id, now, first_ms=now, last_ms=now, crc32=crc32(one.message), size=len(one.message)

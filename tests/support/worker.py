@@ -13,13 +13,13 @@ from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Sour
 from dlx_router.operate.journal.batch import Batch
 from dlx_router.operate.journal.mode import Mode
 from dlx_router.operate.journal.writer import Journal
-from dlx_router.service.dispatch.decider import Desk
-from dlx_router.service.dispatch.resources import Provision
-from dlx_router.service.dispatch.settler import Settling
+from dlx_router.service.dispatch.decider import Decider
+from dlx_router.service.dispatch.resources import TargetResources
+from dlx_router.service.dispatch.settler import Settler
 from dlx_router.service.inflight.decoder import Place
-from dlx_router.service.inflight.encoder import Stationery
+from dlx_router.service.inflight.encoder import Encoder
 from dlx_router.service.inflight.in_force import Rules
-from dlx_router.service.inflight.pending import Job
+from dlx_router.service.inflight.job import Job
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames, properties, table
@@ -104,17 +104,19 @@ class Session:
         )
         self.journal = Journal(mode=mode, name="j", vhost="/", router_id="r", readiness=Readiness())
         self.metrics = Metrics()
-        self.desk = Desk(Rules(ordered([policy], "abcdef012345"), NAMES, grace_ms), "/", self.metrics, self.journal)
+        self.decider = Decider(
+            Rules(ordered([policy], "abcdef012345"), NAMES, grace_ms), "/", self.metrics, self.journal
+        )
         self.publish_link = cast("Any", SimpleNamespace(blocked=False, is_open=True))
-        self.stationery = Stationery(user="guest", last_deaths=True, key=KEY, quarantine=NAMES.quarantine)
-        self.provision = Provision(cast("Any", Broker()), NAMES, 10, self.spawn)
+        self.encoder = Encoder(user="guest", last_deaths=True, key=KEY, quarantine=NAMES.quarantine)
+        self.provision = TargetResources(cast("Any", Broker()), NAMES, 10, self.spawn)
         self.troubles: list[str] = []
         self.later: list[Batch] = []
         self.bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def settling(self) -> Settling:
-        return Settling(self)
+    def settling(self) -> Settler:
+        return Settler(self)
 
     def read_s(self) -> float:
         return time.monotonic()

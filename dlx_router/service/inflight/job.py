@@ -16,7 +16,7 @@ from dlx_router.service.inflight.decoder import Envelope
 from dlx_router.wire import frames
 
 if TYPE_CHECKING:
-    from dlx_router.service.dispatch.decider import Desk
+    from dlx_router.service.dispatch.decider import Decider
 
 Resource = tuple[str, ...]
 Known = Mapping[Resource, str] | None
@@ -37,9 +37,9 @@ class Job:
         "cause",
         "consumer",
         "copy",
+        "decider",
         "decision",
         "delivery",
-        "desk",
         "draw",
         "envelope",
         "key",
@@ -58,10 +58,10 @@ class Job:
 
     span: Any
 
-    def __init__(self, consumer: Consumer, delivery: frames.Delivery, started_s: float, desk: "Desk") -> None:
+    def __init__(self, consumer: Consumer, delivery: frames.Delivery, started_s: float, decider: "Decider") -> None:
         self.consumer = consumer
         self.delivery = delivery
-        self.desk = desk  # whose policies it is judged by to its end, whatever is in force meanwhile
+        self.decider = decider  # whose policies it is judged by to its end, whatever is in force meanwhile
         self.started_s = started_s
         self.arrived_ms = 0  # in a relay: since when it has surely been in the queue
         self.letter: Letter | None = None
