@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dlx_router.core.names import Names
-from dlx_router.operate.journal.events import gap
+from dlx_router.journal.events import gap
 from dlx_router.spark.archive.layout import Archive, Entry
 from dlx_router.spark.options import Options
 from dlx_router.spark.publishing import CONFIRMED, Publishing

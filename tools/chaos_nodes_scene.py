@@ -95,7 +95,7 @@ class NodesScene:
 
     def _management_hosts(self) -> str:
         """All three where the router takes several, else the first."""
-        from dlx_router.config.address import management_url  # noqa: PLC0415 - the router's own word on this alone
+        from dlx_router.config.environment.broker_url import management_url  # noqa: PLC0415 - the router's own word on this alone
 
         every = ",".join(f"127.0.0.1:{node.ports['management']}" for node in self.nodes)
         try:

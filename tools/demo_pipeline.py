@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import brokers
-from dlx_router.cli.pipeline_answers import complete_until, way_of
+from dlx_router.cli.pipeline.run_analysis import complete_until, way_of
 from dlx_router.core.names import Names
 from dlx_router.spark.archive.ingest import Ingest, ingest
 from dlx_router.spark.archive.reading import read

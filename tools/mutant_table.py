@@ -232,7 +232,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "end-of-a-wait-says-it-helped-not",
-        "operate/index/questions.py",
+        "index/queries.py",
         "AND steps.kind NOT IN {SILENT!r} ORDER",
         "AND steps.kind NOT IN ('edited', '') ORDER",
         "tests/index/test_outcome.py::test_the_index_answers_as_core_does",

@@ -27,7 +27,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 import brokers
-from dlx_router.operate.journal.events import gap
+from dlx_router.journal.events import gap
 from dlx_router.spark.archive import reading
 from dlx_router.spark.archive.ingest import Ingest
 from dlx_router.spark.archive.ingest import ingest as finish

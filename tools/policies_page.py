@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from dlx_router.config.keys import DEFINITION, Key
-from dlx_router.config.schema import schema, schema_text
+from dlx_router.config.language.keys import DEFINITION, Key
+from dlx_router.config.policy_files.json_schema import schema, schema_text
 from dlx_router.config.units import duration_text
 
 DOCS: Final = Path(__file__).parents[1] / "docs"

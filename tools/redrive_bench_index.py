@@ -9,11 +9,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from dlx_router.operate.index.questions import Wanted
-from dlx_router.operate.index.reader import Reader
-from dlx_router.operate.index.schema import open_writer
-from dlx_router.operate.index.store import Message, Store
-from dlx_router.operate.index.worker import AT_ONCE
+from dlx_router.index.queries import Wanted
+from dlx_router.index.reader import Reader
+from dlx_router.index.schema import open_writer
+from dlx_router.index.store import Message, Store
+from dlx_router.index.worker import AT_ONCE
 
 BATCH: Final = 100
 QUERIES: Final = 300

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, Final, Self, cast
 
 from dlx_router.broker.consumer import Consumer
-from dlx_router.operate.journal.mode import Mode
+from dlx_router.journal.mode import Mode
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.wire import frames

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from dlx_router.config.policies import load_policies
+from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.decision import decide
 from dlx_router.core.letter import Arrival, Death, First, Letter
 from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter, Decision, Discard, Forward, Hold, Park, Retry
 from dlx_router.core.policy import PolicySet
 from dlx_router.core.target import original_keys
-from dlx_router.operate.journal.events import KIND_OF, Ruling, fragments
-from dlx_router.operate.journal.privacy import Rule, disclosed
+from dlx_router.journal.events import KIND_OF, Ruling, fragments
+from dlx_router.journal.privacy import Rule, disclosed
 from dlx_router.wire import properties
 from week_causes import REDRIVE_ID, REDRIVE_S, REDRIVEN, Start, starts
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from dlx_router.admin.server import Message, Receive, Send
-from dlx_router.config.hosts import Hosts, is_loopback
-from dlx_router.config.settings import Settings
-from dlx_router.config.tokens import Tokens
+from dlx_router.config.api_access.allowed_hosts import Hosts, is_loopback
+from dlx_router.config.api_access.tokens import Tokens
+from dlx_router.config.environment.settings import Settings
 from dlx_router.core.names import Names
 from dlx_router.service.app import App
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 from dlx_router.admin import tokenswatch
 from dlx_router.admin.api_door import Door
 from dlx_router.admin.server import AdminError, AdminServer
-from dlx_router.config.hosts import Hosts
-from dlx_router.config.policies import LoadedPolicies
-from dlx_router.config.settings import Settings
-from dlx_router.config.tokens import Tokens, TokensError
+from dlx_router.config.api_access.allowed_hosts import Hosts
+from dlx_router.config.api_access.tokens import Tokens, TokensError
+from dlx_router.config.environment.settings import Settings
+from dlx_router.config.policy_files.loader import LoadedPolicies
 from dlx_router.service.app import App
 from dlx_router.service.vhost.signing_key import KeyFileError
 from dlx_router.telemetry import logs

@@ -8,8 +8,8 @@
 | /api/…   | another app's, where there is one; it asks for tokens                             |
 
 The first three need no token and show no message data or secrets. /readyz and /metrics name queues, so they are not for
-pages in a browser that came by a name of their own (config/hosts.py). Nobody can hold it: see connections.py.
-Why uvicorn: docs/decisions/0003-http.md.
+pages in a browser that came by a name of their own (config/api_access/allowed_hosts.py). Nobody can hold it: see
+connections.py. Why uvicorn: docs/decisions/0003-http.md.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 import uvicorn
 
 from dlx_router.admin.connections import BACKLOG, PIECE_BYTES, Connections, OneRequest, listener
-from dlx_router.config.hosts import Hosts, not_ours
+from dlx_router.config.api_access.allowed_hosts import Hosts, not_ours
 from dlx_router.telemetry.metrics import CONTENT_TYPE, Metrics
 from dlx_router.telemetry.readiness import Readiness
 

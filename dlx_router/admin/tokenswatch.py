@@ -7,7 +7,7 @@ that is what log, readiness and status say.
 import asyncio
 from typing import Final
 
-from dlx_router.config.tokens import Tokens
+from dlx_router.config.api_access.tokens import Tokens
 from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.readiness import Readiness
 

@@ -10,7 +10,7 @@ import httpx
 import typer
 
 from dlx_router.cli import output
-from dlx_router.config.settings import Settings, SettingsError
+from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.core.printable import printable_lines
 
 TIMEOUT_S: Final = 30.0

@@ -18,9 +18,10 @@ from typing import Any, Final
 import httpx
 
 from dlx_router import __version__
-from dlx_router.cli import doctor, output
-from dlx_router.config.policies import PolicyErrors, load_policies
-from dlx_router.config.settings import Settings, SettingsError
+from dlx_router.cli import output
+from dlx_router.cli.doctor import command
+from dlx_router.config.environment.settings import Settings, SettingsError
+from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 from dlx_router.core.names import Names
 from dlx_router.core.printable import printable_lines
 
@@ -53,7 +54,7 @@ def run(given: Mapping[str, str], to: Path, api_url: str) -> int:
 
 
 def _files(settings: Settings, api_url: str) -> dict[str, str]:
-    found, reached = asyncio.run(doctor.examined(settings))
+    found, reached = asyncio.run(command.examined(settings))
     readyz, metrics = _asked(api_url, "/readyz"), _asked(api_url, "/metrics")
     return {
         "about.json": _json(_about(settings, reached=reached)),

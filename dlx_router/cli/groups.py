@@ -8,7 +8,7 @@ import typer
 
 from dlx_router.cli import output
 from dlx_router.cli.letters import Json, Queue, Url, Vhost, reach, where
-from dlx_router.cli.moments import ago, moment_ms, shown
+from dlx_router.cli.timestamps import ago, moment_ms, shown
 from dlx_router.config.units import duration_ms
 
 app = typer.Typer(help="Letters that died of the same thing: see, ignore, resolve, note.", invoke_without_command=True)

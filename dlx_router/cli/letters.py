@@ -10,8 +10,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from dlx_router.cli import output
-from dlx_router.cli.journey import drawn
-from dlx_router.cli.moments import ago, moment_ms, shown
+from dlx_router.cli.letter_history import drawn
+from dlx_router.cli.timestamps import ago, moment_ms, shown
 
 if TYPE_CHECKING:
     from dlx_router.cli.api import Api
@@ -148,7 +148,7 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
         narrowed = {"filter": condition, "group": group, "ids": ids, "limit": limit}
         asked = {"queue": source, **{name: value for name, value in narrowed.items() if value}}
         asked |= {"not_a_dead_letter_queue": known}
-        from dlx_router.cli.exporting import export_queue  # noqa: PLC0415 - only who asks for it needs it
+        from dlx_router.cli.queue_export import export_queue  # noqa: PLC0415 - only who asks for it needs it
 
         raise typer.Exit(export_queue(api, {**asked, "vhost": vhost or "/"}, to))
     if condition or ids:

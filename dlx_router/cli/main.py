@@ -13,8 +13,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from dlx_router.cli import groups, letters, operate, pipeline, pipeline_analyses
-from dlx_router.config.purpose import Purpose
+from dlx_router.cli import groups, letters, operator_commands
+from dlx_router.cli.pipeline import analysis_commands, archive_commands
+from dlx_router.config.rights.purpose import Purpose
 from dlx_router.telemetry import faults
 
 _STDERR = 2
@@ -56,12 +57,12 @@ app = typer.Typer(
 )
 policy = typer.Typer(help="Check policies and see what they mean; needs no broker.", no_args_is_help=True)
 app.add_typer(policy, name="policy")
-operate.add_to(app)
+operator_commands.add_to(app)
 app.add_typer(letters.app, name="letters")
 app.add_typer(groups.app, name="groups")
 app.command()(groups.queues)
-pipeline_analyses.add_to(pipeline.app)
-app.add_typer(pipeline.app, name="pipeline")
+analysis_commands.add_to(archive_commands.app)
+app.add_typer(archive_commands.app, name="pipeline")
 
 _YES = typer.Option("--yes", "-y", help="Do not ask. Only who sits at a terminal is asked.")
 _POLICIES = typer.Option("--policies", envvar="DLX_ROUTER_POLICIES", help="Folder of the policy files.")
@@ -157,7 +158,7 @@ def lint(
     ] = False,
 ) -> None:
     """Check all policy files of a folder and show every finding at once; 1 where there is one."""
-    from dlx_router.cli import lint as command  # noqa: PLC0415 - see the module
+    from dlx_router.cli.policy import lint as command  # noqa: PLC0415 - see the module
 
     raise typer.Exit(command.run(path, form, broker=broker))
 
@@ -180,12 +181,12 @@ def explain(
     ] = "4.3",
 ) -> None:
     """Show every key in force for a queue and who set it, the waits, and where its dead letters end."""
-    from dlx_router.cli import explain as command  # noqa: PLC0415 - see the module
-    from dlx_router.cli import queuetype  # noqa: PLC0415 - see the module
+    from dlx_router.cli.policy import explain as command  # noqa: PLC0415 - see the module
+    from dlx_router.cli.policy import queue_type_notes  # noqa: PLC0415 - see the module
 
-    if (version := queuetype.version_of(broker_version)) is None:
+    if (version := queue_type_notes.version_of(broker_version)) is None:
         raise typer.BadParameter(f"{broker_version!r} is no version; write 3.10, 4.0 or 4.3")
-    broker = queuetype.Broker(queue_type.value if queue_type is not None else None, version)
+    broker = queue_type_notes.Broker(queue_type.value if queue_type is not None else None, version)
     raise typer.Exit(command.run(queue, policies, vhost, reason, broker))
 
 
@@ -273,7 +274,7 @@ def judge(
     ] = Path("policies"),
 ) -> None:
     """Judge the letters of all *.test.yaml as the router would, and show each that is not as expected."""
-    from dlx_router.cli import policytest as command  # noqa: PLC0415 - see the module
+    from dlx_router.cli.policy import policytest as command  # noqa: PLC0415 - see the module
 
     raise typer.Exit(command.run(path))
 
@@ -286,7 +287,7 @@ def import_(
     origin: Annotated[Origin, typer.Option("--from", help="The system that the file is from.")],
 ) -> None:
     """Write policies of another system in our language, and say on stderr what was not carried over, and why."""
-    from dlx_router.cli import imports as command  # noqa: PLC0415 - see the module
+    from dlx_router.cli.policy import import_policies as command  # noqa: PLC0415 - see the module
 
     raise typer.Exit(command.run(path, origin))
 
@@ -294,7 +295,7 @@ def import_(
 @policy.command()
 def schema() -> None:
     """Print the JSON Schema of policy files, for editors."""
-    from dlx_router.config.schema import schema_text  # noqa: PLC0415 - see the module
+    from dlx_router.config.policy_files.json_schema import schema_text  # noqa: PLC0415 - see the module
 
     print(schema_text())
 

@@ -14,19 +14,19 @@ from urllib.parse import unquote, urlsplit
 from dlx_router.broker.address import Tls
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.rights import Rights
-from dlx_router.cli import output, recipe
-from dlx_router.cli.recipe import User
-from dlx_router.config.adding import MONITORING, ORDER
-from dlx_router.config.attachments import Attachment
-from dlx_router.config.delayed import Delayed
-from dlx_router.config.permissions import DEFAULT_EXCHANGE, Grant, Right, Setup, needed
-from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
-from dlx_router.config.purpose import Purpose
-from dlx_router.config.settings import Settings, SettingsError
+from dlx_router.cli import output, permission_script
+from dlx_router.cli.permission_script import User
+from dlx_router.config.environment.settings import Settings, SettingsError
+from dlx_router.config.policy_files.attachments import Attachment
+from dlx_router.config.policy_files.delayed_exchanges import Delayed
+from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
+from dlx_router.config.rights.merge import MONITORING, ORDER
+from dlx_router.config.rights.permissions import DEFAULT_EXCHANGE, Grant, Right, Setup, needed
+from dlx_router.config.rights.purpose import Purpose
 from dlx_router.core.names import Names
 from dlx_router.core.policy import SelectorKind
 from dlx_router.core.printable import printable_lines
-from dlx_router.provisioning.needs import needs_of
+from dlx_router.provisioning.command_rights import needs_of
 
 EVERY_QUEUE: Final = frozenset({"#", ".*", ""})
 
@@ -49,7 +49,7 @@ def run(given: Mapping[str, str], user: str | None, said: str = Purpose.RUN, *, 
     users = asyncio.run(_users(settings, name))
     if as_json:
         print(json.dumps(definitions(grants, users[0]), indent=2, ensure_ascii=False))
-        _warn(recipe.written(users[0], grants, purpose.tag).warnings)
+        _warn(permission_script.written(users[0], grants, purpose.tag).warnings)
         if purpose.tag:
             print(f"user {name} needs the tag {purpose.tag} too", file=sys.stderr)
         return output.OK
@@ -83,7 +83,11 @@ def definitions(grants: Sequence[Grant], user: User) -> dict[str, list[dict[str,
     rights = [right.value for right in ORDER]
     return {
         "permissions": [
-            {"user": user.name, "vhost": one.vhost, **dict(zip(rights, recipe.expressions(user, one), strict=True))}
+            {
+                "user": user.name,
+                "vhost": one.vhost,
+                **dict(zip(rights, permission_script.expressions(user, one), strict=True)),
+            }
             for one in grants
         ]
     }
@@ -101,11 +105,11 @@ def _asks(settings: Settings) -> str:
 async def _users(settings: Settings, name: str) -> tuple[User, User | None]:
     """The user that is meant, and the one that asks the management API, where that is another."""
     if not settings.has_management():
-        return await recipe.known(None, name, ""), None
+        return await permission_script.known(None, name, ""), None
     rights, asks = _rights(settings), _asks(settings)
     try:
-        user = await recipe.known(rights, name, asks)
-        return user, await recipe.known(rights, asks, asks) if asks != name else None
+        user = await permission_script.known(rights, name, asks)
+        return user, await permission_script.known(rights, asks, asks) if asks != name else None
     finally:
         await rights.close()
 
@@ -114,7 +118,10 @@ def _print(grants: Sequence[Grant], users: tuple[User, User | None], settings: S
     user, other = users
     reads = not purpose.tag and settings.has_management()
     tag = MONITORING if reads and other is None else purpose.tag
-    found = [recipe.written(user, grants, tag), *([recipe.reading(other, grants)] if other and reads else [])]
+    found = [
+        permission_script.written(user, grants, tag),
+        *([permission_script.reading(other, grants)] if other and reads else []),
+    ]
     for one in found:
         _warn(one.warnings)
         print(*one.lines, sep="\n")

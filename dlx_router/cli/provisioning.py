@@ -13,16 +13,16 @@ from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.administration import Administration, ManagementError
 from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.cli import output
-from dlx_router.cli.draining import CALM, EVERY_S, Drain, flowing
-from dlx_router.config.dialects.carried import as_yaml
-from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
-from dlx_router.config.settings import Settings, SettingsError
+from dlx_router.cli.drain import CALM, EVERY_S, Drain, flowing
+from dlx_router.config.dialects.import_result import as_yaml
+from dlx_router.config.environment.settings import Settings, SettingsError
+from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.core.printable import printable_lines
-from dlx_router.provisioning import acting, show
-from dlx_router.provisioning.acting import Remains
+from dlx_router.provisioning import apply_plan, plan_text
 from dlx_router.provisioning.adopt import adopted
+from dlx_router.provisioning.apply_plan import Remains
 from dlx_router.provisioning.plan import Plan, Step, as_rows
 from dlx_router.telemetry import logs
 
@@ -54,7 +54,7 @@ class Site:
     async def plan(self, vhost: str) -> Plan:
         """The plan of one vhost."""
         loaded = self.loaded
-        return await acting.planned(
+        return await apply_plan.planned(
             self.api,
             self.policies,
             self.names,
@@ -67,7 +67,7 @@ class Site:
     async def remaining(self, vhost: str) -> Remains:
         """What of ours stands in a vhost, its letters and consumers counted now."""
         count, journal = partial(self.counts, vhost), self.with_journal
-        return await acting.remaining(self.api, self.policies, self.names, vhost, count, with_journal=journal)
+        return await apply_plan.remaining(self.api, self.policies, self.names, vhost, count, with_journal=journal)
 
     async def counts(self, vhost: str, queues: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Letters and consumers of each of these queues now, those that are there."""
@@ -135,7 +135,7 @@ def apply(*, as_json: bool, yes: bool = True) -> Work:
             _print(plans, as_json=True, taken=taken)
         for one, steps in zip(plans, taken, strict=True):
             if steps is not None and not as_json:
-                print(printable_lines(show.done(one, steps)))
+                print(printable_lines(plan_text.done(one, steps)))
         failed = None in taken or any(one.conflicts for one in plans)
         return output.FINDINGS if failed else output.OK
 
@@ -149,7 +149,7 @@ async def _applied(site: Site, found: Plan, *, yes: bool) -> list[Step] | None:
     if found.is_refused or (asks and not output.confirmed(question)):
         print(printable_lines(f"vhost {found.vhost}: nothing was changed"), file=sys.stderr)
         return None
-    return await acting.apply(site.api, found, site.names)
+    return await apply_plan.apply(site.api, found, site.names)
 
 
 def _is_asked() -> bool:
@@ -266,7 +266,7 @@ def _nothing_removed() -> int:
 
 
 async def _destroyed(site: Site, found: Remains) -> int:
-    await acting.close_inlets(site.api, found, site.names)
+    await apply_plan.close_inlets(site.api, found, site.names)
     now = await site.remaining(found.vhost)
     if now.blockers:
         print(
@@ -277,14 +277,14 @@ async def _destroyed(site: Site, found: Remains) -> int:
             file=sys.stderr,
         )
         return output.FINDINGS
-    await acting.remove_rest(site.api, now, site.names)
+    await apply_plan.remove_rest(site.api, now, site.names)
     return output.OK
 
 
 def _print(plans: Sequence[Plan], *, as_json: bool, taken: Sequence[Sequence[Step] | None] = ()) -> None:
     """`taken`: the steps that apply has made, of each plan."""
     if not as_json:
-        print(printable_lines("\n\n".join(map(show.text, plans))))
+        print(printable_lines("\n\n".join(map(plan_text.text, plans))))
         return
     rows: list[dict[str, Any]] = [
         {
@@ -295,7 +295,7 @@ def _print(plans: Sequence[Plan], *, as_json: bool, taken: Sequence[Sequence[Ste
         for one in plans
     ]
     for row, steps in zip(rows, taken, strict=False):
-        row["done"] = show.as_done(steps or ())
+        row["done"] = plan_text.as_done(steps or ())
     print(json.dumps({"vhosts": rows}, indent=2, ensure_ascii=False))
 
 
@@ -303,4 +303,4 @@ def _print_removal(found: Sequence[Remains], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"vhosts": [one.as_row() for one in found]}, indent=2, ensure_ascii=False))
     else:
-        print(printable_lines("\n\n".join(map(show.removal, found))))
+        print(printable_lines("\n\n".join(map(plan_text.removal, found))))

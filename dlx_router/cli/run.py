@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dlx_router.cli import output
-from dlx_router.config.settings import Settings, SettingsError, default_text, option, variable
+from dlx_router.config.environment.settings import Settings, SettingsError, default_text, option, variable
 from dlx_router.core.names import Names
 from dlx_router.core.printable import printable_lines
 
 if TYPE_CHECKING:
-    from dlx_router.config.policies import LoadedPolicies
+    from dlx_router.config.policy_files.loader import LoadedPolicies
 
 
 def _run(*, observe: bool = False, **given: str | None) -> None:
@@ -21,7 +21,7 @@ def _run(*, observe: bool = False, **given: str | None) -> None:
 
     Exit: 0 after SIGTERM and a clean drain, 130 after SIGINT, 1 for findings in the policies, 2 for wrong settings.
     """
-    from dlx_router.config.policies import PolicyErrors, load_policies  # noqa: PLC0415 - `run --help` reads no policy
+    from dlx_router.config.policy_files.loader import PolicyErrors, load_policies  # noqa: PLC0415 - `run --help` reads no policy
 
     try:
         settings = Settings.load({name: value for name, value in given.items() if value is not None})

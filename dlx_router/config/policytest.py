@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dlx_router.config import tree, values
-from dlx_router.config.document import listed, version_known
 from dlx_router.config.findings import MISSING_KEY, UNREADABLE, PolicyErrors, Report, Severity
-from dlx_router.config.keys import REASONS, known_reason
-from dlx_router.config.policies import (
+from dlx_router.config.language import values, yaml_tree
+from dlx_router.config.language.keys import REASONS, known_reason
+from dlx_router.config.language.shape import Field, Shape, raw
+from dlx_router.config.language.value_text import left_out_text
+from dlx_router.config.language.values import rejected, takes, unexpected
+from dlx_router.config.language.yaml_tree import Node, Pairs, Scalar, described
+from dlx_router.config.policy_files.document import listed, version_known
+from dlx_router.config.policy_files.loader import (
     TEST_SUFFIX,
     LoadedPolicies,
     has_tests,
@@ -21,11 +25,7 @@ from dlx_router.config.policies import (
     read_file,
     why_unreadable,
 )
-from dlx_router.config.shape import Field, Shape, raw
-from dlx_router.config.tree import Node, Pairs, Scalar, described
 from dlx_router.config.units import duration_text
-from dlx_router.config.value_text import left_out_text
-from dlx_router.config.values import rejected, takes, unexpected
 from dlx_router.core.decision import decide
 from dlx_router.core.explanation import explain
 from dlx_router.core.letter import Arrival, Death, First, Letter
@@ -104,7 +104,7 @@ def run_tests(path: Path, names: Names = OURS) -> tuple[Result, ...]:
     findings = []
     for file in files:
         report = Report(str(file))
-        if (data := read_file(file, report)) is not None and (node := tree.parse(data, report)) is not None:
+        if (data := read_file(file, report)) is not None and (node := yaml_tree.parse(data, report)) is not None:
             cases += _cases(node, report)
         findings += report.findings
     try:

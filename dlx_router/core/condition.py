@@ -1,6 +1,6 @@
 """Conditions: what a policy asks of a letter before it is tried again, and what a letter shows to it.
 
-How an expression is compiled is not the core's business (config/conditions.py); what it may look at is. See
+How an expression is compiled is not the core's business (config/language/conditions.py); what it may look at is. See
 docs/architecture.md ("Conditions").
 """
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dlx_router.broker.administration import Snapshot, Standing
-from dlx_router.config.dialects.carried import Carried
+from dlx_router.config.dialects.import_result import Carried
 from dlx_router.core.names import Names
 from dlx_router.provisioning.broker_rules import merged
-from dlx_router.provisioning.routes import Routes
+from dlx_router.provisioning.routing import Routes
 
 
 class Loop(NamedTuple):

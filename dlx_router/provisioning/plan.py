@@ -8,18 +8,18 @@ from typing import Any, Final
 from dlx_router.broker.administration import Bound, Rule, Snapshot
 from dlx_router.broker.definitions import Binding, Definition, Exchange, Queue, core
 from dlx_router.broker.stream import journal_stream
-from dlx_router.config.attachments import Attachment
-from dlx_router.config.delayed import Delayed
 from dlx_router.config.findings import NOT_CATCHABLE, TWO_ROUTERS
+from dlx_router.config.policy_files.attachments import Attachment
+from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
-from dlx_router.provisioning import delaying
+from dlx_router.provisioning import delayed_exchanges
 from dlx_router.provisioning.broker_rules import in_force
-from dlx_router.provisioning.desired import Desired, Written, desired
-from dlx_router.provisioning.meetings import meetings
+from dlx_router.provisioning.desired_policies import Desired, Written, desired
 from dlx_router.provisioning.ownership import own_name, recognised
-from dlx_router.provisioning.uncaught import uncaught
-from dlx_router.provisioning.wanted import STRATEGY
+from dlx_router.provisioning.queue_definition import STRATEGY
+from dlx_router.provisioning.router_overlaps import meetings
+from dlx_router.provisioning.uncaught_queues import uncaught
 
 _ORDER: Final = (Exchange, Queue, Binding)
 
@@ -92,9 +92,9 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     """What apply would do. `owned`: the names of the RabbitMQ policies that are ours; the rest is of any vhost."""
     owned |= recognised(snapshot.policies, names)
     want = desired(policies, snapshot, names, owned=owned)
-    late = delaying.here(delayed, snapshot.vhost)
-    unfit = delaying.unfit(late, snapshot)
-    fit = delaying.definitions_of((one for one in late if one.exchange not in unfit), names)
+    late = delayed_exchanges.here(delayed, snapshot.vhost)
+    unfit = delayed_exchanges.unfit(late, snapshot)
+    fit = delayed_exchanges.definitions_of((one for one in late if one.exchange not in unfit), names)
     made = [*core(names), *([journal_stream(names)] if journal else []), *fit]
     steps = [*_things(snapshot, made), *_policies(want, snapshot, owned)]
     notes = [*_meetings(want, policies, snapshot, owned)]

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from dlx_router.broker.management import Management, ManagementError
-from dlx_router.config.alerts import thresholds
-from dlx_router.config.policies import LoadedPolicies
-from dlx_router.config.settings import Settings
+from dlx_router.config.alert_thresholds import thresholds
+from dlx_router.config.environment.settings import Settings
+from dlx_router.config.policy_files.loader import LoadedPolicies
 from dlx_router.core.breaker import Breaker
 from dlx_router.core.names import Names
-from dlx_router.operate.index.schema import place_of
-from dlx_router.operate.index.supervisor import Supervisor
-from dlx_router.operate.journal.mode import Mode
-from dlx_router.operate.journal.writer import Journal
+from dlx_router.index.schema import place_of
+from dlx_router.index.supervisor import Supervisor
+from dlx_router.journal.mode import Mode
+from dlx_router.journal.writer import Journal
 from dlx_router.service.inflight.clock import CLOCK
 from dlx_router.service.inflight.in_force import Rules
 from dlx_router.service.sources.attach import Wanted

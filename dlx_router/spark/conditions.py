@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-# The journal tells of these only what the policy of the letter reads: operate/journal/privacy.py.
+# The journal tells of these only what the policy of the letter reads: journal/privacy.py.
 PARTIAL: Final = {"headers": "headers", "body_values": "places of the body"}
 _NAMED: Final = re.compile(rf"\b({'|'.join(PARTIAL)})\b", re.IGNORECASE)
 

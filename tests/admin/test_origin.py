@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.admin.server import AdminServer
-from dlx_router.config.hosts import Hosts, authority, foreign_page
-from dlx_router.config.settings import Settings, SettingsError
+from dlx_router.config.api_access.allowed_hosts import Hosts, authority, foreign_page
+from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from tests.support.client import Client

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dlx_router.broker.management import SHORT_S, Management, ManagementError
-from dlx_router.config.address import management_url
+from dlx_router.config.environment.broker_url import management_url
 
 
 class Api(ThreadingHTTPServer):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from dlx_router.cli.main import ORDER, main
-from dlx_router.config.settings import Settings, default_text, option, variable
+from dlx_router.config.environment.settings import Settings, default_text, option, variable
 
 ROOT = Path(__file__).parents[2]
 GOOD = "version: 1\npolicies: [{name: all, match: '#', definition: {redelivery-delay: 1s}}]\n"

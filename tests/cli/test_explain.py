@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dlx_router.cli import explain
-from dlx_router.cli.queuetype import Broker
-from dlx_router.config.keys import DEFINITION
-from dlx_router.config.policies import load_policies
-from dlx_router.config.value_text import key_rows
+from dlx_router.cli.policy import explain
+from dlx_router.cli.policy.queue_type_notes import Broker
+from dlx_router.config.language.keys import DEFINITION
+from dlx_router.config.language.value_text import key_rows
+from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.policy import DEFAULTS, Effective
 from tests.cli.test_cli import in_a_process
 

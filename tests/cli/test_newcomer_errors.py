@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from dlx_router.config.tokens import Tokens, TokensError
+from dlx_router.config.api_access.tokens import Tokens, TokensError
 from tests.cli.test_cli import Done, dlx_router
 
 __all__ = ["dlx_router"]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dlx_router.config.alerts import thresholds
-from dlx_router.config.policies import load_policies
+from dlx_router.config.alert_thresholds import thresholds
+from dlx_router.config.policy_files.loader import load_policies
 
 CASES = {
     "each kind that is set, and none of those that set none": (

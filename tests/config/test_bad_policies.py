@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dlx_router.config.policies import PolicyErrors, fingerprint, load_policies
+from dlx_router.config.policy_files.loader import PolicyErrors, fingerprint, load_policies
 
 HEAD = "version: 1\npolicies:\n  - name: a\n    match: '#'\n    definition:\n"  # what follows begins in line 6
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from dlx_router.config.conditions import ConditionError, condition
-from dlx_router.config.policies import PolicyErrors, load_policies
+from dlx_router.config.language.conditions import ConditionError, condition
+from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 from dlx_router.core.condition import ConditionFailed, view
 from dlx_router.core.places import looked_up
 from tests.core.core_samples import NOW, letter
@@ -125,5 +125,5 @@ def test_a_hostile_message_costs_no_time() -> None:
 
 
 def test_nobody_pays_for_the_library_who_has_no_conditions() -> None:
-    script = "import sys, dlx_router.config.policies; sys.exit('cel_expr_python' in sys.modules)"
+    script = "import sys, dlx_router.config.policy_files.loader; sys.exit('cel_expr_python' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dlx_router.config.delayed import Delayed
-from dlx_router.config.permissions import Right, Setup, needed
-from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
+from dlx_router.config.policy_files.delayed_exchanges import Delayed
+from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
+from dlx_router.config.rights.permissions import Right, Setup, needed
 from dlx_router.core.names import Names
 
 

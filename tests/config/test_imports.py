@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlx_router.cli.imports import _READERS, run
 from dlx_router.cli.main import Origin
-from dlx_router.config.dialects.carried import ImportRefused, as_yaml
-from dlx_router.config.policies import load_policies
+from dlx_router.cli.policy.import_policies import _READERS, run
+from dlx_router.config.dialects.import_result import ImportRefused, as_yaml
+from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.backoff import wait_ms
 from dlx_router.core.policy import Effective
 from tests.core.core_samples import law

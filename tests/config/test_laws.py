@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dlx_router.config import tree
 from dlx_router.config.findings import Report, nearest, shown
-from dlx_router.config.keys import DEFINITION
-from dlx_router.config.policies import PolicyErrors, load_policies
-from dlx_router.config.regex import Search, Substitute, compiled, substitute
+from dlx_router.config.language import yaml_tree
+from dlx_router.config.language.keys import DEFINITION
+from dlx_router.config.language.regex import Search, Substitute, compiled, substitute
+from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 from dlx_router.config.units import MAX_DURATION_MS, MAX_SIZE_BYTES, duration_ms, duration_text, size_bytes, size_text
 
 # Words of the language in any arrangement come closer to the parsers than plain noise.
@@ -89,7 +89,7 @@ def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:
         f"{chr(98 + n)}: &{chr(98 + n)} [{f'*{chr(97 + n)}, ' * 9}]" for n in range(20)
     ]
     report = Report("p")
-    assert tree.parse("\n".join(lines).encode(), report) is None
+    assert yaml_tree.parse("\n".join(lines).encode(), report) is None
     assert {one.code for one in report.findings} == {"DLX003"}
 
 

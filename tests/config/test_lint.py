@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.config.lint import covers, words_meet
-from dlx_router.config.policies import PolicyErrors, load_policies
+from dlx_router.config.lint.policy_conflicts import covers, words_meet
+from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, Selector, SelectorKind, Source, words_match
 

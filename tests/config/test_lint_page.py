@@ -8,7 +8,7 @@ import pytest
 
 from dlx_router.config import findings
 from dlx_router.config.findings import TITLES, UNREADABLE, Finding, Severity
-from dlx_router.config.policies import PolicyErrors, load_policies
+from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "lint.md").read_text(encoding="utf-8")
 SECTIONS: Final = {

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.config.permission_names import words_meet
-from dlx_router.config.permissions import NOTHING, Grant, Right, Setup, escaped, matched, needed
-from dlx_router.config.policies import load_policies
+from dlx_router.config.policy_files.loader import load_policies
+from dlx_router.config.rights.name_patterns import words_meet
+from dlx_router.config.rights.permissions import NOTHING, Grant, Right, Setup, escaped, matched, needed
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import PolicySet, words_match
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dlx_router.config.policies import LoadedPolicies, PolicyErrors, load_policies
+from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.core.policy import Effective, Selector, SelectorKind
 from dlx_router.core.template import Template
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from dlx_router.config.policies import PolicyErrors, load_policies
+from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 from dlx_router.config.policytest import Result, run_tests
 
 SHIPPED: Final = Path(__file__).parents[2] / "policies"

@@ -3,7 +3,7 @@
 import json
 
 from dlx_router.config.findings import TITLES, Finding, Severity
-from dlx_router.config.reports import as_github, as_json, as_sarif, as_text
+from dlx_router.config.lint.output_formats import as_github, as_json, as_sarif, as_text
 
 ODD = Finding("policies/a,b: 50%.yaml", 7, "DLX007", Severity.ERROR, "50% of\nall")
 PLAIN = Finding("/etc/policies/p.yaml", 3, "DLX101", Severity.WARNING, "ties")

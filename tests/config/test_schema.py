@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import pytest
 
-from dlx_router.config import schema, tree
 from dlx_router.config.findings import Report
-from dlx_router.config.keys import DEFINITION
-from dlx_router.config.tree import Items, Node, Pairs
+from dlx_router.config.language import yaml_tree
+from dlx_router.config.language.keys import DEFINITION
+from dlx_router.config.language.yaml_tree import Items, Node, Pairs
+from dlx_router.config.policy_files import json_schema
 
 ROOT: Final = Path(__file__).parents[2]
 SHIPPED: Final = sorted(one for one in (ROOT / "policies").glob("*.yaml") if not one.name.endswith(".test.yaml"))
@@ -78,15 +79,15 @@ def plain(node: Node | None) -> Any:
 def fits(text: str) -> bool:
     jsonschema = pytest.importorskip("jsonschema")
     report = Report("p.yaml")
-    written = plain(tree.parse(text.encode(), report))
+    written = plain(yaml_tree.parse(text.encode(), report))
     assert not report.findings, text
-    validator = jsonschema.Draft202012Validator(schema.schema())
+    validator = jsonschema.Draft202012Validator(json_schema.schema())
     return bool(validator.is_valid(written))
 
 
 def test_the_schema_is_one() -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.Draft202012Validator.check_schema(json.loads(schema.schema_text()))
+    jsonschema.Draft202012Validator.check_schema(json.loads(json_schema.schema_text()))
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=[file.name for file in SHIPPED])
@@ -110,7 +111,7 @@ def test_a_wrong_definition_does_not_fit(definition: str) -> None:
 
 
 def test_every_key_says_what_it_is_for_and_its_default() -> None:
-    keys = schema.schema()["$defs"]["overlay"]["properties"]
+    keys = json_schema.schema()["$defs"]["overlay"]["properties"]
     assert list(keys) == list(DEFINITION)
     for name, key in DEFINITION.items():
         assert keys[name]["description"].startswith(key.doc)
@@ -120,7 +121,7 @@ def test_every_key_says_what_it_is_for_and_its_default() -> None:
 
 
 def test_the_definition_has_every_key_of_an_overlay_and_the_overlays() -> None:
-    found = schema.schema()["$defs"]
+    found = json_schema.schema()["$defs"]
     assert {*found["definition"]["properties"]} == {*DEFINITION, "on"}
     assert all("description" in one for one in found["policy"]["properties"].values())
     assert all("description" in one for one in found["attachment"]["properties"].values())

@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.config.regex import Search, compiled, search_all
+from dlx_router.config.language.regex import Search, compiled, search_all
 from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Source, ordered
 
 WORDS = st.sampled_from(["a", "b", "", "*", "#"])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.config.address import broker_address
-from dlx_router.config.settings import Settings, SettingsError, default_text, variable
+from dlx_router.config.environment.broker_url import broker_address
+from dlx_router.config.environment.settings import Settings, SettingsError, default_text, variable
 
 INTERFACE = """
 AMQP_URL AMQP_URL_FILE MANAGEMENT_URL MANAGEMENT_URL_FILE VHOSTS POLICIES PREFIX DECLARE HTTP_HOST HTTP_PORT

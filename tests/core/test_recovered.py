@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dlx_router.core.backoff import wait_ms
 from dlx_router.core.recovered import AT_LEAST_MS, fate, fate_sql, longest_wait_ms, tried, try_sql, window_ms
-from dlx_router.operate.journal.fields import KINDS
+from dlx_router.journal.fields import KINDS
 from tests.core.core_samples import NOW, effective, hard_law, law
 
 HOUR: Final = 3_600_000

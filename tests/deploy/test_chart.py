@@ -12,7 +12,7 @@ import yaml
 
 import chart_readme
 from dlx_router import __version__
-from dlx_router.config.settings import unknown_variables
+from dlx_router.config.environment.settings import unknown_variables
 from tests.deploy.chart import CHART, VARIATIONS, environment, of_kind, pod_of, rendered, values_of
 
 KUBERNETES = ("1.28", "1.32", "1.36")

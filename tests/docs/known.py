@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.core import TyperGroup
 
 from dlx_router.cli.main import app
-from dlx_router.config.settings import Settings, option, variable
+from dlx_router.config.environment.settings import Settings, option, variable
 from dlx_router.telemetry.metrics import Metrics
 from tests.docs.pages import ROOT
 

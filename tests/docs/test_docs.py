@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from dlx_router.config.policies import PolicyErrors, load_policies
+from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 from tests.docs import known
 from tests.docs.pages import PAGES, ROOT, Page, read
 

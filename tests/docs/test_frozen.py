@@ -9,12 +9,12 @@ from typer.core import TyperGroup
 
 from dlx_router.cli.main import app
 from dlx_router.client import declaration
-from dlx_router.config.settings import Settings, variable
+from dlx_router.config.environment.settings import Settings, variable
 from dlx_router.core import record, words
 from dlx_router.core.letter import Death, First, Props
 from dlx_router.core.names import Names
-from dlx_router.operate.journal.events import KIND_OF
-from dlx_router.operate.journal.fields import KINDS
+from dlx_router.journal.events import KIND_OF
+from dlx_router.journal.fields import KINDS
 from dlx_router.wire import table
 from tests.docs import known
 

@@ -13,8 +13,8 @@ from dlx_router.core.declaration import DeclarationError
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.core.record import RecordError, sign
-from dlx_router.operate.index import rows
-from dlx_router.operate.redrive.task import Task, TaskError, of_document
+from dlx_router.index import rows
+from dlx_router.redrive.task import Task, TaskError, of_document
 from dlx_router.service.inflight import decoder
 from dlx_router.wire import frames, properties, table
 from dlx_router.wire.errors import WireError

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dlx_router.config.tokens import Role, Tokens, TokensError, caller
+from dlx_router.config.api_access.tokens import Role, Tokens, TokensError, caller
 from tests.index.conftest import POLICIES, Desk
 from tests.support.router import Router
 

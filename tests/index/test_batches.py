@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlx_router.core.letter import Arrival
-from dlx_router.operate.index import rows, store
-from dlx_router.operate.index.questions import Wanted
-from dlx_router.operate.index.reader import Reader
-from dlx_router.operate.index.schema import open_writer
-from dlx_router.operate.index.store import Message, Store
-from dlx_router.operate.journal.audit import audit
+from dlx_router.index import rows, store
+from dlx_router.index.queries import Wanted
+from dlx_router.index.reader import Reader
+from dlx_router.index.schema import open_writer
+from dlx_router.index.store import Message, Store
+from dlx_router.journal.audit import audit
 from tests.core.core_samples import NOW, letter
 from tests.journal.journal_samples import RULING, letters, line, props, rulings
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dlx_router.operate.index.reader import Reader
+from dlx_router.index.reader import Reader
 from tests.index.conftest import POLICIES, Desk, as_json
 from tests.journal import stream
 from tests.support.client import Client

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from dlx_router.operate.index.questions import Wanted
-from dlx_router.operate.index.reader import Reader
-from dlx_router.operate.index.schema import open_writer
-from dlx_router.operate.index.store import Message, Store
-from dlx_router.operate.journal.events import fragments
+from dlx_router.index.queries import Wanted
+from dlx_router.index.reader import Reader
+from dlx_router.index.schema import open_writer
+from dlx_router.index.store import Message, Store
+from dlx_router.journal.events import fragments
 from tests.core.core_samples import NOW, letter
 from tests.index.conftest import Desk
 from tests.journal.journal_samples import RULING, props

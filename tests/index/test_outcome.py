@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.recovered import AT_LEAST_MS, ORDER, SILENT, fate
-from dlx_router.operate.index.questions import Wanted
-from dlx_router.operate.index.reader import Reader, outcome
-from dlx_router.operate.index.rows import STATE_OF
-from dlx_router.operate.index.schema import open_writer
-from dlx_router.operate.index.store import Message, Store
+from dlx_router.index.queries import Wanted
+from dlx_router.index.reader import Reader, outcome
+from dlx_router.index.rows import STATE_OF
+from dlx_router.index.schema import open_writer
+from dlx_router.index.store import Message, Store
 from tests.core.core_samples import NOW, hard_law, letter
 from tests.journal.journal_samples import RULING, line
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from dlx_router.operate.index.reader import Reader
-from dlx_router.operate.index.schema import open_writer
-from dlx_router.operate.index.store import Message, Store
-from dlx_router.operate.journal.audit import audit
+from dlx_router.index.reader import Reader
+from dlx_router.index.schema import open_writer
+from dlx_router.index.store import Message, Store
+from dlx_router.journal.audit import audit
 from tests.core.core_samples import NOW
 from tests.index.conftest import POLICIES
 from tests.journal import stream

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlx_router.core.fingerprint import of_event
-from dlx_router.operate.index import schema
-from dlx_router.operate.index.questions import Wanted, query
-from dlx_router.operate.index.reader import IndexAway, Reader
-from dlx_router.operate.index.rows import STATE_OF
-from dlx_router.operate.index.schema import Damaged, IndexFileError, open_writer, place_of
-from dlx_router.operate.index.store import Message, Store
-from dlx_router.operate.journal.audit import audit
-from dlx_router.operate.journal.events import gap
+from dlx_router.index import schema
+from dlx_router.index.queries import Wanted, query
+from dlx_router.index.reader import IndexAway, Reader
+from dlx_router.index.rows import STATE_OF
+from dlx_router.index.schema import Damaged, IndexFileError, open_writer, place_of
+from dlx_router.index.store import Message, Store
+from dlx_router.journal.audit import audit
+from dlx_router.journal.events import gap
 from tests.core.core_samples import NOW, letter
 from tests.journal.journal_samples import RULING, line, told
 

@@ -14,9 +14,9 @@ from dlx_router.broker.link import Link, open_link
 from dlx_router.broker.stream import DEFAULT, Retention, ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology
 from dlx_router.core.names import Names
-from dlx_router.operate.journal.batch import Batch
-from dlx_router.operate.journal.mode import Mode
-from dlx_router.operate.journal.writer import Journal
+from dlx_router.journal.batch import Batch
+from dlx_router.journal.mode import Mode
+from dlx_router.journal.writer import Journal
 from dlx_router.telemetry.readiness import Readiness
 from tests.journal.journal_samples import line
 from tests.support.vhost import Vhost

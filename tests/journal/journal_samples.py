@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from dlx_router.core.letter import Arrival, Declared, Letter
-from dlx_router.operate.journal.events import Ruling, fragments
-from dlx_router.operate.journal.fields import KINDS
+from dlx_router.journal.events import Ruling, fragments
+from dlx_router.journal.fields import KINDS
 from dlx_router.wire import properties
 from tests.core.core_samples import NOW, amqp_text, firsts, histories, letter, queues, reasons
 

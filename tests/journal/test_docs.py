@@ -9,13 +9,13 @@ from typing import Final
 
 from dlx_router.broker.stream import DEFAULT
 from dlx_router.core.letter import Declared
-from dlx_router.operate.journal import fields
-from dlx_router.operate.journal.audit import audit
-from dlx_router.operate.journal.batch import MAX_BYTES, MAX_EVENTS
-from dlx_router.operate.journal.events import gap
-from dlx_router.operate.journal.privacy import HEAD_BYTES, INLINE_BYTES, Rule, disclosed
-from dlx_router.operate.journal.waiting import PATIENCE_S
-from dlx_router.operate.journal.writer import SPOOL_BYTES, WINDOW
+from dlx_router.journal import fields
+from dlx_router.journal.audit import audit
+from dlx_router.journal.batch import MAX_BYTES, MAX_EVENTS
+from dlx_router.journal.events import gap
+from dlx_router.journal.privacy import HEAD_BYTES, INLINE_BYTES, Rule, disclosed
+from dlx_router.journal.unconfirmed import PATIENCE_S
+from dlx_router.journal.writer import SPOOL_BYTES, WINDOW
 from dlx_router.wire import table
 from tests.core.core_samples import death, letter
 from tests.journal.journal_samples import RULING, event, props

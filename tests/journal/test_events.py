@@ -11,9 +11,9 @@ from dlx_router.core.decision import decide
 from dlx_router.core.letter import Arrival, Letter
 from dlx_router.core.policy import Effective
 from dlx_router.core.words import Action
-from dlx_router.operate.journal.events import KIND_OF, Ruling, fragments, gap, unreadable
-from dlx_router.operate.journal.fields import FIELDS, KINDS
-from dlx_router.operate.journal.replay import letter_of
+from dlx_router.journal.events import KIND_OF, Ruling, fragments, gap, unreadable
+from dlx_router.journal.fields import FIELDS, KINDS
+from dlx_router.journal.replay import letter_of
 from tests.core.core_samples import NOW, amqp_text, death, effective, law, letter
 from tests.journal.journal_samples import RULING, event, letters, line, moments, props, rulings, some_props
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.operate.journal.events import NO_BODY
-from dlx_router.operate.journal.fields import FIELDS, FINAL_KINDS, KINDS
-from dlx_router.operate.journal.privacy import HEAD_BYTES, INLINE_BYTES, PLAIN, Rule, disclosed, rule_of
-from dlx_router.operate.journal.replay import letter_of
+from dlx_router.journal.events import NO_BODY
+from dlx_router.journal.fields import FIELDS, FINAL_KINDS, KINDS
+from dlx_router.journal.privacy import HEAD_BYTES, INLINE_BYTES, PLAIN, Rule, disclosed, rule_of
+from dlx_router.journal.replay import letter_of
 from dlx_router.wire import table
 from tests.core.core_samples import effective, law
 from tests.journal.journal_samples import event

@@ -8,7 +8,7 @@ from dlx_router.core import publication
 from dlx_router.core.outcome import DeadLetter, Decision, Discard, Hold, Park, Retry
 from dlx_router.core.publication import Publication
 from dlx_router.core.words import Cause
-from dlx_router.operate.journal.rulings import EventFactory
+from dlx_router.journal.event_factory import EventFactory
 from tests.core.core_samples import CONTENT, NOW, letter
 from tests.journal.journal_samples import event
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.operate.journal.batch import MAX_BYTES, MAX_EVENTS, Batch
-from dlx_router.operate.journal.spool import Spool
+from dlx_router.journal.batch import MAX_BYTES, MAX_EVENTS, Batch
+from dlx_router.journal.spool import Spool
 from tests.core.core_samples import law
 
 

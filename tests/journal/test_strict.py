@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.admin.api.answers import Answer
-from dlx_router.operate.journal.strict import decoded
-from dlx_router.operate.redrive.told import letters, tasks
+from dlx_router.journal.strict_json import decoded
+from dlx_router.redrive.task_events import letters, tasks
 
 DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),

@@ -14,8 +14,8 @@ import brokers
 from dlx_router.broker.address import Login
 from dlx_router.broker.link import Link
 from dlx_router.broker.stream import Retention, journal_stream
-from dlx_router.operate.journal.batch import MAX_BYTES
-from dlx_router.operate.journal.mode import Mode
+from dlx_router.journal.batch import MAX_BYTES
+from dlx_router.journal.mode import Mode
 from dlx_router.wire import frames
 from tests.broker.scene import arguments, user
 from tests.journal import stream

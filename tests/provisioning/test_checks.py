@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from dlx_router.broker.administration import Snapshot, Standing
-from dlx_router.config.policies import load_policies
+from dlx_router.cli.doctor import diagnosis
+from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
-from dlx_router.operate import findings
-from dlx_router.provisioning.checks import MANY_QUEUES, Checks
+from dlx_router.provisioning.broker_lint import MANY_QUEUES, Checks
 
 
 def said(folder: Path, policies: str, *queues: Standing, version: tuple[int, ...] = (4, 3)) -> list[tuple[str, str]]:
@@ -37,7 +37,7 @@ def test_only_a_limit_that_letters_reach_is_warned_of_by_lint_and_doctor(
 ) -> None:
     queue = quorum(**arguments)
     assert {code for code, _ in said(tmp_path, "  - {name: a, queue: q}", queue, version=version)} == codes
-    one = findings.source({"name": "q", "type": "quorum", "arguments": queue.arguments}, version)
+    one = diagnosis.source({"name": "q", "type": "quorum", "arguments": queue.arguments}, version)
     assert (one is not None) == bool(codes)
     assert one is None or "delivery-limit: 2147483647" in one.fix
 

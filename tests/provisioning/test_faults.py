@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from dlx_router.config.policies import PolicyErrors, load_policies
+from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 from tests.support.client import Client
 from tests.support.vhost import Vhost
 

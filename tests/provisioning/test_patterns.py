@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source, ordered, words_match
-from dlx_router.provisioning import ledger, patterns
+from dlx_router.provisioning import ledger, selector_regex
 from dlx_router.provisioning.broker_rules import in_force
-from dlx_router.provisioning.desired import desired
+from dlx_router.provisioning.desired_policies import desired
 from dlx_router.provisioning.ownership import recognised
 from dlx_router.provisioning.plan import Action, plan
 
@@ -25,16 +25,16 @@ QUEUES = st.lists(st.sampled_from(["a", "b", "a+", "", "x"]), min_size=1, max_si
 
 @given(WORDS, QUEUES)
 def test_an_expression_names_the_queues_that_the_words_name(words: list[str], queue: str) -> None:
-    assert bool(re.search(patterns.of_words(words), queue)) == words_match(words, queue.split("."))
+    assert bool(re.search(selector_regex.of_words(words), queue)) == words_match(words, queue.split("."))
 
 
 @given(st.lists(WORDS, min_size=1, max_size=3), QUEUES)
 def test_both_and_either_mean_what_they_say(many: list[list[str]], queue: str) -> None:
-    expressions = [patterns.of_words(words) for words in many]
+    expressions = [selector_regex.of_words(words) for words in many]
     fits = [bool(re.search(one, queue)) for one in expressions]
-    assert bool(re.search(patterns.both(expressions), queue)) == all(fits)
-    assert bool(re.search(patterns.either(expressions), queue)) == any(fits)
-    kept = bool(re.search(patterns.except_for(expressions[0], expressions[1:]), queue))
+    assert bool(re.search(selector_regex.both(expressions), queue)) == all(fits)
+    assert bool(re.search(selector_regex.either(expressions), queue)) == any(fits)
+    kept = bool(re.search(selector_regex.except_for(expressions[0], expressions[1:]), queue))
     assert kept == (fits[0] and not any(fits[1:]))
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.operate.redrive.canary import CANARY, Flock
-from dlx_router.operate.redrive.task import Canary, Counts, Spec, Task
+from dlx_router.redrive.canary import CANARY, Flock
+from dlx_router.redrive.task import Canary, Counts, Spec, Task
 from tests.redrive.conftest import Shop
 from tests.redrive.test_redrive import failing
 from tests.support.eventually import eventually

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.letter import Props
-from dlx_router.operate.journal.privacy import PLAIN, Rule
-from dlx_router.operate.redrive.exporting import line
+from dlx_router.journal.privacy import PLAIN, Rule
+from dlx_router.redrive.export_format import line
 from dlx_router.wire import table
 from tests.core.core_samples import NOW, law, letter
 from tests.journal.journal_samples import props

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlx_router.core.names import Names
-from dlx_router.operate.redrive.task import Spec, Task
+from dlx_router.redrive.task import Spec, Task
 from dlx_router.service.redrive.scan_pass import AGAIN_S, QUIET_S, Over, ScanPass
 from dlx_router.service.redrive.worker import End, TaskWorker
 

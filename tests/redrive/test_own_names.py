@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.names import Names
-from dlx_router.operate.redrive.task import Destination, forbidden
+from dlx_router.redrive.task import Destination, forbidden
 from tests.core.core_samples import law
 from tests.redrive.conftest import Shop
 from tests.redrive.test_commands import redrive

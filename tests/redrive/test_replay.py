@@ -11,8 +11,8 @@ import pytest
 
 from dlx_router.broker import tail
 from dlx_router.broker.consumer import Consumer
-from dlx_router.operate.redrive.task import Spec, Task
-from dlx_router.operate.redrive.told import line
+from dlx_router.redrive.task import Spec, Task
+from dlx_router.redrive.task_events import line
 from dlx_router.service.redrive import replay
 from dlx_router.service.redrive.binding_facts import version_of
 from tests.journal.conftest import NAMES, Desk, desk, soon

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlx_router.operate.redrive import told
-from dlx_router.operate.redrive.canary import Flock, is_objected, objection
-from dlx_router.operate.redrive.choosing import Chooser, Verdict
-from dlx_router.operate.redrive.holding import Holding, holding
-from dlx_router.operate.redrive.pacing import BURST_S, Pace, rate_at
-from dlx_router.operate.redrive.task import (
+from dlx_router.redrive import task_events
+from dlx_router.redrive.browse_mode import Holding, holding
+from dlx_router.redrive.canary import Flock, is_objected, objection
+from dlx_router.redrive.eligibility import Chooser, Verdict
+from dlx_router.redrive.rate_limit import BURST_S, Pace, rate_at
+from dlx_router.redrive.task import (
     Canary,
     Counts,
     Destination,
@@ -213,9 +213,9 @@ _tasks = st.builds(
 @settings(deadline=None)
 @given(_tasks)
 def test_a_task_comes_back_from_the_journal_as_it_was(task: Task) -> None:
-    line = told.line(task, "router", b"key")
-    assert [*told.tasks(b'{"kind":"parked"}\nno json\n' + line, b"key")] == [task]
-    assert not [*told.tasks(line, b"another key")]
+    line = task_events.line(task, "router", b"key")
+    assert [*task_events.tasks(b'{"kind":"parked"}\nno json\n' + line, b"key")] == [task]
+    assert not [*task_events.tasks(line, b"another key")]
     assert of_document(task.to_document()) == task
 
 

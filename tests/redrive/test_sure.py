@@ -14,10 +14,10 @@ from starlette.exceptions import HTTPException
 
 from dlx_router.admin.api import context
 from dlx_router.broker.answers import LinkError
-from dlx_router.operate.journal.batch import Batch
-from dlx_router.operate.journal.mode import Mode
-from dlx_router.operate.journal.writer import Journal
-from dlx_router.operate.redrive.task import Counts, Kind, Spec
+from dlx_router.journal.batch import Batch
+from dlx_router.journal.mode import Mode
+from dlx_router.journal.writer import Journal
+from dlx_router.redrive.task import Counts, Kind, Spec
 from dlx_router.service.redrive.counters import Counters
 from dlx_router.service.redrive.sender import WINDOW, Sender
 from dlx_router.service.redrive.worker import HALTED_S, TaskWorker

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from dlx_router.config.permissions import Grant, Right
+from dlx_router.config.rights.permissions import Grant, Right
 from tests.support.vhost import Vhost
 
 EVERYTHING = (".*", ".*", ".*")

@@ -6,13 +6,13 @@ import pytest
 
 from dlx_router.broker.address import Tls
 from dlx_router.broker.administration import Administration, ManagementError
-from dlx_router.config.delayed import Delayed
-from dlx_router.config.permissions import Grant, Setup
-from dlx_router.config.purpose import POLICYMAKER, Purpose
+from dlx_router.config.policy_files.delayed_exchanges import Delayed
+from dlx_router.config.rights.permissions import Grant, Setup
+from dlx_router.config.rights.purpose import POLICYMAKER, Purpose
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet, Source
-from dlx_router.provisioning import acting
-from dlx_router.provisioning.needs import needs_of
+from dlx_router.provisioning import apply_plan
+from dlx_router.provisioning.command_rights import needs_of
 from tests.security.conftest import Admit, allow, rights_of
 from tests.security.test_other_commands import as_user, uncounted
 from tests.support.vhost import Vhost
@@ -29,12 +29,12 @@ async def attempt(vhost: Vhost, user: str, purpose: Purpose, grant: Grant) -> st
 
     try:
         if purpose is Purpose.APPLY:
-            found = await acting.planned(api, none, names, vhost.name, journal=True, delayed=[ENTRY])
-            await acting.apply(api, found, names)
+            found = await apply_plan.planned(api, none, names, vhost.name, journal=True, delayed=[ENTRY])
+            await apply_plan.apply(api, found, names)
         else:
-            remains = await acting.remaining(api, none, names, vhost.name, uncounted)
-            await acting.close_inlets(api, remains, names)
-            await acting.remove_rest(api, remains, names)
+            remains = await apply_plan.remaining(api, none, names, vhost.name, uncounted)
+            await apply_plan.close_inlets(api, remains, names)
+            await apply_plan.remove_rest(api, remains, names)
     except ManagementError as error:
         return str(error)
     finally:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dlx_router.config.permissions import Need, Setup, needed
-from dlx_router.config.policies import load_policies
+from dlx_router.config.policy_files.loader import load_policies
+from dlx_router.config.rights.permissions import Need, Setup, needed
 from dlx_router.core.names import Names
 from tests.security.conftest import Admit, allow, rights_of, url_for
 from tests.support.client import Client

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dlx_router.config.permissions import Grant, Need, Setup, needed
-from dlx_router.config.policies import load_policies
+from dlx_router.config.policy_files.loader import load_policies
+from dlx_router.config.rights.permissions import Grant, Need, Setup, needed
 from dlx_router.core.names import Names
 from tests.cli.test_cli import in_a_process
 from tests.security.conftest import Admit, allow, rights_of, url_for

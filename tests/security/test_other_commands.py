@@ -11,12 +11,12 @@ import pytest
 import brokers
 from dlx_router.broker.address import Tls
 from dlx_router.broker.administration import Administration, ManagementError
-from dlx_router.config.permissions import Grant, Need, Setup
-from dlx_router.config.purpose import POLICYMAKER, Purpose
+from dlx_router.config.rights.permissions import Grant, Need, Setup
+from dlx_router.config.rights.purpose import POLICYMAKER, Purpose
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
-from dlx_router.provisioning import acting
-from dlx_router.provisioning.needs import needs_of
+from dlx_router.provisioning import apply_plan
+from dlx_router.provisioning.command_rights import needs_of
 from tests.cli.test_cli import Done, in_a_process
 from tests.security.conftest import Admit, allow, rights_of, url_for
 from tests.support.client import Client
@@ -91,9 +91,11 @@ async def attempt(vhost: Vhost, user: str, purpose: Purpose, grant: Grant) -> st
     names, without = Names(), PolicySet(())
     try:
         if purpose is Purpose.APPLY:
-            await acting.apply(api, await acting.planned(api, without, names, vhost.name, journal=True), names)
+            await apply_plan.apply(api, await apply_plan.planned(api, without, names, vhost.name, journal=True), names)
         else:
-            await acting.remove_rest(api, await acting.remaining(api, without, names, vhost.name, uncounted), names)
+            await apply_plan.remove_rest(
+                api, await apply_plan.remaining(api, without, names, vhost.name, uncounted), names
+            )
     except ManagementError as error:
         return str(error)
     finally:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.config import adding
-from dlx_router.config.purpose import Purpose
+from dlx_router.config.rights import merge
+from dlx_router.config.rights.purpose import Purpose
 from dlx_router.provisioning.rights import may
 from tests.cli.test_cli import in_a_process
 from tests.security.conftest import EVERYTHING, Admit, url_for
@@ -159,19 +159,19 @@ NEEDED = ["^$", ".*", "^a", "b$", "^(a|b)$", "a|b", "^(?:x)$"]
     st.sampled_from(["a", "b", "ab", "x", "xa", "c"]),
 )
 def test_both_find_what_either_finds_and_once_is_enough(had: str, needed: str, name: str) -> None:
-    found = adding.both(had, needed)
+    found = merge.both(had, needed)
     assert may(found, name) == (may(had, name) or may(needed, name))
-    assert adding.both(found, needed) == found
+    assert merge.both(found, needed) == found
 
 
 def test_flags_of_an_expression_stay_its_own() -> None:
-    assert adding.both("(?i)shop", "^mine$") == "(?:(?i)shop)|^mine$"
+    assert merge.both("(?i)shop", "^mine$") == "(?:(?i)shop)|^mine$"
 
 
 @given(st.lists(st.sampled_from(["administrator", "monitoring", "policymaker", "mine"]), unique=True))
 def test_tags_are_added_only(had: list[str]) -> None:
     for needed in ("monitoring", "policymaker"):
-        found = adding.tags(had, needed)
+        found = merge.tags(had, needed)
         assert {*had} <= {*found} <= {*had, needed}
         assert {needed, "administrator"} & {*found}
 

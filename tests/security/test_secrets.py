@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 import brokers
-from dlx_router.config.settings import Settings, SettingsError
+from dlx_router.config.environment.settings import Settings, SettingsError
 from tests.cli.test_cli import in_a_process
 from tests.support.certificates import Authority
 from tests.support.eventually import consistently, eventually

@@ -14,8 +14,8 @@ from dlx_router.broker.address import Host, Login
 from dlx_router.broker.topology import Topology
 from dlx_router.core.names import Names
 from dlx_router.core.policy import ordered
-from dlx_router.operate.journal.mode import Mode
-from dlx_router.operate.journal.writer import Journal
+from dlx_router.journal.mode import Mode
+from dlx_router.journal.writer import Journal
 from dlx_router.service.inflight.in_force import Rules
 from dlx_router.service.vhost import runner as vhosts
 from dlx_router.service.vhost.own_queues import OwnQueues

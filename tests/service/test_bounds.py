@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 
 from dlx_router.broker.consumer import Consumer
-from dlx_router.config.attachments import RELAY, Attachment
+from dlx_router.config.policy_files.attachments import RELAY, Attachment
 from dlx_router.core.letter import Arrival
 from dlx_router.core.passing import Target
 from dlx_router.core.selector import Selector, SelectorKind
 from dlx_router.core.words import Action, Cause
-from dlx_router.operate.journal.batch import Batch
-from dlx_router.operate.journal.mode import Mode
+from dlx_router.journal.batch import Batch
+from dlx_router.journal.mode import Mode
 from dlx_router.service.dispatch import answers, arrivals, cooldown, settler
 from dlx_router.service.dispatch.cooldown import SILENT_S, Cooldown, SilentTargets
 from dlx_router.service.dispatch.serial_publisher import MOST_QUESTIONS, SerialPublisher

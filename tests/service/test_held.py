@@ -12,8 +12,8 @@ from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.core.policy import ordered
 from dlx_router.core.words import Action
-from dlx_router.operate.journal.mode import Mode
-from dlx_router.operate.journal.writer import Journal
+from dlx_router.journal.mode import Mode
+from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.dispatch.settler import Settler
 from dlx_router.service.inflight.decoder import Place

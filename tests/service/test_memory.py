@@ -18,7 +18,7 @@ import pytest
 import dlx_router
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core.bounded import MIB, Bounded
-from dlx_router.operate.journal.events import fragments
+from dlx_router.journal.events import fragments
 from dlx_router.wire import frames, properties, table
 from tests.support.bulk import INBOX, rests
 from tests.support.client import Client
@@ -47,8 +47,8 @@ policies:
 
 # functools' caches are bounded in entries only: of these the keys come from this source, not from outside.
 CACHES: Final = {
-    "config/conditions.py:_environment": "no argument",
-    "config/conditions.py:_error_type": "no argument",
+    "config/language/conditions.py:_environment": "no argument",
+    "config/language/conditions.py:_error_type": "no argument",
     "wire/frames.py:lenient": "classes of pamqp, named in our source",
 }
 ELSEWHERE: Final = ("spark", "client")  # other processes

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import brokers
-from dlx_router.config.policies import load_policies
+from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
 from dlx_router.service.vhost.queue_depths import resting_places
 from tests.cli.test_cli import in_a_process

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import pytest
 
-from dlx_router.config.policies import load_policies
+from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.decision import decide
 from dlx_router.core.outcome import Hold, Retry
-from dlx_router.operate.journal.events import KIND_OF
-from dlx_router.operate.journal.replay import letter_of, verdict_of
+from dlx_router.journal.events import KIND_OF
+from dlx_router.journal.replay import letter_of, verdict_of
 from tests.journal.stream import events
 from tests.support.bulk import INBOX, PARKING
 from tests.support.client import Client

@@ -7,10 +7,10 @@ from typing import Final
 
 import pytest
 
-from dlx_router.config.policies import load_policies
+from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
-from dlx_router.operate.journal.mode import Mode
-from dlx_router.operate.journal.writer import Journal
+from dlx_router.journal.mode import Mode
+from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.inflight.in_force import Rules
 from dlx_router.telemetry.metrics import Metrics

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlx_router.config.settings import Settings
+from dlx_router.config.environment.settings import Settings
 from dlx_router.service.vhost.connect import addresses, first_host
 
 

@@ -13,8 +13,8 @@ import pytest
 from dlx_router.broker import consumer, publisher
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
-from dlx_router.operate.journal.mode import Mode
-from dlx_router.operate.journal.writer import Journal
+from dlx_router.journal.mode import Mode
+from dlx_router.journal.writer import Journal
 from dlx_router.service import dispatch, inflight
 from dlx_router.service.dispatch import decider, tracing
 from dlx_router.service.inflight.in_force import Rules

@@ -16,8 +16,8 @@ from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Source, ordered
 from dlx_router.core.record import AT_REST_BYTES, Record, encode
 from dlx_router.core.words import UNKNOWN, Action, Cause
-from dlx_router.operate.journal.mode import Mode
-from dlx_router.operate.journal.writer import Journal
+from dlx_router.journal.mode import Mode
+from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Malformed, Place

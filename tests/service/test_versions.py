@@ -33,8 +33,8 @@ NEWER: Final = (
     ("core/record.py", "VERSION: Final = 1", "VERSION: Final = 2"),
     ("core/remembered.py", '"v", "id", "state"', '"v", "zone", "id", "state"'),
     ("core/record.py", "{deaths_part}{props}{rest}", '{deaths_part}{props}{rest}"zone":"north",'),
-    ("operate/journal/fields.py", "VERSION: Final = 1", "VERSION: Final = 2"),
-    ("operate/journal/events.py", '{{"v":{VERSION},', '{{"v":{VERSION},"zone":"north",'),
+    ("journal/fields.py", "VERSION: Final = 1", "VERSION: Final = 2"),
+    ("journal/events.py", '{{"v":{VERSION},', '{{"v":{VERSION},"zone":"north",'),
 )
 
 

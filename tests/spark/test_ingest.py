@@ -13,7 +13,7 @@ from dlx_router.spark.archive import delta, reading
 from dlx_router.spark.archive.ingest import Ingest, Ingested, ingest
 from dlx_router.spark.archive.layout import Archive, ArchiveError
 from dlx_router.spark.archive.verify import verify
-from dlx_router.spark.trouble import told
+from dlx_router.spark.errors import told
 from tests.journal.journal_samples import line
 from tests.spark.conftest import Stream
 

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from dlx_router.spark import page, schemas
+from dlx_router.spark import docs_tables, schemas
 
 PATH = Path(__file__).parents[2] / "docs/pipeline.md"
 PARTS = {
-    "place": page.columns(schemas.PLACE_COLUMNS),
-    "event": page.event(),
-    "added": page.columns(schemas.ADDED_COLUMNS),
-    "partition": page.columns(schemas.PARTITION_COLUMNS),
-    "bad": page.columns(schemas.BAD_COLUMNS),
-    "source": page.columns(schemas.SOURCE_COLUMNS),
-    "options": page.options(),
+    "place": docs_tables.columns(schemas.PLACE_COLUMNS),
+    "event": docs_tables.event(),
+    "added": docs_tables.columns(schemas.ADDED_COLUMNS),
+    "partition": docs_tables.columns(schemas.PARTITION_COLUMNS),
+    "bad": docs_tables.columns(schemas.BAD_COLUMNS),
+    "source": docs_tables.columns(schemas.SOURCE_COLUMNS),
+    "options": docs_tables.options(),
 }
 
 

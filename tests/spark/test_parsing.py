@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as f
 
 from dlx_router.core.fingerprint import of_event
-from dlx_router.operate.journal.events import gap
-from dlx_router.operate.journal.replay import letter_of
+from dlx_router.journal.events import gap
+from dlx_router.journal.replay import letter_of
 from dlx_router.spark import schemas
 from dlx_router.spark.archive import parsing
 from tests.journal.journal_samples import letters as any_letter

@@ -4,7 +4,7 @@ import re
 
 from pyspark.sql import types as t
 
-from dlx_router.operate.journal import fields
+from dlx_router.journal import fields
 from dlx_router.spark import schemas
 
 KINDS = {

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import week
-from dlx_router.cli.pipeline_types import told
+from dlx_router.cli.pipeline.queue_types import told
 from dlx_router.spark.backtest.differences import arrivals, changed, summary
 from dlx_router.spark.backtest.estimate import Stratum, predicted
 from dlx_router.spark.backtest.replay import draw_of, event_of, files_of, judge_of, recorded, was_decided

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import week
 from dlx_router.cli.main import main
-from dlx_router.cli.pipeline_answers import Where
+from dlx_router.cli.pipeline.run_analysis import Where
 from dlx_router.core.names import Names
 from dlx_router.spark.archive.ingest import Ingest, ingest
 from dlx_router.spark.options import Options

@@ -13,7 +13,7 @@ from pyspark.testing import assertDataFrameEqual, assertSchemaEqual
 import week
 from dlx_router.core import recovered
 from dlx_router.core.recovered import ORDER, SILENT, fate, window_ms
-from dlx_router.operate.journal.fields import KINDS
+from dlx_router.journal.fields import KINDS
 from dlx_router.spark.analyses import letters as at
 from dlx_router.spark.analyses.groups import GROUPS_SCHEMA, failure_groups
 from dlx_router.spark.analyses.poison import POISON_SCHEMA, REDRIVES_SCHEMA, poison_messages, redrive_success

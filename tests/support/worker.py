@@ -10,9 +10,9 @@ from typing import Any, Final, cast
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Source, ordered
-from dlx_router.operate.journal.batch import Batch
-from dlx_router.operate.journal.mode import Mode
-from dlx_router.operate.journal.writer import Journal
+from dlx_router.journal.batch import Batch
+from dlx_router.journal.mode import Mode
+from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.dispatch.resources import TargetResources
 from dlx_router.service.dispatch.settler import Settler

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from dlx_router.admin.api.answers import refuse
 from dlx_router.admin.api.context import Context
-from dlx_router.config.tokens import Caller
+from dlx_router.config.api_access.tokens import Caller
 from dlx_router.core.recovered import longest_wait_ms, window_ms
-from dlx_router.operate.index.questions import Sees
-from dlx_router.operate.index.reader import IndexAway, Reader, TooLong, outcome
+from dlx_router.index.queries import Sees
+from dlx_router.index.reader import IndexAway, Reader, TooLong, outcome
 
 T = TypeVar("T")
 AT_ONCE = 4

@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dlx_router.operate.index.rows import LYING
-from dlx_router.operate.journal.fields import FINAL_KINDS
-from dlx_router.operate.journal.privacy import INLINE_BYTES
+from dlx_router.index.rows import LYING
+from dlx_router.journal.fields import FINAL_KINDS
+from dlx_router.journal.privacy import INLINE_BYTES
 
 _TEXTS: Final = ("text/", "application/xml", "application/x-www-form-urlencoded", "application/yaml")
 _FIRST: Final = FINAL_KINDS | {"retried", "held"}  # what may be the first that happens to a letter

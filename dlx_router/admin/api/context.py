@@ -11,13 +11,13 @@ from fastapi import Depends, Request
 from dlx_router.admin.api.answers import refuse
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import TopologyError
-from dlx_router.config.hosts import Hosts
-from dlx_router.config.tokens import Caller, Role, Tokens
+from dlx_router.config.api_access.allowed_hosts import Hosts
+from dlx_router.config.api_access.tokens import Caller, Role, Tokens
 from dlx_router.core.names import Names
-from dlx_router.operate.index.supervisor import Supervisor
-from dlx_router.operate.journal.audit import AuditError
-from dlx_router.operate.journal.audit import audit as audited
-from dlx_router.operate.journal.batch import sure
+from dlx_router.index.supervisor import Supervisor
+from dlx_router.journal.audit import AuditError
+from dlx_router.journal.audit import audit as audited
+from dlx_router.journal.batch import sure
 from dlx_router.service.redrive.peek import Kind
 from dlx_router.service.upkeep.import_queue import Importer
 from dlx_router.service.upkeep.index_drift import IndexDrift

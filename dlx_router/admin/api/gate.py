@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dlx_router.admin.api.answers import Answer, refused
 from dlx_router.admin.api.context import Context
-from dlx_router.config.hosts import authority, foreign_page, is_loopback
-from dlx_router.config.tokens import LOCAL, Caller
+from dlx_router.config.api_access.allowed_hosts import authority, foreign_page, is_loopback
+from dlx_router.config.api_access.tokens import LOCAL, Caller
 
 MAX_CLIENTS: Final = 10_000
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -11,8 +11,8 @@ from dlx_router.admin.api import models
 from dlx_router.admin.api.answers import CHANGES, Answer, refuse
 from dlx_router.admin.api.asking import asked, sees_of
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
-from dlx_router.config.tokens import Caller
-from dlx_router.operate.index.store import SET_GROUP
+from dlx_router.config.api_access.tokens import Caller
+from dlx_router.index.store import SET_GROUP
 
 router = APIRouter(tags=["groups"])
 

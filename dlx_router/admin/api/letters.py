@@ -10,7 +10,7 @@ from dlx_router.admin.api.answers import Answer, refuse
 from dlx_router.admin.api.asking import asked, judge, sees_of
 from dlx_router.admin.api.bodies import body_of
 from dlx_router.admin.api.context import Given, Viewer
-from dlx_router.operate.index.questions import Wanted
+from dlx_router.index.queries import Wanted
 
 router = APIRouter(tags=["letters"])
 

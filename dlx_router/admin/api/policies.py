@@ -8,8 +8,8 @@ from starlette.responses import Response
 from dlx_router.admin.api import models
 from dlx_router.admin.api.answers import Answer, refuse
 from dlx_router.admin.api.context import Given, Viewer
-from dlx_router.config.keys import REASONS
-from dlx_router.config.value_text import definition_texts, key_rows, left_out_text
+from dlx_router.config.language.keys import REASONS
+from dlx_router.config.language.value_text import definition_texts, key_rows, left_out_text
 from dlx_router.core.policy import Policy
 
 router = APIRouter(tags=["policies"])

@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from dlx_router.admin.api.answers import CHANGES, Answer, refuse
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
-from dlx_router.config.tokens import Caller
-from dlx_router.operate.redrive.editing import Edit
-from dlx_router.operate.redrive.task import Kind, State, Task, TaskError, spec_of
+from dlx_router.config.api_access.tokens import Caller
+from dlx_router.redrive.letter_edits import Edit
+from dlx_router.redrive.task import Kind, State, Task, TaskError, spec_of
 from dlx_router.service.redrive.task_log import Conflict, NotLeader, UnknownTask
 from dlx_router.service.redrive.tasks import Tasks
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 from xml.parsers import expat
 
-from dlx_router.config.dialects.carried import Carried, ImportRefused, whole
+from dlx_router.config.dialects.import_result import Carried, ImportRefused, whole
 
 MAX_DEPTH: Final = 50
 _NUMBERS: Final = {"redelivery-delay": int, "max-redelivery-delay": int, "redelivery-delay-multiplier": float,

@@ -5,7 +5,7 @@ maxReceiveTime n (1..100) is n deliveries: max-delivery-attempts n. Dead letters
 
 from typing import Any, Final
 
-from dlx_router.config.dialects.carried import Carried, ImportRefused, Parse, mapping, parsed_json, whole
+from dlx_router.config.dialects.import_result import Carried, ImportRefused, Parse, mapping, parsed_json, whole
 
 MOST: Final = 100
 _KNOWN: Final = frozenset({"queueName", "redrivePolicy"})

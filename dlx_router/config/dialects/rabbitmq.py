@@ -6,8 +6,8 @@ RabbitMQ applies one policy to a queue, the one of highest priority, and our pol
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from dlx_router.config.dialects.carried import Carried, ImportRefused, Parse, kind_of, mapping, parsed_json
-from dlx_router.config.regex import RegexError, compiled
+from dlx_router.config.dialects.import_result import Carried, ImportRefused, Parse, kind_of, mapping, parsed_json
+from dlx_router.config.language.regex import RegexError, compiled
 
 KEYS: Final = ("dead-letter-exchange", "dead-letter-routing-key", "message-ttl", "max-length", "max-length-bytes",
                "overflow", "delivery-limit", "expires")  # fmt: skip

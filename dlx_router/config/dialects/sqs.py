@@ -7,7 +7,7 @@ wait before the next delivery: redelivery-delay.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dlx_router.config.dialects.carried import Carried, ImportRefused, Parse, mapping, parsed_json, whole
+from dlx_router.config.dialects.import_result import Carried, ImportRefused, Parse, mapping, parsed_json, whole
 
 MOST: Final = 1000
 _NAMELESS: Final = "queue"

@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import replace
 
 from dlx_router.broker.consumer import Consumer
-from dlx_router.config.delayed import Delayed
+from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core import publication
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.breaker import Breakers
@@ -20,9 +20,9 @@ from dlx_router.core.record import Record
 from dlx_router.core.selector import Selector
 from dlx_router.core.waiting import left
 from dlx_router.core.words import UNKNOWN, Action, Cause, counted
-from dlx_router.operate.journal.events import Ruling
-from dlx_router.operate.journal.rulings import EventFactory
-from dlx_router.operate.journal.writer import Journal
+from dlx_router.journal.event_factory import EventFactory
+from dlx_router.journal.events import Ruling
+from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch import arrivals, delaying, events
 from dlx_router.service.dispatch.outage import breaker_of
 from dlx_router.service.dispatch.resources import resource_of

@@ -7,7 +7,7 @@ that it goes on to, so that it arrives there whatever the policies say meanwhile
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from dlx_router.config.delayed import Delayed
+from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core import delaying
 from dlx_router.core.decision import origin
 from dlx_router.core.letter import First, Letter

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from zlib import crc32
 
 from dlx_router.core.letter import Letter, letter_id
-from dlx_router.operate.journal import privacy
-from dlx_router.operate.journal.events import KIND_OF, NO_BODY, Fragments, Ruling, fragments, unreadable
-from dlx_router.operate.journal.privacy import Rule, rule_of
-from dlx_router.operate.journal.rulings import EventFactory
-from dlx_router.operate.journal.writer import Journal
+from dlx_router.journal import privacy
+from dlx_router.journal.event_factory import EventFactory
+from dlx_router.journal.events import KIND_OF, NO_BODY, Fragments, Ruling, fragments, unreadable
+from dlx_router.journal.privacy import Rule, rule_of
+from dlx_router.journal.writer import Journal
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.job import Job
 from dlx_router.telemetry.logs import Once

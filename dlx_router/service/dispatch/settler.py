@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
 from dlx_router.broker.link import Link
-from dlx_router.operate.journal.batch import Batch, unsure
+from dlx_router.journal.batch import Batch, unsure
 from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.dispatch.resources import TargetResources
 from dlx_router.service.inflight.encoder import Encoder

@@ -15,8 +15,8 @@ from dlx_router.core.letter import First, Letter
 from dlx_router.core.outcome import Decision, Hold, Retry
 from dlx_router.core.policy import Effective
 from dlx_router.core.words import Action, Cause
-from dlx_router.operate.journal.privacy import rule_of
-from dlx_router.operate.journal.writer import Journal
+from dlx_router.journal.privacy import rule_of
+from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.dispatch.settler import Owner, Settler
 from dlx_router.service.inflight import decoder

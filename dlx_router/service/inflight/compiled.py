@@ -18,10 +18,10 @@ from dlx_router.core.letter import Arrival, letter_id_of
 from dlx_router.core.outcome import DeadLetter, Retry
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action, counted
-from dlx_router.operate.journal import privacy
-from dlx_router.operate.journal.events import KIND_OF, NO_BODY, Fragments
-from dlx_router.operate.journal.privacy import Rule
-from dlx_router.operate.journal.writer import Journal
+from dlx_router.journal import privacy
+from dlx_router.journal.events import KIND_OF, NO_BODY, Fragments
+from dlx_router.journal.privacy import Rule
+from dlx_router.journal.writer import Journal
 from dlx_router.service.inflight import admissible, decoder
 from dlx_router.service.inflight.decoder import Place
 from dlx_router.service.inflight.job import Job, Known, Resource

@@ -9,9 +9,9 @@ from dlx_router.core.outcome import Decision
 from dlx_router.core.policy import Effective
 from dlx_router.core.publication import Publication
 from dlx_router.core.words import Action
-from dlx_router.operate.journal.batch import Batch
-from dlx_router.operate.journal.events import Ruling
-from dlx_router.operate.journal.writer import Journal
+from dlx_router.journal.batch import Batch
+from dlx_router.journal.events import Ruling
+from dlx_router.journal.writer import Journal
 from dlx_router.service.inflight.decoder import Envelope
 from dlx_router.wire import frames
 

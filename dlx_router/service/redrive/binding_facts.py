@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from dlx_router.broker.link import Link
 from dlx_router.broker.management import Management, ManagementError
-from dlx_router.operate.redrive.holding import Holding, holding
+from dlx_router.redrive.browse_mode import Holding, holding
 from dlx_router.service.redrive.context import Stopped, TaskContext
 
 NEAR: Final = 0.9  # of a target's limit

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from dlx_router.broker.topology import QueueExclusive, QueueMissing, QueueOwn
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.letter import Letter
-from dlx_router.operate.redrive.choosing import Verdict
-from dlx_router.operate.redrive.task import Spec, forbidden
+from dlx_router.redrive.eligibility import Verdict
+from dlx_router.redrive.task import Spec, forbidden
 from dlx_router.service.redrive.binding_facts import STREAM, facts_of
 from dlx_router.service.redrive.context import Stopped, TaskContext
 

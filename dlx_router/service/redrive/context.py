@@ -9,7 +9,7 @@ from dlx_router.broker.management import Management
 from dlx_router.broker.topology import Topology
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
-from dlx_router.operate.journal.writer import Journal
+from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Place
 from dlx_router.telemetry.metrics import Metrics

@@ -14,11 +14,11 @@ from dlx_router.core.letter import Letter
 from dlx_router.core.publication import Publication, Way
 from dlx_router.core.record import AT_REST_BYTES
 from dlx_router.core.words import State
-from dlx_router.operate.journal import privacy
-from dlx_router.operate.journal.events import NO_BODY, Ruling, fragments
-from dlx_router.operate.journal.privacy import rule_of
-from dlx_router.operate.redrive.editing import Edit
-from dlx_router.operate.redrive.task import KINDS, Kind, Spec
+from dlx_router.journal import privacy
+from dlx_router.journal.events import NO_BODY, Ruling, fragments
+from dlx_router.journal.privacy import rule_of
+from dlx_router.redrive.letter_edits import Edit
+from dlx_router.redrive.task import KINDS, Kind, Spec
 from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.inflight.decoder import Envelope
 from dlx_router.service.inflight.job import Job

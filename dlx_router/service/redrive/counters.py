@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from dlx_router.core.fingerprint import fingerprint
 from dlx_router.core.letter import Letter
-from dlx_router.operate.journal.privacy import Rule, error_of
-from dlx_router.operate.redrive.task import Counts
+from dlx_router.journal.privacy import Rule, error_of
+from dlx_router.redrive.task import Counts
 
 GROUPS: Final = 200
 REASONS: Final = 1000  # to stay; each names a queue

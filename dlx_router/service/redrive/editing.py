@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from zlib import crc32
 
-from dlx_router.operate.redrive.editing import Edit, Value
+from dlx_router.redrive.letter_edits import Edit, Value
 from dlx_router.service.inflight.decoder import Envelope
 from dlx_router.wire import frames, properties, table
 

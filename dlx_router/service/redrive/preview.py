@@ -11,9 +11,9 @@ from typing import Final
 
 from dlx_router.broker.management import ManagementError
 from dlx_router.core.dead_letter_queues import Aim, aims, is_made, is_named
-from dlx_router.operate.redrive.choosing import is_letter
-from dlx_router.operate.redrive.task import Kind as TaskKind
-from dlx_router.operate.redrive.task import Spec, TaskError
+from dlx_router.redrive.eligibility import is_letter
+from dlx_router.redrive.task import Kind as TaskKind
+from dlx_router.redrive.task import Spec, TaskError
 from dlx_router.service.inflight import decoder
 from dlx_router.service.redrive.binding_facts import facts_of
 from dlx_router.service.redrive.context import TaskContext, place_of

@@ -14,11 +14,11 @@ from dlx_router.broker import tail
 from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.link import Link
 from dlx_router.broker.stream import TASKS
-from dlx_router.operate.journal.batch import sure
-from dlx_router.operate.journal.writer import Journal
-from dlx_router.operate.redrive.canary import Flock
-from dlx_router.operate.redrive.task import AT_WORK, Task, newest
-from dlx_router.operate.redrive.told import letters, tasks
+from dlx_router.journal.batch import sure
+from dlx_router.journal.writer import Journal
+from dlx_router.redrive.canary import Flock
+from dlx_router.redrive.task import AT_WORK, Task, newest
+from dlx_router.redrive.task_events import letters, tasks
 from dlx_router.service.redrive.binding_facts import version_of
 
 RECENT_S: Final = 60.0  # a task at work says so every few seconds

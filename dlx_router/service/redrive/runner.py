@@ -11,9 +11,9 @@ from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.topology import Forbidden, TopologyError
 from dlx_router.broker.unreadable import explained
 from dlx_router.core.letter import Letter
-from dlx_router.operate.redrive.canary import objection
-from dlx_router.operate.redrive.editing import Edit
-from dlx_router.operate.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed
+from dlx_router.redrive.canary import objection
+from dlx_router.redrive.letter_edits import Edit
+from dlx_router.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed
 from dlx_router.service.redrive import replay
 from dlx_router.service.redrive.context import Stopped, TaskContext
 from dlx_router.service.redrive.export_stream import ExportStream

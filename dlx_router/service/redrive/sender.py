@@ -11,8 +11,8 @@ from typing import Final
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link
 from dlx_router.broker.publisher import NACKED, Publisher
-from dlx_router.operate.journal.batch import unsure
-from dlx_router.operate.redrive.task import Kind, Spec
+from dlx_router.journal.batch import unsure
+from dlx_router.redrive.task import Kind, Spec
 from dlx_router.service.inflight.encoder import LAST_DEATHS_SINCE, UNWRITABLE, Encoder
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.redrive.binding_facts import version_of

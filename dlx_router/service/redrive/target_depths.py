@@ -7,7 +7,7 @@ gets no more than the last one found room for; what is on its way may not be cou
 from typing import Final
 
 from dlx_router.core.bounded import MIB, Bounded
-from dlx_router.operate.redrive.task import Kind, Spec
+from dlx_router.redrive.task import Kind, Spec
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.redrive.binding_facts import room_of
 from dlx_router.service.redrive.context import Stopped, TaskContext

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from dlx_router.operate.journal.batch import Batch, sure
-from dlx_router.operate.redrive.task import State, Task, TaskError, changed
-from dlx_router.operate.redrive.told import line
+from dlx_router.journal.batch import Batch, sure
+from dlx_router.redrive.task import State, Task, TaskError, changed
+from dlx_router.redrive.task_events import line
 from dlx_router.service.redrive.context import TaskContext
 
 WITHIN_S: Final = 15.0

@@ -9,10 +9,10 @@ from dataclasses import replace
 from dlx_router.broker.topology import TopologyError
 from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
-from dlx_router.operate.redrive.canary import is_objected
-from dlx_router.operate.redrive.editing import Edit
-from dlx_router.operate.redrive.editing import check as checked
-from dlx_router.operate.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed, check, forbidden
+from dlx_router.redrive.canary import is_objected
+from dlx_router.redrive.letter_edits import Edit
+from dlx_router.redrive.letter_edits import check as checked
+from dlx_router.redrive.task import AT_WORK, Kind, Spec, State, Task, TaskError, changed, check, forbidden
 from dlx_router.service.redrive import replay
 from dlx_router.service.redrive.context import TaskContext
 from dlx_router.service.redrive.export_stream import ExportTaken

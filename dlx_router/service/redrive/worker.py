@@ -18,12 +18,12 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.link import Link
 from dlx_router.core.dead_letter_queues import deletes, is_made
 from dlx_router.core.letter import Letter
-from dlx_router.operate.journal.privacy import Rule, rule_of
-from dlx_router.operate.redrive.choosing import Chooser, Verdict
-from dlx_router.operate.redrive.editing import Edit
-from dlx_router.operate.redrive.exporting import line
-from dlx_router.operate.redrive.pacing import Pace
-from dlx_router.operate.redrive.task import Task
+from dlx_router.journal.privacy import Rule, rule_of
+from dlx_router.redrive.eligibility import Chooser, Verdict
+from dlx_router.redrive.export_format import line
+from dlx_router.redrive.letter_edits import Edit
+from dlx_router.redrive.rate_limit import Pace
+from dlx_router.redrive.task import Task
 from dlx_router.service.dispatch.in_use import InUse
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import Envelope

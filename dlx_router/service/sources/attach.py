@@ -10,8 +10,8 @@ from typing import Final, NamedTuple, Protocol
 from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.management import Management, ManagementError
-from dlx_router.config.attachments import GUARD, RELAY, Attachment
-from dlx_router.config.delayed import Delayed
+from dlx_router.config.policy_files.attachments import GUARD, RELAY, Attachment
+from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core import attending
 from dlx_router.core.attending import QueueFacts, Version
 from dlx_router.core.letter import Arrival

@@ -5,7 +5,7 @@ from typing import Final
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.management import Management, ManagementError
-from dlx_router.config.delayed import Delayed
+from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.service.dispatch import delaying
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.settler import Owner

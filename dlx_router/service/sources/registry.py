@@ -11,8 +11,8 @@ from typing import Final
 from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.topology import TopologyError
-from dlx_router.config.attachments import INBOX, Attachment
-from dlx_router.config.delayed import Delayed
+from dlx_router.config.policy_files.attachments import INBOX, Attachment
+from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core.attending import Version
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.worker import Worker

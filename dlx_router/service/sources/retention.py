@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
-from dlx_router.operate.journal.batch import Batch, sure
+from dlx_router.journal.batch import Batch, sure
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.sources.consumers import Consumers
 

@@ -12,10 +12,10 @@ from typing import Any
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
-from dlx_router.operate.index.store import IMPORT
-from dlx_router.operate.journal import privacy
-from dlx_router.operate.journal.audit import AuditError, audit
-from dlx_router.operate.journal.events import Ruling, fragments
+from dlx_router.index.store import IMPORT
+from dlx_router.journal import privacy
+from dlx_router.journal.audit import AuditError, audit
+from dlx_router.journal.events import Ruling, fragments
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Malformed, Place
 from dlx_router.service.redrive.peek import Kind, peek

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import Topology, TopologyError
-from dlx_router.operate.index.reader import IndexAway, TooLong
-from dlx_router.operate.index.supervisor import Supervisor
+from dlx_router.index.reader import IndexAway, TooLong
+from dlx_router.index.supervisor import Supervisor
 from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.telemetry.logs import Once
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from dlx_router.operate.index.reader import IndexAway, TooLong
-from dlx_router.operate.index.supervisor import Supervisor
+from dlx_router.index.reader import IndexAway, TooLong
+from dlx_router.index.supervisor import Supervisor
 from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.telemetry.metrics import Metrics
 

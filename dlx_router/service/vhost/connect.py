@@ -8,7 +8,7 @@ from typing import Final
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.administration import Administration
 from dlx_router.broker.management import ManagementError
-from dlx_router.config.settings import Settings, SettingsError
+from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.service.vhost.runner import Addresses
 
 _ORDINAL: Final = re.compile(r"-([0-9]{1,4})$")

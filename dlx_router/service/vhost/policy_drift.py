@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from dlx_router.broker.administration import Administration, ManagementError
-from dlx_router.config.attachments import Attachment
-from dlx_router.config.delayed import Delayed
+from dlx_router.config.policy_files.attachments import Attachment
+from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
-from dlx_router.provisioning import ledger, resting
+from dlx_router.provisioning import dead_letter_destinations, ledger
 from dlx_router.provisioning.plan import drift, has_been_applied, plan
 from dlx_router.telemetry.metrics import Metrics
 
@@ -48,8 +48,8 @@ class PolicyDrift:
 
     async def _look(self, api: Administration, policies: PolicySet, wanted: Sequence[Attachment | Delayed]) -> None:
         snapshot = await api.snapshot(self._vhost)
-        heaps = await asyncio.to_thread(resting.watched, policies, snapshot, self._names)
-        self._tell(resting.letters(heaps, snapshot), resting.oldest(heaps, snapshot))
+        heaps = await asyncio.to_thread(dead_letter_destinations.watched, policies, snapshot, self._names)
+        self._tell(dead_letter_destinations.letters(heaps, snapshot), dead_letter_destinations.oldest(heaps, snapshot))
         owned = await self._owned(api)
         found = await asyncio.to_thread(
             plan,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dlx_router.broker.topology import TopologyError
-from dlx_router.config.policies import LoadedPolicies, PolicyErrors, fingerprint, load_policies
+from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, fingerprint, load_policies
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet, Selector, SelectorKind
 from dlx_router.core.target import dead_letter_queue

@@ -14,14 +14,14 @@ from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.management import Management
 from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
-from dlx_router.config.settings import SettingsError
+from dlx_router.config.environment.settings import SettingsError
 from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.printable import printable
-from dlx_router.operate.journal.rulings import EventFactory
-from dlx_router.operate.journal.writer import Journal
-from dlx_router.operate.redrive.filter import compiled
+from dlx_router.journal.event_factory import EventFactory
+from dlx_router.journal.writer import Journal
+from dlx_router.redrive.condition_filter import compiled
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
 from dlx_router.service.dispatch.resources import CONFIRMS_S, remembered
 from dlx_router.service.dispatch.tracing import decider

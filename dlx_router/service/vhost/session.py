@@ -19,8 +19,8 @@ from dlx_router.core import attending
 from dlx_router.core.bounded import Bounded
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
-from dlx_router.operate.journal.batch import Batch
-from dlx_router.operate.journal.writer import Journal
+from dlx_router.journal.batch import Batch
+from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.dispatch.idle_queues import IdleQueues
 from dlx_router.service.dispatch.in_use import InUse

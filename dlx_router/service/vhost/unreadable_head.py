@@ -19,9 +19,9 @@ from dlx_router.core.attending import RETURNS_FREE_SINCE, Version
 from dlx_router.core.letter import Arrival, Letter, letter_id
 from dlx_router.core.names import Names
 from dlx_router.core.words import Action, Cause
-from dlx_router.operate.journal.events import fragments, unreadable
-from dlx_router.operate.journal.rulings import EventFactory
-from dlx_router.operate.journal.writer import Journal
+from dlx_router.journal.event_factory import EventFactory
+from dlx_router.journal.events import fragments, unreadable
+from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
 from dlx_router.service.inflight.clock import now_ms
 from dlx_router.service.inflight.decoder import text

@@ -60,7 +60,7 @@ def is_death() -> Column:
 def observed_quiet(events: DataFrame) -> DataFrame:
     """How long a letter must be silent to be recovered, from the longest wait seen: max(1 h, 2 × it). QUIET_SCHEMA.
 
-    For archives without their policies; `quiet_of` (dlx_router.spark.waits) knows the policies' longest wait exactly.
+    For archives without their policies; `quiet_of` (spark/recovery_windows) knows the longest wait of policies.
     """
     wait = f.max(f.when(f.col("kind") == "retried", f.col("due_ms") - f.col("ts_ms")))
     longest = events.groupBy("vhost", "failed_queue", "reason").agg(f.coalesce(wait, f.lit(0)).alias("wait"))

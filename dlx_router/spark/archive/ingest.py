@@ -18,9 +18,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from dlx_router.spark.archive import delta
 from dlx_router.spark.archive.layout import Archive, token
 from dlx_router.spark.archive.sink import Sink
+from dlx_router.spark.errors import is_slow_start
 from dlx_router.spark.options import EARLIEST
 from dlx_router.spark.source import NAME
-from dlx_router.spark.trouble import is_slow_start
 
 EVERY_S: Final = 30.0
 STARTS: Final = 6

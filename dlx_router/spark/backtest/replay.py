@@ -9,14 +9,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
-from dlx_router.config.policies import load_policies
+from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.decision import decide
 from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter, Decision, Discard, Forward, Hold, Park, Retry
 from dlx_router.core.policy import Effective, Policy, PolicySet
 from dlx_router.core.target import transient_queue
 from dlx_router.core.words import Cause, State
-from dlx_router.operate.journal.replay import letter_of, verdict_of
+from dlx_router.journal.replay import letter_of, verdict_of
 
 KINDS: Final = ("retried", "dead_lettered", "parked", "discarded")
 # A park for another cause is what the broker or the router's limits made of a decision, not the decision.

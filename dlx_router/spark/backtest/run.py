@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from dlx_router.config.value_text import left_out_text
+from dlx_router.config.language.value_text import left_out_text
 from dlx_router.spark.analyses.efficacy import episodes
 from dlx_router.spark.analyses.letters import KEY, observed_quiet, tries
 from dlx_router.spark.backtest import differences

@@ -17,9 +17,9 @@ from dlx_router.core.letter import Letter, Props
 from dlx_router.core.names import Names, as_read
 from dlx_router.core.record import HEADER, ID_HEADER, TOWARDS_CONSUMERS_BYTES, Record, encode
 from dlx_router.core.words import Cause
-from dlx_router.operate.journal.events import DETAIL_CHARS, Ruling, fragments
-from dlx_router.operate.journal.fields import MEDIA_TYPE
-from dlx_router.operate.journal.replay import letter_of
+from dlx_router.journal.events import DETAIL_CHARS, Ruling, fragments
+from dlx_router.journal.fields import MEDIA_TYPE
+from dlx_router.journal.replay import letter_of
 from dlx_router.spark.publishing import Outgoing
 from dlx_router.wire import table
 

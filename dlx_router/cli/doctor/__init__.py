@@ -1,0 +1,1 @@
+"""`dlx-router doctor`: checks of everything that a router depends on."""

@@ -1,0 +1,313 @@
+"""`dlx-router doctor`: looks at everything a router depends on, changes nothing, and needs no running router.
+
+Exit: 0 nothing to mend, 1 warnings or errors, 2 settings that cannot be used, or no broker.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.control import Forbidden, TopologyError
+from dlx_router.broker.examination import Examination
+from dlx_router.broker.link import open_link
+from dlx_router.broker.management import ManagementError
+from dlx_router.broker.rights import Rights
+from dlx_router.broker.topology import Topology, TopologyMissing
+from dlx_router.broker.unreadable import first_found, told
+from dlx_router.cli import output
+from dlx_router.cli.doctor import broker_alarms, diagnosis, policy_plan, user_rights
+from dlx_router.cli.doctor.diagnosis import Diagnosis, Level
+from dlx_router.cli.groups import unverified
+from dlx_router.config.environment.settings import Settings, SettingsError
+from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
+from dlx_router.core.names import Names
+from dlx_router.core.printable import printable_lines
+from dlx_router.index.reader import IndexAway, Reader
+from dlx_router.index.schema import place_of
+
+NEEDED_FLAGS: Final = frozenset({"quorum_queue", "stream_queue"})
+NO_API: Final = "set MANAGEMENT_URL: without it queues, policies, flags and clocks cannot be looked at"
+BAD_API: Final = "mend MANAGEMENT_URL or its user: until then queues, policies, flags and clocks cannot be looked at"
+SHOWN: Final = 4
+LOOKED: Final = 500  # messages at the head of a queue
+
+
+class Unreachable(Exception):
+    """No broker answered; the findings so far say why."""
+
+
+def run(given: Mapping[str, str], *, as_json: bool) -> int:
+    """Print what was found, worst first."""
+    try:
+        settings = Settings.load(given)
+        settings.broker_address()
+    except SettingsError as error:
+        print(printable_lines(str(error)), file=sys.stderr)
+        return output.WRONG_USE
+    found, reached = asyncio.run(examined(settings))
+    _print(found, as_json=as_json)
+    if not reached:
+        return output.WRONG_USE
+    return output.FINDINGS if any(one.level in {Level.WARNING, Level.ERROR} for one in found) else output.OK
+
+
+async def examined(settings: Settings) -> tuple[list[Diagnosis], bool]:
+    """All findings, worst first, and whether a broker answered."""
+    found: list[Diagnosis] = []
+    try:
+        async for one in _everything(settings):
+            found.append(one)  # noqa: PERF401 - what was found before a broker fails is kept
+    except Unreachable:
+        return _sorted(found), False
+    return _sorted(found), True
+
+
+def _sorted(found: Sequence[Diagnosis]) -> list[Diagnosis]:
+    order = [*Level]
+    return sorted(found, key=lambda one: -order.index(one.level))
+
+
+async def _everything(settings: Settings) -> AsyncIterator[Diagnosis]:
+    loaded = None
+    try:
+        loaded = load_policies(settings.policies, Names(settings.prefix))
+        yield Diagnosis("policies", Level.OK, output.number(len(loaded.policies.policies), "policy", "policies"))
+    except PolicyErrors as error:
+        yield Diagnosis("policies", Level.ERROR, str(error), "dlx-router policy lint shows each with its line")
+    for warning in settings.warnings():
+        yield Diagnosis("settings", Level.WARNING, warning, "see dlx-router run --help")
+    for one in _files(settings):
+        yield one
+    examination = Examination(settings.management_credentials(), _tls(settings)) if settings.has_management() else None
+    try:
+        vhosts, broken = await _vhosts(settings, examination)
+        if broken is not None:
+            yield broken
+        if examination is None:
+            yield Diagnosis("management", Level.WARNING, "the management API is not asked", NO_API)
+        else:
+            async for one in _broker(examination):
+                yield one
+        for vhost in vhosts:
+            async for one in _vhost(settings, vhost, loaded, examination):
+                yield one
+    finally:
+        if examination is not None:
+            await examination.close()
+
+
+def _files(settings: Settings) -> list[Diagnosis]:
+    found = []
+    if settings.journal == "off":
+        fix = "set JOURNAL=best-effort: without it nothing can be explained later, and there are no redrive tasks"
+        found.append(Diagnosis("journal", Level.WARNING, "JOURNAL=off", fix))
+    path = getattr(settings, "index_path", None)
+    if path:
+        folder = Path(path).absolute().parent
+        if folder.is_dir() and os.access(folder, os.W_OK):
+            found.append(Diagnosis("index", Level.OK, f"{path} can be written"))
+        else:
+            fix = "make the folder, and let the router's user write there"
+            found.append(Diagnosis("index", Level.ERROR, f"{folder} cannot be written", fix))
+        found += _signatures(path)
+    return found
+
+
+def _signatures(path: str) -> list[Diagnosis]:
+    """What an index that is there says of who wrote the journal."""
+    try:
+        said = unverified(Reader(place_of(path)).signatures())
+    except IndexAway:
+        return []
+    fix = "a journal of before routers signed has such events; else `dlx-router permissions` says who else may write"
+    return [Diagnosis("journal", Level.WARNING, one, fix) for one in said]
+
+
+async def _vhosts(settings: Settings, examination: Examination | None) -> tuple[list[str], Diagnosis | None]:
+    said = settings.vhost_list()
+    if said != ["*"] or examination is None:
+        return said, None
+    try:
+        return await examination.vhosts(), None
+    except ManagementError as error:
+        return [], Diagnosis("vhosts", Level.ERROR, f"VHOSTS=* cannot be resolved: {error}", "name the vhosts")
+
+
+async def _broker(examination: Examination) -> AsyncIterator[Diagnosis]:
+    try:
+        yield diagnosis.clock(await examination.clock_ahead_s() or 0.0)
+        missing = await examination.disabled_flags()
+    except ManagementError as error:
+        yield Diagnosis("management", Level.WARNING, str(error), BAD_API)
+        return
+    needed = [name for name in missing if name in NEEDED_FLAGS]
+    if missing:
+        level = Level.ERROR if needed else Level.WARNING
+        fix = "rabbitmqctl enable_feature_flag all"
+        yield Diagnosis("feature flags", level, f"not enabled: {', '.join(missing)}", fix)
+    else:
+        yield Diagnosis("feature flags", Level.OK, "all stable ones are enabled")
+
+
+async def _vhost(
+    settings: Settings, vhost: str, loaded: LoadedPolicies | None, examination: Examination | None
+) -> AsyncIterator[Diagnosis]:
+    found = settings.broker_address()
+    tls = _tls(settings) if found.tls else None
+    login = Login(found.user, found.password.get_secret_value(), vhost)
+    version: tuple[int, ...] = (0,)
+    for host in [Host(name, port) for name, port in found.hosts]:
+        try:
+            link = await open_link(host, login, tls=tls, heartbeat=10, name="dlx-router doctor")
+        except (LinkError, ChannelClosed, TimeoutError, OSError) as error:
+            fix = "look at AMQP_URL, at the user, and at the broker's log"
+            yield Diagnosis("connection", Level.ERROR, str(error), fix)
+            continue
+        number = str(link.server.get("version", "0"))
+        version = diagnosis.parsed(number)
+        await link.close()
+        yield Diagnosis("connection", Level.OK, f"vhost {vhost!r} at {host.name}:{host.port}")
+        yield diagnosis.version(number)
+        async for one in _here(settings, (host, login, tls), examination):
+            yield one
+        break
+    else:
+        raise Unreachable
+    if examination is not None:
+        async for one in _managed(settings, vhost, loaded, examination, version):
+            yield one
+
+
+async def _here(
+    settings: Settings, place: tuple[Host, Login, Tls | None], examination: Examination | None
+) -> AsyncIterator[Diagnosis]:
+    """What a connection tells."""
+    if (alarm := await broker_alarms.raised(*place, examination)) is not None:
+        yield alarm
+    for unreadable in await _unreadable(settings, place):
+        yield unreadable
+    async for one in _own(settings, Topology(*place, Names(settings.prefix), declare=False)):
+        yield one
+
+
+async def _managed(
+    settings: Settings,
+    vhost: str,
+    loaded: LoadedPolicies | None,
+    examination: Examination,
+    version: tuple[int, ...],
+) -> AsyncIterator[Diagnosis]:
+    """What the management API tells."""
+    async for one in user_rights.lacking(settings, _tls(settings), vhost, loaded):
+        yield one
+    async for one in _queues(settings, vhost, loaded, examination, version):
+        yield one
+    if loaded is not None:
+        async for one in policy_plan.conflicts(settings, _tls(settings), vhost, loaded):
+            yield one
+
+
+async def _unreadable(settings: Settings, place: tuple[Host, Login, Tls | None]) -> list[Diagnosis]:
+    """What RabbitMQ cannot hand to an AMQP 0-9-1 client, in queues that the router or people read by one."""
+    names = Names(settings.prefix)
+    queues = (names.quarantine, names.parking, names.inbox, names.release)
+    found = await first_found(place, [(queue, LOOKED) for queue in queues])
+    fix = "take it out of there with an AMQP 1.0 client; a running router moves what stands in its way to quarantine"
+    return [Diagnosis("AMQP 1.0", Level.WARNING, told(one), fix) for one in found]
+
+
+async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosis]:
+    """What the router owns is there, or can be made; looked at passively."""
+    fix = "`dlx-router permissions` says which rights the router's user needs"
+    names = topology.names
+    try:
+        await topology.ensure_core()
+        yield Diagnosis("own queues", Level.OK, f"all of {names.prefix}.* that a start needs is there")
+        if settings.journal != "off" and not await topology.queue_exists(names.journal):
+            yield Diagnosis("journal", Level.NOTE, f"stream {names.journal!r} is not there yet", "a start declares it")
+    except TopologyMissing as error:
+        if settings.declare == "auto":
+            things = [one.partition(":")[0] for one in error.definitions]
+            more = f" and {len(things) - SHOWN} more" if len(things) > SHOWN else ""
+            said = f"not there yet: {', '.join(things[:SHOWN])}{more}"
+            yield Diagnosis("own queues", Level.NOTE, said, "a start of the router declares them")
+        else:
+            yield Diagnosis("own queues", Level.ERROR, str(error), "declare them by hand, or set DECLARE=auto")
+    except Forbidden as error:
+        yield Diagnosis("rights", Level.ERROR, str(error), fix)
+    except TopologyError as error:
+        yield Diagnosis("own queues", Level.ERROR, str(error), "look at the broker's log")
+    finally:
+        await topology.close()
+
+
+async def _queues(
+    settings: Settings,
+    vhost: str,
+    loaded: LoadedPolicies | None,
+    examination: Examination,
+    version: tuple[int, ...],
+) -> AsyncIterator[Diagnosis]:
+    names = Names(settings.prefix)
+    try:
+        problems = await examination.check_own_queues(vhost, names)
+        for problem in problems:
+            yield Diagnosis("own queues", Level.ERROR, str(problem), "change that policy; the router consumes nothing")
+        attached = {getattr(one, "queue", None) for one in loaded.attachments} if loaded is not None else set()
+        async for one in examination.every_queue(vhost):
+            if names.is_own(one["name"]):
+                continue
+            for finding in diagnosis.queue(one, names, selected=_selected(loaded, vhost, one)):
+                yield finding
+            limit = diagnosis.source(one, version) if one["name"] in attached else None
+            if limit is not None:
+                yield limit
+    except ManagementError as error:
+        yield Diagnosis("management", Level.WARNING, str(error), BAD_API)
+        return
+    async for stranger in _strangers(settings, vhost, names, loaded.believed(vhost) if loaded is not None else ()):
+        yield stranger
+
+
+def _selected(loaded: LoadedPolicies | None, vhost: str, one: Mapping[str, Any]) -> bool:
+    """Whether a policy says by more than a catch-all that it is about this queue, as the management API tells it."""
+    if loaded is None:
+        return False
+    queue, queue_type = one["name"], one.get("type", "classic")
+    found = loaded.policies.resolve(vhost=vhost, queue=queue, reason="rejected", queue_type=queue_type)
+    return found is not None and found.named_exactly
+
+
+async def _strangers(settings: Settings, vhost: str, names: Names, believed: Iterable[str]) -> AsyncIterator[Diagnosis]:
+    rights = Rights(settings.management_credentials(), _tls(settings))
+    try:
+        for one in await rights.strangers(vhost, names, settings.broker_address().user, believed):
+            yield Diagnosis(
+                "rights", Level.NOTE, str(one), "take away what it does not need; see docs of `permissions`"
+            )
+    except ManagementError:
+        user = settings.broker_address().user
+        said = (
+            f"who has which rights takes an administrator to ask; whether {user!r} has all that it needs is not known"
+        )
+        yield Diagnosis("rights", Level.NOTE, said, user_rights.FIX)
+    finally:
+        await rights.close()
+
+
+def _tls(settings: Settings) -> Tls:
+    return Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)
+
+
+def _print(found: Sequence[Diagnosis], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([asdict(one) for one in found], indent=2))
+        return
+    output.table(("", "check", "found", "fix"), [(one.level.value, one.check, one.found, one.fix) for one in found])

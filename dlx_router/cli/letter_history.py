@@ -1,0 +1,118 @@
+"""A letter drawn: where it is, what it went through, what it says."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from dlx_router.cli.timestamps import lasting, shown
+from dlx_router.core.printable import printable
+
+_SIGNS: Final = {"retried": "↻", "held": "‖", "released": "→", "redriven": "⇒", "dead_lettered": "✝", "edited": "✎"}
+_MAX_LINES: Final = 200
+_HELPED: Final = {
+    "recovered": "yes: nothing was heard of it since it was given back",
+    "open": "not known yet: it waits, or was given back too short a time ago",
+}
+
+
+def drawn(letter: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of a letter; none of them commands the terminal that shows it."""
+    return map(printable, _lines(letter))
+
+
+def _lines(letter: Mapping[str, Any]) -> Iterator[str]:
+    target = letter["target"]
+    lies = "" if target is None else f", lies at {_where(target['exchange'], target['routing_key'])}"
+    yield f"Letter {letter['id']}: {letter['state']}{lies}"
+    yield f"  failed in   {letter['failed_queue']} (vhost {letter['vhost']}), {letter['reason']}"
+    for name, value in (
+        ("cause", letter["cause"]),
+        ("policy", letter["policy"]),
+        ("group", letter["group"]),
+        ("message id", letter["message_id"]),
+        ("size", f"{letter['size']} bytes"),
+        ("helped", _HELPED.get(letter.get("outcome") or "", "")),  # absent where the router is older
+    ):
+        if value:
+            yield f"  {name:<11} {value}"
+    yield from _error((letter["event"] or {}).get("error"))
+    yield ""
+    yield from _deaths((letter["event"] or {}).get("deaths") or ())
+    yield "Journey"
+    steps = letter["journey"]
+    for number, step in enumerate(steps, 1):
+        last = number == len(steps)
+        yield f"  {_SIGNS.get(step['kind'], '●')} {shown(step['ts_ms'])}  {_told(step, letter['failed_queue'])}"
+        if not last:
+            wait = steps[number]["ts_ms"] - step["ts_ms"]
+            yield f"  │{f'   {lasting(wait)}' if wait > 0 else ''}"
+    if not steps:
+        yield "  imported: what was before is not known"
+    yield ""
+    yield from _body(letter["body"])
+
+
+def _deaths(deaths: Any) -> Iterator[str]:  # noqa: ANN401
+    """x-death, the oldest first: what the broker says."""
+    if not deaths:
+        return
+    yield "Deaths"
+    for one in reversed(deaths):
+        times = f"{one['count']}×" if one["count"] > 1 else ""
+        way = _where(one["exchange"], ", ".join(one["routing_keys"]))
+        yield f"  ✝ {shown(one['time_ms'])}  {one['queue']}: {times}{one['reason']}, came by {way}"
+    yield ""
+
+
+def _doubt(step: Mapping[str, Any]) -> str:
+    """Whether somebody else than a router may have written the event; absent where the router is older."""
+    signature = step.get("signature", "ok")
+    return "" if signature == "ok" else f" [not verified: {signature}]"
+
+
+def _told(step: Mapping[str, Any], queue: str) -> str:
+    why = step["reason"] + (f" ({step['cause']})" if step["cause"] else "") + _doubt(step)
+    waits = "" if step["due_ms"] is None else f", waits {lasting(step['due_ms'] - step['ts_ms'])}"
+    at = "" if step["routing_key"] is None else f" → {_where(step['exchange'] or '', step['routing_key'])}"
+    match step["kind"]:
+        case "retried":
+            return f"retried: delivery {step['attempts']} in {queue} failed, {why}{waits}"
+        case "held":
+            refused = f", refused by {step['refused']}" if step["refused"] else ""
+            return f"held: {why}{refused}{waits}"
+        case "released":
+            return f"released: back to {queue}{_doubt(step)}"
+        case "redriven":
+            by = f", by {step['redrive_id']}" if step["redrive_id"] else ""
+            return f"redriven: time {step['redrives']}{at}{by}{_doubt(step)}"
+        case kind:
+            return f"{kind.replace('_', '-')}: after {step['attempts']} failed deliveries, {why}{at}"
+
+
+def _error(error: Mapping[str, Any] | None) -> Iterator[str]:
+    if error:
+        said = ": ".join(str(error[name]) for name in ("type", "message") if error.get(name))
+        yield f"  {'error':<11} {said}"
+        if error.get("frame"):
+            yield f"  {'at':<11} {error['frame']}"
+
+
+def _body(body: Mapping[str, Any]) -> Iterator[str]:
+    kind = f" ({body['content_type']})" if body["content_type"] else ""
+    if body["form"] == "none":
+        yield f"Body{kind}: not known; {body['why']}"
+        return
+    yield f"Body{kind}: {body['why']}" if body["why"] else f"Body{kind}"
+    content = body["content"]
+    if body["form"] == "json":
+        content = json.dumps(content, indent=2, ensure_ascii=False)
+    elif body["form"] == "hex":
+        content = "\n".join(content[at : at + 64] for at in range(0, len(content), 64))
+    lines = content.splitlines() or [""]
+    yield from (f"  {line}" for line in lines[:_MAX_LINES])
+    if len(lines) > _MAX_LINES:
+        yield f"  … {len(lines) - _MAX_LINES} lines more; --json shows all"
+
+
+def _where(exchange: str, key: str) -> str:
+    return f"{exchange} → {key}" if exchange else f"queue {key}"

@@ -1,0 +1,134 @@
+"""`dlx-router pipeline report`, `backtest` and `redrive`: what is read out of the archive, and letters in bulk.
+
+Nothing of Spark is imported before a command runs.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from dlx_router.cli import output
+from dlx_router.cli.pipeline.archive_commands import ARCHIVE, CONNECTION, MASTER, REMOTE, default_connection, guarded
+
+_SINCE: Final = typer.Option("--since", help="Only what was decided since: 30d, 12h (before now), or 2026-10-05 (UTC).")
+_UNTIL: Final = typer.Option("--until", help="Only what was decided before: as --since.")
+_JSON: Final = typer.Option("--json", help="For programs.")
+_NO_BODIES: Final = (
+    "Copies come from the archive: application headers are not in it, and the letters themselves stay where they lie. "
+    "See docs/pipeline-analyses.md."
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """The three commands, added to `dlx-router pipeline`."""
+    app.command()(report)
+    app.command()(backtest)
+    app.command()(redrive)
+
+
+def report(  # noqa: PLR0913, PLR0917 - options
+    archive: Annotated[Path, ARCHIVE] = Path("archive"),
+    out: Annotated[Path, typer.Option("--out", help="File of the page.")] = Path("report.html"),
+    since: Annotated[str | None, _SINCE] = "7d",
+    until: Annotated[str | None, _UNTIL] = None,
+    policies: Annotated[
+        Path | None,
+        typer.Option("--policies", help="Policies that say how long letters wait; without: the longest wait seen."),
+    ] = None,
+    title: Annotated[str, typer.Option("--title", help="Heading of the page.")] = "Dead letters",
+    objective: Annotated[
+        float, typer.Option("--objective", min=0, max=0.9999, help="Share of letters that should recover in time.")
+    ] = 0.95,
+    within: Annotated[str, typer.Option("--within", help="… and in what time from their first death.")] = "15m",
+    master: Annotated[str | None, MASTER] = None,
+    remote: Annotated[str | None, REMOTE] = None,
+) -> None:
+    """Write one HTML page: groups, trends, what became of letters, which attempt succeeds, what to change."""
+
+    def work() -> int:
+        from dlx_router.cli.pipeline import run_analysis  # noqa: PLC0415 - see the module
+
+        where = run_analysis.Where(archive, since, until, master, remote)
+        return run_analysis.report(where, out, policies, title=title, objective=objective, within=within)
+
+    guarded(work)
+
+
+def backtest(  # noqa: PLR0913, PLR0917 - options
+    policies: Annotated[Path, typer.Option("--policies", help="Folder of the policies to try, or one file.")],
+    archive: Annotated[Path, ARCHIVE] = Path("archive"),
+    since: Annotated[str | None, _SINCE] = "30d",
+    until: Annotated[str | None, _UNTIL] = None,
+    as_json: Annotated[bool, _JSON] = False,  # noqa: FBT002 - an option
+    master: Annotated[str | None, MASTER] = None,
+    remote: Annotated[str | None, REMOTE] = None,
+) -> None:
+    """Judge every recorded arrival again under other policies, by the router's own decide(); 1 where any differs."""
+
+    def work() -> int:
+        from dlx_router.cli.pipeline import run_analysis  # noqa: PLC0415 - see the module
+
+        where = run_analysis.Where(archive, since, until, master, remote)
+        return run_analysis.backtest(where, policies, as_json=as_json)
+
+    guarded(work)
+
+
+def redrive(  # noqa: PLR0913, PLR0917 - options
+    plan: Annotated[Path, typer.Argument(help="Folder of the plan: made if it is new, else gone on with.")],
+    archive: Annotated[Path, ARCHIVE] = Path("archive"),
+    queue: Annotated[str | None, typer.Option("--queue", help="Only letters of this failed queue.")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Only letters that died for this reason.")] = None,
+    group: Annotated[str | None, typer.Option("--group", help="Only letters of this group (fingerprint).")] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", help="SQL on the archive's columns of the last event.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many, the oldest first.")] = None,
+    since: Annotated[str | None, _SINCE] = None,
+    until: Annotated[str | None, _UNTIL] = None,
+    rate: Annotated[float, typer.Option("--rate", min=0, help="Letters a second; 0: no limit.")] = 50.0,
+    connection: Annotated[str | None, CONNECTION] = None,
+    dry_run: Annotated[  # noqa: FBT002 - an option
+        bool, typer.Option("--dry-run", help="Show what would be sent; write and send nothing.")
+    ] = False,
+    reconcile: Annotated[  # noqa: FBT002
+        bool, typer.Option("--reconcile", help="Compare the plan with the journal; after the next ingest.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,  # noqa: FBT002
+    as_json: Annotated[bool, _JSON] = False,  # noqa: FBT002
+    master: Annotated[str | None, MASTER] = None,
+    remote: Annotated[str | None, REMOTE] = None,
+) -> None:
+    """Send letters of the archive back to their failed queues, by a frozen plan; 1 where some are not confirmed."""
+
+    def work() -> int:
+        from dlx_router.cli.pipeline import run_analysis as answers  # noqa: PLC0415 - see the module
+
+        place = answers.Where(archive, since, until, master, remote)
+        if reconcile:
+            return answers.reconcile(place, plan, as_json=as_json)
+        key_file = os.environ.get("DLX_ROUTER_PROVENANCE_KEY_FILE", "")
+        if not key_file and not dry_run:
+            print(
+                "DLX_ROUTER_PROVENANCE_KEY_FILE: not set; copies carry a signed record, so name the file that the "
+                "router signs with (a key that it made itself stays in its state queue)",
+                file=sys.stderr,
+            )
+            return output.WRONG_USE
+        choice = answers.Choice(queue, reason, group, where, limit)
+        if dry_run:
+            return answers.dry_run(place, choice, as_json=as_json)
+        way = answers.way_of(connection or default_connection(), key_file, rate)
+        found = answers.frozen(place, choice, plan)
+        print(
+            f"{found.redrive_id}: {found.letters} letters to {', '.join(sorted(found.queues))}. {_NO_BODIES}",
+            file=sys.stderr,
+        )
+        if not yes and not typer.confirm("Send them?", err=True):
+            return output.FINDINGS
+        return answers.send(place, plan, way, as_json=as_json)
+
+    guarded(work)

@@ -1,0 +1,229 @@
+"""`dlx-router pipeline`: the archive and what is read out of it, on Spark. Needs the extra `spark`.
+
+Nothing of Spark is imported before a command runs. Exit codes as everywhere: 0 ok, 1 findings, 2 wrong use.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from dlx_router.cli import output
+
+app = typer.Typer(
+    help="The journal's archive on Spark: ingest, analyses, backtests, bulk redrive.", no_args_is_help=True
+)
+
+ARCHIVE: Final = typer.Option("--archive", envvar="DLX_ROUTER_ARCHIVE", help="Folder of the archive.")
+MASTER: Final = typer.Option("--master", help="A Spark cluster: spark://HOST:7077. Without: this machine.")
+REMOTE: Final = typer.Option("--remote", envvar="SPARK_REMOTE", help="A Spark Connect server: sc://HOST:15002.")
+CONNECTION: Final = typer.Option(
+    "--connection", help="Where the AMQP URL is: env:NAME or file:PATH, on every worker too."
+)
+STREAMS: Final = typer.Option("--streams", help="Streams to read, commas between.")
+
+KEY_FILE: Final = "DLX_ROUTER_PROVENANCE_KEY_FILE"
+_NO_SPARK: Final = "the pipeline needs the extra `spark`: pip install '.[spark]' in a clone"
+
+
+def default_connection() -> str:
+    """Where the router has its URL from."""
+    file = os.environ.get("DLX_ROUTER_AMQP_URL_FILE")
+    return f"file:{file}" if file else "env:DLX_ROUTER_AMQP_URL"
+
+
+def default_streams() -> str:
+    """The router's journal."""
+    return f"{os.environ.get('DLX_ROUTER_PREFIX') or 'dlx-router'}.journal"
+
+
+def guarded(work: Callable[[], int]) -> None:
+    """Run a command; what a person can mend is said in one line and ends with 2. Always ends by typer.Exit."""
+    try:
+        code = work()
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"pyspark", "pyarrow", "pandas", "numpy", "py4j"}:
+            raise
+        print(_NO_SPARK, file=sys.stderr)
+        code = output.WRONG_USE
+    except Exception as error:
+        from dlx_router.spark.errors import told  # noqa: PLC0415 - see the module
+
+        if (said := told(error)) is None:
+            raise
+        print(said, file=sys.stderr)
+        code = output.WRONG_USE
+    raise typer.Exit(code)
+
+
+@app.command()
+def doctor(
+    archive: Annotated[Path | None, ARCHIVE] = None,
+    connection: Annotated[str | None, CONNECTION] = None,
+    streams: Annotated[str | None, STREAMS] = None,
+    master: Annotated[str | None, MASTER] = None,
+    remote: Annotated[str | None, REMOTE] = None,
+) -> None:
+    """Check Python, packages, Java, Spark, the broker and the archive's folder; 1 where something is wrong."""
+
+    def work() -> int:
+        from dlx_router.spark.doctor import State, checks  # noqa: PLC0415 - see the module
+
+        failed = False
+        given = (archive, connection or default_connection(), streams or default_streams())
+        for check in checks(*given, master=master, remote=remote):
+            print(f"{check.state:<5} {check.name:<8} {check.said}", flush=True)
+            failed |= check.state is State.FAIL
+        return output.FINDINGS if failed else output.OK
+
+    guarded(work)
+
+
+@app.command()
+def ingest(  # noqa: PLR0913 - options
+    *,
+    archive: Annotated[Path, ARCHIVE] = Path("archive"),
+    connection: Annotated[str | None, CONNECTION] = None,
+    streams: Annotated[str | None, STREAMS] = None,
+    every: Annotated[
+        float | None, typer.Option("--every", min=0.1, help="Go on, with a segment every so many seconds.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Archive what is there, then end. The default.")] = False,
+    start: Annotated[
+        str, typer.Option("--start", help="Of a stream new to the archive: earliest or latest.")
+    ] = "earliest",
+    fail_on_data_loss: Annotated[
+        bool, typer.Option("--fail-on-data-loss/--allow-data-loss", help="End where messages are gone, or go on.")
+    ] = True,
+    keep_lines: Annotated[
+        bool, typer.Option("--keep-lines", help="Keep each event's line besides its columns.")
+    ] = False,
+    table: Annotated[str, typer.Option("--table", help="parquet, or delta: keep a Delta log too.")] = "parquet",
+    options: Annotated[
+        list[str] | None, typer.Option("--option", help="NAME=VALUE for the source: docs/pipeline.md; repeatable.")
+    ] = None,
+    master: Annotated[str | None, MASTER] = None,
+    remote: Annotated[str | None, REMOTE] = None,
+) -> None:
+    """Put the journal's events into the archive, each message exactly once; goes on where the last run ended."""
+
+    def work() -> int:
+        if every is not None and once:
+            print("--once and --every: one of them", file=sys.stderr)
+            return output.WRONG_USE
+        from dlx_router.cli.pipeline import run_ingest  # noqa: PLC0415 - see the module
+
+        key_file = {"provenanceKeyFile": path} if (path := os.environ.get(KEY_FILE)) else {}
+        given = {**key_file, **_pairs(options or []), "failOnDataLoss": str(fail_on_data_loss).lower()}
+        return run_ingest.run(
+            root=archive,
+            connection=connection or default_connection(),
+            streams=streams or default_streams(),
+            every_s=every,
+            start=start,
+            keep_lines=keep_lines,
+            table=table,
+            source=given,
+            master=master,
+            remote=remote,
+        )
+
+    guarded(work)
+
+
+def _pairs(written: list[str]) -> dict[str, str]:
+    bad = [one for one in written if "=" not in one]
+    if bad:
+        raise typer.BadParameter(f"{bad[0]!r}: write NAME=VALUE", param_hint="--option")
+    return {name: value for name, _, value in (one.partition("=") for one in written)}
+
+
+@app.command()
+def compact(
+    archive: Annotated[Path, ARCHIVE] = Path("archive"),
+    keep: Annotated[int | None, typer.Option("--keep", min=1, help="Delete days older than so many days.")] = None,
+    keep_raw: Annotated[
+        float, typer.Option("--keep-raw", min=0, help="Days that segments are kept after their day was compacted.")
+    ] = 1.0,
+    master: Annotated[str | None, MASTER] = None,
+    remote: Annotated[str | None, REMOTE] = None,
+) -> None:
+    """Make one sorted file of each day that is over, each event once; delete what is too old."""
+
+    def work() -> int:
+        from dlx_router.spark.archive.compact import Rules  # noqa: PLC0415 - see the module
+        from dlx_router.spark.archive.compact import compact as run  # noqa: PLC0415
+        from dlx_router.spark.session import build_session  # noqa: PLC0415
+
+        spark = build_session("dlx-router compact", master=master, remote=remote)
+        try:
+            done = run(spark, archive, Rules(keep=keep, keep_raw=keep_raw))
+        finally:
+            spark.stop()
+        print(f"{done.days} days, {done.events} events; {done.repeated} had come twice; {done.expired} days deleted")
+        return output.OK
+
+    guarded(work)
+
+
+@app.command()
+def erase(
+    where: Annotated[str, typer.Option("--where", help="SQL over the archive's columns: props.user_id = 'anna'.")],
+    archive: Annotated[Path, ARCHIVE] = Path("archive"),
+    master: Annotated[str | None, MASTER] = None,
+    remote: Annotated[str | None, REMOTE] = None,
+) -> None:
+    """Delete every event of the letters that have an event for which the condition holds."""
+
+    def work() -> int:
+        from dlx_router.spark.archive.compact import erase as run  # noqa: PLC0415 - see the module
+        from dlx_router.spark.conditions import unseen  # noqa: PLC0415
+        from dlx_router.spark.session import build_session  # noqa: PLC0415
+
+        spark = build_session("dlx-router erase", master=master, remote=remote)
+        try:
+            done = run(spark, archive, where)
+        finally:
+            spark.stop()
+        print(f"{done.letters} letters, {done.events} events deleted")
+        if said := unseen(where):
+            print(said)
+        if done.bad:
+            print(f"{done.bad} lines that are no events cannot be searched: see {archive}/bad")
+        return output.OK
+
+    guarded(work)
+
+
+@app.command()
+def verify(
+    archive: Annotated[Path, ARCHIVE] = Path("archive"),
+    deep: Annotated[bool, typer.Option("--deep", help="Read every event's place and id too.")] = False,  # noqa: FBT002
+    files: Annotated[bool, typer.Option("--files", help="Print the files that count, for other engines.")] = False,  # noqa: FBT002
+) -> None:
+    """Check that the archive holds what its manifests say, without a hole; 1 where it does not."""
+
+    def work() -> int:
+        from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415 - see the module
+        from dlx_router.spark.archive.verify import verify as run  # noqa: PLC0415
+
+        if not archive.is_dir():
+            print(f"{archive}: no such folder; name an archive with --archive", file=sys.stderr)
+            return output.WRONG_USE
+        found = run(archive, deep=deep)
+        if files:
+            print("\n".join(map(str, Archive(archive).files())))
+        else:
+            print(
+                f"{found.segments} segments, {found.days} compacted days, {found.events} events, {found.bad} bad lines"
+            )
+            if told := ", ".join(f"{count} {name}" for name, count in found.signatures.items()):
+                print(f"signed by a router: {told}")
+        for said in found.findings:
+            print(said, file=sys.stderr)
+        return output.FINDINGS if found.findings else output.OK
+
+    guarded(work)

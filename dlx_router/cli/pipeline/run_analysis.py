@@ -1,0 +1,276 @@
+"""What the commands of pipeline_analyses do, once it is clear that Spark is wanted."""
+
+import json
+import os
+import re
+import secrets
+import sys
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from dlx_router.cli import output
+from dlx_router.cli.pipeline import queue_types
+from dlx_router.config.findings import PolicyErrors
+from dlx_router.config.units import duration_ms
+from dlx_router.service.vhost.signing_key import KeyFileError, from_file
+from dlx_router.spark.archive.reading import read
+from dlx_router.spark.backtest.estimate import Estimate
+from dlx_router.spark.backtest.replay import files_of
+from dlx_router.spark.backtest.run import Backtest, left_out
+from dlx_router.spark.backtest.run import backtest as backtested
+from dlx_router.spark.conditions import unseen
+from dlx_router.spark.options import OptionError, Options
+from dlx_router.spark.recovery_windows import quiet_of
+from dlx_router.spark.redrive.plan import Choice, Plan, PlanError, blind, chosen, freeze
+from dlx_router.spark.redrive.reconcile import reconcile as reconciled
+from dlx_router.spark.redrive.run import Progress, Way, run
+from dlx_router.spark.report.data import COLUMNS, Objective, gather
+from dlx_router.spark.report.page import page
+from dlx_router.spark.session import build_session
+
+__all__ = ["Choice", "Plan", "Where", "backtest", "dry_run", "frozen", "reconcile", "report", "send", "way_of"]
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?)?(Z|\+00:00)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which events, and where Spark runs."""
+
+    archive: Path
+    since: str | None = None
+    until: str | None = None
+    master: str | None = None
+    remote: str | None = None
+
+    def session(self, *, reads: bool = True) -> SparkSession:
+        """The session of this command. What is wrong with what it will read is said before Spark starts."""
+        if reads:
+            self._require_folder()
+            self._times()
+        session = build_session("dlx-router pipeline", master=self.master, remote=self.remote)
+        if not self.remote:
+            session.sparkContext.setLogLevel("ERROR")  # what matters of Spark's errors comes back as exceptions
+        return session
+
+    def events(self, spark: SparkSession) -> DataFrame:
+        """The events of the time that was asked for."""
+        until, found = self._times()[1], self.known(spark)
+        return found if until is None else found.where(f.col("ts_ms") < until)
+
+    def known(self, spark: SparkSession, *, repeated: bool = False) -> DataFrame:
+        """The same and all later ones: what is known of these letters."""
+        since = self._times()[0]
+        day = None if since is None else datetime.fromtimestamp(since / 1000, UTC).date()
+        found = read(spark, self.archive, since=day, repeated=repeated)
+        return found if since is None else found.where(f.col("ts_ms") >= since)
+
+    def as_of_ms(self, spark: SparkSession, events: DataFrame) -> int:
+        """Until when `events` tell everything, see `complete_until`; with --until not beyond that."""
+        until = self._times()[1]
+        if until is None:
+            return complete_until(events)
+        return min(until, complete_until(self.known(spark, repeated=True)))  # it may have been ingested long after
+
+    def within(self, choice: Choice) -> Choice:
+        """Of letters whose last event was in this time."""
+        since, until = self._times()
+        return replace(choice, since_ms=since, until_ms=until)
+
+    def _times(self) -> tuple[int | None, int | None]:
+        return _moment("--since", self.since), _moment("--until", self.until)
+
+    def _require_folder(self) -> None:
+        if not self.remote and not self.archive.is_dir():
+            raise OptionError(f"--archive {self.archive}: no such folder; name the one that `pipeline ingest` writes")
+
+
+def _moment(option: str, written: str | None) -> int | None:
+    """Ms since 1970 of a date, or of a duration before now."""
+    if written is None:
+        return None
+    if _DATE.fullmatch(written):
+        told = datetime.fromisoformat(written)
+        return int((told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp() * 1000)
+    try:
+        return int(datetime.now(UTC).timestamp() * 1000) - duration_ms(written)
+    except ValueError:
+        raise OptionError(f"{option} {written!r}: write 30d, 12h, 90m, or a date as 2026-10-05 (UTC)") from None
+
+
+def complete_until(events: DataFrame) -> int:
+    """Until when the archive surely tells everything: the newest ingest, ms since 1970. 0 for no event."""
+    newest = events.agg(f.unix_millis(f.max("ingest_ts"))).collect()[0][0]
+    return int(newest) if newest is not None else 0
+
+
+def report(where: Where, out: Path, policies: Path | None, *, title: str, objective: float, within: str) -> int:
+    """Write the page."""
+    target = Objective(objective, _duration("--within", within))
+    try:
+        files = None if policies is None else files_of(policies, _prefix())
+    except PolicyErrors as errors:
+        return output.refuse(errors)
+    spark = where.session()
+    events = where.events(spark).select(*COLUMNS).cache()
+    try:
+        quiet = None
+        if files is not None:
+            judge, _ = queue_types.judge(files, _prefix(), events)
+            quiet = quiet_of(events, judge)
+            for said in left_out(events, judge):
+                print(f"{queue_types.UNKNOWN}: {said}", file=sys.stderr)
+        data = gather(events, title=title, as_of_ms=where.as_of_ms(spark, events), objective=target, quiet=quiet)
+    except ValueError as error:
+        return _wrong(str(error))
+    finally:
+        events.unpersist()
+    try:
+        out.write_text(page(data), encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        return _wrong(f"--out {out}: {error.strerror}; name a file that can be written")
+    print(f"{out}: {data.total('letters')} letters, {len(data.groups)} groups, {len(data.advice)} queues judged")
+    return output.OK
+
+
+def backtest(where: Where, policies: Path, *, as_json: bool) -> int:
+    """Print what differs."""
+    try:
+        files = files_of(policies, _prefix())
+    except PolicyErrors as errors:
+        return output.refuse(errors)
+    spark = where.session()
+    events = where.events(spark)
+    _, types = queue_types.judge(files, _prefix(), events)
+    answer = backtested(events, files, as_of_ms=where.as_of_ms(spark, events), prefix=_prefix(), types=types)
+    print(json.dumps(answer.as_dict(), indent=1) if as_json else _told(answer))
+    return output.FINDINGS if answer.differing_arrivals else output.OK
+
+
+def _told(answer: Backtest) -> str:
+    judged = f"{answer.judged} decisions about {answer.letters} letters judged again"
+    lines = [f"{judged}: {answer.differing_arrivals} differ, of {answer.differing_letters} letters"]
+    for row in answer.changes:
+        samples = f", {', '.join(row['sample_ids'])}" if row["sample_ids"] else ""
+        told = f"{row['letters']} letters, {row['arrivals']} decisions{samples}"
+        lines.append(f"  {row['failed_queue']}  {row['reason']}  {row['change']}: {told}")
+    if answer.cut:
+        lines.append(
+            f"recorded: {answer.retries_spared} retries of {answer.cut} letters would not have been made; "
+            f"{answer.cut_recovered} of these letters recovered by them"
+        )
+    lines += [f"{queue_types.UNKNOWN}: {said}" for said in answer.left_out]
+    return "\n".join([*lines, *map(_estimated, answer.estimates)])
+
+
+def _estimated(one: Estimate) -> str:
+    return (
+        f"estimate: of {one.letters} letters of {one.failed_queue} ({one.reason}) that are tried otherwise, "
+        f"{one.expected:.0f} recover (95 %: {one.low} to {one.high}); as it was, {one.recovered_then} did by retries"
+    )
+
+
+# -- redrive --------------------------------------------------------------------------------------------------------
+
+
+def way_of(connection: str, key_file: str, rate: float) -> Way:
+    """How letters are sent from here. Raises OptionError where the connection is no reference."""
+    prefix = _prefix()
+    tls = {
+        option: os.environ.get(f"DLX_ROUTER_{name}", "")
+        for option, name in (("tlsCa", "TLS_CA"), ("tlsCert", "TLS_CERT"), ("tlsKey", "TLS_KEY"),
+                             ("tlsServerName", "TLS_SERVER_NAME"))
+    }  # fmt: skip
+    try:
+        from_file(Path(key_file))
+    except KeyFileError as error:
+        raise OptionError(str(error)) from None
+    options = Options.read({"connection": connection, "streams": f"{prefix}.journal", **tls})
+    return Way(options, str(Path(key_file).absolute()), prefix, rate)
+
+
+def dry_run(where: Where, choice: Choice, *, as_json: bool) -> int:
+    """Print what a plan would hold, by group; on standard error what its condition could not see."""
+    events, choice = where.known(where.session()), where.within(choice)
+    last = chosen(events, choice)
+    _say_unseen(choice, blind(events, choice))
+    usable = (f.col("body_mode") == "inline") & f.col("redacted").isNull()
+    rows = (
+        last.groupBy("failed_queue", "reason", "kind", "fingerprint", "error_template")
+        .agg(f.count("*").alias("letters"), f.count_if(usable).alias("with_body"))
+        .orderBy(f.desc("letters"), "failed_queue", "reason", "fingerprint")
+        .collect()
+    )
+    if as_json:
+        print(json.dumps([row.asDict() for row in rows], indent=1))
+        return output.OK
+    for row in rows:
+        print(f"{row.with_body:>8} of {row.letters} {row.kind}  {row.failed_queue}  {row.reason}  {row.fingerprint}")
+    print(f"{sum(row.with_body for row in rows)} letters would be sent back (of {sum(row.letters for row in rows)})")
+    return output.OK
+
+
+def _say_unseen(choice: Choice, letters: dict[str, int]) -> None:
+    if said := unseen(choice.where):
+        counts = "".join(f"; {name}: not known of {count} letters" for name, count in letters.items())
+        print(said + counts, file=sys.stderr)
+
+
+def frozen(where: Where, choice: Choice, folder: Path) -> Plan:
+    """The plan of the folder; made now where there is none."""
+    if (folder / "plan.json").exists():
+        if choice != Choice():
+            raise PlanError(f"{folder}: this plan is frozen; leave the filters out to go on, or name a new folder")
+        return Plan.load(folder)
+    _say_unseen(choice, {})
+    redrive_id = f"r-{datetime.now(UTC):%Y%m%d}-{secrets.token_hex(4)}"
+    spark = where.session()
+    events = where.known(spark)
+    return freeze(events, where.within(choice), folder, redrive_id=redrive_id, as_of_ms=complete_until(events))
+
+
+def send(where: Where, folder: Path, way: Way, *, as_json: bool) -> int:
+    """Go through the plan; a line for each chunk, or a document at the end."""
+
+    def told(progress: Progress) -> None:
+        if not as_json:
+            print(f"chunk {progress.chunks_done} of {progress.chunks}: {progress.confirmed} confirmed", flush=True)
+
+    found = run(where.session(reads=False), folder, way, on_chunk=told)
+    if as_json:
+        print(json.dumps({**asdict(found), "done": found.is_done}))
+    else:
+        failed = ", ".join(f"{count} {result}" for result, count in sorted(found.failed.items()))
+        print(
+            f"{found.confirmed} of {found.letters} confirmed" + (f"; {failed}; run it again to go on" if failed else "")
+        )
+    return output.OK if found.is_done else output.FINDINGS
+
+
+def reconcile(where: Where, folder: Path, *, as_json: bool) -> int:
+    """What the journal knows of the plan's letters; 1 where some are untold."""
+    spark = where.session()
+    events = where.events(spark)
+    found: dict[str, Any] = reconciled(spark, events, folder, as_of_ms=where.as_of_ms(spark, events))
+    print(json.dumps(found) if as_json else ", ".join(f"{name} {count}" for name, count in found.items()))
+    return output.FINDINGS if found["untold"] else output.OK
+
+
+def _duration(option: str, written: str) -> int:
+    try:
+        return duration_ms(written)
+    except ValueError as error:
+        raise OptionError(f"{option} {written!r}: {error}") from None
+
+
+def _prefix() -> str:
+    return os.environ.get("DLX_ROUTER_PREFIX") or "dlx-router"
+
+
+def _wrong(said: str) -> int:
+    print(said, file=sys.stderr)
+    return output.WRONG_USE

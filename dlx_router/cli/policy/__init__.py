@@ -1,0 +1,1 @@
+"""`dlx-router policy`: lint, explain, test and import."""

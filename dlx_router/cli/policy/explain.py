@@ -1,0 +1,215 @@
+"""`dlx-router policy explain`: what is in force for a queue, by the daemon's own resolution and `decide`."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from dlx_router.cli import output
+from dlx_router.cli.policy import queue_type_notes
+from dlx_router.cli.policy.queue_type_notes import UNKNOWN, Broker
+from dlx_router.config.environment import prefix
+from dlx_router.config.environment.prefix import PrefixError
+from dlx_router.config.language.keys import REASONS, known_reason
+from dlx_router.config.language.value_text import key_rows, overlay_rows
+from dlx_router.config.policy_files.attachments import Attachment
+from dlx_router.config.policy_files.delayed_exchanges import Delayed
+from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
+from dlx_router.config.units import duration_text
+from dlx_router.core.backoff import base_delay_ms, wait_ms
+from dlx_router.core.decision import decide
+from dlx_router.core.letter import Arrival, Death, Letter
+from dlx_router.core.names import Names
+from dlx_router.core.outcome import DeadLetter, Discard, Park
+from dlx_router.core.policy import Effective, Policy, PolicySet
+from dlx_router.core.printable import printable_lines
+
+MAX_ROWS: Final = 12
+_BASE: Final = ""  # no reason: what holds before any overlay
+
+
+class Wait(NamedTuple):
+    """One step of a schedule: deliveries first..last failed, and how long the next one waits, in ms."""
+
+    first: int
+    last: int
+    base_ms: int
+    least_ms: int
+    most_ms: int
+
+
+def run(queue: str, folder: Path, vhost: str, reason: str | None, broker: Broker = UNKNOWN) -> int:
+    """Print the explanation; 1 where the policies have errors, 2 where they or the arguments cannot be used."""
+    wrong = _wrong(reason, broker)
+    if wrong:
+        print(wrong, file=sys.stderr)
+        return output.WRONG_USE
+    try:
+        names = prefix.said()
+        loaded = load_policies(folder, names)
+    except PolicyErrors as error:
+        return output.refuse(error)
+    except PrefixError as error:
+        print(printable_lines(str(error)), file=sys.stderr)
+        return output.WRONG_USE
+    policies = loaded.policies
+    late = [*delayed(loaded.delayed, queue, vhost, names)]
+    typed = queue_type_notes.left_out(policies.left_out(vhost=vhost, queue=queue, queue_type=broker.kind))
+    for line in (*late, *attended(loaded.attachments, queue, vhost), *typed):
+        print(line)
+    chain = policies.chain(vhost=vhost, queue=queue, queue_type=broker.kind)
+    if not chain and late:
+        return output.OK
+    if not chain:
+        print(f"No policy names queue {queue} in vhost {vhost}: its letters are parked (no_policy).")
+        return output.OK
+    _print(replace(policies, policies=chain), queue, vhost, reason, broker)
+    return output.OK
+
+
+def _wrong(reason: str | None, broker: Broker) -> str:
+    """Why nothing can be said of this reason; empty where it can."""
+    if reason is not None and not known_reason(reason):
+        return f"unknown reason {reason!r}; known: {', '.join(REASONS)}, application:NAME"
+    if reason == queue_type_notes.DIED and broker.kind == "classic":
+        return "reason delivery_limit: only quorum queues have one; --queue-type quorum shows it"
+    return ""
+
+
+def attended(attachments: Sequence[Attachment], queue: str, vhost: str) -> Iterator[str]:
+    """How the queue itself is attended, where an attachment names it; its own name before patterns."""
+    here = [one for one in attachments if one.vhost in {None, vhost} and one.selector.fits(queue)]
+    for one in sorted(here, key=lambda one: one.selector.rank)[:1]:
+        said = f"Queue {queue} is attached ({one.source}), mode {one.mode}"
+        if one.forward is not None:
+            key = "all its keys" if one.forward.routing_key is None else f"key {one.forward.routing_key.text}"
+            where = f"exchange {one.forward.exchange}" if one.forward.exchange else "the default exchange"
+            said += f": what lives goes on to {where} with {key}"
+        yield f"{said}."
+
+
+def delayed(found: Sequence[Delayed], name: str, vhost: str, names: Names) -> Iterator[str]:
+    """What happens to what is published to the exchange of this name, or lies in the router's queue for it."""
+    for one in found:
+        if one.vhost in {None, vhost} and name in {one.exchange, names.delayed(one.exchange)}:
+            yield (
+                f"Exchange {one.exchange} is delayed ({one.source}): what is published to it goes on to exchange "
+                f"{one.to} after x-delay ms (without that header {duration_text(one.default_ms)}), with its key and "
+                f"its headers. It is no letter."
+            )
+
+
+def _print(chain: PolicySet, queue: str, vhost: str, reason: str | None, broker: Broker) -> None:
+    reasons = (reason,) if reason is not None else reasons_of(chain.policies)
+    if broker.kind == "classic":
+        reasons = tuple(one for one in reasons if one != queue_type_notes.DIED)
+    effective = {one: _resolved(chain, vhost, queue, one, broker.kind) for one in (*reasons, _BASE)}
+    by = ", ".join(one.name for one in chain.policies)
+    print(
+        f"Queue {queue} in vhost {vhost}{f', {reason}' if reason else ''}: policies {by} (revision {chain.revision})\n"
+    )
+    rows = list(key_rows(effective[reason or _BASE]))
+    overlays = (
+        [row for one in reasons for row in overlay_rows(one, effective[one], effective[_BASE])] if not reason else []
+    )
+    output.table(("key", "value", "set by"), [*rows, *overlays])
+    for names, waits in schedules({one: effective[one] for one in reasons}):
+        print(f"\nWaits ({', '.join(names)}):")
+        output.table(("after delivery", "base", "wait"), [_wait_row(wait) for wait in waits])
+    print("\nEnd:")
+    ends = [(one, tries(effective[one], one), target(effective[one], queue, vhost, one)) for one in reasons]
+    output.table(("reason", "tried again", "final target"), ends)
+    if reason in {None, queue_type_notes.DIED} and broker.kind is not None:
+        print("\nReturns:")
+        dying = _resolved(chain, vhost, queue, queue_type_notes.DIED, broker.kind)
+        for line in queue_type_notes.returns(effective[_BASE], dying, broker):
+            print(line)
+
+
+def _resolved(chain: PolicySet, vhost: str, queue: str, reason: str, kind: str | None) -> Effective:
+    found = chain.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=kind)
+    assert found is not None
+    return found
+
+
+def reasons_of(chain: Sequence[Policy]) -> tuple[str, ...]:
+    """Every reason that can make a difference: the five, and each application:NAME that an overlay names."""
+    named = sorted({reason for policy in chain for reason in policy.on} - set(REASONS))
+    return (*REASONS, *named)
+
+
+def schedules(effective: Mapping[str, Effective]) -> list[tuple[list[str], list[Wait]]]:
+    """The waits of all reasons that are tried again; reasons with the same waits share a schedule."""
+    found: dict[tuple[Wait, ...], list[str]] = {}
+    for reason, policy in effective.items():
+        if reason.partition(":")[0] in policy.retry_on and (waits := tuple(schedule(policy))):
+            found.setdefault(waits, []).append(reason)
+    return [(reasons, list(waits)) for waits, reasons in found.items()]
+
+
+def schedule(policy: Effective) -> list[Wait]:
+    """Up to 12 steps; deliveries with equal waits are one step, and `last` 0 means for ever."""
+    end = policy.max_attempts - 1 if policy.max_attempts >= 0 else None
+    steps: list[Wait] = []
+    attempt = 1
+    while (end is None or attempt <= end) and len(steps) < MAX_ROWS:
+        step = Wait(attempt, attempt, *_range(policy, attempt))
+        if steps and steps[-1][2:] == step[2:]:  # once two are equal, all that follow are
+            return [*steps[:-1], steps[-1]._replace(last=end or 0)]
+        steps.append(step)
+        attempt += 1
+    return steps
+
+
+def _range(policy: Effective, attempt: int) -> tuple[int, int, int]:
+    return base_delay_ms(policy, attempt), wait_ms(policy, attempt, -1.0), wait_ms(policy, attempt, 1.0)
+
+
+def _wait_row(wait: Wait) -> tuple[str, str, str]:
+    deliveries = f"{wait.first}" if wait.first == wait.last else f"{wait.first} … {wait.last or ''}".rstrip()
+    least, most = duration_text(wait.least_ms), duration_text(wait.most_ms)
+    return deliveries, duration_text(wait.base_ms), least if least == most else f"{least} … {most}"
+
+
+def tries(policy: Effective, reason: str) -> str:
+    """How often a letter of this reason is tried again."""
+    if policy.discard or reason.partition(":")[0] not in policy.retry_on:
+        return "no"
+    return "without limit" if policy.max_attempts < 0 else f"{policy.max_attempts - 1} times"
+
+
+def target(policy: Effective, queue: str, vhost: str, reason: str) -> str:
+    """Where a letter of this reason ends when it is out of tries, as `decide` says of a made-up letter."""
+    decision = decide(_letter(policy, queue, vhost, reason), policy, 0, 0.0)
+    match decision:
+        case DeadLetter(queue=str() as made):
+            by = f" by exchange {decision.exchange}" if decision.exchange else ""
+            return f"queue {made} ({policy.dlq_type}, created when needed){by}"
+        case DeadLetter(exchange=exchange, keys=keys):
+            key = _key(policy, keys)
+            return f"exchange {exchange}, {key}" if exchange else f"default exchange, {key}"
+        case Park():
+            return f"parking ({decision.cause})"
+        case Discard():
+            return "dropped (discard: true)"
+        case _:
+            return "none: tried again without limit"
+
+
+def _key(policy: Effective, keys: tuple[str, ...]) -> str:
+    if policy.routing_key is None and policy.dead_letter_exchange is not None:
+        return "original keys, rewritten where a rewrite matches" if policy.rewrites else "original keys"
+    return f"key {keys[0]}"
+
+
+def _letter(policy: Effective, queue: str, vhost: str, reason: str) -> Letter:
+    """A letter that has just died for the last time; what only a real one knows is shown as <name>."""
+    broker_reason = reason if reason in REASONS[:4] else REASONS[0]
+    death = Death(queue, broker_reason, 1, 0, "<exchange>", ("<routing_key>",))
+    return Letter(
+        id="", vhost=vhost, source="<inbox>", arrival=Arrival.INBOX, exchange="<exchange>", routing_key="<routing_key>",
+        history=(death,), first=None, failed_queue=queue, reason=reason,
+        fresh=(death._replace(reason=reason),), base_attempts=max(policy.max_attempts - 1, 0), redrives=0, tries=0,
+        header=lambda name: f"<header:{name}>",
+    )  # fmt: skip

@@ -1,0 +1,102 @@
+"""`dlx-router policy import`: policies of another system in our language on stdout, the report on stderr."""
+
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from dlx_router.cli import output
+from dlx_router.config.dialects import artemis, emq, sqs
+from dlx_router.config.dialects.import_result import (
+    MAX_BYTES,
+    Carried,
+    ImportRefused,
+    Parse,
+    as_yaml,
+    parsed_json,
+    printable,
+)
+from dlx_router.config.dialects.json_positions import line_of
+from dlx_router.config.environment import prefix
+from dlx_router.config.findings import Report
+from dlx_router.config.language import yaml_tree
+from dlx_router.config.policy_files import document
+from dlx_router.config.policy_files.loader import errors_of, why_unreadable
+from dlx_router.core.names import Names
+from dlx_router.core.policy import Policy
+from dlx_router.provisioning import definitions_import
+
+MOST_CHARS: Final = 600
+
+
+def _rabbitmq(data: bytes, parse: Parse = parsed_json) -> Carried:
+    return definitions_import.read(data, parse, prefix.said())
+
+
+_JSON: Final = {"rabbitmq": _rabbitmq, "sqs": sqs.read, "yandex": sqs.read, "emq": emq.read}
+_READERS: Final[Mapping[str, Callable[[bytes], Carried]]] = {**_JSON, "artemis": artemis.read}
+
+
+def run(path: Path, origin: StrEnum) -> int:
+    """Print the policies and what was not carried over; 1 where the file is not what it should be, 2 unreadable."""
+    try:
+        with path.open("rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        print(f"{path}:1: {why_unreadable(error)}", file=sys.stderr)
+        return output.WRONG_USE
+    try:
+        if len(data) > MAX_BYTES:
+            raise ImportRefused(  # noqa: TRY301 - told below, as all others
+                f"more than {MAX_BYTES >> 20} MiB; import it in parts", line=1
+            )
+        carried = _READERS[origin](data)
+        text = _kept(carried, f"{path.name} ({origin})", prefix.said())
+    except prefix.PrefixError as error:
+        print(error, file=sys.stderr)
+        return output.WRONG_USE
+    except ImportRefused as error:
+        line = error.line or (line_of(_JSON[origin], data) if origin in _JSON else 1)
+        first, *more = str(error).split("\n")
+        print(f"{path}:{line}: {printable(first)[:MOST_CHARS]}", *more, sep="\n", file=sys.stderr)
+        return output.FINDINGS
+    print(text, end="")
+    for one in carried.left:
+        print(f"not carried over: {printable(str(one))[:MOST_CHARS]}", file=sys.stderr)
+    policies = output.number(len(carried.policies), "policy", "policies")
+    print(f"{policies}, {output.number(len(carried.left), 'remark')}", file=sys.stderr)
+    return output.OK
+
+
+def _kept(carried: Carried, origin: str, names: Names) -> str:
+    """The file of all policies that together mean something; one that would be an error there is left, and why.
+
+    Each round leaves some, so there are as many as policies at most, and hardly ever more than two.
+    """
+    while True:
+        text = as_yaml(carried, origin)
+        policies = _proved(text)
+        wrong = {_owner_of(one.line, policies): one for one in reversed(errors_of(policies, names))}
+        if not wrong:
+            return text
+        for at in sorted(wrong, reverse=True):
+            del carried.policies[at]
+        for at, one in sorted(wrong.items()):
+            carried.leave(f"policy {policies[at].name}", f"would be an error ({one.code}): {one.message}")
+
+
+def _owner_of(line: int, policies: Sequence[Policy]) -> int:
+    """Which policy stands at a line: the last that begins there or above."""
+    return max(bisect_right([one.source.line for one in policies], line) - 1, 0)
+
+
+def _proved(text: str) -> list[Policy]:
+    """What is printed can be read by ourselves; what our language refuses is said here, not at the next start."""
+    report = Report("imported")
+    policies, _, _ = document.read(yaml_tree.parse(text.encode(), report), report)
+    if report.findings:
+        lines = "\n".join(f"  {one.message}" for one in report.findings[:20])
+        raise ImportRefused(f"holds values that a policy cannot have; correct them first:\n{lines}")
+    return policies

@@ -1,0 +1,46 @@
+"""`dlx-router policy lint --broker`: the policies beside the broker that the settings name."""
+
+import asyncio
+import sys
+
+from dlx_router.broker.address import Tls
+from dlx_router.broker.administration import Administration, ManagementError
+from dlx_router.config.environment.settings import Settings, SettingsError
+from dlx_router.config.findings import Finding
+from dlx_router.config.policy_files.loader import LoadedPolicies
+from dlx_router.core.names import Names
+from dlx_router.core.printable import printable_lines
+from dlx_router.provisioning.broker_lint import Checks
+
+
+def findings(loaded: LoadedPolicies) -> list[Finding] | None:
+    """What the broker has against the policies; None, said on stderr, where it cannot be asked."""
+    try:
+        settings = Settings.load({})
+        if not settings.has_management():
+            raise SettingsError(  # noqa: TRY301 - told below, as all others
+                "--broker needs DLX_ROUTER_MANAGEMENT_URL; write https://user:password@host:15671"
+            )
+        return asyncio.run(_findings(settings, loaded))
+    except (SettingsError, ManagementError) as error:
+        print(printable_lines(str(error)), file=sys.stderr)
+        return None
+
+
+async def _findings(settings: Settings, loaded: LoadedPolicies) -> list[Finding]:
+    tls = Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)
+    api = Administration(settings.management_credentials, tls)
+    names, user = Names(settings.prefix), settings.broker_address().user
+    found: list[Finding] = []
+    try:
+        said = settings.vhost_list()
+        for vhost in await api.vhosts() if said == ["*"] else said:
+            snapshot = await api.snapshot(vhost)
+            try:
+                rights = await api.permissions(vhost, user) or {}
+            except ManagementError:
+                rights = None  # only an administrator may ask
+            found += Checks(loaded.policies, loaded.attachments, snapshot, names, rights).findings()
+    finally:
+        await api.close()
+    return found

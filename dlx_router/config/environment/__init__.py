@@ -1,0 +1,1 @@
+"""Variables `DLX_ROUTER_*`: settings of the process."""

@@ -1,0 +1,301 @@
+"""Settings: every `DLX_ROUTER_*` variable, its type, default and meaning, once. `run --help` is made from this.
+
+Secrets are SecretStr and never part of a repr or an error. Each can come from a file instead (`…_FILE`), which is read
+anew whenever it is asked for, so that a renewed secret is used at the next connect. See
+docs/architecture.md ("Frozen names").
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from dlx_router.config.api_access import allowed_hosts
+from dlx_router.config.environment import broker_url
+from dlx_router.config.environment import prefix as prefixes
+from dlx_router.config.environment.broker_url import BrokerAddress
+from dlx_router.config.findings import nearest, shown
+from dlx_router.config.units import duration_ms, duration_text, size_bytes, size_text
+
+T = TypeVar("T")
+
+PREFIX: Final = "DLX_ROUTER_"
+MAX_SECRET_BYTES: Final = 1 << 16
+
+# Kubernetes gives each pod variables of the services around it; for a service called dlx-router they have our prefix.
+_SERVICE_LINK: Final = re.compile(
+    r"SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*|.*_(SERVICE_HOST|SERVICE_PORT)|TEST_.*"
+)
+
+
+class SettingsError(Exception):
+    """The settings cannot be used. `problems` each say which variable, what is wrong and what to do; never a secret."""
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+def variable(name: str) -> str:
+    """The environment variable of a field."""
+    return PREFIX + name.removesuffix("_ms").upper()
+
+
+def option(name: str) -> str:
+    """The command-line option of a field."""
+    return "--" + name.removesuffix("_ms").replace("_", "-")
+
+
+def default_text(name: str) -> str:
+    """The default of a field as a person would write it; empty where there is none."""
+    value = Settings.model_fields[name].default
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if name.endswith("_ms"):
+        return duration_text(value)
+    return size_text(value) if name.endswith("_bytes") else "" if value is None else str(value)
+
+
+def _number_or_text(value: object) -> str | int:
+    text = str(value).strip()
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text, re.ASCII) else text
+
+
+def _duration(value: object) -> int:
+    return duration_ms(_number_or_text(value))
+
+
+def _size(value: object) -> int:
+    return size_bytes(_number_or_text(value))
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _broker(value: SecretStr) -> SecretStr:
+    broker_url.broker_address(value.get_secret_value())
+    return value
+
+
+def _management(value: SecretStr) -> SecretStr:
+    broker_url.management_url(value.get_secret_value())
+    return value
+
+
+def _hosts(value: str) -> str:
+    allowed_hosts.split(value)
+    return value
+
+
+DurationMs = Annotated[int, BeforeValidator(_duration)]
+SizeBytes = Annotated[int, BeforeValidator(_size)]
+OptionalPath = str | None
+
+
+class Settings(BaseSettings):
+    """All settings, from the environment; keyword arguments (the options of `run`) win. `load` tells errors clearly."""
+
+    model_config = SettingsConfigDict(
+        alias_generator=variable,
+        populate_by_name=True,
+        case_sensitive=True,
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        hide_input_in_errors=True,
+        validate_default=True,
+    )
+
+    amqp_url: Annotated[SecretStr, AfterValidator(_broker)] = Field(
+        SecretStr("amqp://guest:guest@localhost:5672/"),
+        description="The broker: amqp://USER:PASSWORD@HOST:PORT,HOST2:PORT/VHOST, or amqps://; begins with any.",
+    )
+    amqp_url_file: OptionalPath = Field(None, description="File that holds AMQP_URL; read anew at each connect.")
+    management_url: Annotated[SecretStr, AfterValidator(_management)] | None = Field(
+        None,
+        description="Management API, to verify the policies on own queues: http://USER:PASSWORD@HOST:15672,HOST2:15672.",
+    )
+    management_url_file: OptionalPath = Field(None, description="File that holds MANAGEMENT_URL.")
+    vhosts: str | None = Field(
+        None,
+        description="Vhosts to serve: a,b or * for all (needs the management API). Without it the vhost of AMQP_URL.",
+    )
+    policies: Path = Field(Path("policies"), description="Folder of the policy files.")
+    prefix: Annotated[str, AfterValidator(prefixes.checked)] = Field(
+        "dlx-router", description="Begins the name of all that the router owns."
+    )
+    declare: Literal["auto", "never"] = Field(
+        "auto", description="auto: declare what is missing; never: check only, and print what is missing."
+    )
+    http_host: str = Field("127.0.0.1", description="Where /livez, /readyz, /metrics and /api/v1 listen.")
+    http_port: int = Field(9719, ge=0, le=65535, description="Port of /livez, /readyz, /metrics and /api/v1.")
+    http_allowed_hosts: Annotated[str, AfterValidator(_hosts)] | None = Field(
+        None, description="Host names a,b of this port besides addresses and local names; * for any. See operate.md."
+    )
+    prefetch: int = Field(1000, ge=1, le=65535, description="Letters in flight for each source.")
+    in_flight_bytes: SizeBytes = Field(
+        64 << 20, ge=1 << 16, description="Bytes of letters in flight; above it nothing more is read."
+    )
+    drain_seconds: int = Field(25, ge=0, le=3600, description="How long a stopping router waits for letters in flight.")
+    confirm_timeout_ms: DurationMs = Field(
+        30_000, ge=1000, description="A confirm that takes longer closes the channel."
+    )
+    heartbeat: int = Field(6, ge=1, le=600, description="Seconds between heartbeats of a connection.")
+    tls_ca: OptionalPath = Field(
+        None, description="File of the authorities that the broker's certificates are checked by, AMQP and management."
+    )
+    tls_cert: OptionalPath = Field(None, description="File of the certificate that we show.")
+    tls_key: OptionalPath = Field(None, description="File of its private key.")
+    tls_server_name: str | None = Field(
+        None, description="Name in the broker's certificates. Without it the host of the URL."
+    )
+    log_format: Annotated[Literal["json", "text", "auto"], BeforeValidator(_lower)] = Field(
+        "auto", description="json, text, or auto: text on a terminal."
+    )
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
+        "info", description="debug, info, warning or error."
+    )
+    traces: Annotated[Literal["off", "otlp"], BeforeValidator(_lower)] = Field(
+        "off", description="otlp: a span of each letter for OpenTelemetry, as OTEL_* say (extra otel). off."
+    )
+    provenance_key_file: OptionalPath = Field(
+        None,
+        description="File of the key that signs records; the same for all replicas. Else one is kept in the broker.",
+    )
+    unroutable_grace_ms: DurationMs = Field(
+        30_000, description="How long a letter without a route is tried before it is parked."
+    )
+    max_dead_letter_queues: int = Field(
+        1000, ge=0, le=100_000, description="At most so many auto-created dead-letter queues."
+    )
+    journal: Literal["best-effort", "required", "off"] = Field(
+        "best-effort",
+        description="best-effort: letters wait at most 250 ms for their events. required: until they are written. off.",
+    )
+    index_path: OptionalPath = Field(
+        None, description="File of the index, for letters, groups and queues; made from the journal. Without it none."
+    )
+    api_tokens_file: OptionalPath = Field(
+        None, description="File of the API's tokens, their roles and scopes. Off loopback the API needs it."
+    )
+    api_url: str = Field("http://127.0.0.1:9719", description="Where the commands find the router's API.")
+    api_token: SecretStr | None = Field(None, description="The token that the commands show to the API.")
+    api_token_file: OptionalPath = Field(None, description="File that holds API_TOKEN.")
+
+    @classmethod
+    def load(cls, overrides: Mapping[str, str] | None = None) -> Self:
+        """Settings from the environment and `overrides` (by field); SettingsError lists everything that is wrong."""
+        try:
+            settings = cls(**dict[str, Any](overrides or {}))
+        except ValidationError as error:
+            raise SettingsError(*(_problem(one["loc"], one["msg"], one["input"]) for one in error.errors())) from None
+        settings.broker_address()
+        if settings.has_management():
+            settings.management_credentials()
+        return settings
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.tls_key and not self.tls_cert:
+            raise ValueError(f"{variable('tls_key')} needs {variable('tls_cert')}; write the certificate's file too")
+        if "*" in self._named_vhosts() and not self.has_management():
+            raise ValueError(f"{variable('vhosts')}=* needs {variable('management_url')}; write it, or name the vhosts")
+        for name in ("amqp_url", "management_url", "api_token"):
+            if {name, f"{name}_file"} <= self.model_fields_set and getattr(self, f"{name}_file"):
+                raise ValueError(f"{variable(name)} and {variable(name)}_FILE are both set; keep one of them")
+        return self
+
+    def broker_address(self) -> BrokerAddress:
+        """Where the broker is. Reads AMQP_URL_FILE anew at each call; SettingsError where it cannot be used."""
+        return _checked("amqp_url", lambda: broker_url.broker_address(self._secret("amqp_url")))
+
+    def has_management(self) -> bool:
+        """Whether there is a management API to ask."""
+        return bool(self.management_url or self.management_url_file)
+
+    def management_credentials(self) -> str:
+        """The URL of the management API, secret included. Reads MANAGEMENT_URL_FILE anew; SettingsError if unusable."""
+        return _checked("management_url", lambda: broker_url.management_url(self._secret("management_url")))
+
+    def api_credentials(self) -> str:
+        """The token that the commands show; "" for none. Reads API_TOKEN_FILE; SettingsError where it cannot."""
+        return self._secret("api_token")
+
+    def vhost_list(self) -> list[str]:
+        """The vhosts to serve, each once; ["*"] means all."""
+        named = self._named_vhosts()
+        return ["*"] if "*" in named else named or [self.broker_address().vhost]
+
+    def _named_vhosts(self) -> list[str]:
+        names = (self.vhosts or "").split(",")
+        return list(dict.fromkeys(name.strip() for name in names if name.strip()))
+
+    def warnings(self) -> tuple[str, ...]:
+        """What is set but has no effect: unknown variables, TLS without amqps, an index without a journal."""
+        said = []
+        if any((self.tls_ca, self.tls_cert, self.tls_server_name)) and not self._has_tls():
+            said.append(f"{PREFIX}TLS_* is set, but the broker's URL begins with amqp://; write amqps:// for TLS")
+        if self.index_path is not None and self.journal == "off":
+            said.append(f"{variable('index_path')} is set, but {variable('journal')}=off: there is nothing to index")
+        return (*said, *unknown_variables(os.environ))
+
+    def _has_tls(self) -> bool:
+        secure = self.has_management() and self.management_credentials().startswith("https:")
+        return secure or self.broker_address().tls
+
+    def _secret(self, name: str) -> str:
+        file: str | None = getattr(self, f"{name}_file")
+        value: SecretStr | None = getattr(self, name)
+        if file is None:
+            return value.get_secret_value() if value is not None else ""
+        try:
+            with Path(file).open("rb") as opened:
+                return opened.read(MAX_SECRET_BYTES).decode().strip()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "not UTF-8"
+            raise SettingsError(f"{variable(name)}_FILE: {file} cannot be read: {why}; name a readable file") from None
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """A warning for each variable with our prefix that is none of ours, with the nearest that is."""
+    known = {variable(name) for name in Settings.model_fields} | {f"{PREFIX}ARCHIVE"}  # that of the pipeline
+    ours = sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
+    strange = [name for name in ours if not _SERVICE_LINK.fullmatch(name.removeprefix(PREFIX))]
+    return [f"{name} is no setting{_suggested(name, known)}" for name in strange]
+
+
+def _suggested(name: str, known: set[str]) -> str:
+    words = {one.removeprefix(PREFIX).replace("_", "-").lower(): one for one in known}
+    hint = nearest(name.removeprefix(PREFIX), words)
+    return next(
+        (f"; did you mean {one}?" for word, one in words.items() if f'"{word}"' in hint), "; see dlx-router run --help"
+    )
+
+
+def _checked(name: str, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except ValueError as error:
+        raise SettingsError(f"{variable(name)}: {error}") from None
+
+
+def _problem(where: tuple[int | str, ...], message: str, given: object) -> str:
+    """One sentence; pydantic's words for types are kept, its prefixes for our own are not."""
+    text = message.removeprefix("Value error, ")
+    if not where:
+        return text
+    name = next((name for name in Settings.model_fields if where[0] in {name, variable(name)}), None)
+    if name is None:
+        return f"{where[0]}: {text}"
+    field = Settings.model_fields[name]
+    secret = "SecretStr" in str(field.annotation) or not isinstance(given, str | int)
+    found = "" if secret else f", found {shown(str(given))}"
+    if message != text:
+        return f"{where[0]}: {text}{found}"
+    default = f"; the default is {default_text(name)}" if default_text(name) else ""
+    return f"{variable(name)}: {text[:1].lower()}{text[1:]}{found}{default}; it is: {field.description}"

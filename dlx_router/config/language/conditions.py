@@ -1,0 +1,213 @@
+"""Conditions in CEL: text → a condition that costs some microseconds a letter, or why it is none and at which column.
+
+Compiled and type-checked once, at load. Header names and JSON pointers must be written out, so that the journal knows
+what a decision looked at. Linear time: regular expressions are RE2, and CEL has no loops but over lists it is given;
+the library stops an evaluation at 10,000 iterations and an expression at 32 levels. See docs/architecture.md
+("Conditions").
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from dlx_router.config.findings import nearest
+from dlx_router.config.language.regex import RegexError, compiled
+from dlx_router.core.condition import Condition, ConditionFailed, View
+
+MAX_CHARS: Final = 2000
+TEXTS: Final = ("reason", "cause", "queue", "exchange", "routing_key", "vhost", "content_type")
+NUMBERS: Final = ("attempts", "redrives", "age", "size")
+FUNCTIONS: Final = ("header", "body")
+_STRING: Final = r"[rR]?(?:\"\"\".*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')"
+_TOKENS: Final = re.compile(rf"(?P<gap>\s+|//[^\n]*)|(?P<text>{_STRING})|(?P<word>[A-Za-z_]\w*)|(?P<mark>.)", re.DOTALL)
+_SAID: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
+
+
+class ConditionError(ValueError):
+    """The policy's author erred. `line` and `column` count from 1 within the expression."""
+
+    def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
+        super().__init__(message)
+        self.line = line
+        self.column = column
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    at: int
+
+
+def condition(text: str) -> Condition:
+    """The condition, or ConditionError that says what is wrong and where."""
+    if len(text) > MAX_CHARS:
+        raise ConditionError(f"has {len(text)} characters, at most {MAX_CHARS} are possible; write several conditions")
+    expression = _expression(text)
+    tokens = [one for one in _tokens(text) if one.kind != "gap"]
+    headers, pointers = _asked(text, tokens, "header"), _asked(text, tokens, "body")
+    for pointer, at in pointers:
+        if pointer and not pointer.startswith("/"):
+            raise _error(text, at, f'"{pointer}" is no JSON pointer; write "/{pointer}"')
+    for written, at in _literals(tokens, "matches", last=True):
+        _check_regex(text, written, at)
+    return Condition(
+        text,
+        _Compiled(expression),
+        tuple(dict.fromkeys(name for name, _ in headers)),
+        tuple(dict.fromkeys(pointer for pointer, _ in pointers)),
+    )
+
+
+def _error(text: str, at: int, message: str) -> ConditionError:
+    before = text[:at]
+    return ConditionError(message, before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1)
+
+
+class _Compiled:
+    """Evaluates one expression."""
+
+    __slots__ = ("_expression",)
+
+    def __init__(self, expression: Any) -> None:
+        self._expression = expression
+
+    def __call__(self, view: View) -> bool:
+        """Whether it holds. Raises ConditionFailed, and nothing else."""
+        _seen.view = view
+        try:
+            found = self._expression.eval(data=view.variables)
+            answer = found.value()
+        except (RuntimeError, ValueError, TypeError, UnicodeError) as error:
+            raise ConditionFailed(_without_values(_plain(error))) from None
+        finally:
+            _seen.view = None
+        if answer is True or answer is False:
+            return answer
+        failed = found.type() == _error_type()
+        raise ConditionFailed(_without_values(_plain(answer)) if failed else "neither true nor false")
+
+
+class _Seen:
+    """The letter that is being looked at: functions of CEL are bound once, and each evaluation ends before the next."""
+
+    view: View | None = None
+
+    def header(self, name: str) -> str:
+        assert self.view is not None
+        return self.view.header(name)
+
+    def body(self, pointer: str) -> Any:
+        assert self.view is not None
+        return self.view.body(pointer)
+
+
+_seen: Final = _Seen()
+
+
+@cache
+def _environment() -> Any:
+    """Made when the first condition is read: 0.1 s and 14 MB that nobody else pays."""
+    from cel_expr_python import cel  # noqa: PLC0415 - see above
+
+    kind = cel.Type
+    variables = dict.fromkeys(TEXTS, kind.STRING) | dict.fromkeys(NUMBERS, kind.INT)
+    functions = [
+        cel.FunctionDecl("header", [cel.Overload("header_string", kind.STRING, [kind.STRING], impl=_seen.header)]),
+        cel.FunctionDecl("body", [cel.Overload("body_string", kind.DYN, [kind.STRING], impl=_seen.body)]),
+    ]
+    return cel.NewEnv(variables=variables, functions=functions), (kind.BOOL, kind.DYN)
+
+
+def _advice(text: str, said: str) -> str:
+    """What now, for what people write first."""
+    if "token recognition error at: '= '" in said:
+        return "; compare with =="
+    if (name := re.search(r"undeclared reference to '(\w+)'", said)) is None:
+        return ""
+    if re.search(rf"(header|body)\(\s*{name[1]}", text):
+        return '; put the name in quotes: header("x-error"), body("/order")'
+    return nearest(name[1], (*TEXTS, *NUMBERS)) or f"; known: {', '.join((*TEXTS, *NUMBERS))}"
+
+
+def _expression(text: str) -> Any:
+    environment, boolean = _environment()
+    try:
+        expression = environment.compile(text)
+    except (RuntimeError, ValueError, UnicodeError) as error:
+        said = _SAID.search(str(error))
+        if said is None:
+            raise ConditionError(_plain(error)) from None
+        raise ConditionError(f"{said[3]}{_advice(text, said[3])}", int(said[1]), int(said[2])) from None
+    if not any(expression.return_type() == kind for kind in boolean):
+        raise ConditionError(f"is {expression.return_type().name()}, neither true nor false; compare it with something")
+    return expression
+
+
+@cache
+def _error_type() -> Any:
+    from cel_expr_python import cel  # noqa: PLC0415 - as in _environment
+
+    return cel.Type.ERROR
+
+
+def _without_values(said: str) -> str:
+    """What is quoted may come from the message, and the log is no place for that."""
+    return re.split(r"[:'\"(]", said)[0].strip()
+
+
+def _plain(error: object) -> str:
+    return re.sub(r"^[A-Z_]+: (ERROR: )?| \[[A-Z_]+\]$", "", str(error).split("\n")[0])
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    for found in _TOKENS.finditer(text):
+        assert found.lastgroup is not None
+        yield _Token(found.lastgroup, found[0], found.start())
+
+
+def _asked(text: str, tokens: Sequence[_Token], function: str) -> list[tuple[str, int]]:
+    """What is given to each call of `header` or `body`; it must stand there."""
+    asked = _literals(tokens, function)
+    calls = [at for at, one in enumerate(tokens[:-1]) if one[:2] == ("word", function) and tokens[at + 1].text == "("]
+    if len(asked) < len(calls):
+        known = {at for _, at in asked}
+        missing = next(tokens[at] for at in calls if tokens[at + 2].at not in known)
+        raise _error(
+            text, missing.at, f'{function}() takes a text in quotes, {function}("…"), so that the journal knows it'
+        )
+    return [(_read(literal), at) for literal, at in asked]
+
+
+def _literals(tokens: Sequence[_Token], function: str, *, last: bool = False) -> list[tuple[str, int]]:
+    """The literal that is the only argument of each call (`last`: or the last one), and where it stands."""
+    found: list[tuple[str, int]] = []
+    for at, one in enumerate(tokens):
+        if one[:2] != ("word", function) or [two.text for two in tokens[at + 1 : at + 2]] != ["("]:
+            continue
+        argument = _last_argument(tokens, at + 2) if last else tokens[at + 2 : at + 4]
+        if len(argument) == 2 and argument[0].kind == "text" and argument[1].text == ")":  # noqa: PLR2004
+            found.append((argument[0].text, argument[0].at))
+    return found
+
+
+def _last_argument(tokens: Sequence[_Token], start: int) -> Sequence[_Token]:
+    """The last literal before the parenthesis that closes the call, and that parenthesis."""
+    depth = 0
+    for at in range(start, len(tokens)):
+        depth += {"(": 1, ")": -1}.get(tokens[at].text, 0)
+        if depth < 0:
+            return tokens[at - 1 : at + 1]
+    return ()
+
+
+def _read(literal: str) -> str:
+    """The text that a literal of CEL stands for."""
+    return str(_environment()[0].compile(literal).eval(data={}).value())
+
+
+def _check_regex(text: str, literal: str, at: int) -> None:
+    try:
+        compiled(_read(literal))
+    except RegexError as error:
+        raise _error(text, at, str(error)) from None

@@ -1,0 +1,79 @@
+"""The printer of values: command line and API show what is in force by this one, in the words of a policy."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from dlx_router.config.language import structured_values, values
+from dlx_router.config.language.keys import DEFINITION, Key
+from dlx_router.config.units import duration_text, size_text
+from dlx_router.core.condition import Condition
+from dlx_router.core.limits import Alert, Outage
+from dlx_router.core.policy import Effective, Policy, Rewrite, Selector, Setting
+from dlx_router.core.template import Template
+
+_DURATIONS: Final = (values.duration, structured_values.TTL)
+_SIZES: Final = (values.size, structured_values.LENGTH_BYTES)
+
+
+def key_rows(effective: Effective) -> Iterator[tuple[str, str, str]]:
+    """Each key, its value, and the policy, file and line that set it."""
+    for key in DEFINITION.values():
+        setting = effective.settings.get(key.name)
+        if setting is None:
+            yield key.name, key.says or value_text(key, key.default), "default"
+        else:
+            yield key.name, value_text(key, setting.value), set_by(setting)
+
+
+def overlay_rows(reason: str, effective: Effective, base: Effective) -> Iterator[tuple[str, str, str]]:
+    """The keys that hold for this reason only."""
+    for name, setting in effective.settings.items():
+        if base.settings.get(name) != setting:
+            yield f"on {reason}: {name}", value_text(DEFINITION[name], setting.value), set_by(setting)
+
+
+def definition_texts(policy: Policy) -> dict[str, str]:
+    """The keys of a policy's own definition, by name."""
+    return {name: value_text(DEFINITION[name], setting.value) for name, setting in policy.definition.items()}
+
+
+def set_by(setting: Setting) -> str:
+    """Who set a value: file, line and policy."""
+    return f"{setting.source} ({setting.source.policy})"
+
+
+def left_out_text(policy: Policy) -> str:
+    """A policy for one type of queues that is not judged, because nobody said the queue's type."""
+    return f"policy {policy.name} ({policy.source}) is for {policy.queue_type} queues only"
+
+
+def value_text(key: Key, value: Any) -> str:  # noqa: PLR0911 - each key has a type of its own
+    """A value as it would be written in a policy."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case int() if key.parse in _DURATIONS:
+            return duration_text(value)
+        case int() if key.parse in _SIZES:
+            return size_text(value)
+        case Template() | Selector() | Condition():
+            return value.text or '""'
+        case Rewrite():
+            return f"{value.match} → {value.replace}"
+        case Outage() | Alert():
+            return ", ".join(f"{name}: {one}" for name, one in _parts(value).items() if one)
+        case dict():
+            return ", ".join(f"{name}: {value_text(key, one)}" for name, one in value.items())
+        case tuple():
+            return f"[{', '.join(value_text(key, one) for one in value)}]"
+        case _:
+            return str(value) or '""'
+
+
+def _parts(value: Outage | Alert) -> dict[str, str]:
+    """The parts of a key that has some, each as it is written; empty where it is not set."""
+    if isinstance(value, Outage):
+        within, probe = duration_text(value.within_ms), duration_text(value.probe_ms)
+        return {"deaths": str(value.deaths), "within": within, "probe-every": probe}
+    depth, rate = ("" if one is None else f"{one:.15g}" for one in (value.depth, value.rate))
+    return {"depth": depth, "oldest": "" if value.oldest_ms is None else duration_text(value.oldest_ms), "rate": rate}

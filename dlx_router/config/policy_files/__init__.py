@@ -1,0 +1,1 @@
+"""Policy files: documents, attachments and delayed exchanges → one revision, and the language as JSON Schema."""

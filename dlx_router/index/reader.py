@@ -1,0 +1,270 @@
+"""Questions to the index. Reads only, from any thread; an answer is of one moment and takes 3 s at most.
+
+The newest letters come first. A page ends with a cursor, which is the number of its last letter; letters that come
+meanwhile do not move it.
+"""
+
+import json
+import queue
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from dlx_router.core.recovered import fate
+from dlx_router.index import schema
+from dlx_router.index.queries import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
+from dlx_router.index.rows import LYING, key_of
+
+READERS: Final = 4
+LIMIT_S: Final = 3.0
+_PLACES: Final = frozenset({"number", "exchange", "routing_key", "sent_exchange", "sent_routing_key"})
+OLDEST: Final = 100  # of a place, to find the oldest among
+_STATE: Final = (
+    "CASE WHEN state = 'resolved' AND last_ms > state_ms THEN 'open'"
+    " WHEN state = 'ignored' AND until_ms IS NOT NULL AND until_ms <= :now THEN 'open' ELSE state END"
+)
+
+
+class IndexAway(Exception):
+    """There is no index to ask just now; says why."""
+
+
+class TooLong(Exception):
+    """The question would take too long; says what to do."""
+
+
+class Reader:
+    """Of one file, which may be made anew at any time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._idle: queue.SimpleQueue[tuple[int, sqlite3.Connection]] = queue.SimpleQueue()
+
+    def letters(self, wanted: Wanted, sees: Sees, *, limit: int, before: int | None) -> list[dict[str, Any]]:
+        """At most `limit`, the newest first, older than the cursor. Raises IndexAway, TooLong."""
+        with self._asking() as ask:
+            numbers = visible(ask, wanted, sees)
+            if not numbers:
+                return []
+            return [_letter(row) for row in ask(*letters_of(ask, wanted, numbers, before, limit))]
+
+    def letter(self, letter_id: str, sees: Sees, failed_queue: str | None = None) -> list[dict[str, Any]]:
+        """All that is known of the letter: one entry for each failed queue that it died in (copies)."""
+        with self._asking() as ask:
+            rows = ask(
+                f"SELECT {LETTER} FROM letters{JOINS} WHERE key = ? AND letters.id = ?", (key_of(letter_id), letter_id)
+            ).fetchall()
+            seen = [row for row in rows if sees(row["vhost"], row["failed_queue"])]
+            return [_whole(ask, row) for row in seen if failed_queue in {None, row["failed_queue"]}]
+
+    def groups(
+        self, sees: Sees, *, vhost: str | None, failed_queue: str | None, state: str | None, limit: int, offset: int
+    ) -> list[dict[str, Any]]:
+        """At most `limit` groups, those that had a death last come first."""
+        with self._asking() as ask:
+            numbers = visible(ask, Wanted(vhost=vhost, failed_queue=failed_queue), sees)
+            sql = (
+                f"SELECT groups.*, queues.vhost, queues.name, {_STATE} AS now_state FROM groups"
+                f" JOIN queues ON queues.number = groups.queue WHERE queue IN ({listed(numbers)})"
+                f" AND (:state IS NULL OR {_STATE} = :state) ORDER BY last_ms DESC, groups.number DESC"
+                " LIMIT :limit OFFSET :offset"
+            )
+            values = {"now": _now_ms(), "state": state, "limit": limit, "offset": offset}
+            return [_group(ask, row) for row in ask(sql, values).fetchall()]
+
+    def group(self, group_id: str, sees: Sees) -> dict[str, Any] | None:
+        """One group; None where there is none that may be seen."""
+        with self._asking() as ask:
+            sql = (
+                f"SELECT groups.*, queues.vhost, queues.name, {_STATE} AS now_state FROM groups"
+                " JOIN queues ON queues.number = groups.queue WHERE groups.id = :id"
+            )
+            row = ask(sql, {"now": _now_ms(), "id": group_id}).fetchone()
+            return _group(ask, row) if row is not None and sees(row["vhost"], row["name"]) else None
+
+    def failed_queues(self, sees: Sees) -> list[dict[str, Any]]:
+        """Each failed queue, and how many of its letters are in which state."""
+        sql = (
+            "SELECT queues.vhost, queues.name, counts.state, sum(counts.n) AS n, max(groups.last_ms) AS last_ms,"
+            " count(DISTINCT groups.number) AS known FROM counts JOIN groups ON groups.number = counts.grp"
+            " JOIN queues ON queues.number = groups.queue WHERE counts.n > 0"
+            " GROUP BY queues.number, counts.state ORDER BY queues.vhost, queues.name"
+        )
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        with self._asking() as ask:
+            for row in ask(sql).fetchall():
+                if sees(row["vhost"], row["name"]):
+                    blank = {"vhost": row["vhost"], "failed_queue": row["name"], "states": {}, "last_ms": 0}
+                    one = found.setdefault((row["vhost"], row["name"]), blank)
+                    one["states"][row["state"]] = row["n"]
+                    one["last_ms"] = max(one["last_ms"], row["last_ms"])
+        return list(found.values())
+
+    def places(self, sees: Sees | None = None) -> list[dict[str, Any]]:
+        """Each place where letters lie, and how many. `sees`: only those that came from such failed queues."""
+        sql = (
+            "SELECT places.vhost, places.exchange, places.routing_key, queues.name, sum(counts.n) AS n"
+            " FROM counts JOIN places ON places.number = counts.place JOIN groups ON groups.number = counts.grp"
+            f" JOIN queues ON queues.number = groups.queue WHERE counts.state IN {LYING!r} AND counts.n > 0"
+            " GROUP BY places.number, queues.number"
+        )
+        found: dict[tuple[str, str, str], dict[str, Any]] = {}
+        with self._asking() as ask:
+            for row in ask(sql).fetchall():
+                if sees is None or sees(row["vhost"], row["name"]):
+                    key = (row["vhost"], row["exchange"], row["routing_key"])
+                    one = found.setdefault(key, dict(zip(("vhost", "exchange", "routing_key"), key, strict=True)))
+                    one["n"] = one.get("n", 0) + row["n"]
+        return list(found.values())
+
+    def oldest(self) -> dict[tuple[str, str], int]:
+        """By (vhost, policy): when the dead letter came to its place that lies there longest, ms.
+
+        Of each place those are asked that were known first: a letter that waited for long may hide behind them.
+        """
+        sql = (
+            "SELECT places.vhost, first.policy, min(first.last_ms) AS ms FROM places JOIN letters AS first ON"
+            " first.number IN (SELECT number FROM letters WHERE place = places.number AND place > 0 ORDER BY number"
+            f" LIMIT {OLDEST}) WHERE first.state = 'dead' GROUP BY 1, 2"
+        )
+        with self._asking() as ask:
+            return {(row["vhost"], row["policy"]): row["ms"] for row in ask(sql).fetchall() if row["policy"]}
+
+    def streams(self) -> dict[str, dict[str, Any]]:
+        """Of each vhost: where the index stands in its journal, and what it missed."""
+        with self._asking() as ask:
+            rows = ask(
+                "SELECT streams.vhost, offset, streams.events, unread, last_ms, (SELECT coalesce(sum(events), 0)"
+                " FROM gaps WHERE gaps.vhost = streams.vhost) AS missing FROM streams"
+            ).fetchall()
+            return {row["vhost"]: {key: row[key] for key in row.keys() if key != "vhost"} for row in rows}  # noqa: SIM118
+
+    def signatures(self, visible: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
+        """Of each vhost: how many events of its journal have which signature. `visible`: these vhosts only."""
+        found: dict[str, dict[str, int]] = {}
+        with self._asking() as ask:
+            for row in ask("SELECT vhost, signature, events FROM signatures ORDER BY vhost, signature").fetchall():
+                if visible is None or row["vhost"] in visible:
+                    found.setdefault(row["vhost"], {})[row["signature"]] = row["events"]
+        return found
+
+    def audits(self, visible: Sequence[str], *, limit: int) -> list[dict[str, Any]]:
+        """What people did in these vhosts, the newest first."""
+        with self._asking() as ask:
+            held = ", ".join("?" * len(visible))
+            sql = f"SELECT * FROM audits WHERE vhost IN ({held}) ORDER BY ts_ms DESC LIMIT ?"
+            rows = ask(sql, (*visible, limit)).fetchall()
+        return [{**dict(row), "details": json.loads(row["details"])} for row in rows]
+
+    # -- asking -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _asking(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+        """A connection to the file that is there now."""
+        try:
+            inode = self._path.stat().st_ino
+            connection = self._connected(inode)
+        except (OSError, sqlite3.Error) as error:
+            raise IndexAway(f"the index is being made: {error}") from None
+        deadline = time.monotonic() + LIMIT_S
+        connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+        try:
+            yield connection.execute
+        except sqlite3.OperationalError as error:
+            connection.close()
+            if getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT":
+                raise TooLong(f"this takes over {LIMIT_S:g} s; name a queue, a group or a state too") from None
+            raise IndexAway(f"the index cannot be read now: {error}") from None
+        except sqlite3.DatabaseError as error:
+            connection.close()
+            raise IndexAway(f"the index is damaged and will be made anew: {error}") from None
+        except BaseException:
+            connection.close()
+            raise
+        self._idle.put((inode, connection))
+
+    def _connected(self, inode: int) -> sqlite3.Connection:
+        with suppress(queue.Empty):
+            while True:
+                known, connection = self._idle.get_nowait()
+                if known == inode:
+                    return connection
+                connection.close()
+        return schema.open_reader(self._path)
+
+    def close(self) -> None:
+        """Close what is idle."""
+        with suppress(queue.Empty):
+            while True:
+                self._idle.get_nowait()[1].close()
+
+
+def outcome(letter: dict[str, Any], *, as_of_ms: int, window_ms: int) -> str | None:
+    """What became of a letter that the reader gave, by its newest event; None: that event is not known.
+
+    `as_of_ms`: until when the index has the journal; `window_ms`: of the letter's policy. See `core.recovered`.
+    """
+    if letter["newest"] is None:
+        return None
+    kind, ts_ms, due_ms = letter["newest"]
+    return fate(kind, ts_ms, due_ms, as_of_ms=as_of_ms, window_ms=window_ms)
+
+
+def _letter(row: sqlite3.Row) -> dict[str, Any]:
+    told = {key: row[key] for key in row.keys() if key not in _PLACES}  # noqa: SIM118
+    told["newest"] = None if row["newest"] is None else json.loads(row["newest"])
+    told["cursor"] = row["number"]
+    told["target"] = _place(row["exchange"], row["routing_key"])
+    told["sent_to"] = _place(row["sent_exchange"], row["sent_routing_key"])
+    return told
+
+
+def _place(exchange: str | None, routing_key: str | None) -> dict[str, str | None] | None:
+    return None if exchange is None else {"exchange": exchange, "routing_key": routing_key}
+
+
+def _whole(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:
+    number = (row["number"],)
+    steps = ask("SELECT * FROM steps WHERE letter = ? ORDER BY ts_ms, kind != 'released'", number).fetchall()
+    line = ask("SELECT line FROM events WHERE letter = ?", number).fetchone()
+    body = ask("SELECT mode, sha256, content_type, body FROM bodies WHERE letter = ?", number).fetchone()
+    return {
+        **_letter(row),
+        "journey": [{key: step[key] for key in step.keys() if key not in {"letter", "step"}} for step in steps],  # noqa: SIM118
+        "event": None if line is None or line["line"] is None else json.loads(line["line"]),
+        "stored": None if body is None else tuple(body),
+    }
+
+
+def _group(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:
+    counts = ask("SELECT state, sum(n) FROM counts WHERE grp = ? GROUP BY state", (row["number"],)).fetchall()
+    states = {state: n for state, n in counts if n > 0}
+    names = (
+        "id",
+        "vhost",
+        "reason",
+        "error_type",
+        "frame",
+        "message",
+        "first_ms",
+        "last_ms",
+        "deaths",
+        "note",
+        "actor",
+    )
+    return {
+        **{name: row[name] for name in names},
+        "failed_queue": row["name"],
+        "state": row["now_state"],
+        "until_ms": row["until_ms"] if row["now_state"] == "ignored" else None,
+        "returned": row["state"] == "resolved" and row["now_state"] == "open",
+        "lying": sum(n for state, n in states.items() if state in LYING),
+        "states": states,
+    }
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,254 @@
+"""The writer of the index: events in, rows out, an offset with them in one transaction.
+
+Guarantees: an event counts once, however often it comes; what is in the file is exactly what the journal said up to
+the offset that stands in it. One process, one thread.
+"""
+
+import hashlib
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from dlx_router.core.signature import Signature
+from dlx_router.index import rows
+from dlx_router.index.ids import Numbers
+from dlx_router.index.letters import Letters
+from dlx_router.index.rows import GONE, LYING, ODD, Event, EventError
+
+GROUP_STATES: Final = ("open", "ignored", "resolved")
+SET_GROUP: Final = "group.set"
+IMPORT: Final = "letters.import"
+LOOKED_AT: Final = 50_000
+_FINISHED: Final = ("discarded", "retired", "redriven", "released", "edited", GONE)
+
+
+class Message(NamedTuple):
+    """A message of the stream."""
+
+    offset: int
+    body: bytes
+    signature: str = Signature.NONE
+
+
+class Store:
+    """Over a connection that `open_writer` gave. Every method may raise sqlite3.Error, and then changed nothing."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._do = connection.execute
+        self._connection = connection
+        self._numbers = Numbers(connection)
+        self._letters = Letters(connection, self._numbers)
+        self._pruned = 0  # the number of the last letter that `prune` looked at
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def position(self, vhost: str) -> tuple[int, bytes] | None:
+        """Offset and digest of the last message that is in here; None: nothing is."""
+        found = self._do("SELECT offset, digest FROM streams WHERE vhost = ?", (rows.plain(vhost),)).fetchone()
+        return None if found is None else (found[0], found[1])
+
+    def last_ms(self, vhost: str) -> int | None:
+        """Time of the newest event of the last message."""
+        found = self._do("SELECT last_ms FROM streams WHERE vhost = ?", (rows.plain(vhost),)).fetchone()
+        return None if found is None else int(found[0])
+
+    def count(self) -> int:
+        """How many letters are in here."""
+        return int(self._do("SELECT coalesce(sum(n), 0) FROM counts").fetchone()[0])
+
+    def apply(self, vhost: str, messages: Iterable[Message]) -> int:
+        """Put all of it in, or nothing; → how many events."""
+        name, taken, last, last_ms = rows.plain(vhost), 0, None, 0
+        with self._transaction():
+            events: list[tuple[Event, bytes, str]] = []
+            signed: Counter[str] = Counter()
+            unread = 0
+            for message in messages:
+                last = message
+                unread += _read(message, events)
+            self._letters.recall(one.id for one, _, _ in events if one.shared is not None)
+            for event, line, signature in events:
+                signed[signature] += 1
+                try:
+                    self._event(name, event, line, signature)
+                    last_ms = rows.whole(event.own.get("ts_ms")) or last_ms
+                except ODD:
+                    unread += 1
+                    continue
+                taken += 1
+            if last is not None:
+                self._do(
+                    "INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (vhost) DO UPDATE SET"
+                    " offset = excluded.offset, digest = excluded.digest, events = events + excluded.events,"
+                    " unread = unread + excluded.unread, last_ms = max(last_ms, excluded.last_ms)",
+                    (name, last.offset, digest(last.body), taken, unread, last_ms),
+                )
+            self._count(name, signed)
+        return taken
+
+    def _count(self, vhost: str, signed: Counter[str]) -> None:
+        add = "INSERT INTO signatures VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET events = events + excluded.events"
+        for signature, events in signed.items():
+            self._do(add, (vhost, str(signature), events))
+
+    def signatures(self, vhost: str) -> dict[str, int]:
+        """How many events have which signature."""
+        return dict(self._do("SELECT signature, events FROM signatures WHERE vhost = ?", (rows.plain(vhost),)))
+
+    def forget(self, vhost: str) -> None:
+        """Nothing of this vhost is in here any more: its stream is another one."""
+        name = rows.plain(vhost)
+        with self._transaction():
+            numbers = "SELECT number FROM queues WHERE vhost = ?"
+            self._letters.delete(f"queue IN ({numbers})", (name,))
+            self._do(f"DELETE FROM groups WHERE queue IN ({numbers})", (name,))
+            for table in ("queues", "places", "streams", "gaps", "audits", "signatures"):
+                self._do(f"DELETE FROM {table} WHERE vhost = ?", (name,))
+        self._numbers.forget()
+
+    def emptied(self, vhost: str, place: tuple[str, str], until_ms: int) -> int:
+        """The queue behind a place was found empty: what came there by then lies there no more. → how many letters."""
+        where = (rows.plain(vhost), *map(rows.plain, place))
+        with self._transaction():
+            found = self._do(
+                "SELECT number FROM places WHERE vhost = ? AND exchange = ? AND routing_key = ?", where
+            ).fetchone()
+            if found is None:
+                return 0
+            lying = ", ".join(f"'{one}'" for one in LYING)
+            groups = "SELECT grp FROM counts WHERE place = ? AND n > 0"
+            chosen = f"grp IN ({groups}) AND place = ? AND last_ms <= ? AND state IN ({lying})"
+            values = (*found, *found, until_ms)
+            for group, state, n in self._do(
+                f"SELECT grp, state, count(*) FROM letters WHERE {chosen} GROUP BY grp, state", values
+            ).fetchall():
+                self._numbers.counts[group, found[0], state] -= n
+                self._numbers.counts[group, 0, GONE] += n
+            changed = self._do(f"UPDATE letters SET state = '{GONE}', place = 0 WHERE {chosen}", values)
+            return changed.rowcount
+
+    def prune(self, *, before_ms: int, at_most: int) -> int:
+        """Letters that are finished and older go, the oldest first; → how many did.
+
+        Each call looks at the next LOOKED_AT letters only, and begins again after the last: it costs the same for a
+        million letters.
+        """
+        finished = ", ".join(f"'{one}'" for one in _FINISHED)
+        begin, end = self._pruned, self._pruned + LOOKED_AT
+        chosen = f"number > ? AND number <= ? AND last_ms < ? AND state IN ({finished}) ORDER BY number LIMIT ?"
+        with self._transaction():
+            gone = self._letters.delete(
+                f"number IN (SELECT number FROM letters WHERE {chosen})", (begin, end, before_ms, at_most)
+            )
+            if gone < at_most:  # else there may be more of them among these
+                following = self._do("SELECT min(number) FROM letters WHERE number > ?", (end,)).fetchone()[0]
+                self._pruned = 0 if following is None else following - 1
+        return gone
+
+    def shrink(self, at_most: int) -> int:
+        """The oldest letters go, finished or not: the file has its size. → how many did."""
+        with self._transaction():
+            return self._letters.delete("number IN (SELECT number FROM letters ORDER BY number LIMIT ?)", (at_most,))
+
+    def used_bytes(self) -> int:
+        """What is in use of the file."""
+        size, count, free = (
+            self._do(f"PRAGMA {one}").fetchone()[0] for one in ("page_size", "page_count", "freelist_count")
+        )
+        return int(size * (count - free))
+
+    def is_sound(self) -> bool:
+        """Whether SQLite finds nothing wrong with the file; takes seconds for a large one."""
+        try:
+            return bool(self._do("PRAGMA quick_check(1)").fetchone()[0] == "ok")
+        except sqlite3.DatabaseError:
+            return False
+
+    # -- one event ----------------------------------------------------------------------------------------------
+
+    def _event(self, vhost: str, event: Event, line: bytes, signature: str) -> None:
+        if event.shared is not None:
+            self._letters.take(vhost, event, line, signature)
+        else:
+            self._other(vhost, event.own, signature)
+
+    def _other(self, vhost: str, event: Mapping[str, Any], signature: str) -> None:
+        """About no letter, or about one to which nothing was done."""
+        kind = event["kind"]
+        if kind == "gap":
+            numbers = (rows.whole(event.get(one)) for one in ("events", "from_ms", "to_ms"))
+            told = (event["event_id"], vhost, rows.plain(event.get("router_id")), *numbers)
+            self._do("INSERT OR IGNORE INTO gaps VALUES (?, ?, ?, ?, ?, ?)", told)
+        elif kind == "audit":
+            self._audit(vhost, event, signature)
+
+    def _audit(self, vhost: str, event: Mapping[str, Any], signature: str) -> None:
+        details, ts_ms = event.get("details") or {}, rows.whole(event["ts_ms"])
+        actor, action = rows.plain(event.get("actor")), rows.plain(event.get("action"))
+        if action == IMPORT:
+            told = rows.imported({**details["letter"], "event_id": event["event_id"]})
+            self._letters.take(vhost, told, b"", signature)
+            return
+        event_id = rows.marked(event["event_id"], signature)
+        row = (event_id, vhost, ts_ms, actor, action, json.dumps(details), str(signature))
+        if not self._do("INSERT OR IGNORE INTO audits VALUES (?, ?, ?, ?, ?, ?, ?)", row).rowcount:
+            return
+        if action == SET_GROUP and self._obeyed(vhost, signature) and details.get("state") in {*GROUP_STATES, None}:
+            self._set_group(details, actor, ts_ms)
+
+    def _obeyed(self, vhost: str, signature: str) -> bool:
+        """An order in a journal that is signed has to be; before the first signed event there were none."""
+        if signature == Signature.OK:
+            return True
+        signed = "SELECT 1 FROM signatures WHERE vhost = ? AND signature = ?"
+        return signature != Signature.BAD and self._do(signed, (vhost, str(Signature.OK))).fetchone() is None
+
+    def _set_group(self, details: Mapping[str, Any], actor: str, ts_ms: int) -> None:
+        """A state that is not named stays; so does a note."""
+        group = rows.plain(details["group"])
+        if details.get("state") is not None:
+            self._do(
+                "UPDATE groups SET state = ?, state_ms = ?, until_ms = ?, actor = ? WHERE id = ?",
+                (details["state"], ts_ms, rows.whole_or_none(details.get("until_ms")), actor, group),
+            )
+        if "note" in details:
+            note = rows.plain(details["note"]) or None
+            self._do("UPDATE groups SET note = ?, actor = ? WHERE id = ?", (note, actor, group))
+
+    # -- many ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._do("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._letters.write()
+            self._numbers.settle()
+            self._do("COMMIT")
+        except BaseException:
+            self._numbers.forget()
+            self._letters.forget()
+            if self._connection.in_transaction:
+                self._do("ROLLBACK")
+            raise
+
+
+def _read(message: Message, events: list[tuple[Event, bytes, str]]) -> int:
+    """The events of a message go behind the others; → how many lines are none."""
+    unread = 0
+    for line in message.body.splitlines():
+        try:
+            events.append((rows.event_of(line), line, message.signature))
+        except EventError:
+            unread += 1
+    return unread
+
+
+def digest(body: bytes) -> bytes:
+    """Tells one message of a stream from another at the same offset."""
+    return hashlib.blake2b(body, digest_size=16).digest()

@@ -1,0 +1,169 @@
+"""The router's side of the index: its process is started, told what to read, and started again when it ends.
+
+Nothing here is in a letter's path. What goes wrong is a note at /readyz and a line in the log, never an objection.
+"""
+
+import asyncio
+import contextlib
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from dlx_router.broker.address import Host, Login, Tls
+from dlx_router.core.signature import Signature
+from dlx_router.index import protocol
+from dlx_router.index.reader import Reader
+from dlx_router.telemetry.logs import Once, log
+from dlx_router.telemetry.readiness import Readiness
+
+FIRST_PAUSE_S: Final = 0.5
+LONGEST_PAUSE_S: Final = 30.0
+AGAIN_S: Final = 2.0
+END_S: Final = 2.0
+_CAUSES: Final = {
+    Signature.NONE: "messages without a signature: of a router that did not sign yet, or of somebody else",
+    Signature.UNKNOWN: "messages signed with another key than this router's",
+    Signature.BAD: "messages whose signature is wrong: somebody else wrote or changed them",
+}
+Where = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
+
+
+class Supervisor:
+    """Of one index file. `where(vhost)` is asked at each connect, so that renewed secrets are used."""
+
+    def __init__(self, path: Path, stream: str, where: Where, readiness: Readiness, max_bytes: int = 0) -> None:
+        self.key_of: Callable[[str], bytes] = lambda _vhost: b""  # what signs the journal of a vhost; b"": not known
+        self.path = path
+        self.reader = Reader(path)
+        self.status: dict[str, Any] = {"vhosts": {}, "trouble": "starting", "rebuilds": 0}
+        self._stream, self._where, self._readiness, self._max_bytes = stream, where, readiness, max_bytes
+        self._wanted: set[str] = set()
+        self._said = Once()
+        self._process: Process | None = None
+        self._tries: dict[str, int] = {}
+        self._again: dict[str, float] = {}
+
+    def lead(self, vhost: str, *, ours: bool) -> None:
+        """We lead this vhost, or do not any more."""
+        if ours and vhost not in self._wanted:
+            self._wanted.add(vhost)
+            self._attend(vhost)
+        elif not ours and vhost in self._wanted:
+            self._wanted.discard(vhost)
+            self._tell(protocol.leave(vhost))
+
+    def emptied(self, vhost: str, exchange: str, routing_key: str, until_ms: int) -> None:
+        """The queue behind this place was found empty."""
+        self._tell(protocol.emptied(vhost, exchange, routing_key, until_ms))
+
+    def verify(self) -> None:
+        """A reader found the file damaged: look, and make it anew if so."""
+        self._tell(protocol.VERIFY)
+
+    def rebuild(self) -> None:
+        """Make it anew from the start of the journal."""
+        self._tell(protocol.REBUILD)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        pause = FIRST_PAUSE_S
+        while True:
+            began = asyncio.get_running_loop().time()
+            why = await self._once()
+            lasted = asyncio.get_running_loop().time() - began
+            pause = FIRST_PAUSE_S if lasted > LONGEST_PAUSE_S else min(pause * 2, LONGEST_PAUSE_S)
+            self._readiness.note("index", f"the index does not work: {why}")
+            log.warning("index.ended", error=why, fate="letters go on; the index's process is started again")
+            await asyncio.sleep(pause)
+
+    async def _once(self) -> str:
+        extra = [str(self._max_bytes)] if self._max_bytes else []
+        argv = (sys.executable, "-m", "dlx_router.index", str(self.path), *extra)
+        try:
+            process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=None, limit=1 << 20)
+        except OSError as error:
+            return f"the index's process cannot be started: {error.strerror}"
+        self._process = process
+        try:
+            self._again.clear()
+            for vhost in self._wanted:
+                self._attend(vhost)
+            await self._listen(process)
+            return f"the index's process ended with {await process.wait()}"
+        finally:
+            self._process = None
+            await _end(process)
+
+    async def _listen(self, process: Process) -> None:
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            if status := protocol.heard(line):
+                self.status = status
+                self._note(status.get("trouble"))
+                self._look(status.get("vhosts") or {})
+                self._tell_strangers(status.get("vhosts") or {})
+
+    def as_of_ms(self, vhost: str, now_ms: int) -> int:
+        """Until when the index has the vhost's journal; 0 where that is not known."""
+        told = (self.status.get("vhosts") or {}).get(vhost) or {}
+        behind = told.get("behind_ms")
+        return 0 if behind is None else now_ms - int(behind)
+
+    def signatures(self) -> dict[tuple[str, str], int]:
+        """By (vhost, signature): how many events the index has read."""
+        told = self.status.get("vhosts") or {}
+        return {(vhost, name): n for vhost, one in told.items() for name, n in (one.get("signatures") or {}).items()}
+
+    def _tell_strangers(self, vhosts: dict[str, Any]) -> None:
+        """Once for each kind, however many come."""
+        for vhost, told in vhosts.items():
+            for name in sorted({*(told.get("signatures") or {})} - {Signature.OK}):
+                fate = "their events are kept, marked and counted; see docs/journal.md"
+                self._said.warn(f"{vhost} {name}", "journal.unverified", vhost=vhost, cause=_CAUSES[name], fate=fate)
+
+    def _look(self, vhosts: dict[str, Any]) -> None:
+        """Whoever lost its connection is told anew where to connect, after a moment."""
+        now = asyncio.get_running_loop().time()
+        for vhost, told in vhosts.items():
+            if told.get("state") != "lost" or vhost not in self._wanted:
+                self._again.pop(vhost, None)
+            elif now >= self._again.setdefault(vhost, now + AGAIN_S):
+                del self._again[vhost]
+                self._attend(vhost)
+
+    def _attend(self, vhost: str) -> None:
+        try:
+            hosts, login, tls = self._where(vhost)
+        except Exception as error:  # noqa: BLE001 - a secret's file may be gone just now; the next look asks again
+            self._note(str(error))
+            self._again[vhost] = 0.0
+            return
+        tries = self._tries[vhost] = self._tries.get(vhost, -1) + 1
+        self._tell(protocol.attend(hosts[tries % len(hosts)], login, tls, self._stream, self.key_of(vhost)))
+
+    def _tell(self, order: bytes) -> None:
+        process = self._process
+        if process is not None and process.stdin is not None and not process.stdin.is_closing():
+            process.stdin.write(order)
+
+    def _note(self, why: str | None) -> None:
+        if why:
+            self._readiness.note("index", f"the index does not work: {why}")
+            self._said.warn("trouble", "index.trouble", error=why, fate="letters go on; events wait in the journal")
+        else:
+            self._readiness.drop_note("index")
+            self._said.healed("trouble", "index.works")
+
+
+async def _end(process: Process) -> None:
+    """It ends with its stdin; if it does not, it is killed."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        async with asyncio.timeout(END_S):
+            await process.wait()
+    except (TimeoutError, asyncio.CancelledError):
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()

@@ -1,0 +1,264 @@
+"""The index's process: streams → store, as the router orders over stdin; ends with its stdin, because then nobody asks.
+
+Whatever goes wrong here costs no letter and stops none. A damaged file is made anew from offset 0, a full disk is
+waited for, a stream that is another one than before is read from its start.
+"""
+
+import asyncio
+import fcntl
+import os
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Final
+
+from dlx_router.broker.control import TopologyError
+from dlx_router.broker.reading import Read, Reading, reading
+from dlx_router.core.signature import Signer, judged
+from dlx_router.index import protocol, schema
+from dlx_router.index.schema import Damaged, IndexFileError
+from dlx_router.index.store import Message, Store, digest
+from dlx_router.telemetry import faults
+
+AT_ONCE: Final = 64  # messages in a transaction; a message has at most 100 events
+GATHER_S: Final = 0.5  # from one transaction to the next where fewer come: a few large ones cost less than many small
+SAY_S: Final = 0.5
+AGAIN_S: Final = 2.0
+SAME_S: Final = 15.0  # for the last message that we have: it must come again
+TIDY_S: Final = 10.0
+TIDY_LETTERS: Final = 2000  # at once: reading waits meanwhile
+MAX_BYTES: Final = 4 << 30
+MAX_AGE_MS: Final = 14 * 86_400_000  # as the journal; only letters whose way has ended go by age
+NICE: Final = 19  # letters go first: on a busy machine the index falls behind, and says so
+
+
+class _Anew(Exception):
+    """The file was damaged and is being made anew: everybody reads from the start."""
+
+
+class Worker:
+    """Follows streams into one file."""
+
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
+        self._path, self._max_bytes = path, max_bytes
+        self._store: Store | None = None
+        self._lock: IO[bytes] | None = None
+        self._following: dict[str, asyncio.Task[None]] = {}
+        self._vhosts: dict[str, dict[str, Any]] = {}
+        self._trouble: str | None = None
+        self._orders: dict[str, dict[str, Any]] = {}
+        self._rebuilds = 0
+        self._identity: int | None = None
+
+    async def run(self, told: asyncio.StreamReader) -> None:
+        """Until nobody is there to give orders."""
+        saying = [asyncio.create_task(one) for one in (self._say(), self._tidy())]
+        try:
+            while line := await told.readline():
+                await self._obey(protocol.heard(line))
+        finally:
+            for task in (*saying, *self._following.values()):
+                task.cancel()
+            await asyncio.gather(*saying, *self._following.values(), return_exceptions=True)
+            if self._store is not None:
+                self._store.close()
+
+    async def _obey(self, order: dict[str, Any]) -> None:
+        match order.get("do"):
+            case "attend":
+                self._orders[order["vhost"]] = order
+                self._follow(order["vhost"])
+            case "leave":
+                self._orders.pop(order["vhost"], None)
+                await self._end(order["vhost"])
+                self._vhosts.pop(order["vhost"], None)
+            case "emptied" if self._store is not None:
+                exchange, key = order["place"]
+                with suppress(sqlite3.Error):
+                    self._store.emptied(order["vhost"], (exchange, key), order["until_ms"])
+            case "verify" if self._store is not None and not self._store.is_sound():
+                await self._renew("damaged")
+            case "rebuild":
+                await self._renew("asked for")
+
+    # -- following ----------------------------------------------------------------------------------------------
+
+    def _follow(self, vhost: str) -> None:
+        running = self._following.get(vhost)
+        if running is None or running.done():
+            self._vhosts[vhost] = {"state": "connecting", "offset": None, "behind_ms": None, "trouble": None}
+            self._following[vhost] = asyncio.create_task(self._keep_following(vhost))
+
+    async def _end(self, vhost: str) -> None:
+        task = self._following.pop(vhost, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _keep_following(self, vhost: str) -> None:
+        """Until the connection is lost: the router then says where and how to connect again."""
+        while vhost in self._orders:
+            try:
+                store = self._opened()
+                await self._read(vhost, store)
+            except TopologyError as error:
+                self._vhosts[vhost] |= {"state": "lost", "trouble": str(error)}
+                return
+            except _Anew:
+                continue
+            except (IndexFileError, sqlite3.OperationalError) as error:
+                self._object(str(error))
+                await asyncio.sleep(AGAIN_S)
+            except (Damaged, sqlite3.DatabaseError) as error:
+                self._throw_away(f"damaged: {error}")
+
+    async def _read(self, vhost: str, store: Store) -> None:
+        order = self._orders[vhost]
+        at, signer = store.position(vhost), _signer(order)
+        async with reading(protocol.place(order), order["stream"], "first" if at is None else at[0]) as stream:
+            if at is not None and not await self._same(stream, at):
+                store.forget(vhost)
+                return  # from its start
+            self._vhosts[vhost] |= {"state": "reading", "trouble": None, "signatures": store.signatures(vhost)}
+            while True:
+                found = await stream.take(AT_ONCE, within_s=SAY_S)
+                if store is not self._store:
+                    raise _Anew
+                await self._apply(vhost, store, [_judged(signer, one) for one in found])
+                stream.done()
+                if found:
+                    await stream.gather(AT_ONCE, within_s=GATHER_S)
+
+    async def _same(self, stream: Reading, at: tuple[int, bytes]) -> bool:
+        """Whether this stream is the one that we read before: its message at our offset is, or is long gone."""
+        found = await stream.take(1, within_s=SAME_S)
+        stream.done()
+        return bool(found) and found[0].offset == at[0] and digest(found[0].body) == at[1]
+
+    async def _apply(self, vhost: str, store: Store, found: list[Message]) -> None:
+        if not found:
+            self._vhosts[vhost] |= {"state": "current", "behind_ms": 0}
+            return
+        while True:
+            try:
+                store.apply(vhost, found)
+                break
+            except sqlite3.DatabaseError as error:
+                if not schema.is_passing(error):
+                    raise
+                self._object(f"{error}: {self._path}; letters go on, events wait in the journal")
+                await asyncio.sleep(AGAIN_S)
+                self._make_room(store)
+        self._trouble = None
+        behind = time.time() * 1000 - (store.last_ms(vhost) or 0)
+        self._vhosts[vhost] |= {"state": "reading", "offset": found[-1].offset, "behind_ms": max(0, int(behind))}
+        self._vhosts[vhost] |= {"signatures": store.signatures(vhost)}
+
+    # -- the file -----------------------------------------------------------------------------------------------
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            self._take_lock()
+            self._store = Store(schema.open_writer(self._path, max_bytes=self._max_bytes))
+            self._identity = schema.identity(self._path)
+            self._trouble = None
+        return self._store
+
+    def _take_lock(self) -> None:
+        if self._lock is not None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            lock = Path(f"{self._path}.lock").open("ab")  # noqa: SIM115 - held as long as the process lives
+        except OSError as error:
+            raise IndexFileError(
+                f"INDEX_PATH {self._path}: {error.strerror}; name a file that can be written"
+            ) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            raise IndexFileError(
+                f"INDEX_PATH {self._path}: another process writes it; each router needs its own"
+            ) from None
+        self._lock = lock
+
+    async def _renew(self, why: str) -> None:
+        self._throw_away(why)
+        for vhost in [*self._orders]:
+            await self._end(vhost)
+            self._follow(vhost)
+
+    def _throw_away(self, why: str) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            with suppress(sqlite3.Error):
+                store.close()
+        self._rebuilds += 1
+        sys.stderr.write(f"dlx-router: the index {self._path} is made anew from the journal: {why}\n")
+        try:
+            schema.remove(self._path)
+        except OSError as error:
+            self._object(f"INDEX_PATH {self._path}: {error.strerror}; it is tried again")
+
+    def _object(self, why: str) -> None:
+        self._trouble = why
+
+    def _make_room(self, store: Store) -> None:
+        """As large as it may be: the oldest letters go, a twentieth at a time."""
+        with suppress(sqlite3.Error):
+            if store.used_bytes() > 0.9 * self._max_bytes:
+                store.shrink(max(100, store.count() // 20))
+
+    async def _tidy(self) -> None:
+        while True:
+            await asyncio.sleep(TIDY_S)
+            if self._store is None:
+                continue
+            with suppress(sqlite3.Error):
+                self._store.prune(before_ms=int(time.time() * 1000) - MAX_AGE_MS, at_most=TIDY_LETTERS)
+                self._make_room(self._store)
+
+    async def _say(self) -> None:
+        """How it goes, twice a second, to whoever started us."""
+        out = sys.stdout.buffer
+        while True:
+            if self._store is not None and schema.identity(self._path) != self._identity:
+                await self._renew("the file was overwritten or removed")
+            told = {"vhosts": self._vhosts, "trouble": self._trouble, "rebuilds": self._rebuilds}
+            try:
+                out.write(protocol.said(told))
+                out.flush()
+            except OSError:
+                return
+            await asyncio.sleep(SAY_S)
+
+
+def _signer(order: dict[str, Any]) -> Signer | None:
+    key = protocol.key(order)
+    return Signer(key, order["vhost"], order["stream"]) if key else None
+
+
+def _judged(signer: Signer | None, one: Read) -> Message:
+    return Message(one.offset, one.body, judged(signer, one.body, one.mac))
+
+
+async def _serve(path: Path, max_bytes: int) -> None:
+    told = asyncio.StreamReader(limit=1 << 20)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(told), sys.stdin)
+    await Worker(path, max_bytes).run(told)
+
+
+def main(arguments: list[str]) -> None:
+    """`python -m dlx_router.index PATH [MAX_BYTES]`, started by the router."""
+    faults.install()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the router; its end is ours
+    with suppress(OSError):
+        os.nice(NICE)
+    work: Coroutine[Any, Any, None] = _serve(Path(arguments[0]), int(arguments[1]) if arguments[1:] else MAX_BYTES)
+    asyncio.run(work)

@@ -1,0 +1,310 @@
+"""The journal's writer: lines → batches → the stream, confirmed, on a channel of its own.
+
+Guarantees. `required`: a batch settles only once the stream has confirmed it, however long that takes. `best-effort`:
+it settles then, or after 250 ms, or at once while the stream is known not to work; what comes late or not at all is
+kept in a bounded spool and sent again, and what does not fit is counted and told as a gap. `off`: nothing is written.
+An event may stand in the stream twice, with one event_id. A journal outlives the sessions that it writes through.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from dlx_router.broker import stream
+from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.link import Link
+from dlx_router.broker.publisher import Publisher
+from dlx_router.broker.topology import TopologyError
+from dlx_router.core.signature import Signature, Signer
+from dlx_router.journal import events
+from dlx_router.journal.batch import Batch, settled
+from dlx_router.journal.fields import MEDIA_TYPE, VERSION
+from dlx_router.journal.mode import Mode
+from dlx_router.journal.spool import Spool
+from dlx_router.journal.unconfirmed import Waiting
+from dlx_router.telemetry.logs import Once, log
+from dlx_router.telemetry.readiness import Readiness
+
+SPOOL_BYTES: Final = 16 << 20
+WINDOW: Final = 128  # at 256 unconfirmed messages of a stream the broker stops reading the whole connection
+GATHER_S: Final = 0.002
+CHECK_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 5.0
+_RETRIED: Final = (LinkError, ChannelClosed, TopologyError, TimeoutError, OSError)
+
+
+class Journal:
+    """The journal of one vhost. `on_lost(n)` hears of each loss; `lost` is their sum, in events."""
+
+    def __init__(  # noqa: PLR0913 - the wiring of a journal, made in one place
+        self,
+        *,
+        mode: Mode,
+        name: str,
+        vhost: str,
+        router_id: str,
+        readiness: Readiness,
+        on_lost: Callable[[int], None] = lambda _events: None,
+        confirm_timeout_s: float = 30.0,
+        spool_bytes: int = SPOOL_BYTES,
+    ) -> None:
+        self.mode = mode
+        self.is_on, self._required = mode is not Mode.OFF, mode is Mode.REQUIRED
+        self.lost = 0
+        self.name, self._vhost, self._router_id = name, vhost, router_id
+        self._readiness, self._on_lost, self._timeout_s = readiness, on_lost, confirm_timeout_s
+        self._key = f"journal {vhost}"
+        self._routing_key = name.encode(errors="surrogateescape")
+        self._once = Once()
+        self._signer: Signer | None = None
+        self._current: Batch | None = None
+        self._number = 0
+        self._waiting = Waiting()
+        self._sent: dict[int, Batch] = {}  # on the channel, unanswered
+        self._spool = Spool(None if self._required else spool_bytes)
+        self._link: Link | None = None
+        self._publisher: Publisher[Batch] | None = None
+        self.is_working = False  # as far as is known
+        self._moved_s = self._flushed_s = 0.0
+        self._broken = asyncio.Event()
+        self._idle: asyncio.Future[None] | None = None
+
+    def sign_with(self, key: bytes | None) -> None:
+        """Sign each message with this key from now on; None: with none, as who observes without a shared key."""
+        self._signer = None if key is None else Signer(key, self._vhost, self.name)
+
+    def verified(self, body: bytes, mac: bytes | None) -> bool:
+        """Whether a router with our key wrote this message; where we have none, nobody can tell."""
+        return self._signer is None or self._signer.judge(body, mac) is Signature.OK
+
+    def doubt(self, messages: int) -> None:
+        """So many messages were read that no router with our key wrote; logged once, until there are none."""
+        if not messages:
+            self._once.healed("doubt", "journal.verified", vhost=self._vhost)
+            return
+        cause = "messages that no router with this key signed: of a router that did not sign yet, or of somebody else"
+        fate = "no task in them is carried out, and what they say of sent letters does not count"
+        self._once.warn("doubt", "journal.unverified", vhost=self._vhost, cause=cause, messages=messages, fate=fate)
+
+    # -- in -----------------------------------------------------------------------------------------------------
+
+    def record(self, line: bytes, *, of_task: bool = False) -> Batch:
+        """Put a line into the current batch, whose `settled` says when its letter may be. `line` ends in a newline.
+
+        `of_task`: who looks for tasks alone has to see the batch.
+        """
+        if not self.is_on:
+            return _NONE
+        batch = self._current
+        if batch is None or not batch.takes(line):
+            self.flush()
+            self._number += 1
+            batch = self._current = Batch(self._number)
+            self._flush_soon()
+        batch.add(line)
+        if of_task:
+            batch.tells_tasks = True
+        return batch
+
+    def _flush_soon(self) -> None:
+        """At once where little happens; else a moment after the last, so that batches are worth a message."""
+        loop = asyncio.get_running_loop()
+        wait = self._flushed_s + GATHER_S - loop.time()
+        if wait > 0:
+            loop.call_later(wait, self.flush)
+        else:
+            loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Close the current batch and send it; safe at any time."""
+        batch, self._current = self._current, None
+        if batch is None:
+            return
+        self._flushed_s = asyncio.get_running_loop().time()
+        batch.close()
+        self._waiting.add(batch)
+        if self._has_room and not len(self._spool):
+            self._send(batch)
+        elif not self._spool.keep(batch, int(time.time() * 1000)):
+            self._lose(batch)
+        if self._required:
+            return
+        if self.is_working and not self._waiting.lags:
+            self._waiting.arm(batch)
+        else:
+            self._waiting.release(batch)
+
+    # -- out ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _has_room(self) -> bool:
+        link = self._link
+        return self.is_working and len(self._sent) < WINDOW and link is not None and not link.blocked
+
+    def _send(self, batch: Batch) -> None:
+        publisher = self._publisher
+        assert publisher is not None
+        if not self._sent:
+            self._moved_s = asyncio.get_running_loop().time()
+        self._sent[batch.number] = batch
+        tells = stream.TASKS if batch.tells_tasks else stream.LETTERS
+        mac = self._signer.sign(batch.body) if self._signer is not None else b""
+        section = stream.section(MEDIA_TYPE, VERSION, publisher.stamp(), tells, mac)
+        publisher.publish(batch, b"", self._routing_key, section, batch.body)
+
+    def _pump(self) -> None:
+        """Send what was kept; behind it the gap, where something could not be kept."""
+        while self._has_room and len(self._spool):
+            self._send(self._spool.next())
+        gap = self._spool.gap
+        if gap is not None and self._has_room:
+            self._spool.gap = None
+            self._number += 1
+            batch = Batch(self._number)
+            told = events.gap(self._router_id, self._vhost, events=gap.events, from_ms=gap.from_ms, to_ms=gap.to_ms)
+            batch.add(told)
+            batch.close()
+            batch.settle()
+            self._send(batch)
+
+    def _answered(self, batch: Batch, why: str) -> None:
+        self._sent.pop(batch.number, None)
+        self._moved_s = asyncio.get_running_loop().time()
+        if why:
+            self._spool.give_back([batch])
+            self._stop(f"stream {self.name!r} {why} a batch")
+            return
+        self._waiting.lags = False
+        self._waiting.release(batch)
+        batch.confirm()
+        if len(self._spool) or self._spool.gap is not None:
+            self._pump()
+        if self._idle is not None and self._is_idle:
+            self._idle.set_result(None)
+            self._idle = None
+
+    def _in_doubt(self, batches: list[Batch], error: Exception) -> None:
+        self._sent.clear()
+        if self._link is not None or not self._required:  # else its letters are delivered and told again
+            self._spool.give_back(batches)
+        self._stop(str(error))
+
+    # -- trouble ------------------------------------------------------------------------------------------------
+
+    def _stop(self, why: str) -> None:
+        """The stream does not work: nobody waits for it in best-effort, and `attend` sees to it."""
+        self.is_working = False
+        self._broken.set()
+        if self._link is not None:
+            self._object(why)
+        if not self._required:
+            self._waiting.release_all()
+
+    def _lose(self, batch: Batch) -> None:
+        self.lost += batch.events
+        self._on_lost(batch.events)
+        batch.lose()
+        fate = "the letters go on; the journal will tell the gap once its stream is back"
+        self._once.warn("lost", "journal.gap", vhost=self._vhost, cause="the spool is full", fate=fate)
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    async def attend(
+        self, link: Link, ensure: Callable[[], Awaitable[None]], after: Callable[[], None] = lambda: None
+    ) -> None:
+        """Keep a channel of this link open and the stream there (`ensure`), until cancelled or the link is gone.
+
+        No trouble with the stream leaves this method: it is logged once, and tried again with growing pauses.
+        `after()` is called where letters were let go outside of a read, so that their acks leave too.
+        """
+        if not self.is_on:
+            return
+        self._link, self._waiting.after = link, after
+        failures = 0
+        try:
+            while link.is_open:
+                steady = False
+                self._broken.clear()
+                try:
+                    await ensure()
+                    await self._begin(link)
+                    steady = await self._watch(link)
+                except _RETRIED as error:
+                    self._stop(str(error))
+                failures = 0 if steady else failures + 1
+                await asyncio.sleep(min(0.05 * 2 ** min(failures, 10), LONGEST_PAUSE_S))
+        finally:
+            self._detach()
+
+    async def _begin(self, link: Link) -> None:
+        if self._publisher is None or not self._publisher.is_open:
+            publisher: Publisher[Batch] = Publisher(link, on_answer=self._answered, on_doubt=self._in_doubt)
+            await publisher.open()
+            self._publisher = publisher
+        self.is_working, self._waiting.lags = True, False
+        self._readiness.clear(self._key)
+        self._readiness.drop_note(self._key)
+        self._once.healed("works", "journal.resumed", vhost=self._vhost, spooled=self._spool.events, lost=self.lost)
+        self._once.healed("lost", "journal.kept", vhost=self._vhost, lost=self.lost)
+        self._pump()
+
+    async def _watch(self, link: Link) -> bool:
+        """Until something breaks; whether it went well for some time before."""
+        began = self._moved_s = asyncio.get_running_loop().time()
+        while not self._broken.is_set():
+            try:
+                async with asyncio.timeout(CHECK_S):
+                    await self._broken.wait()
+            except TimeoutError:
+                await self._check(link)
+        return asyncio.get_running_loop().time() - began > CHECK_S
+
+    async def _check(self, link: Link) -> None:
+        now = asyncio.get_running_loop().time()
+        if link.blocked or not self._sent:
+            self._moved_s = now
+            self._pump()
+        elif now - self._moved_s > self._timeout_s and self._publisher is not None:
+            self.is_working = False
+            await self._publisher.close()  # what it has is in doubt then
+
+    def _object(self, why: str) -> None:
+        fate = (
+            "letters wait for it" if self._required else "letters go on; events are kept in memory as far as they fit"
+        )
+        self._once.warn("works", "journal.interrupted", vhost=self._vhost, error=why, fate=fate)
+        say = self._readiness.set if self._required else self._readiness.note
+        say(self._key, f"the journal of vhost {self._vhost!r} cannot be written: {why}")
+
+    def _detach(self) -> None:
+        """The session ends: whoever waited is delivered again; what was carried out stays to be told."""
+        self.flush()
+        self.is_working, self._link, self._publisher = False, None, None
+        self._waiting.forget()
+        if self._required:
+            self._spool.clear()
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._sent and not len(self._spool) and self._current is None and self._spool.gap is None
+
+    async def drain(self, within_s: float) -> int:
+        """Send what is here; → how many events the stream did not take in time. In best-effort they are lost."""
+        self.flush()
+        if self.is_on and not self._is_idle:
+            idle = self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.wait([idle], timeout=within_s)
+            self._idle = None
+        left = self._spool.events + sum(batch.events for batch in self._sent.values())
+        if left and self._required:
+            fate = "their letters were not settled: they are delivered again, and told then"
+            log.warning("journal.untold", vhost=self._vhost, events=left, fate=fate)
+        elif left:
+            self.lost += left
+            self._on_lost(left)
+            log.warning("journal.lost", vhost=self._vhost, events=left, fate="their letters were settled without them")
+        return left
+
+
+_NONE: Final = settled()

@@ -1,1 +1,0 @@
-"""What is told about letters and done with them later: the journal."""

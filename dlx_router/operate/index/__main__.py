@@ -1,7 +1,0 @@
-"""The index's process; see `worker`."""
-
-import sys
-
-from dlx_router.operate.index.worker import main
-
-main(sys.argv[1:])

@@ -1,0 +1,248 @@
+"""Carrying a plan out, and taking everything of ours away again.
+
+What does not exist any more is no error, what exists already neither: both commands can be killed and run again.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dlx_router.broker.administration import Administration, Bound, Rule, Snapshot, Standing
+from dlx_router.broker.definitions import Binding, Exchange
+from dlx_router.config.policy_files.attachments import Attachment
+from dlx_router.config.policy_files.delayed_exchanges import Delayed
+from dlx_router.core.names import RUNGS, Names
+from dlx_router.core.policy import PolicySet
+from dlx_router.provisioning import delayed_exchanges, ledger
+from dlx_router.provisioning.broker_rules import in_force
+from dlx_router.provisioning.desired_policies import Written
+from dlx_router.provisioning.ownership import own_name, recognised
+from dlx_router.provisioning.plan import Action, Plan, Step, bound, plan
+from dlx_router.provisioning.queue_definition import STRATEGY
+
+_GLOBAL: Final = "global-parameters"
+Counts = Mapping[str, tuple[int, int]]  # queue → letters, consumers
+Count = Callable[[Sequence[str]], Awaitable[Counts]]
+
+
+async def planned(  # noqa: PLR0913 - what a plan is made of, by its names
+    api: Administration,
+    policies: PolicySet,
+    names: Names,
+    vhost: str,
+    *,
+    journal: bool,
+    delayed: Sequence[Delayed] = (),
+    attachments: Sequence[Attachment] = (),
+) -> Plan:
+    """The plan of one vhost as it stands now."""
+    owned = ledger.read(await api.parameter(ledger.parameter(names, vhost)))
+    snapshot = await api.snapshot(vhost)
+    return plan(policies, snapshot, names, owned, journal=journal, delayed=delayed, attachments=attachments)
+
+
+async def apply(api: Administration, found: Plan, names: Names) -> list[Step]:
+    """Take the steps in their order; the ledger names every policy of ours before it stands and until it is gone.
+
+    The steps that were taken.
+    """
+    wanted = {one.rule.name for one in found.desired.policies}
+    blocked = {one.name for one in found.notes if one.name}
+    mine = wanted - blocked
+    await _note(api, names, found.vhost, mine | found.owned)
+    steps = [step for step in found.steps if step.name not in blocked]
+    for step in steps:
+        await _take(api, found.vhost, step)
+    await _note(api, names, found.vhost, mine)
+    return steps
+
+
+async def _note(api: Administration, names: Names, vhost: str, policies: frozenset[str] | set[str]) -> None:
+    name = ledger.parameter(names, vhost)
+    said = ledger.written(policies)
+    if await api.parameter(name) != said:
+        await api.make((_GLOBAL, name), {"name": name, "value": said})
+
+
+async def _take(api: Administration, vhost: str, step: Step) -> None:
+    match step.thing:
+        case Rule(name=name) if step.action is Action.REMOVE:
+            await api.remove(("policies", vhost, name))
+        case Written(rule=rule):
+            await api.make(("policies", vhost, rule.name), rule.body())
+        case Exchange(name=name, kind=kind, arguments=arguments):
+            body = {"type": kind, "durable": True, "arguments": dict(arguments)}
+            await api.make(("exchanges", vhost, name), body)
+        case Binding() as one:
+            await api.bind(vhost, bound(one))
+        case _ as queue:
+            assert not isinstance(queue, Rule)
+            await api.make(("queues", vhost, queue.name), {"durable": True, "arguments": dict(queue.arguments)})
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What of ours stands in a vhost, and what keeps it from being removed."""
+
+    vhost: str
+    policies: tuple[str, ...]
+    exchanges: tuple[str, ...]
+    queues: tuple[str, ...]
+    blockers: tuple[str, ...]
+    kept: tuple[str, ...]
+    ledger: bool
+    inlets: tuple[Bound, ...] = ()  # by which clients publish to queues of ours: delayed exchanges
+    delayed: tuple[str, ...] = ()  # of the exchanges those that clients publish to
+    passing: int = 0  # how many of the blockers may go by themselves: consumers, deaths on their way
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether there are blockers, and another look may find none."""
+        return 0 < len(self.blockers) == self.passing
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of ours stands."""
+        return not (self.policies or self.exchanges or self.queues or self.ledger)
+
+    def as_row(self) -> Mapping[str, Any]:
+        """For programs."""
+        return {
+            "vhost": self.vhost,
+            "remove": {
+                "policies": list(self.policies),
+                "exchanges": list(self.exchanges),
+                "queues": list(self.queues),
+            },
+            "refused_because": list(self.blockers),
+            "kept": list(self.kept),
+        }
+
+
+def known_names(names: Names) -> frozenset[str]:
+    """Every name under the prefix that the router gives to an exchange or a queue."""
+    core = (names.inbox, names.declared, names.release, names.return_, names.parking, names.quarantine, names.retired)
+    return frozenset(
+        {*core, f"{names.inbox}.fifo", names.observe, names.state, names.journal, *map(names.delay, RUNGS)}
+    )
+
+
+def has_made(queue: str, names: Names, known: frozenset[str]) -> bool:
+    """Whether the router gives this name to a queue: one of `known`, a delayed exchange's, a guard's lock."""
+    return queue in known or names.is_delayed(queue) or queue.startswith(names.guard("")[:-16])
+
+
+async def remaining(
+    api: Administration, policies: PolicySet, names: Names, vhost: str, count: Count, *, with_journal: bool = True
+) -> Remains:
+    """What destroy would remove. `count`: letters and consumers of queues now; the API's numbers are 5 s old.
+
+    Without `with_journal` the journal stays, but where it is surely empty.
+    """
+    said = await api.parameter(ledger.parameter(names, vhost))
+    snapshot = await api.snapshot(vhost)
+    mine = (ledger.read(said) | recognised(snapshot.policies, names)) & {one.name for one in snapshot.policies}
+    known = known_names(names)
+    queues = [one for one in snapshot.queues if has_made(one.name, names, known)]
+    delayed = delayed_exchanges.removable(snapshot, names)
+    own = {own_name(names)}
+    now = await count([one.name for one in queues if one.name in known or names.is_delayed(one.name)])
+    journal = [] if with_journal else [one for one in queues if one.name == names.journal and _written(one, now)]
+    queues = [one for one in queues if one not in journal]
+    full, passing = _full(snapshot, names, now), [*_held(snapshot, names, now), *_underway(snapshot, mine)]
+    return Remains(
+        vhost=vhost,
+        policies=(*sorted(mine - own), *sorted(mine & own)),
+        exchanges=(*delayed, *sorted(one for one in snapshot.exchanges if one in known)),
+        queues=tuple(one.name for one in queues),
+        blockers=(*full, *passing),
+        kept=(
+            *(
+                f"queue {one.name}: the journal, which explains every letter; --with-journal removes it"
+                for one in journal
+            ),
+            *_kept(snapshot, policies, names, mine),
+            *delayed_exchanges.kept(snapshot, names, delayed),
+        ),
+        ledger=said is not None,
+        inlets=delayed_exchanges.bindings(snapshot, names),
+        delayed=delayed,
+        passing=len(passing),
+    )
+
+
+def _written(journal: Standing, now: Counts) -> bool:
+    """Whether it may hold events: only what is surely empty does not."""
+    return bool(journal.messages) or now.get(journal.name, (1, 0))[0] > 0
+
+
+def _counted(one: Standing, now: Counts) -> tuple[int, int]:
+    """Letters and consumers; what a consumer holds is told by its being there."""
+    return now.get(one.name, (one.messages, one.consumers))
+
+
+def _full(snapshot: Snapshot, names: Names, now: Counts) -> list[str]:
+    known = known_names(names) - {names.state, names.journal}
+    full = [(one.name, _counted(one, now)[0]) for one in snapshot.queues if one.name in known]
+    said = [
+        f"queue {name} holds {letters} {'letter' if letters == 1 else 'letters'}" for name, letters in full if letters
+    ]
+    late = [(one.name, _counted(one, now)[0]) for one in snapshot.queues if names.is_delayed(one.name)]
+    return said + [f"queue {name} holds {n} delayed {'message' if n == 1 else 'messages'}" for name, n in late if n]
+
+
+def _held(snapshot: Snapshot, names: Names, now: Counts) -> Iterator[str]:
+    known = known_names(names) - {names.journal}
+    for one in snapshot.queues:
+        consumers = _counted(one, now)[1]
+        if (one.name in known or names.is_delayed(one.name)) and consumers:
+            yield f"queue {one.name} has a consumer: a router runs; stop it"
+
+
+def _underway(snapshot: Snapshot, mine: frozenset[str]) -> Iterator[str]:
+    for one in snapshot.queues:
+        rule = in_force(snapshot.policies, one.name, one.kind)
+        if one.pending and rule is not None and rule.name in mine and STRATEGY in rule.definition:
+            yield f"queue {one.name}: {one.pending} at-least-once deaths are on their way, and would be deleted"
+
+
+def _kept(snapshot: Snapshot, policies: PolicySet, names: Names, mine: frozenset[str]) -> list[str]:
+    """What may look like ours, and is not touched."""
+    known = known_names(names)
+    strange = [one.name for one in snapshot.queues if names.is_own(one.name) and not has_made(one.name, names, known)]
+    out = [f"queue {name}: not made by the router" for name in strange]
+    out += [f"exchange {one}: not made by the router" for one in snapshot.exchanges if _strange(one, names, known)]
+    out += [f"policy {one.name}: not made by apply" for one in snapshot.policies if _strange(one.name, names, mine)]
+    exchanges = {names.inbox, f"{names.inbox}.fifo"}
+    for queue in snapshot.queues:
+        if queue.name not in known and queue.arguments.get("x-dead-letter-exchange") in exchanges:
+            out.append(f"queue {queue.name} names {names.inbox} by its argument: its dead letters will be dropped")
+    if policies.policies:
+        out.append("dead-letter queues: they hold your letters, and stay")
+    return out
+
+
+def _strange(name: str, names: Names, known: frozenset[str]) -> bool:
+    return names.is_own(name) and name not in known
+
+
+async def close_inlets(api: Administration, found: Remains, names: Names) -> None:
+    """Nothing comes any more: the broker's policies go, all but the one on our own queues, and delayed exchanges."""
+    for name in found.policies:
+        if name != own_name(names):
+            await api.remove(("policies", found.vhost, name))
+    for one in found.inlets:
+        await api.unbind(found.vhost, one)
+    for name in found.delayed:
+        await api.remove(("exchanges", found.vhost, name))
+
+
+async def remove_rest(api: Administration, found: Remains, names: Names) -> None:
+    """Exchanges, then queues, then the last policy and the ledger."""
+    for name in found.exchanges:
+        await api.remove(("exchanges", found.vhost, name))
+    for name in found.queues:
+        await api.remove(("queues", found.vhost, name))
+    if own_name(names) in found.policies:
+        await api.remove(("policies", found.vhost, own_name(names)))
+    await api.remove((_GLOBAL, ledger.parameter(names, found.vhost)))

@@ -1,0 +1,303 @@
+"""What `policy lint --broker` says: policies that are right by themselves, and a broker that does not fit them.
+
+Findings about a key stand where the key was written; findings about the broker name the vhost and the thing in it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.config import findings as codes
+from dlx_router.config.findings import Finding, Severity, shown
+from dlx_router.config.language.keys import REASONS
+from dlx_router.config.lint import selector_scope
+from dlx_router.config.lint.key_conflicts import EXCHANGE, KEY
+from dlx_router.config.policy_files.attachments import GUARD, Attachment
+from dlx_router.core.attending import QueueFacts, deadly_limit
+from dlx_router.core.names import Names
+from dlx_router.core.policy import Effective, PolicySet, SelectorKind, Source
+from dlx_router.provisioning.broker_rules import in_force, merged, named, unsupported
+from dlx_router.provisioning.desired_policies import desired
+from dlx_router.provisioning.offline_findings import at, static, target_queue, unguardable
+from dlx_router.provisioning.ownership import recognised
+from dlx_router.provisioning.queue_definition import STRATEGY
+from dlx_router.provisioning.rights import may
+from dlx_router.provisioning.router_overlaps import meetings
+from dlx_router.provisioning.routing import Routes
+from dlx_router.provisioning.uncaught_queues import uncaught
+
+DEFAULT_EXCHANGE: Final = "amq.default"
+MANY_QUEUES: Final = 100  # nobody has thought of each of them
+SPREADING: Final = frozenset({"fanout", "headers"})
+
+
+class Checks:
+    """The checks of one vhost. `rights`: what the router's user may do there, None where that is not known."""
+
+    def __init__(
+        self,
+        policies: PolicySet,
+        attachments: Iterable[Attachment],
+        snapshot: Snapshot,
+        names: Names,
+        rights: Mapping[str, str] | None,
+    ) -> None:
+        self._policies, self._snapshot, self._names, self._rights = policies, snapshot, names, rights
+        self._attachments = [one for one in attachments if one.vhost in {None, snapshot.vhost}]
+        self._routes = Routes(snapshot)
+        self._queues = {one.name: one for one in snapshot.queues}
+        self._ours = recognised(snapshot.policies, names)
+        self._desired = desired(policies, snapshot, names, owned=self._ours)
+        self._uncaught = [*uncaught(self._desired.uncatchable, self._attachments, snapshot, names)]
+
+    def findings(self) -> list[Finding]:
+        """All of them, each once."""
+        found: set[Finding] = set()
+        dropping: dict[Source, set[str]] = {}
+        for queue in self._desired.attended:
+            found.update(self._of_source(queue))
+            reasons = {*REASONS, *(reason for policy in self._policies.policies for reason in policy.on)}
+            for reason in sorted(reasons):
+                policy = self._policies.resolve(
+                    vhost=self._snapshot.vhost, queue=queue.name, reason=reason, own=True, queue_type=queue.kind
+                ) or self._policies.resolve(
+                    vhost=self._snapshot.vhost, queue=queue.name, reason=reason, own=False, queue_type=queue.kind
+                )
+                if policy is not None and policy.discard:
+                    dropping.setdefault(policy.settings["discard"].source, set()).add(queue.name)
+                elif policy is not None:
+                    found.update(self._of_target(policy, queue, reason))
+        found.update(self._of_discards(dropping))
+        found.update(self._of_streams())
+        found.update(self._of_rules())
+        found.update(self._of_delays())
+        found.update(self._of_guards())
+        found.update(self._of_routers())
+        return sorted(found)
+
+    # -- what a policy's letters need -----------------------------------------------------------------------------
+
+    def _of_target(self, policy: Effective, queue: Standing, reason: str) -> Iterator[Finding]:
+        exchange = policy.dead_letter_exchange
+        source = policy.settings[EXCHANGE].source if EXCHANGE in policy.settings else None
+        yield from self._write(exchange or "", source, policy, queue)
+        if source is None or exchange is None:
+            return
+        if exchange and exchange not in self._snapshot.exchanges:
+            if not policy.auto_create:
+                yield at(
+                    source,
+                    codes.MISSING_EXCHANGE,
+                    f"exchange {shown(exchange)} does not exist in vhost "
+                    f"{shown(self._snapshot.vhost)}; declare it, or write the name of one that does",
+                )
+            return
+        kind = self._snapshot.exchanges.get(exchange, "direct")
+        if kind == "x-delayed-message":
+            yield at(
+                source,
+                codes.DELAYED_EXCHANGE,
+                f"exchange {shown(exchange)} is of type x-delayed-message: it "
+                f"returns mandatory publishes and delivers them later; write an exchange of another type",
+            )
+        if policy.auto_create and kind in SPREADING:
+            yield at(
+                source,
+                codes.SPREADING_EXCHANGE,
+                f"{EXCHANGE} {shown(exchange)} is a {kind} exchange: each "
+                f"dead-letter queue on it would get the letters of all; write a direct or topic exchange",
+                error=True,
+            )
+        if exchange and exchange not in self._snapshot.durable_exchanges:
+            yield at(
+                source,
+                codes.NOT_DURABLE,
+                f"exchange {shown(exchange)} is not durable: after a restart of the "
+                f"broker it is gone, and letters are parked; declare a durable one",
+            )
+        if not policy.auto_create:
+            yield from self._reached(policy, queue, reason, exchange)
+
+    def _reached(self, policy: Effective, queue: Standing, reason: str, exchange: str) -> Iterator[Finding]:
+        """What the computed key leads to, where a letter need not be known to compute it."""
+        key = static(policy.routing_key, queue.name, reason, self._snapshot.vhost)
+        if key is None:
+            return
+        source = policy.settings[KEY].source
+        reached = self._routes.queues(exchange, key)
+        if not reached and not exchange:
+            yield at(
+                source,
+                codes.MISSING_QUEUE,
+                f"queue {shown(key)}, where dead letters of {shown(queue.name)} go, "
+                f"does not exist: they are parked; declare it, or leave {EXCHANGE} out",
+            )
+        elif not reached and self._snapshot.exchanges.get(exchange) in {"direct", "topic", "fanout"}:
+            yield at(
+                source,
+                codes.NO_BINDING,
+                f"no queue is bound to exchange {shown(exchange)} for key {shown(key)} "
+                f"(dead letters of {shown(queue.name)}): they are parked; bind one",
+            )
+        for target in (self._queues[name] for name in sorted(reached) if name in self._queues):
+            yield from target_queue(source, target)
+
+    def _write(self, exchange: str, source: Source | None, policy: Effective, queue: Standing) -> Iterator[Finding]:
+        if self._rights is None or may(self._rights.get("write", ""), exchange or DEFAULT_EXCHANGE):
+            return
+        where = source or next((one.source for one in self._policies.policies if one.name == policy.policy), None)
+        if where is not None:
+            yield at(
+                where,
+                codes.NO_RIGHT,
+                f"the router's user may not write to exchange "
+                f"{shown(exchange or DEFAULT_EXCHANGE)}, where dead letters of {shown(queue.name)} go; grant it "
+                f"(dlx-router permissions prints how)",
+            )
+
+    def _of_discards(self, dropping: Mapping[Source, set[str]]) -> Iterator[Finding]:
+        """What drops letters of more queues than somebody may have thought of."""
+        for source, queues in dropping.items():
+            if len(queues) > MANY_QUEUES:
+                some = ", ".join(map(shown, sorted(queues)[:3]))
+                message = f"discard: true drops what dies in {len(queues)} queues ({some} …); {selector_scope.NARROW}"
+                yield selector_scope.dropped(source, message)
+
+    # -- what a source is -----------------------------------------------------------------------------------------
+
+    def _of_source(self, queue: Standing) -> Iterator[Finding]:
+        holds = merged(queue, self._snapshot.policies, self._snapshot.operator_policies)
+        for one, said in self._uncaught:
+            if one is queue:
+                yield self._about(f"queue {queue.name}", codes.NOT_CATCHABLE, said)
+        if "max-priority" in holds:
+            yield self._about(
+                f"queue {queue.name}",
+                codes.SPECIAL_QUEUE,
+                "it is a priority queue: a retried letter keeps "
+                "its priority, but not its place; exclude it, or bear that",
+            )
+        if queue.kind == "classic" and queue.redelivered:
+            yield self._about(
+                f"queue {queue.name}",
+                codes.REQUEUED,
+                "its consumers requeue, and classic queues do not "
+                "count that: attempts would never end; reject without requeue, or use a quorum queue",
+            )
+        if queue.kind == "quorum":
+            yield from self._of_quorum(queue, holds)
+
+    def _of_quorum(self, queue: Standing, holds: Mapping[str, Any]) -> Iterator[Finding]:
+        has_exchange = "dead-letter-exchange" in holds
+        limit = deadly_limit(QueueFacts(queue.kind, policy=holds), self._snapshot.version)
+        if limit is not None:
+            yield self._about(
+                f"queue {queue.name}",
+                codes.LIMIT_DELETES,
+                f"after {limit} returns the broker deletes a "
+                f"letter, because no dead-letter-exchange is set; dlx-router apply sets it",
+            )
+        if has_exchange and holds.get(STRATEGY) == "at-least-once" and holds.get("overflow") != "reject-publish":
+            yield self._about(
+                f"queue {queue.name}",
+                codes.SILENTLY_ONCE,
+                "at-least-once without overflow: reject-publish "
+                "is silently at-most-once; set overflow: reject-publish too",
+            )
+        if str(holds.get("delayed-retry-type", "disabled")) != "disabled":
+            yield self._about(
+                f"queue {queue.name}",
+                codes.TWO_RETRIES,
+                "the broker's delayed-retry and the router would "
+                "both try its letters again; take delayed-retry-type off, or the policy",
+            )
+
+    def _of_streams(self) -> Iterator[Finding]:
+        for policy in self._policies.policies:
+            queue = self._queues.get(policy.selector.text)
+            if policy.selector.kind is SelectorKind.QUEUE and queue is not None and queue.kind == "stream":
+                yield at(
+                    policy.source,
+                    codes.SPECIAL_QUEUE,
+                    f"queue {shown(queue.name)} is a stream: it keeps what "
+                    f"consumers reject, so nothing dies there; take the policy out",
+                )
+
+    # -- what stands in the broker --------------------------------------------------------------------------------
+
+    def _of_rules(self) -> Iterator[Finding]:
+        """Policies of others that the broker skips for queues that they name."""
+        for rule in self._snapshot.policies:
+            if rule.name in self._ours:
+                continue
+            for kind in ("classic", "quorum", "stream"):
+                keys = unsupported(rule.definition, kind)
+                queue = self._skipped(rule, kind) if keys else None
+                if queue is not None:
+                    yield self._about(
+                        f"policy {rule.name}",
+                        codes.SKIPPED_POLICY,
+                        f"RabbitMQ skips it whole on {kind} "
+                        f"queues ({queue}), because of {', '.join(keys)}; set those keys in a policy of "
+                        f"their own with higher priority, for the other types",
+                    )
+
+    def _skipped(self, rule: Rule, kind: str) -> str | None:
+        """A queue whose policy it would be if it had other keys."""
+        for queue in self._snapshot.queues:
+            if queue.kind == kind and not self._names.is_own(queue.name) and named(rule, queue.name, kind):
+                now = in_force(self._snapshot.policies, queue.name, kind)
+                if now is None or (now.priority < rule.priority and now.definition.items() - rule.definition.items()):
+                    return queue.name
+        return None
+
+    def _of_delays(self) -> Iterator[Finding]:
+        """Native dead lettering that older brokers get wrong."""
+        version = self._snapshot.version
+        if version >= (3, 12):
+            return
+        attended = {one.name for one in self._desired.attended}
+        for queue in self._snapshot.queues:
+            holds = merged(queue, self._snapshot.policies, self._snapshot.operator_policies)
+            exchange, key = holds.get("dead-letter-exchange"), holds.get("dead-letter-routing-key")
+            if not isinstance(exchange, str) or not isinstance(key, str) or self._names.is_own(queue.name):
+                continue
+            reached = self._routes.queues(exchange, key)
+            if "message-ttl" in holds and reached & attended:
+                yield self._about(
+                    f"queue {queue.name}",
+                    codes.SHORT_CYCLE,
+                    "its letters expire straight into a work "
+                    "queue: this RabbitMQ silently drops one that comes round without a rejection; let "
+                    "the router wait instead (plan --adopt)",
+                )
+            if any(self._queues[name].kind == "stream" for name in reached if name in self._queues):
+                yield self._about(
+                    f"queue {queue.name}",
+                    codes.STREAM_TARGET,
+                    "its dead letters go to a stream, and before "
+                    "3.12 RabbitMQ drops them silently; write another queue, or upgrade",
+                )
+
+    def _of_guards(self) -> Iterator[Finding]:
+        for one in self._attachments:
+            if one.mode != GUARD:
+                continue
+            for queue in self._snapshot.queues:
+                why = unguardable(queue, self._snapshot.version) if one.selector.fits(queue.name) else ""
+                if why:
+                    yield at(
+                        one.source,
+                        codes.NOT_GUARDED,
+                        f"queue {shown(queue.name)} cannot be guarded: {why}; "
+                        f"let the broker enforce its limits (dlx-router apply), or use a relay",
+                        error=True,
+                    )
+
+    def _of_routers(self) -> Iterator[Finding]:
+        kept = [one for one in self._snapshot.policies if one.name not in self._ours]
+        for said in meetings(self._desired, self._policies, kept, self._snapshot):
+            yield self._about("its routers", codes.TWO_ROUTERS, said)
+
+    def _about(self, what: str, code: str, message: str) -> Finding:
+        return Finding(f"vhost {self._snapshot.vhost}, {what}", 1, code, Severity.WARNING, message)

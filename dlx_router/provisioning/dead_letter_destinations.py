@@ -1,0 +1,53 @@
+"""Where the dead letters of a policy come to lie, as far as that can be told without a letter.
+
+It can for dead-letter queues that are created, for keys that are the same for every letter, and for fanout exchanges.
+"""
+
+from collections.abc import Iterator
+
+from dlx_router.broker.administration import Snapshot, Standing
+from dlx_router.config.language.keys import REASONS
+from dlx_router.core.names import Names
+from dlx_router.core.policy import Effective, PolicySet
+from dlx_router.core.target import dead_letter_queue
+from dlx_router.provisioning.offline_findings import static
+from dlx_router.provisioning.routing import Routes
+
+Resting = dict[str, frozenset[str]]
+
+
+def watched(policies: PolicySet, snapshot: Snapshot, names: Names) -> Resting:
+    """Each policy with a threshold of `depth` or `oldest` in force for a queue → the queues of its dead letters."""
+    if not any("alert" in keys for one in policies.policies for keys in (one.definition, *one.on.values())):
+        return {}
+    routes, found = Routes(snapshot), dict[str, set[str]]()
+    reasons = sorted({*REASONS, *(reason for one in policies.policies for reason in one.on)})
+    for queue in snapshot.queues:
+        for reason in reasons if not names.is_own(queue.name) else ():
+            one = policies.resolve(vhost=snapshot.vhost, queue=queue.name, reason=reason, queue_type=queue.kind)
+            if one is not None and one.alert is not None and not one.discard:
+                found.setdefault(one.policy, set()).update(_targets(one, queue, reason, routes, snapshot))
+    return {policy: frozenset(queues) for policy, queues in found.items()}
+
+
+def _targets(policy: Effective, queue: Standing, reason: str, routes: Routes, snapshot: Snapshot) -> Iterator[str]:
+    exchange = policy.dead_letter_exchange
+    if policy.auto_create:
+        yield from {dead_letter_queue(policy, queue.name)} & routes.names
+    elif exchange is not None:
+        key = static(policy.routing_key, queue.name, reason, snapshot.vhost)
+        if key is not None or snapshot.exchanges.get(exchange) == "fanout":
+            yield from routes.queues(exchange, key or "")
+
+
+def letters(resting: Resting, snapshot: Snapshot) -> dict[str, int]:
+    """How many lie there; what lies in a queue of several policies counts for each."""
+    there = {one.name: one.messages for one in snapshot.queues}
+    return {policy: sum(there.get(queue, 0) for queue in queues) for policy, queues in resting.items()}
+
+
+def oldest(resting: Resting, snapshot: Snapshot) -> dict[str, float]:
+    """The `timestamp` (epoch s) of the oldest first letter, where the broker tells any."""
+    told = {one.name: one.head_s for one in snapshot.queues if one.head_s is not None}
+    found = {policy: [told[queue] for queue in queues if queue in told] for policy, queues in resting.items()}
+    return {policy: min(stamps) for policy, stamps in found.items() if stamps}

@@ -1,0 +1,312 @@
+"""The RabbitMQ policies that carry our policies out, for the queues that stand and for those that will.
+
+A region is what some of our selectors name together; the broker takes the policy of highest priority, so a region of
+more selectors gets a higher one. What the broker would then do is computed for every queue that stands, and where the
+regions alone would be wrong, the queue is named exactly: so the result is right for all that stand, whatever the
+selectors are, and as good as their patterns for all to come.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Final
+
+from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.config.lint.policy_conflicts import Covering, covers
+from dlx_router.core.names import Names
+from dlx_router.core.policy import Policy, PolicySet, SelectorKind
+from dlx_router.core.target import dead_letter_queue
+from dlx_router.provisioning import selector_regex
+from dlx_router.provisioning.broker_rules import TYPES_FROM, in_force
+from dlx_router.provisioning.other_routers import Others, others
+from dlx_router.provisioning.ownership import name_of, own_rule
+from dlx_router.provisioning.queue_definition import Definition, Wanted, bounded, foreign_target, plain, wanted
+
+OWN_PRIORITY: Final = 1_000_000
+EVERY_KIND: Final = "queues"  # apply-to: of any type
+KINDS: Final = ("classic", "quorum")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A RabbitMQ policy to be: the rule, why its keys are as they are, and which queues have it now."""
+
+    rule: Rule
+    keys: Definition = field(default_factory=dict)
+    queues: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """All policies of a vhost that should be ours, the queues attended, and those that cannot be caught."""
+
+    policies: tuple[Written, ...]
+    attended: tuple[Standing, ...]
+    uncatchable: tuple[tuple[Standing, str], ...]
+    others: Others = field(default_factory=Others)
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """Queues that all these policies of ours and RabbitMQ policies name; `names` where they are named one by one."""
+
+    chain: tuple[Policy, ...]
+    displaced: tuple[Rule | None, Rule | None]
+    wanted: Wanted
+    kind: str | None = None
+    names: frozenset[str] = frozenset()
+
+    @property
+    def members(self) -> frozenset[object]:
+        rules = {one.name for one in self.displaced if one is not None and not selector_regex.is_every(one.pattern)}
+        return frozenset({*(policy.name for policy in self.chain), *rules, *([self.kind] if self.kind else [])})
+
+    def pattern(self) -> str:
+        if self.names:
+            return selector_regex.exactly(self.names)
+        chain = [one for one in self.chain if not any(one is not other and covers(one, other) for other in self.chain)]
+        chain = chain or list(self.chain[:1])
+        ours = [selector_regex.of_selector(one.selector) for one in chain]
+        return selector_regex.both([*ours, *dict.fromkeys(one.pattern for one in self.displaced if one is not None)])
+
+
+def desired(policies: PolicySet, snapshot: Snapshot, names: Names, *, owned: Iterable[str] = ()) -> Desired:
+    """What should be. `owned`: names of RabbitMQ policies that are ours; all others are displaced, never touched.
+
+    But for those of other routers: what they catch is theirs.
+    """
+    mine, routers = frozenset(owned), others(snapshot, names, frozenset(owned))
+    foreign = [one for one in snapshot.policies if one.name not in mine | routers.policies]
+    plan = _Planner(policies, snapshot, names, foreign, routers)
+    attended = plan.attended()
+    written = plan.written(attended) if policies.policies else []
+    above = (*foreign, *(one.rule for one in written), *(rule for rule, _ in routers.catching))
+    top = max((one.priority for one in above), default=0)
+    own = own_rule(names, max(OWN_PRIORITY, top + 1))
+    uncatchable = [(one, target) for one in attended if (target := foreign_target(one, names)) is not None]
+    return Desired((Written(own), *written), tuple(attended), tuple(uncatchable), routers)
+
+
+class _Planner:
+    """One vhost at one moment."""
+
+    def __init__(
+        self, policies: PolicySet, snapshot: Snapshot, names: Names, foreign: Sequence[Rule], routers: Others
+    ) -> None:
+        self._policies, self._names, self._foreign, self._others = policies, names, foreign, routers
+        self._vhost, self._snapshot = snapshot.vhost, snapshot
+        self._typed = snapshot.version >= TYPES_FROM
+        self._dlqs = self._dead_letter_queues()
+
+    # -- which queues ---------------------------------------------------------------------------------------------
+
+    def attended(self) -> list[Standing]:
+        """The queues that some policy names and that can have dead letters of ours."""
+        return [one for one in self._snapshot.queues if self._chain(one)]
+
+    def _chain(self, queue: Standing) -> tuple[Policy, ...]:
+        if queue.kind not in KINDS or self._names.is_own(queue.name) or queue.name.startswith("amq."):
+            return ()
+        if self._others.owns(queue.name):
+            return ()
+        by_name_only = queue.name in self._dlqs
+        return self._policies.chain(vhost=self._vhost, queue=queue.name, own=by_name_only, queue_type=queue.kind)
+
+    def _dead_letter_queues(self) -> frozenset[str]:
+        """The names that auto-created dead-letter queues of queues that stand have or would have."""
+        found: set[str] = set()
+        for one in self._snapshot.queues:
+            effective = self._policies.resolve(
+                vhost=self._vhost, queue=one.name, reason="rejected", own=False, queue_type=one.kind
+            )
+            if effective is not None and effective.auto_create and not self._names.is_own(one.name):
+                found.add(dead_letter_queue(effective, one.name))
+        return frozenset(found)
+
+    # -- regions --------------------------------------------------------------------------------------------------
+
+    def written(self, attended: Sequence[Standing]) -> list[Written]:
+        """The policies, highest priority first."""
+        wanted_of = {one.name: self._region(one) for one in attended}
+        regions = self._kept([*self._general(), *(one for one in wanted_of.values() if not one.names)])
+        exact = [one for one in wanted_of.values() if one.names]
+        found = self._numbered([*_together(exact), *regions], wanted_of)
+        wrong = [one for one in attended if not self._right(one, wanted_of[one.name], found)]
+        if not wrong:
+            return found
+        exact += [self._exactly(one, wanted_of[one.name]) for one in wrong]
+        return self._numbered([*_together(exact), *regions], wanted_of)
+
+    def _region(self, queue: Standing) -> _Region:
+        chain, displaced = self._chain(queue), self._displaced(queue.name)
+        want = wanted(chain, displaced, self._names, bounded=bounded(queue))
+        differs = want.content != wanted(chain, displaced, self._names).content
+        kind = _kind(chain)
+        alone = differs or (kind is not None and not self._typed)
+        return _Region(chain, displaced, want, kind, frozenset({queue.name}) if alone else frozenset())
+
+    def _exactly(self, queue: Standing, region: _Region) -> _Region:
+        return _Region(region.chain, region.displaced, region.wanted, region.kind, frozenset({queue.name}))
+
+    def _general(self) -> Iterable[_Region]:
+        """What each policy means for queues that do not stand yet."""
+        covering = Covering(self._policies)
+        trivial = [one for one in self._foreign if selector_regex.is_every(one.pattern)]
+        for policy in self._policies.policies:
+            if policy.vhost not in {None, self._vhost}:
+                continue
+            kind = policy.queue_type
+            if kind is not None and not self._typed:
+                continue
+            chain = [*covering.of(policy)]
+            chain = _until_cut(one for one in chain if one.apply_to in {EVERY_KIND, policy.apply_to})
+            if policy in chain:
+                name = policy.selector.text if policy.selector.kind is SelectorKind.QUEUE else "\0"
+                rules = self._foreign if policy.selector.kind is SelectorKind.QUEUE else trivial
+                displaced = (in_force(rules, name, "quorum"), in_force(rules, name, "classic"))
+                yield _Region(tuple(chain), displaced, wanted(chain, displaced, self._names), kind)
+
+    def _displaced(self, queue: str) -> tuple[Rule | None, Rule | None]:
+        return in_force(self._foreign, queue, "quorum"), in_force(self._foreign, queue, "classic")
+
+    def _kept(self, regions: Sequence[_Region]) -> list[_Region]:
+        """Without those that a wider region of equal content serves."""
+        by_rank = sorted(
+            {(one.members): one for one in regions}.values(), key=lambda one: (len(one.members), one.pattern())
+        )
+        kept: list[_Region] = []
+        for one in by_rank:
+            wider = [other for other in kept if other.members < one.members]
+            best = max((len(other.members) for other in wider), default=-1)
+            over = [other for other in wider if len(other.members) == best]
+            if not over or any(other.wanted.content != one.wanted.content for other in over):
+                kept.append(one)
+        return kept
+
+    # -- numbers --------------------------------------------------------------------------------------------------
+
+    def _numbered(self, regions: Sequence[_Region], wanted_of: dict[str, _Region]) -> list[Written]:
+        """Regions of one rank and content share a policy; ranks are two priorities apart, for the two policies."""
+        base = max((one.priority for one in self._foreign), default=0)
+        ranked = sorted(regions, key=lambda one: (_rank(one), repr(one.wanted.content), one.kind or ""))
+        out: list[Written] = []
+        grouped = [(rank, [*group]) for rank, group in groupby(ranked, key=_rank)]
+        for step, (_, group) in enumerate(grouped):
+            for _, same in groupby(group, key=lambda one: (repr(one.wanted.content), one.kind)):
+                out += self._two([*same], max(base, 0) + 2 * step + 1)
+        out = _once(reversed(out))
+        serves = self._serves(wanted_of, out)
+        return [Written(one.rule, one.keys, tuple(sorted(serves.get(id(one.rule), ())))) for one in out]
+
+    def _two(self, same: Sequence[_Region], priority: int) -> list[Written]:
+        """The lower one is what every type takes, the higher one what only quorum queues take."""
+        first = same[0]
+        expression = selector_regex.either(one.pattern() for one in same)
+        guards = [one for region in same if not region.names for one in self._guards(region)]
+        expression = selector_regex.except_for(expression, guards)
+        apply_to = f"{first.kind}_queues" if first.kind and self._typed else "queues"
+        lower = (first.wanted.common, priority) if first.kind != "quorum" else None
+        higher = (first.wanted.full, priority + 1) if first.kind != "classic" else None
+        if lower and higher and plain(lower[0]) == plain(higher[0]):
+            higher = None
+        return [self._one(expression, keys, at, apply_to) for keys, at in filter(None, (lower, higher))]
+
+    def _one(self, expression: str, keys: Definition, priority: int, apply_to: str) -> Written:
+        rule = Rule("", expression, dict(plain(keys)), priority, apply_to)
+        return Written(replace(rule, name=name_of(rule, self._names)), keys)
+
+    def _guards(self, region: _Region) -> Iterable[str]:
+        """Dead-letter queues are named by `queue:` only, so wider selectors leave them out."""
+        for policy in region.chain:
+            if policy.selector.kind is SelectorKind.QUEUE:
+                return
+        yield from self._affixes(region.chain)
+
+    def _affixes(self, chain: Sequence[Policy]) -> Iterable[str]:
+        for one in self._all_affixes():
+            before, after = one
+            if all(_apart(policy, before) for policy in chain[:1]) and before:
+                continue
+            yield f"^{_literal(before)}.*{_literal(after)}$" if after else f"^{_literal(before)}"
+
+    def _all_affixes(self) -> Iterable[tuple[str, str]]:
+        found: dict[tuple[str, str], None] = {}
+        for policy in self._policies.policies:
+            queue, kind = policy.selector.text, policy.queue_type
+            chain = self._policies.chain(vhost=self._vhost, queue=queue, own=False, queue_type=kind) or (policy,)
+            effective = PolicySet(chain).resolve(
+                vhost=self._vhost, queue=queue, reason="rejected", own=False, queue_type=kind
+            )
+            if effective is not None and effective.auto_create:
+                found[effective.dlq_prefix, effective.dlq_suffix] = None
+        return [one for one in found if any(one)]
+
+    # -- proof ----------------------------------------------------------------------------------------------------
+
+    def _rules(self, found: Sequence[Written]) -> list[Rule]:
+        return [*(one.rule for one in found), *self._foreign]
+
+    def _right(self, queue: Standing, region: _Region, found: Sequence[Written]) -> bool:
+        rule = in_force(self._rules(found), queue.name, queue.kind)
+        keys = region.wanted.full if queue.kind == "quorum" else region.wanted.common
+        return rule is not None and rule.definition == dict(plain(keys))
+
+    def _serves(self, wanted_of: dict[str, _Region], found: Sequence[Written]) -> dict[int, list[str]]:
+        """Which queues each rule is in force for."""
+        kinds = {queue.name: queue.kind for queue in self._snapshot.queues}
+        rules, out = self._rules(found), dict[int, list[str]]()
+        for name in wanted_of:
+            out.setdefault(id(in_force(rules, name, kinds[name])), []).append(name)
+        return out
+
+
+def _once(highest_first: Iterable[Written]) -> list[Written]:
+    """Without those that one of higher priority repeats: they would never be in force, and have its name."""
+    kept: dict[str, Written] = {}
+    for one in highest_first:
+        kept.setdefault(one.rule.name, one)
+    return [*kept.values()]
+
+
+def _rank(region: _Region) -> tuple[int, int]:
+    return (1 if region.names else 0, len(region.members))
+
+
+def _kind(chain: Sequence[Policy]) -> str | None:
+    return next((one.queue_type for one in chain if one.queue_type is not None), None)
+
+
+def _together(exact: Sequence[_Region]) -> list[_Region]:
+    """Queues that are named one by one, those of equal content in one region."""
+    out: list[_Region] = []
+    for _, same in groupby(sorted(exact, key=_content), key=_content):
+        group = [*same]
+        first, names = group[0], frozenset(name for one in group for name in one.names)
+        out.append(_Region((), (None, None), first.wanted, first.kind, names))
+    return out
+
+
+def _content(region: _Region) -> str:
+    return repr((region.wanted.content, region.kind))
+
+
+def _until_cut(chain: Iterable[Policy]) -> list[Policy]:
+    out: list[Policy] = []
+    for policy in chain:
+        out.append(policy)
+        if not policy.inherit:
+            break
+    return out
+
+
+def _apart(policy: Policy, prefix: str) -> bool:
+    """Whether no queue of the policy begins with the prefix: its first word tells."""
+    word, dot, _ = policy.selector.text.partition(".")
+    if policy.selector.kind is not SelectorKind.MATCH or word in {"*", "#"}:
+        return False
+    begin = word + dot
+    return not (begin.startswith(prefix) or prefix.startswith(begin))
+
+
+def _literal(text: str) -> str:
+    return selector_regex.exactly([text])[1:-1] if text else ""

@@ -1,0 +1,107 @@
+"""A plan as people read it: what is added, changed and removed, each key with who says so."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from dlx_router.broker.administration import Rule
+from dlx_router.broker.definitions import Exchange, Queue
+from dlx_router.provisioning.apply_plan import Remains
+from dlx_router.provisioning.desired_policies import Written
+from dlx_router.provisioning.plan import Action, Plan, Step
+from dlx_router.provisioning.queue_definition import hop
+
+_MARK: Final = {Action.ADD: "+", Action.CHANGE: "~", Action.REMOVE: "-"}
+_DONE: Final = {Action.ADD: "created", Action.CHANGE: "changed", Action.REMOVE: "removed"}
+_SHOWN: Final = 5
+
+
+def text(plan: Plan) -> str:
+    """The plan of a vhost; without any step and note one line."""
+    lines = [f"vhost {plan.vhost}"]
+    for step in plan.steps:
+        lines += _step(step)
+    lines += [f"  ! {one.code}: {one.text}" if one.conflict else f"  i {one.text}" for one in plan.notes]
+    numbers = {action: sum(one.action is action for one in plan.steps) for action in Action}
+    said = ", ".join(f"{number} to {action.value}" for action, number in numbers.items() if number)
+    conflicts = f"; {len(plan.conflicts)} in the way" if plan.conflicts else ""
+    lines.append(f"  {said or 'no changes'}{conflicts}")
+    return "\n".join(lines)
+
+
+def done(plan: Plan, steps: Sequence[Step]) -> str:
+    """What apply did in a vhost."""
+    did = as_done(steps)
+    said = [f"{len(names)} {word} ({', '.join(names)})" for word, names in did.items() if names]
+    same = f"{len(plan.unchanged)} unchanged ({_queues(plan.unchanged)})" if plan.unchanged else "0 unchanged"
+    return f"vhost {plan.vhost}: {', '.join(said) if said else 'nothing to do'}; {same}"
+
+
+def as_done(steps: Sequence[Step]) -> dict[str, list[str]]:
+    """The same for programs."""
+    return {word: [f"{one.what} {one.name}" for one in steps if one.action is it] for it, word in _DONE.items()}
+
+
+def _step(step: Step) -> Iterator[str]:
+    mark = _MARK[step.action]
+    match step.thing:
+        case Exchange(kind=kind):
+            yield f"  {mark} exchange {step.name} ({kind})"
+        case Queue(arguments=arguments):
+            yield f"  {mark} queue {step.name} ({arguments.get('x-queue-type', 'classic')})"
+        case Written() as one:
+            yield f"  {mark} policy {step.name}"
+            yield from _policy(one, step.was)
+        case Rule() as rule:
+            yield f"  {mark} policy {step.name}"
+            yield f"      pattern: {rule.pattern}"
+            yield f"      definition: {_json(rule.definition)}"
+        case _:
+            yield f"  {mark} {step.what} {step.name}"
+
+
+def _policy(one: Written, was: Rule | None) -> Iterator[str]:
+    rule = one.rule
+    before = was.body() if was is not None else {}
+    for key in ("pattern", "priority", "apply-to"):
+        now = rule.body()[key]
+        yield f"      {key}: {_change(before, key, now)}"
+    old = was.definition if was is not None else {}
+    for key, value in sorted(rule.definition.items()):
+        by = one.keys.get(key)
+        said = (
+            f"  # {by.by}" + (f", instead of {_json(by.instead_of)}" if by.instead_of is not None else "") if by else ""
+        )
+        yield f"      {key}: {_change(old, key, value) if was is not None else _json(value)}{said}"
+    for key in sorted(set(old) - set(rule.definition)):
+        yield f"      {key}: {_json(old[key])} → (gone)"
+    if one.keys:
+        yield f"      hop into the inbox: {hop(one.keys)}"
+        yield f"      queues: {_queues(one.queues)}"
+
+
+def _change(before: Any, key: str, now: object) -> str:  # noqa: ANN401 - a mapping of the API
+    plain = now if isinstance(now, str) else _json(now)
+    return f"{plain}" if key not in before or before[key] == now else f"{_json(before[key])} → {_json(now)}"
+
+
+def _queues(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return (", ".join(names[:_SHOWN]) + more) or "none now"
+
+
+def _json(value: object) -> str:
+    return json.dumps(dict(value) if isinstance(value, dict) else value, ensure_ascii=False)
+
+
+def removal(found: Remains) -> str:
+    """What destroy removes or why it does not."""
+    lines = [f"vhost {found.vhost}"]
+    lines += [f"  - policy {name}" for name in found.policies]
+    lines += [f"  - exchange {name}" for name in found.exchanges]
+    lines += [f"  - queue {name}" for name in found.queues]
+    lines += [f"  i kept: {one}" for one in found.kept]
+    lines += [f"  ! {one}" for one in found.blockers]
+    if found.is_empty:
+        lines.append("  nothing of the router's is here to be removed")
+    return "\n".join(lines)

@@ -1,0 +1,75 @@
+"""Choosing: which letters of a queue a task means. Pure: one letter in, a verdict out."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final
+
+from dlx_router.core.letter import Letter
+from dlx_router.core.words import UNKNOWN
+from dlx_router.redrive.task import Kind, Spec
+
+_FINER: Final = 1000  # x-death tells whole seconds
+
+
+class Verdict(StrEnum):
+    """What happens to a letter of the queue."""
+
+    TAKE = "take"
+    LEAVE = "leave"  # not asked for
+    LATER = "later"  # dead since the cutoff
+    HOMELESS = "homeless"  # nothing says where it failed
+    NO_LETTER = "no letter"  # it never died: somebody's living message
+
+
+class Chooser:
+    """`holds(letter)` is the filter, `group_of(letter)` the letter's group; each asked only where the spec needs it."""
+
+    def __init__(self, spec: Spec, holds: Callable[[Letter], bool], group_of: Callable[[Letter], str]) -> None:
+        self._spec, self._holds, self._group_of = spec, holds, group_of
+        self._ids = frozenset(spec.ids)
+
+    def verdict(self, letter: Letter) -> Verdict:
+        """Whether the task means this letter."""
+        spec = self._spec
+        if not is_letter(letter):
+            return Verdict.NO_LETTER
+        if is_later(letter, spec.cutoff_ms):
+            return Verdict.LATER
+        if not self._is_asked_for(letter):
+            return Verdict.LEAVE
+        if spec.kind is Kind.REDRIVE and spec.to is None and is_homeless(letter):
+            return Verdict.HOMELESS
+        return Verdict.TAKE
+
+    def _is_asked_for(self, letter: Letter) -> bool:
+        spec = self._spec
+        if self._ids and letter.id not in self._ids:
+            return False
+        if spec.group and self._group_of(letter) != spec.group:
+            return False
+        return not spec.filter or self._holds(letter)
+
+
+def is_letter(letter: Letter) -> bool:
+    """Whether it ever died, as far as it says itself: it has our record, about this very content, or deaths in x-death.
+
+    What has neither is somebody's living message, whatever queue it lies in, and no task takes it away. What only
+    waited in queues of ours (a delayed exchange's) has not died.
+    """
+    return letter.state is not None or bool(letter.history)
+
+
+def is_later(letter: Letter, cutoff_ms: int) -> bool:
+    """Whether it died at the cutoff or after. With a record by its time, else by the newest death that x-death tells.
+
+    x-death keeps the first time of a (queue, reason), so a letter without a record may have died later than it says;
+    once sent by us it has a record. One without any time is taken to have died before.
+    """
+    if letter.state is not None:
+        return letter.last_death_ms >= cutoff_ms
+    return bool(letter.history) and max(death.time_s for death in letter.history) * _FINER >= cutoff_ms
+
+
+def is_homeless(letter: Letter) -> bool:
+    """Whether nothing tells a queue to go back to."""
+    return letter.reason == UNKNOWN and not letter.history
