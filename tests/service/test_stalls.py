@@ -1,5 +1,6 @@
 """A consumer that stands still: the broker counts messages as ready and delivers none, and says nothing about it."""
 
+import time
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
@@ -154,3 +155,27 @@ def comes_back(amqp: Client, body: str) -> None:
     """It is rejected once, and comes again by its way through a rung."""
     assert amqp.fail("shop").body == body.encode()
     assert amqp.take("shop", within=20).body == body.encode()
+
+
+@pytest.mark.slow
+def test_a_session_begins_though_the_management_api_answers_nobody(
+    amqp: Client, vhost: Vhost, line: Proxy, behind: dict[str, str], start_router: Start
+) -> None:
+    """As where one node of a cluster is frozen: it asks that node. What was verified before is believed meanwhile."""
+    amqp.queue("shop", dead_letter_exchange=INBOX)
+    port = urlsplit(vhost.management_url).port
+    assert port
+    with Proxy(port) as api:
+        url = f"http://guest:guest@127.0.0.1:{api.port},127.0.0.1:{api.port}"
+        router = start_router(RETRIED, **behind, MANAGEMENT_URL=url)
+        amqp.publish("first", key="shop")
+        comes_back(amqp, "first")
+        api.stall()
+        line.cut()
+        cut_s = time.monotonic()
+        pour(amqp, INBOX, numbered(50), DEAD)
+        eventually(lambda: amqp.depth(PARKING) == 50, within=60)
+        assert time.monotonic() - cut_s < 10
+        assert "own_queues.unconfirmed" in router.output
+        api.heal()
+        eventually(lambda: "own_queues.confirmed" in router.output, within=40)

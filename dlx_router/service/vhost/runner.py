@@ -221,8 +221,8 @@ class VhostRunner:
                 if key is None:
                     return
                 if not self._observe:
-                    self._refusals.catching = await self._guard.check(self.vhost, topology)
-                await self._know_types()
+                    self._refusals.catching = await self._guard.begin(self.vhost, topology)
+                await self._know_types(CONFIRMS_S)
                 if self._stopping.is_set():  # from here on nothing is awaited until there is a session to drain
                     return
                 if self._key_gone:
@@ -346,9 +346,9 @@ class VhostRunner:
             shared=self._keys.is_shared,
         )
 
-    async def _know_types(self) -> None:
-        """The types of queues, where policies ask; the desk that is in force once they are told learns them."""
-        await self._kinds.renew_for(self._policies)
+    async def _know_types(self, within_s: float | None = None) -> None:
+        """The types of queues, where policies ask; what is in force once they are told learns them."""
+        await self._kinds.renew_for(self._policies, within_s)
         self._decider.know(self._kinds.known)
 
     async def _free_state(self, error: Exception) -> None:
