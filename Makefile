@@ -33,18 +33,18 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS ?= 4  # tests wait for brokers most of the time
 
 test: $(READY)  ## run the quick tests; ALL=1: all, on every version of RabbitMQ; ARGS="-k name": options for pytest
-	$(BIN)/python tools/brokers.py fetch $(versions)
-	$(if $(ALL),$(BIN)/python tools/programs.py prometheus)
+	$(BIN)/python -m tools.brokers fetch $(versions)
+	$(if $(ALL),$(BIN)/python -m tools.install.debian_packages prometheus)
 	$(named) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(quick) $(ARGS)
 
 .PHONY: test-again
 
 test-again: $(READY)  ## what failed in the last `make test`, once more and alone
-	$(named) $(BIN)/python tools/failed_again.py
+	$(named) $(BIN)/python -m tools.rerun_failed
 
 demo: $(READY)  ## a broker, failing consumers, an outage and the router, for a minute; SECONDS=20: shorter
-	$(BIN)/python tools/brokers.py fetch any
-	$(BIN)/python tools/demo.py $(demo_options)
+	$(BIN)/python -m tools.brokers fetch any
+	$(BIN)/python -m tools.demo.run $(demo_options)
 
 lint: $(READY)  ## ruff, mypy --strict, the import contracts, bandit
 	$(BIN)/ruff check .
@@ -54,23 +54,23 @@ lint: $(READY)  ## ruff, mypy --strict, the import contracts, bandit
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive dlx_router
 
 shape: $(READY)  ## circles, layers, files and calls on a letter's way, lines: beside their goals; ARGS=--details, --check
-	PYTHONPATH=. $(BIN)/python tools/shape.py $(ARGS)
+	$(BIN)/python -m tools.shape.run $(ARGS)
 
 bench: $(READY)  ## measure against shovels and aio-pika; writes build/bench.json and docs/performance.md
-	$(BIN)/python tools/brokers.py fetch
-	$(BIN)/python tools/bench.py $(ARGS)
-	$(BIN)/python tools/performance_page.py
+	$(BIN)/python -m tools.brokers fetch
+	$(BIN)/python -m tools.bench.run $(ARGS)
+	$(BIN)/python -m tools.bench.page
 
 brokers: $(READY)  ## have RabbitMQ 3.10, 4.0 and 4.3 here (root on Debian)
-	$(BIN)/python tools/brokers.py fetch
+	$(BIN)/python -m tools.brokers fetch
 
 constraints: $(READY)  ## the newest versions that fit together → constraints.txt
-	$(BIN)/python tools/constraints.py
+	$(BIN)/python -m tools.release.constraints
 
 test-clean: $(READY)  ## what is committed, on a freshly unpacked Debian 12: the two README commands (root on Debian)
-	$(BIN)/python tools/clean_machine.py
+	$(BIN)/python -m tools.release.clean_machine
 
-clean:  ## remove what make made (the brokers stay: tools/brokers.py status says where)
+clean:  ## remove what make made (the brokers stay: python -m tools.brokers status says where)
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
 
 help:  ## this list
@@ -78,7 +78,7 @@ help:  ## this list
 
 $(READY): pyproject.toml constraints.txt dlx_router/__init__.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dlx-router needs Python 3.11 or newer (PYTHON=...)" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || sh tools/install_venv.sh $(PYTHON)
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || sh tools/install/venv.sh $(PYTHON)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
@@ -90,12 +90,12 @@ BROKER ?= 4.3
 CLUSTER ?= 5
 
 chaos: $(READY)  ## break everything around the router; MINUTES=n, then CLUSTER=n on three nodes; writes docs/reliability.md
-	$(BIN)/python tools/brokers.py fetch 4.3
-	PYTHONPATH=. $(BIN)/python tools/chaos.py --minutes $(MINUTES) --cluster $(CLUSTER) $(ARGS)
+	$(BIN)/python -m tools.brokers fetch 4.3
+	$(BIN)/python -m tools.chaos.run --minutes $(MINUTES) --cluster $(CLUSTER) $(ARGS)
 
 chaos-cluster: $(READY)  ## kill, freeze and restart three nodes, classic and quorum sources, beside a control without routers; MINUTES=n
-	$(BIN)/python tools/brokers.py fetch 4.3 4.0
-	PYTHONPATH=. $(BIN)/python tools/chaos_nodes.py --minutes $(MINUTES) $(ARGS)
+	$(BIN)/python -m tools.brokers fetch 4.3 4.0
+	$(BIN)/python -m tools.chaos.cluster.run --minutes $(MINUTES) $(ARGS)
 
 core: $(READY)  ## the core's own tests, without a broker: how long, and 98 % of its branches at least
 	$(BIN)/python -m pytest -q tests/core
@@ -103,41 +103,41 @@ core: $(READY)  ## the core's own tests, without a broker: how long, and 98 % of
 	$(BIN)/coverage report --include='dlx_router/core/*' --fail-under=98
 
 mutants: $(READY)  ## spoil the router in small ways: a test must notice each
-	$(BIN)/python tools/brokers.py fetch any
-	$(BIN)/python tools/mutants.py $(ARGS)
+	$(BIN)/python -m tools.brokers fetch any
+	$(BIN)/python -m tools.mutants.run $(ARGS)
 
 lateness: $(READY)  ## how late waits end at 1,000 letters a second
-	$(BIN)/python tools/brokers.py fetch 4.3
-	$(BIN)/python tools/lateness.py $(ARGS)
+	$(BIN)/python -m tools.brokers fetch 4.3
+	$(BIN)/python -m tools.measure.wait_accuracy $(ARGS)
 
 latency: $(READY)  ## what the way through the router adds to a rejection, at 1,000 letters a second
-	$(BIN)/python tools/brokers.py fetch 4.3
-	$(BIN)/python tools/latency.py $(ARGS)
+	$(BIN)/python -m tools.brokers fetch 4.3
+	$(BIN)/python -m tools.measure.latency $(ARGS)
 
 waiting: $(READY)  ## the router's memory while 1,000,000 letters wait
-	$(BIN)/python tools/brokers.py fetch 4.3
-	$(BIN)/python tools/waiting.py $(ARGS)
+	$(BIN)/python -m tools.brokers fetch 4.3
+	$(BIN)/python -m tools.measure.waiting_memory $(ARGS)
 
 full-target: $(READY)  ## the rate of letters beside a target that is full with 5,000 others; BROKER=3.10
-	$(BIN)/python tools/brokers.py fetch $(BROKER)
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/service/test_faults.py -m measure -s
 
 audit: $(READY)  ## kill the router in the middle of its work and audit every letter
-	$(BIN)/python tools/brokers.py fetch 4.3
-	$(BIN)/python tools/kill_audit.py $(ARGS)
+	$(BIN)/python -m tools.brokers fetch 4.3
+	$(BIN)/python -m tools.chaos.kills.run $(ARGS)
 
 .PHONY: fuzz
 
 EACH ?= 150
 
 fuzz: $(READY)  ## hostile headers, names, records, events and requests, EACH=150 seconds a target; BROKER=4.3
-	$(BIN)/python tools/brokers.py fetch $(BROKER)
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	DLX_ROUTER_FUZZ_SECONDS=$(EACH) DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/fuzz -s -n 2 $(ARGS)
 
 .PHONY: audit-deps
 
 audit-deps: $(READY)  ## known vulnerabilities of what constraints.txt installs (asks the network)
-	$(BIN)/python tools/audit_deps.py
+	$(BIN)/python -m tools.release.audit_deps
 
 release: $(READY)  ## wheel, sdist and SBOM in dist/, the wheel tried in a fresh environment
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[release]'
@@ -151,34 +151,34 @@ release: $(READY)  ## wheel, sdist and SBOM in dist/, the wheel tried in a fresh
 LETTERS ?= 100000
 
 redrive-audit: $(READY)  ## redrive LETTERS=100000, the router killed twice, every letter audited; and the rates
-	$(BIN)/python tools/brokers.py fetch 4.3
+	$(BIN)/python -m tools.brokers fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 DLX_ROUTER_REDRIVE_LETTERS=$(LETTERS) $(BIN)/python -m pytest tests/redrive/test_kill.py -k killed
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest tests/redrive/test_rates.py -m measure -s
 
 redrive-bench: $(READY)  ## rates, index and kills of a redrive; LETTERS=n, ARGS="--seconds 20"; writes build/redrive.json
-	$(BIN)/python tools/brokers.py fetch 4.3
-	PYTHONPATH=. $(BIN)/python tools/redrive_bench.py --letters $(LETTERS) $(ARGS)
+	$(BIN)/python -m tools.brokers fetch 4.3
+	$(BIN)/python -m tools.bench.redrive.run --letters $(LETTERS) $(ARGS)
 
 redrive-sift: $(READY)  ## a filter that means a tenth of LETTERS=100000: the rest keeps its order; BROKER=3.10
-	$(BIN)/python tools/brokers.py fetch $(BROKER)
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	DLX_ROUTER_TEST_BROKERS=$(BROKER) DLX_ROUTER_SIFT_LETTERS=$(LETTERS) $(BIN)/python -m pytest tests/redrive/test_sift.py
 
 .PHONY: long
 
 long: $(READY)  ## tests that take minutes: an outage of a minute
-	$(BIN)/python tools/brokers.py fetch 4.3
+	$(BIN)/python -m tools.brokers fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m long $(ARGS)
 
 .PHONY: measure-index
 
 measure-index: $(READY)  ## what the index can carry: events a second, searches over a million letters
-	$(BIN)/python tools/brokers.py fetch 4.3
+	$(BIN)/python -m tools.brokers fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/index/test_measure.py
 
 .PHONY: pages
 
 pages: $(READY)  ## docs/policies.md and its schema, from the tables that read policies
-	PYTHONPATH=. $(BIN)/python tools/policies_page.py
+	$(BIN)/python -m tools.pages.policies
 
 .PHONY: pipeline-chaos bench-pipeline java spark browser demo-pipeline
 
@@ -219,43 +219,43 @@ $(READY_CLIENTS): $(READY) tests/clients/package-lock.json | node
 	@touch $@
 
 test-clients: $(READY_CLIENTS)  ## what other client libraries send comes back to them as it was: Celery, amqplib, MQTT and more
-	$(BIN)/python tools/brokers.py fetch $(BROKER)
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/clients -m clients --durations=10 $(ARGS)
 
 demo-pipeline: $(READY_SPARK)  ## a week whose causes are known through the pipeline: every number checked; ends by itself
-	$(BIN)/python tools/brokers.py fetch any
-	PYTHONPATH=.:tools $(BIN)/python tools/demo_pipeline.py $(ARGS)
+	$(BIN)/python -m tools.brokers fetch any
+	PYTHONPATH=. $(BIN)/python -m tools.pipeline.demo $(ARGS)
 
 spark: $(READY_SPARK)  ## the pipeline's packages and Java; then `make test` runs its tests too
 
 pipeline-chaos: $(READY_SPARK)  ## kill ingest in the middle of its work, then audit the archive; KILLS=n
-	$(BIN)/python tools/brokers.py fetch 4.3
-	PYTHONPATH=.:tools $(BIN)/python tools/pipeline_chaos.py --kills $(KILLS) $(ARGS)
+	$(BIN)/python -m tools.brokers fetch 4.3
+	PYTHONPATH=. $(BIN)/python -m tools.pipeline.kills --kills $(KILLS) $(ARGS)
 
 bench-pipeline: $(READY_SPARK)  ## measure ingest, freshness, restart, analyses, redrive; beside pika + pyarrow and DuckDB
-	$(BIN)/python tools/brokers.py fetch 4.3
-	PYTHONPATH=.:tools $(BIN)/python tools/bench_pipeline.py $(ARGS)
+	$(BIN)/python -m tools.brokers fetch 4.3
+	PYTHONPATH=. $(BIN)/python -m tools.pipeline.bench.run $(ARGS)
 
 .PHONY: screenshots
 
 screenshots: $(READY)  ## the pictures of README and docs, drawn from what our programs print → docs/img
-	$(BIN)/python tools/brokers.py fetch any
-	$(BIN)/python tools/screenshots.py $(ARGS)
+	$(BIN)/python -m tools.brokers fetch any
+	$(BIN)/python -m tools.pages.screenshots $(ARGS)
 
 .PHONY: soak upgrade measure-queues
 
 measure-queues: $(READY)  ## one router on 1,000 attached queues: how long it takes to attend them, and its memory
-	$(BIN)/python tools/brokers.py fetch 4.3
+	$(BIN)/python -m tools.brokers fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/service/test_many_queues.py
 
 soak: $(READY)  ## a steady load, a broken connection and a reload every minute; MINUTES=n; writes docs/soak.md
-	$(BIN)/python tools/brokers.py fetch 4.3
-	PYTHONPATH=. $(BIN)/python tools/soak.py --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),10) $(ARGS)
+	$(BIN)/python -m tools.brokers fetch 4.3
+	$(BIN)/python -m tools.chaos.soak.run --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),10) $(ARGS)
 
 upgrade: $(READY)  ## letters wait while RabbitMQ 4.0 becomes 4.3 in place, then 3.10 → 4.3 beside: all of them arrive
-	$(BIN)/python tools/brokers.py fetch
-	PYTHONPATH=. $(BIN)/python tools/upgrade.py $(ARGS)
-	PYTHONPATH=. $(BIN)/python tools/upgrade.py --beside $(ARGS)
+	$(BIN)/python -m tools.brokers fetch
+	$(BIN)/python -m tools.release.upgrade $(ARGS)
+	$(BIN)/python -m tools.release.upgrade --beside $(ARGS)
 
 .PHONY: site
 

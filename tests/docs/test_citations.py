@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-import site_hooks
 from tests.docs.pages import ROOT, read
+from tools.pages import site_hooks
 
 _READ: Final = {".py", ".md", ".yml", ".yaml", ".toml", ".sh", ".html", ""}
 _DOCUMENT: Final = re.compile(r"(?<![\w/.{}*<-])((?:[\w.-]+/)*[\w-]+\.md)\b(?![(/])")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import brokers
-from chaos import Plan, run
-from chaos_books import PARKING, WAYS, Books, body_of, way_of
-from chaos_faults import KINDS
+from tools import brokers
+from tools.chaos.accounting import PARKING, WAYS, Books, body_of, way_of
+from tools.chaos.faults import KINDS
+from tools.chaos.run import Plan, run
 
 KINDS_IN_CI = (
     "router killed",

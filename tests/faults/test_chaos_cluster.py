@@ -7,13 +7,24 @@ from itertools import islice
 
 import pytest
 
-from chaos_nodes_books import CLASSIC, CONSUMER, ENDS, NAMED, QUORUM, WAYS, Books, Lost, Way, body_of
-from chaos_nodes_faults import Fault
-from chaos_nodes_laws import Readiness, Sample, Stand, Standstills
-from chaos_nodes_losses import BROKER, ROUTER, UNDECIDED, Troubles, attributed
-from chaos_nodes_plan import KILLED, KINDS, NODES, PARTS, PAUSED_LONG, ROUTER_KILLED, ROUTERS, TWO_PAUSED, Drawn, drawn
-from chaos_nodes_report import PartReport, Report, Row, as_json, markdown
-from chaos_page import with_all_but, with_section
+from tools.chaos.cluster.accounting import CLASSIC, CONSUMER, ENDS, NAMED, QUORUM, WAYS, Books, Lost, Way, body_of
+from tools.chaos.cluster.attribution import BROKER, ROUTER, UNDECIDED, Troubles, attributed
+from tools.chaos.cluster.faults import Fault
+from tools.chaos.cluster.invariants import Readiness, Sample, Stand, Standstills
+from tools.chaos.cluster.report import PartReport, Report, Row, as_json, markdown
+from tools.chaos.cluster.schedule import (
+    KILLED,
+    KINDS,
+    NODES,
+    PARTS,
+    PAUSED_LONG,
+    ROUTER_KILLED,
+    ROUTERS,
+    TWO_PAUSED,
+    Drawn,
+    drawn,
+)
+from tools.chaos.page_sections import with_all_but, with_section
 
 QUORUM_WAY = QUORUM[0]
 CLASSIC_WAY = NAMED["dead.classic.1"]

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from mutant_table import MUTANTS, Mutant
-from mutants import ROOT
+from tools.mutants.run import ROOT
+from tools.mutants.table import MUTANTS, Mutant
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.name)

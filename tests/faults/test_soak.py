@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-import brokers
-from soak import Soak, run
-from soak_page import markdown
-from soak_watch import Sample, Trend, Watch
 from tests.support.router import Router
+from tools import brokers
+from tools.chaos.soak.page import markdown
+from tools.chaos.soak.process_usage import Sample, Trend, Watch
+from tools.chaos.soak.run import Soak, run
 
 
 @pytest.mark.parametrize(

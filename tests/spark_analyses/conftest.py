@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import week
 from tests.conftest import MUST
-from week_causes import WEEK_S
+from tools.pipeline import week
+from tools.pipeline.causes import WEEK_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import week
 from dlx_router.cli.pipeline.queue_types import told
 from dlx_router.spark.backtest.differences import arrivals, changed, summary
 from dlx_router.spark.backtest.estimate import Stratum, predicted
@@ -19,6 +18,7 @@ from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools.pipeline import week
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -7,7 +7,6 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-import week
 from dlx_router.cli.main import main
 from dlx_router.cli.pipeline.run_analysis import Where
 from dlx_router.core.names import Names
@@ -17,6 +16,7 @@ from dlx_router.spark.publishing import CONFIRMED, Publishing
 from dlx_router.spark.redrive.letters import Sender, batch_of
 from tests.support.client import Client
 from tests.support.vhost import Vhost
+from tools.pipeline import week
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 SINCE: Final = ("--since", "2026-10-01")

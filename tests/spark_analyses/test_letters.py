@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.testing import assertDataFrameEqual, assertSchemaEqual
 
-import week
 from dlx_router.core import recovered
 from dlx_router.core.recovered import ORDER, SILENT, fate, window_ms
 from dlx_router.journal.fields import KINDS
@@ -21,6 +20,7 @@ from dlx_router.spark.analyses.recovery import RECOVERY_SCHEMA, SLO_SCHEMA, slo_
 from dlx_router.spark.analyses.shape import struct
 from dlx_router.spark.analyses.trends import TRENDS_SCHEMA, trends
 from tests.spark_analyses.conftest import AS_OF_MS
+from tools.pipeline import week
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 HOUR = at.HOUR_MS

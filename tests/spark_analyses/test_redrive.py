@@ -11,7 +11,6 @@ from zlib import crc32
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import week
 from dlx_router.core.names import Names
 from dlx_router.core.remembered import decode
 from dlx_router.service.vhost.signing_key import from_file
@@ -25,6 +24,7 @@ from tests.spark_analyses.conftest import AS_OF_MS, archived
 from tests.spark_analyses.test_backtest import read_journal
 from tests.support.client import Client
 from tests.support.vhost import Vhost
+from tools.pipeline import week
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 QUEUE = "orders.new"

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame
 
-import week
 from dlx_router.spark.report.data import ReportData, gather
 from dlx_router.spark.report.page import page
 from dlx_router.spark.report.svg import duration, number, percent, ticks
 from tests.conftest import MUST
 from tests.spark_analyses.conftest import AS_OF_MS
+from tools.pipeline import week
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 PROBE = """<script>document.title = JSON.stringify({

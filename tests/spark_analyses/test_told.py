@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import week
 from dlx_router.spark.analyses.letters import once
 from dlx_router.spark.redrive.plan import Choice, chosen, freeze
 from dlx_router.spark.redrive.reconcile import reconcile
@@ -16,6 +15,7 @@ from tests.spark_analyses.test_backtest import read_journal
 from tests.spark_analyses.test_redrive import QUEUE, key_file, way
 from tests.support.client import Client
 from tests.support.vhost import Vhost
+from tools.pipeline import week
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 __all__ = ["key_file", "way"]  # fixtures

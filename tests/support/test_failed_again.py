@@ -2,7 +2,7 @@
 
 import pytest
 
-from failed_again import plain
+from tools.rerun_failed import plain
 
 
 @pytest.mark.parametrize(

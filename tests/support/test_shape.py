@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import shape
-import shape_code as code
-from shape_way import WAYS, Trace, Way, measure
+from tools.shape import run as shape
+from tools.shape import source as code
+from tools.shape.letter_path import WAYS, Trace, Way, measure
 
 Files = Mapping[str, str]
 

@@ -1,0 +1,1 @@
+"""What tests, measurements, pages and releases are made with: run from the root as `python -m tools.FOLDER.MODULE`."""
