@@ -16,6 +16,9 @@ _DOCUMENT: Final = re.compile(r"(?<![\w/.{}*<-])((?:[\w.-]+/)*[\w-]+\.md)\b(?![(
 _SECTION: Final = re.compile(r'((?:[\w.-]+/)*[\w-]+\.md),?\s+\(?"([^"]+)"')
 # "Source: WORDS" or WORDS ("Section"): a document by its bare name.
 _BARE: Final = re.compile(r'Source:\s+[A-Z]{5,}\b|\b[A-Z]{5,} \("')
+# A file of tests/ or tools/ by its path from the root, and a program of tools/ by its module.
+_FILE: Final = re.compile(r"(?<![\w/.])((?:tests|tools)/[\w/-]+\.(?:py|sh|json|yaml))\b")
+_PROGRAM: Final = re.compile(r"(?<=-m )tools(?:\.\w+)*")
 _ALWAYS: Final = re.compile(r"\b(INTERFACES|ARCHITECTURE|HANDOVER)\b")
 # Text that a test makes up; and what a changelog tells of what is gone.
 _MADE_UP: Final = {f"tests/docs/test_{one}.py" for one in ("citations", "docs", "performance_page", "site")} | {
@@ -72,6 +75,34 @@ def test_every_section_that_is_named_is_a_heading() -> None:
             if path is not None and " ".join(section.split()) not in _headings(path):
                 wrong.append((name, document, section))
     assert wrong == []
+
+
+@pytest.mark.parametrize("ext", sorted(_READ))
+def test_every_file_of_tests_and_tools_that_is_named_is_here(ext: str) -> None:
+    gone = [
+        (name, path)
+        for name, text in _texts()
+        if Path(name).suffix == ext
+        for path in _FILE.findall(text)
+        if not (ROOT / path).is_file()
+    ]
+    assert gone == []
+
+
+@pytest.mark.parametrize("ext", sorted(_READ))
+def test_every_program_of_tools_that_is_named_is_here(ext: str) -> None:
+    gone = [
+        (name, module)
+        for name, text in _texts()
+        if Path(name).suffix == ext
+        for module in _PROGRAM.findall(text)
+        if not _starts(ROOT / module.replace(".", "/"))
+    ]
+    assert gone == []
+
+
+def _starts(path: Path) -> bool:
+    return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
 
 
 @cache
