@@ -14,7 +14,7 @@ from dlx_router.spark.report.data import ReportData, gather
 from dlx_router.spark.report.page import page
 from dlx_router.spark.report.svg import duration, number, percent, ticks
 from tests.conftest import MUST
-from tests.spark_analyses.conftest import AS_OF_MS
+from tests.spark.analyses.conftest import AS_OF_MS
 from tools.pipeline import week
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

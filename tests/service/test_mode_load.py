@@ -18,6 +18,8 @@ from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.scene import Scene
 
+pytestmark = pytest.mark.usefixtures("newest")  # what depends on the version is in the other tests of this folder
+
 SECONDS: Final = float(os.environ.get("DLX_ROUTER_TEST_LOAD_S", "3"))
 RATE: Final = 1000
 SLACK_S: Final = 2.0

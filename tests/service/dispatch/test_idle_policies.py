@@ -11,7 +11,7 @@ from dlx_router.service.dispatch.resources import TargetResources, dead_letter_r
 from dlx_router.service.inflight.in_force import Resolved, Rules
 from dlx_router.service.inflight.job import Resource
 from tests.broker.scene import NAMES
-from tests.service.test_idle_queues import replicas
+from tests.service.dispatch.test_idle_queues import replicas
 from tests.support.bulk import INBOX
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually

@@ -10,7 +10,7 @@ from dlx_router.spark.analyses import efficacy, groups, letters, poison, recover
 from dlx_router.spark.backtest import differences
 
 pytestmark = pytest.mark.spark
-PAGE: Final = Path(__file__).parents[2] / "docs" / "pipeline-analyses.md"
+PAGE: Final = Path(__file__).parents[3] / "docs" / "pipeline-analyses.md"
 TABLES: Final = {
     "analyses.letters.letters": letters.LETTERS_SCHEMA,
     "analyses.letters.tries": letters.TRIES_SCHEMA,
