@@ -8,13 +8,13 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-import brokers
 from dlx_router.broker.management import Management, ManagementError, harmful
 from dlx_router.broker.policies import Policy, effective
 from tests.broker.scene import NAMES, topology, user
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.vhost import Vhost
+from tools import brokers
 
 
 @pytest.fixture

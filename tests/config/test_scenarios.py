@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-import policies_page
+from tools.pages import policies as policies_page
 
 ROOT: Final = Path(__file__).parents[2]
 SCHEMA: Final = json.loads((ROOT / "docs" / "policies.schema.json").read_text(encoding="utf-8"))["$defs"]

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-import brokers
 from tests.conftest import NAMED
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
 
 ROOT = Path(__file__).parents[2]
 POLICIES = """version: 1

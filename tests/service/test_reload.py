@@ -11,12 +11,12 @@ from typing import Final
 
 import pytest
 
-from brokers import free_port
 from tests.support.bulk import INBOX, dying_queue, law_holds, pour, record, rests, take_many
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools.brokers import free_port
 
 Start = Callable[..., Router]
 pytestmark = pytest.mark.usefixtures("newest")

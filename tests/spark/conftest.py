@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import brokers
 from tests.conftest import NAMED
 from tests.support.client import Client
 from tests.support.vhost import Vhost
+from tools import brokers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

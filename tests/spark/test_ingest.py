@@ -8,7 +8,6 @@ import duckdb
 import pyarrow.dataset as ds
 import pytest
 
-import brokers
 from dlx_router.spark.archive import delta, reading
 from dlx_router.spark.archive.ingest import Ingest, Ingested, ingest
 from dlx_router.spark.archive.layout import Archive, ArchiveError
@@ -16,6 +15,7 @@ from dlx_router.spark.archive.verify import verify
 from dlx_router.spark.errors import told
 from tests.journal.journal_samples import line
 from tests.spark.conftest import Stream
+from tools import brokers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
