@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look for letters, show one with its journey, export them.", no_args_is_help=True)
 
-MAX_BODY_LINES: Final = 200
 RETURN: Final = ".return"  # the exchange by which letters go back to where they failed
 Url = Annotated[str | None, typer.Option("--api-url", help="The router's API; default: DLX_ROUTER_API_URL.")]
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]

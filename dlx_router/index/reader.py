@@ -18,7 +18,6 @@ from dlx_router.index import schema
 from dlx_router.index.queries import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
 from dlx_router.index.rows import LYING, key_of
 
-READERS: Final = 4
 LIMIT_S: Final = 3.0
 _PLACES: Final = frozenset({"number", "exchange", "routing_key", "sent_exchange", "sent_routing_key"})
 OLDEST: Final = 100  # of a place, to find the oldest among

@@ -11,7 +11,7 @@ from dlx_router.cli.permissions import grants_of
 from dlx_router.config.environment.settings import Settings
 from dlx_router.config.policy_files.loader import LoadedPolicies
 from dlx_router.core.policy import PolicySet
-from dlx_router.provisioning.rights import may
+from dlx_router.broker.rights import may
 
 SHOWN: Final = 4
 FIX: Final = "`dlx-router permissions` prints the rights that it needs"
