@@ -186,5 +186,4 @@ async def _strangers(settings: Settings, loaded: LoadedPolicies, vhosts: Sequenc
 
 
 def _rights(settings: Settings) -> Rights:
-    tls = Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)
-    return Rights(settings.management_credentials(), tls)
+    return Rights(settings.management_credentials(), Tls(*settings.tls_files))

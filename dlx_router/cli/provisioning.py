@@ -41,7 +41,7 @@ class Site:
         self.journal = settings.journal in {"best-effort", "required"}
         self.loaded = loaded
         self.with_journal = False  # whether destroy removes it
-        self._tls = Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)
+        self._tls = Tls(*settings.tls_files)
         self.api = Administration(settings.management_credentials, self._tls)
         self.vhosts: Sequence[str] = ()
 

@@ -22,7 +22,7 @@ from dlx_router.broker.rights import Rights
 from dlx_router.broker.topology import Topology, TopologyMissing
 from dlx_router.broker.unreadable import first_found, told
 from dlx_router.cli import output
-from dlx_router.cli.doctor import broker_alarms, diagnosis, policy_plan, user_rights
+from dlx_router.cli.doctor import broker_checks, diagnosis
 from dlx_router.cli.doctor.diagnosis import Diagnosis, Level
 from dlx_router.cli.groups import unverified
 from dlx_router.config.environment.settings import Settings, SettingsError
@@ -85,7 +85,9 @@ async def _everything(settings: Settings) -> AsyncIterator[Diagnosis]:
         yield Diagnosis("settings", Level.WARNING, warning, "see dlx-router run --help")
     for one in _files(settings):
         yield one
-    examination = Examination(settings.management_credentials(), _tls(settings)) if settings.has_management() else None
+    examination = (
+        Examination(settings.management_credentials(), Tls(*settings.tls_files)) if settings.has_management() else None
+    )
     try:
         vhosts, broken = await _vhosts(settings, examination)
         if broken is not None:
@@ -160,7 +162,7 @@ async def _vhost(
     settings: Settings, vhost: str, loaded: LoadedPolicies | None, examination: Examination | None
 ) -> AsyncIterator[Diagnosis]:
     found = settings.broker_address()
-    tls = _tls(settings) if found.tls else None
+    tls = Tls(*settings.tls_files) if found.tls else None
     login = Login(found.user, found.password.get_secret_value(), vhost)
     version: tuple[int, ...] = (0,)
     for host in [Host(name, port) for name, port in found.hosts]:
@@ -180,8 +182,14 @@ async def _vhost(
         break
     else:
         raise Unreachable
-    if examination is not None:
-        async for one in _managed(settings, vhost, loaded, examination, version):
+    if examination is None:
+        return
+    async for one in broker_checks.lacking_rights(settings, vhost, loaded):
+        yield one
+    async for one in _queues(settings, vhost, loaded, examination, version):
+        yield one
+    if loaded is not None:
+        async for one in broker_checks.plan_conflicts(settings, vhost, loaded):
             yield one
 
 
@@ -189,29 +197,12 @@ async def _here(
     settings: Settings, place: tuple[Host, Login, Tls | None], examination: Examination | None
 ) -> AsyncIterator[Diagnosis]:
     """What a connection tells."""
-    if (alarm := await broker_alarms.raised(*place, examination)) is not None:
+    if (alarm := await broker_checks.alarms(*place, examination)) is not None:
         yield alarm
     for unreadable in await _unreadable(settings, place):
         yield unreadable
     async for one in _own(settings, Topology(*place, Names(settings.prefix), declare=False)):
         yield one
-
-
-async def _managed(
-    settings: Settings,
-    vhost: str,
-    loaded: LoadedPolicies | None,
-    examination: Examination,
-    version: tuple[int, ...],
-) -> AsyncIterator[Diagnosis]:
-    """What the management API tells."""
-    async for one in user_rights.lacking(settings, _tls(settings), vhost, loaded):
-        yield one
-    async for one in _queues(settings, vhost, loaded, examination, version):
-        yield one
-    if loaded is not None:
-        async for one in policy_plan.conflicts(settings, _tls(settings), vhost, loaded):
-            yield one
 
 
 async def _unreadable(settings: Settings, place: tuple[Host, Login, Tls | None]) -> list[Diagnosis]:
@@ -286,7 +277,7 @@ def _selected(loaded: LoadedPolicies | None, vhost: str, one: Mapping[str, Any])
 
 
 async def _strangers(settings: Settings, vhost: str, names: Names, believed: Iterable[str]) -> AsyncIterator[Diagnosis]:
-    rights = Rights(settings.management_credentials(), _tls(settings))
+    rights = Rights(settings.management_credentials(), Tls(*settings.tls_files))
     try:
         for one in await rights.strangers(vhost, names, settings.broker_address().user, believed):
             yield Diagnosis(
@@ -297,13 +288,9 @@ async def _strangers(settings: Settings, vhost: str, names: Names, believed: Ite
         said = (
             f"who has which rights takes an administrator to ask; whether {user!r} has all that it needs is not known"
         )
-        yield Diagnosis("rights", Level.NOTE, said, user_rights.FIX)
+        yield Diagnosis("rights", Level.NOTE, said, broker_checks.FIX_RIGHTS)
     finally:
         await rights.close()
-
-
-def _tls(settings: Settings) -> Tls:
-    return Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)
 
 
 def _print(found: Sequence[Diagnosis], *, as_json: bool) -> None:

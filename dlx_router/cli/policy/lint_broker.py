@@ -28,8 +28,7 @@ def findings(loaded: LoadedPolicies) -> list[Finding] | None:
 
 
 async def _findings(settings: Settings, loaded: LoadedPolicies) -> list[Finding]:
-    tls = Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)
-    api = Administration(settings.management_credentials, tls)
+    api = Administration(settings.management_credentials, Tls(*settings.tls_files))
     names, user = Names(settings.prefix), settings.broker_address().user
     found: list[Finding] = []
     try:
