@@ -15,7 +15,7 @@ from dlx_router.config.policy_files.loader import LoadedPolicies
 from dlx_router.service.app import App
 from dlx_router.service.vhost.signing_key import KeyFileError
 from dlx_router.telemetry import logs
-from dlx_router.telemetry.traces import TracesError
+from dlx_router.telemetry.otel_variables import TracesError
 
 REFUSED: Final = 2
 
