@@ -8,7 +8,6 @@ anybody else can be told one; a later leader has a larger term, as far as the ro
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Final
 
@@ -17,6 +16,7 @@ from dlx_router.broker.topology import QueueMissing, Topology, TopologyError
 from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.state_queue import StateQueueWatch
 from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.wall_clock import wall_ms
 
 AGAIN_S: Final = 1.0
 _TAKEN: Final = "another consumer has the state queue, and does not answer as a router with the same key does"
@@ -143,7 +143,7 @@ class Leadership:
     def _set(self, *, leads: bool) -> None:
         if leads == self.is_ours:
             return
-        self.term = int(time.time() * 1000) if leads else None
+        self.term = wall_ms() if leads else None
         log.info("leader.changed", vhost=self.vhost, leads=leads, term=self.term)
         for listener in [*self._listeners]:
             listener()
