@@ -18,6 +18,10 @@ from dlx_router.telemetry import logs
 from dlx_router.telemetry.otel_variables import TracesError
 
 REFUSED: Final = 2
+_REFUSALS: Final = {
+    TokensError: "tokens.refused", AdminError: "admin.refused", TracesError: "traces.refused",
+    KeyFileError: "key.refused",
+}  # fmt: skip
 
 
 def run(settings: Settings, loaded: LoadedPolicies, *, observe: bool = False) -> int:
@@ -27,17 +31,8 @@ def run(settings: Settings, loaded: LoadedPolicies, *, observe: bool = False) ->
     _spare_the_collector()
     try:
         return _loop()(_serve(settings, loaded, observe=observe))
-    except TokensError as error:
-        logs.log.error("tokens.refused", error=str(error), fate="nothing was consumed")
-        return REFUSED
-    except AdminError as error:
-        logs.log.error("admin.refused", error=str(error), fate="nothing was consumed")
-        return REFUSED
-    except TracesError as error:
-        logs.log.error("traces.refused", error=str(error), fate="nothing was consumed")
-        return REFUSED
-    except KeyFileError as error:
-        logs.log.error("key.refused", error=str(error), fate="nothing was consumed")
+    except (TokensError, AdminError, TracesError, KeyFileError) as error:
+        logs.log.error(_REFUSALS[type(error)], error=str(error), fate="nothing was consumed")
         return REFUSED
 
 
