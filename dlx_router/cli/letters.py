@@ -135,8 +135,7 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
         list[str] | None, typer.Option("--id", help="With --from: only this letter; may be repeated.")
     ] = None,
     known: Annotated[  # noqa: FBT002 - typer makes a flag of it
-        bool,
-        typer.Option("--not-a-dead-letter-queue", help="With --from: you know that somebody consumes the queue."),
+        bool, typer.Option("--not-a-dead-letter-queue", help="With --from: you know that somebody consumes the queue.")
     ] = False,
     url: Url = None,
 ) -> None:

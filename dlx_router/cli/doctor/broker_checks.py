@@ -83,13 +83,7 @@ async def plan_conflicts(settings: Settings, vhost: str, loaded: LoadedPolicies)
         await api.close()
     journal = settings.journal in {"best-effort", "required"}
     found = plan(
-        loaded.policies,
-        snapshot,
-        names,
-        owned,
-        journal=journal,
-        delayed=loaded.delayed,
-        attachments=loaded.attachments,
+        loaded.policies, snapshot, names, owned, journal=journal, delayed=loaded.delayed, attachments=loaded.attachments
     )
     for note in found.conflicts:
         yield Diagnosis("plan", Level.WARNING, f"{note.code}: {note.text}", FIX_PLAN)

@@ -6,7 +6,6 @@ Exit: 0 nothing to mend, 1 warnings or errors, 2 settings that cannot be used, o
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -28,7 +27,6 @@ from dlx_router.cli.groups import unverified
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.core.names import Names
-from dlx_router.core.printable import printable_lines
 from dlx_router.index.reader import IndexAway, Reader
 from dlx_router.index.schema import place_of
 
@@ -49,8 +47,7 @@ def run(given: Mapping[str, str], *, as_json: bool) -> int:
         settings = Settings.load(given)
         settings.broker_address()
     except SettingsError as error:
-        print(printable_lines(str(error)), file=sys.stderr)
-        return output.WRONG_USE
+        return output.wrong_use(error)
     found, reached = asyncio.run(examined(settings))
     _print(found, as_json=as_json)
     if not reached:
@@ -240,11 +237,7 @@ async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosi
 
 
 async def _queues(
-    settings: Settings,
-    vhost: str,
-    loaded: LoadedPolicies | None,
-    examination: Examination,
-    version: tuple[int, ...],
+    settings: Settings, vhost: str, loaded: LoadedPolicies | None, examination: Examination, version: tuple[int, ...]
 ) -> AsyncIterator[Diagnosis]:
     names = Names(settings.prefix)
     try:

@@ -22,7 +22,6 @@ from dlx_router.core.letter import Arrival, Death, Letter
 from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter, Discard, Park
 from dlx_router.core.policy import Effective, Policy, PolicySet
-from dlx_router.core.printable import printable_lines
 
 MAX_ROWS: Final = 12
 _BASE: Final = ""  # no reason: what holds before any overlay
@@ -50,8 +49,7 @@ def run(queue: str, folder: Path, vhost: str, reason: str | None, broker: Broker
     except PolicyErrors as error:
         return output.refuse(error)
     except PrefixError as error:
-        print(printable_lines(str(error)), file=sys.stderr)
-        return output.WRONG_USE
+        return output.wrong_use(error)
     policies = loaded.policies
     late = [*delayed(loaded.delayed, queue, vhost, names)]
     found = explained(policies, vhost=vhost, queue=queue, reason=reason or _BASE, queue_type=broker.kind)
