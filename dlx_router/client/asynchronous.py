@@ -253,11 +253,7 @@ async def _publish(message: AbstractIncomingMessage, copy: _Copy, prefix: str, w
         async with asyncio.timeout(within), desk.lock:
             channel = await desk.channel(connection)
             await channel.basic_publish(
-                message.body,
-                exchange=exchange,
-                routing_key=message.routing_key or "",
-                properties=copy,
-                mandatory=True,
+                message.body, exchange=exchange, routing_key=message.routing_key or "", properties=copy, mandatory=True
             )
     except PublishError as error:
         raise Undeliverable(f"exchange {exchange!r} leads to no queue: does a router attend this vhost?") from error

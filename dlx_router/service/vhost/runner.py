@@ -32,8 +32,7 @@ from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.sources.attach import Wanted, leads
 from dlx_router.service.sources.registry import Setting
 from dlx_router.service.vhost.background import Background
-from dlx_router.service.vhost.leadership import Leadership
-from dlx_router.service.vhost.leading import lead
+from dlx_router.service.vhost.leadership import Leadership, lead
 from dlx_router.service.vhost.own_queues import OwnQueues
 from dlx_router.service.vhost.policy_drift import PolicyDrift
 from dlx_router.service.vhost.queue_depths import QueueDepths
