@@ -1,7 +1,6 @@
 """The commands' client of /api/v1: waits where it is told to, and says clearly why there is no answer."""
 
 import re
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NoReturn
@@ -11,7 +10,6 @@ import typer
 
 from dlx_router.cli import output
 from dlx_router.config.environment.settings import Settings, SettingsError
-from dlx_router.core.printable import printable_lines
 
 TIMEOUT_S: Final = 30.0
 PATIENCE_S: Final = 20.0  # for a rate limit, a takeover, an index that is being made
@@ -124,5 +122,4 @@ def _document(answer: httpx.Response) -> dict[str, Any]:
 
 
 def _end(why: str) -> NoReturn:
-    print(printable_lines(why), file=sys.stderr)
-    raise typer.Exit(output.WRONG_USE)
+    raise typer.Exit(output.wrong_use(why))

@@ -1,7 +1,6 @@
 """`dlx-router groups` and `dlx-router queues`."""
 
 import sys
-import time
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ from dlx_router.cli import output
 from dlx_router.cli.letters import Json, Queue, Url, Vhost, reach, where
 from dlx_router.cli.timestamps import ago, moment_ms, shown
 from dlx_router.config.units import duration_ms
+from dlx_router.telemetry.wall_clock import wall_ms
 
 app = typer.Typer(help="Letters that died of the same thing: see, ignore, resolve, note.", invoke_without_command=True)
 
@@ -95,7 +95,7 @@ def _later(text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        return int(time.time() * 1000) + duration_ms(text)
+        return wall_ms() + duration_ms(text)
     except ValueError:
         return moment_ms(text, "--until")
 

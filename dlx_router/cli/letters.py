@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look for letters, show one with its journey, export them.", no_args_is_help=True)
 
-MAX_BODY_LINES: Final = 200
 RETURN: Final = ".return"  # the exchange by which letters go back to where they failed
 Url = Annotated[str | None, typer.Option("--api-url", help="The router's API; default: DLX_ROUTER_API_URL.")]
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
@@ -136,8 +135,7 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
         list[str] | None, typer.Option("--id", help="With --from: only this letter; may be repeated.")
     ] = None,
     known: Annotated[  # noqa: FBT002 - typer makes a flag of it
-        bool,
-        typer.Option("--not-a-dead-letter-queue", help="With --from: you know that somebody consumes the queue."),
+        bool, typer.Option("--not-a-dead-letter-queue", help="With --from: you know that somebody consumes the queue.")
     ] = False,
     url: Url = None,
 ) -> None:

@@ -57,7 +57,18 @@ def confirmed(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
+def warn(said: object) -> None:
+    """A text or an error to stderr, in its lines."""
+    print(printable_lines(str(said)), file=sys.stderr)
+
+
+def wrong_use(why: object) -> int:
+    """Say it on stderr; the exit code."""
+    warn(why)
+    return WRONG_USE
+
+
 def refuse(errors: PolicyErrors) -> int:
-    """Print what is wrong to stderr; the exit code."""
-    print(printable_lines(str(errors)), file=sys.stderr)
+    """Say on stderr what is wrong; the exit code."""
+    warn(errors)
     return WRONG_USE if errors.unreadable else FINDINGS

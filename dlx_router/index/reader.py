@@ -17,8 +17,8 @@ from dlx_router.core.recovered import fate
 from dlx_router.index import schema
 from dlx_router.index.queries import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
 from dlx_router.index.rows import LYING, key_of
+from dlx_router.telemetry.wall_clock import wall_ms
 
-READERS: Final = 4
 LIMIT_S: Final = 3.0
 _PLACES: Final = frozenset({"number", "exchange", "routing_key", "sent_exchange", "sent_routing_key"})
 OLDEST: Final = 100  # of a place, to find the oldest among
@@ -72,7 +72,7 @@ class Reader:
                 f" AND (:state IS NULL OR {_STATE} = :state) ORDER BY last_ms DESC, groups.number DESC"
                 " LIMIT :limit OFFSET :offset"
             )
-            values = {"now": _now_ms(), "state": state, "limit": limit, "offset": offset}
+            values = {"now": wall_ms(), "state": state, "limit": limit, "offset": offset}
             return [_group(ask, row) for row in ask(sql, values).fetchall()]
 
     def group(self, group_id: str, sees: Sees) -> dict[str, Any] | None:
@@ -82,7 +82,7 @@ class Reader:
                 f"SELECT groups.*, queues.vhost, queues.name, {_STATE} AS now_state FROM groups"
                 " JOIN queues ON queues.number = groups.queue WHERE groups.id = :id"
             )
-            row = ask(sql, {"now": _now_ms(), "id": group_id}).fetchone()
+            row = ask(sql, {"now": wall_ms(), "id": group_id}).fetchone()
             return _group(ask, row) if row is not None and sees(row["vhost"], row["name"]) else None
 
     def failed_queues(self, sees: Sees) -> list[dict[str, Any]]:
@@ -264,7 +264,3 @@ def _group(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, An
         "lying": sum(n for state, n in states.items() if state in LYING),
         "states": states,
     }
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

@@ -7,7 +7,6 @@ standard library is needed, so that each command can afford it.
 import contextlib
 import logging
 import os
-import re
 import sys
 import threading
 import traceback
@@ -16,23 +15,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from dlx_router.core.printable import printable_lines
+from dlx_router.core.printable import printable_lines, redacted
 
 ADVICE: Final = (
     "a fault of dlx-router, please report it with what was done before; with DLX_ROUTER_LOG_LEVEL=debug it shows the "
     "traceback"
 )
-HIDDEN: Final = "***"
-# From the scheme up to the last @ before the URL must end: a password may hold what it should not, "/" or "@".
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^\s\"'<>]*@")
 _PACKAGE: Final = Path(__file__).parents[1]
 _MAX_CHARS: Final = 1000
 Tell = Callable[[str, BaseException], None]
-
-
-def redacted(text: str) -> str:
-    """The text without the credentials of any URL in it."""
-    return _CREDENTIALS.sub(f"{HIDDEN}@", text)
 
 
 def said(error: BaseException) -> str:

@@ -1,14 +1,13 @@
 """The types of queues, for policies with `apply-to`: the archive does not tell them, the broker does, as of today."""
 
 import asyncio
-import sys
 from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame
 
 from dlx_router.broker.management import Management, ManagementError
+from dlx_router.cli import output
 from dlx_router.config.environment.settings import Settings, SettingsError
-from dlx_router.core.printable import printable_lines
 from dlx_router.service.vhost.connect import management
 from dlx_router.spark.backtest.replay import Files, Judge, QueueTypes, judge_of
 
@@ -30,7 +29,7 @@ def told(vhosts: Sequence[str]) -> QueueTypes:
         api = management(Settings.load({}))
         return asyncio.run(_asked(api, vhosts)) if api is not None else ()
     except SettingsError as error:
-        print(printable_lines(f"the types of queues are not known: {error}"), file=sys.stderr)
+        output.warn(f"the types of queues are not known: {error}")
         return ()
 
 
@@ -42,7 +41,7 @@ async def _asked(api: Management, vhosts: Iterable[str]) -> QueueTypes:
                 types = await api.queue_types(vhost)
             except ManagementError as error:
                 said = f"vhost {vhost!r}: the types of queues are not known: {error}"
-                print(printable_lines(said), file=sys.stderr)
+                output.warn(said)
             else:
                 found += [(vhost, queue, queue_type) for queue, queue_type in sorted(types.items())]
     finally:

@@ -12,7 +12,6 @@ from dlx_router.config.environment.prefix import PrefixError
 from dlx_router.config.findings import Finding
 from dlx_router.config.lint import output_formats
 from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
-from dlx_router.core.printable import printable_lines
 
 _REPORTS: Final[Mapping[str, Callable[[Sequence[Finding]], str]]] = {
     "text": output_formats.as_text,
@@ -27,8 +26,7 @@ def run(path: Path, form: StrEnum, *, broker: bool = False) -> int:
     try:
         loaded = load_policies(path, prefix.said())
     except PrefixError as error:
-        print(printable_lines(str(error)), file=sys.stderr)
-        return output.WRONG_USE
+        return output.wrong_use(error)
     except PolicyErrors as error:
         findings, unreadable, summary = error.findings, error.unreadable, ""
     else:

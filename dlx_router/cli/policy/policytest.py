@@ -8,7 +8,6 @@ from dlx_router.config.environment import prefix
 from dlx_router.config.environment.prefix import PrefixError
 from dlx_router.config.policy_files.loader import PolicyErrors
 from dlx_router.config.policytest import run_tests
-from dlx_router.core.printable import printable_lines
 
 
 def run(path: Path) -> int:
@@ -18,8 +17,7 @@ def run(path: Path) -> int:
     except PolicyErrors as error:
         return output.refuse(error)
     except PrefixError as error:
-        print(printable_lines(str(error)), file=sys.stderr)
-        return output.WRONG_USE
+        return output.wrong_use(error)
     failed = [one for one in results if not one.passed]
     for one in failed:
         print(one)

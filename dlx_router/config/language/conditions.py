@@ -18,7 +18,6 @@ from dlx_router.core.condition import Condition, ConditionFailed, View
 MAX_CHARS: Final = 2000
 TEXTS: Final = ("reason", "cause", "queue", "exchange", "routing_key", "vhost", "content_type")
 NUMBERS: Final = ("attempts", "redrives", "age", "size")
-FUNCTIONS: Final = ("header", "body")
 _STRING: Final = r"[rR]?(?:\"\"\".*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')"
 _TOKENS: Final = re.compile(rf"(?P<gap>\s+|//[^\n]*)|(?P<text>{_STRING})|(?P<word>[A-Za-z_]\w*)|(?P<mark>.)", re.DOTALL)
 _SAID: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")

@@ -20,7 +20,8 @@ from dlx_router.config.findings import (
     shown,
 )
 from dlx_router.config.language import keys, values
-from dlx_router.config.language.queue_selectors import SELECTORS, match, pattern, queue
+from dlx_router.config.language.keys import match
+from dlx_router.config.language.queue_selectors import SELECTORS, pattern, queue
 from dlx_router.config.language.shape import Field, Shape
 from dlx_router.config.language.values import rejected, takes, unexpected
 from dlx_router.config.language.yaml_tree import Items, Node, Pairs

@@ -18,7 +18,7 @@ from dlx_router.config.environment.settings import SettingsError
 from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
-from dlx_router.core.printable import printable
+from dlx_router.core.printable import printable, redacted
 from dlx_router.journal.event_factory import EventFactory
 from dlx_router.journal.writer import Journal
 from dlx_router.redrive.condition_filter import compiled
@@ -32,8 +32,7 @@ from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.sources.attach import Wanted, leads
 from dlx_router.service.sources.registry import Setting
 from dlx_router.service.vhost.background import Background
-from dlx_router.service.vhost.leadership import Leadership
-from dlx_router.service.vhost.leading import lead
+from dlx_router.service.vhost.leadership import Leadership, lead
 from dlx_router.service.vhost.own_queues import OwnQueues
 from dlx_router.service.vhost.policy_drift import PolicyDrift
 from dlx_router.service.vhost.queue_depths import QueueDepths
@@ -44,7 +43,7 @@ from dlx_router.service.vhost.signing_key import KeyFileError, SigningKey
 from dlx_router.service.vhost.stalls import Stalls
 from dlx_router.service.vhost.state_queue import StateQueueWatch
 from dlx_router.service.vhost.unreadable_head import UnreadableHead
-from dlx_router.telemetry.logs import log, redacted
+from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness, Speaker
 from dlx_router.telemetry.survey import Seen, Survey

@@ -2,8 +2,7 @@
 
 import asyncio
 
-from dlx_router.service.vhost.leadership import Leadership
-from dlx_router.service.vhost.leading import lead
+from dlx_router.service.vhost.leadership import Leadership, lead
 from tests.journal.conftest import soon
 
 
