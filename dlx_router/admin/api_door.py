@@ -36,7 +36,7 @@ class Door:
 
     def _load(self) -> Any:  # noqa: ANN401 - an ASGI app, as frameworks type it
         from dlx_router.admin.api.assembly import api  # noqa: PLC0415 - see the module
-        from dlx_router.admin.api.context import Context  # noqa: PLC0415
+        from dlx_router.admin.api.context import Context  # noqa: PLC0415 - see the module
 
         return api(
             Context(

@@ -128,7 +128,7 @@ async def test_a_consumer_that_is_ended_as_it_begins_says_so(vhost: Vhost, amqp:
         if CONSUME in data:
             asyncio.get_running_loop().call_soon(delete_meanwhile, amqp, link)
 
-    link.send = then_hold_up_the_loop  # type: ignore[method-assign]
+    link.send = then_hold_up_the_loop  # type: ignore[method-assign]  # calls the true one
     with pytest.raises(ChannelClosed, match="ended as it began"):
         await one.start()
     await link.close()

@@ -155,8 +155,8 @@ def compact(
 
     def work() -> int:
         from dlx_router.spark.archive.compact import Rules  # noqa: PLC0415 - see the module
-        from dlx_router.spark.archive.compact import compact as run  # noqa: PLC0415
-        from dlx_router.spark.session import build_session  # noqa: PLC0415
+        from dlx_router.spark.archive.compact import compact as run  # noqa: PLC0415 - pyspark may be missing
+        from dlx_router.spark.session import build_session  # noqa: PLC0415 - pyspark may be missing
 
         spark = build_session("dlx-router compact", master=master, remote=remote)
         try:
@@ -180,8 +180,8 @@ def erase(
 
     def work() -> int:
         from dlx_router.spark.archive.compact import erase as run  # noqa: PLC0415 - see the module
-        from dlx_router.spark.conditions import unseen  # noqa: PLC0415
-        from dlx_router.spark.session import build_session  # noqa: PLC0415
+        from dlx_router.spark.conditions import unseen  # noqa: PLC0415 - pyspark may be missing
+        from dlx_router.spark.session import build_session  # noqa: PLC0415 - pyspark may be missing
 
         spark = build_session("dlx-router erase", master=master, remote=remote)
         try:
@@ -201,14 +201,14 @@ def erase(
 @app.command()
 def verify(
     archive: Annotated[Path, ARCHIVE] = Path("archive"),
-    deep: Annotated[bool, typer.Option("--deep", help="Read every event's place and id too.")] = False,  # noqa: FBT002
-    files: Annotated[bool, typer.Option("--files", help="Print the files that count, for other engines.")] = False,  # noqa: FBT002
+    deep: Annotated[bool, typer.Option("--deep", help="Read every event's place and id too.")] = False,  # noqa: FBT002 - typer makes a flag of it
+    files: Annotated[bool, typer.Option("--files", help="Print the files that count, for other engines.")] = False,  # noqa: FBT002 - typer makes a flag of it
 ) -> None:
     """Check that the archive holds what its manifests say, without a hole; 1 where it does not."""
 
     def work() -> int:
         from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415 - see the module
-        from dlx_router.spark.archive.verify import verify as run  # noqa: PLC0415
+        from dlx_router.spark.archive.verify import verify as run  # noqa: PLC0415 - pyspark may be missing
 
         if not archive.is_dir():
             print(f"{archive}: no such folder; name an archive with --archive", file=sys.stderr)
