@@ -64,7 +64,7 @@ def test_a_write_that_still_waits_when_its_link_ends_is_dropped_without_a_word(v
         await link.open_channel(_Nobody())
         link.send(frames.HEARTBEAT)
         link.abort()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # what it gathered would be sent by then
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(scene())

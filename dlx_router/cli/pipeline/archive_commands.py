@@ -50,9 +50,9 @@ def guarded(work: Callable[[], int]) -> None:
         print(_NO_SPARK, file=sys.stderr)
         code = output.WRONG_USE
     except Exception as error:
-        from dlx_router.spark.errors import told  # noqa: PLC0415 - see the module
+        from dlx_router.spark.errors import own_text  # noqa: PLC0415 - see the module
 
-        if (said := told(error)) is None:
+        if (said := own_text(error)) is None:
             raise
         print(said, file=sys.stderr)
         code = output.WRONG_USE
