@@ -19,6 +19,11 @@ class Source:
     lines: tuple[str, ...]
     tree: ast.Module
 
+    @property
+    def stem(self) -> str:
+        """Its name without folder and ending."""
+        return self.name.rpartition("/")[2].removesuffix(".py")
+
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
         """All of its syntax."""
