@@ -36,8 +36,8 @@ class Door:
 
     def _load(self) -> Any:  # noqa: ANN401 - an ASGI app, as frameworks type it
         from dlx_router.admin.api import groups, letters, policies, queues, tasks  # noqa: PLC0415 - see the module
-        from dlx_router.admin.api.app import create_app  # noqa: PLC0415
-        from dlx_router.admin.api.context import Context  # noqa: PLC0415
+        from dlx_router.admin.api.app import create_app  # noqa: PLC0415 - see the module
+        from dlx_router.admin.api.context import Context  # noqa: PLC0415 - see the module
 
         context = Context(
             router_id=self._router.router_id,

@@ -154,7 +154,7 @@ def _followed(api: Api, task: Any, *, quiet: bool) -> Any:  # noqa: ANN401 - JSO
 
 def _bar(task: Any) -> Callable[[Any], None]:  # noqa: ANN401 - JSON
     from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
-    from rich.progress import Progress  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415 - slow to import, and not wanted by each command
 
     progress = Progress(console=Console(stderr=True))
     bar = progress.add_task(task["spec"]["queue"], total=task["spec"]["limit"] or task["total"])

@@ -140,7 +140,7 @@ class Reader:
                 "SELECT streams.vhost, offset, streams.events, unread, last_ms, (SELECT coalesce(sum(events), 0)"
                 " FROM gaps WHERE gaps.vhost = streams.vhost) AS missing FROM streams"
             ).fetchall()
-            return {row["vhost"]: {key: row[key] for key in row.keys() if key != "vhost"} for row in rows}  # noqa: SIM118
+            return {row["vhost"]: {key: row[key] for key in row.keys() if key != "vhost"} for row in rows}  # noqa: SIM118 - a Row iterates over its values
 
     def signatures(self, visible: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
         """Of each vhost: how many events of its journal have which signature. `visible`: these vhosts only."""
@@ -214,7 +214,7 @@ def outcome(letter: dict[str, Any], *, as_of_ms: int, window_ms: int) -> str | N
 
 
 def _letter(row: sqlite3.Row) -> dict[str, Any]:
-    told = {key: row[key] for key in row.keys() if key not in _PLACES}  # noqa: SIM118
+    told = {key: row[key] for key in row.keys() if key not in _PLACES}  # noqa: SIM118 - a Row iterates over its values
     told["newest"] = None if row["newest"] is None else json.loads(row["newest"])
     told["cursor"] = row["number"]
     told["target"] = _place(row["exchange"], row["routing_key"])
@@ -233,7 +233,7 @@ def _whole(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, An
     body = ask("SELECT mode, sha256, content_type, body FROM bodies WHERE letter = ?", number).fetchone()
     return {
         **_letter(row),
-        "journey": [{key: step[key] for key in step.keys() if key not in {"letter", "step"}} for step in steps],  # noqa: SIM118
+        "journey": [{key: step[key] for key in step.keys() if key not in {"letter", "step"}} for step in steps],  # noqa: SIM118 - a Row iterates over its values
         "event": None if line is None or line["line"] is None else json.loads(line["line"]),
         "stored": None if body is None else tuple(body),
     }

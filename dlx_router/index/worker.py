@@ -59,7 +59,7 @@ class Worker:
         saying = [asyncio.create_task(one) for one in (self._say(), self._tidy())]
         try:
             while line := await told.readline():
-                await self._obey(protocol.heard(line))
+                await self._obey(protocol.decoded(line))
         finally:
             for task in (*saying, *self._following.values()):
                 task.cancel()
@@ -231,7 +231,7 @@ class Worker:
                 await self._renew("the file was overwritten or removed")
             told = {"vhosts": self._vhosts, "trouble": self._trouble, "rebuilds": self._rebuilds}
             try:
-                out.write(protocol.said(told))
+                out.write(protocol.encoded(told))
                 out.flush()
             except OSError:
                 return

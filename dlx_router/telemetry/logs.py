@@ -68,7 +68,7 @@ def _without_traceback(_logger: object, _method: str, event: MutableMapping[str,
     given = event.pop("exc_info", None)
     error = given[1] if isinstance(given, tuple) else sys.exc_info()[1] if given is True else given
     if isinstance(error, BaseException):
-        event.update(error=faults.said(error), at=faults.place(error), now=faults.ADVICE)
+        event.update(error=faults.kind_and_text(error), at=faults.place(error), now=faults.ADVICE)
     return event
 
 

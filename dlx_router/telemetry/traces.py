@@ -65,10 +65,10 @@ class Traces:
 
     def __init__(self, outbox: "Outbox", sampler: "Sampler | None", instance: str) -> None:
         from opentelemetry.context import Context  # noqa: PLC0415 - nothing of it is imported before it is asked for
-        from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
-        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-        from opentelemetry.trace import SpanKind, Status, StatusCode  # noqa: PLC0415
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - an extra
+        from opentelemetry.trace import SpanKind, Status, StatusCode  # noqa: PLC0415 - an extra
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415 - an extra
 
         ours = Resource({"service.name": SERVICE, "service.version": __version__, "service.instance.id": instance})
         provider = TracerProvider(
@@ -115,7 +115,7 @@ class Traces:
     ) -> None:
         """The copy: from the decision to its confirm."""
         from opentelemetry.trace import Link as Linked  # noqa: PLC0415 - as above
-        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415
+        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415 - an extra
 
         span = self._tracer.start_span(
             clean(name),

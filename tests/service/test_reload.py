@@ -251,7 +251,7 @@ def _many_reloads(vhost: Vhost, router: Router, *, rounds: int, rate: int, every
             started = time.monotonic()
             for number in range(rounds):
                 _reload_one_of_many(router, number)
-                time.sleep(max(started + (number + 1) * every_s - time.monotonic(), 0))
+                time.sleep(max(started + (number + 1) * every_s - time.monotonic(), 0))  # the rate of reloads
             took_s = time.monotonic() - started
         sent = sum(batches)
         print(f"{rounds} reloads and {sent} letters in {took_s:.1f} s")  # noqa: T201 - with -s, for whoever measures

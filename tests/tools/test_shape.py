@@ -68,7 +68,7 @@ def test_each_form_of_an_import_is_read(tmp_path: Path, file: str, text: str, im
         ({"a": "a"}, []),
     ],
 )
-def test_circles(edges: dict[str, str], circles: list[list[str]]) -> None:
+def test_circles_are_found_largest_first(edges: dict[str, str], circles: list[list[str]]) -> None:
     assert code.circles({name: frozenset(to) for name, to in edges.items()}) == circles
 
 
@@ -95,7 +95,7 @@ def test_packages_beside_each_other_make_a_circle_where_no_module_does(tmp_path:
         ("import made.middle.a", [("made.beside", "made.middle.a")]),
     ],
 )
-def test_layers(tmp_path: Path, text: str, wrong: list[tuple[str, str]]) -> None:
+def test_imports_against_the_layers_are_found(tmp_path: Path, text: str, wrong: list[tuple[str, str]]) -> None:
     files = {"top.py": "import made.middle.a", "middle/a.py": "import made.low", "low.py": "", "beside.py": text}
     held = code.layering(_edges(tmp_path, files), "made", [["top"], ["middle", "beside"], ["low"], ["gone"]])
     assert held == code.Layering(["gone"], [], wrong)

@@ -24,7 +24,7 @@ from tools.chaos.soak.run import Soak, run
         ("descriptors", 200.0, 211.0, False),
     ],
 )
-def test_flat_is_five_percent_or_for_the_few_three(measure: str, middle: float, last: float, flat: bool) -> None:  # noqa: FBT001
+def test_flat_is_five_percent_or_for_the_few_three(measure: str, middle: float, last: float, flat: bool) -> None:  # noqa: FBT001 - a column of the table
     assert Trend(measure, (1.0, middle, last), last).flat is flat
 
 

@@ -53,7 +53,7 @@ class ContainerNode:
 
     def __init__(self, version: str) -> None:
         """Pulls the image where it is not here."""
-        from testcontainers.core.container import DockerContainer  # noqa: PLC0415 -- an extra, wanted only here
+        from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - an extra, wanted only here
 
         self._ports = {name: free_port() for name in ("amqp", "management")}
         container = DockerContainer(f"rabbitmq:{version}-management")

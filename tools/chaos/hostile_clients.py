@@ -80,7 +80,7 @@ def state_junk(arena: Target) -> None:
     """Somebody publishes into the state queue what the router cannot read."""
     arena.load.books.junk.update(JUNK)
     for body in JUNK:
-        arena.scene.channel(lambda channel, body=body: _confirmed(channel, "", STATE, body, {}))  # type: ignore[misc]
+        arena.scene.channel(lambda channel, body=body: _confirmed(channel, "", STATE, body, {}))  # type: ignore[misc]  # a default binds it
     arena.wait(0.5, 3.0)
 
 

@@ -171,7 +171,7 @@ class Scene:
         """What lies where nothing should: (queue, body, letter id). It is taken out."""
         for queue, depth in self.depths().items():
             if depth and queue not in LAST:
-                yield from self.channel(lambda channel, queue=queue: [*_taken(channel, queue)])  # type: ignore[misc]
+                yield from self.channel(lambda channel, queue=queue: [*_taken(channel, queue)])  # type: ignore[misc]  # a default binds it
 
     def window(self) -> int:
         """What one router's consumers together may hold unacknowledged."""

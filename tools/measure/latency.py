@@ -53,7 +53,7 @@ class Watch:
         self._rejected[body] = time.monotonic()
         channel.basic_reject(method.delivery_tag, requeue=False)
 
-    def _arrived(self, way: str, channel: Any, method: Any, _properties: Any, body: bytes) -> None:  # noqa: ANN401
+    def _arrived(self, way: str, channel: Any, method: Any, _properties: Any, body: bytes) -> None:  # noqa: ANN401 - pika's
         self.took_ms[way].append((time.monotonic() - self._rejected.pop(body)) * 1000)
         channel.basic_ack(method.delivery_tag)
 

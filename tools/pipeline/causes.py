@@ -56,7 +56,7 @@ class Cause:
 
 def _outage(until_s: float) -> Fails:
     """Nothing works until then, nine of ten deliveries after."""
-    return lambda chance, at_s, _delivery, _redrives: at_s < until_s or chance.random() >= 0.9  # noqa: PLR2004
+    return lambda chance, at_s, _delivery, _redrives: at_s < until_s or chance.random() >= 0.9  # noqa: PLR2004 - nine of ten, as it says
 
 
 def _flaky(succeeds: float) -> Fails:

@@ -19,7 +19,7 @@ from dlx_router.broker.link import open_link
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.rights import Rights
 from dlx_router.broker.topology import Topology, TopologyMissing
-from dlx_router.broker.unreadable import first_found, told
+from dlx_router.broker.unreadable import described, first_found
 from dlx_router.cli import output
 from dlx_router.cli.doctor import broker_checks, diagnosis
 from dlx_router.cli.doctor.diagnosis import Diagnosis, Level
@@ -208,7 +208,7 @@ async def _unreadable(settings: Settings, place: tuple[Host, Login, Tls | None])
     queues = (names.quarantine, names.parking, names.inbox, names.release)
     found = await first_found(place, [(queue, LOOKED) for queue in queues])
     fix = "take it out of there with an AMQP 1.0 client; a running router moves what stands in its way to quarantine"
-    return [Diagnosis("AMQP 1.0", Level.WARNING, told(one), fix) for one in found]
+    return [Diagnosis("AMQP 1.0", Level.WARNING, described(one), fix) for one in found]
 
 
 async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosis]:

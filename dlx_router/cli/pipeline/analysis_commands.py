@@ -89,11 +89,11 @@ def redrive(  # noqa: PLR0913, PLR0917 - options
     dry_run: Annotated[  # noqa: FBT002 - an option
         bool, typer.Option("--dry-run", help="Show what would be sent; write and send nothing.")
     ] = False,
-    reconcile: Annotated[  # noqa: FBT002
+    reconcile: Annotated[  # noqa: FBT002 - typer makes a flag of it
         bool, typer.Option("--reconcile", help="Compare the plan with the journal; after the next ingest.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,  # noqa: FBT002
-    as_json: Annotated[bool, _JSON] = False,  # noqa: FBT002
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,  # noqa: FBT002 - typer makes a flag of it
+    as_json: Annotated[bool, _JSON] = False,  # noqa: FBT002 - typer makes a flag of it
     master: Annotated[str | None, MASTER] = None,
     remote: Annotated[str | None, REMOTE] = None,
 ) -> int:

@@ -55,9 +55,9 @@ def guarded(command: Callable[P, int]) -> Callable[P, NoReturn]:
             print(_NO_SPARK, file=sys.stderr)
             code = output.WRONG_USE
         except Exception as error:
-            from dlx_router.spark.errors import told  # noqa: PLC0415 - see the module
+            from dlx_router.spark.errors import own_text  # noqa: PLC0415 - see the module
 
-            if (said := told(error)) is None:
+            if (said := own_text(error)) is None:
                 raise
             print(said, file=sys.stderr)
             code = output.WRONG_USE
@@ -155,8 +155,8 @@ def compact(
 ) -> int:
     """Make one sorted file of each day that is over, each event once; delete what is too old."""
     from dlx_router.spark.archive.compact import Rules  # noqa: PLC0415 - see the module
-    from dlx_router.spark.archive.compact import compact as run  # noqa: PLC0415
-    from dlx_router.spark.session import build_session  # noqa: PLC0415
+    from dlx_router.spark.archive.compact import compact as run  # noqa: PLC0415 - pyspark may be missing
+    from dlx_router.spark.session import build_session  # noqa: PLC0415 - pyspark may be missing
 
     spark = build_session("dlx-router compact", master=master, remote=remote)
     try:
@@ -177,8 +177,8 @@ def erase(
 ) -> int:
     """Delete every event of the letters that have an event for which the condition holds."""
     from dlx_router.spark.archive.compact import erase as run  # noqa: PLC0415 - see the module
-    from dlx_router.spark.conditions import unseen  # noqa: PLC0415
-    from dlx_router.spark.session import build_session  # noqa: PLC0415
+    from dlx_router.spark.conditions import unseen  # noqa: PLC0415 - pyspark may be missing
+    from dlx_router.spark.session import build_session  # noqa: PLC0415 - pyspark may be missing
 
     spark = build_session("dlx-router erase", master=master, remote=remote)
     try:
@@ -197,12 +197,12 @@ def erase(
 @guarded
 def verify(
     archive: Annotated[Path, ARCHIVE] = Path("archive"),
-    deep: Annotated[bool, typer.Option("--deep", help="Read every event's place and id too.")] = False,  # noqa: FBT002
-    files: Annotated[bool, typer.Option("--files", help="Print the files that count, for other engines.")] = False,  # noqa: FBT002
+    deep: Annotated[bool, typer.Option("--deep", help="Read every event's place and id too.")] = False,  # noqa: FBT002 - typer makes a flag of it
+    files: Annotated[bool, typer.Option("--files", help="Print the files that count, for other engines.")] = False,  # noqa: FBT002 - typer makes a flag of it
 ) -> int:
     """Check that the archive holds what its manifests say, without a hole; 1 where it does not."""
     from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415 - see the module
-    from dlx_router.spark.archive.verify import verify as run  # noqa: PLC0415
+    from dlx_router.spark.archive.verify import verify as run  # noqa: PLC0415 - pyspark may be missing
 
     if not archive.is_dir():
         print(f"{archive}: no such folder; name an archive with --archive", file=sys.stderr)

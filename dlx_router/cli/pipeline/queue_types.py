@@ -19,11 +19,13 @@ def judge(files: Files, prefix: str, events: DataFrame) -> tuple[Judge, QueueTyp
     alone = judge_of(files, prefix)
     if not alone.asks_types:
         return alone, ()
-    types = told(sorted(row[0] for row in events.select("vhost").where("vhost is not null").distinct().collect()))
+    types = known_types(
+        sorted(row[0] for row in events.select("vhost").where("vhost is not null").distinct().collect())
+    )
     return judge_of(files, prefix, types), types
 
 
-def told(vhosts: Sequence[str]) -> QueueTypes:
+def known_types(vhosts: Sequence[str]) -> QueueTypes:
     """What the management API of the settings says; what went wrong is said on standard error."""
     try:
         api = management(Settings.load({}))

@@ -44,7 +44,7 @@ def run(queue: str, folder: Path, vhost: str, reason: str | None, broker: Broker
         print(wrong, file=sys.stderr)
         return output.WRONG_USE
     try:
-        names = prefix.said()
+        names = prefix.names()
         loaded = load_policies(folder, names)
     except PolicyErrors as error:
         return output.refuse(error)

@@ -24,7 +24,7 @@ _REPORTS: Final[Mapping[str, Callable[[Sequence[Finding]], str]]] = {
 def run(path: Path, form: StrEnum, *, broker: bool = False) -> int:
     """Print every finding. 0 without any, 1 with some, warnings too; 2 where a path or the broker cannot be read."""
     try:
-        loaded = load_policies(path, prefix.said())
+        loaded = load_policies(path, prefix.names())
     except PrefixError as error:
         return output.wrong_use(error)
     except PolicyErrors as error:

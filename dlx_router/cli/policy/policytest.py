@@ -13,7 +13,7 @@ from dlx_router.config.policytest import run_tests
 def run(path: Path) -> int:
     """Print every test that failed, and why. 0 where all passed, 1 where one did not, 2 where there are none."""
     try:
-        results = run_tests(path, prefix.said())
+        results = run_tests(path, prefix.names())
     except PolicyErrors as error:
         return output.refuse(error)
     except PrefixError as error:

@@ -185,7 +185,7 @@ def _literals(tokens: Sequence[_Token], function: str, *, last: bool = False) ->
         if one[:2] != ("word", function) or [two.text for two in tokens[at + 1 : at + 2]] != ["("]:
             continue
         argument = _last_argument(tokens, at + 2) if last else tokens[at + 2 : at + 4]
-        if len(argument) == 2 and argument[0].kind == "text" and argument[1].text == ")":  # noqa: PLR2004
+        if len(argument) == 2 and argument[0].kind == "text" and argument[1].text == ")":  # noqa: PLR2004 - the literal and the bracket behind it
             found.append((argument[0].text, argument[0].at))
     return found
 

@@ -93,7 +93,7 @@ class Tasks:
     async def create(self, spec: Spec, by: str, edit: Edit | None = None) -> Task:
         """A task that runs. TaskError: it cannot be, or its queue is taken (Conflict); NotLeader."""
         if edit is not None:
-            spec = replace(spec, edit=checked(edit).told, limit=1)
+            spec = replace(spec, edit=checked(edit).summary, limit=1)
         context = self._leading()
         names = context.names
         _refuse_own(names, spec.queue)

@@ -45,7 +45,7 @@ class IndexDrift:
         self._empty: dict[Place, int] = {}  # since when, ms
         self._once = Once()
 
-    def told(self, place: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
+    def to_document(self, place: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
         """A place as the API tells it. `limited`: the caller sees some of its letters only, so depths tell nothing."""
         key = _key(place)
         look = self._looks.get(key, DepthLook(None, None, 0))

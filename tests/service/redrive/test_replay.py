@@ -104,7 +104,7 @@ async def letters_die(one: Desk) -> None:
     for number in itertools.count(1000):
         one.tell(number)
         one.journal.flush()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # the rate at which they die
 
 
 @pytest.mark.parametrize("later_s", [0.0, -60.0], ids=["idle", "clock ahead"])
@@ -141,7 +141,7 @@ async def test_a_broker_that_is_slow_to_begin_is_not_taken_for_an_empty_journal(
     start = Consumer.start
 
     async def slow(one: Consumer) -> None:
-        await asyncio.sleep(tail.LOOKED_S + 0.2)
+        await asyncio.sleep(tail.LOOKED_S + 0.2)  # a slow answer
         await start(one)
 
     one = desk()

@@ -59,8 +59,8 @@ def sender(one: Journal, settled: list[int], lines: int = 1) -> tuple[Sender, Ca
     copies: Any = SimpleNamespace(events=lambda _job, _now: [LINE] * lines)
     counters = Counters(Counts())
     spec = Spec("/", "DLQ", kind=Kind.DISCARD)
-    made = Sender(spec, context, copies, ways=None, counters=counters, wake=lambda: None)  # type: ignore[arg-type]
-    made._out = SimpleNamespace(blocked=False)  # type: ignore[assignment]
+    made = Sender(spec, context, copies, ways=None, counters=counters, wake=lambda: None)  # type: ignore[arg-type]  # stand-ins: no broker
+    made._out = SimpleNamespace(blocked=False)  # type: ignore[assignment]  # stand-ins: no broker
 
     def settle(tag: int) -> bool:
         settled.append(tag)
@@ -103,7 +103,7 @@ async def test_who_is_halted_waits_for_the_journal_behind_the_last_confirm_not_b
     sends, letter = sender(told, [])
     worker = TaskWorker.__new__(TaskWorker)  # what it halts by, and nothing that works
     worker._sender, worker._halt = sends, asyncio.Event()
-    worker._context = SimpleNamespace(confirm_timeout_s=30.0)  # type: ignore[assignment]
+    worker._context = SimpleNamespace(confirm_timeout_s=30.0)  # type: ignore[assignment]  # stand-ins: no broker
     Stream(told)
     begun = time.monotonic()
     assert worker._patient_until(begun) == begun + 10
@@ -133,7 +133,7 @@ async def test_a_change_holds_only_once_the_stream_has_it(monkeypatch: pytest.Mo
     late = await answered(told)
     assert (late[:4], "did not confirm in time" in late) == ("503 ", True)
     stream.confirm()
-    stream.publish = lambda batch, *_args: told._answered(batch, "")  # type: ignore[method-assign]
+    stream.publish = lambda batch, *_args: told._answered(batch, "")  # type: ignore[method-assign]  # stand-ins: no broker
     assert not await answered(told)
     assert "too far behind" in await answered(journal(spool_bytes=0))
     assert "JOURNAL=off" in await answered(journal(Mode.OFF))

@@ -101,7 +101,7 @@ class Scene:
 
     def told(self) -> list[tuple[Any, Any]]:
         """Depth and drift of each place."""
-        said = [self.drift.told(one, limited=False) for one in self.places]
+        said = [self.drift.to_document(one, limited=False) for one in self.places]
         return [(one["depth"], one["drift"]) for one in said]
 
     async def until(self, wanted: Any, *, or_else: Any = None) -> None:

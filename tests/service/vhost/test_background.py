@@ -25,7 +25,7 @@ async def test_a_task_that_fails_is_told_counted_noted_and_begun_again() -> None
         if metrics.background_failures["index"] < 2:
             raise KeyError("places")
         works.set()
-        await asyncio.sleep(60)
+        await asyncio.sleep(60)  # work that goes on
 
     task = asyncio.create_task(Background(metrics, readiness).keep("index", work, where="/"))
     await asyncio.wait_for(works.wait(), 5)

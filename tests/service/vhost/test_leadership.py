@@ -17,7 +17,7 @@ async def test_a_session_that_is_over_leaves_no_listener_behind() -> None:
         session = asyncio.create_task(lead(leadership, work))
         await soon(lambda: len(leadership._listeners) == 1)
         leadership._set(leads=True)
-        await soon(lambda number=number: len(terms) == number)  # type: ignore[misc]
+        await soon(lambda number=number: len(terms) == number)  # type: ignore[misc]  # a default binds it
         leadership._set(leads=False)
         session.cancel()
         await asyncio.gather(session, return_exceptions=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from dlx_router.cli.pipeline.queue_types import told
+from dlx_router.cli.pipeline.queue_types import known_types
 from dlx_router.spark.backtest.differences import arrivals, changed, summary
 from dlx_router.spark.backtest.estimate import Stratum, predicted
 from dlx_router.spark.backtest.replay import draw_of, event_of, files_of, judge_of, recorded, was_decided
@@ -94,9 +94,9 @@ def test_the_broker_tells_the_types_of_queues(
     amqp.queue("q", "quorum")
     amqp.queue("c", "classic")
     monkeypatch.setenv("DLX_ROUTER_AMQP_URL", vhost.amqp_url)
-    assert told([vhost.name]) == ()
+    assert known_types([vhost.name]) == ()
     monkeypatch.setenv("DLX_ROUTER_MANAGEMENT_URL", vhost.management_url)
-    assert told(["gone", vhost.name]) == ((vhost.name, "c", "classic"), (vhost.name, "q", "quorum"))
+    assert known_types(["gone", vhost.name]) == ((vhost.name, "c", "classic"), (vhost.name, "q", "quorum"))
     assert "vhost 'gone': the types of queues are not known" in capsys.readouterr().err
 
 

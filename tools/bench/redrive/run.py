@@ -74,7 +74,7 @@ def rates(bench: Bench) -> Iterator[Row]:
             after, ended = scene.depth("work"), time.monotonic()
             scene.end(task)
         found = (after - before) / (ended - began)
-        yield Row("rates", f"{rate}/s over {seconds:g} s", round(found, 2), "± 5 %", abs(found / rate - 1) <= 0.05)  # noqa: PLR2004
+        yield Row("rates", f"{rate}/s over {seconds:g} s", round(found, 2), "± 5 %", abs(found / rate - 1) <= 0.05)  # noqa: PLR2004 - the goal, as the row says
 
 
 def unlimited(bench: Bench) -> Iterator[Row]:
@@ -109,8 +109,8 @@ def index(bench: Bench) -> Iterator[Row]:
 def search(bench: Bench) -> Iterator[Row]:
     """Without a broker."""
     told = measured(bench.folder, bench.given.searched)
-    yield Row("search", "events/s of the writer", told["events_per_s"], "≥ 10,000", told["events_per_s"] >= 10_000)  # noqa: PLR2004
-    yield Row("search", f"p95 ms over {told['letters']:,} letters", told["p95_ms"], "≤ 200", told["p95_ms"] <= 200)  # noqa: PLR2004
+    yield Row("search", "events/s of the writer", told["events_per_s"], "≥ 10,000", told["events_per_s"] >= 10_000)  # noqa: PLR2004 - the goal, as the row says
+    yield Row("search", f"p95 ms over {told['letters']:,} letters", told["p95_ms"], "≤ 200", told["p95_ms"] <= 200)  # noqa: PLR2004 - the goal, as the row says
     for name in ("p50_ms", "max_ms", "bytes_a_letter"):
         yield Row("search", name, told[name], "", None)
 

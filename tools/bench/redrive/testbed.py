@@ -73,7 +73,7 @@ class Scene:
 
     @classmethod
     @contextlib.contextmanager
-    def of(cls, node: Any, name: str, folder: Path, router: str | None, **env: str) -> Iterator["Scene"]:  # noqa: ANN401
+    def of(cls, node: Any, name: str, folder: Path, router: str | None, **env: str) -> Iterator["Scene"]:  # noqa: ANN401 - a node of tools/brokers or a cluster
         """Inside the block; afterwards the router, the connections and the vhost are gone."""
         scene = cls(node, name, folder, router, **env)
         try:
