@@ -115,7 +115,6 @@ def test_the_short_way_writes_what_the_long_way_writes(
     encoder = Encoder(user="guest", last_deaths=True, key=KEY, quarantine=NAMES.quarantine)
     entries = b"".join(table.longstr(name.encode(), value) for name, value in extra)
     decider, other = _decider(definition), _LongWay(definition)
-    decider.user = b"guest"
     decider.judge(_delivery(1, reason, b"", b"the first teaches"), NOBODY, PLACE, 0.0)
     delivery = _delivery(2, reason, entries, body, **said)
     short = decider.judge(delivery, NOBODY, PLACE, 0.0)

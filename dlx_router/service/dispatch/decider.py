@@ -43,7 +43,6 @@ class Decider:
     def __init__(self, rules: Rules, vhost: str, metrics: Metrics, journal: Journal) -> None:
         self._vhost = vhost
         self._metrics = metrics
-        self.user = b""
         # Where each relayed queue leads; of queues that an attachment finds by a pattern, those that vanished too.
         self.relays: Bounded[str, Target] = Bounded(most=10_000, most_bytes=4 * MIB)
         self.leads: Sequence[tuple[Selector, Target]] = ()  # the same of queues that were not looked for yet, by rank

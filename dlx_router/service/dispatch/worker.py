@@ -133,7 +133,7 @@ class Worker(Answering):
         if not len(publisher):
             self._moved_s = time.monotonic()
         try:
-            section = compiled.section(job, publisher.stamp(), self._owner.decider.user)
+            section = compiled.section(job, publisher.stamp(), self._owner.encoder.user)
             publisher.publish(job, order.exchange, order.routing_key, section, job.delivery.body)
         except frames.FrameTooLarge:
             self._quarantine(job, Cause.TOO_LARGE)

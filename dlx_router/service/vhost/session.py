@@ -152,7 +152,6 @@ class Session:
             key=self._key,
             quarantine=self._names.quarantine,
         )
-        self.decider.user = self._login.user.encode()
         self.publish_link.on_batch = self._published
         self.publish_link.gather_s = GATHER_S
         self.publish_link.on_blocked = self._blocked
