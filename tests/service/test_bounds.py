@@ -21,6 +21,7 @@ from dlx_router.service.dispatch.cooldown import SILENT_S, Cooldown, SilentTarge
 from dlx_router.service.dispatch.serial_publisher import MOST_QUESTIONS, SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight.decoder import Place
+from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.sources.attach import leads
 from dlx_router.service.sources.relay import Relay
@@ -121,18 +122,19 @@ async def test_a_held_message_of_a_relay_finds_its_way_before_its_queue_is_looke
     """After a start its hold may end first."""
     session = Session({})
     decider, consumer = session.decider, cast("Consumer", Taken("staging.in"))
-    job = Job(consumer, message(1), 0.0, decider)
+    job = Job(consumer, message(1), 0.0, decider.in_force)
     arrivals.relay(decider, job, place("staging.in"), Target("work"))
     decider.refused(job, Cause.TARGET_REFUSED)
     assert job.action is Action.HOLD
     _, key, section = session.encoder.write(job, b"")
     later = Session({}).decider
-    later.leads = leads(
+    found = leads(
         [
             Attachment(Selector(SelectorKind.MATCH, name), RELAY, None, SOURCE, Target(exchange))
             for name, exchange in attached
         ]
     )
+    later.in_force = InForce.of(later.in_force.rules, "/", leads=found)
     header = struct.pack(">HHQ", 60, 0, 1) + section
     comes = frames.Delivery(1, b"c", 1, False, NAMES.release.encode(), key, header, b"x")  # noqa: FBT003 - AMQP order
     wait_over = time.time() + 60

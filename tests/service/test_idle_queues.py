@@ -42,7 +42,7 @@ class Replica:
         session.publish_link, self.link = cast("Any", link), link
         self.in_use = InUse(lambda: link, NAMES, lambda queue: session.provision.lost(queue))  # noqa: PLW0108 - later
         self.worker = Worker(session, "letters", SerialPublisher(link, session.encoder, 5))
-        idle = IdleQueues(lambda: session.decider, session.vhost, lambda: [self.worker], self.in_use)
+        idle = IdleQueues(lambda: session.decider.in_force, session.vhost, lambda: [self.worker], self.in_use)
         session.provision = TargetResources(there, NAMES, 10, session.spawn, idle=idle)
         self.taken = Taken("dlx-router.inbox")
         self.sent = 0
@@ -65,7 +65,7 @@ class Replica:
         provision = self.session.provision
         while True:
             before = len(provision._created)
-            await provision.reap(self.session.decider.policies_of)
+            await provision.reap(self.session.decider.in_force.policies_of)
             if len(provision._created) < before:
                 deleted()
             await asyncio.sleep(0.001)
@@ -206,7 +206,7 @@ async def test_a_lock_that_is_lost_is_had_again_with_the_next_letter(vhost: Vhos
     amqp.queue("work")
     async with replicas(vhost, 1) as (one,):
         provision = one.session.provision
-        policy = one.session.decider.policy_of("work", "rejected")
+        policy = one.session.decider.in_force.policy_of("work", "rejected")
         assert policy is not None
         resource = dead_letter_resource(policy, DLQ, "", "work")
         await provision.prepare([resource])

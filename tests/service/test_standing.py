@@ -19,8 +19,9 @@ from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.inflight import clock, compiled
 from dlx_router.service.inflight.decoder import Place
 from dlx_router.service.inflight.encoder import Encoder
-from dlx_router.service.inflight.in_force import Rules
-from dlx_router.service.inflight.job import Job, Resource
+from dlx_router.service.inflight.in_force import InForce, Rules
+from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.routes import Resource
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames, properties, table
@@ -54,7 +55,7 @@ def _rules(definition: dict[str, Any], revision: str = "abcdef012345") -> Rules:
 
 
 def _decider(definition: dict[str, Any]) -> Decider:
-    return Decider(_rules(definition), "/", Metrics(), JOURNAL)
+    return Decider(InForce.of(_rules(definition), "/"), Metrics(), JOURNAL)
 
 
 class _LongWay:
@@ -85,7 +86,7 @@ def _delivery(tag: int, reason: str, extra: bytes, body: bytes, **given_properti
 def _written(job: Job, encoder: Encoder) -> tuple[bytes, bytes, bytes]:
     if job.order is None:
         return encoder.write(job, STAMP)
-    return job.order.exchange, job.order.routing_key, compiled.section(job, STAMP, b"guest")
+    return job.order.exchange, job.order.routing_key, compiled.section(job, job.order, STAMP, b"guest")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
@@ -163,27 +164,27 @@ def test_an_order_holds_only_where_there_is_what_its_event_names() -> None:
 
 
 def test_a_letter_in_flight_is_finished_by_the_policies_that_it_came_to() -> None:
-    old = _decider(DEFINITIONS[0])
-    jobs = [old.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0) for tag in (1, 2)]
+    decider = _decider(DEFINITIONS[0])
+    jobs = [decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0) for tag in (1, 2)]
     assert jobs[1].order is not None, "the short way too"
-    new = old.renewed(_rules(DEFINITIONS[1], "fedcba543210"))
-    next_job = new.judge(_delivery(3, "rejected", b"", b"x"), NOBODY, PLACE, 0.0)
+    decider.in_force = InForce.of(_rules(DEFINITIONS[1], "fedcba543210"), "/")
+    next_job = decider.judge(_delivery(3, "rejected", b"", b"x"), NOBODY, PLACE, 0.0)
     assert next_job.order is None, "nothing that was worked out by the old rules is used"
     assert next_job.copy is not None
     assert (next_job.copy.exchange, next_job.copy.record.revision) == ("", "fedcba543210")
     for job in jobs:
-        job.decider.read(job, PLACE)
+        decider.read(job, PLACE)
         assert job.copy is not None
         assert (job.copy.exchange, job.copy.record.revision) == ("dlx", "abcdef012345")
-        job.decider.refused(job, Cause.TARGET_REFUSED)
+        decider.refused(job, Cause.TARGET_REFUSED)
         assert job.copy.record.revision == "abcdef012345"
 
 
 def test_a_letter_whose_order_did_not_hold_is_counted_once() -> None:
     metrics = Metrics()
-    decider = Decider(_rules(DEFINITIONS[1]), "/", metrics, JOURNAL)
+    decider = Decider(InForce.of(_rules(DEFINITIONS[1]), "/"), metrics, JOURNAL)
     jobs = [decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0) for tag in (1, 2)]
-    assert jobs[1].order is not None
-    jobs[1].decider.read(jobs[1], PLACE)
-    assert jobs[1].order is None
+    assert [job.order is None for job in jobs] == [True, False]
+    decider.read(jobs[1], PLACE)
+    assert [job.order is None for job in jobs] == [True, True]
     assert sum(metrics.decisions.values()) == 2

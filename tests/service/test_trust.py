@@ -22,7 +22,7 @@ from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Malformed, Place
 from dlx_router.service.inflight.encoder import Encoder
-from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.inflight.in_force import InForce, Rules
 from dlx_router.service.inflight.job import Job
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -46,7 +46,9 @@ def _decider(metrics: Metrics | None = None) -> Decider:
     definition = {"max-delivery-attempts": Setting(5, SOURCE), "redelivery-delay": Setting(5000, SOURCE)}
     policy = Policy("all", Selector(SelectorKind.MATCH, "#"), SOURCE, definition=definition)
     journal = Journal(mode=Mode.OFF, name="j", vhost="/", router_id="r", readiness=Readiness())
-    return Decider(Rules(ordered([policy], "abcdef012345"), NAMES, 30_000), "/", metrics or Metrics(), journal)
+    return Decider(
+        InForce.of(Rules(ordered([policy], "abcdef012345"), NAMES, 30_000), "/"), metrics or Metrics(), journal
+    )
 
 
 def _x_death(*queues: str) -> bytes:

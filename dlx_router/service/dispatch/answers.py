@@ -133,7 +133,7 @@ class Answering(Keeping):
             self._keep(job, why or cause)
             return
         if final:
-            job.decider.park(job, cause)
+            self._owner.decider.park(job, cause)
             self._submit(job)
             return
         if cause is Cause.TARGET_REFUSED:
@@ -147,13 +147,13 @@ class Answering(Keeping):
         if place.source == place.names.fifo:
             self._insist(job, cause)
             return
-        job.decider.refused(job, cause)
+        self._owner.decider.refused(job, cause)
         self._submit(job)
 
     def _insist(self, job: Job, cause: Cause) -> None:
         """In order means that nothing overtakes: tried each second, parked where its target is missing for too long."""
-        if job.decider.overdue(cause, self._missing_s(job, cause)):
-            job.decider.park(job, cause)
+        if self._owner.decider.overdue(job, cause, self._missing_s(job, cause)):
+            self._owner.decider.park(job, cause)
             self._submit(job)
         elif time.monotonic() - job.started_s > INSIST_S:
             self._settling.give_back(job, "fifo")

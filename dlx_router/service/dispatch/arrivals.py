@@ -8,15 +8,16 @@ from dlx_router.core.outcome import Park
 from dlx_router.core.passing import EXPIRED, Limits, Stamps, Target, due_ms, limits_of
 from dlx_router.core.words import UNKNOWN, Cause
 from dlx_router.service.inflight.decoder import Place
+from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job
 
 if TYPE_CHECKING:
     from dlx_router.service.dispatch.decider import Decider
 
 
-def limits(decider: "Decider", queue: str) -> Limits:
+def limits(in_force: InForce, queue: str) -> Limits:
     """What a policy says of the messages in this queue."""
-    return limits_of(decider.policy_of(queue, UNKNOWN))
+    return limits_of(in_force.policy_of(queue, UNKNOWN))
 
 
 def dies(decider: "Decider", job: Job, place: Place, reason: str, came: First | None = None) -> None:
@@ -36,7 +37,10 @@ def relay(decider: "Decider", job: Job, place: Place, target: Target) -> None:
 def goes_on(decider: "Decider", job: Job, letter: Letter, place: Place, now_ms: int) -> None:
     """It waited because its relay's target had refused it."""
     came = origin(letter)
-    target, ends = _target(decider, came.queue), due_ms(limits(decider, came.queue), Stamps(), letter.first_death_ms)
+    target, ends = (
+        job.in_force.leads_to(came.queue),
+        due_ms(limits(job.in_force, came.queue), Stamps(), letter.first_death_ms),
+    )
     if ends is not None and ends <= now_ms:
         dies(decider, job, place, EXPIRED, came)
     elif target is None:
@@ -45,14 +49,8 @@ def goes_on(decider: "Decider", job: Job, letter: Letter, place: Place, now_ms: 
         _forward(decider, job, letter, target, place)
 
 
-def _target(decider: "Decider", queue: str) -> Target | None:
-    """Where the relay of this queue leads; it may have been found by a pattern, and not yet since the last start."""
-    found = decider.relays.get(queue)
-    return next((to for selector, to in decider.leads if selector.fits(queue)), None) if found is None else found
-
-
 def _forward(decider: "Decider", job: Job, letter: Letter, target: Target, place: Place) -> None:
-    job.policy = decider.policy_of(origin(letter).queue, UNKNOWN)
+    job.policy = job.in_force.policy_of(origin(letter).queue, UNKNOWN)
     decision = forward(letter, target, place.names)
     if isinstance(decision, Park):
         job.letter = waiting(letter)  # remembered by where it was, not by what somebody wrote on it

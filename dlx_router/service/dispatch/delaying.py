@@ -39,7 +39,7 @@ def begin(decider: "Decider", job: Job, place: Place, entry: Delayed) -> None:
     job.letter, job.envelope = letter, envelope
     asked = 0 if envelope.record is not None else saved_headers.asked_ms(envelope)
     wait, now = delaying.wait_ms(asked, entry.default_ms), now_ms()
-    job.policy = decider.policy_of(letter.failed_queue, UNKNOWN)
+    job.policy = job.in_force.policy_of(letter.failed_queue, UNKNOWN)
     if wait < _LOWEST_MS:
         _go_on(decider, job, letter, entry.to, now + wait if wait else None)
     else:
@@ -56,13 +56,13 @@ def goes_on(decider: "Decider", job: Job, place: Place, letter: Letter, record: 
         decider.unreadable(job, place, Malformed(f"{saved_headers.HEADER.decode()}: what was put aside cannot be read"))
         return
     now = now_ms()
-    job.policy = decider.policy_of(letter.failed_queue, UNKNOWN)
+    job.policy = job.in_force.policy_of(letter.failed_queue, UNKNOWN)
     left = decider.left_ms(job, letter, record, now)
     if left >= _LOWEST_MS:
         job.action = Action.RELEASE
         decider.wait_on(job, record, left, now)
         return
-    entry = decider.delayed.get(letter.failed_queue)
+    entry = job.in_force.attended.delayed.get(letter.failed_queue)
     to = entry.to if entry is not None and record.cause is not None else record.target
     if not to:
         decider.apply(job, Park(Cause.NO_POLICY), now)

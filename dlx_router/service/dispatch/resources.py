@@ -24,7 +24,8 @@ from dlx_router.core.words import APPLICATION, Cause
 from dlx_router.service.dispatch.cooldown import SILENT_S, SilentTargets
 from dlx_router.service.dispatch.in_use import Busy, InUse
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
-from dlx_router.service.inflight.job import Job, Resource
+from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.routes import Resource
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.readiness import Readiness
 

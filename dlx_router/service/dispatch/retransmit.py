@@ -156,7 +156,7 @@ class Doubtful(ABC):
             self._hold_fast(job, why)
             return
         job.action, job.cause = Action.QUARANTINE, Cause.TOO_LARGE
-        job.decider.quarantined(job, place)
+        self._owner.decider.quarantined(job, place)
         self._settling.reject(job)
 
     def _culprit(self, job: Job, error: ChannelClosed) -> None:

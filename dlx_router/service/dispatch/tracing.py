@@ -20,8 +20,9 @@ from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.dispatch.settler import Owner, Settler
 from dlx_router.service.inflight import decoder
-from dlx_router.service.inflight.in_force import Rules
-from dlx_router.service.inflight.job import Job, Known
+from dlx_router.service.inflight.in_force import InForce
+from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.routes import Known
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.traces import Begun, Fate, Link, Traces, Value
 from dlx_router.wire import frames, properties, table
@@ -52,18 +53,18 @@ class Where(NamedTuple):
     observes: bool
 
 
-def decider(rules: Rules, vhost: str, metrics: Metrics, journal: Journal, traces: Traces | None) -> Decider:
-    """The desk of a vhost, with or without traces."""
+def decider(in_force: InForce, metrics: Metrics, journal: Journal, traces: Traces | None) -> Decider:
+    """The decider of a vhost, with or without traces."""
     if traces is None:
-        return Decider(rules, vhost, metrics, journal)
-    return TracedDecider(rules, vhost, metrics, journal, traces)
+        return Decider(in_force, metrics, journal)
+    return TracedDecider(in_force, metrics, journal, traces)
 
 
 class TracedDecider(Decider):
     """A desk that begins a span of each delivery that is sampled, and notes it in the letter's record."""
 
-    def __init__(self, rules: Rules, vhost: str, metrics: Metrics, journal: Journal, traces: Traces) -> None:
-        super().__init__(rules, vhost, metrics, journal)
+    def __init__(self, in_force: InForce, metrics: Metrics, journal: Journal, traces: Traces) -> None:
+        super().__init__(in_force, metrics, journal)
         self._traces = traces
 
     def judge(
@@ -75,7 +76,7 @@ class TracedDecider(Decider):
             job = super().judge(delivery, consumer, place, started_s, known)
             job.span = None
             return job
-        job = Job(consumer, delivery, started_s, self)
+        job = Job(consumer, delivery, started_s, self.in_force)
         job.span = begun
         self.in_full(job, place)
         return job
@@ -215,7 +216,7 @@ def _decided(job: Job, where: Where) -> dict[str, Value]:
         told["dlx_router.policy"] = policy.policy
         if rule := _rule(policy, cause or job.action):
             told["dlx_router.rule"] = rule
-    told["dlx_router.revision"] = job.decider.policies.revision
+    told["dlx_router.revision"] = job.in_force.policies.revision
     if isinstance(decision, Retry):
         told["dlx_router.delay_ms"] = decision.wait_ms
     if isinstance(decision, Hold):

@@ -25,11 +25,11 @@ from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.settler import Owner
 from dlx_router.service.inflight import compiled, decoder
 from dlx_router.service.inflight.clock import now_ms
-from dlx_router.service.inflight.compiled import Route
 from dlx_router.service.inflight.decoder import Place
 from dlx_router.service.inflight.encoder import UNWRITABLE
-from dlx_router.service.inflight.job import Job, Resource
+from dlx_router.service.inflight.job import Job
 from dlx_router.service.inflight.places import Places
+from dlx_router.service.inflight.routes import Resource, Route
 from dlx_router.wire import frames
 
 Mark = tuple[Publisher[Job], int]
@@ -105,7 +105,7 @@ class Worker(Answering):
         owner.metrics.deliveries[owner.vhost, place.source] += 1
         owner.weigh(len(delivery.body) + len(delivery.header))
         if place.limit is not None and attending.is_near(decoder.returns(delivery), place.limit):
-            self.spare(Job(consumer, delivery, owner.read_s(), owner.decider))
+            self.spare(Job(consumer, delivery, owner.read_s(), owner.decider.in_force))
             return
         job = owner.decider.judge(delivery, consumer, place, owner.read_s(), owner.provision.known)
         order = job.order  # what it needs is there
@@ -117,14 +117,15 @@ class Worker(Answering):
     def bury(self, job: Job, reason: str) -> None:
         """A message of a relay or a guarded queue dies, by our own decision: a letter like any other from here on."""
         place = self._places[job.consumer]
-        job.decider.safely(job, place, lambda: arrivals.dies(job.decider, job, place, reason))
+        self._owner.decider.safely(job, place, lambda: arrivals.dies(self._owner.decider, job, place, reason))
         self._submit(job)
 
     def spare(self, job: Job) -> None:
         """Its source deletes what is returned once too often, and every lost connection returns it: into parking."""
         place = self._places[job.consumer]
-        if job.decider.opened(job, place) is not None:
-            job.decider.safely(job, place, lambda: job.decider.park(job, Cause.ATTEMPTS_SPENT))
+        decider = self._owner.decider
+        if decider.opened(job, place) is not None:
+            decider.safely(job, place, lambda: decider.park(job, Cause.ATTEMPTS_SPENT))
         self._submit(job)
 
     def _send_ordered(self, job: Job, order: Route) -> None:
@@ -133,7 +134,7 @@ class Worker(Answering):
         if not len(publisher):
             self._moved_s = time.monotonic()
         try:
-            section = compiled.section(job, publisher.stamp(), self._owner.encoder.user)
+            section = compiled.section(job, order, publisher.stamp(), self._owner.encoder.user)
             publisher.publish(job, order.exchange, order.routing_key, section, job.delivery.body)
         except frames.FrameTooLarge:
             self._quarantine(job, Cause.TOO_LARGE)
@@ -198,13 +199,14 @@ class Worker(Answering):
             self._refused(job, resolved.cause, str(resolved), final=resolved.final)
             return
         order = job.order
-        if order is not None and order.resource[0] == "dlq" and resolved != order.resource[1]:
+        needs = None if order is None else order.resource
+        if needs is not None and needs[0] == "dlq" and resolved != needs[1]:
             self._long_way(job)
         copy = job.copy
         if copy is not None and copy.needs_queue is not None and resolved != copy.needs_queue:
             job.copy = replace(copy, needs_queue=resolved, routing_key=resolved)
         elif copy is not None and copy.way is Way.RETURN and resolved == PLAIN:
-            job.copy, job.resource = job.decider.return_copy(copy.record, PLAIN), None
+            job.copy, job.resource = self._owner.decider.return_copy(job, copy.record, PLAIN), None
         events.tell_late(job)
         self._send(job)
 
@@ -235,13 +237,13 @@ class Worker(Answering):
 
     def _long_way(self, job: Job) -> None:
         """Something about this letter is not as its order said: judge it in full."""
-        job.decider.read(job, self._places[job.consumer])
+        self._owner.decider.read(job, self._places[job.consumer])
 
     def _quarantine(self, job: Job, cause: str) -> None:
         """As it came and alone on its channel: what cannot be stamped must not be confused with a neighbour."""
         job.raw, job.action, job.cause = True, Action.QUARANTINE, cause
         job.copy = job.resource = job.order = None
-        job.decider.quarantined(job, self._places[job.consumer])
+        self._owner.decider.quarantined(job, self._places[job.consumer])
         self._send(job)
 
     # -- doubt --------------------------------------------------------------------------------------------------

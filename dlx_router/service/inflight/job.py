@@ -1,7 +1,6 @@
 """A job: one delivery on its way through decide → publish → settle."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core.letter import Letter
@@ -13,13 +12,9 @@ from dlx_router.journal.batch import Batch
 from dlx_router.journal.events import Ruling
 from dlx_router.journal.writer import Journal
 from dlx_router.service.inflight.decoder import Envelope
+from dlx_router.service.inflight.in_force import InForce
+from dlx_router.service.inflight.routes import Key, Resource, Route
 from dlx_router.wire import frames
-
-if TYPE_CHECKING:
-    from dlx_router.service.dispatch.decider import Decider
-
-Resource = tuple[str, ...]
-Known = Mapping[Resource, str] | None
 
 
 class Job:
@@ -37,11 +32,11 @@ class Job:
         "cause",
         "consumer",
         "copy",
-        "decider",
         "decision",
         "delivery",
         "draw",
         "envelope",
+        "in_force",
         "key",
         "letter",
         "nacks",
@@ -58,10 +53,10 @@ class Job:
 
     span: Any
 
-    def __init__(self, consumer: Consumer, delivery: frames.Delivery, started_s: float, decider: "Decider") -> None:
+    def __init__(self, consumer: Consumer, delivery: frames.Delivery, started_s: float, in_force: InForce) -> None:
         self.consumer = consumer
         self.delivery = delivery
-        self.decider = decider  # whose policies it is judged by to its end, whatever is in force meanwhile
+        self.in_force = in_force  # it is judged by that to its end, whatever is in force meanwhile
         self.started_s = started_s
         self.arrived_ms = 0  # in a relay: since when it has surely been in the queue
         self.letter: Letter | None = None
@@ -79,8 +74,8 @@ class Job:
         self.untold: tuple[Journal, Ruling, int] | None = None  # until it is known where the copy goes
         self.breaker = ""  # what the breaker said, where it was asked
         self.draw: float | None = None  # where the decision looked at it
-        self.order: Any = None
+        self.order: Route | None = None
         self.added = b""  # by a standing order: the header table, but for the stamp
-        self.key: tuple[Any, ...] | None = None
+        self.key: Key | None = None
         self.props: Any = None
         # `span` is set by tracing.py only, and not here: it must cost nothing where there are no traces.

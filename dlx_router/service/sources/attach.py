@@ -123,11 +123,11 @@ class Attach:
         """The way that its messages go."""
         session = self._session
         if isinstance(one, Delayed):
-            session.decider.delayed[queue] = one
+            session.decider.in_force.attended.delayed[queue] = one
             return self._added(DelayedExchange(session, self._probe, one, queue))
         if one.mode != RELAY or one.forward is None:
             return self._letters
-        session.decider.relays[queue] = one.forward
+        session.decider.in_force.attended.relays[queue] = one.forward
         deaths, slack = self._letters, setting.prefetch
         relay = Relay(session, self._probe, queue=queue, target=one.forward, deaths=deaths, slack=slack)
         return self._added(relay)

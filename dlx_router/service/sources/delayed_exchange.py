@@ -35,7 +35,7 @@ class DelayedExchange(Worker):
         owner, place = self._owner, self._places[consumer]
         owner.metrics.deliveries[owner.vhost, place.source] += 1
         owner.weigh(len(delivery.body) + len(delivery.header))
-        job = Job(consumer, delivery, owner.read_s(), owner.decider)
+        job = Job(consumer, delivery, owner.read_s(), owner.decider.in_force)
         owner.decider.safely(job, place, lambda: delaying.begin(owner.decider, job, place, self._entry))
         self._submit(job)
 

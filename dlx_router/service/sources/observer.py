@@ -12,7 +12,8 @@ from dlx_router.service.dispatch import events
 from dlx_router.service.dispatch.resources import Refusal, called
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight.encoder import Encoder
-from dlx_router.service.inflight.job import Job, Resource
+from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.routes import Resource
 from dlx_router.wire import frames
 
 

@@ -26,7 +26,8 @@ from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.clock import now_ms
 from dlx_router.service.inflight.decoder import Place
-from dlx_router.service.inflight.job import Job, Resource
+from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.routes import Resource
 from dlx_router.wire import frames
 
 WINDOW: Final = 256
@@ -95,7 +96,7 @@ class Relay(Worker):
     @property
     def limits(self) -> Limits:
         """What holds now."""
-        found = arrivals.limits(self._owner.decider, self._queue)
+        found = arrivals.limits(self._owner.decider.in_force, self._queue)
         return found._replace(strict=True) if self._is_strict else found
 
     # -- in -----------------------------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ class Relay(Worker):
         owner, size = self._owner, len(delivery.body)
         owner.metrics.deliveries[owner.vhost, self._queue] += 1
         owner.weigh(size + len(delivery.header))
-        job = Job(consumer, delivery, owner.read_s(), owner.decider)
+        job = Job(consumer, delivery, owner.read_s(), owner.decider.in_force)
         if self._is_near(job):
             self._marks.delivered(now_ms())
             self._deaths.spare(job)

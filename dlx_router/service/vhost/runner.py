@@ -5,7 +5,7 @@ import contextlib
 import random
 import re
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
 from dlx_router.service.dispatch.resources import CONFIRMS_S, remembered
 from dlx_router.service.dispatch.tracing import decider
 from dlx_router.service.inflight.clock import steady_ms
-from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.inflight.in_force import Attended, InForce, Rules
 from dlx_router.service.redrive.context import TaskContext
 from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.sources.attach import Wanted, leads
@@ -98,8 +98,8 @@ class VhostRunner:
         self.topology: Topology | None = None  # while there is a connection to ask
         self._oversight = oversight
         self._policies = rules.policies
-        self._decider = decider(rules, vhost, metrics, journal, traces)
-        self._decider.leads = leads(sources)
+        self._attends = Attended()
+        self._decider = decider(self._built(rules, sources, {}), metrics, journal, traces)
         self._kinds = QueueTypes(management, vhost)
         self._refusals = RefusingQueues(vhost, readiness)
         self._unreadable = UnreadableHead(
@@ -133,20 +133,20 @@ class VhostRunner:
 
     def policy_of(self, letter: Letter) -> Effective | None:
         """What is in force for a letter."""
-        return self._decider.resolve(letter)
+        return self._decider.in_force.resolve(letter)
 
     def queue_type(self, queue: str) -> str | None:
         """A queue's type as letters are judged by; None: not known, or no policy asks for it."""
-        return self._decider.kinds.get(queue)
+        return self._decider.in_force.queue_types.get(queue)
 
     def policy_for(self, queue: str, reason: str) -> Effective | None:
         """What is in force for letters that fail in this queue for this reason, as the router applies it."""
-        return self._decider.policy_of(queue, reason)
+        return self._decider.in_force.policy_of(queue, reason)
 
     @property
     def policies(self) -> PolicySet:
         """The policies in force."""
-        return self._decider.policies
+        return self._decider.in_force.policies
 
     def not_leading(self) -> str:
         """Why the leader's duties are not ours now, and who can be asked."""
@@ -195,15 +195,15 @@ class VhostRunner:
 
     def renew(self, rules: Rules, sources: tuple[Wanted, ...]) -> None:
         """Judge by these rules and attend these queues from now on; sessions and what is in flight go on."""
-        self._decider, self._sources = self._decider.renewed(rules), sources
-        self._decider.know(self._kinds.known)
-        self._decider.leads = leads(sources)
+        self._decider.in_force, self._sources = self._built(rules, sources, self._kinds.known), sources
         self._lookout.renew(rules.policies)
         self._policies = rules.policies
         if self._session is not None:
-            self._session.decider = self._decider
             self._session.provision.renew()
             self._session.attend_only(self._setting())
+
+    def _built(self, rules: Rules, sources: tuple[Wanted, ...], types: Mapping[str, str]) -> InForce:
+        return InForce.of(rules, self.vhost, queue_types=types, leads=leads(sources), attended=self._attends)
 
     async def _once(self) -> None:
         self._key_gone = ""
@@ -328,7 +328,7 @@ class VhostRunner:
             journal=self._journal,
             metrics=self._metrics,
             router_id=self._router_id,
-            decider=lambda: self._decider,
+            in_force=lambda: self._decider.in_force,
             sign_with=lambda: key,
         )
 
@@ -347,9 +347,9 @@ class VhostRunner:
         )
 
     async def _know_types(self) -> None:
-        """The types of queues, where policies ask; the desk that is in force once they are told learns them."""
+        """The types of queues, where policies ask; what is in force once they are told knows them."""
         await self._kinds.renew_for(self._policies)
-        self._decider.know(self._kinds.known)
+        self._decider.in_force = self._decider.in_force.with_types(self._kinds.known)
 
     async def _free_state(self, error: Exception) -> None:
         """What no AMQP 0-9-1 client can be given stands in the way of whoever is to lead."""

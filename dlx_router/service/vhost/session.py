@@ -32,7 +32,7 @@ from dlx_router.service.dispatch.tracing import TracedSettler, Where
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE
 from dlx_router.service.inflight.encoder import LAST_DEATHS_SINCE, Encoder
-from dlx_router.service.inflight.job import Resource
+from dlx_router.service.inflight.routes import Resource
 from dlx_router.service.sources.attach import trusted
 from dlx_router.service.sources.consumers import Consumers
 from dlx_router.service.sources.observer import ObserverEncoder, ObserverWorker
@@ -116,7 +116,11 @@ class Session:
         self._refusals = refusals
         refusals.begin()
         in_use = InUse(lambda: self.publish_link, names, lambda queue: self.provision.lost(queue))  # noqa: PLW0108 - there is none yet
-        idle = IdleQueues(lambda: self.decider, self.vhost, self._every_lane, in_use) if topology.declares else None
+        idle = (
+            IdleQueues(lambda: self.decider.in_force, self.vhost, self._every_lane, in_use)
+            if topology.declares
+            else None
+        )
         most = limits.max_dead_letter_queues
         self.provision = TargetResources(
             topology, names, most, self.spawn, kind, refusals=refusals, idle=idle, was_there=was_there
@@ -376,7 +380,7 @@ class Session:
             await asyncio.sleep(1.0)
             self._ticks = (self._ticks + 1) % REAP_EVERY
             if self._ticks == 0:
-                self.spawn(self.provision.reap(self.decider.policies_of))
+                self.spawn(self.provision.reap(self.decider.in_force.policies_of))
             for worker in self._every_lane():
                 worker.check(self._limits.confirm_timeout_s)
             self._published()
