@@ -16,7 +16,7 @@ from dlx_router.core.selector import Selector, SelectorKind
 from dlx_router.core.words import Action, Cause
 from dlx_router.journal.batch import Batch
 from dlx_router.journal.mode import Mode
-from dlx_router.service.dispatch import answers, arrivals, cooldown, settler
+from dlx_router.service.dispatch import answers, cooldown, settler
 from dlx_router.service.dispatch.cooldown import SILENT_S, Cooldown, SilentTargets
 from dlx_router.service.dispatch.serial_publisher import MOST_QUESTIONS, SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
@@ -123,7 +123,7 @@ async def test_a_held_message_of_a_relay_finds_its_way_before_its_queue_is_looke
     session = Session({})
     decider, consumer = session.decider, cast("Consumer", Taken("staging.in"))
     job = Job(consumer, message(1), 0.0, decider.in_force)
-    arrivals.relay(decider, job, place("staging.in"), Target("work"))
+    decider.relayed(job, place("staging.in"), Target("work"))
     decider.refused(job, Cause.TARGET_REFUSED)
     assert job.action is Action.HOLD
     _, key, section = session.encoder.write(job, b"")

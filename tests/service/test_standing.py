@@ -173,7 +173,7 @@ def test_a_letter_in_flight_is_finished_by_the_policies_that_it_came_to() -> Non
     assert next_job.copy is not None
     assert (next_job.copy.exchange, next_job.copy.record.revision) == ("", "fedcba543210")
     for job in jobs:
-        decider.read(job, PLACE)
+        decider.in_full(job, PLACE)
         assert job.copy is not None
         assert (job.copy.exchange, job.copy.record.revision) == ("dlx", "abcdef012345")
         decider.refused(job, Cause.TARGET_REFUSED)
@@ -185,6 +185,6 @@ def test_a_letter_whose_order_did_not_hold_is_counted_once() -> None:
     decider = Decider(InForce.of(_rules(DEFINITIONS[1]), "/"), metrics, JOURNAL)
     jobs = [decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0) for tag in (1, 2)]
     assert [job.order is None for job in jobs] == [True, False]
-    decider.read(jobs[1], PLACE)
+    decider.in_full(jobs[1], PLACE)
     assert [job.order is None for job in jobs] == [True, True]
     assert sum(metrics.decisions.values()) == 2

@@ -20,6 +20,7 @@ from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.dispatch.settler import Owner, Settler
 from dlx_router.service.inflight import decoder
+from dlx_router.service.inflight.decoder import Envelope
 from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.inflight.routes import Known
@@ -81,15 +82,15 @@ class TracedDecider(Decider):
         self.in_full(job, place)
         return job
 
-    def opened(
+    def _opened(
         self, job: Job, place: decoder.Place, *, dies: str = "", came: First | None = None, lives: bool = False
-    ) -> Letter | None:
+    ) -> tuple[Letter, Envelope]:
         """As without traces; what the record says of the last span is kept for the link."""
-        letter = super().opened(job, place, dies=dies, came=came, lives=lives)
+        letter, envelope = super()._opened(job, place, dies=dies, came=came, lives=lives)
         begun = _begun(job)
-        if letter is not None and begun is not None:
+        if begun is not None:
             begun.previous = _previous(letter)
-        return letter
+        return letter, envelope
 
     def apply(self, job: Job, decision: Decision, now: int) -> None:
         """As without traces, but that the record names the span."""

@@ -17,7 +17,7 @@ from dlx_router.core import attending
 from dlx_router.core.names import RUNGS
 from dlx_router.core.publication import Way
 from dlx_router.core.words import Action, Cause
-from dlx_router.service.dispatch import arrivals, events
+from dlx_router.service.dispatch import events
 from dlx_router.service.dispatch.answers import Answering
 from dlx_router.service.dispatch.cooldown import DOUBTED_S, FULL_S, Cooldown, LateConfirms, is_own, target_of
 from dlx_router.service.dispatch.resources import PLAIN, Refusal
@@ -116,16 +116,12 @@ class Worker(Answering):
 
     def bury(self, job: Job, reason: str) -> None:
         """A message of a relay or a guarded queue dies, by our own decision: a letter like any other from here on."""
-        place = self._places[job.consumer]
-        self._owner.decider.safely(job, place, lambda: arrivals.dies(self._owner.decider, job, place, reason))
+        self._owner.decider.dies(job, self._places[job.consumer], reason)
         self._submit(job)
 
     def spare(self, job: Job) -> None:
         """Its source deletes what is returned once too often, and every lost connection returns it: into parking."""
-        place = self._places[job.consumer]
-        decider = self._owner.decider
-        if decider.opened(job, place) is not None:
-            decider.safely(job, place, lambda: decider.park(job, Cause.ATTEMPTS_SPENT))
+        self._owner.decider.spared(job, self._places[job.consumer])
         self._submit(job)
 
     def _send_ordered(self, job: Job, order: Route) -> None:
@@ -237,7 +233,7 @@ class Worker(Answering):
 
     def _long_way(self, job: Job) -> None:
         """Something about this letter is not as its order said: judge it in full."""
-        self._owner.decider.read(job, self._places[job.consumer])
+        self._owner.decider.in_full(job, self._places[job.consumer])
 
     def _quarantine(self, job: Job, cause: str) -> None:
         """As it came and alone on its channel: what cannot be stamped must not be confused with a neighbour."""

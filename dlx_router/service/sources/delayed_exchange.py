@@ -6,7 +6,6 @@ from typing import Final
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
-from dlx_router.service.dispatch import delaying
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.settler import Owner
 from dlx_router.service.dispatch.worker import Worker
@@ -36,7 +35,7 @@ class DelayedExchange(Worker):
         owner.metrics.deliveries[owner.vhost, place.source] += 1
         owner.weigh(len(delivery.body) + len(delivery.header))
         job = Job(consumer, delivery, owner.read_s(), owner.decider.in_force)
-        owner.decider.safely(job, place, lambda: delaying.begin(owner.decider, job, place, self._entry))
+        owner.decider.delayed(job, place, self._entry)
         self._submit(job)
 
     async def watch(self, consumer: Consumer, management: Management, readiness: Readiness) -> None:

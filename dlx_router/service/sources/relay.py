@@ -140,9 +140,8 @@ class Relay(Worker):
         elif self._is_due(head):
             self._deaths.bury(self._pop(), EXPIRED)
         elif self._may_send():
-            job, decider = self._pop(), self._owner.decider
-            place = self._places[job.consumer]
-            decider.safely(job, place, lambda: arrivals.relay(decider, job, place, self._target))
+            job = self._pop()
+            self._owner.decider.relayed(job, self._places[job.consumer], self._target)
             self._submit(job)
         else:
             return False
