@@ -80,7 +80,7 @@ def attendant() -> VhostRunner:
 def attending(loaded: LoadedPolicies, types: Mapping[str, str]) -> VhostRunner:
     """The same with these policies in force, and the types of queues told."""
     one = attendant()
-    one.renew(Rules(loaded.policies, NAMES, 30_000), ())
+    one.use(one.built(Rules(loaded.policies, NAMES, 30_000), ()))
     one._decider.in_force = one._decider.in_force.with_types(dict(types))
     return one
 

@@ -5,9 +5,9 @@ import contextlib
 import random
 import re
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
@@ -19,7 +19,6 @@ from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.printable import printable
-from dlx_router.journal.event_factory import EventFactory
 from dlx_router.journal.writer import Journal
 from dlx_router.redrive.condition_filter import compiled
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
@@ -36,7 +35,7 @@ from dlx_router.service.vhost.leadership import Leadership
 from dlx_router.service.vhost.leading import lead
 from dlx_router.service.vhost.own_queues import OwnQueues
 from dlx_router.service.vhost.policy_drift import PolicyDrift
-from dlx_router.service.vhost.queue_depths import QueueDepths
+from dlx_router.service.vhost.queue_depths import QueueDepths, resting_places
 from dlx_router.service.vhost.queue_types import QueueTypes
 from dlx_router.service.vhost.reload import foreseen
 from dlx_router.service.vhost.session import Limits, Session, Trouble
@@ -57,6 +56,14 @@ STEADY_S: Final = 30.0
 RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsError, KeyFileError, OSError, TimeoutError)
 # vhost → the hosts as they are tried, the login, and TLS where it is used; asked at each connect: secrets change.
 Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
+
+
+class Revision(NamedTuple):
+    """What a reload brings to a vhost, all of it built. `resting`: the pattern of queues where letters rest."""
+
+    in_force: InForce
+    sources: tuple[Wanted, ...]
+    resting: str
 
 
 class VhostRunner:
@@ -88,8 +95,8 @@ class VhostRunner:
         self._addresses, self._names, self._limits = addresses, names, limits
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
         self._said = Speaker(readiness)  # by a session
-        self._sources, self._declare, self._management = sources, declare, management
-        self._survey, self._lookout = survey, QueueDepths(names, management, rules.policies)
+        self._declare, self._management = declare, management
+        self._survey, self._lookout = survey, QueueDepths(names, management)
         self.journal = self._journal = journal
         self._watch = StateQueueWatch(vhost, names.state, readiness, self._quarantined)
         self._background = Background(metrics, readiness)
@@ -97,10 +104,12 @@ class VhostRunner:
         self.key = b""  # that signs; empty before the first session
         self.topology: Topology | None = None  # while there is a connection to ask
         self._oversight = oversight
-        self._policies = rules.policies
         self._attends = Attended()
-        self._decider = decider(self._built(rules, sources, {}), metrics, journal, traces)
         self._kinds = QueueTypes(management, vhost)
+        self._sources: tuple[Wanted, ...]
+        first = self.built(rules, sources)
+        self._decider = decider(first.in_force, metrics, journal, traces)
+        self.use(first)
         self._refusals = RefusingQueues(vhost, readiness)
         self._unreadable = UnreadableHead(
             vhost,
@@ -109,7 +118,7 @@ class VhostRunner:
             metrics=metrics,
             readiness=readiness,
             refusals=self._refusals,
-            event_factory=lambda: EventFactory(rules.router_id, self._policies.revision, observe),
+            event_factory=lambda: self._decider.in_force.event_factory,
         )
         self._traces = traces
         self._session: Session | None = None
@@ -193,17 +202,21 @@ class VhostRunner:
         if self._session is not None and not self._observe:
             await self._session.provision.prepare(foreseen(policies, self.vhost, self._kinds.known))
 
-    def renew(self, rules: Rules, sources: tuple[Wanted, ...]) -> None:
-        """Judge by these rules and attend these queues from now on; sessions and what is in flight go on."""
-        self._decider.in_force, self._sources = self._built(rules, sources, self._kinds.known), sources
-        self._lookout.renew(rules.policies)
-        self._policies = rules.policies
+    def built(self, rules: Rules, sources: tuple[Wanted, ...]) -> Revision:
+        """These rules and queues, as `use` takes them: whatever can fail about them fails here."""
+        found, types = leads(sources), self._kinds.known
+        in_force = InForce.of(rules, self.vhost, queue_types=types, leads=found, attended=self._attends)
+        return Revision(in_force, sources, resting_places(self._names, rules.policies))
+
+    def use(self, revision: Revision) -> None:
+        """Judge by it from now on; what is in flight is finished by what it came to. Cannot fail."""
+        self._decider.in_force, self._sources, self._lookout.pattern = revision
+
+    def attend(self) -> None:
+        """Attend the queues of what is in force; sessions go on."""
         if self._session is not None:
             self._session.provision.renew()
             self._session.attend_only(self._setting())
-
-    def _built(self, rules: Rules, sources: tuple[Wanted, ...], types: Mapping[str, str]) -> InForce:
-        return InForce.of(rules, self.vhost, queue_types=types, leads=leads(sources), attended=self._attends)
 
     async def _once(self) -> None:
         self._key_gone = ""
@@ -289,7 +302,7 @@ class VhostRunner:
         self, session: Session, topology: Topology
     ) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
         """What is looked at while a session lasts; an error of ours in it costs no letter."""
-        look, policies = partial(self._look, topology, session), lambda: self._policies
+        look, policies = partial(self._look, topology, session), lambda: self.policies
         looks: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
             ("oversight", lambda: self._oversight.watch(policies, lambda: self._sources)),
             ("stalls", lambda: self._stalls.watch(session, topology)),
@@ -348,7 +361,7 @@ class VhostRunner:
 
     async def _know_types(self) -> None:
         """The types of queues, where policies ask; what is in force once they are told knows them."""
-        await self._kinds.renew_for(self._policies)
+        await self._kinds.renew_for(self.policies)
         self._decider.in_force = self._decider.in_force.with_types(self._kinds.known)
 
     async def _free_state(self, error: Exception) -> None:
