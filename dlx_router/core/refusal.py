@@ -41,9 +41,6 @@ PRECONDITION_FAILED: Final = 406
 LARGER: Final = "larger than"  # 406: "message size … is larger than …", in any version
 
 
-# -- what the broker answered, or why it was not asked ------------------------------------------------------------
-
-
 class NotTaken(StrEnum):
     """Why its copy is not where it should be; in the publisher's words, where those say all."""
 
@@ -109,9 +106,6 @@ class InDoubt:
 BrokerAnswer = NotTaken | ResourceRefused | PublishClosedChannel | HeaderTooLarge | CopyUnwritable | InDoubt
 
 
-# -- what is known ------------------------------------------------------------------------------------------------
-
-
 class SourceKind(Enum):
     """What rejecting a letter does in the queue that it was taken from."""
 
@@ -166,9 +160,6 @@ class RefusalFacts(NamedTuple):
     def back(self) -> RelayLine | None:
         """The line that it can go back to."""
         return None if self.stays_ours else self.line
-
-
-# -- the table ----------------------------------------------------------------------------------------------------
 
 
 def after(answer: BrokerAnswer, facts: RefusalFacts) -> AfterRefusal:
