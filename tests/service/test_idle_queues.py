@@ -41,7 +41,7 @@ class Replica:
         self.session = session = Session(AT_ONCE if definition is None else definition)
         session.publish_link, self.link = cast("Any", link), link
         self.in_use = InUse(lambda: link, NAMES, lambda queue: session.provision.lost(queue))  # noqa: PLW0108 - later
-        self.worker = Worker(session, "letters", SerialPublisher(link, session.encoder, 5))
+        self.worker = Worker(session, SerialPublisher(link, session.encoder, 5))
         idle = IdleQueues(lambda: session.decider.in_force, session.vhost, lambda: [self.worker], self.in_use)
         session.provision = TargetResources(there, NAMES, 10, session.spawn, idle=idle)
         self.taken = Taken("dlx-router.inbox")

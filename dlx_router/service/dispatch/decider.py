@@ -11,7 +11,7 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core import publication
 from dlx_router.core.breaker import CLOSED, Breakers, Verdict
-from dlx_router.core.decision import GRACED, attempts_of, decide, died, hold, waiting
+from dlx_router.core.decision import attempts_of, decide, died, hold, waiting
 from dlx_router.core.letter import Arrival, First, Letter
 from dlx_router.core.outcome import DeadLetter, Decision, Discard, Forward, Hold, Park, Retry
 from dlx_router.core.passing import Target
@@ -282,11 +282,6 @@ class Decider:
         """What a relay cannot send on is known by where it was, not by what somebody wrote on it."""
         if job.letter is not None and isinstance(job.decision, Forward):
             job.letter = waiting(job.letter)
-
-    @staticmethod
-    def overdue(job: Job, cause: Cause, waited_s: float) -> bool:
-        """Whether a letter that may not be overtaken has waited long enough for a target that is not there."""
-        return cause in GRACED and waited_s * 1000 >= job.in_force.rules.grace_ms
 
     def park(self, job: Job, cause: Cause) -> None:
         """Straight to parking."""

@@ -4,17 +4,20 @@ from typing import Any
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core.letter import Letter
+from dlx_router.core.names import Names
 from dlx_router.core.outcome import Decision
 from dlx_router.core.policy import Effective
-from dlx_router.core.publication import Publication
+from dlx_router.core.publication import Publication, Way
 from dlx_router.core.words import Action
 from dlx_router.journal.batch import Batch
 from dlx_router.journal.events import Ruling
 from dlx_router.journal.writer import Journal
-from dlx_router.service.inflight.decoder import Envelope
+from dlx_router.service.inflight.decoder import Envelope, text
 from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.routes import Key, Resource, Route
 from dlx_router.wire import frames
+
+Destination = tuple[str, str, str | None]  # exchange, routing key, BCC
 
 
 class Job:
@@ -79,3 +82,29 @@ class Job:
         self.key: Key | None = None
         self.props: Any = None
         # `span` is set by tracing.py only, and not here: it must cost nothing where there are no traces.
+
+    @property
+    def target(self) -> Destination:
+        """Where the copy goes; what two jobs have in common takes or refuses both."""
+        order, copy = self.order, self.copy
+        if order is not None:
+            return text(order.exchange), text(order.routing_key), None
+        return ("", "", None) if copy is None else (copy.exchange, copy.routing_key, copy.bcc)
+
+    @property
+    def to_own(self) -> bool:
+        """Whether the copy goes to a queue of ours, which must never refuse."""
+        if self.order is not None:
+            return self.order.action is Action.RETRY  # to a rung
+        return self.copy is None or self.copy.way in {Way.RUNG, Way.PARKING}
+
+    def own_queue(self, names: Names) -> str | None:
+        """The queue of ours that the copy goes to; None where it goes to somebody else's."""
+        order, copy = self.order, self.copy
+        if order is not None:
+            return text(order.exchange) if order.action is Action.RETRY else None
+        if copy is None:
+            return names.quarantine
+        if copy.way is Way.RUNG:
+            return copy.exchange
+        return copy.routing_key if copy.way is Way.PARKING else None

@@ -204,7 +204,7 @@ class Attach:
         await self._session.provision.topology.ensure_delayed(one.exchange)
         await self._reachable(one.to, "to", setting)
         assert isinstance(worker, DelayedExchange)
-        await worker.prepare()
+        await worker.open()
         consumer = await self._session.consumers.consume(worker, queue, Arrival.INBOX, setting.prefetch)
         if setting.management is not None:
             self._session.spawn(worker.watch(consumer, setting.management, setting.readiness))
@@ -213,7 +213,7 @@ class Attach:
         self, one: Attachment, queue: str, worker: Relay, setting: Setting, facts: QueueFacts, limit: int | None
     ) -> Consumer:
         await self._reachable(one.forward.exchange if one.forward is not None else "", "forward-to", setting)
-        await worker.prepare()
+        await worker.open()
         prefetch = setting.prefetch
         if facts.single or worker.limits.strict:
             prefetch = min(prefetch, STRICT_PREFETCH)

@@ -21,13 +21,8 @@ class DelayedExchange(Worker):
     """The way of one delayed exchange's messages, up to their first rung."""
 
     def __init__(self, owner: Owner, probe: SerialPublisher, entry: Delayed, queue: str) -> None:
-        super().__init__(owner, f"delayed {queue}", probe)
+        super().__init__(owner, probe)
         self._entry, self._queue = entry, queue
-
-    async def prepare(self) -> None:
-        """Open the publishing channel, where it is not."""
-        if not self._publisher.is_open:
-            await self.open()
 
     def take(self, delivery: frames.Delivery, consumer: Consumer) -> None:
         """A message was published to the exchange."""

@@ -13,12 +13,12 @@ from typing import Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.publisher import NACKED, TIMEOUT
 from dlx_router.core import attending
+from dlx_router.core.next_step import BackInLine, HoldOnLadder, NextStep
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, Marks, Target, due_ms, excess
+from dlx_router.core.refusal import RelayLine
 from dlx_router.core.words import Action, Cause
 from dlx_router.service.dispatch import arrivals
-from dlx_router.service.dispatch.cooldown import target_of
 from dlx_router.service.dispatch.resources import Refusal
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.settler import Owner
@@ -35,10 +35,10 @@ LINE_PER_FLIGHT: Final = 8
 CAREFUL_S: Final = 10.0
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
-HELD_AFTER_S: Final = 30.0
 COUNT_S: Final = 0.5
 BUSY_BYTES: Final = 16 << 20
 _WEIGHT: Final = 0.02  # of the newest body in the mean
+_OF_THE_LINE: Final = (BackInLine(), HoldOnLadder(Cause.TARGET_REFUSED))
 
 
 class Relay(Worker):
@@ -47,7 +47,7 @@ class Relay(Worker):
     def __init__(
         self, owner: Owner, probe: SerialPublisher, *, queue: str, target: Target, deaths: Worker, slack: int
     ) -> None:
-        super().__init__(owner, f"relay {queue}", probe)
+        super().__init__(owner, probe)
         self._queue, self._target, self._deaths = queue, target, deaths
         self._line: deque[Job] = deque()
         self._line_bytes = 0
@@ -76,11 +76,6 @@ class Relay(Worker):
         super().limit(consumer, limit)
         for job in reversed([self._pop() for _ in range(len(self._line))]):
             self._put_back(job)
-
-    async def prepare(self) -> None:
-        """Open the publishing channel, where it is not."""
-        if not self._publisher.is_open:
-            await self.open()
 
     def begin(self, consumer: Consumer, *, strict: bool) -> None:
         """Measure from now on. `strict`: one message at a time, as `ordering: fifo` says too."""
@@ -189,40 +184,31 @@ class Relay(Worker):
         self._pump()
 
     def _answered(self, job: Job, why: str) -> None:
-        if why in {NACKED, TIMEOUT} and job.action is Action.FORWARD:
-            self._owner.metrics.publish_refused[why] += 1
-            if why == TIMEOUT:
-                self._owner.provision.silent.rest(target_of(job))
-            self._full_target(job)
-        else:
-            super()._answered(job, why)
+        super()._answered(job, why)
         self._pump()
 
-    def _rests(self, job: Job) -> bool:
-        """Of the living only what is silent: who is full is asked in order."""
-        if job.action is Action.FORWARD:
-            return self._owner.provision.silent.has(target_of(job))
-        return super()._rests(job)
+    def _line_of(self, job: Job) -> RelayLine | None:
+        """What lives can go back to its place; what died goes the way of all letters."""
+        if job.action is not Action.FORWARD:
+            return None
+        return RelayLine(strict=self.limits.strict, full=self._line_bytes >= BUSY_BYTES, over=self._is_over)
 
-    def _spare(self, job: Job) -> None:
-        if job.action is Action.FORWARD:
-            self._full_target(job)
+    def _carry_out(self, job: Job, step: NextStep) -> None:
+        """As any step; who refuses what lives is not asked for a while, and then carefully."""
+        if job.action is Action.FORWARD and step in _OF_THE_LINE:
+            self._pauses(time.monotonic())
+        if isinstance(step, BackInLine):
+            self._put_back(job)
         else:
-            super()._spare(job)
+            super()._carry_out(job, step)
+        self._pump()
 
-    def _full_target(self, job: Job) -> None:
-        """Back to its place in the line; but nobody fills our memory, or waits unacked for ever."""
-        now_s = time.monotonic()
+    def _pauses(self, now_s: float) -> None:
         self._careful_until_s = now_s + CAREFUL_S
         if self._again_s <= now_s:
             self._again_s = now_s + self._pause_s
             asyncio.get_running_loop().call_later(self._pause_s, self._pump)
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-        patient = now_s - job.started_s < HELD_AFTER_S and self._line_bytes < BUSY_BYTES
-        if self.limits.strict or patient or self._is_over:
-            self._put_back(job)
-        else:
-            self._hold(job, Cause.TARGET_REFUSED)
 
     def _is_near(self, job: Job) -> bool:
         limit = self._places[job.consumer].limit

@@ -177,7 +177,7 @@ class Session:
         self.spawn(self._journal.attend(self.publish_link, self._ensure_journal, self._published))
         probe = SerialPublisher(self.publish_link, self.encoder, self._limits.confirm_timeout_s)
         if self._observe:
-            watch = ObserverWorker(self, "copies", probe)
+            watch = ObserverWorker(self, probe)
             self._workers = [watch]
             self._own[self._names.observe] = watch, Arrival.INBOX, self._limits.prefetch
             await self._consume_own(self._names.observe)
@@ -187,7 +187,7 @@ class Session:
         self._readiness.clear(f"link {self.vhost}")
 
     async def _attend_letters(self, probe: SerialPublisher) -> None:
-        inbox, release = Worker(self, "letters", probe), Worker(self, "release", probe)
+        inbox, release = Worker(self, probe), Worker(self, probe)
         self._workers = [inbox, release]
         self._sources = Sources(self, self._setting, self.version)
         await inbox.open()
