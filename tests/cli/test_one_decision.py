@@ -36,8 +36,8 @@ from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter
 from dlx_router.core.policy import TYPES, Effective, Selector, SelectorKind
 from dlx_router.service.app import App
-from dlx_router.service.dispatch.resources import resource_of
 from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.inflight.job import resource_of
 from dlx_router.service.inflight.routes import Resource
 from dlx_router.service.vhost.reload import foreseen
 from dlx_router.service.vhost.runner import VhostRunner

@@ -15,9 +15,10 @@ from dlx_router.broker.link import Link, open_link
 from dlx_router.broker.topology import Topology
 from dlx_router.service.dispatch.idle_queues import IdleQueues
 from dlx_router.service.dispatch.in_use import Busy, InUse
-from dlx_router.service.dispatch.resources import TargetResources, dead_letter_resource
+from dlx_router.service.dispatch.resources import TargetResources
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
+from dlx_router.service.inflight.routes import dead_letter_resource
 from tests.broker.scene import NAMES, topology
 from tests.support.client import Client
 from tests.support.eventually import eventually

@@ -108,7 +108,7 @@ def test_the_short_way_takes_nobody_who_did_not_come_by_such_an_exchange(exchang
     """Also not where the same letters were believed a moment ago: policies are read anew, and places with them."""
     decider = _decider()
     jobs = [decider.judge(_delivery(exchange, _x_death(SECRET), tag), NOBODY, NAMED, 0.0) for tag in (1, 2, 3)]
-    assert (jobs[-1].order is not None) is (exchange == "dlx")
+    assert (jobs[-1].route is not None) is (exchange == "dlx")
     assert not _leads_to_secret(decider.judge(_delivery(exchange, _x_death(SECRET), 4), NOBODY, ATTACHED, 0.0))
 
 

@@ -22,12 +22,11 @@ from dlx_router.core.words import UNKNOWN, Action, Cause, counted
 from dlx_router.journal.events import Ruling
 from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch import arrivals, events
-from dlx_router.service.dispatch.resources import resource_of
 from dlx_router.service.inflight import compiled, decoder, delayed_message
 from dlx_router.service.inflight.clock import CLOCK, now_ms, steady_ms
 from dlx_router.service.inflight.decoder import Envelope
 from dlx_router.service.inflight.in_force import InForce
-from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.job import Job, resource_of
 from dlx_router.service.inflight.routes import Known
 from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.metrics import Metrics
@@ -52,13 +51,13 @@ class Decider:
         `known`: what is there in the broker, and under which name; None where nothing will be sent.
         """
         job = Job(consumer, delivery, started_s, self.in_force)
-        order = compiled.find(job, place)
-        if order is not None and compiled.write(job, order, place.key, self._journal, known):
-            job.order, job.action, job.resource = order, order.action, order.resource
-            self._metrics.decisions[order.decided] += 1
+        route = compiled.find(job, place)
+        if route is not None and compiled.write(job, route, place.key, self._journal, known):
+            job.route, job.action, job.resource = route, route.action, route.resource
+            self._metrics.decisions[route.decided] += 1
             return job
         self.in_full(job, place)
-        if order is None and job.key is not None and not job.raw:
+        if route is None and job.key is not None and not job.raw:
             self._learn(job)
         return job
 
@@ -89,7 +88,7 @@ class Decider:
         except decoder.Malformed as error:
             self._unreadable(job, place, error)
         except Exception as error:  # noqa: BLE001 - or it would end the session of all others, again and again
-            job.letter = job.envelope = job.decision = job.copy = job.resource = job.order = None
+            job.letter = job.envelope = job.decision = job.copy = job.resource = job.route = None
             self._unreadable(job, place, decoder.Malformed(repr(error)))
 
     def _learn(self, job: Job) -> None:
@@ -113,7 +112,7 @@ class Decider:
         self, job: Job, place: decoder.Place, *, dies: str = "", came: First | None = None, lives: bool = False
     ) -> tuple[Letter, Envelope]:
         """The letter, as `decoder.read`; what is not obeyed of it is told. Raises Malformed."""
-        job.order = None
+        job.route = None
         job.letter, job.envelope = letter, envelope = decoder.read(
             job.delivery, place, dies=dies, came=came, lives=lives
         )

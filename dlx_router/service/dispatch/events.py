@@ -1,4 +1,4 @@
-"""Telling: what a desk decided → the event in the journal for which the source waits."""
+"""Events: what was decided → the event in the journal for which the source waits."""
 
 from collections.abc import Sequence
 from zlib import crc32

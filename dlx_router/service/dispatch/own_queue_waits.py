@@ -12,9 +12,10 @@ from typing import Final
 from dlx_router.core import attending
 from dlx_router.core.next_step import KeepForOwnQueue
 from dlx_router.core.refusal import NotTaken
+from dlx_router.service.dispatch.owner import Owner
 from dlx_router.service.dispatch.retransmit import Heard, Retransmit
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
-from dlx_router.service.dispatch.settler import Owner, Settler
+from dlx_router.service.dispatch.settler import Settler
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.inflight.places import Places

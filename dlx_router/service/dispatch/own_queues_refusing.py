@@ -1,4 +1,4 @@
-"""Refusals: which own queues took no letter just now, and how much may be taken from attached queues meanwhile.
+"""Own queues that refuse: which took no letter just now, and how much may be taken from attached queues meanwhile.
 
 An attached queue may delete what is returned too often, and whatever ends a session returns all that is here of it. So
 while the way to an own queue is not known to be open nothing more is taken there; and where sessions end again and
@@ -28,7 +28,7 @@ class RefusingQueues:
         self.catching: frozenset[str] = frozenset()  # own queues whose rejected letters surely go to quarantine
         self.alone: dict[str, str] = {}  # attached queues that are not touched before the router starts anew → why
         self._spent: set[str] = set()  # attached queues with a letter that has no returns left to prove anything
-        self._held: dict[object, int] = {}  # lane → letters
+        self._held: dict[object, int] = {}  # who holds them → letters
         self._costly = 0
         self._listeners: dict[Heard, None] = {}
         self._key, self._note, self._crash = f"refused {vhost}", f"careful {vhost}", f"crashed {vhost}"

@@ -7,7 +7,7 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.core.next_step import Learned
 from dlx_router.core.refusal import RefusalFacts, RelayLine
 from dlx_router.service.dispatch.cooldown import Cooldown
-from dlx_router.service.dispatch.settler import Owner
+from dlx_router.service.dispatch.owner import Owner
 from dlx_router.service.inflight.decoder import Place
 from dlx_router.service.inflight.job import Job
 

@@ -18,8 +18,9 @@ from dlx_router.core.refusal import (
     NotTaken,
     PublishClosedChannel,
 )
+from dlx_router.service.dispatch.owner import Owner
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
-from dlx_router.service.dispatch.settler import Owner, Settler
+from dlx_router.service.dispatch.settler import Settler
 from dlx_router.service.inflight.encoder import UNWRITABLE
 from dlx_router.service.inflight.job import Destination, Job
 from dlx_router.wire import frames

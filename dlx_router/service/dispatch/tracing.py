@@ -1,4 +1,4 @@
-"""Tracing: what became of a delivery → its spans, by a desk and a settling of their own: off, all is as ever.
+"""Tracing: what became of a delivery → its spans, by a decider and a settler of their own: off, all is as ever.
 
 A letter that is sampled goes the long way, because its record has to name its span: the next one links to it. Others
 go as without traces. Nothing of a header or body is in a span. See docs/tracing.md.
@@ -18,7 +18,7 @@ from dlx_router.core.words import Action, Cause
 from dlx_router.journal.privacy import rule_of
 from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch.decider import Decider
-from dlx_router.service.dispatch.settler import Owner, Settler
+from dlx_router.service.dispatch.settler import Settler, SettlerOwner
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import Envelope
 from dlx_router.service.inflight.in_force import InForce
@@ -62,7 +62,7 @@ def decider(in_force: InForce, metrics: Metrics, journal: Journal, traces: Trace
 
 
 class TracedDecider(Decider):
-    """A desk that begins a span of each delivery that is sampled, and notes it in the letter's record."""
+    """A decider that begins a span of each delivery that is sampled, and notes it in the letter's record."""
 
     def __init__(self, in_force: InForce, metrics: Metrics, journal: Journal, traces: Traces) -> None:
         super().__init__(in_force, metrics, journal)
@@ -102,9 +102,9 @@ class TracedDecider(Decider):
 
 
 class TracedSettler(Settler):
-    """A settling that ends the spans of what is settled. A span that cannot be made is counted, and costs no letter."""
+    """A settler that ends the spans of what is settled. A span that cannot be made is counted, and costs no letter."""
 
-    def __init__(self, owner: Owner, traces: Traces, where: Where) -> None:
+    def __init__(self, owner: SettlerOwner, traces: Traces, where: Where) -> None:
         super().__init__(owner)
         self._traces, self._where = traces, where
 

@@ -37,11 +37,11 @@ from dlx_router.core.words import Action, Cause
 from dlx_router.service.dispatch import events
 from dlx_router.service.dispatch.cooldown import DOUBTED_S, LateConfirms
 from dlx_router.service.dispatch.own_queue_waits import OwnQueueWaits
+from dlx_router.service.dispatch.owner import Owner
 from dlx_router.service.dispatch.refusal_facts import KnownTargets
 from dlx_router.service.dispatch.resources import PLAIN, Refusal
 from dlx_router.service.dispatch.retransmit import Heard, Retransmit
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
-from dlx_router.service.dispatch.settler import Owner
 from dlx_router.service.inflight import compiled, decoder
 from dlx_router.service.inflight.clock import now_ms
 from dlx_router.service.inflight.decoder import Place
@@ -124,7 +124,7 @@ class Worker:
             self.spare(Job(consumer, delivery, owner.read_s(), owner.decider.in_force))
             return
         job = owner.decider.judge(delivery, consumer, place, owner.read_s(), owner.provision.known)
-        route = job.order  # what it needs is there
+        route = job.route  # what it needs is there
         if route is not None and not self._targets.full and not owner.provision.silent and self._publisher.is_open:
             self._publish(job, route)
         else:
@@ -185,7 +185,7 @@ class Worker:
             events.tell_late(job)
             self._refused(job, ResourceRefused(resolved.cause, str(resolved), resolved.final))
             return
-        needs = None if job.order is None else job.order.resource
+        needs = None if job.route is None else job.route.resource
         if needs is not None and needs[0] == "dlq" and resolved != needs[1]:
             self._owner.decider.in_full(job, self._places[job.consumer])  # it is not as its route said
         copy = job.copy
@@ -205,7 +205,7 @@ class Worker:
         elif job.raw:
             self._owner.spawn(self._alone.each([job]))
         else:
-            self._publish(job, job.order)
+            self._publish(job, job.route)
 
     def _publish(self, job: Job, route: Route | None) -> None:
         """As its route says, or its copy."""
@@ -263,7 +263,7 @@ class Worker:
         if answer in _HEARD:
             self._owner.metrics.publish_refused[str(answer)] += 1
         step, learned = refusal.after(answer, self._targets.facts(job, place, self._line_of(job), now_s))
-        if job.order is not None and not isinstance(step, next_step.TryAgain | next_step.QuarantineRaw):
+        if job.route is not None and not isinstance(step, next_step.TryAgain | next_step.QuarantineRaw):
             self._owner.decider.in_full(job, place)
             step, learned = refusal.after(answer, self._targets.facts(job, place, self._line_of(job), now_s))
         self._targets.learn(job, learned, now_s)
@@ -313,7 +313,7 @@ class Worker:
     def _quarantine(self, job: Job, cause: str) -> None:
         """As it came and alone on its channel: what cannot be stamped must not be confused with a neighbour."""
         job.raw, job.action, job.cause = True, Action.QUARANTINE, cause
-        job.copy = job.resource = job.order = None
+        job.copy = job.resource = job.route = None
         self._owner.decider.quarantined(job, self._places[job.consumer])
         self._send(job)
 

@@ -1,8 +1,8 @@
-"""Standing orders: what was worked out for one new letter, kept for the next that died the same way.
+"""Compiled routes: what was worked out for one new letter, kept for the next that died the same way.
 
 Letters that died at one queue, for one reason, in one second, by one key differ in id, content and time only; what they
-share (decision, target, headers, most of the record) is a third of the work of a letter and nine tenths of its code. An
-order is compiled from a job that went the long way, and only where the outcome depends on nothing else of the letter:
+share (decision, target, headers, most of the record) is a third of the work of a letter and nine tenths of its code. A
+route is compiled from a job that went the long way, and only where the outcome depends on nothing else of the letter:
 a new letter, no chance, no header asked for, no alias. A law in tests/service holds both ways equal, byte for byte.
 """
 
@@ -57,12 +57,12 @@ def find(job: Job, place: Place) -> Route | None:
     key = (delivery.routing_key, delivery.exchange, place.source, len(headers))
     shapes = job.in_force.routes.by_shape.get(key)
     if shapes is not None:
-        for fixed, order in shapes:
+        for fixed, route in shapes:
             for start, stop, said in fixed:
                 if headers[start:stop] != said:
                     break
             else:
-                return order
+                return route
     return _walked(job, place, key)
 
 
@@ -75,18 +75,18 @@ def _walked(job: Job, place: Place, alike: Key) -> Route | None:
     if place.arrival is not Arrival.INBOX or not _SPECIAL.isdisjoint(found):
         return None
     job.key = key = _key(job.delivery, headers, found, place.source)
-    order = None if key is None else routes.by_key.get(key)
-    if order is not None and found.__class__ is dict:
-        shapes = Shape(_fixed(headers, found), order), *routes.by_shape.get(alike, ())
+    route = None if key is None else routes.by_key.get(key)
+    if route is not None and found.__class__ is dict:
+        shapes = Shape(_fixed(headers, found), route), *routes.by_shape.get(alike, ())
         routes.by_shape[alike] = shapes[:_SHAPES]
-    return order
+    return route
 
 
 def learn(job: Job, told: Fragments | None, rule: Rule) -> None:
     """Keep a route for the like of this job, where there can be one."""
-    if job.key is None or (order := _compiled(job, told, rule)) is None:
+    if job.key is None or (route := _compiled(job, told, rule)) is None:
         return
-    job.in_force.routes.by_key[job.key] = order
+    job.in_force.routes.by_key[job.key] = route
 
 
 def _fixed(headers: bytes, found: dict[bytes, table.Span]) -> tuple[tuple[int, int, bytes], ...]:
@@ -161,47 +161,47 @@ def _compiled(job: Job, told: Fragments | None, rule: Rule) -> Route | None:
     )
 
 
-def write(job: Job, order: Route, key: bytes, journal: Journal, known: Known = None) -> bool:
+def write(job: Job, route: Route, key: bytes, journal: Journal, known: Known = None) -> bool:
     """Write the letter's own entries, as the long way would, into `job.added`, and tell the journal.
 
-    False, and nothing written or told, where the record might not fit its limit, or what the order needs is not there
+    False, and nothing written or told, where the record might not fit its limit, or what the route needs is not there
     by the name that the event would tell. `known` as `judge` takes it.
     """
-    resource = order.resource
+    resource = route.resource
     if resource is not None and known is not None and known.get(resource) != resource[1]:
         return False
     delivery, props = job.delivery, job.props
     body, headers = delivery.body, props.headers
-    vhost, failed_queue = order.where
+    vhost, failed_queue = route.where
     letter_id = letter_id_of(vhost, failed_queue, delivery.exchange, delivery.routing_key, props.bare(), headers, body)
     now = int(time.time() * 1000)
-    due_ms = None if order.wait_ms is None else now + order.wait_ms
+    due_ms = None if route.wait_ms is None else now + route.wait_ms
     checksum, size = crc32(body), len(body)
     text = records.assembled(
         letter_id,
-        order.standing,
-        order.deaths,
+        route.standing,
+        route.deaths,
         due_ms=due_ms,
-        wait_ms=order.wait_ms,
-        first_ms=order.first_ms,
+        wait_ms=route.wait_ms,
+        first_ms=route.first_ms,
         last_ms=now,
         props=_props_of(props),
         crc32=checksum,
         size=size,
     )
-    if len(text) > order.longest:
+    if len(text) > route.longest:
         return False
     said = records.sign(text.encode(), key)
     job.added = b"".join((headers, _ID, letter_id.encode(), _RECORD, _pack_long(len(said)), said))
-    told = order.told
+    told = route.told
     if told is not None:
         extra = NO_BODY
-        if not order.rule.is_plain:
-            extra = privacy.disclosed(order.rule, KIND_OF[order.action], headers=headers, body=body)
+        if not route.rule.is_plain:
+            extra = privacy.disclosed(route.rule, KIND_OF[route.action], headers=headers, body=body)
         line = told.line(
             letter_id,
             now,
-            first_ms=order.first_ms,
+            first_ms=route.first_ms,
             last_ms=now,
             crc32=checksum,
             size=size,
@@ -224,13 +224,13 @@ def _props_of(props: properties.Properties) -> str:
     )
 
 
-def section(job: Job, order: Route, stamp: bytes, user: bytes) -> bytes:
+def section(job: Job, route: Route, stamp: bytes, user: bytes) -> bytes:
     """The property section of a job that `write` has written, stamped."""
     props: properties.Properties = job.props
     return props.replaced(
         headers=job.added + stamp,
         delivery_mode=2,
-        priority=props.priority if order.keeps_priority else None,
+        priority=props.priority if route.keeps_priority else None,
         expiration=None,
         user_id=props.user_id if props.user_id == user else None,
     )

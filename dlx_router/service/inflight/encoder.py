@@ -1,4 +1,4 @@
-"""Render: a publication + the envelope it came in → the bytes to send. What we do not own is not touched."""
+"""Encoder: a publication + the envelope it came in → the bytes to send. What we do not own is not touched."""
 
 import struct
 from typing import Final

@@ -18,8 +18,8 @@ from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.core.passing import Target
 from dlx_router.core.selector import Selector
+from dlx_router.service.dispatch.owner import Owner
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
-from dlx_router.service.dispatch.settler import Owner
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.sources.consumers import Consumers
 from dlx_router.service.sources.delayed_exchange import DelayedExchange
@@ -137,7 +137,7 @@ class Attach:
         return worker
 
     async def left(self, worker: Worker) -> None:
-        """Nothing comes by this lane any more, and nothing of it is in flight."""
+        """Nothing comes by this worker any more, and nothing of it is in flight."""
         if isinstance(worker, Relay | DelayedExchange):
             self.workers.remove(worker)
             await worker.close()

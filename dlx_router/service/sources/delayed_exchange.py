@@ -6,8 +6,8 @@ from typing import Final
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
+from dlx_router.service.dispatch.owner import Owner
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
-from dlx_router.service.dispatch.settler import Owner
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight.job import Job
 from dlx_router.telemetry.logs import log

@@ -19,7 +19,7 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.getter import Getter, Peek
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, due_ms, excess
 from dlx_router.service.dispatch import arrivals
-from dlx_router.service.dispatch.settler import Owner
+from dlx_router.service.dispatch.owner import Owner
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.clock import now_ms

@@ -3,7 +3,7 @@
 Rules for whoever edits this file:
 1. The line is in the order of arrival, and only its head is judged or sent: as in the broker, age ends at the head.
 2. A target that nacks is asked again with the same message, one at a time; nothing overtakes it from then on.
-3. What dies here goes to the lane of letters and never waits for the living.
+3. What dies here goes to the worker of letters and never waits for the living.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, Marks, Target, due_
 from dlx_router.core.refusal import RelayLine
 from dlx_router.core.words import Action, Cause
 from dlx_router.service.dispatch import arrivals
+from dlx_router.service.dispatch.owner import Owner
 from dlx_router.service.dispatch.resources import Refusal
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
-from dlx_router.service.dispatch.settler import Owner
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.clock import now_ms
@@ -61,18 +61,18 @@ class Relay(Worker):
         self._pumping = self._is_strict = self._is_over = False
 
     def attend(self, consumer: Consumer, place: Place) -> None:
-        """As for a lane; what was counted for an earlier consumer says nothing of this one."""
+        """As of any worker; what was counted for an earlier consumer says nothing of this one."""
         super().attend(consumer, place)
         self._deaths.attend(consumer, place)
         self._marks, self._excess = Marks(self._slack), 0
 
     def leave(self, consumer: Consumer) -> None:
-        """As for a lane."""
+        """As of any worker."""
         super().leave(consumer)
         self._deaths.leave(consumer)
 
     def limit(self, consumer: Consumer, limit: int | None) -> None:
-        """As for a lane, and it is spared in the line too."""
+        """As of any worker, and it is spared in the line too."""
         super().limit(consumer, limit)
         for job in reversed([self._pop() for _ in range(len(self._line))]):
             self._put_back(job)

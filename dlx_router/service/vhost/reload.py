@@ -17,8 +17,7 @@ from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, 
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet, Selector, SelectorKind
 from dlx_router.core.target import dead_letter_queue
-from dlx_router.service.dispatch.resources import dead_letter_resource
-from dlx_router.service.inflight.routes import Resource
+from dlx_router.service.inflight.routes import Resource, dead_letter_resource
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
