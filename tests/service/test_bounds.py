@@ -12,15 +12,17 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.config.policy_files.attachments import RELAY, Attachment
 from dlx_router.core.letter import Arrival
 from dlx_router.core.passing import Target
+from dlx_router.core.refusal import ResourceRefused
 from dlx_router.core.selector import Selector, SelectorKind
 from dlx_router.core.words import Action, Cause
 from dlx_router.journal.batch import Batch
 from dlx_router.journal.mode import Mode
-from dlx_router.service.dispatch import answers, arrivals, cooldown, settler
+from dlx_router.service.dispatch import cooldown, settler
 from dlx_router.service.dispatch.cooldown import SILENT_S, Cooldown, SilentTargets
 from dlx_router.service.dispatch.serial_publisher import MOST_QUESTIONS, SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight.decoder import Place
+from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.sources.attach import leads
 from dlx_router.service.sources.relay import Relay
@@ -48,13 +50,12 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     one = Clock()
-    monkeypatch.setattr(answers, "time", one)
     monkeypatch.setattr(settler, "time", one)
     return one
 
 
 def _worker(session: Session, queue: str, probe: SerialPublisher | None = None) -> tuple[Worker, Sent, Taken]:
-    worker, taken = Worker(session, "letters", cast("SerialPublisher", probe)), Taken(queue)
+    worker, taken = Worker(session, cast("SerialPublisher", probe)), Taken(queue)
     sent = Sent()
     worker._publisher = cast("Any", sent)
     worker.attend(cast("Consumer", taken), place(queue))
@@ -66,7 +67,7 @@ async def _insisted(worker: Worker, session: Session, taken: Taken, clock: Clock
     consumer, back = cast("Consumer", taken), len(taken.back)
     job = session.decider.judge(dead(1), consumer, place(taken.queue), clock.now)
     while len(taken.back) == back and job.action is not Action.PARK:
-        worker._refused(job, Cause.MISSING_EXCHANGE)
+        worker._carry_out(job, worker._after(job, ResourceRefused(Cause.MISSING_EXCHANGE, ""), clock.now))
         clock.now += 1
     return job
 
@@ -85,7 +86,7 @@ async def test_a_letter_in_order_is_parked_after_a_grace_that_is_longer_than_a_d
 
 
 def _relay(session: Session) -> tuple[Relay, Sent, Taken]:
-    deaths, taken, sent = Worker(session, "letters", cast("SerialPublisher", None)), Taken("staging.in"), Sent()
+    deaths, taken, sent = Worker(session, cast("SerialPublisher", None)), Taken("staging.in"), Sent()
     relay = Relay(
         session, cast("SerialPublisher", None), queue=taken.queue, target=Target("work"), deaths=deaths, slack=10
     )
@@ -121,18 +122,19 @@ async def test_a_held_message_of_a_relay_finds_its_way_before_its_queue_is_looke
     """After a start its hold may end first."""
     session = Session({})
     decider, consumer = session.decider, cast("Consumer", Taken("staging.in"))
-    job = Job(consumer, message(1), 0.0, decider)
-    arrivals.relay(decider, job, place("staging.in"), Target("work"))
+    job = Job(consumer, message(1), 0.0, decider.in_force)
+    decider.relayed(job, place("staging.in"), Target("work"))
     decider.refused(job, Cause.TARGET_REFUSED)
     assert job.action is Action.HOLD
     _, key, section = session.encoder.write(job, b"")
     later = Session({}).decider
-    later.leads = leads(
+    found = leads(
         [
             Attachment(Selector(SelectorKind.MATCH, name), RELAY, None, SOURCE, Target(exchange))
             for name, exchange in attached
         ]
     )
+    later.in_force = InForce.of(later.in_force.rules, "/", leads=found)
     header = struct.pack(">HHQ", 60, 0, 1) + section
     comes = frames.Delivery(1, b"c", 1, False, NAMES.release.encode(), key, header, b"x")  # noqa: FBT003 - AMQP order
     wait_over = time.time() + 60
@@ -222,7 +224,7 @@ def _silent(session: Session, count: int) -> list[str]:
 async def test_silent_targets_are_asked_each_by_one_letter_and_nothing_else_waits_for_them() -> None:
     session, probe = Session({"max-delivery-attempts": 1}), Unconfirmed()
     worker, sent, taken = _worker(session, NAMES.inbox, probe)
-    worker._full = Cooldown(0)
+    worker._targets.full = Cooldown(0)
     targets = _silent(session, 12)
     consumer = cast("Consumer", taken)
     tag = 0
@@ -288,7 +290,7 @@ async def test_what_is_in_doubt_waits_for_one_silent_target_and_not_for_each() -
     raw = session.decider.judge(message(13)._replace(header=b"\0" * 14 + b"\xff\xff"), consumer, here, 0.0)
     assert raw.raw
     began = time.monotonic()
-    await worker._alone([*doubted, raw])
+    await worker._alone.each([*doubted, raw])
     assert time.monotonic() - began < 3 * Unconfirmed.TIMEOUT_S
     assert len(probe.asked) == 2, "the first silent target, and quarantine"
     assert taken.settled == [13]

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import weakref
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,7 +18,7 @@ from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.dispatch.settler import Settler
 from dlx_router.service.inflight.decoder import Place
-from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.inflight.in_force import InForce, Rules
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.inflight.places import Places
 from dlx_router.service.sources import guard
@@ -48,7 +49,8 @@ def test_a_consumer_that_is_gone_is_known_until_its_last_letter_is_settled() -> 
 class _Owner:
     """Counts the bytes in flight."""
 
-    vhost, decider = "/", None
+    vhost = "/"
+    decider: Any = SimpleNamespace(in_force=None)
 
     def __init__(self) -> None:
         self.weight = 0
@@ -108,9 +110,9 @@ async def test_heads_that_came_are_given_back_where_the_others_do_not_come_in_ti
 
 def test_an_error_that_nobody_foresaw_sends_the_letter_to_quarantine_and_is_not_raised() -> None:
     journal = Journal(mode=Mode.OFF, name="j", vhost="/", router_id="r", readiness=Readiness())
-    decider = Decider(Rules(ordered([], "abcdef012345"), Names(), 30_000), "/", Metrics(), journal)
+    decider = Decider(InForce.of(Rules(ordered([], "abcdef012345"), Names(), 30_000), "/"), Metrics(), journal)
     delivery = frames.Delivery(1, b"", 1, False, b"", b"work", bytes(14), b"body")  # noqa: FBT003 - AMQP order
-    job = Job(_consumer(), delivery, 0.0, decider)
+    job = Job(_consumer(), delivery, 0.0, decider.in_force)
 
     def odd() -> None:
         raise LookupError("nobody thought of this")

@@ -164,7 +164,7 @@ def test_what_a_desk_keeps_of_hostile_letters_is_bounded_in_bytes(
         session.encoder.tell(job)
         session.encoder.write(job, b"")
         if job.letter is not None and job.envelope is not None and job.decision is not None:
-            ruling = session.decider._event_factory.decided(job.decision, job.copy, "p")
+            ruling = session.decider.in_force.event_factory.decided(job.decision, job.copy, "p")
             fragments(job.letter, ruling).line("a", 1, first_ms=1, last_ms=1, crc32=1, size=1, props=job.envelope.props)
     assert all(one.held_bytes <= one._most_bytes for one in caches)
     assert _rss_mib(process) - started < 30

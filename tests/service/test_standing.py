@@ -19,8 +19,9 @@ from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.inflight import clock, compiled
 from dlx_router.service.inflight.decoder import Place
 from dlx_router.service.inflight.encoder import Encoder
-from dlx_router.service.inflight.in_force import Rules
-from dlx_router.service.inflight.job import Job, Resource
+from dlx_router.service.inflight.in_force import InForce, Rules
+from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.routes import Resource
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames, properties, table
@@ -54,7 +55,7 @@ def _rules(definition: dict[str, Any], revision: str = "abcdef012345") -> Rules:
 
 
 def _decider(definition: dict[str, Any]) -> Decider:
-    return Decider(_rules(definition), "/", Metrics(), JOURNAL)
+    return Decider(InForce.of(_rules(definition), "/"), Metrics(), JOURNAL)
 
 
 class _LongWay:
@@ -65,7 +66,7 @@ class _LongWay:
 
     def judge(self, *given: Any) -> Job:
         job = _decider(self._definition).judge(*given)
-        assert job.order is None
+        assert job.route is None
         return job
 
 
@@ -83,9 +84,9 @@ def _delivery(tag: int, reason: str, extra: bytes, body: bytes, **given_properti
 
 
 def _written(job: Job, encoder: Encoder) -> tuple[bytes, bytes, bytes]:
-    if job.order is None:
+    if job.route is None:
         return encoder.write(job, STAMP)
-    return job.order.exchange, job.order.routing_key, compiled.section(job, STAMP, b"guest")
+    return job.route.exchange, job.route.routing_key, compiled.section(job, job.route, STAMP, b"guest")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
@@ -115,18 +116,17 @@ def test_the_short_way_writes_what_the_long_way_writes(
     encoder = Encoder(user="guest", last_deaths=True, key=KEY, quarantine=NAMES.quarantine)
     entries = b"".join(table.longstr(name.encode(), value) for name, value in extra)
     decider, other = _decider(definition), _LongWay(definition)
-    decider.user = b"guest"
     decider.judge(_delivery(1, reason, b"", b"the first teaches"), NOBODY, PLACE, 0.0)
     delivery = _delivery(2, reason, entries, body, **said)
     short = decider.judge(delivery, NOBODY, PLACE, 0.0)
     long = other.judge(delivery, NOBODY, PLACE, 0.0)
-    assert short.order is not None
+    assert short.route is not None
     assert _written(short, encoder) == _written(long, encoder)
     assert (short.action, short.resource) == (long.action, long.resource)
     twin = tuple((name, value[::-1]) for name, value in extra)  # the same shape, other values: found without a walk
     delivery = _delivery(3, reason, b"".join(table.longstr(name.encode(), value) for name, value in twin), body, **said)
     short, long = decider.judge(delivery, NOBODY, PLACE, 0.0), other.judge(delivery, NOBODY, PLACE, 0.0)
-    assert short.order is not None
+    assert short.route is not None
     assert short.key is None
     assert _written(short, encoder) == _written(long, encoder)
 
@@ -136,7 +136,7 @@ def test_a_letter_of_the_same_shape_with_another_death_is_not_taken_for_its_like
     for tag in (1, 2, 3):
         decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0)
     job = decider.judge(_delivery(4, "rejecteD", b"", b"x"), NOBODY, PLACE, 0.0)
-    assert job.order is None
+    assert job.route is None
     assert job.letter is not None
     assert job.letter.reason != "rejected"
 
@@ -145,7 +145,7 @@ def test_a_letter_of_the_same_shape_with_another_death_is_not_taken_for_its_like
 def test_chance_and_aliases_go_the_long_way(definition: dict[str, Any]) -> None:
     decider = _decider(definition)
     for tag in (1, 2):
-        assert decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0).order is None
+        assert decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0).route is None
 
 
 def test_an_order_holds_only_where_there_is_what_its_event_names() -> None:
@@ -156,35 +156,35 @@ def test_an_order_holds_only_where_there_is_what_its_event_names() -> None:
 
     resource = judged(1).resource
     assert resource is not None
-    assert judged(2).order is None, "nobody has asked the broker yet"
+    assert judged(2).route is None, "nobody has asked the broker yet"
     known[resource] = "DLQ.transient"
-    assert judged(3).order is None, "it is another queue"
+    assert judged(3).route is None, "it is another queue"
     known[resource] = resource[1]
-    assert judged(4).order is not None
+    assert judged(4).route is not None
 
 
 def test_a_letter_in_flight_is_finished_by_the_policies_that_it_came_to() -> None:
-    old = _decider(DEFINITIONS[0])
-    jobs = [old.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0) for tag in (1, 2)]
-    assert jobs[1].order is not None, "the short way too"
-    new = old.renewed(_rules(DEFINITIONS[1], "fedcba543210"))
-    next_job = new.judge(_delivery(3, "rejected", b"", b"x"), NOBODY, PLACE, 0.0)
-    assert next_job.order is None, "nothing that was worked out by the old rules is used"
+    decider = _decider(DEFINITIONS[0])
+    jobs = [decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0) for tag in (1, 2)]
+    assert jobs[1].route is not None, "the short way too"
+    decider.in_force = InForce.of(_rules(DEFINITIONS[1], "fedcba543210"), "/")
+    next_job = decider.judge(_delivery(3, "rejected", b"", b"x"), NOBODY, PLACE, 0.0)
+    assert next_job.route is None, "nothing that was worked out by the old rules is used"
     assert next_job.copy is not None
     assert (next_job.copy.exchange, next_job.copy.record.revision) == ("", "fedcba543210")
     for job in jobs:
-        job.decider.read(job, PLACE)
+        decider.in_full(job, PLACE)
         assert job.copy is not None
         assert (job.copy.exchange, job.copy.record.revision) == ("dlx", "abcdef012345")
-        job.decider.refused(job, Cause.TARGET_REFUSED)
+        decider.refused(job, Cause.TARGET_REFUSED)
         assert job.copy.record.revision == "abcdef012345"
 
 
 def test_a_letter_whose_order_did_not_hold_is_counted_once() -> None:
     metrics = Metrics()
-    decider = Decider(_rules(DEFINITIONS[1]), "/", metrics, JOURNAL)
+    decider = Decider(InForce.of(_rules(DEFINITIONS[1]), "/"), metrics, JOURNAL)
     jobs = [decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0) for tag in (1, 2)]
-    assert jobs[1].order is not None
-    jobs[1].decider.read(jobs[1], PLACE)
-    assert jobs[1].order is None
+    assert [job.route is None for job in jobs] == [True, False]
+    decider.in_full(jobs[1], PLACE)
+    assert [job.route is None for job in jobs] == [True, True]
     assert sum(metrics.decisions.values()) == 2

@@ -59,12 +59,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "return-acked",
-        "service/dispatch/answers.py",
-        "        if why == RETURNED:\n",
-        "        if why == RETURNED:\n"
-        "            self._settling.confirmed([job])\n"
-        "            return\n"
-        "        if why == RETURNED:\n",
+        "service/dispatch/worker.py",
+        "            self._refused(job, NotTaken(why))\n",
+        "            self._settling.confirmed([job])\n",
         f"{_REFUSALS}::test_what_nobody_takes_is_parked",
     ),
     Mutant(

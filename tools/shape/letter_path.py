@@ -173,7 +173,7 @@ async def _prepared(definition: dict[str, Any], mode: Mode, loop: _Loop) -> _Sce
     """A consumer whose letters go through a lane and a journal that works."""
     session, link = support.Session(definition, mode=mode), _Link()
     session.publish_link = link
-    worker = Worker(session, "letters", cast("SerialPublisher", None))
+    worker = Worker(session, cast("SerialPublisher", None))
     await worker.open()
     consumer = Consumer(cast("Any", _Link()), INBOX, 500, sink=worker.take, on_lost=lambda *_: None)
     worker.attend(consumer, support.place(INBOX))

@@ -20,8 +20,8 @@ from dlx_router.journal.events import NO_BODY, Ruling, fragments
 from dlx_router.journal.privacy import rule_of
 from dlx_router.redrive.letter_edits import Edit, Value
 from dlx_router.redrive.task import KINDS, Kind, Spec
-from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.inflight.decoder import Envelope
+from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job
 from dlx_router.wire import frames, properties, table
 
@@ -39,20 +39,20 @@ class Copies:
         router_id: str,
         return_exchange: str,
         parking: str,
-        decider: Callable[[], Decider],
+        in_force: Callable[[], InForce],
         edit: Edit | None = None,
     ) -> None:
         self._task_id, self._spec = task_id, spec
-        self._router_id, self._decider = router_id, decider
+        self._router_id, self._in_force = router_id, in_force
         self._edit = edit
         self._before: dict[int, tuple[Envelope, bytes]] = {}  # by delivery tag, of letters that are edited
         self._return, self._parking = return_exchange, parking
 
     def job(self, consumer: Consumer, delivery: frames.Delivery, letter: Letter, envelope: Envelope) -> Job:
         """The letter as the task will send it; its copy is made when the way is known."""
-        job = Job(consumer, delivery, 0.0, self._decider())
+        job = Job(consumer, delivery, 0.0, self._in_force())
         job.letter = replace(letter, redrives=letter.redrives + (self._spec.kind is Kind.REDRIVE))
-        job.envelope, job.policy = envelope, job.decider.resolve(letter)
+        job.envelope, job.policy = envelope, job.in_force.resolve(letter)
         if self._edit is not None:
             self._before[delivery.tag] = (envelope, delivery.body)
             job.delivery, job.envelope = edited(delivery, envelope, self._edit)
@@ -63,7 +63,7 @@ class Copies:
         letter, envelope = job.letter, job.envelope
         assert letter is not None and envelope is not None  # noqa: PT018 - made by `job`
         policy = job.policy.policy if job.policy is not None else ""
-        revision = job.decider.policies.revision
+        revision = job.in_force.policies.revision
         record = publication.redriven(
             letter, envelope.content, policy=policy, revision=revision, redrive_id=self._task_id
         )
@@ -103,7 +103,7 @@ class Copies:
             0,
             self._router_id,
             policy=job.policy.policy if job.policy is not None else "",
-            revision=job.decider.policies.revision,
+            revision=job.in_force.policies.revision,
             exchange=None if copy is None else copy.exchange,
             routing_key="" if copy is None else copy.routing_key,
             redrive_id=self._task_id,

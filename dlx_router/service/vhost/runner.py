@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
@@ -19,14 +19,13 @@ from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.printable import printable, redacted
-from dlx_router.journal.event_factory import EventFactory
 from dlx_router.journal.writer import Journal
 from dlx_router.redrive.condition_filter import compiled
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
 from dlx_router.service.dispatch.resources import CONFIRMS_S, remembered
 from dlx_router.service.dispatch.tracing import decider
 from dlx_router.service.inflight.clock import steady_ms
-from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.inflight.in_force import Attended, InForce, Rules
 from dlx_router.service.redrive.context import TaskContext
 from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.sources.attach import Wanted, leads
@@ -35,7 +34,7 @@ from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.leadership import Leadership, lead
 from dlx_router.service.vhost.own_queues import OwnQueues
 from dlx_router.service.vhost.policy_drift import PolicyDrift
-from dlx_router.service.vhost.queue_depths import QueueDepths
+from dlx_router.service.vhost.queue_depths import QueueDepths, resting_places
 from dlx_router.service.vhost.queue_types import QueueTypes
 from dlx_router.service.vhost.reload import foreseen
 from dlx_router.service.vhost.session import Limits, Session, Trouble
@@ -56,6 +55,14 @@ STEADY_S: Final = 30.0
 RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsError, KeyFileError, OSError, TimeoutError)
 # vhost → the hosts as they are tried, the login, and TLS where it is used; asked at each connect: secrets change.
 Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
+
+
+class Revision(NamedTuple):
+    """What a reload brings to a vhost, all of it built. `resting`: the pattern of queues where letters rest."""
+
+    in_force: InForce
+    sources: tuple[Wanted, ...]
+    resting: str
 
 
 class VhostRunner:
@@ -87,8 +94,8 @@ class VhostRunner:
         self._addresses, self._names, self._limits = addresses, names, limits
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
         self._said = Speaker(readiness)  # by a session
-        self._sources, self._declare, self._management = sources, declare, management
-        self._survey, self._lookout = survey, QueueDepths(names, management, rules.policies)
+        self._declare, self._management = declare, management
+        self._survey, self._lookout = survey, QueueDepths(names, management)
         self.journal = self._journal = journal
         self._watch = StateQueueWatch(vhost, names.state, readiness, self._quarantined)
         self._background = Background(metrics, readiness)
@@ -96,10 +103,12 @@ class VhostRunner:
         self.key = b""  # that signs; empty before the first session
         self.topology: Topology | None = None  # while there is a connection to ask
         self._oversight = oversight
-        self._policies = rules.policies
-        self._decider = decider(rules, vhost, metrics, journal, traces)
-        self._decider.leads = leads(sources)
+        self._attends = Attended()
         self._kinds = QueueTypes(management, vhost)
+        self._sources: tuple[Wanted, ...]
+        first = self.built(rules, sources)
+        self._decider = decider(first.in_force, metrics, journal, traces)
+        self.use(first)
         self._refusals = RefusingQueues(vhost, readiness)
         self._unreadable = UnreadableHead(
             vhost,
@@ -108,7 +117,7 @@ class VhostRunner:
             metrics=metrics,
             readiness=readiness,
             refusals=self._refusals,
-            event_factory=lambda: EventFactory(rules.router_id, self._policies.revision, observe),
+            event_factory=lambda: self._decider.in_force.event_factory,
         )
         self._traces = traces
         self._session: Session | None = None
@@ -132,20 +141,20 @@ class VhostRunner:
 
     def policy_of(self, letter: Letter) -> Effective | None:
         """What is in force for a letter."""
-        return self._decider.resolve(letter)
+        return self._decider.in_force.resolve(letter)
 
     def queue_type(self, queue: str) -> str | None:
         """A queue's type as letters are judged by; None: not known, or no policy asks for it."""
-        return self._decider.kinds.get(queue)
+        return self._decider.in_force.queue_types.get(queue)
 
     def policy_for(self, queue: str, reason: str) -> Effective | None:
         """What is in force for letters that fail in this queue for this reason, as the router applies it."""
-        return self._decider.policy_of(queue, reason)
+        return self._decider.in_force.policy_of(queue, reason)
 
     @property
     def policies(self) -> PolicySet:
         """The policies in force."""
-        return self._decider.policies
+        return self._decider.in_force.policies
 
     def not_leading(self) -> str:
         """Why the leader's duties are not ours now, and who can be asked."""
@@ -192,15 +201,19 @@ class VhostRunner:
         if self._session is not None and not self._observe:
             await self._session.provision.prepare(foreseen(policies, self.vhost, self._kinds.known))
 
-    def renew(self, rules: Rules, sources: tuple[Wanted, ...]) -> None:
-        """Judge by these rules and attend these queues from now on; sessions and what is in flight go on."""
-        self._decider, self._sources = self._decider.renewed(rules), sources
-        self._decider.know(self._kinds.known)
-        self._decider.leads = leads(sources)
-        self._lookout.renew(rules.policies)
-        self._policies = rules.policies
+    def built(self, rules: Rules, sources: tuple[Wanted, ...]) -> Revision:
+        """These rules and queues, as `use` takes them: whatever can fail about them fails here."""
+        found, types = leads(sources), self._kinds.known
+        in_force = InForce.of(rules, self.vhost, queue_types=types, leads=found, attended=self._attends)
+        return Revision(in_force, sources, resting_places(self._names, rules.policies))
+
+    def use(self, revision: Revision) -> None:
+        """Judge by it from now on; what is in flight is finished by what it came to. Cannot fail."""
+        self._decider.in_force, self._sources, self._lookout.pattern = revision
+
+    def attend(self) -> None:
+        """Attend the queues of what is in force; sessions go on."""
         if self._session is not None:
-            self._session.decider = self._decider
             self._session.provision.renew()
             self._session.attend_only(self._setting())
 
@@ -288,7 +301,7 @@ class VhostRunner:
         self, session: Session, topology: Topology
     ) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
         """What is looked at while a session lasts; an error of ours in it costs no letter."""
-        look, policies = partial(self._look, topology, session), lambda: self._policies
+        look, policies = partial(self._look, topology, session), lambda: self.policies
         looks: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
             ("oversight", lambda: self._oversight.watch(policies, lambda: self._sources)),
             ("stalls", lambda: self._stalls.watch(session, topology)),
@@ -327,7 +340,7 @@ class VhostRunner:
             journal=self._journal,
             metrics=self._metrics,
             router_id=self._router_id,
-            decider=lambda: self._decider,
+            in_force=lambda: self._decider.in_force,
             sign_with=lambda: key,
         )
 
@@ -346,9 +359,9 @@ class VhostRunner:
         )
 
     async def _know_types(self, within_s: float | None = None) -> None:
-        """The types of queues, where policies ask; what is in force once they are told learns them."""
-        await self._kinds.renew_for(self._policies, within_s)
-        self._decider.know(self._kinds.known)
+        """The types of queues, where policies ask; what is in force once they are told knows them."""
+        await self._kinds.renew_for(self.policies, within_s)
+        self._decider.in_force = self._decider.in_force.with_types(self._kinds.known)
 
     async def _free_state(self, error: Exception) -> None:
         """What no AMQP 0-9-1 client can be given stands in the way of whoever is to lead."""

@@ -7,9 +7,9 @@ from typing import Any, Final
 import pytest
 
 from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Source, ordered
-from dlx_router.service.dispatch.resources import TargetResources, dead_letter_resource
+from dlx_router.service.dispatch.resources import TargetResources
 from dlx_router.service.inflight.in_force import Resolved, Rules
-from dlx_router.service.inflight.job import Resource
+from dlx_router.service.inflight.routes import Resource, dead_letter_resource
 from tests.broker.scene import NAMES
 from tests.service.dispatch.test_idle_queues import replicas
 from tests.support.bulk import INBOX

@@ -15,9 +15,10 @@ from dlx_router.broker.link import Link, open_link
 from dlx_router.broker.topology import Topology
 from dlx_router.service.dispatch.idle_queues import IdleQueues
 from dlx_router.service.dispatch.in_use import Busy, InUse
-from dlx_router.service.dispatch.resources import TargetResources, dead_letter_resource
+from dlx_router.service.dispatch.resources import TargetResources
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
+from dlx_router.service.inflight.routes import dead_letter_resource
 from tests.broker.scene import NAMES, topology
 from tests.support.client import Client
 from tests.support.eventually import eventually
@@ -41,8 +42,8 @@ class Replica:
         self.session = session = Session(AT_ONCE if definition is None else definition)
         session.publish_link, self.link = cast("Any", link), link
         self.in_use = InUse(lambda: link, NAMES, lambda queue: session.provision.lost(queue))  # noqa: PLW0108 - later
-        self.worker = Worker(session, "letters", SerialPublisher(link, session.encoder, 5))
-        idle = IdleQueues(lambda: session.decider, session.vhost, lambda: [self.worker], self.in_use)
+        self.worker = Worker(session, SerialPublisher(link, session.encoder, 5))
+        idle = IdleQueues(lambda: session.decider.in_force, session.vhost, lambda: [self.worker], self.in_use)
         session.provision = TargetResources(there, NAMES, 10, session.spawn, idle=idle)
         self.taken = Taken("dlx-router.inbox")
         self.sent = 0
@@ -65,7 +66,7 @@ class Replica:
         provision = self.session.provision
         while True:
             before = len(provision._created)
-            await provision.reap(self.session.decider.policies_of)
+            await provision.reap(self.session.decider.in_force.policies_of)
             if len(provision._created) < before:
                 deleted()
             await asyncio.sleep(0.001)
@@ -206,7 +207,7 @@ async def test_a_lock_that_is_lost_is_had_again_with_the_next_letter(vhost: Vhos
     amqp.queue("work")
     async with replicas(vhost, 1) as (one,):
         provision = one.session.provision
-        policy = one.session.decider.policy_of("work", "rejected")
+        policy = one.session.decider.in_force.policy_of("work", "rejected")
         assert policy is not None
         resource = dead_letter_resource(policy, DLQ, "", "work")
         await provision.prepare([resource])

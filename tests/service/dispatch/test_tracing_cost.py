@@ -17,7 +17,7 @@ from dlx_router.journal.mode import Mode
 from dlx_router.journal.writer import Journal
 from dlx_router.service import dispatch, inflight
 from dlx_router.service.dispatch import decider, tracing
-from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.inflight.in_force import InForce, Rules
 from dlx_router.service.sources import guard, relay
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -68,7 +68,7 @@ def test_without_traces_the_desk_is_the_plain_one() -> None:
         on_lost=lambda _events: None,
         confirm_timeout_s=1,
     )
-    made = tracing.decider(Rules(PolicySet(()), Names(), 30_000), "/", Metrics(), journal, None)
+    made = tracing.decider(InForce.of(Rules(PolicySet(()), Names(), 30_000), "/"), Metrics(), journal, None)
     assert type(made) is decider.Decider
 
 

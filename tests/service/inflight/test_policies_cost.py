@@ -12,7 +12,7 @@ from dlx_router.core.names import Names
 from dlx_router.journal.mode import Mode
 from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch.decider import Decider
-from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.inflight.in_force import InForce, Rules
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from tests.core.core_samples import letter
@@ -28,14 +28,14 @@ def decider(folder: Path, policies: int) -> Decider:
     folder.mkdir()
     (folder / "p.yaml").write_text("\n".join(lines), encoding="utf-8")
     journal = Journal(mode=Mode.OFF, name="j", vhost="/", router_id="r", readiness=Readiness())
-    return Decider(Rules(load_policies(folder).policies, Names(), 30_000), "/", Metrics(), journal)
+    return Decider(InForce.of(Rules(load_policies(folder).policies, Names(), 30_000), "/"), Metrics(), journal)
 
 
 def seconds(one: Decider) -> float:
     died = letter()
     began = time.perf_counter()
     for _ in range(LETTERS):
-        one.resolve(died)
+        one.in_force.resolve(died)
     return time.perf_counter() - began
 
 
@@ -51,4 +51,4 @@ def test_a_letter_costs_the_same_among_one_and_a_thousand_policies(tmp_path: Pat
 def test_a_queue_is_resolved_once_however_many_letters_it_has(tmp_path: Path) -> None:
     one = decider(tmp_path / "many", 300)
     died = letter()
-    assert one.resolve(died) is one.resolve(died)
+    assert one.in_force.resolve(died) is one.in_force.resolve(died)

@@ -22,7 +22,7 @@ from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Malformed, Place
 from dlx_router.service.inflight.encoder import Encoder
-from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.inflight.in_force import InForce, Rules
 from dlx_router.service.inflight.job import Job
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -46,7 +46,9 @@ def _decider(metrics: Metrics | None = None) -> Decider:
     definition = {"max-delivery-attempts": Setting(5, SOURCE), "redelivery-delay": Setting(5000, SOURCE)}
     policy = Policy("all", Selector(SelectorKind.MATCH, "#"), SOURCE, definition=definition)
     journal = Journal(mode=Mode.OFF, name="j", vhost="/", router_id="r", readiness=Readiness())
-    return Decider(Rules(ordered([policy], "abcdef012345"), NAMES, 30_000), "/", metrics or Metrics(), journal)
+    return Decider(
+        InForce.of(Rules(ordered([policy], "abcdef012345"), NAMES, 30_000), "/"), metrics or Metrics(), journal
+    )
 
 
 def _x_death(*queues: str) -> bytes:
@@ -106,7 +108,7 @@ def test_the_short_way_takes_nobody_who_did_not_come_by_such_an_exchange(exchang
     """Also not where the same letters were believed a moment ago: policies are read anew, and places with them."""
     decider = _decider()
     jobs = [decider.judge(_delivery(exchange, _x_death(SECRET), tag), NOBODY, NAMED, 0.0) for tag in (1, 2, 3)]
-    assert (jobs[-1].order is not None) is (exchange == "dlx")
+    assert (jobs[-1].route is not None) is (exchange == "dlx")
     assert not _leads_to_secret(decider.judge(_delivery(exchange, _x_death(SECRET), 4), NOBODY, ATTACHED, 0.0))
 
 

@@ -100,7 +100,7 @@ async def test_one_letter_that_leaves_another_way_does_not_keep_the_task(
 ) -> None:
     journal = SimpleNamespace(is_working=True)
     context: Any = SimpleNamespace(
-        router_id="r", names=Names("p"), decider=None, login=SimpleNamespace(vhost="/"), sign_with=lambda: b"k",
+        router_id="r", names=Names("p"), in_force=None, login=SimpleNamespace(vhost="/"), sign_with=lambda: b"k",
         topology=Emptied(), journal=journal, management=None,
     )  # fmt: skip
     worker = TaskWorker(Task("t", spec, total=10), context, lambda _letter: True)
