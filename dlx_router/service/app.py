@@ -1,4 +1,4 @@
-"""Wiring, start, drain, stop. The only place that knows every class of the router."""
+"""Wiring, start, drain, stop."""
 
 import asyncio
 import contextlib

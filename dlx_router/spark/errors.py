@@ -22,7 +22,7 @@ def is_slow_start(error: BaseException) -> bool:
     return type(error).__module__.startswith(("pyspark", "py4j")) and _SLOW.search(str(error)) is not None
 
 
-def told(error: BaseException) -> str | None:
+def own_text(error: BaseException) -> str | None:
     """What our own error says, found in Spark's too; None where it is none of ours."""
     if isinstance(error, OURS):
         return str(error)

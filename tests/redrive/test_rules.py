@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlx_router.redrive import task_events
-from dlx_router.redrive.browse_mode import Holding, holding
 from dlx_router.redrive.canary import Flock, is_objected, objection
 from dlx_router.redrive.eligibility import Chooser, Verdict
 from dlx_router.redrive.rate_limit import BURST_S, Pace, rate_at
@@ -26,6 +25,7 @@ from dlx_router.redrive.task import (
     newest,
     of_document,
 )
+from dlx_router.service.redrive.binding_facts import Holding, holding
 from dlx_router.service.redrive.task_log import TaskLog
 from tests.core.core_samples import death, letter
 

@@ -207,7 +207,7 @@ class Unconfirmed(SerialPublisher):
         async with self._lock:
             answers = job.raw or key in self.well
             if not answers:
-                await asyncio.sleep(self._timeout_s)
+                await asyncio.sleep(self._timeout_s)  # a target that is silent
         self.waiting -= 1
         return "" if answers else "timeout"
 

@@ -31,7 +31,7 @@ PLACE = Place("/", "work", Arrival.INBOX, Names(), b"")
 
 
 def _consumer() -> Consumer:
-    return Consumer(None, "work", 1, sink=lambda *_: None, on_lost=lambda *_: None)  # type: ignore[arg-type]
+    return Consumer(None, "work", 1, sink=lambda *_: None, on_lost=lambda *_: None)  # type: ignore[arg-type]  # no broker: none is asked
 
 
 def test_a_consumer_that_is_gone_is_known_until_its_last_letter_is_settled() -> None:
@@ -75,14 +75,14 @@ class _Slow(Consumer):
     """A getter whose broker answers only the first question in time, and the second later."""
 
     def __init__(self, asked: GuardedQueue) -> None:
-        super().__init__(None, "work", 1, sink=asked.take, on_lost=lambda *_: None)  # type: ignore[arg-type]
+        super().__init__(None, "work", 1, sink=asked.take, on_lost=lambda *_: None)  # type: ignore[arg-type]  # no broker: none is asked
         self.asked, self.back = asked, list[int]()
 
     def fetch(self, _count: int) -> None:
         self.deliver(1)
 
     def deliver(self, tag: int) -> None:
-        self.asked.take(frames.Delivery(1, b"", tag, False, b"", b"work", b"head", b"body"), self)  # noqa: FBT003
+        self.asked.take(frames.Delivery(1, b"", tag, False, b"", b"work", b"head", b"body"), self)  # noqa: FBT003 - AMQP order
 
     def give_back(self, tag: int) -> bool:
         self.back.append(tag)
@@ -98,7 +98,7 @@ async def test_heads_that_came_are_given_back_where_the_others_do_not_come_in_ti
     async def sizes() -> float:
         return 0.0
 
-    one = GuardedQueue(owner, "work", None, sizes)  # type: ignore[arg-type]
+    one = GuardedQueue(owner, "work", None, sizes)  # type: ignore[arg-type]  # no broker: none is asked
     slow: Any = _Slow(one)
     with pytest.raises(TimeoutError):
         await one._heads(slow, 2)
@@ -111,7 +111,7 @@ async def test_heads_that_came_are_given_back_where_the_others_do_not_come_in_ti
 def test_an_error_that_nobody_foresaw_sends_the_letter_to_quarantine_and_is_not_raised() -> None:
     journal = Journal(mode=Mode.OFF, name="j", vhost="/", router_id="r", readiness=Readiness())
     decider = Decider(InForce.of(Rules(ordered([], "abcdef012345"), Names(), 30_000), "/"), Metrics(), journal)
-    delivery = frames.Delivery(1, b"", 1, False, b"", b"work", bytes(14), b"body")  # noqa: FBT003
+    delivery = frames.Delivery(1, b"", 1, False, b"", b"work", bytes(14), b"body")  # noqa: FBT003 - AMQP order
     job = Job(_consumer(), delivery, 0.0, decider.in_force)
 
     def odd() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import brokers
 from tests.spark.conftest import NAME, Stream
+from tools import brokers
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,7 +50,7 @@ def test_doctor_is_content_with_this_machine_and_knows_the_stream(
 @pytest.mark.timeout(900)
 def test_killed_three_times_nothing_is_lost_and_nothing_is_there_twice(newest: brokers.Broker) -> None:
     name = newest.version.rpartition(".")[0] if newest.managed else "any"
-    argv = [sys.executable, "tools/pipeline_chaos.py", "--kills", "3", "--rate", "300", "--seed", "7", "--broker"]
+    argv = [sys.executable, "-m", "tools.pipeline.kills", "--kills", "3", "--rate", "300", "--seed", "7", "--broker"]
     known = name if name in brokers.RELEASES else brokers.ANY
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([*argv, known], env=env, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)

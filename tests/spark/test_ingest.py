@@ -8,14 +8,14 @@ import duckdb
 import pyarrow.dataset as ds
 import pytest
 
-import brokers
 from dlx_router.spark.archive import delta, reading
 from dlx_router.spark.archive.ingest import Ingest, Ingested, ingest
 from dlx_router.spark.archive.layout import Archive, ArchiveError
 from dlx_router.spark.archive.verify import verify
-from dlx_router.spark.errors import told
+from dlx_router.spark.errors import own_text
 from tests.journal.journal_samples import line
 from tests.spark.conftest import Stream
+from tools import brokers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ class Keeper:
     def refusal(self, **how: Any) -> str:
         with pytest.raises(Exception, match=r".") as error:
             self.run(**how)
-        return told(error.value) or f"not ours: {error.value!r}"
+        return own_text(error.value) or f"not ours: {error.value!r}"
 
     def sizes(self) -> dict[str, list[int]]:
         """`digest.size` of every event, as each engine reads it."""

@@ -43,7 +43,7 @@ def test_its_exit_code_is_pythons() -> None:
 
 
 @pytest.mark.parametrize(("failures", "works"), [(0, True), (1, True), (STARTS - 1, True), (STARTS, False)])
-def test_a_query_whose_python_was_slow_is_started_again_some_times(failures: int, works: bool) -> None:  # noqa: FBT001
+def test_a_query_whose_python_was_slow_is_started_again_some_times(failures: int, works: bool) -> None:  # noqa: FBT001 - a column of the table
     calls = []
 
     def run() -> None:

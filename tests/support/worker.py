@@ -83,7 +83,7 @@ class Broker:
     """What provision asks: each exchange is there, after a moment."""
 
     async def exchange_exists(self, _name: str) -> bool:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # a round trip
         return True
 
     async def ensure_rung(self, _ms: int) -> None:

@@ -20,6 +20,7 @@ from dlx_router.service.redrive.bindings import Bindings
 from dlx_router.service.redrive.context import Stopped, TaskContext
 from dlx_router.service.redrive.copies import Copies
 from dlx_router.service.redrive.counters import Counters
+from dlx_router.telemetry.wall_clock import wall_ms
 from dlx_router.wire import frames
 
 WINDOW: Final = 1000  # letters that are sent or told, and not settled
@@ -128,7 +129,7 @@ class Sender:
         self.flying -= letters
 
     def _tell(self, job: Job) -> None:
-        lines = self._copies.events(job, int(time.time() * 1000))
+        lines = self._copies.events(job, wall_ms())
         job.batches = tuple(map(self._context.journal.record, lines))
         once_sure(job, self._ended)
 

@@ -31,7 +31,7 @@ def addresses(settings: Settings, first: int = 0) -> Addresses:
 
     def read(vhost: str) -> tuple[Sequence[Host], Login, Tls | None]:
         found = settings.broker_address()
-        tls = _tls(settings) if found.tls else None
+        tls = Tls(*settings.tls_files) if found.tls else None
         hosts = [Host(name, port) for name, port in found.hosts]
         start = first % len(hosts)
         return [*hosts[start:], *hosts[:start]], Login(found.user, found.password.get_secret_value(), vhost), tls
@@ -48,8 +48,4 @@ def management(settings: Settings) -> Administration | None:
         except SettingsError as error:  # a file may be gone for a moment while a secret is renewed
             raise ManagementError(str(error)) from None
 
-    return Administration(read, _tls(settings)) if settings.has_management() else None
-
-
-def _tls(settings: Settings) -> Tls:
-    return Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)
+    return Administration(read, Tls(*settings.tls_files)) if settings.has_management() else None

@@ -18,7 +18,7 @@ from dlx_router.config.environment.settings import SettingsError
 from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
-from dlx_router.core.printable import printable
+from dlx_router.core.printable import printable, redacted
 from dlx_router.journal.writer import Journal
 from dlx_router.redrive.condition_filter import compiled
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
@@ -31,8 +31,7 @@ from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.sources.attach import Wanted, leads
 from dlx_router.service.sources.registry import Setting
 from dlx_router.service.vhost.background import Background
-from dlx_router.service.vhost.leadership import Leadership
-from dlx_router.service.vhost.leading import lead
+from dlx_router.service.vhost.leadership import Leadership, lead
 from dlx_router.service.vhost.own_queues import OwnQueues
 from dlx_router.service.vhost.policy_drift import PolicyDrift
 from dlx_router.service.vhost.queue_depths import QueueDepths, resting_places
@@ -43,7 +42,7 @@ from dlx_router.service.vhost.signing_key import KeyFileError, SigningKey
 from dlx_router.service.vhost.stalls import Stalls
 from dlx_router.service.vhost.state_queue import StateQueueWatch
 from dlx_router.service.vhost.unreadable_head import UnreadableHead
-from dlx_router.telemetry.logs import log, redacted
+from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness, Speaker
 from dlx_router.telemetry.survey import Seen, Survey
@@ -234,8 +233,8 @@ class VhostRunner:
                 if key is None:
                     return
                 if not self._observe:
-                    self._refusals.catching = await self._guard.check(self.vhost, topology)
-                await self._know_types()
+                    self._refusals.catching = await self._guard.begin(self.vhost, topology)
+                await self._know_types(CONFIRMS_S)
                 if self._stopping.is_set():  # from here on nothing is awaited until there is a session to drain
                     return
                 if self._key_gone:
@@ -359,9 +358,9 @@ class VhostRunner:
             shared=self._keys.is_shared,
         )
 
-    async def _know_types(self) -> None:
+    async def _know_types(self, within_s: float | None = None) -> None:
         """The types of queues, where policies ask; what is in force once they are told knows them."""
-        await self._kinds.renew_for(self.policies)
+        await self._kinds.renew_for(self.policies, within_s)
         self._decider.in_force = self._decider.in_force.with_types(self._kinds.known)
 
     async def _free_state(self, error: Exception) -> None:

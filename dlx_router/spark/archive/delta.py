@@ -27,7 +27,7 @@ def require() -> None:
 def mirror(archive: Archive) -> tuple[int, int]:
     """Make the table name the files that count now; how many files came and went."""
     from deltalake import DeltaTable  # noqa: PLC0415 - an extra
-    from deltalake.transaction import RemoveAction, create_table_with_add_actions  # noqa: PLC0415
+    from deltalake.transaction import RemoveAction, create_table_with_add_actions  # noqa: PLC0415 - an extra
 
     wanted = {path: part for part in archive.parts() for path in _paths(archive, part)}
     if not DeltaTable.is_deltatable(str(archive.root)):

@@ -76,7 +76,7 @@ def percent(value: float | None) -> str:
         return "–"
     if 0.9995 <= value < 1:  # noqa: PLR2004 - it would be rounded up to all
         return "> 99.9 %"
-    return f"{value * 100:.0f} %" if value in {0, 1} or 0.1 <= value < 0.99 else f"{value * 100:.1f} %"  # noqa: PLR2004
+    return f"{value * 100:.0f} %" if value in {0, 1} or 0.1 <= value < 0.99 else f"{value * 100:.1f} %"  # noqa: PLR2004 - then nobody reads a part of a percent
 
 
 def duration(ms: float | None) -> str:
