@@ -43,7 +43,7 @@ ONLY: Final[dict[str, tuple[str, Where, set[str]]]] = {
     "a letter is acked, rejected or given back: after its copies were confirmed": (
         "dlx_router/service",
         _settles,
-        {"service/dispatch/settler.py", "service/redrive/sender.py"},
+        {"service/dispatch/settler.py"},
     ),
     "acknowledgements are written": (
         "dlx_router",

@@ -1,7 +1,7 @@
 """Settler: the end of every job. A source is acked only when its copy is confirmed and the journal has its events.
 
 Rule for whoever edits this file: `Consumer.settle`, `reject` and `give_back` are called here and nowhere else, which
-tests/service/test_settled_in_one_place.py holds.
+tests/rules/test_only_here.py holds.
 """
 
 import asyncio
