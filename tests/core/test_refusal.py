@@ -165,7 +165,7 @@ ASKED: Final[list[tuple[str, BrokerAnswer, RefusalFacts, NextStep, Learned]]] = 
 @pytest.mark.parametrize(
     ("answer", "facts", "step", "learned"), [row[1:] for row in ASKED], ids=[row[0] for row in ASKED]
 )
-def test_each_situation_has_its_next_step(
+def test_each_case_has_its_next_step(
     answer: BrokerAnswer, facts: RefusalFacts, step: NextStep, learned: Learned
 ) -> None:
     assert after(answer, facts) == (step, learned)
