@@ -180,6 +180,7 @@ def erase(
 
     def work() -> int:
         from dlx_router.spark.archive.compact import erase as run  # noqa: PLC0415 - see the module
+        from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415
         from dlx_router.spark.conditions import unseen  # noqa: PLC0415
         from dlx_router.spark.session import build_session  # noqa: PLC0415
 
@@ -192,7 +193,7 @@ def erase(
         if said := unseen(where):
             print(said)
         if done.bad:
-            print(f"{done.bad} lines that are no events cannot be searched: see {archive}/bad")
+            print(f"{done.bad} lines that are no events cannot be searched: see {Archive(archive).bad_lines}")
         return output.OK
 
     guarded(work)
