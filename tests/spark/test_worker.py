@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from dlx_router.spark import worker
-from dlx_router.spark.archive.ingest import STARTS, patiently
+from dlx_router.spark.slow_start import STARTS, patiently
 
 SLOW = "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back."
 _WHERE = "import pyspark, py4j, sys; print(pyspark.__file__); print(py4j.__file__); print(*sys.path, sep='\\n')"

@@ -177,6 +177,7 @@ def erase(
 ) -> int:
     """Delete every event of the letters that have an event for which the condition holds."""
     from dlx_router.spark.archive.compact import erase as run  # noqa: PLC0415 - see the module
+    from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415 - pyspark may be missing
     from dlx_router.spark.conditions import unseen  # noqa: PLC0415 - pyspark may be missing
     from dlx_router.spark.session import build_session  # noqa: PLC0415 - pyspark may be missing
 
@@ -189,7 +190,7 @@ def erase(
     if said := unseen(where):
         print(said)
     if done.bad:
-        print(f"{done.bad} lines that are no events cannot be searched: see {archive}/bad")
+        print(f"{done.bad} lines that are no events cannot be searched: see {Archive(archive).bad_lines}")
     return output.OK
 
 
