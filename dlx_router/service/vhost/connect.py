@@ -1,16 +1,20 @@
 """How the broker is reached, read from the settings each time, so that a renewed secret file is used."""
 
+import asyncio
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.administration import Administration
 from dlx_router.broker.management import ManagementError
+from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.config.environment.settings import Settings, SettingsError
-from dlx_router.service.vhost.runner import Addresses
 
+ANSWERS_S: Final = 5.0
+# vhost → the hosts as they are tried, the login, and TLS where it is used; asked at each connect: secrets change.
+Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
 _ORDINAL: Final = re.compile(r"-([0-9]{1,4})$")
 
 
@@ -49,3 +53,13 @@ def management(settings: Settings) -> Administration | None:
             raise ManagementError(str(error)) from None
 
     return Administration(read, Tls(*settings.tls_files)) if settings.has_management() else None
+
+
+async def reached(topology: Topology, host: Host, *, others: bool) -> None:
+    """Connected. Where there are others to try, one that does not answer is not waited for long."""
+    try:
+        async with asyncio.timeout(ANSWERS_S if others else None):
+            await topology.connect()
+    except TimeoutError:
+        where = f"{host.name}:{host.port}"
+        raise TopologyError(f"{where} does not answer within {ANSWERS_S:g} s; the next in the URL is tried") from None

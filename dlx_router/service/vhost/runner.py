@@ -5,7 +5,7 @@ import contextlib
 import random
 import re
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +31,7 @@ from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.sources.attach import Wanted, leads
 from dlx_router.service.sources.registry import Setting
 from dlx_router.service.vhost.background import Background
+from dlx_router.service.vhost.connect import Addresses, reached
 from dlx_router.service.vhost.leadership import Leadership, lead
 from dlx_router.service.vhost.own_queues import OwnQueues
 from dlx_router.service.vhost.policy_drift import PolicyDrift
@@ -50,11 +51,8 @@ from dlx_router.telemetry.traces import Traces
 
 FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 5.0
-ANSWERS_S: Final = 5.0
 STEADY_S: Final = 30.0
 RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsError, KeyFileError, OSError, TimeoutError)
-# vhost → the hosts as they are tried, the login, and TLS where it is used; asked at each connect: secrets change.
-Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
 
 
 class Revision(NamedTuple):
@@ -224,7 +222,7 @@ class VhostRunner:
         self._place = host, login, tls
         topology = Topology(host, login, tls, self._names, declare=self._declare, heartbeat_s=self._limits.heartbeat_s)
         try:
-            await _reached(topology, host, others=len(hosts) > 1)
+            await reached(topology, host, others=len(hosts) > 1)
             self._reached = True
             await self._ensure(topology)
             if await self._unreadable.search(*self._place):
@@ -412,16 +410,6 @@ class VhostRunner:
                 await self._stopping.wait()
         except TimeoutError:
             pass
-
-
-async def _reached(topology: Topology, host: Host, *, others: bool) -> None:
-    """Connected. Where there are others to try, one that does not answer is not waited for long."""
-    try:
-        async with asyncio.timeout(ANSWERS_S if others else None):
-            await topology.connect()
-    except TimeoutError:
-        where = f"{host.name}:{host.port}"
-        raise TopologyError(f"{where} does not answer within {ANSWERS_S:g} s; the next in the URL is tried") from None
 
 
 def _leaf(group: BaseExceptionGroup[BaseException]) -> Exception:
