@@ -165,7 +165,7 @@ ASKED: Final[list[tuple[str, BrokerAnswer, RefusalFacts, NextStep, Learned]]] = 
 @pytest.mark.parametrize(
     ("answer", "facts", "step", "learned"), [row[1:] for row in ASKED], ids=[row[0] for row in ASKED]
 )
-def test_each_answer_leads_to_a_step(
+def test_each_case_has_its_next_step(
     answer: BrokerAnswer, facts: RefusalFacts, step: NextStep, learned: Learned
 ) -> None:
     assert after(answer, facts) == (step, learned)
@@ -208,7 +208,7 @@ def test_there_is_a_step_for_every_answer_about_every_letter(answer: BrokerAnswe
 
 @hard_law
 @given(broker_answers, facts_of)
-def test_no_step_drops_a_letter(answer: BrokerAnswer, facts: RefusalFacts) -> None:
+def test_no_refusal_drops_a_letter(answer: BrokerAnswer, facts: RefusalFacts) -> None:
     """Rejected only where that is sure to be caught; returned only to where each return is free; else it is kept."""
     match after(answer, facts).step:
         case MoveNatively():

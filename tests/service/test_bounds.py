@@ -85,6 +85,16 @@ async def test_a_letter_in_order_is_parked_after_a_grace_that_is_longer_than_a_d
     assert not session.troubles
 
 
+def test_what_is_parked_at_once_tells_its_last_attempt_too() -> None:
+    """It told the attempts of before, where the ladder that ends in parking told them all."""
+    for how in ("park", "refused"):
+        decider = Session({"max-delivery-attempts": 1}).decider
+        job = decider.judge(dead(1), cast("Consumer", Taken(NAMES.inbox)), place(NAMES.inbox), 0.0)
+        getattr(decider, how)(job, Cause.FORBIDDEN)
+        assert job.decision is not None
+        assert job.decision.attempts == 1
+
+
 def _relay(session: Session) -> tuple[Relay, Sent, Taken]:
     deaths, taken, sent = Worker(session, cast("SerialPublisher", None)), Taken("staging.in"), Sent()
     relay = Relay(

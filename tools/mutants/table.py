@@ -216,8 +216,8 @@ MUTANTS: Final = (
     Mutant(
         "api-prints-otherwise",
         "admin/api/policies.py",
-        '"value": value, ',
-        '"value": value.strip("[]"), ',
+        "[row._asdict() for row in found.keys]",
+        '[{**row._asdict(), "value": row.value.strip("[]")} for row in found.keys]',
         _ONE_DECISION,
     ),
     Mutant(

@@ -270,11 +270,8 @@ class Decider:
         """The copy's target refused it: on to the ladder, or into parking when the grace is over."""
         assert job.letter is not None and job.copy is not None  # noqa: PT018 - discards are not published
         self._remember_the_way(job)
-        attempts = attempts_of(job.letter, job.policy) if job.policy else job.letter.base_attempts
-        now, target = now_ms(), publication.leads_to(job.copy)
-        self.apply(
-            job, hold(job.letter, cause, attempts, now, grace_ms=job.in_force.rules.grace_ms, target=target), now
-        )
+        now, target, grace_ms = now_ms(), publication.leads_to(job.copy), job.in_force.rules.grace_ms
+        self.apply(job, hold(job.letter, cause, _attempts(job, job.letter), now, grace_ms=grace_ms, target=target), now)
 
     @staticmethod
     def _remember_the_way(job: Job) -> None:
@@ -287,7 +284,7 @@ class Decider:
         assert job.letter is not None
         self._remember_the_way(job)
         target = publication.leads_to(job.copy) if job.copy is not None else ""
-        self.apply(job, Park(cause, job.letter.base_attempts, target), now_ms())
+        self.apply(job, Park(cause, _attempts(job, job.letter), target), now_ms())
 
     def _left_ms(self, job: Job, letter: Letter, envelope: Envelope, now: int) -> int:
         """What is left of its wait now that a rung is over; what the clock disagrees about is counted."""
@@ -326,3 +323,7 @@ class Decider:
 
 def _name(job: Job) -> str:
     return job.policy.policy if job.policy is not None else ""
+
+
+def _attempts(job: Job, letter: Letter) -> int:
+    return letter.base_attempts if job.policy is None else attempts_of(letter, job.policy)

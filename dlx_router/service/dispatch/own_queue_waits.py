@@ -131,7 +131,7 @@ class OwnQueueWaits:
         try:
             if job.why == "" and job.resource is None:  # it came back: the queue may be gone
                 await self._owner.provision.mend()
-            await self._alone.ask(job, probe)
+            await self._alone.publish_alone(job, probe)
         finally:
             self._probe.take_back(probe)
         self._asks_no_more(job)

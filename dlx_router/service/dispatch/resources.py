@@ -103,7 +103,7 @@ class TargetResources:
         `was_there`: what sessions before knew, and later ones will; it is believed where the broker does not answer.
         """
         # What is forgotten because there is too much is looked for again.
-        self.known: Bounded[Resource, str] = Bounded(most=10_000, most_bytes=7 * MIB)
+        self.known: Bounded[Resource, str] = Bounded(most=10_000, most_bytes=5 * MIB)
         self._was_there = remembered() if was_there is None else was_there
         self._absent: Bounded[Resource, tuple[float, Refusal]] = Bounded(
             most=4096, most_bytes=4 * MIB, weigh=lambda one: 512 + 4 * len(str(one[1]))

@@ -54,7 +54,7 @@ class Retransmit:
                 if not job.consumer.is_open:
                     self._settling.gone(job)
                 elif self._is_asked(job, in_time=in_time):
-                    in_time = await self.ask(job, self._probe) and in_time
+                    in_time = await self.publish_alone(job, self._probe) and in_time
         finally:
             self.running -= len(jobs)
 
@@ -67,7 +67,7 @@ class Retransmit:
         self._heard.carry_out(job, step)
         return False
 
-    async def ask(self, job: Job, probe: SerialPublisher, *, bare: bool = False) -> bool:
+    async def publish_alone(self, job: Job, probe: SerialPublisher, *, bare: bool = False) -> bool:
         """Publish it, and do what the answer leads to. False: nobody answered in time."""
         answer = await self._published(job, probe, bare=bare)
         if answer is None:
@@ -76,7 +76,7 @@ class Retransmit:
             return True
         step = self._heard.after(job, answer)
         if isinstance(step, AskAlone) and step.bare:
-            return await self.ask(job, probe, bare=True)
+            return await self.publish_alone(job, probe, bare=True)
         self._heard.carry_out(job, step)
         return answer is not NotTaken.TIMEOUT
 
@@ -105,7 +105,7 @@ class Retransmit:
     async def _asked(self, job: Job, probe: SerialPublisher, target: Destination) -> None:
         try:
             if job.consumer.is_open:
-                await self.ask(job, probe)
+                await self.publish_alone(job, probe)
             else:
                 self._settling.gone(job)
         finally:

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
+from dlx_router.core.attending import QueueFacts
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
@@ -78,6 +79,8 @@ class Attended:
         # Where each relayed queue leads; of queues that an attachment finds by a pattern, those that vanished too.
         self.relays: Bounded[str, Target] = Bounded(most=10_000, most_bytes=4 * MIB)
         self.delayed: dict[str, Delayed] = {}  # whose queue each is
+        # What each attended queue was said to be last: it holds while nobody answers, in later sessions too.
+        self.facts: Bounded[str, QueueFacts] = Bounded(most=10_000, most_bytes=2 * MIB, weigh=lambda _facts: 512)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,9 +13,8 @@ from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.config.environment.settings import Settings, SettingsError
 
 ANSWERS_S: Final = 5.0
-# vhost → the hosts as they are tried, the login, and TLS where it is used; asked at each connect: secrets change.
-Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
 _ORDINAL: Final = re.compile(r"-([0-9]{1,4})$")
+Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
 
 
 def first_host(hostname: str) -> int:

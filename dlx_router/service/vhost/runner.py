@@ -53,6 +53,7 @@ FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 5.0
 STEADY_S: Final = 30.0
 RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsError, KeyFileError, OSError, TimeoutError)
+# vhost → the hosts as they are tried, the login, and TLS where it is used; asked at each connect: secrets change.
 
 
 class Revision(NamedTuple):

@@ -167,15 +167,18 @@ def test_a_session_begins_though_the_management_api_answers_nobody(
     assert port
     with Proxy(port) as api:
         url = f"http://guest:guest@127.0.0.1:{api.port},127.0.0.1:{api.port}"
-        router = start_router(RETRIED, **behind, MANAGEMENT_URL=url)
+        amqp.queue("mine")
+        attached = "attachments: [{queue: mine, dead-letter-exchanges: ''}]\n"
+        router = start_router(RETRIED + attached, **behind, MANAGEMENT_URL=url)
         amqp.publish("first", key="shop")
         comes_back(amqp, "first")
         api.stall()
         line.cut()
         cut_s = time.monotonic()
         pour(amqp, INBOX, numbered(50), DEAD)
-        eventually(lambda: amqp.depth(PARKING) == 50, within=60)
-        assert time.monotonic() - cut_s < 10
+        pour(amqp, "mine", numbered(20), DEAD)
+        eventually(lambda: amqp.depth(PARKING) == 70, within=60)
+        assert time.monotonic() - cut_s < 12
         assert "own_queues.unconfirmed" in router.output
         api.heal()
         eventually(lambda: "own_queues.confirmed" in router.output, within=40)
