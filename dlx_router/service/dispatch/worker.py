@@ -3,9 +3,19 @@
     take         a delivery: judged at once (decider), by a compiled route where one is known
     _submit      what its copy needs in the broker is there, or is seen to first (resources)
     _send        published on this worker's channel, with the current read's writes
-    _confirmed   the copy is where it should be: its source is acked (settler)
-    _after       it is not: core/refusal says what is done next, and `_carry_out` does it
+    _arrived     the copy is where it should be, by whichever way that was heard: its source is acked (settler)
+    _not_arrived it is not: core/refusal says what is done next (`_after`), and `_carry_out` does it
     _in_doubt    the channel is gone: what it leaves unanswered is repeated alone (retransmit)
+
+What the broker's answers lead to, in short; core/refusal is the table:
+
+    confirmed                 acked
+    nack                      once more after a moment; again: held on the ladder, and the target rests
+    returned, 404, 403        held on the ladder for UNROUTABLE_GRACE, then parked
+    nothing in time           held; the target is asked by one letter at a time until it answers
+    channel closed            each that was in doubt alone: the culprit is held, parked or quarantined
+    any of it, a queue of ours   kept unacked and asked again: never a drop, never parked
+    any of it, in order       tried again each second; what lives in a relay goes back to its place
 
 Rules for whoever edits this file:
 1. A source is settled in settler.py and nowhere else, and that is called after a confirm without return.
@@ -183,7 +193,7 @@ class Worker:
     def _provided(self, job: Job, resolved: str | Refusal) -> None:
         if isinstance(resolved, Refusal):
             events.tell_late(job)
-            self._refused(job, ResourceRefused(resolved.cause, str(resolved), resolved.final))
+            self._not_arrived(job, ResourceRefused(resolved.cause, str(resolved), resolved.final))
             return
         needs = None if job.route is None else job.route.resource
         if needs is not None and needs[0] == "dlq" and resolved != needs[1]:
@@ -201,7 +211,7 @@ class Worker:
         if not publisher.is_open:
             self._backlog.append(job)
         elif (self._targets.full or silent) and (self._targets.rests(job) or silent.is_over(job.target)):
-            self._refused(job, InDoubt(was_silent=True))
+            self._not_arrived(job, InDoubt(was_silent=True))
         elif job.raw:
             self._owner.spawn(self._alone.each([job]))
         else:
@@ -220,9 +230,9 @@ class Worker:
                 exchange, key, section = encoder.write(job, publisher.stamp())
                 publisher.publish(job, exchange, key, section, job.delivery.body)
         except frames.FrameTooLarge as error:
-            self._refused(job, HeaderTooLarge(str(error), alone=False))
+            self._not_arrived(job, HeaderTooLarge(str(error), alone=False))
         except UNWRITABLE as error:
-            self._refused(job, CopyUnwritable(str(error)))
+            self._not_arrived(job, CopyUnwritable(str(error)))
 
     # -- confirmed, and settle ----------------------------------------------------------------------------------
 
@@ -247,11 +257,11 @@ class Worker:
         """The broker said of this one where its copy is, or (`why`) that it is nowhere."""
         self._moved_s = time.monotonic()
         if why:
-            self._refused(job, NotTaken(why))
+            self._not_arrived(job, NotTaken(why))
         else:
             self._arrived([job])
 
-    def _refused(self, job: Job, answer: BrokerAnswer) -> None:
+    def _not_arrived(self, job: Job, answer: BrokerAnswer) -> None:
         self._carry_out(job, self._after(job, answer))
 
     def _after(self, job: Job, answer: BrokerAnswer, now_s: float | None = None) -> NextStep:
@@ -274,7 +284,7 @@ class Worker:
         return None
 
     def _carry_out(self, job: Job, step: NextStep) -> None:  # noqa: C901, PLR0912 - one arm for each, and none is missing
-        """What each answer of the broker leads to; core/next_step says what each step is."""
+        """Do this step; core/next_step says what each is."""
         decider, place = self._owner.decider, self._places[job.consumer]
         match step:
             case next_step.TryAgain(after_s):
