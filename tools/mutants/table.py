@@ -120,7 +120,7 @@ MUTANTS: Final = (
         "service/inflight/encoder.py",
         "            expiration=None,\n            user_id=self._user_id(envelope.props),\n",
         "            user_id=self._user_id(envelope.props),\n",
-        "tests/service/test_standing.py::test_the_short_way_writes_what_the_long_way_writes",
+        "tests/service/inflight/test_compiled.py::test_the_short_way_writes_what_the_long_way_writes",
     ),
     Mutant(
         "attempts-not-counted",
