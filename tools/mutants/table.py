@@ -60,7 +60,7 @@ MUTANTS: Final = (
     Mutant(
         "return-acked",
         "service/dispatch/worker.py",
-        "            self._refused(job, NotTaken(why))\n",
+        "            self._not_arrived(job, NotTaken(why))\n",
         "            self._settling.confirmed([job])\n",
         f"{_REFUSALS}::test_what_nobody_takes_is_parked",
     ),
