@@ -30,6 +30,8 @@ LINES: Final = 38_431  # `wc -l` over dlx_router/**/*.py at ece0e03; fewer is th
 SMALL, LARGE = 60, 300
 FIRST: Final = (16, 45)  # files, moves
 SHORT: Final = (12, 25)
+# They grow with what the program does; told, with a goal where there is one, and never a reason to fail.
+GROWING: Final = frozenset({"lines", "small", "lone", "small_lone", "large", "doubled"})
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class Row:
 
     @property
     def is_worse(self) -> bool:
-        """Whether it was better in the baseline."""
-        return self.before is not None and self.now > self.before
+        """Whether it was better in the baseline, and has no reason to grow."""
+        return self.before is not None and self.now > self.before and self.key not in GROWING
 
 
 def code_rows(package: Path, page: str, contract: source.Layers) -> Iterator[Row]:
