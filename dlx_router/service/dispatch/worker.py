@@ -62,6 +62,7 @@ from dlx_router.service.inflight.routes import Resource, Route
 from dlx_router.wire import frames
 
 Mark = tuple[Publisher[Job], int]
+_AS_IT_IS: Final = frozenset({next_step.TryAgain(refusal.NACK_PAUSE_S)})  # the same bytes, once more
 _HEARD: Final = frozenset({NotTaken.NACKED, NotTaken.RETURNED, NotTaken.TIMEOUT})
 
 
@@ -273,8 +274,10 @@ class Worker:
         if answer in _HEARD:
             self._owner.metrics.publish_refused[str(answer)] += 1
         step, learned = refusal.after(answer, self._targets.facts(job, place, self._line_of(job), now_s))
-        if job.route is not None and not isinstance(step, next_step.TryAgain | next_step.QuarantineRaw):
+        if job.route is not None and step not in _AS_IT_IS and not isinstance(step, next_step.QuarantineRaw):
+            nacks = job.nacks
             self._owner.decider.in_full(job, place)
+            job.nacks = nacks
             step, learned = refusal.after(answer, self._targets.facts(job, place, self._line_of(job), now_s))
         self._targets.learn(job, learned, now_s)
         return step

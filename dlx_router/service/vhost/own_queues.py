@@ -52,6 +52,8 @@ class OwnQueues:
         except TimeoutError:
             if before is None:
                 raise
+        if self._is_suspect(vhost):
+            return await self.check(vhost, topology)
         self._unconfirmed.add(vhost)
         fate = "they were as they should be before; letters go on, and it is asked again at once"
         log.warning("own_queues.unconfirmed", vhost=vhost, seconds=CONFIRMS_S, fate=fate)
@@ -69,8 +71,14 @@ class OwnQueues:
         if texts:
             self._verified.pop(vhost, None)
             raise Trouble(f"own queues are not safe: {'; '.join(texts)}")
-        self._verified[vhost] = catching
+        if vhost not in self._unanswered:
+            self._verified[vhost] = catching
         return catching
+
+    def _is_suspect(self, vhost: str) -> bool:
+        """Something harmful was seen, or a policy that comes just now: then nothing is believed."""
+        changes = self._management is not None and vhost in self._management.disagreeing
+        return changes or bool(self._harmful.get(vhost) or self._foreign.get(vhost))
 
     async def _policies(self, vhost: str) -> None:
         reason, note = f"own queues {vhost}", f"policies {vhost}"
@@ -131,19 +139,26 @@ class OwnQueues:
             into.pop(vhost, None)
             self._readiness.clear(reason)
 
-    async def watch(self, vhost: str, trouble: Callable[[str], None], topology: Topology | None = None) -> None:
-        """Check each minute; a policy that appears ends the session, so that nothing more is consumed."""
+    async def watch(
+        self, vhost: str, trouble: Callable[[str], None], topology: Topology, catching: Callable[[frozenset[str]], None]
+    ) -> None:
+        """Check each minute; a policy that appears ends the session, so that nothing more is consumed.
+
+        `catching`: hears from which queues what is rejected falls into quarantine, where that was answered.
+        """
         while True:
             await asyncio.sleep(AGAIN_S if vhost in self._unconfirmed else EVERY_S)
             try:
-                await self.check(vhost, topology)
-                self._confirm(vhost)
+                caught = await self.check(vhost, topology)
+                if vhost not in self._unanswered:
+                    catching(caught)
+                    self._confirm(vhost)
             except Trouble as error:
                 trouble(str(error))
             except TopologyError:
                 continue  # what was seen before holds until somebody tells
 
     def _confirm(self, vhost: str) -> None:
-        if vhost in self._unconfirmed and vhost not in self._unanswered:
+        if vhost in self._unconfirmed:
             self._unconfirmed.discard(vhost)
             log.info("own_queues.confirmed", vhost=vhost)

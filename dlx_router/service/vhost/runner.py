@@ -64,6 +64,9 @@ class Revision(NamedTuple):
     resting: str
 
 
+Beside = tuple[str, Callable[[], Coroutine[Any, Any, None]]]  # a name, and what is looked at while a session lasts
+
+
 class VhostRunner:
     """Keeps a session alive in one vhost."""
 
@@ -296,18 +299,17 @@ class VhostRunner:
             fate = "all was there before; letters go on, and what is missing is made in the next session"
             log.warning("topology.unconfirmed", vhost=self.vhost, seconds=CONFIRMS_S, fate=fate)
 
-    def _beside(
-        self, session: Session, topology: Topology
-    ) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
+    def _beside(self, session: Session, topology: Topology) -> list[Beside]:
         """What is looked at while a session lasts; an error of ours in it costs no letter."""
         look, policies = partial(self._look, topology, session), lambda: self.policies
-        looks: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
+        looks: list[Beside] = [
             ("oversight", lambda: self._oversight.watch(policies, lambda: self._sources)),
             ("stalls", lambda: self._stalls.watch(session, topology)),
             ("survey", lambda: self._survey.watch(self.vhost, look)),
         ]
         if not self._observe:
-            looks.append(("guard", lambda: self._guard.watch(self.vhost, session.trouble, topology)))
+            watch = partial(self._guard.watch, self.vhost, session.trouble, topology, self._refusals.catch)
+            looks.append(("guard", watch))
         return looks
 
     async def _attended(self, session: Session) -> None:
@@ -414,7 +416,7 @@ class VhostRunner:
 
 
 def _leaf(group: BaseExceptionGroup[BaseException]) -> Exception:
-    inner = group.exceptions[0]
+    inner: BaseException = group
     while isinstance(inner, BaseExceptionGroup):
         inner = inner.exceptions[0]
     return inner if isinstance(inner, Exception) else Trouble(repr(inner))
