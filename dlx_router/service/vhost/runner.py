@@ -38,7 +38,7 @@ from dlx_router.service.vhost.policy_drift import PolicyDrift
 from dlx_router.service.vhost.queue_depths import QueueDepths, resting_places
 from dlx_router.service.vhost.queue_types import QueueTypes
 from dlx_router.service.vhost.reload import foreseen
-from dlx_router.service.vhost.session import Limits, Session, Trouble
+from dlx_router.service.vhost.session import Limits, Session, Trouble, first_error
 from dlx_router.service.vhost.signing_key import KeyFileError, SigningKey
 from dlx_router.service.vhost.stalls import Stalls
 from dlx_router.service.vhost.state_queue import StateQueueWatch
@@ -277,7 +277,7 @@ class VhostRunner:
             known, others = group.split(RETRIED)
             if others is not None or known is None:
                 raise
-            raise _leaf(known) from None
+            raise first_error(known) from None
         finally:
             self._session = self.topology = None
             self._reached = False
@@ -413,10 +413,3 @@ class VhostRunner:
                 await self._stopping.wait()
         except TimeoutError:
             pass
-
-
-def _leaf(group: BaseExceptionGroup[BaseException]) -> Exception:
-    inner: BaseException = group
-    while isinstance(inner, BaseExceptionGroup):
-        inner = inner.exceptions[0]
-    return inner if isinstance(inner, Exception) else Trouble(repr(inner))
