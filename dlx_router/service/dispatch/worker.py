@@ -62,7 +62,6 @@ from dlx_router.service.inflight.routes import Resource, Route
 from dlx_router.wire import frames
 
 Mark = tuple[Publisher[Job], int]
-_AS_IT_IS: Final = frozenset({next_step.TryAgain(refusal.NACK_PAUSE_S)})  # the same bytes, once more
 _HEARD: Final = frozenset({NotTaken.NACKED, NotTaken.RETURNED, NotTaken.TIMEOUT})
 
 
@@ -274,7 +273,8 @@ class Worker:
         if answer in _HEARD:
             self._owner.metrics.publish_refused[str(answer)] += 1
         step, learned = refusal.after(answer, self._targets.facts(job, place, self._line_of(job), now_s))
-        if job.route is not None and step not in _AS_IT_IS and not isinstance(step, next_step.QuarantineRaw):
+        once_more = learned.nacked and isinstance(step, next_step.TryAgain)
+        if job.route is not None and not once_more and not isinstance(step, next_step.QuarantineRaw):
             nacks = job.nacks
             self._owner.decider.in_full(job, place)
             job.nacks = nacks

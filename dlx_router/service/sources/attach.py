@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.control import CONFIRMS_S, time_to_confirm
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.policy_files.attachments import GUARD, RELAY, Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
@@ -20,7 +21,6 @@ from dlx_router.core.names import Names
 from dlx_router.core.passing import Target
 from dlx_router.core.selector import Selector
 from dlx_router.service.dispatch.owner import Owner
-from dlx_router.service.dispatch.resources import CONFIRMS_S
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.sources.consumers import Consumers
@@ -287,11 +287,11 @@ class Attach:
     async def _told(self, queue: str, setting: Setting) -> QueueFacts | None:
         if setting.management is None:
             raise ManagementError("no MANAGEMENT_URL")
-        waits = self._last_facts.get(queue) is None or queue in self._unanswered
+        is_known = self._last_facts.get(queue) is not None and queue not in self._unanswered
         try:
-            async with asyncio.timeout(None if waits else CONFIRMS_S):
+            async with time_to_confirm(known=is_known):
                 return await setting.management.facts(self._session.vhost, queue)
-        except TimeoutError:  # of a cluster with a frozen node each question may take 16 s, and letters wait
+        except TimeoutError:
             self._unanswered.add(queue)  # the next question has all the time that it needs
             raise ManagementError(f"the management API gave no answer within {CONFIRMS_S:.0f} s") from None
 

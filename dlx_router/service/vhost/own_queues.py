@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from dlx_router.broker.control import CONFIRMS_S, time_to_confirm
 from dlx_router.broker.declared import Standing, compared
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import Lost, Topology, TopologyError
 from dlx_router.core.names import Names
-from dlx_router.service.dispatch.resources import CONFIRMS_S
 from dlx_router.service.vhost.session import Trouble
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.readiness import Readiness
@@ -42,12 +42,11 @@ class OwnQueues:
     async def begin(self, vhost: str, topology: Topology) -> frozenset[str]:
         """As `check`, for a session that is to begin: what was verified before is believed where nobody answers soon.
 
-        A node that is frozen holds the management API of its whole cluster, and the queues of the others deliver. The
-        look is repeated at once beside the session, which ends where that finds harm.
+        The look is repeated at once beside the session, which ends where that finds harm.
         """
         before = self._verified.get(vhost)
         try:
-            async with asyncio.timeout(None if before is None else CONFIRMS_S):
+            async with time_to_confirm(known=before is not None):
                 return await self.check(vhost, topology)
         except TimeoutError:
             if before is None:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.control import CONFIRMS_S, time_to_confirm
 from dlx_router.broker.management import Management
 from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
@@ -22,7 +23,7 @@ from dlx_router.core.printable import printable, redacted
 from dlx_router.journal.writer import Journal
 from dlx_router.redrive.condition_filter import compiled
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
-from dlx_router.service.dispatch.resources import CONFIRMS_S, remembered
+from dlx_router.service.dispatch.resources import remembered
 from dlx_router.service.dispatch.tracing import decider
 from dlx_router.service.inflight.clock import steady_ms
 from dlx_router.service.inflight.in_force import Attended, InForce, Rules
@@ -236,7 +237,7 @@ class VhostRunner:
                     return
                 if not self._observe:
                     self._refusals.catching = await self._guard.begin(self.vhost, topology)
-                await self._know_types(CONFIRMS_S)
+                await self._know_types(is_beginning=True)
                 if self._stopping.is_set():  # from here on nothing is awaited until there is a session to drain
                     return
                 if self._key_gone:
@@ -285,12 +286,9 @@ class VhostRunner:
             await topology.close()
 
     async def _ensure(self, topology: Topology) -> None:
-        """All that a session needs is there; where it was before and the broker does not answer, that is believed.
-
-        A cluster whose metadata has no leader answers nobody who binds or declares, and its queues go on.
-        """
+        """All that a session needs is there; where it was before and the broker does not answer, that is believed."""
         try:
-            async with asyncio.timeout(CONFIRMS_S if self._was_complete else None):
+            async with time_to_confirm(known=self._was_complete):
                 await topology.ensure_core()
                 if self._observe:
                     await topology.ensure_observe()
@@ -359,9 +357,9 @@ class VhostRunner:
             shared=self._keys.is_shared,
         )
 
-    async def _know_types(self, within_s: float | None = None) -> None:
+    async def _know_types(self, *, is_beginning: bool = False) -> None:
         """The types of queues, where policies ask; what is in force once they are told knows them."""
-        await self._kinds.renew_for(self.policies, within_s)
+        await self._kinds.renew_for(self.policies, is_beginning=is_beginning)
         self._decider.in_force = self._decider.in_force.with_types(self._kinds.known)
 
     async def _free_state(self, error: Exception) -> None:

@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
+from dlx_router.broker import control
 from dlx_router.broker.management import ManagementError
 from dlx_router.core.names import Names
-from dlx_router.service.vhost import own_queues
 from dlx_router.service.vhost.own_queues import OwnQueues
 from dlx_router.service.vhost.session import Trouble
 from dlx_router.telemetry.readiness import Readiness
@@ -41,7 +41,7 @@ class Topology:
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Api:
-    monkeypatch.setattr(own_queues, "CONFIRMS_S", 0.05)
+    monkeypatch.setattr(control, "CONFIRMS_S", 0.05)
     return Api()
 
 
