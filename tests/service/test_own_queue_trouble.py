@@ -119,6 +119,25 @@ def test_a_rung_that_refuses_costs_no_return(amqp: Client, vhost: Vhost, start_r
     drained(router, amqp, "work.a", LETTERS)
 
 
+def test_attached_queues_whose_letters_never_wait_go_on_while_a_rung_refuses(
+    amqp: Client, vhost: Vhost, start_router: Start
+) -> None:
+    """A cluster made a rung unavailable for half a minute, and with it every attached queue."""
+    source(amqp)
+    amqp.queue("work.a")
+    router = start_router(POLICIES)
+    pour(amqp, INBOX, ["first"], {"x-death": [DEATH]})
+    assert amqp.take("work.a").body == b"first"
+    with refusing(vhost, amqp, "dlx-router.delay.1000"):
+        pour(amqp, INBOX, LETTERS[:5], {"x-death": [DEATH]})
+        eventually(lambda: says(router, "own queue dlx-router.delay.1000 refused a letter"))
+        pour(amqp, "source", LETTERS)
+        assert bodies(take_many(amqp, PARKING, len(LETTERS))) == LETTERS
+        pour(amqp, "source", ["waits"], {"x-death": [DEATH]})
+        eventually(lambda: says(router, "queue 'source'", "not consumed until dlx-router.delay.1000 confirms"))
+    drained(router, amqp, "work.a", [*LETTERS[:5], "waits"])
+
+
 def test_letters_for_other_places_go_on_meanwhile(amqp: Client, vhost: Vhost, start_router: Start) -> None:
     source(amqp)
     amqp.queue("work.a")
