@@ -116,6 +116,17 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         faults.tell("ended", error)
         raise SystemExit(1) from None
+    finally:
+        if arguments is None and sys.stderr is not None:
+            _leave_stderr()
+
+
+def _leave_stderr() -> None:
+    """What cannot be written to it is given up: Python would try again as it ends, and turn our exit code into 120."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _STDERR)
 
 
 def _open_standard_streams() -> None:

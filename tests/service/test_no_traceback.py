@@ -61,7 +61,7 @@ def test_failures_of_a_router_that_runs_are_lines_and_no_tracebacks(
 def refused(vhost: Vhost, folder: Path, redirected: str, **settings: str) -> tuple[int, str]:
     """Exit code and stderr of a router that does not get far."""
     (folder / "p.yaml").write_text(POLICY)
-    env = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("DLX_ROUTER_", "PYTHONUNBUFFERED"))}
     given = {"AMQP_URL": vhost.amqp_url, "POLICIES": str(folder), "HTTP_PORT": "0", **settings}
     env |= {f"DLX_ROUTER_{key}": value for key, value in given.items()}
     typed = f"exec {sys.executable} -m dlx_router run {redirected}"
