@@ -17,7 +17,7 @@ from dlx_router.wire.amqp10_message import kept, objection
 QUIET_S: Final = 1.0  # another router that just lost the culprit gives it back within this
 FOUND_QUIET_S: Final = 0.2
 LONGEST_S: Final = 20.0
-IN_VAIN_S: Final = 5.0  # nothing is consumed meanwhile
+IN_VAIN_S: Final = 5.0  # nothing is consumed meanwhile, and where messages keep coming it is never quiet
 MOST_BYTES: Final = 64 << 20  # of what is looked at and put back
 CHUNK: Final = 64
 ADVICE: Final = "read it with an AMQP 1.0 client"
@@ -95,16 +95,12 @@ class Search:
                 self._connection.release(head.channel, first, last)
 
     async def _looked(self, target: str, annotated: Annotated | None) -> None:
-        """Until what lay there was seen: what is there comes at once, and what comes slower is published meanwhile."""
         begun, sender = time.monotonic(), None
-        asked_s = begun
         while time.monotonic() < begun + (LONGEST_S if self.found else IN_VAIN_S):
-            if self._allow():
-                asked_s = time.monotonic()
+            self._allow()
             before = self._seen
             quiet = FOUND_QUIET_S if self.found or not target else QUIET_S
-            within = max(0.0, asked_s + quiet - time.monotonic())
-            if not await self._connection.until(lambda: self._seen > before, within=within):  # noqa: B023 - awaited here
+            if not await self._connection.until(lambda: self._seen > before, within=quiet):  # noqa: B023 - awaited here
                 return
             for head, delivery, found in self._pending:
                 left = ""
@@ -115,7 +111,6 @@ class Search:
                         self._connection.accept(head.channel, delivery)
                         head.taken.add(delivery)
                 self.found.append(found._replace(left=left))
-                asked_s = time.monotonic()
             self._pending.clear()
 
     async def _moved(self, sender: Channel, found: Found, annotated: Annotated | None) -> str:
@@ -129,15 +124,12 @@ class Search:
         why = await self._connection.send(sender, copy)
         return f"{sender.queue!r} did not take it: {why}" if why else ""
 
-    def _allow(self) -> bool:
-        """A little more of each queue, where all came that was asked for; → whether anything was asked."""
-        asked = False
+    def _allow(self) -> None:
+        """A little more of each queue, where there was no end of it yet."""
         for head in self._heads.values():
             room = head.window + len(head.taken) - head.seen
             if not head.channel.refused and not head.channel.credit and room > 0 and self._bytes < MOST_BYTES:
                 self._connection.allow(head.channel, min(room, CHUNK, max(1, head.seen)))
-                asked = True
-        return asked
 
     def _came(self, channel: Channel, delivery: int, message: bytes) -> None:
         head = self._heads[channel.number]

@@ -7,7 +7,7 @@ stops only the attached queues whose letters it refused. It is known for as long
 not forget it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from dlx_router.core.letter import Arrival
@@ -30,7 +30,7 @@ class RefusingQueues:
         self.catching: frozenset[str] = frozenset()  # own queues whose rejected letters surely go to quarantine
         self.alone: dict[str, str] = {}  # attached queues that are not touched before the router starts anew → why
         self._spent: set[str] = set()  # attached queues with a letter that has no returns left to prove anything
-        self._refused: dict[str, set[str] | None] = {}  # own queues that refuse → whose letters; None: anybody's
+        self._refused: dict[str, set[str]] = {}  # rungs that refuse → the queues whose letters
         self._held: dict[object, frozenset[str]] = {}  # who holds letters → for which own queues
         self._costly = 0
         self._listeners: dict[Heard, None] = {}
@@ -100,9 +100,8 @@ class RefusingQueues:
         """The own queue did not take a letter of `source`, which is held; `spent`: its next returns delete it."""
         if spent:
             self._spent.add(source)
-        sources = self._refused.setdefault(queue, set() if is_rung else None)
-        if sources is not None:
-            sources.add(source)
+        if is_rung:
+            self._refused.setdefault(queue, set()).add(source)
         if queue not in self.queues:
             log.warning("own_queue.refused", vhost=self._vhost, queue=queue, error=why, fate="its letters are held")
         self.queues[queue] = why
@@ -121,7 +120,7 @@ class RefusingQueues:
         """The own queue confirmed a letter."""
         if self.queues.pop(queue, None) is None:
             return
-        del self._refused[queue]
+        self._refused.pop(queue, None)
         log.info("own_queue.confirmed", vhost=self._vhost, queue=queue, fate="what was held for it is sent")
         if not self.queues:
             self._spent.clear()
@@ -145,9 +144,8 @@ class RefusingQueues:
         Where a refusal outlived its session nothing is held that could prove the way open: then one letter is taken,
         and kept until it has.
         """
-        if refusing := {*self._that_stop(queue)}:
-            proves = refusing <= {own for held in self._held.values() for own in held}
-            return 0 if proves or queue in self._spent else 1
+        if refusing := self._that_stop(queue):
+            return 0 if queue in self._spent or set().union(*self._held.values()).issuperset(refusing) else 1
         return 1 if self.is_careful else prefetch
 
     def why_not(self, queue: str) -> str:
@@ -162,19 +160,16 @@ class RefusingQueues:
             )
         return f"not consumed until {refusing} confirms a letter"
 
-    def _that_stop(self, queue: str) -> Iterator[str]:
+    def _that_stop(self, queue: str) -> list[str]:
         """The own queues that must confirm before this attached queue is consumed."""
-        for own in self.queues:
-            sources = self._refused[own]
-            if sources is None or queue in sources:
-                yield own
+        return [own for own in self.queues if queue in self._refused.get(own, (queue,))]
 
     def _say(self) -> None:
         if not self.queues:
             self._readiness.clear(self._key)
             return
         said = "; ".join(f"own queue {queue} refused a letter ({why})" for queue, why in self.queues.items())
-        which = "attached queues" if None in self._refused.values() else "attached queues whose letters it refused"
+        which = "attached queues" if self.queues.keys() - self._refused else "attached queues whose letters it refused"
         self._readiness.set(
             self._key,
             f"vhost {self._vhost!r}: {said}; what is here is held and tried again, and {which} are not "

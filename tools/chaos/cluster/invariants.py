@@ -59,7 +59,7 @@ class Stand:
     begun_s: float
     seconds: float
     alone_s: float  # of these, since the control stood too (the same queues without a router), or the broker's own hop
-    in_broker_s: float = 0.0  # of these, between the first and the last look at which the broker's own hop stood
+    in_broker_s: float = 0.0  # of these, until the last look at which the broker's own hop stood
 
     def __str__(self) -> str:
         longer = f"{self.alone_s:.0f} s longer than the control"
@@ -144,8 +144,10 @@ class Standstills:
         if waits is not None:
             begun = max(since, waits)
             alone = sample.at_s - max(begun, self._control_stood[way])
-            held = sample.at_s - begun if in_broker else known.in_broker_s if known and way in self._open else 0.0
-            self._open[way] = Stand(way.source, sample.fault, begun, sample.at_s - begun, alone, held)
+            stood = sample.at_s - begun
+            known = self._open.get(way)
+            held = stood if in_broker else known.in_broker_s if known else 0.0
+            self._open[way] = Stand(way.source, sample.fault, begun, stood, alone, held)
 
     def _close(self, way: Way) -> None:
         stand = self._open.pop(way, None)

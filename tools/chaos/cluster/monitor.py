@@ -1,7 +1,6 @@
 """Looks at everything once a second, feeds the laws, and writes down what there is to see when letters stand still."""
 
 import contextlib
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -116,8 +115,7 @@ class Watch:
             up = [at for at, is_up in enumerate(self.up()) if is_up]
             stages: dict[str, Stage] = {}
             if up and self._standing(STAGES_AFTER_S):
-                with contextlib.suppress(BrokerError, OSError, subprocess.TimeoutExpired):
-                    stages = self._scene.stages(up[0])
+                stages = self._scene.stages(VHOST, up[0])
             self._stages.feed(time.time(), stages)
 
     def _ask(self, at: int) -> int:

@@ -155,7 +155,9 @@ def _drain(scene: NodesScene, load: Load, report: PartReport) -> None:
 
 def _stages(scene: NodesScene) -> list[tuple[str, str, int]]:
     """Where letters lie that died and that the broker's own worker does not hand over: vhost, queue, how many."""
-    return [(vhost, *one) for vhost in (VHOST, CONTROL) for one in scene.dead_letter_stages(vhost).items()]
+    return [
+        (vhost, queue, stage.many) for vhost in (VHOST, CONTROL) for queue, stage in scene.stages(vhost, node=0).items()
+    ]
 
 
 def _lead_anew(scene: NodesScene, report: PartReport, stages: list[tuple[str, str, int]]) -> None:

@@ -137,10 +137,7 @@ class NodesScene:
 
         The hop out of a classic queue loses what it sends to a leader that is away, so both must have the same one.
         """
-        try:
-            return self.nodes[0].rabbitmqctl("eval", ALIGN).strip().replace("\n", " ")
-        except (BrokerError, subprocess.TimeoutExpired) as error:
-            return f"not aligned: {str(error)[-200:]!r}"
+        return self._eval(ALIGN)
 
     # -- queues -------------------------------------------------------------------------------------------------------
 
@@ -176,30 +173,24 @@ class NodesScene:
         with self._link(vhost) as link:
             return {name: _depth(link, name) for name in names}
 
-    def dead_letter_stages(self, vhost: str) -> dict[str, int]:
-        """How many letters died in each quorum queue and wait for its own worker, where any do; some seconds old."""
-        for node in self.nodes:
-            with contextlib.suppress(httpx.HTTPError, ValueError):
-                url = f"{node.management_url}/api/queues/{vhost}?columns=name,messages_dlx"
-                answer = httpx.get(url, timeout=3, trust_env=False).raise_for_status().json()
-                return {one["name"]: one["messages_dlx"] for one in answer if one.get("messages_dlx")}
-        return {}
+    def stages(self, vhost: str, node: int) -> dict[str, Stage]:
+        """The dead-letter stages in which anything lies, as the replicas on this node have them.
 
-    def stages(self, node: int) -> dict[str, Stage]:
-        """The dead-letter stages of our vhost, where anything lies in one, as the replicas on this node have them.
-
-        Management does not answer while a node is frozen (4.0, each of them). A query of the node's own replicas does.
+        While one node is frozen the management API of no node answers (4.0). A query of a node's own replicas does.
         """
-        answer = self.nodes[node].rabbitmqctl("eval", STAGES.replace("VHOST", VHOST))
+        answer = self._eval(STAGES.replace("VHOST", vhost), node)
         return {queue: Stage(int(many), int(oldest)) for queue, many, oldest in _STAGE.findall(answer)}
 
     def lead_anew(self, vhost: str, queue: str) -> str:
         """Another node leads the queue from now on, and begins a dead-letter worker; → what the broker said."""
-        said = LEAD_ANEW.replace("VHOST", vhost).replace("QUEUE", queue)
+        return self._eval(LEAD_ANEW.replace("VHOST", vhost).replace("QUEUE", queue))
+
+    def _eval(self, said: str, node: int = 0) -> str:
+        """What the node answers, in one line, or why it does not."""
         try:
-            return self.nodes[0].rabbitmqctl("eval", said).strip().replace("\n", " ")
-        except (BrokerError, subprocess.TimeoutExpired) as error:
-            return f"not led anew: {str(error)[-200:]!r}"
+            return self.nodes[node].rabbitmqctl("eval", said).strip().replace("\n", " ")
+        except (BrokerError, OSError, subprocess.TimeoutExpired) as error:
+            return f"not done: {str(error)[-200:]!r}"
 
     def leftovers(self, vhost: str) -> Iterator[tuple[str, bytes]]:
         """What lies anywhere still; it is taken out."""
