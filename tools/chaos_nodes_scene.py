@@ -21,6 +21,7 @@ from broker_programs import BrokerError, Program
 from chaos_nodes_books import ATTACHED, ENDS, INBOX, NAMED, RETRY, WAYS, Way
 from chaos_nodes_plan import ROUTERS, Part
 from chaos_scene import EVERYTHING, OURS_ALONE, USER, tuned
+from dlx_router.journal.reading import lines
 from tests.support.router import Router
 
 VHOST: Final = "nodes"
@@ -179,7 +180,7 @@ class NodesScene:
                 if method is None:
                     break
                 channel.basic_ack(method.delivery_tag)
-                for line in body.splitlines():
+                for line in lines(body):
                     _read(json.loads(line), last, gaps)
         return last, gaps
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from dlx_router.index import rows
 from dlx_router.index.ids import Numbers
 from dlx_router.index.rows import STATE_OF, Body, Event
+from dlx_router.journal.reading import Row
 
 MAX_STEPS: Final = 500  # of one letter; the oldest go, the first stays
 _INSERT: Final = "INSERT INTO letters VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -38,7 +39,7 @@ class _Letter:
         self.where: tuple[int, int, str] | None = before
         self.text = text or ""
         self.own: tuple[Any, ...] = ()
-        self.line: bytes | None = None
+        self.line: bytes | Row | None = None
         self.body: Body | None = None
         self.steps: dict[str, tuple[Any, ...]] = {}
 
@@ -65,8 +66,8 @@ class Letters:
             if letter_id in asked:  # another one may have the same key
                 self._letters[letter_id, queue] = _Letter(number, (group, place, state), text)
 
-    def take(self, vhost: str, event: Event, line: bytes, signature: str) -> None:
-        """An event about a letter, as the line that told it; no line: it was imported.
+    def take(self, vhost: str, event: Event, line: bytes | Row, signature: str) -> None:
+        """An event about a letter, as the line or row that told it; no line: it was imported.
 
         Raises one of rows.ODD, and then nothing of it counts.
         """
@@ -79,7 +80,8 @@ class Letters:
         if known is not None and (not line or self._is_told(known, step)):
             return  # imported, and known better; or told twice
         body = rows.body_of(own)
-        kept, text, told = rows.without_body(line, own) if line else None, rows.text_of(event, body), rows.own_of(event)
+        text, told = rows.text_of(event, body), rows.own_of(event)
+        kept = line if isinstance(line, Row) else rows.without_body(line, own) if line else None
         ts_ms, due_ms = told[6], told[7]
         where = self._where(vhost, queue, event, known, ts_ms)
         letter = known or self._new(event.id, queue)
@@ -139,8 +141,10 @@ class Letters:
         other = [one for one in old if one.text != one.found]
         self._many(_UNFIND, ((one.number, one.found) for one in other))
         self._many(_FIND, ((one.number, one.text) for one in (*other, *new)))
-        self._many("UPDATE events SET line = ?, text = ? WHERE letter = ?", ((a.line, a.text, a.number) for a in old))
-        self._many("INSERT INTO events VALUES (?, ?, ?)", ((one.number, one.line, one.text) for one in new))
+        changed = ((rows.written(one.line), one.text, one.number) for one in old)
+        self._many("UPDATE events SET line = ?, text = ? WHERE letter = ?", changed)
+        added = ((one.number, rows.written(one.line), one.text) for one in new)
+        self._many("INSERT INTO events VALUES (?, ?, ?)", added)
 
     def _count(self, letter: _Letter) -> None:
         counts = self._numbers.counts

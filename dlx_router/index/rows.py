@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.signature import Signature
+from dlx_router.journal.reading import Row
 from dlx_router.journal.strict_json import decoded
 
 STATE_OF: Final = {
@@ -39,7 +40,12 @@ _HEAD: Final = re.compile(rb'\{"v":[012],"event_id":"[\w-]+","id":"(\w+)",(?="ki
 _OWN_NAMES: Final = """v event_id id ts_ms draw due_ms first_death_ms last_death_ms props digest headers body_values
  redacted error body_mode body_sha256 body"""
 _OWN: Final = frozenset(_OWN_NAMES.split())
+_OF_A_ROW: Final = _OWN | {"parent", "since_ms"}
+_BESIDE: Final = frozenset({"v", "props", "body_mode"})  # of a row's own, which its shared line may say beforehand
+_VERSIONS: Final = frozenset({0, 1, 2})
 _TIME: Final = b',"ts_ms":'  # no string has this in it: the quotes would be escaped
+_DIED: Final = re.compile(rb'"time_ms":[0-9]+')  # nor this
+_TIMELESS: Final = b'"time_ms":0'
 
 
 class Body(NamedTuple):
@@ -88,14 +94,16 @@ class Event(NamedTuple):
         return plain(self.own["event_id"].rpartition("-")[2])
 
 
-def event_of(line: bytes) -> Event:
-    """The event of a line. Raises EventError.
+def event_of(told: bytes | Row) -> Event:
+    """The event of a line, or of a row. Raises EventError.
 
-    A line as the router writes it is taken apart: what lies between its ids and its time is the same in many lines,
-    and understood once.
+    A line as the router writes it is taken apart: what lies between its ids and its time is the same in many lines but
+    for the times of deaths, which nobody asks the index for, and understood once. So is what rows share.
     """
     try:
-        return _apart(line) or _alone(decoded(str(line, "utf-8")))
+        if isinstance(told, Row):
+            return _of_row(told) or _alone(told.event())
+        return _apart(told) or _alone(decoded(str(told, "utf-8")))
     except ODD:
         raise EventError("no event of a letter, nor of anything else that this version knows") from None
 
@@ -106,11 +114,22 @@ def _apart(line: bytes) -> Event | None:
     if head is None:
         return None
     begin, until = head.end(), line.find(_TIME, head.end())
-    shared = _SHARED[line[begin:until]] if 0 < until <= begin + _SHARED_BYTES else None
+    shared = _SHARED[_DIED.sub(_TIMELESS, line[begin:until])] if 0 < until <= begin + _SHARED_BYTES else None
     if shared is None:
         return None
     own = decoded(f"{str(head[0], 'ascii')}{str(line[until + 1 :], 'utf-8')}")
     return Event(str(head[1], "ascii"), shared, own) if own.keys() <= _OWN else None
+
+
+def _of_row(row: Row) -> Event | None:
+    """None: what it shares, or its further members, are not as this version writes them."""
+    shared, own = _SHARED_LINES[row.shared.line], row.own()
+    if row.has_more:
+        if not row.more.keys() <= _OF_A_ROW:
+            return None
+        own.update(row.more)
+    letter = own["id"]
+    return Event(letter, shared, own) if shared is not None and letter.isascii() and letter.isalnum() else None
 
 
 def marked(event_id: str, signature: str) -> str:
@@ -124,7 +143,7 @@ def imported(event: Mapping[str, Any]) -> Event:
 
 
 def _alone(event: Any) -> Event:  # noqa: ANN401 - JSON
-    if event["v"] not in {0, 1, 2} or not isinstance(event["kind"], str) or not isinstance(event["event_id"], str):
+    if event["v"] not in _VERSIONS or not isinstance(event["kind"], str) or not isinstance(event["event_id"], str):
         raise EventError(f"version {event['v']!r}, kind {event['kind']!r}")
     if event["kind"] not in STATE_OF or event.get("observed"):
         return Event("", None, event)
@@ -142,6 +161,19 @@ def _shared(members: bytes) -> Shared | None:
 
 
 _SHARED: Final = Remembered(_shared, most=2048, most_bytes=16 * MIB)
+
+
+def _shared_line(line: bytes) -> Shared | None:
+    """As `_shared`, of the line that rows share."""
+    try:
+        event = decoded(str(line, "utf-8"))
+        fits = event["v"] in _VERSIONS and event["kind"] in STATE_OF and not event.get("observed")
+        return shared_of(event) if fits and event.keys() & _OWN <= _BESIDE and event["body_mode"] == "none" else None
+    except ODD:
+        return None
+
+
+_SHARED_LINES: Final = Remembered(_shared_line, most=2048, most_bytes=16 * MIB)
 
 
 def shared_of(event: Mapping[str, Any]) -> Shared:
@@ -259,6 +291,11 @@ def _keys(event: Mapping[str, Any]) -> Iterator[str]:
     for death in (event.get("deaths") or ())[:1]:
         yield from map(str, death.get("routing_keys") or ())
     yield event.get("detail") or ""
+
+
+def written(line: bytes | Row | None) -> bytes | None:
+    """The line of an event as it is kept: of a row only now, because the newest of a letter's rows is enough."""
+    return without_body(line.line(), line.more) if isinstance(line, Row) else line
 
 
 def without_body(line: bytes, own: Mapping[str, Any]) -> bytes:

@@ -17,6 +17,8 @@ from dlx_router.index import rows
 from dlx_router.index.ids import Numbers
 from dlx_router.index.letters import Letters
 from dlx_router.index.rows import GONE, LYING, ODD, Event, EventError
+from dlx_router.journal.packing import FormatError
+from dlx_router.journal.reading import Row, parts
 
 GROUP_STATES: Final = ("open", "ignored", "resolved")
 SET_GROUP: Final = "group.set"
@@ -26,11 +28,12 @@ _FINISHED: Final = ("discarded", "retired", "redriven", "released", "edited", GO
 
 
 class Message(NamedTuple):
-    """A message of the stream."""
+    """A message of the stream; `version` as `reading.parts` takes it."""
 
     offset: int
     body: bytes
     signature: str = Signature.NONE
+    version: int | None = None
 
 
 class Store:
@@ -42,6 +45,7 @@ class Store:
         self._numbers = Numbers(connection)
         self._letters = Letters(connection, self._numbers)
         self._pruned = 0  # the number of the last letter that `prune` looked at
+        self.unreadable = ""  # the last message that could not be read, and why; "": none
 
     def close(self) -> None:
         """Close the file."""
@@ -65,12 +69,16 @@ class Store:
         """Put all of it in, or nothing; → how many events."""
         name, taken, last, last_ms = rows.plain(vhost), 0, None, 0
         with self._transaction():
-            events: list[tuple[Event, bytes, str]] = []
+            events: list[tuple[Event, bytes | Row, str]] = []
             signed: Counter[str] = Counter()
             unread = 0
             for message in messages:
                 last = message
-                unread += _read(message, events)
+                try:
+                    unread += _read(message, events)
+                except FormatError as error:
+                    unread += 1
+                    self.unreadable = f"message at offset {message.offset}: {error}"
             self._letters.recall(one.id for one, _, _ in events if one.shared is not None)
             for event, line, signature in events:
                 signed[signature] += 1
@@ -171,7 +179,7 @@ class Store:
 
     # -- one event ----------------------------------------------------------------------------------------------
 
-    def _event(self, vhost: str, event: Event, line: bytes, signature: str) -> None:
+    def _event(self, vhost: str, event: Event, line: bytes | Row, signature: str) -> None:
         if event.shared is not None:
             self._letters.take(vhost, event, line, signature)
         else:
@@ -238,12 +246,12 @@ class Store:
             raise
 
 
-def _read(message: Message, events: list[tuple[Event, bytes, str]]) -> int:
-    """The events of a message go behind the others; → how many lines are none."""
+def _read(message: Message, events: list[tuple[Event, bytes | Row, str]]) -> int:
+    """The events of a message go behind the others; → how many lines are none. Raises FormatError."""
     unread = 0
-    for line in message.body.splitlines():
+    for told in parts(message.body, message.version):
         try:
-            events.append((rows.event_of(line), line, message.signature))
+            events.append((rows.event_of(told), told, message.signature))
         except EventError:
             unread += 1
     return unread

@@ -33,6 +33,7 @@ TIDY_S: Final = 10.0
 TIDY_LETTERS: Final = 2000  # at once: reading waits meanwhile
 MAX_BYTES: Final = 4 << 30
 MAX_AGE_MS: Final = 14 * 86_400_000  # as the journal; only letters whose way has ended go by age
+MOST_SAID: Final = 20  # reasons: they may name numbers that somebody chose
 NICE: Final = 19  # letters go first: on a busy machine the index falls behind, and says so
 
 
@@ -53,6 +54,7 @@ class Worker:
         self._orders: dict[str, dict[str, Any]] = {}
         self._rebuilds = 0
         self._identity: int | None = None
+        self._said: set[str] = set()
 
     async def run(self, told: asyncio.StreamReader) -> None:
         """Until nobody is there to give orders."""
@@ -146,6 +148,7 @@ class Worker:
         while True:
             try:
                 store.apply(vhost, found)
+                self._mention(vhost, store)
                 break
             except sqlite3.DatabaseError as error:
                 if not schema.is_passing(error):
@@ -157,6 +160,15 @@ class Worker:
         behind = time.time() * 1000 - (store.last_ms(vhost) or 0)
         self._vhosts[vhost] |= {"state": "reading", "offset": found[-1].offset, "behind_ms": max(0, int(behind))}
         self._vhosts[vhost] |= {"signatures": store.signatures(vhost)}
+
+    def _mention(self, vhost: str, store: Store) -> None:
+        """What could not be read is counted in the file, and said once for each reason."""
+        said, store.unreadable = store.unreadable, ""
+        reason = said.partition(": ")[2]
+        if said and reason not in self._said and len(self._said) < MOST_SAID:
+            self._said.add(reason)
+            fate = "its events are not in the index; others with this reason are only counted"
+            sys.stderr.write(f"dlx-router: the journal of vhost {vhost!r}: {said}; {fate}\n")
 
     # -- the file -----------------------------------------------------------------------------------------------
 
@@ -244,7 +256,7 @@ def _signer(order: dict[str, Any]) -> Signer | None:
 
 
 def _judged(signer: Signer | None, one: Read) -> Message:
-    return Message(one.offset, one.body, judged(signer, one.body, one.mac))
+    return Message(one.offset, one.body, judged(signer, one.body, one.mac), one.version)
 
 
 async def _serve(path: Path, max_bytes: int) -> None:

@@ -68,6 +68,7 @@ def archived(spark: "SparkSession", journal: bytes, place: Path) -> "DataFrame":
     source = spark.read.text(str(place)).select(
         f.lit("journal").alias("stream"), f.monotonically_increasing_id().alias("offset"),
         f.col("value").cast("binary").alias("body"), f.lit("ok").alias("signature"),
+        f.lit(None).cast("string").alias("unreadable"),
     )  # fmt: skip
     return rows(source).select(*(name for name in schemas.ARCHIVE.names if name != "seg"))
 

@@ -238,7 +238,8 @@ def write(job: Job, order: Route, key: bytes, journal: Journal, known: Known = N
         extra = NO_BODY
         if not order.rule.is_plain:
             extra = privacy.disclosed(order.rule, KIND_OF[order.action], headers=headers, body=body)
-        line = told.line(
+        event = journal.event(
+            told,
             letter_id,
             now,
             first_ms=order.first_ms,
@@ -249,7 +250,7 @@ def write(job: Job, order: Route, key: bytes, journal: Journal, known: Known = N
             due_ms=due_ms,
             extra=extra,
         )
-        job.batches = (journal.record(line),)
+        job.batches = (journal.record(event),)
     return True
 
 

@@ -42,8 +42,8 @@ async def all_tasks(link: Link, journal: Journal, key: bytes, is_busy: Callable[
     """Every task that the journal still tells of. `is_busy`: whether letters are on their way, which come first."""
     found: list[Task] = []
     strange = 0
-    async for _, batch, mac in _upto_now(link, journal, "first", only=TASKS):
-        found += tasks(batch, key)
+    async for _, batch, mac, version in _upto_now(link, journal, "first", only=TASKS):
+        found += tasks(journal.opened(batch, version), key)
         strange += bool(batch) and not journal.verified(batch, mac)
         if is_busy():
             await asyncio.sleep(len(batch) / BUSY_BYTES_A_S)
@@ -61,10 +61,10 @@ async def flock(link: Link, journal: Journal, task: Task) -> Flock:
     sure, told = (Flock(task.id, elsewhere=elsewhere, before=before) for _ in range(2))
     start = datetime.fromtimestamp(task.created_ms // 1000 - RECENT_S, UTC)  # by our clock, not the broker's
     strange = 0
-    async for _, batch, mac in _upto_now(link, journal, start):
+    async for _, batch, mac, version in _upto_now(link, journal, start):
         is_ours = journal.verified(batch, mac)
         strange += bool(batch) and not is_ours
-        for event in letters(batch):
+        for event in letters(journal.opened(batch, version)):
             told.hear(event)
             if is_ours or not event.get("redrive_id"):
                 sure.hear(event)
@@ -89,7 +89,7 @@ async def upto_now(
     From a time on, which the broker's clock may not have reached, silence is the end too.
     """
     async for one in _upto_now(link, journal, start, only):
-        yield one.body
+        yield journal.opened(one.body, one.version)
 
 
 async def _upto_now(
