@@ -16,9 +16,10 @@ from uuid import UUID
 import zstandard
 
 from dlx_router.core.letter import Arrival, Death, First, Letter
+from dlx_router.journal import dictionary
 from dlx_router.journal.entry import Entry, line_of
 from dlx_router.journal.events import NO_BODY, Ruling, fragments
-from dlx_router.journal.packing import DICTIONARY_ID, LEVEL
+from dlx_router.journal.packing import LEVEL
 from dlx_router.wire import properties
 
 SIZE: Final = 4096
@@ -40,12 +41,12 @@ EXTRA: Final = (
 
 def main(arguments: list[str]) -> None:
     """Write it."""
-    Path(arguments[0]).write_bytes(dictionary())
+    Path(arguments[0]).write_bytes(trained())
 
 
-def dictionary() -> bytes:
+def trained() -> bytes:
     """Its bytes."""
-    return zstandard.train_dictionary(SIZE, [*samples()], dict_id=DICTIONARY_ID, level=LEVEL).as_bytes()
+    return zstandard.train_dictionary(SIZE, [*samples()], dict_id=dictionary.ID, level=LEVEL).as_bytes()
 
 
 def samples() -> Iterator[bytes]:

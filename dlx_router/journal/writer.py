@@ -17,7 +17,7 @@ from dlx_router.broker.link import Link
 from dlx_router.broker.publisher import Publisher
 from dlx_router.broker.topology import TopologyError
 from dlx_router.core.signature import Signature, Signer
-from dlx_router.journal import events
+from dlx_router.journal import events, packing
 from dlx_router.journal.batch import Batch, settled
 from dlx_router.journal.entry import Entry
 from dlx_router.journal.fields import LINES, MEDIA_TYPE, ROWS
@@ -55,6 +55,8 @@ class Journal:
     ) -> None:
         self.mode = mode
         self._format = message_format
+        if self.is_on:
+            packing.prepare()
         self.event: Callable[..., bytes | Entry] = (  # of fragments, as `record` wants it
             events.Fragments.line if message_format == LINES else events.Fragments.entry
         )

@@ -18,6 +18,7 @@ from dlx_router.journal.strict_json import decoded
 from dlx_router.redrive.task import Task, TaskError, of_document
 
 _MARK: Final = b'"action":"task.'
+_KEYS: Final = ("id", "failed_queue", "kind", "redrive_id")  # what letters are told apart by
 
 
 def line(task: Task, router_id: str, key: bytes) -> bytes:
@@ -49,8 +50,12 @@ def letters(batch: bytes) -> Iterator[Mapping[str, Any]]:
             event = decoded(one.decode())
         except (ValueError, RecursionError):
             continue
-        if isinstance(event, dict) and not event.get("observed"):
+        if isinstance(event, dict) and not event.get("observed") and all(_is_text(event.get(one)) for one in _KEYS):
             yield event
+
+
+def _is_text(said: object) -> bool:
+    return said is None or isinstance(said, str)
 
 
 def _mac(document: Mapping[str, Any], key: bytes) -> str:

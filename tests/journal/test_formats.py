@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.letter import Letter
-from dlx_router.journal import fields, packing, reading
+from dlx_router.journal import dictionary, fields, packing, reading
 from dlx_router.journal.batch import MAX_BYTES, MAX_EVENTS, Batch
 from dlx_router.journal.events import Ruling, fragments, gap
-from dlx_router.journal.packing import DICTIONARY, DICTIONARY_ID, FormatError, packed
+from dlx_router.journal.packing import FormatError, packed
 from dlx_router.journal.privacy import Rule, disclosed, discreet
 from dlx_router.journal.reading import Row, lines, parts
 from dlx_router.redrive.task_events import letters as letters_in
@@ -166,9 +166,9 @@ def test_a_reader_of_before_reads_nothing_wrong_beside_a_new_writer(told: list[T
 
 
 def test_the_dictionary_is_the_one_that_the_docs_have() -> None:
-    assert plain_reader.DICTIONARY.read_bytes() == DICTIONARY
+    assert plain_reader.DICTIONARY.read_bytes() == dictionary.BYTES
     assert plain_reader.digest() in Path("docs/journal.md").read_text(encoding="utf-8")
-    assert zstandard.ZstdCompressionDict(DICTIONARY).dict_id() == DICTIONARY_ID
+    assert zstandard.ZstdCompressionDict(dictionary.BYTES).dict_id() == dictionary.ID
 
 
 def test_a_message_written_by_the_first_version_is_read_for_ever() -> None:

@@ -4,18 +4,26 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 
 import pika
 import pytest
+from structlog.testing import capture_logs
 
 from dlx_router.broker import tail
 from dlx_router.broker.consumer import Consumer
+from dlx_router.journal.events import fragments
+from dlx_router.journal.fields import LINES, ROWS
+from dlx_router.journal.packing import MAGIC
 from dlx_router.redrive.task import Spec, Task
 from dlx_router.redrive.task_events import line
 from dlx_router.service.redrive import replay
 from dlx_router.service.redrive.binding_facts import version_of
+from tests.core.core_samples import NOW, letter
 from tests.journal.conftest import NAMES, Desk, desk, soon
+from tests.journal.journal_samples import RULING
+from tests.support.client import Client
 from tests.support.vhost import Vhost
 
 __all__ = ["desk"]
@@ -98,6 +106,32 @@ async def test_tasks_and_letters_are_learned_while_letters_die_all_the_time(vhos
             await replay.recent(link, one.journal, KEY)
             await replay.flock(link, one.journal, task("first"))
         dying.cancel()
+
+
+@pytest.mark.usefixtures("newest")
+async def test_letters_and_tasks_of_both_formats_are_learned_and_broken_messages_stop_nobody(
+    vhost: Vhost, desk: MakeDesk
+) -> None:
+    """As while routers are replaced one by one: one that writes format 1, one that writes format 2, and a stranger."""
+    sent = RULING._replace(kind="redriven", redrive_id="first")
+    async with AsyncExitStack() as stack:
+        for number, message_format in enumerate((LINES, ROWS)):
+            one = desk(message_format=message_format)
+            link = await stack.enter_async_context(one.session())
+            await soon(lambda: one.journal.is_working)  # noqa: B023 - waited for here
+            for ruling in (sent, RULING):
+                dead = letter(id=f"{number:032x}")
+                at = {"first_ms": NOW, "last_ms": NOW, "crc32": 7, "size": 3}
+                one.journal.record(one.journal.event(fragments(dead, ruling), dead.id, NOW, **at))
+            await task_told(one, task(("first", "second")[number]))
+        with Client(vhost.amqp_url) as stranger:
+            for body, version in ((MAGIC + b"no frame", 2), (b"of a later version", 3)):
+                stranger.publish(body, key=NAMES.journal, headers={"v": version})
+        with capture_logs() as said:
+            assert sorted(await replay.all_tasks(link, one.journal, KEY, lambda: False)) == ["first", "second"]
+            flock = await replay.flock(link, one.journal, task("first"))
+        assert (flock.sent, flock.dead) == (2, 2)
+        assert [one["event"] for one in said].count("journal.unreadable") == 1
 
 
 async def letters_die(one: Desk) -> None:

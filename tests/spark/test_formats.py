@@ -1,5 +1,7 @@
 """The archive reads both formats of the journal, mixed in one stream; what it cannot unpack is kept, and why."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from dlx_router.journal.events import fragments
 from dlx_router.journal.fields import LINES, ROWS
 from dlx_router.journal.packing import MAGIC
 from dlx_router.service.vhost.signing_key import from_file
-from dlx_router.spark import schemas
+from dlx_router.spark import bundle, schemas
 from dlx_router.spark.archive import reading
 from dlx_router.spark.archive.ingest import Ingest, ingest
 from dlx_router.spark.archive.layout import Archive
@@ -42,6 +44,23 @@ def put(stream: Stream, message: bytes, version: int, signer: Signer) -> None:
     how: dict[str, Any] = {"content_encoding": "zstd"} if version == ROWS else {}
     headers = {"v": version, HEADER: signer.sign(message).decode()}
     stream.client.publish(message, key=stream.name, headers=headers, content_type="application/x-ndjson", **how)
+
+
+def test_workers_that_are_shipped_the_package_read_both_formats(tmp_path: Path) -> None:
+    """From a zip there are no files beside the code. Without zstandard they say what to install, and read format 1."""
+    bundle.write(tmp_path / "dlx_router.zip")
+    program = (
+        "import sys; from dlx_router.journal import reading; assert 'dlx_router.zip' in reading.__file__\n"
+        "for body in sys.argv[1:]: print(len(reading.lines(bytes.fromhex(body))))"
+    )
+    bodies = [body(LINES, 1, 2).hex(), body(ROWS, 3).hex()]
+    blocked = f"import sys; sys.modules['zstandard'] = None\n{program}"
+    for code, said, why in ((program, "2\n1\n", ""), (blocked, "2\n", "package zstandard is not here: install it")):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *bodies], env={"PYTHONPATH": str(tmp_path / "dlx_router.zip")},
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.stdout, why in done.stderr) == (said, True), done.stderr
 
 
 def test_both_formats_make_the_same_rows_and_what_is_broken_is_kept(
