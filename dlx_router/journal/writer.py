@@ -55,12 +55,12 @@ class Journal:
     ) -> None:
         self.mode = mode
         self._format = message_format
-        if self.is_on:
-            packing.prepare()
         self.event: Callable[..., bytes | Entry] = (  # of fragments, as `record` wants it
             events.Fragments.line if message_format == LINES else events.Fragments.entry
         )
         self.is_on, self._required = mode is not Mode.OFF, mode is Mode.REQUIRED
+        if self.is_on:
+            packing.prepare()
         self.lost = 0
         self.name, self._vhost, self._router_id = name, vhost, router_id
         self._readiness, self._on_lost, self._timeout_s = readiness, on_lost, confirm_timeout_s
@@ -98,14 +98,14 @@ class Journal:
         self._once.warn("doubt", "journal.unverified", vhost=self._vhost, cause=cause, messages=messages, fate=fate)
 
     def opened(self, body: bytes, version: int | None) -> bytes:
-        """The lines of a message that was read, in any format; none where it cannot be read, which is logged once."""
+        """The lines of a message that was read, in any format; none where it cannot be read: logged once a cause."""
         if is_plain(body, version):
             return body
         try:
             return b"\n".join(lines(body, version))
         except FormatError as error:
             fate = "its events are left out: tasks are as the others tell; they are in the stream for a newer version"
-            self._once.warn("unreadable", "journal.unreadable", vhost=self._vhost, cause=str(error), fate=fate)
+            self._once.warn(f"unreadable {error}", "journal.unreadable", vhost=self._vhost, cause=str(error), fate=fate)
             return b""
 
     # -- in -----------------------------------------------------------------------------------------------------
