@@ -160,7 +160,7 @@ def _shared(members: bytes) -> Shared | None:
         return None
 
 
-_SHARED: Final = Remembered(_shared, most=2048, most_bytes=16 * MIB)
+_SHARED: Final = Remembered(_shared, most=2048, most_bytes=6 * MIB)
 
 
 def _shared_line(line: bytes) -> Shared | None:
@@ -173,7 +173,7 @@ def _shared_line(line: bytes) -> Shared | None:
         return None
 
 
-_SHARED_LINES: Final = Remembered(_shared_line, most=2048, most_bytes=16 * MIB)
+_SHARED_LINES: Final = Remembered(_shared_line, most=2048, most_bytes=4 * MIB)
 
 
 def shared_of(event: Mapping[str, Any]) -> Shared:

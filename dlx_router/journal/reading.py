@@ -215,5 +215,5 @@ def _text(line: bytes) -> Text:
 
 _MODE: Final = frozenset({"body_mode"})
 _LAST: Final = frozenset({"deaths", "props", "body_mode"})  # of a shared line: told behind its others
-_SHARED: Final = Remembered(_shared, most=2048, most_bytes=16 * MIB)
-_TEXTS: Final = Remembered(_text, most=2048, most_bytes=16 * MIB)
+_SHARED: Final = Remembered(_shared, most=2048, most_bytes=4 * MIB)
+_TEXTS: Final = Remembered(_text, most=2048, most_bytes=2 * MIB)
