@@ -28,7 +28,7 @@ from dlx_router.journal.packing import packed
 from tests.core.core_samples import NOW, letter
 from tests.journal.journal_samples import RULING, letters, line, moments, props, rulings, some_props, told
 
-EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731
+EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731 - a constant beside the others
 ALL = Wanted()
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-import brokers
 from dlx_router.core.signature import HEADER, Signer
 from dlx_router.journal.batch import Batch
 from dlx_router.journal.events import fragments
@@ -22,6 +21,7 @@ from dlx_router.spark.archive.verify import verify
 from tests.core.core_samples import NOW, letter
 from tests.journal.journal_samples import RULING, props
 from tests.spark.conftest import Stream
+from tools import brokers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
