@@ -55,6 +55,11 @@ class Reading:
             found.append(read_of(delivery))
         return found
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing more will come."""
+        return self._lost.done()
+
     async def gather(self, count: int, within_s: float) -> None:
         """Until so many are there, the time is over, or nothing more will come."""
         self._count = count

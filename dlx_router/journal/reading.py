@@ -42,6 +42,7 @@ class Row(NamedTuple):
 
     shared: Shared
     values: list[Any]
+    text: bytes  # as it came
 
     @property
     def has_more(self) -> bool:
@@ -131,6 +132,14 @@ def lines_of(text: bytes) -> Iterator[bytes]:
     return ((one if isinstance(one, bytes) else one.line()) + b"\n" for one in _told(text))
 
 
+def event_of(shared: bytes, row: bytes) -> dict[str, Any] | None:
+    """The event of a row that was kept beside the line that it shares; None: these are not what `parts` gave."""
+    known = _shared(shared)
+    values = _alone(row)
+    whole = _row([0, *values[1:]], [known], row) if isinstance(values, list) else None
+    return None if whole is None else whole.event()
+
+
 def _told(text: bytes) -> list[bytes | Row]:
     every = text.splitlines()
     if len(every) > MAX_LINES:
@@ -141,7 +150,7 @@ def _told(text: bytes) -> list[bytes | Row]:
     size = 0
     for line in every:
         if line[:1] == b"[":
-            one = _row(next(rows), known)
+            one = _row(next(rows), known, line)
             size += len(line) if one is None else len(one.shared.line)
             found.append(line if one is None else one)
         elif _WHOLE in line and _is_whole(line):
@@ -172,7 +181,7 @@ def _alone(line: bytes) -> Any:  # noqa: ANN401 - JSON
         return None
 
 
-def _row(values: Any, known: list[Shared | None]) -> Row | None:  # noqa: ANN401 - JSON
+def _row(values: Any, known: list[Shared | None], text: bytes) -> Row | None:  # noqa: ANN401 - JSON
     """None: these are no values of a row."""
     try:
         number, letter, step, ts_ms, due, first, last, crc32, size, times, props = values[:_PLACES]
@@ -184,7 +193,7 @@ def _row(values: Any, known: list[Shared | None]) -> Row | None:  # noqa: ANN401
             return None
         if len(values) > _PLACES and (len(values) > _PLACES + 1 or values[_PLACES].__class__ is not dict):
             return None
-        return Row(shared, values)
+        return Row(shared, values, text)
     except (*_ODD, IndexError):
         return None
 

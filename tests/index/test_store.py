@@ -26,6 +26,7 @@ from dlx_router.journal.events import Ruling, fragments, gap
 from dlx_router.journal.fields import LINES, ROWS
 from dlx_router.journal.packing import packed
 from tests.core.core_samples import NOW, letter
+from tests.index.kept import kept_events
 from tests.journal.journal_samples import RULING, letters, line, moments, props, rulings, some_props, told
 
 EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731 - a constant beside the others
@@ -111,8 +112,7 @@ def _held(file: Path) -> dict[str, list[Any]]:
     with sqlite3.connect(file) as connection:
         names = ("letters", "steps", "bodies", "counts", "places", "queues")
         found = {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2, 3").fetchall() for name in names}
-        kept = connection.execute("SELECT letter, line, text FROM events ORDER BY 1").fetchall()
-    return found | {"events": [(number, said and json.loads(said), text) for number, said, text in kept]}
+        return found | {"events": kept_events(connection)}
 
 
 runs = st.lists(
