@@ -129,7 +129,7 @@ fuzz: $(READY)  ## hostile input, EACH=150 seconds a target; BROKER=4.3
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	DLX_ROUTER_FUZZ_SECONDS=$(EACH) DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/fuzz -s -n 2 $(ARGS)
 
-upgrade: $(READY)  ## letters wait while RabbitMQ, or one router after another, is upgraded: all of them arrive
+upgrade: $(READY)  ## letters wait while broker or routers are upgraded: all arrive
 	$(BIN)/python -m tools.brokers fetch
 	$(BIN)/python -m tools.release.upgrade $(ARGS)
 	$(BIN)/python -m tools.release.upgrade --beside $(ARGS)
