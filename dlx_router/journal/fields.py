@@ -44,7 +44,7 @@ FIELDS: Final = (
     Field("router_id", "string", "the router process"),
     Field("vhost", "string", "vhost of the letter"),
     Field("source", "string", "queue that the letter was taken from"),
-    Field("arrival", "string", "inbox: a death brought it; release: the end of a wait"),
+    Field("arrival", "string", "inbox: a death brought it; release: the end of a wait; retired: retention took it"),
     Field("exchange", "string", "exchange of the delivery that was taken"),
     Field("routing_key", "string", "routing key of that delivery"),
     Field("failed_queue", "string", "queue of the newest death that is not the router's"),
