@@ -117,14 +117,27 @@ def parts(body: bytes, version: int | None = None) -> Sequence[bytes | Row]:
 
     Raises FormatError.
     """
+    text = _text_of(body, version)
+    return text.splitlines() if text is body else _told(text)
+
+
+def _text_of(body: bytes, version: int | None) -> bytes:
+    """What is in a message; the body itself where it is lines."""
     if version is not None and version > ROWS:
         raise FormatError(f"format {version}; {LINES} and {ROWS} are known")
-    return _told(unpacked(body)) if body.startswith(MAGIC) else body.splitlines()
+    return unpacked(body) if body.startswith(MAGIC) else body
 
 
-def lines(body: bytes, version: int | None = None) -> list[bytes]:
-    """The same as lines of format 1, without their ends. Raises FormatError."""
-    return [one if isinstance(one, bytes) else one.line() for one in parts(body, version)]
+def lines(body: bytes, version: int | None = None, *, saying: bytes = b"") -> list[bytes]:
+    """The same as lines of format 1, without their ends; none where the message has not `saying` in it.
+
+    Raises FormatError.
+    """
+    text = _text_of(body, version)
+    if saying not in text:
+        return []
+    every = text.splitlines() if text is body else _told(text)
+    return [one if isinstance(one, bytes) else one.line() for one in every]
 
 
 def lines_of(text: bytes) -> Iterator[bytes]:

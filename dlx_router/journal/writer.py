@@ -97,12 +97,15 @@ class Journal:
         fate = "no task in them is carried out, and what they say of sent letters does not count"
         self._once.warn("doubt", "journal.unverified", vhost=self._vhost, cause=cause, messages=messages, fate=fate)
 
-    def opened(self, body: bytes, version: int | None) -> bytes:
-        """The lines of a message that was read, in any format; none where it cannot be read: logged once a cause."""
+    def opened(self, body: bytes, version: int | None, saying: bytes = b"") -> bytes:
+        """The lines of a message that was read, in any format; none where it cannot be read: logged once a cause.
+
+        `saying`: others need not be unpacked further than to see that this is not in them.
+        """
         if is_plain(body, version):
             return body
         try:
-            return b"\n".join(lines(body, version))
+            return b"\n".join(lines(body, version, saying=saying))
         except FormatError as error:
             fate = "its events are left out: tasks are as the others tell; they are in the stream for a newer version"
             self._once.warn(f"unreadable {error}", "journal.unreadable", vhost=self._vhost, cause=str(error), fate=fate)

@@ -17,7 +17,7 @@ from dlx_router.journal.audit import audit
 from dlx_router.journal.strict_json import decoded
 from dlx_router.redrive.task import Task, TaskError, of_document
 
-_MARK: Final = b'"action":"task.'
+MARK: Final = b'"action":"task.'  # in every message that tells of a task
 _KEYS: Final = ("id", "failed_queue", "kind", "redrive_id")  # what letters are told apart by
 
 
@@ -36,10 +36,10 @@ def line(task: Task, router_id: str, key: bytes) -> bytes:
 
 def tasks(batch: bytes, key: bytes) -> Iterator[Task]:
     """The tasks of a batch of the journal that this key signed. Others are left out; nothing is fatal."""
-    if _MARK not in batch:
+    if MARK not in batch:
         return
     for one in batch.splitlines():
-        if _MARK in one and (task := _task(one, key)) is not None:
+        if MARK in one and (task := _task(one, key)) is not None:
             yield task
 
 

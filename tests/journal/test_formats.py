@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from dlx_router.core.letter import Letter
 from dlx_router.journal import dictionary, fields, packing, reading
+from dlx_router.journal.audit import audit
 from dlx_router.journal.batch import MAX_BYTES, MAX_EVENTS, Batch
 from dlx_router.journal.events import Ruling, fragments, gap
 from dlx_router.journal.packing import FormatError, packed
 from dlx_router.journal.privacy import Rule, disclosed, discreet
 from dlx_router.journal.reading import Row, lines, parts
+from dlx_router.redrive.task_events import MARK
 from dlx_router.redrive.task_events import letters as letters_in
 from tests.core.core_samples import NOW, amqp_text, law, letter
 from tests.journal import plain_reader
@@ -160,6 +162,18 @@ def test_a_reader_of_before_reads_nothing_wrong_beside_a_new_writer(told: list[T
     assert read_as_before(message(told).body) == []
     assert read_as_before(message(told, message_format=fields.LINES).body) == plain(told)
     assert read_as_before(message(told, of_task=True).body) == plain(told)
+
+
+def test_who_looks_for_a_task_writes_no_letter_out() -> None:
+    """Without the broker's filter a new leader reads all of the journal: fifty million events may be in it."""
+    rows, task = message(some(3)), audit("r", "/", actor="a", action="task.done", details={}, ts_ms=NOW)
+    assert lines(rows.body, saying=MARK) == []
+    batch = Batch(1, fields.ROWS)
+    batch.add(task)
+    batch.close()
+    assert lines(batch.body, saying=MARK) == [task.rstrip()]
+    both = packed(packing.unpacked(rows.body) + task)
+    assert len(lines(both, saying=MARK)) == 4
 
 
 # The dictionary
