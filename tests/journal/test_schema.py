@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 from dlx_router.journal import fields
 from dlx_router.journal.audit import audit
@@ -18,15 +18,16 @@ from tests.journal.old_journal import events as old_events
 from tests.journal.test_formats import Told, message, tellings
 from tools.pages import journal_schema
 
+jsonschema: Any = pytest.importorskip("jsonschema")
 EXAMPLES = Path(__file__).parents[2] / "docs/examples/journal"
 SCHEMA: Any = json.loads(journal_schema.FILE.read_text(encoding="utf-8"))
-LINE = Draft202012Validator(SCHEMA)
-EVENT = Draft202012Validator({**SCHEMA, "anyOf": [{"$ref": "#/$defs/event"}]})
+LINE = jsonschema.Draft202012Validator(SCHEMA)
+EVENT = jsonschema.Draft202012Validator({**SCHEMA, "anyOf": [{"$ref": "#/$defs/event"}]})
 
 
 def test_the_schema_is_that_of_the_table() -> None:
     assert journal_schema.FILE.read_text(encoding="utf-8") == journal_schema.text(), "stale: make pages"
-    Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
 def of_a_letter(told: Told) -> Told:
