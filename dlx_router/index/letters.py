@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from dlx_router.index import rows
+from dlx_router.index.counted import Counted
 from dlx_router.index.ids import Numbers
 from dlx_router.index.keys import Keys
 from dlx_router.index.rows import STATE_OF, Body, Event, Shared
@@ -23,7 +24,10 @@ _UPDATE: Final = (
     "UPDATE letters SET grp = ?, place = ?, state = ?, reason = ?, cause = ?, policy = ?, attempts = ?, redrives = ?,"
     " first_ms = ?, last_ms = ?, due_ms = ?, size = ?, message_id = ? WHERE number = ?"
 )
-_STEP: Final = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_STEP: Final = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?)"
+_FATE: Final = (
+    "kind, source, reason, cause, attempts, redrives, tries, policy, exchange, routing_key, refused, redrive_id"
+)
 _FIND: Final = "INSERT INTO found (rowid, text) VALUES (?, ?)"
 _UNFIND: Final = "INSERT INTO found (found, rowid, text) VALUES ('delete', ?, ?)"
 _KNOWN: Final = (
@@ -50,13 +54,13 @@ class _Letter:
         self.own: tuple[Any, ...] = ()
         self.line: bytes | Row | None = None
         self.body: Body | None = None
-        self.steps: dict[str, tuple[Any, ...]] = {}
+        self.steps: dict[str, tuple[int, _Fate, int | None, str]] = {}
 
 
 class _Fate:
     """What a transaction works out once for all letters whose events share a line."""
 
-    __slots__ = ("died", "group", "is_long", "place", "queue", "shared", "state")
+    __slots__ = ("died", "group", "is_long", "number", "place", "queue", "shared", "state", "uses")
 
     def __init__(self, vhost: str, shared: Shared, numbers: Numbers) -> None:
         told = shared.members.get
@@ -66,7 +70,8 @@ class _Fate:
         self.state = None if shared.kind == _EDITED else STATE_OF[shared.kind]  # None: it stays as it was
         self.died = told("arrival") == "inbox" and not told("redrive_id")  # else a task has it
         self.group = 0  # of those whose error is not known, once there is one
-        self.is_long = (shared.step[0][4] or 0) + (shared.step[0][6] or 0) > MAX_STEPS // 4
+        self.is_long = (shared.step[4] or 0) + (shared.step[6] or 0) > MAX_STEPS // 4
+        self.uses = self.number = 0  # in the file, once it is written
 
 
 class Letters:
@@ -78,6 +83,7 @@ class Letters:
         self._numbers = numbers
         self._keys = Keys(connection)
         self._lines = SharedLines(connection)
+        self._told = Counted(connection, "fates", _FATE)
         self._asked: set[str] = set()
         self._letters: dict[tuple[str, int], _Letter] = {}
         self._touched: dict[tuple[str, int], _Letter] = {}
@@ -123,7 +129,8 @@ class Letters:
         )
         letter.own = shared.columns + event.columns
         letter.line = line if isinstance(line, Row) else rows.without_body(line, event.own) if line else None
-        letter.steps[step] = (event.ts_ms, *shared.step[0], event.columns[2], *shared.step[1], str(signature))
+        letter.steps[step] = event.ts_ms, fate, event.columns[2], str(signature)
+        fate.uses += 1
         self._touched[name] = letter
         if fate.is_long:
             self._long.append(letter.number)
@@ -166,7 +173,7 @@ class Letters:
         self._many(_UPDATE, [(*(one.where or ()), *one.own, one.number) for one in old])
         self._write_texts([one for _, one in new], old)
         touched = self._touched.values()
-        self._many(_STEP, [(one.number, step, *told) for one in touched for step, told in one.steps.items()])
+        self._write_steps()
         bodies = [(one.number, *one.body) for one in touched if one.body is not None]
         self._many("INSERT OR REPLACE INTO bodies VALUES (?, ?, ?, ?, ?)", bodies)
         for one in touched:
@@ -174,7 +181,19 @@ class Letters:
         for number in self._long:
             self._shorten(number)
         self._lines.settle()
+        self._told.settle()
         self._clear()
+
+    def _write_steps(self) -> None:
+        for fate in self._fates.values():
+            if fate.uses:
+                fate.number = self._told.use(fate.shared.step, fate.uses)
+        steps = [
+            (letter.number, step, ts_ms, fate.number, due_ms, signature)
+            for letter in self._touched.values()
+            for step, (ts_ms, fate, due_ms, signature) in letter.steps.items()
+        ]
+        self._many(_STEP, steps)
 
     def _write_texts(self, new: list[_Letter], old: list[_Letter]) -> None:
         other = [one for one in old if one.text != one.found]
@@ -196,11 +215,13 @@ class Letters:
 
     def _shorten(self, number: int) -> None:
         """A letter that is tried for ever has no journey for ever: the first step stays, and the newest."""
-        self._do(
+        gone = self._do(
             "DELETE FROM steps WHERE letter = ? AND step IN (SELECT step FROM steps WHERE letter = ?"
-            " ORDER BY ts_ms DESC LIMIT -1 OFFSET ?) AND ts_ms > (SELECT min(ts_ms) FROM steps WHERE letter = ?)",
+            " ORDER BY ts_ms DESC LIMIT -1 OFFSET ?) AND ts_ms > (SELECT min(ts_ms) FROM steps WHERE letter = ?)"
+            " RETURNING fate",
             (number, number, MAX_STEPS, number),
-        )
+        ).fetchall()
+        self._told.leave(fate for (fate,) in gone)
 
     def _clear(self) -> None:
         for one in (self._asked, self._letters, self._touched, self._long, self._fates):
@@ -211,6 +232,7 @@ class Letters:
         self._clear()
         self._keys.forget()
         self._lines.forget()
+        self._told.forget()
 
     def delete(self, where: str, values: tuple[Any, ...]) -> int:
         """Take away the letters that fit, and all that hangs on them; → how many."""
@@ -221,6 +243,9 @@ class Letters:
         ).fetchall()
         numbers = [(one[0],) for one in chosen]
         self._many(_UNFIND, [one[:2] for one in chosen])
+        told = "SELECT fate, count(*) FROM steps WHERE letter IN (SELECT value FROM json_each(?)) GROUP BY fate"
+        for fate, count in self._do(told, (json.dumps([one[0] for one in chosen]),)).fetchall():
+            self._told.leave((fate,), count)
         for table, column in (("letters", "number"), ("steps", "letter"), ("events", "letter"), ("bodies", "letter")):
             self._many(f"DELETE FROM {table} WHERE {column} = ?", numbers)
         self._keys.remove([(rows.key_of(one[2]), one[0]) for one in chosen])

@@ -24,6 +24,11 @@ from dlx_router.telemetry.wall_clock import wall_ms
 LIMIT_S: Final = 3.0
 _PLACES: Final = frozenset({"number", "exchange", "routing_key", "sent_exchange", "sent_routing_key"})
 OLDEST: Final = 100  # of a place, to find the oldest among
+_JOURNEY: Final = (
+    "SELECT ts_ms, kind, source, reason, cause, attempts, redrives, tries, due_ms, policy, exchange, routing_key,"
+    " refused, redrive_id, signature FROM steps JOIN fates ON fates.number = fate WHERE letter = ?"
+    " ORDER BY ts_ms, kind != 'released'"
+)
 _EVENT: Final = (
     "SELECT events.line, shared.line AS shared FROM events LEFT JOIN shared ON shared.number = events.shared"
     " WHERE letter = ?"
@@ -235,12 +240,12 @@ def _place(exchange: str | None, routing_key: str | None) -> dict[str, str | Non
 
 def _whole(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:
     number = (row["number"],)
-    steps = ask("SELECT * FROM steps WHERE letter = ? ORDER BY ts_ms, kind != 'released'", number).fetchall()
+    steps = ask(_JOURNEY, number).fetchall()
     line = ask(_EVENT, number).fetchone()
     body = ask("SELECT mode, sha256, content_type, body FROM bodies WHERE letter = ?", number).fetchone()
     return {
         **_letter(row),
-        "journey": [{key: step[key] for key in step.keys() if key not in {"letter", "step"}} for step in steps],  # noqa: SIM118 - a Row iterates over its values
+        "journey": [dict(step) for step in steps],
         "event": None if line is None else _event(line["shared"], line["line"]),
         "stored": None if body is None else tuple(body),
     }

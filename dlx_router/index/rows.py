@@ -75,14 +75,14 @@ class EventError(ValueError):
 class Shared(NamedTuple):
     """What the events of letters that share a fate have in common; see `journal.events.Fragments`.
 
-    `step`: the columns of `steps` from `kind` to `tries`, then those from `policy` on; `texts`: what it is found by.
+    `step`: the columns of `fates`; `texts`: what it is found by.
     """
 
     members: Mapping[str, Any]
     kind: str
     failed_queue: str
     columns: tuple[Any, ...]  # of `letters`, from `reason` to `redrives`
-    step: tuple[tuple[Any, ...], tuple[Any, ...]]
+    step: tuple[Any, ...]
     place: tuple[str, str] | None
     texts: tuple[str, ...]
 
@@ -223,8 +223,8 @@ def shared_of(event: Mapping[str, Any]) -> Shared:
     numbers = (whole_or_none(event.get(name)) for name in ("attempts", "redrives", "tries"))
     aim = (plain(target.get("exchange")), plain(target.get("routing_key"))) if target else (None, None)
     others = (plain(event.get(name)) or None for name in ("refused", "redrive_id"))
-    step = (kind, plain(event.get("source")), reason, cause, *numbers), (policy, *aim, *others)
-    columns = reason, cause, policy, step[0][4] or 0, step[0][5] or 0
+    step = kind, plain(event.get("source")), reason, cause, *numbers, policy, *aim, *others
+    columns = reason, cause, policy, step[4] or 0, step[5] or 0
     texts = tuple(_keys(event))
     " ".join(texts)  # what is no text raises TypeError
     return Shared(event, kind, plain(event["failed_queue"]), columns, step, place_of(event), texts)

@@ -39,9 +39,11 @@ CREATE TABLE letters (number INTEGER PRIMARY KEY, id TEXT NOT NULL, queue INTEGE
     attempts INTEGER, redrives INTEGER, first_ms INTEGER, last_ms INTEGER, due_ms INTEGER, size INTEGER,
     message_id TEXT);
 CREATE INDEX letters_group ON letters (grp, state);
-CREATE TABLE steps (letter INTEGER, step TEXT, ts_ms INTEGER, kind TEXT, source TEXT, reason TEXT, cause TEXT,
-    attempts INTEGER, redrives INTEGER, tries INTEGER, due_ms INTEGER, policy TEXT, exchange TEXT, routing_key TEXT,
-    refused TEXT, redrive_id TEXT, signature TEXT NOT NULL, PRIMARY KEY (letter, step)) WITHOUT ROWID;
+CREATE TABLE steps (letter INTEGER, step TEXT, ts_ms INTEGER, fate INTEGER NOT NULL, due_ms INTEGER,
+    signature TEXT NOT NULL, PRIMARY KEY (letter, step)) WITHOUT ROWID;
+CREATE TABLE fates (number INTEGER PRIMARY KEY, kind TEXT, source TEXT, reason TEXT, cause TEXT, attempts INTEGER,
+    redrives INTEGER, tries INTEGER, policy TEXT, exchange TEXT, routing_key TEXT, refused TEXT, redrive_id TEXT,
+    uses INTEGER NOT NULL);
 CREATE TABLE keys (key INTEGER NOT NULL, letter INTEGER NOT NULL, PRIMARY KEY (key, letter)) WITHOUT ROWID;
 CREATE TABLE new_keys (key INTEGER NOT NULL, letter INTEGER NOT NULL, PRIMARY KEY (key, letter)) WITHOUT ROWID;
 CREATE TABLE shared (number INTEGER PRIMARY KEY, line BLOB NOT NULL, uses INTEGER NOT NULL);

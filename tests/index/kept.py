@@ -13,6 +13,13 @@ def kept_events(connection: sqlite3.Connection) -> list[tuple[int, Any, str]]:
     return [(letter, _event(shared, line), text) for letter, shared, line, text in connection.execute(sql)]
 
 
+def kept_steps(connection: sqlite3.Connection) -> list[Any]:
+    """The journeys of all letters; of each step what it says, not how it is written."""
+    told = "kind, source, reason, cause, attempts, redrives, tries, policy, exchange, routing_key, refused, redrive_id"
+    sql = f"SELECT letter, step, ts_ms, due_ms, signature, {told} FROM steps JOIN fates ON number = fate ORDER BY 1, 2"
+    return connection.execute(sql).fetchall()
+
+
 def _event(shared: bytes | None, line: bytes | None) -> Any:
     if line is None:
         return None

@@ -20,7 +20,7 @@ from dlx_router.index.schema import open_writer
 from dlx_router.index.store import Message, Store
 from dlx_router.journal.audit import audit
 from tests.core.core_samples import NOW, letter
-from tests.index.kept import kept_events
+from tests.index.kept import kept_events, kept_steps
 from tests.journal.journal_samples import RULING, letters, line, props, rulings
 
 KINDS = ("retried", "released", "dead_lettered", "held", "edited", "redriven")
@@ -61,9 +61,9 @@ def written(transactions: Sequence[Sequence[bytes]]) -> dict[str, list[Any]]:
             one.apply("/", [Message(number * 100 + at, body) for at, body in enumerate(bodies)])
         one.close()
         connection = sqlite3.connect(file)
-        tables = ("letters", "steps", "bodies", "groups", "places", "queues", "counts WHERE n != 0")
+        tables = ("letters", "bodies", "groups", "places", "queues", "counts WHERE n != 0")
         found = {table: sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr) for table in tables}
-        found["events"] = kept_events(connection)
+        found |= {"events": kept_events(connection), "steps": kept_steps(connection)}
         connection.close()
     return found
 

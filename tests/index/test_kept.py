@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlx_router.index import keys
+from dlx_router.index import keys, letters
 from dlx_router.index.queries import Wanted
 from dlx_router.index.reader import Reader
 from dlx_router.index.schema import open_writer
@@ -54,11 +54,12 @@ def message(*events: tuple[int, str, str], at: int = 0, **own: Any) -> bytes:
     return batch.body
 
 
-def shared_lines(file: Path) -> tuple[dict[int, int], Counter[int]]:
+def counted(file: Path, table: str = "shared", by: str = "events.shared") -> tuple[dict[int, int], Counter[int]]:
     """By number: how often each is said to be used, and how often it is."""
+    others, _, column = by.partition(".")
     with sqlite3.connect(file) as connection:
-        said = dict(connection.execute("SELECT number, uses FROM shared").fetchall())
-        used = connection.execute("SELECT shared FROM events WHERE shared IS NOT NULL").fetchall()
+        said = dict(connection.execute(f"SELECT number, uses FROM {table}").fetchall())
+        used = connection.execute(f"SELECT {column} FROM {others} WHERE {column} IS NOT NULL").fetchall()
     return said, Counter([one for (one,) in used])
 
 
@@ -70,7 +71,7 @@ def ids(file: Path) -> set[int]:
 def test_what_letters_share_is_kept_once_and_read_as_the_event(store: Store, file: Path) -> None:
     run = message(*((number, "parked", "orders") for number in range(9)), props=props(message_id=b"m"), draw=0.5)
     store.apply("/", [Message(0, run, version=2)])
-    assert [*shared_lines(file)[0].values()] == [9]
+    assert [*counted(file)[0].values()] == [9]
     for number, line in enumerate(lines(run)):
         (found,) = Reader(file).letter(f"{number:032x}", EVERYTHING)
         assert found["event"] == json.loads(line)
@@ -87,7 +88,7 @@ def test_a_kept_row_has_no_body_which_stands_elsewhere(store: Store, file: Path)
 
 def test_what_only_one_letter_says_is_not_kept_for_others(store: Store, file: Path) -> None:
     store.apply("/", [Message(0, message((1, "parked", "orders.4711"), (2, "parked", "orders.4712")), version=2)])
-    assert shared_lines(file)[0] == {}
+    assert counted(file)[0] == {}
     assert Reader(file).letter(f"{1:032x}", EVERYTHING)[0]["event"]["failed_queue"] == "orders.4711"
 
 
@@ -120,6 +121,7 @@ def test_uses_are_counted_and_letters_are_found_whatever_comes_and_goes(
     one = Store(open_writer(file, max_bytes=1 << 30))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keys, "MOST_NEW", 5)  # so that keys move from table to table
+        patch.setattr(letters, "MAX_STEPS", 2)  # and journeys are shortened
         for at, (what, how) in enumerate(done):
             match what:
                 case "apply":
@@ -134,8 +136,9 @@ def test_uses_are_counted_and_letters_are_found_whatever_comes_and_goes(
                     one.close()
                     one = Store(open_writer(file, max_bytes=1 << 30))
     one.close()
-    said, used = shared_lines(file)
-    assert said == dict(used)
+    for table, by in (("shared", "events.shared"), ("fates", "steps.fate")):
+        said, used = counted(file, table, by)
+        assert said == dict(used)
     with sqlite3.connect(file) as connection:
         asked = "SELECT letter FROM keys UNION ALL SELECT letter FROM new_keys ORDER BY 1"
         there = "SELECT number FROM letters ORDER BY 1"

@@ -26,7 +26,7 @@ from dlx_router.journal.events import Ruling, fragments, gap
 from dlx_router.journal.fields import LINES, ROWS
 from dlx_router.journal.packing import packed
 from tests.core.core_samples import NOW, letter
-from tests.index.kept import kept_events
+from tests.index.kept import kept_events, kept_steps
 from tests.journal.journal_samples import RULING, letters, line, moments, props, rulings, some_props, told
 
 EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731 - a constant beside the others
@@ -110,9 +110,9 @@ def _message(events: list[tuple[Letter, Ruling, int, dict[str, Any]]], message_f
 def _held(file: Path) -> dict[str, list[Any]]:
     """All that the file says of letters; of their events what they mean, not how they are written."""
     with sqlite3.connect(file) as connection:
-        names = ("letters", "steps", "bodies", "counts", "places", "queues")
+        names = ("letters", "bodies", "counts", "places", "queues")
         found = {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2, 3").fetchall() for name in names}
-        return found | {"events": kept_events(connection)}
+        return found | {"events": kept_events(connection), "steps": kept_steps(connection)}
 
 
 runs = st.lists(
