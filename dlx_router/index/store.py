@@ -25,7 +25,7 @@ SET_GROUP: Final = "group.set"
 IMPORT: Final = "letters.import"
 LOOKED_AT: Final = 50_000
 PORTION_BYTES: Final = 4 << 20  # of events, in one transaction: some 10,000 of them
-_BAD_VALUES: Final = (sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError, OverflowError, UnicodeError)
+_BAD_VALUES: Final = (sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError)
 """What SQLite says to a value that no column takes: nothing of the file is wrong, and each new try would end so."""
 _FINISHED: Final = ("discarded", "retired", "redriven", "released", "edited", GONE)
 
@@ -123,7 +123,7 @@ class Store:
         try:
             with self._transaction():
                 return self._take(vhost, portion, self._event)
-        except _BAD_VALUES:
+        except (*_BAD_VALUES, *ODD):
             with self._transaction():
                 return self._take(vhost, portion, self._alone)
 

@@ -16,6 +16,8 @@ from dlx_router.journal.strict_json import decoded
 MAX_LINES: Final = 10_000  # of a message in format 2; a router writes at most 100 events
 MAX_TOLD_BYTES: Final = 64 << 20  # of its events, each written out: a short row may share a long line
 _WHOLE: Final = b'"event_id":'  # in a line that may be a whole event; in text the quotes would be escaped
+_NUMBERS: Final = 1 << 62  # of a row are smaller: 64 bits have room for the sum of two
+_SECONDS: Final = 1 << 52
 _PLACES: Final = 11  # of a row; one more where it has further members
 _ODD: Final = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
@@ -136,13 +138,22 @@ def lines(body: bytes, version: int | None = None, *, saying: bytes = b"") -> li
     text = _text_of(body, version)
     if saying not in text:
         return []
-    every = text.splitlines() if text is body else _told(text)
-    return [one if isinstance(one, bytes) else one.line() for one in every]
+    return text.splitlines() if text is body else [_line(one) for one in _told(text)]
 
 
 def lines_of(text: bytes) -> Iterator[bytes]:
     """Lines of format 1, their ends included, of the text of a message in format 2."""
-    return ((one if isinstance(one, bytes) else one.line()) + b"\n" for one in _told(text))
+    return (_line(one) + b"\n" for one in _told(text))
+
+
+def _line(one: bytes | Row) -> bytes:
+    """As it came where it cannot be written (nested too deep, say): nobody's row stops a reader."""
+    if isinstance(one, bytes):
+        return one
+    try:
+        return one.line()
+    except _ODD:
+        return one.text
 
 
 def event_of(shared: bytes, row: bytes) -> dict[str, Any] | None:
@@ -199,12 +210,17 @@ def _row(values: Any, known: list[Shared | None], text: bytes) -> Row | None:  #
     try:
         number, letter, step, ts_ms, due, first, last, crc32, size, times, props = values[:_PLACES]
         shared = known[number] if number >= 0 else None
-        are_whole = (ts_ms + (due or 0) + first + last + crc32 + size + sum(times)).__class__ is int
-        if shared is None or not are_whole or len(times) != len(shared.deaths):
-            return None
-        if letter.__class__ is not str or step.__class__ is not str or props.__class__ is not dict:
-            return None
-        if len(values) > _PLACES and (len(values) > _PLACES + 1 or values[_PLACES].__class__ is not dict):
+        seconds = sum(map(abs, times))
+        largest = abs(ts_ms) | abs(0 if due is None else due) | abs(first) | abs(last) | abs(crc32) | abs(size)
+        fits = (
+            largest < _NUMBERS
+            and seconds < _SECONDS
+            and ts_ms.__class__ is crc32.__class__ is size.__class__ is seconds.__class__ is int
+            and letter.__class__ is step.__class__ is str
+            and props.__class__ is dict
+            and (len(values) == _PLACES or (len(values) == _PLACES + 1 and values[_PLACES].__class__ is dict))
+        )
+        if shared is None or not fits or len(times) != len(shared.deaths):
             return None
         return Row(shared, values, text)
     except (*_ODD, IndexError):
