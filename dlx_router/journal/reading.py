@@ -23,11 +23,17 @@ _ODD: Final = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
 class Shared(NamedTuple):
-    """What rows share: the line, and its members."""
+    """What rows share: the line, and its members.
+
+    `taken`: names that further members of a row may have only where it is put together member by member; `is_plain`: the
+    line has none that each row says itself.
+    """
 
     line: bytes
     members: Mapping[str, Any]
     deaths: tuple[Mapping[str, Any], ...]
+    taken: frozenset[str]
+    is_plain: bool
 
 
 class Text(NamedTuple):
@@ -79,7 +85,7 @@ class Row(NamedTuple):
     def line(self) -> bytes:
         """The same as a line of format 1, without its end."""
         shared, more, text = self.shared, self.more, _TEXTS[self.shared.line]
-        if more and not (shared.members.keys() - _MODE).isdisjoint(more):
+        if not shared.is_plain or (more and not shared.taken.isdisjoint(more)):
             return encode(self.event()).encode()
         _, letter, step, ts_ms, due, first, last, crc32, size, times, props, *_ = self.values
         name = letter if letter.isalnum() and letter.isascii() else string(letter)[1:-1]
@@ -237,8 +243,10 @@ def _shared(line: bytes) -> Shared | None:
     """None: this line is not what rows share."""
     try:
         told = decoded(str(line, "utf-8"))
-        is_whole = told["props"].__class__ is dict if "props" in told else True
-        return Shared(line, told, tuple([dict(one) for one in told["deaths"]])) if is_whole else None
+        died = tuple(told["deaths"])
+        are_whole = told.get("props", _NOTHING).__class__ is dict and all(one and one.__class__ is dict for one in died)
+        taken = (frozenset(told) | _SAID) - {"body_mode"}
+        return Shared(line, told, died, taken, _SAID.isdisjoint(told)) if are_whole else None
     except _ODD:
         return None
 
@@ -251,7 +259,7 @@ def _text(line: bytes) -> Text:
     return Text(members(rest), died, members(told.get("props", {})), end)
 
 
-_MODE: Final = frozenset({"body_mode"})
+_SAID: Final = frozenset({"event_id", "id", "ts_ms", "due_ms", "first_death_ms", "last_death_ms", "digest"})
 _LAST: Final = frozenset({"deaths", "props", "body_mode"})  # of a shared line: told behind its others
 _SHARED: Final = Remembered(_shared, most=2048, most_bytes=4 * MIB)
 _TEXTS: Final = Remembered(_text, most=2048, most_bytes=2 * MIB)

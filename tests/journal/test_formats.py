@@ -292,6 +292,30 @@ def test_a_broken_shared_line_takes_its_own_rows_along_and_no_others() -> None:
     assert [one.event() for one in parts(body) if isinstance(one, Row)] == plain(told)[1:]
 
 
+ODD_VALUES: list[Any] = [None, True, 0, -1, "", "x", [], {}, [[]], {"a": 1}, [{"queue": "q"}], [{"time_ms": 5}], 1.5]
+NAMES = ("v", "kind", "id", "event_id", "ts_ms", "due_ms", "digest", "deaths", "props", "body_mode", "draw", "x")
+odd_members = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(ODD_VALUES), max_size=3)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    assert len(dict(pairs)) == len(pairs), f"a name twice: {pairs}"
+    return dict(pairs)
+
+
+@law
+@given(odd_members, st.lists(odd_members, max_size=3), st.sampled_from(ODD_VALUES), st.integers(0, 9))
+def test_a_row_is_the_same_event_written_out_whoever_wrote_it(
+    shared: dict[str, Any], more: list[dict[str, Any]], odd: Any, at: int
+) -> None:
+    line = {"v": 1, "kind": "parked", "deaths": [{"queue": "q"}], "body_mode": "none"} | shared
+    row: list[Any] = [0, "aa", "bb", NOW, 5, 0, 0, 3, 4, [5], {}]
+    rows = [row, [*row[: at + 1], odd, *row[at + 2 :]], *([*row, one] for one in more)]
+    body = packed("\n".join(json.dumps(one) for one in (line, *rows)).encode())
+    for found in parts(body):
+        if isinstance(found, Row):
+            assert json.loads(found.line(), object_pairs_hook=_once) == found.event()
+
+
 @law
 @given(st.binary(max_size=200), st.none() | st.integers(-1, 4))
 def test_any_bytes_are_read_or_refused(body: bytes, version: int | None) -> None:
