@@ -25,8 +25,8 @@ _ODD: Final = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 class Shared(NamedTuple):
     """What rows share: the line, and its members.
 
-    `taken`: names that further members of a row may have only where it is put together member by member; `is_plain`: the
-    line has none that each row says itself.
+    `taken`: names that further members of a row may have only where it is put together member by member; `is_plain`:
+    the line has none that each row says itself.
     """
 
     line: bytes

@@ -32,7 +32,7 @@ from tests.support.router import Router
 from tools.brokers import Node
 from tools.brokers.programs import provide
 
-POLICIES: Final = Path("tests/journal/old/policies.yaml")
+POLICIES: Final = Path("tests/journal/old/policies.yaml").resolve()
 STREAM: Final = "dlx-router.journal"
 ORDERS: Final = ("orders.new", "orders.eu")
 ERRORS: Final = ("connection to 10.0.0.%d refused", "order %d is unknown", "no sku %d")
