@@ -1,5 +1,6 @@
 """The journal of a router of before is read by what reads it today, with the answers that were true then."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +19,9 @@ from dlx_router.redrive.task import State, newest
 from dlx_router.redrive.task_events import letters, tasks
 from dlx_router.service.vhost.signing_key import from_file
 from dlx_router.spark.backtest.replay import files_of, judge_of, recorded, was_decided
+from tests.journal import plain_reader
 from tests.journal.old_journal import FOLDER, events, old
+from tests.journal.rows_of import rows_of
 
 EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731 - a constant beside the others
 
@@ -104,3 +107,18 @@ def test_the_next_leader_finds_the_task_and_its_letters(key: bytes) -> None:
         for event in letters(body):
             flock.hear(event)
     assert flock.sent == sent
+
+
+def test_the_same_journal_told_in_rows_is_the_same_events() -> None:
+    """By a writer of the tests, which knows docs/journal.md and not the router's."""
+    for _, body in old().messages:
+        packed = rows_of(body.splitlines())
+        assert [json.loads(line) for line in lines(packed, 2)] == [json.loads(line) for line in body.splitlines()]
+        assert plain_reader.events("zstd", packed) == plain_reader.events(None, body)
+
+
+def test_what_is_no_event_keeps_its_place_among_rows() -> None:
+    told = [b"rubbish", *old().messages[0][1].splitlines(), b'{"v":1}', *old().messages[1][1].splitlines()]
+    assert [json.loads(one) if one[:1] == b"{" else one for one in lines(rows_of(told), 2)] == [
+        json.loads(one) if one[:1] == b"{" else one for one in told
+    ]
