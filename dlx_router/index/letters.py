@@ -115,20 +115,16 @@ class Letters:
         if letter is not None and (not line or self._is_told(letter, step)):
             return  # imported, and known better; or told twice
         before, body = None if letter is None else letter.where, event.body
+        kept = line if isinstance(line, Row) else rows.without_body(line, event.own) if line else None
+        group = self._group(vhost, fate, event) if before is None or fate.died else before[0]
         if letter is None:
             letter = self._new(name)
         if body is not None and (body.content is not None or before is None):
             letter.body = body
         if len(event.text) >= len(letter.text):
             letter.text = event.text  # a later event without the body says less, not other
-        group = self._group(vhost, fate, event) if before is None or fate.died else before[0]
-        letter.where = (
-            group,
-            fate.place,
-            before[2] if before is not None and fate.state is None else fate.state or _EDITED,
-        )
-        letter.own = shared.columns + event.columns
-        letter.line = line if isinstance(line, Row) else rows.without_body(line, event.own) if line else None
+        state = fate.state or (_EDITED if before is None else before[2])
+        letter.where, letter.own, letter.line = (group, fate.place, state), shared.columns + event.columns, kept
         letter.steps[step] = event.ts_ms, fate, event.columns[2], str(signature)
         fate.uses += 1
         self._touched[name] = letter

@@ -147,6 +147,7 @@ class Worker:
         if not found:
             self._vhosts[vhost] |= {"state": "current", "behind_ms": 0}
             return
+        last = found[-1].offset
         while True:
             try:
                 store.apply(vhost, found)
@@ -161,7 +162,7 @@ class Worker:
                 found = _behind(store.position(vhost), found)
         self._trouble = None
         behind = wall_ms() - (store.last_ms(vhost) or 0)
-        self._vhosts[vhost] |= {"state": "reading", "offset": found[-1].offset, "behind_ms": max(0, behind)}
+        self._vhosts[vhost] |= {"state": "reading", "offset": last, "behind_ms": max(0, behind)}
         self._vhosts[vhost] |= {"signatures": store.signatures(vhost)}
 
     def _mention(self, vhost: str, store: Store) -> None:
