@@ -42,7 +42,7 @@ class Router:
         log: Path,
         management_url: str | None = None,
         env: Mapping[str, str] | None = None,
-        tree: Path = _ROOT,
+        tree: str | Path = _ROOT,
     ) -> None:
         """`env`: without the prefix DLX_ROUTER_; it wins over what is set here. `tree`: its code. Not started yet."""
         self.port = free_port()
@@ -51,7 +51,7 @@ class Router:
         own = {"AMQP_URL": amqp_url, "POLICIES": str(policies), "HTTP_PORT": str(self.port)}
         own |= {"MANAGEMENT_URL": management_url} if management_url else {}
         self.settings = own | dict(env or {})
-        self._tree = tree
+        self._tree = Path(tree)
         self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10, trust_env=False)
         self._process: subprocess.Popen[bytes] | Forked | None = None
 

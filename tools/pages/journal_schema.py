@@ -22,7 +22,7 @@ _COMMON: Final = ("v", "event_id", "kind", "router_id", "vhost", "ts_ms")  # of 
 _SHARED: Final = ("v", "kind", "router_id", "vhost", "deaths", "body_mode")
 
 
-def _object(needed: str = "", **members: Schema) -> Schema:
+def _object(needed: str = "", /, **members: Schema) -> Schema:
     return {"type": "object", "properties": members, **({"required": needed.split()} if needed else {})}
 
 
