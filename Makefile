@@ -129,10 +129,11 @@ fuzz: $(READY)  ## hostile input, EACH=150 seconds a target; BROKER=4.3
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	DLX_ROUTER_FUZZ_SECONDS=$(EACH) DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/fuzz -s -n 2 $(ARGS)
 
-upgrade: $(READY)  ## letters wait while RabbitMQ is upgraded: all of them arrive
+upgrade: $(READY)  ## letters wait while broker or routers are upgraded: all arrive
 	$(BIN)/python -m tools.brokers fetch
 	$(BIN)/python -m tools.release.upgrade $(ARGS)
 	$(BIN)/python -m tools.release.upgrade --beside $(ARGS)
+	$(BIN)/python -m tools.release.rolling $(ARGS)
 
 redrive-audit: $(READY)  ## redrive LETTERS=100000, killed twice: every letter is found
 	$(BIN)/python -m tools.brokers fetch 4.3
@@ -192,8 +193,9 @@ bench-pipeline: $(READY_SPARK)  ## ingest, analyses and redrive; beside pyarrow 
 
 .PHONY: pages screenshots site
 
-pages: $(READY)  ## docs/policies.md and its schema, from the tables in the code
+pages: $(READY)  ## policies.md and schemas in docs/, from the tables in the code
 	$(BIN)/python -m tools.pages.policies
+	$(BIN)/python -m tools.pages.journal_schema
 
 screenshots: $(READY)  ## the pictures of README and docs → docs/img
 	$(BIN)/python -m tools.brokers fetch any

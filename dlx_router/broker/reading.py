@@ -25,11 +25,12 @@ _MAC: Final = signature.HEADER.encode()
 
 
 class Read(NamedTuple):
-    """A message of the stream. `mac` None: it has none."""
+    """A message of the stream. `mac`, `version` (header `v`) None: it has none."""
 
     offset: int
     body: bytes
     mac: bytes | None = None
+    version: int | None = None
 
 
 class Reading:
@@ -53,6 +54,11 @@ class Reading:
             self._taken.append(delivery.tag)
             found.append(read_of(delivery))
         return found
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing more will come."""
+        return self._lost.done()
 
     async def gather(self, count: int, within_s: float) -> None:
         """Until so many are there, the time is over, or nothing more will come."""
@@ -133,9 +139,10 @@ def read_of(delivery: frames.Delivery) -> Read:
     found = table.entries(headers)
     at = found.get(_OFFSET)
     offset = -1 if at is None else int(table.decode_value(headers, at[1]))
-    return Read(offset, delivery.body, _text(headers, found.get(_MAC)))
+    mac, version = _value(headers, found.get(_MAC)), _value(headers, found.get(b"v"))
+    is_number = version.__class__ is int
+    return Read(offset, delivery.body, mac if isinstance(mac, bytes) else None, version if is_number else None)
 
 
-def _text(headers: bytes, at: Any) -> bytes | None:
-    value = None if at is None else table.decode_value(headers, at[1])
-    return value if isinstance(value, bytes) else None
+def _value(headers: bytes, at: Any) -> Any:
+    return None if at is None else table.decode_value(headers, at[1])

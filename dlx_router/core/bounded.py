@@ -84,3 +84,26 @@ class Remembered(Bounded[Key, Value], Generic[Key, Value]):
     def __missing__(self, key: Key) -> Value:
         value = self[key] = self._make(key)
         return value
+
+
+class Recurring(Remembered[Key, Value]):
+    """The same, but only what is asked for again is kept: to weigh what never comes again is dearer than to make it."""
+
+    def __init__(self, make: Callable[[Key], Value], *, most: int, most_bytes: int) -> None:
+        super().__init__(make, most=most, most_bytes=most_bytes)
+        self._once: set[int] = set()  # hashes of what was asked for
+
+    def __missing__(self, key: Key) -> Value:
+        value, mark = self._make(key), hash(key)
+        if mark in self._once:
+            self[key] = value
+        else:
+            if len(self._once) >= self._most:
+                self._once.clear()
+            self._once.add(mark)
+        return value
+
+    def clear(self) -> None:
+        """Forget everything."""
+        super().clear()
+        self._once.clear()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from dlx_router.core.bounded import MIB, Remembered
+from dlx_router.core.bounded import MIB, Recurring, Remembered
 
 VERSION: Final = 1  # begins every id; another way to mask or to choose a frame needs another
 RAW_CHARS: Final = 4096  # of a message are read
@@ -52,6 +52,7 @@ _UNITS: Final = frozenset(
 ) | {"%"}
 _NAMED: Final = re.compile(r"([^\W\d_]+)\d+")
 _ALL_HEX: Final = re.compile(rf"(?:0x)?{_HEX}+")
+_HEX_NUMBER: Final = re.compile(rf"{_HEX}*[0-9]{_HEX}*")  # whatever its letters are, they are no unit
 _LIST: Final = re.compile(r"(<[a-z]+>)(?:[,;\s]{1,3}\1)+")
 _LONG_HEX: Final = 8
 _SPACED: Final = re.compile(rf"\d:\d\d|{_MONTH}")  # in every time that has a space in it
@@ -132,11 +133,12 @@ def masked(message: str) -> str:
 def _said(message: str) -> str:
     words = message.split()
     text = " ".join(words)
-    text = _VARYING.sub(_mask, text) if _SPACED.search(text) else " ".join(map(_masked, words))
+    may_be_spaced = (":" in text or not text.islower()) and _SPACED.search(text)
+    text = _VARYING.sub(_mask, text) if may_be_spaced else " ".join(map(_masked, words))
     return (_LIST.sub(r"\1", text) if text.count("<") > 1 else text)[:MESSAGE_CHARS]
 
 
-_SAID: Final = Remembered(_said, most=1024, most_bytes=4 * MIB)
+_SAID: Final = Recurring(_said, most=1024, most_bytes=4 * MIB)
 
 
 def _masked(token: str) -> str:
@@ -144,6 +146,8 @@ def _masked(token: str) -> str:
     if token.isalpha():
         return token if len(token) < _LONG_HEX else _word(token)
     if token.isalnum():
+        if token.isdecimal() or _HEX_NUMBER.fullmatch(token):
+            return "<n>"
         count = _COUNT.fullmatch(token)
         return _word(token) if count is None else _count(count["unit"])
     return _MIXED[token] if len(token) <= _TOKEN_CHARS else _VARYING.sub(_mask, token)

@@ -2,12 +2,12 @@
 
 import sqlite3
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Final
 
 from dlx_router.core import fingerprint
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.index import rows
-from dlx_router.index.rows import Event
 
 MAX_CACHED: Final = 50_000
 
@@ -21,9 +21,8 @@ class Numbers:
         self._queues: Bounded[tuple[str, str], int] = _cache()
         self._places: Bounded[tuple[str, str, str], int] = _cache()
         self._groups: Bounded[str, int] = _cache()
-        self._plain: Bounded[tuple[str, str, str], int] = _cache()  # groups of deaths of which no error is known
         self.counts: Counter[tuple[int, int, str]] = Counter()
-        self._seen: dict[int, tuple[int, int, int]] = {}  # group → deaths more, first and last of them
+        self._seen: dict[int, list[int]] = {}  # group → deaths more, first and last of them
 
     def queue(self, vhost: str, name: str) -> int:
         """Of a failed queue."""
@@ -43,24 +42,23 @@ class Numbers:
             cache[values] = number
         return number
 
-    def group(self, vhost: str, queue: int, event: Event, ts_ms: int, *, died: bool) -> int:
-        """Of the group of an event; `died`: it tells a death more."""
-        assert event.shared is not None
-        told, error = event.shared.members.get, event.own.get("error")
-        failed_queue, reason, kind = told("failed_queue"), told("reason"), told("kind")
-        plain = None  # where no error is known, these say all; what is no text has no short way
-        if error is None and kind != "quarantined" and isinstance(failed_queue, str) and isinstance(reason, str):
-            plain = vhost, failed_queue, reason
-        number = None if plain is None else self._plain.get(plain)
-        if number is None:
-            one = fingerprint.of_parts(vhost, failed_queue, reason, kind, told("detail"), error)
-            number = self._groups.get(one.id) or self._new_group(one, queue, ts_ms)
-            if plain is not None:
-                self._plain[plain] = number
-        if died:
-            more, first, last = self._seen.get(number, (0, ts_ms, ts_ms))
-            self._seen[number] = (more + 1, min(first, ts_ms), max(last, ts_ms))
-        return number
+    def group(self, vhost: str, queue: int, shared: Mapping[str, Any], error: Any, ts_ms: int) -> int:  # noqa: ANN401 - as the journal has it
+        """Of the group of an event: what it shares with others, and its error."""
+        told = shared.get
+        one = fingerprint.of_parts(vhost, told("failed_queue"), told("reason"), told("kind"), told("detail"), error)
+        return self._groups.get(one.id) or self._new_group(one, queue, ts_ms)
+
+    def died(self, group: int, ts_ms: int) -> None:
+        """A letter more of this group died."""
+        seen = self._seen.get(group)
+        if seen is None:
+            self._seen[group] = [1, ts_ms, ts_ms]
+            return
+        seen[0] += 1
+        if ts_ms < seen[1]:
+            seen[1] = ts_ms
+        elif ts_ms > seen[2]:
+            seen[2] = ts_ms
 
     def _new_group(self, one: fingerprint.Fingerprint, queue: int, ts_ms: int) -> int:
         """New to us; it may stand in the file."""
@@ -89,7 +87,7 @@ class Numbers:
 
     def forget(self) -> None:
         """What was cached or counted is no longer what the file says."""
-        for cache in (self._queues, self._places, self._groups, self._plain, self.counts, self._seen):
+        for cache in (self._queues, self._places, self._groups, self.counts, self._seen):
             cache.clear()
 
 

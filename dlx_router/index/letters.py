@@ -10,37 +10,68 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from dlx_router.index import rows
+from dlx_router.index.counted import Counted
 from dlx_router.index.ids import Numbers
-from dlx_router.index.rows import STATE_OF, Body, Event
+from dlx_router.index.keys import Keys
+from dlx_router.index.rows import STATE_OF, Body, Event, Shared
+from dlx_router.index.shared_lines import SharedLines
+from dlx_router.journal.reading import Row
 
+_EDITED: Final = "edited"
 MAX_STEPS: Final = 500  # of one letter; the oldest go, the first stays
-_INSERT: Final = "INSERT INTO letters VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT: Final = "INSERT INTO letters VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _UPDATE: Final = (
     "UPDATE letters SET grp = ?, place = ?, state = ?, reason = ?, cause = ?, policy = ?, attempts = ?, redrives = ?,"
     " first_ms = ?, last_ms = ?, due_ms = ?, size = ?, message_id = ? WHERE number = ?"
 )
-_STEP: Final = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_STEP: Final = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?)"
+_FATE: Final = (
+    "kind, source, reason, cause, attempts, redrives, tries, policy, exchange, routing_key, refused, redrive_id"
+)
 _FIND: Final = "INSERT INTO found (rowid, text) VALUES (?, ?)"
 _UNFIND: Final = "INSERT INTO found (found, rowid, text) VALUES ('delete', ?, ?)"
 _KNOWN: Final = (
-    "SELECT id, queue, number, grp, place, state, text FROM letters JOIN events ON letter = number"
-    " WHERE key IN (SELECT value FROM json_each(?))"
+    "SELECT id, queue, number, grp, place, state, text, shared FROM letters JOIN events ON letter = number"
+    " WHERE number IN (SELECT value FROM json_each(?))"
 )
 
 
 class _Letter:
     """One that the transaction is about. `before`: its group, place and state in the file, where it stands there."""
 
-    __slots__ = ("before", "body", "found", "line", "number", "own", "steps", "text", "where")
+    __slots__ = ("before", "body", "found", "line", "number", "own", "shared", "steps", "text", "where")
 
-    def __init__(self, number: int, before: tuple[int, int, str] | None = None, text: str | None = None) -> None:
-        self.number, self.before, self.found = number, before, text
+    def __init__(
+        self,
+        number: int,
+        before: tuple[int, int, str] | None = None,
+        text: str | None = None,
+        shared: int | None = None,
+    ) -> None:
+        self.number, self.before, self.found, self.shared = number, before, text, shared
         self.where: tuple[int, int, str] | None = before
         self.text = text or ""
         self.own: tuple[Any, ...] = ()
-        self.line: bytes | None = None
+        self.line: bytes | Row | None = None
         self.body: Body | None = None
-        self.steps: dict[str, tuple[Any, ...]] = {}
+        self.steps: dict[str, tuple[int, _Fate, int | None, str]] = {}
+
+
+class _Fate:
+    """What a transaction works out once for all letters whose events share a line."""
+
+    __slots__ = ("died", "group", "is_long", "number", "place", "queue", "shared", "state", "uses")
+
+    def __init__(self, vhost: str, shared: Shared, numbers: Numbers) -> None:
+        told = shared.members.get
+        self.shared = shared  # so that nothing else gets its id
+        self.queue = numbers.queue(vhost, shared.failed_queue)
+        self.place = 0 if shared.place is None else numbers.place(vhost, *shared.place)
+        self.state = None if shared.kind == _EDITED else STATE_OF[shared.kind]  # None: it stays as it was
+        self.died = told("arrival") == "inbox" and not told("redrive_id")  # else a task has it
+        self.group = 0  # of those whose error is not known, once there is one
+        self.is_long = (shared.step[4] or 0) + (shared.step[6] or 0) > MAX_STEPS // 4
+        self.uses = self.number = 0  # in the file, once it is written
 
 
 class Letters:
@@ -50,58 +81,71 @@ class Letters:
         self._do = connection.execute
         self._many = connection.executemany
         self._numbers = numbers
+        self._keys = Keys(connection)
+        self._lines = SharedLines(connection)
+        self._told = Counted(connection, "fates", _FATE)
         self._asked: set[str] = set()
         self._letters: dict[tuple[str, int], _Letter] = {}
         self._touched: dict[tuple[str, int], _Letter] = {}
         self._long: list[int] = []
+        self._fates: dict[int, _Fate] = {}
         self._next = 0
 
     def recall(self, letter_ids: Iterable[str]) -> None:
         """What the file says of letters that `take` will be given."""
         asked = {*letter_ids} - self._asked
         self._asked |= asked
-        keys = json.dumps([rows.key_of(one) for one in asked])
-        for letter_id, queue, number, group, place, state, text in self._do(_KNOWN, (keys,)):
+        numbers = json.dumps(self._keys.numbers([rows.key_of(one) for one in asked]))
+        for letter_id, queue, number, group, place, state, text, shared in self._do(_KNOWN, (numbers,)):
             if letter_id in asked:  # another one may have the same key
-                self._letters[letter_id, queue] = _Letter(number, (group, place, state), text)
+                self._letters[letter_id, queue] = _Letter(number, (group, place, state), text, shared)
 
-    def take(self, vhost: str, event: Event, line: bytes, signature: str) -> None:
-        """An event about a letter, as the line that told it; no line: it was imported.
+    def take(self, vhost: str, event: Event, line: bytes | Row, signature: str) -> None:
+        """An event about a letter, as the line or row that told it; no line: it was imported.
 
         Raises one of rows.ODD, and then nothing of it counts.
         """
-        shared, own, step = event.shared, event.own, rows.marked(event.step, signature)
+        shared, step = event.shared, rows.marked(event.step, signature)
         assert shared is not None
-        queue = self._numbers.queue(vhost, rows.plain(shared.members["failed_queue"]))
+        fate = self._fates.get(id(shared)) or self._fate(vhost, shared)
         if event.id not in self._asked:
             self.recall([event.id])
-        known = self._letters.get((event.id, queue))
-        if known is not None and (not line or self._is_told(known, step)):
+        name = event.id, fate.queue
+        letter = self._letters.get(name)
+        if letter is not None and (not line or self._is_told(letter, step)):
             return  # imported, and known better; or told twice
-        body = rows.body_of(own)
-        kept, text, told = rows.without_body(line, own) if line else None, rows.text_of(event, body), rows.own_of(event)
-        ts_ms, due_ms = told[6], told[7]
-        where = self._where(vhost, queue, event, known, ts_ms)
-        letter = known or self._new(event.id, queue)
-        if body is not None and (body.content is not None or known is None):
+        before, body = None if letter is None else letter.where, event.body
+        kept = line if isinstance(line, Row) else rows.without_body(line, event.own) if line else None
+        group = self._group(vhost, fate, event) if before is None or fate.died else before[0]
+        if letter is None:
+            letter = self._new(name)
+        if body is not None and (body.content is not None or before is None):
             letter.body = body
-        if len(text) >= len(letter.text):
-            letter.text = text  # a later event without the body says less, not other
-        letter.where, letter.own, letter.line = where, told, kept
-        letter.steps[step] = (ts_ms, *shared.step[0], due_ms, *shared.step[1], str(signature))
-        self._touched[event.id, queue] = letter
-        if (shared.step[0][4] or 0) + (shared.step[0][6] or 0) > MAX_STEPS // 4:
+        if len(event.text) >= len(letter.text):
+            letter.text = event.text  # a later event without the body says less, not other
+        state = fate.state or (_EDITED if before is None else before[2])
+        letter.where, letter.own, letter.line = (group, fate.place, state), shared.columns + event.columns, kept
+        letter.steps[step] = event.ts_ms, fate, event.columns[2], str(signature)
+        fate.uses += 1
+        self._touched[name] = letter
+        if fate.is_long:
             self._long.append(letter.number)
 
-    def _where(self, vhost: str, queue: int, event: Event, known: _Letter | None, ts_ms: int) -> tuple[int, int, str]:
-        """Group, place and state."""
-        shared = event.shared
-        assert shared is not None
-        before = None if known is None else known.where
-        died = shared.members.get("arrival") == "inbox" and not shared.members.get("redrive_id")  # else a task has it
-        group = self._numbers.group(vhost, queue, event, ts_ms, died=died) if before is None or died else before[0]
-        place = 0 if shared.place is None else self._numbers.place(vhost, *shared.place)
-        return group, place, before[2] if before is not None and shared.kind == "edited" else STATE_OF[shared.kind]
+    def _fate(self, vhost: str, shared: Shared) -> _Fate:
+        """Worked out once a transaction."""
+        fate = self._fates[id(shared)] = _Fate(vhost, shared, self._numbers)
+        return fate
+
+    def _group(self, vhost: str, fate: _Fate, event: Event) -> int:
+        """The group of an event; it is one death more, unless a task has the letter."""
+        numbers, error = self._numbers, event.own.get("error")
+        if error is None:
+            number = fate.group = fate.group or numbers.group(vhost, fate.queue, fate.shared.members, None, event.ts_ms)
+        else:
+            number = numbers.group(vhost, fate.queue, fate.shared.members, error, event.ts_ms)
+        if fate.died:
+            numbers.died(number, event.ts_ms)
+        return number
 
     def _is_told(self, known: _Letter, step: str) -> bool:
         if step in known.steps:
@@ -109,10 +153,10 @@ class Letters:
         there = "SELECT 1 FROM steps WHERE letter = ? AND step = ?"
         return known.before is not None and self._do(there, (known.number, step)).fetchone() is not None
 
-    def _new(self, letter_id: str, queue: int) -> _Letter:
+    def _new(self, name: tuple[str, int]) -> _Letter:
         if not self._next:
             self._next = self._do("SELECT coalesce(max(number), 0) + 1 FROM letters").fetchone()[0]
-        letter = self._letters[letter_id, queue] = _Letter(self._next)
+        letter = self._letters[name] = _Letter(self._next)
         self._next += 1
         return letter
 
@@ -120,27 +164,43 @@ class Letters:
         """All that was taken."""
         new = [one for one in self._touched.items() if one[1].before is None]
         old = [one for one in self._touched.values() if one.before is not None]
-        self._many(
-            _INSERT, ((a.number, rows.key_of(name), name, queue, *(a.where or ()), *a.own) for (name, queue), a in new)
-        )
-        self._many(_UPDATE, ((*(one.where or ()), *one.own, one.number) for one in old))
+        self._many(_INSERT, [(a.number, name, queue, *(a.where or ()), *a.own) for (name, queue), a in new])
+        self._keys.add([(rows.key_of(name), letter.number) for (name, _), letter in new])
+        self._many(_UPDATE, [(*(one.where or ()), *one.own, one.number) for one in old])
         self._write_texts([one for _, one in new], old)
         touched = self._touched.values()
-        self._many(_STEP, ((one.number, step, *told) for one in touched for step, told in one.steps.items()))
-        bodies = ((one.number, *one.body) for one in touched if one.body is not None)
+        self._write_steps()
+        bodies = [(one.number, *one.body) for one in touched if one.body is not None]
         self._many("INSERT OR REPLACE INTO bodies VALUES (?, ?, ?, ?, ?)", bodies)
         for one in touched:
             self._count(one)
         for number in self._long:
             self._shorten(number)
-        self.forget()
+        self._lines.settle()
+        self._told.settle()
+        self._clear()
+
+    def _write_steps(self) -> None:
+        for fate in self._fates.values():
+            if fate.uses:
+                fate.number = self._told.use(fate.shared.step, fate.uses)
+        steps = [
+            (letter.number, step, ts_ms, fate.number, due_ms, signature)
+            for letter in self._touched.values()
+            for step, (ts_ms, fate, due_ms, signature) in letter.steps.items()
+        ]
+        self._many(_STEP, steps)
 
     def _write_texts(self, new: list[_Letter], old: list[_Letter]) -> None:
         other = [one for one in old if one.text != one.found]
-        self._many(_UNFIND, ((one.number, one.found) for one in other))
-        self._many(_FIND, ((one.number, one.text) for one in (*other, *new)))
-        self._many("UPDATE events SET line = ?, text = ? WHERE letter = ?", ((a.line, a.text, a.number) for a in old))
-        self._many("INSERT INTO events VALUES (?, ?, ?)", ((one.number, one.line, one.text) for one in new))
+        self._many(_UNFIND, [(one.number, one.found) for one in other])
+        self._many(_FIND, [(one.number, one.text) for one in (*other, *new)])
+        self._lines.leave([one.shared for one in old if one.shared is not None])
+        kept = self._lines.keep([one.line for one in (*old, *new)])
+        changed = [(*line, one.text, one.number) for one, line in zip(old, kept, strict=False)]
+        self._many("UPDATE events SET shared = ?, line = ?, text = ? WHERE letter = ?", changed)
+        added = [(one.number, *line, one.text) for one, line in zip(new, kept[len(old) :], strict=True)]
+        self._many("INSERT INTO events VALUES (?, ?, ?, ?)", added)
 
     def _count(self, letter: _Letter) -> None:
         counts = self._numbers.counts
@@ -151,26 +211,41 @@ class Letters:
 
     def _shorten(self, number: int) -> None:
         """A letter that is tried for ever has no journey for ever: the first step stays, and the newest."""
-        self._do(
+        gone = self._do(
             "DELETE FROM steps WHERE letter = ? AND step IN (SELECT step FROM steps WHERE letter = ?"
-            " ORDER BY ts_ms DESC LIMIT -1 OFFSET ?) AND ts_ms > (SELECT min(ts_ms) FROM steps WHERE letter = ?)",
+            " ORDER BY ts_ms DESC LIMIT -1 OFFSET ?) AND ts_ms > (SELECT min(ts_ms) FROM steps WHERE letter = ?)"
+            " RETURNING fate",
             (number, number, MAX_STEPS, number),
-        )
+        ).fetchall()
+        self._told.leave(fate for (fate,) in gone)
+
+    def _clear(self) -> None:
+        for one in (self._asked, self._letters, self._touched, self._long, self._fates):
+            one.clear()
 
     def forget(self) -> None:
-        """What was taken is written, or never will be."""
-        for one in (self._asked, self._letters, self._touched, self._long):
-            one.clear()
+        """What was taken will never be written, and what is known of the file may be wrong."""
+        self._clear()
+        self._keys.forget()
+        self._lines.forget()
+        self._told.forget()
 
     def delete(self, where: str, values: tuple[Any, ...]) -> int:
         """Take away the letters that fit, and all that hangs on them; → how many."""
         chosen = self._do(
-            f"SELECT number, text, grp, place, state FROM letters JOIN events ON letter = number WHERE {where}", values
+            "SELECT number, text, id, shared, grp, place, state FROM letters JOIN events ON letter = number"
+            f" WHERE {where}",
+            values,
         ).fetchall()
         numbers = [(one[0],) for one in chosen]
         self._many(_UNFIND, [one[:2] for one in chosen])
+        told = "SELECT fate, count(*) FROM steps WHERE letter IN (SELECT value FROM json_each(?)) GROUP BY fate"
+        for fate, count in self._do(told, (json.dumps([one[0] for one in chosen]),)).fetchall():
+            self._told.leave((fate,), count)
         for table, column in (("letters", "number"), ("steps", "letter"), ("events", "letter"), ("bodies", "letter")):
             self._many(f"DELETE FROM {table} WHERE {column} = ?", numbers)
-        for _number, _text, *where_it_was in chosen:
-            self._numbers.counts[tuple(where_it_was)] -= 1
+        self._keys.remove([(rows.key_of(one[2]), one[0]) for one in chosen])
+        self._lines.leave([one[3] for one in chosen if one[3] is not None])
+        for one in chosen:
+            self._numbers.counts[one[4:]] -= 1
         return len(chosen)

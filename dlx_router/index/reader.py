@@ -15,13 +15,24 @@ from typing import Any, Final
 
 from dlx_router.core.recovered import fate
 from dlx_router.index import schema
+from dlx_router.index.keys import SOUGHT
 from dlx_router.index.queries import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
 from dlx_router.index.rows import LYING, key_of
+from dlx_router.journal.reading import event_of
 from dlx_router.telemetry.wall_clock import wall_ms
 
 LIMIT_S: Final = 3.0
 _PLACES: Final = frozenset({"number", "exchange", "routing_key", "sent_exchange", "sent_routing_key"})
 OLDEST: Final = 100  # of a place, to find the oldest among
+_JOURNEY: Final = (
+    "SELECT ts_ms, kind, source, reason, cause, attempts, redrives, tries, due_ms, policy, exchange, routing_key,"
+    " refused, redrive_id, signature FROM steps JOIN fates ON fates.number = fate WHERE letter = ?"
+    " ORDER BY ts_ms, kind != 'released'"
+)
+_EVENT: Final = (
+    "SELECT events.line, shared.line AS shared FROM events LEFT JOIN shared ON shared.number = events.shared"
+    " WHERE letter = ?"
+)
 _STATE: Final = (
     "CASE WHEN state = 'resolved' AND last_ms > state_ms THEN 'open'"
     " WHEN state = 'ignored' AND until_ms IS NOT NULL AND until_ms <= :now THEN 'open' ELSE state END"
@@ -55,7 +66,8 @@ class Reader:
         """All that is known of the letter: one entry for each failed queue that it died in (copies)."""
         with self._asking() as ask:
             rows = ask(
-                f"SELECT {LETTER} FROM letters{JOINS} WHERE key = ? AND letters.id = ?", (key_of(letter_id), letter_id)
+                f"SELECT {LETTER} FROM letters{JOINS} WHERE letters.number IN ({SOUGHT}) AND letters.id = :id",
+                {"key": key_of(letter_id), "id": letter_id},
             ).fetchall()
             seen = [row for row in rows if sees(row["vhost"], row["failed_queue"])]
             return [_whole(ask, row) for row in seen if failed_queue in {None, row["failed_queue"]}]
@@ -228,15 +240,23 @@ def _place(exchange: str | None, routing_key: str | None) -> dict[str, str | Non
 
 def _whole(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:
     number = (row["number"],)
-    steps = ask("SELECT * FROM steps WHERE letter = ? ORDER BY ts_ms, kind != 'released'", number).fetchall()
-    line = ask("SELECT line FROM events WHERE letter = ?", number).fetchone()
+    steps = ask(_JOURNEY, number).fetchall()
+    line = ask(_EVENT, number).fetchone()
     body = ask("SELECT mode, sha256, content_type, body FROM bodies WHERE letter = ?", number).fetchone()
     return {
         **_letter(row),
-        "journey": [{key: step[key] for key in step.keys() if key not in {"letter", "step"}} for step in steps],  # noqa: SIM118 - a Row iterates over its values
-        "event": None if line is None or line["line"] is None else json.loads(line["line"]),
+        "journey": [dict(step) for step in steps],
+        "event": None if line is None else _event(line["shared"], line["line"]),
         "stored": None if body is None else tuple(body),
     }
+
+
+def _event(shared: bytes | None, line: bytes | None) -> dict[str, Any] | None:
+    """The event as the journal told it; None: the letter was imported."""
+    if line is None:
+        return None
+    told: dict[str, Any] | None = event_of(shared, line) if shared is not None else json.loads(line)
+    return told
 
 
 def _group(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:

@@ -10,6 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.signature import Signature
+from dlx_router.journal.encoding import encode
+from dlx_router.journal.fields import KINDS
+from dlx_router.journal.reading import Row
 from dlx_router.journal.strict_json import decoded
 
 STATE_OF: Final = {
@@ -24,6 +27,7 @@ STATE_OF: Final = {
     "edited": "edited",
     "retired": "retired",
 }
+_ASIDE: Final = frozenset({*KINDS} - {*STATE_OF, "gap", "audit"})  # a letter's, and it lies nowhere
 GONE: Final = "gone"  # was lying in a queue that has been found empty since
 LYING: Final = ("dead", "parked", "quarantined")  # in a queue, until somebody does something
 STATES: Final = (*STATE_OF.values(), GONE)
@@ -35,11 +39,19 @@ _SEARCHED_PROPS: Final = ("message_id", "correlation_id", "type", "app_id", "rep
 
 
 _SHARED_BYTES: Final = 4096
+_NOTHING: Final[Mapping[str, Any]] = {}
 _HEAD: Final = re.compile(rb'\{"v":[012],"event_id":"[\w-]+","id":"(\w+)",(?="kind":)')
 _OWN_NAMES: Final = """v event_id id ts_ms draw due_ms first_death_ms last_death_ms props digest headers body_values
  redacted error body_mode body_sha256 body"""
 _OWN: Final = frozenset(_OWN_NAMES.split())
+_OF_A_ROW: Final = frozenset(
+    {"draw", "headers", "body_values", "redacted", "error", "body_mode", "body_sha256", "body", "parent", "since_ms"}
+)  # what a row of ours may have further: none of it is said by the row itself
+_BESIDE: Final = frozenset({"v", "props", "body_mode"})  # of a row's own, which its shared line may say beforehand
+_VERSIONS: Final = frozenset({0, 1, 2})
 _TIME: Final = b',"ts_ms":'  # no string has this in it: the quotes would be escaped
+_DIED: Final = re.compile(rb'"time_ms":[0-9]+')  # nor this
+_TIMELESS: Final = b'"time_ms":0'
 
 
 class Body(NamedTuple):
@@ -62,40 +74,47 @@ class EventError(ValueError):
 class Shared(NamedTuple):
     """What the events of letters that share a fate have in common; see `journal.events.Fragments`.
 
-    `step`: the columns of `steps` from `kind` to `tries`, then those from `policy` on; `texts`: what it is found by.
+    `step`: the columns of `fates`; `texts`: what it is found by.
     """
 
     members: Mapping[str, Any]
     kind: str
-    reason: str
-    cause: str | None
-    policy: str | None
-    step: tuple[tuple[Any, ...], tuple[Any, ...]]
+    failed_queue: str
+    columns: tuple[Any, ...]  # of `letters`, from `reason` to `redrives`
+    step: tuple[Any, ...]
     place: tuple[str, str] | None
     texts: tuple[str, ...]
 
 
 class Event(NamedTuple):
-    """An event of the journal: what it shares with others, and the members of its own (or all of them)."""
+    """An event of the journal, looked at in every part that the index keeps.
+
+    `shared`: None: it is about no letter, and only `own` and `ts_ms` are said. `own`: members that are not shared (or
+    all of them; of a row the further ones only). `step` tells it from the others of its letter. `columns`: of
+    `letters`, from `first_ms` on. `text`: what a letter is found by: its ids, keys, error, the values that the journal
+    shows, and the start of its body.
+    """
 
     id: str
-    shared: Shared | None  # None: it is about no letter
+    shared: Shared | None
     own: Mapping[str, Any]
+    ts_ms: int
+    step: str = ""
+    columns: tuple[int, int, int | None, int, str | None] = (0, 0, None, 0, None)
+    text: str = ""
+    body: Body | None = None
 
-    @property
-    def step(self) -> str:
-        """Tells this event from the others of its letter."""
-        return plain(self.own["event_id"].rpartition("-")[2])
 
+def event_of(told: bytes | Row) -> Event:
+    """The event of a line, or of a row. Raises EventError.
 
-def event_of(line: bytes) -> Event:
-    """The event of a line. Raises EventError.
-
-    A line as the router writes it is taken apart: what lies between its ids and its time is the same in many lines,
-    and understood once.
+    A line as the router writes it is taken apart: what lies between its ids and its time is the same in many lines but
+    for the times of deaths, which nobody asks the index for, and understood once. So is what rows share.
     """
     try:
-        return _apart(line) or _alone(decoded(str(line, "utf-8")))
+        if isinstance(told, Row):
+            return _of_row(told) or _alone(told.event())
+        return _apart(told) or _alone(decoded(str(told, "utf-8")))
     except ODD:
         raise EventError("no event of a letter, nor of anything else that this version knows") from None
 
@@ -106,11 +125,44 @@ def _apart(line: bytes) -> Event | None:
     if head is None:
         return None
     begin, until = head.end(), line.find(_TIME, head.end())
-    shared = _SHARED[line[begin:until]] if 0 < until <= begin + _SHARED_BYTES else None
+    shared = _SHARED[_DIED.sub(_TIMELESS, line[begin:until])] if 0 < until <= begin + _SHARED_BYTES else None
     if shared is None:
         return None
     own = decoded(f"{str(head[0], 'ascii')}{str(line[until + 1 :], 'utf-8')}")
-    return Event(str(head[1], "ascii"), shared, own) if own.keys() <= _OWN else None
+    return _of_letter(str(head[1], "ascii"), shared, own) if own.keys() <= _OWN else None
+
+
+def _of_row(row: Row) -> Event | None:
+    """None: what it shares, or its further members, are not as this version writes them."""
+    shared, more = _SHARED_LINES[row.shared.line], row.more
+    if shared is None or (more and not more.keys() <= _OF_A_ROW):
+        return None
+    _, letter, step, ts_ms, due, first, _, _, size, _, props, *_ = row.values
+    if not (letter.isascii() and letter.isalnum()):
+        return None
+    if not isinstance(shared, Shared):
+        return Event("", None, shared, ts_ms)
+    common = shared.members.get("props")
+    if common:
+        props = {**common, **props}
+    columns = ts_ms - first, ts_ms, None if due is None else ts_ms + due, size, _message_id(props)
+    body = body_of(more, props) if more else None
+    step = plain(step.rpartition("-")[2])
+    return Event(letter, shared, more, ts_ms, step, columns, _text(shared, props, more, body), body)
+
+
+def _of_letter(letter: str, shared: Shared, own: Mapping[str, Any]) -> Event:
+    """Raises ODD."""
+    props, digest, ts_ms = own.get("props") or _NOTHING, own.get("digest"), whole(int(own["ts_ms"]))
+    first_ms, due_ms = whole(own.get("first_death_ms")), whole_or_none(own.get("due_ms"))
+    columns = first_ms, ts_ms, due_ms, whole(digest.get("size")) if digest else 0, _message_id(props)
+    body = body_of(own, props)
+    step = plain(own["event_id"].rpartition("-")[2])
+    return Event(letter, shared, own, ts_ms, step, columns, _text(shared, props, own, body), body)
+
+
+def _message_id(props: Mapping[str, Any]) -> str | None:
+    return plain(props.get("message_id")) or None
 
 
 def marked(event_id: str, signature: str) -> str:
@@ -120,15 +172,15 @@ def marked(event_id: str, signature: str) -> str:
 
 def imported(event: Mapping[str, Any]) -> Event:
     """One that was never a line. Raises what `event_of` does not: see ODD."""
-    return Event(plain(event["id"]), shared_of(event), event)
+    return _of_letter(plain(event["id"]), shared_of(event), event)
 
 
 def _alone(event: Any) -> Event:  # noqa: ANN401 - JSON
-    if event["v"] not in {0, 1, 2} or not isinstance(event["kind"], str) or not isinstance(event["event_id"], str):
+    if event["v"] not in _VERSIONS or not isinstance(event["kind"], str) or not isinstance(event["event_id"], str):
         raise EventError(f"version {event['v']!r}, kind {event['kind']!r}")
     if event["kind"] not in STATE_OF or event.get("observed"):
-        return Event("", None, event)
-    return Event(plain(event["id"]), shared_of(event), event)
+        return Event("", None, event, whole(event.get("ts_ms")))
+    return _of_letter(plain(event["id"]), shared_of(event), event)
 
 
 def _shared(members: bytes) -> Shared | None:
@@ -141,7 +193,23 @@ def _shared(members: bytes) -> Shared | None:
         return None
 
 
-_SHARED: Final = Remembered(_shared, most=2048, most_bytes=16 * MIB)
+_SHARED: Final = Remembered(_shared, most=2048, most_bytes=6 * MIB)
+
+
+def _shared_line(line: bytes) -> Shared | Mapping[str, Any] | None:
+    """As `_shared`, of the line that rows share; of letters to which nothing was done, its members."""
+    try:
+        event = decoded(str(line, "utf-8"))
+        if event["v"] not in _VERSIONS or not event.keys() & _OWN <= _BESIDE or event["body_mode"] != "none":
+            return None
+        if event["kind"] in STATE_OF and not event.get("observed"):
+            return shared_of(event)
+        return {"kind": event["kind"]} if event["kind"] in _ASIDE or event.get("observed") is True else None
+    except ODD:
+        return None
+
+
+_SHARED_LINES: Final = Remembered(_shared_line, most=2048, most_bytes=4 * MIB)
 
 
 def shared_of(event: Mapping[str, Any]) -> Shared:
@@ -152,8 +220,11 @@ def shared_of(event: Mapping[str, Any]) -> Shared:
     numbers = (whole_or_none(event.get(name)) for name in ("attempts", "redrives", "tries"))
     aim = (plain(target.get("exchange")), plain(target.get("routing_key"))) if target else (None, None)
     others = (plain(event.get(name)) or None for name in ("refused", "redrive_id"))
-    step = (kind, plain(event.get("source")), reason, cause, *numbers), (policy, *aim, *others)
-    return Shared(event, kind, reason, cause, policy, step, place_of(event), tuple(_keys(event)))
+    step = kind, plain(event.get("source")), reason, cause, *numbers, policy, *aim, *others
+    columns = reason, cause, policy, step[4] or 0, step[5] or 0
+    texts = tuple(_keys(event))
+    " ".join(texts)  # what is no text raises TypeError
+    return Shared(event, kind, plain(event["failed_queue"]), columns, step, place_of(event), texts)
 
 
 def plain(text: object) -> str:
@@ -173,7 +244,7 @@ def place_of(event: Mapping[str, Any]) -> tuple[str, str] | None:
     return plain(target.get("exchange")), plain(target.get("routing_key"))
 
 
-def body_of(event: Mapping[str, Any]) -> Body | None:
+def body_of(event: Mapping[str, Any], props: Mapping[str, Any]) -> Body | None:
     """What this event has of the body; None where it has less than an earlier one may have had."""
     mode = event.get("body_mode", "none")
     if mode == "none":
@@ -184,7 +255,7 @@ def body_of(event: Mapping[str, Any]) -> Body | None:
             content = base64.b64decode(event["body"], validate=True)
     except (binascii.Error, ValueError):
         mode = "hash"
-    sha, kind = event.get("body_sha256"), (event.get("props") or {}).get("content_type")
+    sha, kind = event.get("body_sha256"), props.get("content_type")
     return Body(plain(mode), plain(sha) or None, plain(kind) or None, content)
 
 
@@ -194,25 +265,6 @@ def key_of(letter_id: str) -> int:
         return (int(letter_id[-16:], 16) & _MASK) - _HALF
     except ValueError:
         return int.from_bytes(blake2b(letter_id.encode(), digest_size=8).digest()) - _HALF
-
-
-def own_of(event: Event) -> tuple[Any, ...]:
-    """What a letter's row says of its newest event: the columns of `letters` from `reason` on."""
-    shared, own = event.shared, event.own
-    assert shared is not None
-    props, digest = own.get("props"), own.get("digest")
-    return (
-        shared.reason,
-        shared.cause,
-        shared.policy,
-        shared.step[0][4] or 0,
-        shared.step[0][5] or 0,
-        whole(own.get("first_death_ms")),
-        whole(int(own["ts_ms"])),
-        whole_or_none(own.get("due_ms")),
-        whole(digest.get("size")) if digest else 0,
-        (plain(props.get("message_id")) or None) if props else None,
-    )
 
 
 def whole(value: Any) -> int:  # noqa: ANN401 - a journal may have been written by anybody
@@ -228,29 +280,21 @@ def whole_or_none(value: Any) -> int | None:  # noqa: ANN401 - as above
     return None if value is None else whole(value)
 
 
-def text_of(event: Event, body: Body | None) -> str:
-    """What a letter is found by: its ids, keys, error, the values that the journal shows, and the start of its body.
-
-    What is said twice stands there once.
-    """
-    assert event.shared is not None
-    parts = dict.fromkeys(_texts(event.own))
-    parts.update(dict.fromkeys(event.shared.texts))
+def _text(shared: Shared, props: Mapping[str, Any], own: Mapping[str, Any], body: Body | None) -> str:
+    """What is said twice stands there once."""
+    parts = [str(props[name] or "") for name in _SEARCHED_PROPS if name in props] if props else []
+    if own:
+        if error := own.get("error"):
+            parts += [str(error.get(name) or "") for name in ("type", "message", "frame")]
+        for values in (own.get("headers"), own.get("body_values")):
+            if values:
+                parts += values.values()
+    parts += shared.texts
     if body is not None and body.content is not None:
-        parts[body.content[: _BODY_CHARS * 4].decode(errors="ignore").replace("\0", " ")[:_BODY_CHARS]] = None
-    parts.pop("", None)
-    return plain(" ".join(parts)[:TEXT_CHARS])
-
-
-def _texts(own: Mapping[str, Any]) -> Iterator[str]:
-    props, error = own.get("props"), own.get("error")
-    if props:
-        yield from [str(props[name] or "") for name in _SEARCHED_PROPS if name in props]
-    if error:
-        yield from [str(error.get(name) or "") for name in ("type", "message", "frame")]
-    for values in (own.get("headers"), own.get("body_values")):
-        if values:
-            yield from values.values()
+        parts.append(body.content[: _BODY_CHARS * 4].decode(errors="ignore").replace("\0", " ")[:_BODY_CHARS])
+    once = dict.fromkeys(parts)
+    once.pop("", None)
+    return plain(" ".join(once)[:TEXT_CHARS])
 
 
 def _keys(event: Mapping[str, Any]) -> Iterator[str]:
@@ -259,6 +303,19 @@ def _keys(event: Mapping[str, Any]) -> Iterator[str]:
     for death in (event.get("deaths") or ())[:1]:
         yield from map(str, death.get("routing_keys") or ())
     yield event.get("detail") or ""
+
+
+def written(line: bytes | Row | None) -> bytes | None:
+    """The line of an event as it is kept: of a row only now, because the newest of a letter's rows is enough."""
+    return without_body(line.line(), line.more) if isinstance(line, Row) else line
+
+
+def short(row: Row) -> bytes:
+    """The row as it is kept beside what it shares."""
+    if "body" not in row.more:
+        return row.text
+    *values, more = row.values
+    return encode([*values, {name: said for name, said in more.items() if name != "body"}]).encode()
 
 
 def without_body(line: bytes, own: Mapping[str, Any]) -> bytes:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 APPLICATION_ID: Final = 0x646C7872  # "dlxr"
-VERSION: Final = 4  # another layout is made anew from the journal
+VERSION: Final = 5  # another layout is made anew from the journal
+MERGED: Final = 8  # segments of `found` on one level become one: fewer would be written again and again
 FILE_NAME: Final = "index.sqlite"
 _MAGIC: Final = b"SQLite format 3\x00"
 _ID_AT: Final = 68
@@ -33,20 +34,25 @@ CREATE TABLE places (number INTEGER PRIMARY KEY, vhost TEXT NOT NULL, exchange T
 CREATE TABLE groups (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, queue INTEGER NOT NULL, reason TEXT,
     error_type TEXT, frame TEXT, message TEXT, first_ms INTEGER, last_ms INTEGER, deaths INTEGER NOT NULL,
     state TEXT NOT NULL DEFAULT 'open', state_ms INTEGER NOT NULL DEFAULT 0, until_ms INTEGER, note TEXT, actor TEXT);
-CREATE TABLE letters (number INTEGER PRIMARY KEY, key INTEGER NOT NULL, id TEXT NOT NULL, queue INTEGER NOT NULL,
+CREATE TABLE letters (number INTEGER PRIMARY KEY, id TEXT NOT NULL, queue INTEGER NOT NULL,
     grp INTEGER NOT NULL, place INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT, cause TEXT, policy TEXT,
     attempts INTEGER, redrives INTEGER, first_ms INTEGER, last_ms INTEGER, due_ms INTEGER, size INTEGER,
     message_id TEXT);
-CREATE INDEX letters_key ON letters (key);
 CREATE INDEX letters_group ON letters (grp, state);
-CREATE TABLE steps (letter INTEGER, step TEXT, ts_ms INTEGER, kind TEXT, source TEXT, reason TEXT, cause TEXT,
-    attempts INTEGER, redrives INTEGER, tries INTEGER, due_ms INTEGER, policy TEXT, exchange TEXT, routing_key TEXT,
-    refused TEXT, redrive_id TEXT, signature TEXT NOT NULL, PRIMARY KEY (letter, step)) WITHOUT ROWID;
-CREATE TABLE events (letter INTEGER PRIMARY KEY, line BLOB, text TEXT NOT NULL);
+CREATE TABLE steps (letter INTEGER, step TEXT, ts_ms INTEGER, fate INTEGER NOT NULL, due_ms INTEGER,
+    signature TEXT NOT NULL, PRIMARY KEY (letter, step)) WITHOUT ROWID;
+CREATE TABLE fates (number INTEGER PRIMARY KEY, kind TEXT, source TEXT, reason TEXT, cause TEXT, attempts INTEGER,
+    redrives INTEGER, tries INTEGER, policy TEXT, exchange TEXT, routing_key TEXT, refused TEXT, redrive_id TEXT,
+    uses INTEGER NOT NULL);
+CREATE TABLE keys (key INTEGER NOT NULL, letter INTEGER NOT NULL, PRIMARY KEY (key, letter)) WITHOUT ROWID;
+CREATE TABLE new_keys (key INTEGER NOT NULL, letter INTEGER NOT NULL, PRIMARY KEY (key, letter)) WITHOUT ROWID;
+CREATE TABLE shared (number INTEGER PRIMARY KEY, line BLOB NOT NULL, uses INTEGER NOT NULL);
+CREATE TABLE events (letter INTEGER PRIMARY KEY, shared INTEGER, line BLOB, text TEXT NOT NULL);
 CREATE TABLE bodies (letter INTEGER PRIMARY KEY, mode TEXT, sha256 TEXT, content_type TEXT, body BLOB);
 CREATE TABLE counts (grp INTEGER, place INTEGER, state TEXT, n INTEGER NOT NULL,
     PRIMARY KEY (grp, place, state)) WITHOUT ROWID;
 CREATE VIRTUAL TABLE found USING fts5 (text, content='', columnsize=0, tokenize='unicode61');
+INSERT INTO found (found, rank) VALUES ('automerge', 8);
 """
 
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -17,24 +17,61 @@ from dlx_router.index import rows
 from dlx_router.index.ids import Numbers
 from dlx_router.index.letters import Letters
 from dlx_router.index.rows import GONE, LYING, ODD, Event, EventError
+from dlx_router.journal.packing import FormatError
+from dlx_router.journal.reading import Row, parts
 
 GROUP_STATES: Final = ("open", "ignored", "resolved")
 SET_GROUP: Final = "group.set"
 IMPORT: Final = "letters.import"
 LOOKED_AT: Final = 50_000
+PORTION_BYTES: Final = 4 << 20  # of events, in one transaction: some 10,000 of them
+_BAD_VALUES: Final = (sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError)
+"""What SQLite says to a value that no column takes: nothing of the file is wrong, and each new try would end so."""
 _FINISHED: Final = ("discarded", "retired", "redriven", "released", "edited", GONE)
 
 
 class Message(NamedTuple):
-    """A message of the stream."""
+    """A message of the stream; `version` as `reading.parts` takes it."""
 
     offset: int
     body: bytes
     signature: str = Signature.NONE
+    version: int | None = None
+
+
+class Portion:
+    """What one transaction puts in: the events of some messages."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Event, bytes | Row, str]] = []
+        self.unread = 0
+        self.size = 0
+        self.last: Message | None = None
+
+    def read(self, message: Message) -> None:
+        """Add a message. Raises FormatError: its events are not known."""
+        self.last = message
+        self.size += len(message.body)
+        shared: set[bytes] = set()
+        for told in parts(message.body, message.version):
+            if isinstance(told, Row):
+                self.size += len(told.text)
+                if told.shared.line not in shared:
+                    shared.add(told.shared.line)
+                    self.size += len(told.shared.line)
+            else:
+                self.size += len(told)
+            try:
+                self.events.append((rows.event_of(told), told, message.signature))
+            except EventError:
+                self.unread += 1
 
 
 class Store:
-    """Over a connection that `open_writer` gave. Every method may raise sqlite3.Error, and then changed nothing."""
+    """Over a connection that `open_writer` gave. Every method may raise sqlite3.Error, and then changed nothing.
+
+    (`apply` may have put in the first of the messages; `position` says which.)
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._do = connection.execute
@@ -42,6 +79,7 @@ class Store:
         self._numbers = Numbers(connection)
         self._letters = Letters(connection, self._numbers)
         self._pruned = 0  # the number of the last letter that `prune` looked at
+        self.unreadable = ""  # the last message that could not be read, and why; "": none
 
     def close(self) -> None:
         """Close the file."""
@@ -62,34 +100,67 @@ class Store:
         return int(self._do("SELECT coalesce(sum(n), 0) FROM counts").fetchone()[0])
 
     def apply(self, vhost: str, messages: Iterable[Message]) -> int:
-        """Put all of it in, or nothing; → how many events."""
-        name, taken, last, last_ms = rows.plain(vhost), 0, None, 0
-        with self._transaction():
-            events: list[tuple[Event, bytes, str]] = []
-            signed: Counter[str] = Counter()
-            unread = 0
-            for message in messages:
-                last = message
-                unread += _read(message, events)
-            self._letters.recall(one.id for one, _, _ in events if one.shared is not None)
-            for event, line, signature in events:
-                signed[signature] += 1
-                try:
-                    self._event(name, event, line, signature)
-                    last_ms = rows.whole(event.own.get("ts_ms")) or last_ms
-                except ODD:
-                    unread += 1
-                    continue
+        """Put it in, in transactions of some size, each whole or not at all; → how many events."""
+        return sum(self._put(rows.plain(vhost), portion) for portion in self._portions(messages))
+
+    def _portions(self, messages: Iterable[Message]) -> Iterator[Portion]:
+        """What is read of messages may be large, whatever their size."""
+        portion = Portion()
+        for message in messages:
+            try:
+                portion.read(message)
+            except FormatError as error:
+                portion.unread += 1
+                self.unreadable = f"message at offset {message.offset}: {error}"
+            if portion.size >= PORTION_BYTES:
+                yield portion
+                portion = Portion()
+        if portion.last is not None:
+            yield portion
+
+    def _put(self, vhost: str, portion: Portion) -> int:
+        """All of it, or nothing. Where a value in it stops all others, each event by itself."""
+        try:
+            with self._transaction():
+                return self._take(vhost, portion, self._event)
+        except (*_BAD_VALUES, *ODD):
+            with self._transaction():
+                return self._take(vhost, portion, self._alone)
+
+    def _take(self, vhost: str, portion: Portion, take: Callable[[str, Event, bytes | Row, str], None]) -> int:
+        taken, unread, last_ms, last = 0, portion.unread, 0, portion.last
+        assert last is not None
+        self._letters.recall(one.id for one, _, _ in portion.events if one.shared is not None)
+        for event, line, signature in portion.events:
+            try:
+                take(vhost, event, line, signature)
+                last_ms = event.ts_ms or last_ms
                 taken += 1
-            if last is not None:
-                self._do(
-                    "INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (vhost) DO UPDATE SET"
-                    " offset = excluded.offset, digest = excluded.digest, events = events + excluded.events,"
-                    " unread = unread + excluded.unread, last_ms = max(last_ms, excluded.last_ms)",
-                    (name, last.offset, digest(last.body), taken, unread, last_ms),
-                )
-            self._count(name, signed)
+            except ODD:
+                unread += 1
+        self._do(
+            "INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (vhost) DO UPDATE SET"
+            " offset = excluded.offset, digest = excluded.digest, events = events + excluded.events,"
+            " unread = unread + excluded.unread, last_ms = max(last_ms, excluded.last_ms)",
+            (vhost, last.offset, digest(last.body), taken, unread, last_ms),
+        )
+        self._count(vhost, Counter(signature for _, _, signature in portion.events))
         return taken
+
+    def _alone(self, vhost: str, event: Event, line: bytes | Row, signature: str) -> None:
+        """Written at once, so that what is wrong with it is its own. Raises ValueError."""
+        self._do("SAVEPOINT event")
+        try:
+            self._event(vhost, event, line, signature)
+            self._letters.write()
+            self._numbers.settle()
+        except (*_BAD_VALUES, *ODD) as error:
+            self._numbers.forget()
+            self._letters.forget()
+            self._do("ROLLBACK TO event")
+            self._do("RELEASE event")
+            raise ValueError(f"no values of an event: {error}") from None
+        self._do("RELEASE event")
 
     def _count(self, vhost: str, signed: Counter[str]) -> None:
         add = "INSERT INTO signatures VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET events = events + excluded.events"
@@ -171,7 +242,7 @@ class Store:
 
     # -- one event ----------------------------------------------------------------------------------------------
 
-    def _event(self, vhost: str, event: Event, line: bytes, signature: str) -> None:
+    def _event(self, vhost: str, event: Event, line: bytes | Row, signature: str) -> None:
         if event.shared is not None:
             self._letters.take(vhost, event, line, signature)
         else:
@@ -236,17 +307,6 @@ class Store:
             if self._connection.in_transaction:
                 self._do("ROLLBACK")
             raise
-
-
-def _read(message: Message, events: list[tuple[Event, bytes, str]]) -> int:
-    """The events of a message go behind the others; → how many lines are none."""
-    unread = 0
-    for line in message.body.splitlines():
-        try:
-            events.append((rows.event_of(line), line, message.signature))
-        except EventError:
-            unread += 1
-    return unread
 
 
 def digest(body: bytes) -> bytes:

@@ -6,6 +6,7 @@ waited for, a stream that is another one than before is read from its start.
 
 import asyncio
 import fcntl
+import gc
 import os
 import signal
 import sqlite3
@@ -24,7 +25,8 @@ from dlx_router.index.store import Message, Store, digest
 from dlx_router.telemetry import faults
 from dlx_router.telemetry.wall_clock import wall_ms
 
-AT_ONCE: Final = 64  # messages in a transaction; a message has at most 100 events
+AT_ONCE: Final = 64  # messages that are taken from the stream; a message has at most 100 events
+ENOUGH_BYTES: Final = 1 << 20  # of messages, and a transaction begins; compressed, some 5,000 to 15,000 events
 GATHER_S: Final = 0.5  # from one transaction to the next where fewer come: a few large ones cost less than many small
 SAY_S: Final = 0.5
 AGAIN_S: Final = 2.0
@@ -33,6 +35,8 @@ TIDY_S: Final = 10.0
 TIDY_LETTERS: Final = 2000  # at once: reading waits meanwhile
 MAX_BYTES: Final = 4 << 30
 MAX_AGE_MS: Final = 14 * 86_400_000  # as the journal; only letters whose way has ended go by age
+MOST_SAID: Final = 20  # reasons: they may name numbers that somebody chose
+LIVING: Final = 100_000  # objects of a transaction: to look for circles among them each 700 costs a tenth
 NICE: Final = 19  # letters go first: on a busy machine the index falls behind, and says so
 
 
@@ -53,6 +57,7 @@ class Worker:
         self._orders: dict[str, dict[str, Any]] = {}
         self._rebuilds = 0
         self._identity: int | None = None
+        self._said: set[str] = set()
 
     async def run(self, told: asyncio.StreamReader) -> None:
         """Until nobody is there to give orders."""
@@ -124,14 +129,13 @@ class Worker:
                 store.forget(vhost)
                 return  # from its start
             self._vhosts[vhost] |= {"state": "reading", "trouble": None, "signatures": store.signatures(vhost)}
+            next_s = 0.0
             while True:
-                found = await stream.take(AT_ONCE, within_s=SAY_S)
+                found = await _gathered(stream, next_s)
                 if store is not self._store:
                     raise _Anew
                 await self._apply(vhost, store, [_judged(signer, one) for one in found])
-                stream.done()
-                if found:
-                    await stream.gather(AT_ONCE, within_s=GATHER_S)
+                next_s = asyncio.get_running_loop().time() + GATHER_S
 
     async def _same(self, stream: Reading, at: tuple[int, bytes]) -> bool:
         """Whether this stream is the one that we read before: its message at our offset is, or is long gone."""
@@ -143,9 +147,11 @@ class Worker:
         if not found:
             self._vhosts[vhost] |= {"state": "current", "behind_ms": 0}
             return
+        last = found[-1].offset
         while True:
             try:
                 store.apply(vhost, found)
+                self._mention(vhost, store)
                 break
             except sqlite3.DatabaseError as error:
                 if not schema.is_passing(error):
@@ -153,10 +159,20 @@ class Worker:
                 self._object(f"{error}: {self._path}; letters go on, events wait in the journal")
                 await asyncio.sleep(AGAIN_S)
                 self._make_room(store)
+                found = _behind(store.position(vhost), found)
         self._trouble = None
         behind = wall_ms() - (store.last_ms(vhost) or 0)
-        self._vhosts[vhost] |= {"state": "reading", "offset": found[-1].offset, "behind_ms": max(0, behind)}
+        self._vhosts[vhost] |= {"state": "reading", "offset": last, "behind_ms": max(0, behind)}
         self._vhosts[vhost] |= {"signatures": store.signatures(vhost)}
+
+    def _mention(self, vhost: str, store: Store) -> None:
+        """What could not be read is counted in the file, and said once for each reason."""
+        said, store.unreadable = store.unreadable, ""
+        reason = said.partition(": ")[2]
+        if said and reason not in self._said and len(self._said) < MOST_SAID:
+            self._said.add(reason)
+            fate = "its events are not in the index; others with this reason are only counted"
+            sys.stderr.write(f"dlx-router: the journal of vhost {vhost!r}: {said}; {fate}\n")
 
     # -- the file -----------------------------------------------------------------------------------------------
 
@@ -238,13 +254,42 @@ class Worker:
             await asyncio.sleep(SAY_S)
 
 
+async def _gathered(stream: Reading, until_s: float) -> list[Read]:
+    """What comes until then, or until it is enough; what is there, once it is later. []: nothing came for a while.
+
+    The broker may send more at once: our place in the stream is that in the file, and not what was acked.
+    """
+    clock = asyncio.get_running_loop().time
+    found = await stream.take(AT_ONCE, within_s=SAY_S)
+    stream.done()
+    size = _size(found)
+    while found and size < ENOUGH_BYTES and (wait_s := until_s - clock()) > 0:
+        await stream.gather(AT_ONCE, within_s=wait_s)
+        more = [] if stream.is_lost else await stream.take(AT_ONCE, within_s=0.0)
+        if not more:
+            break  # what came before the end is kept first
+        stream.done()
+        found += more
+        size += _size(more)
+    return found
+
+
+def _size(found: list[Read]) -> int:
+    return sum([len(one.body) for one in found])
+
+
+def _behind(position: tuple[int, bytes] | None, found: list[Message]) -> list[Message]:
+    """What is not in the file yet."""
+    return found if position is None else [one for one in found if one.offset > position[0]]
+
+
 def _signer(order: dict[str, Any]) -> Signer | None:
     key = protocol.key(order)
     return Signer(key, order["vhost"], order["stream"]) if key else None
 
 
 def _judged(signer: Signer | None, one: Read) -> Message:
-    return Message(one.offset, one.body, judged(signer, one.body, one.mac))
+    return Message(one.offset, one.body, judged(signer, one.body, one.mac), one.version)
 
 
 async def _serve(path: Path, max_bytes: int) -> None:
@@ -257,6 +302,7 @@ async def _serve(path: Path, max_bytes: int) -> None:
 def main(arguments: list[str]) -> None:
     """`python -m dlx_router.index PATH [MAX_BYTES]`, started by the router."""
     faults.install()
+    gc.set_threshold(LIVING, *gc.get_threshold()[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the router; its end is ours
     with suppress(OSError):
         os.nice(NICE)

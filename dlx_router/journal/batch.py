@@ -4,6 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from dlx_router.journal import fields, packing
+from dlx_router.journal.entry import Entry, Shared, line_of
+from dlx_router.journal.reading import lines_of
+
 MAX_EVENTS: Final = 100
 MAX_BYTES: Final = 262_144
 
@@ -13,12 +17,15 @@ class Batch:
 
     __slots__ = (
         "_lines",
+        "_packs",
+        "_shared",
         "_sure",
         "_waiting",
         "body",
         "confirmed",
         "deadline_s",
         "events",
+        "format",
         "lost",
         "number",
         "settled",
@@ -26,7 +33,7 @@ class Batch:
         "tells_tasks",
     )
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, message_format: int = fields.LINES) -> None:
         self.number = number
         self.settled = False
         self.confirmed = False
@@ -35,25 +42,50 @@ class Batch:
         self.size = 0
         self.tells_tasks = False
         self.body = b""
+        self.format = fields.LINES
         self.deadline_s = 0.0
-        self._lines: list[bytes] = []
+        self._packs = message_format == fields.ROWS
+        self._lines: list[str] = []
+        self._shared: dict[Shared, int] = {}
         self._waiting: list[tuple[Callable[[Any], None], Any]] = []
         self._sure: list[tuple[Callable[[Any], None], Any]] = []
 
-    def add(self, line: bytes) -> None:
-        """One line more, its end included; an empty one is no event."""
-        self._lines.append(line)
-        self.events += bool(line)
-        self.size += len(line)
+    def add(self, event: bytes | Entry) -> bool:
+        """One event more: a line, its end included (an empty one is no event), or an entry. False: no room for it.
 
-    def takes(self, line: bytes) -> bool:
-        """Whether this line still fits; the first always does."""
-        return not self.events or (self.events < MAX_EVENTS and self.size + len(line) <= MAX_BYTES)
+        The first always has.
+        """
+        if isinstance(event, bytes):
+            if self.events and (self.events >= MAX_EVENTS or self.size + len(event) > MAX_BYTES):
+                return False
+            self._lines.append(event.decode())
+            self.events += bool(event)
+            self.size += len(event)
+            return True
+        shared, row = event
+        if self.events and (self.events >= MAX_EVENTS or self.size + len(row) > MAX_BYTES):
+            return False
+        number = self._shared.get(shared)
+        if number is None:
+            number = self._shared[shared] = len(self._shared)
+            line = line_of(shared)
+            self._lines.append(line)
+            self.size += len(line)
+        self._lines.append(f"[{number}{row}")
+        self.events += 1
+        self.size += len(row)
+        return True
 
     def close(self) -> None:
-        """No more lines."""
-        self.body = b"".join(self._lines)
+        """No more events. What tells of a task is in format 1, so that the version before finds every task."""
+        text = "".join(self._lines).encode()
+        if self._packs and text and not self.tells_tasks and len(text) <= packing.MAX_BYTES:
+            self.body, self.format = packing.packed(text), fields.ROWS
+        else:
+            self.body = b"".join(lines_of(text)) if self._shared else text
+        self.size = len(self.body)  # of what is kept until it is sent
         self._lines.clear()
+        self._shared.clear()
 
     def wait(self, call: Callable[[Any], None], job: Any) -> None:  # noqa: ANN401 - the caller's own
         """`call(job)` once the batch is settled; at once where it is."""

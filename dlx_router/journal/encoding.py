@@ -2,7 +2,7 @@
 
 import json
 from json.encoder import encode_basestring_ascii
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.letter import HISTORIES, Death, First, History
@@ -12,7 +12,15 @@ string = encode_basestring_ascii
 encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
 
 
-def deaths(history: History, fresh: History, first: First | None) -> str:
+class Deaths(NamedTuple):
+    """Members that tell of deaths: `told` all of it; `common` without their times, which are `times` (seconds)."""
+
+    told: str
+    common: str
+    times: str
+
+
+def deaths(history: History, fresh: History, first: First | None) -> Deaths:
     """The deaths; which of them are new, and which was the first, only where it is not the plain thing."""
     told: dict[str, Any] = {}
     told["deaths"] = [
@@ -24,10 +32,12 @@ def deaths(history: History, fresh: History, first: First | None) -> str:
         told["fresh"] = new
     if first != oldest(history):
         told["first"] = None if first is None else first._asdict()
-    return members(told)
+    timeless = [{name: one[name] for name in one if name != "time_ms"} for one in told["deaths"]]
+    times = encode([one.time_s for one in history])
+    return Deaths(members(told), members(told | {"deaths": timeless}), times)
 
 
-DEATHS: Final = Remembered[tuple[History, History, First | None], str](
+DEATHS: Final = Remembered[tuple[History, History, First | None], Deaths](
     lambda key: deaths(*key), most=HISTORIES, most_bytes=4 * MIB
 )
 
@@ -57,8 +67,11 @@ def members(told: dict[str, Any]) -> str:
     return f"{encode(told)[1:-1]}," if told else ""
 
 
-def properties(props: Properties) -> str:
-    """Member `props`, a comma behind it; "" where no property is set. What letters of one producer share is cached."""
+def properties(props: Properties) -> tuple[str, str]:
+    """Members of `props`: those that are a letter's own, and those that letters of one producer share (cached).
+
+    No comma behind them; "" where none is set.
+    """
     rest = _PROPERTIES[
         props.content_type,
         props.content_encoding,
@@ -72,14 +85,12 @@ def properties(props: Properties) -> str:
     ]
     own = ""
     if props.message_id is not None:
-        own = f'"message_id":{string(props.message_id.decode(errors="surrogateescape"))},'
+        own = f',"message_id":{string(str(props.message_id, "utf-8", "surrogateescape"))}'
     if props.correlation_id is not None:
-        own = f'{own}"correlation_id":{string(props.correlation_id.decode(errors="surrogateescape"))},'
+        own = f'{own},"correlation_id":{string(str(props.correlation_id, "utf-8", "surrogateescape"))}'
     if props.timestamp is not None:
-        own = f'{own}"timestamp_s":{props.timestamp},'
-    if rest:
-        return f'"props":{{{own}{rest}}},'
-    return f'"props":{{{own[:-1]}}},' if own else ""
+        own = f'{own},"timestamp_s":{props.timestamp}'
+    return own[1:], rest
 
 
 _NAMES: Final = (

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.letter import HISTORIES, Arrival, Declared, History, Letter
 from dlx_router.core.words import UNKNOWN, Action
-from dlx_router.journal.encoding import DEATHS, deaths, encode, members, properties, string
+from dlx_router.journal.encoding import DEATHS, Deaths, deaths, encode, members, properties, string
+from dlx_router.journal.entry import Entry
 from dlx_router.journal.fields import VERSION
 from dlx_router.wire.properties import Properties
 
@@ -55,10 +56,16 @@ class Ruling(NamedTuple):
 
 
 class Fragments(NamedTuple):
-    """What the events of one standing order share, encoded: the digest of the step, and the members of the line."""
+    """What the events of one standing order share, encoded: the digest of the step, and members, a comma behind each.
+
+    `letter`: those that are a letter's own, and known beforehand.
+    """
 
     step: str
-    shared: str
+    ruled: str
+    letter: str
+    asked: str
+    deaths: Deaths
 
     def line(  # noqa: PLR0913 - what is a letter's own
         self,
@@ -80,11 +87,41 @@ class Fragments(NamedTuple):
         due = "" if due_ms is None else f'"due_ms":{due_ms},'
         if draw is not None:
             due = f'"draw":{draw!r},{due}'
-        told = "" if props is None else properties(props)
+        own, rest = ("", "") if props is None else properties(props)
+        told = f'"props":{{{own}{"," if own and rest else ""}{rest}}},' if own or rest else ""
         return (
-            f'{_START}{letter_id}{self.step}{letter_id}{self.shared}{ts_ms},{due}"first_death_ms":{first_ms},'
+            f'{_START}{letter_id}-{self.step}","id":"{letter_id}",{self.ruled}{self.letter}{self.asked}'
+            f'{self.deaths.told}"ts_ms":{ts_ms},{due}"first_death_ms":{first_ms},'
             f'"last_death_ms":{last_ms},{told}"digest":{{"crc32":{crc32},"size":{size}}},{extra}}}\n'
         ).encode()
+
+    def entry(  # noqa: PLR0913 - as `line`
+        self,
+        letter_id: str,
+        ts_ms: int,
+        *,
+        first_ms: int,
+        last_ms: int,
+        crc32: int,
+        size: int,
+        props: Properties | None = None,
+        due_ms: int | None = None,
+        draw: float | None = None,
+        extra: str = NO_BODY,
+    ) -> Entry:
+        """The same event, for a message in format 2: what it shares with others, and its row. See docs/journal.md."""
+        step, ruled, more, asked, (_, common, times) = self
+        own, rest = ("", "") if props is None else properties(props)
+        if draw is not None:
+            more = f'{more}"draw":{draw!r},'
+        if extra is not NO_BODY:
+            more = f"{more}{extra},"
+        due = "null" if due_ms is None else due_ms - ts_ms
+        end = f",{{{more[:-1]}}}" if more else ""
+        return (ruled, asked, common, rest), (
+            f',{string(letter_id)},"{step}",{ts_ms},{due},{ts_ms - first_ms},{ts_ms - last_ms},{crc32},{size},{times}'
+            f",{{{own}}}{end}]\n"
+        )
 
 
 def fragments(letter: Letter, ruling: Ruling) -> Fragments:
@@ -126,7 +163,7 @@ def fragments(letter: Letter, ruling: Ruling) -> Fragments:
     if letter.since_ms:
         parent = f'{parent}"since_ms":{letter.since_ms},'
     asked = "" if letter.declared is None else f'"declared":{encode(_asked(letter.declared))},'
-    return Fragments(f'-{step}","id":"', f'",{ruled}{parent}{asked}{told}"ts_ms":')
+    return Fragments(step, ruled, parent, asked, told)
 
 
 def _asked(declared: Declared) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from typing import Final, NamedTuple
 
 VERSION: Final = 1
 MEDIA_TYPE: Final = b"application/x-ndjson"
+LINES: Final = 1  # formats of a message, its header `v`: an event in each line; or rows, compressed
+ROWS: Final = 2
 
 
 class Field(NamedTuple):
@@ -42,7 +44,7 @@ FIELDS: Final = (
     Field("router_id", "string", "the router process"),
     Field("vhost", "string", "vhost of the letter"),
     Field("source", "string", "queue that the letter was taken from"),
-    Field("arrival", "string", "inbox: a death brought it; release: the end of a wait"),
+    Field("arrival", "string", "inbox: a death brought it; release: the end of a wait; retired: retention took it"),
     Field("exchange", "string", "exchange of the delivery that was taken"),
     Field("routing_key", "string", "routing key of that delivery"),
     Field("failed_queue", "string", "queue of the newest death that is not the router's"),
@@ -117,6 +119,29 @@ FIELDS: Final = (
     Field("action", "string", "what was done, as noun.verb: group.set", "audit"),
     Field("details", "object", "to what, and how; see below", "audit"),
 )
+
+
+ROW: Final = (
+    Field("shared", "int", "number of the shared line, the first of the message is 0"),
+    Field("id", "string", "`id`"),
+    Field("step", "string", "`event_id` is `id`, a hyphen, and this"),
+    Field("ts_ms", "int", "`ts_ms`"),
+    Field("due", "int or null", "`due_ms` is `ts_ms` plus this; null: it does not wait"),
+    Field("first", "int", "`first_death_ms` is `ts_ms` minus this"),
+    Field("last", "int", "`last_death_ms` is `ts_ms` minus this"),
+    Field("crc32", "int", "of `digest`"),
+    Field("size", "int", "of `digest`"),
+    Field("times", "array of int", "`time_ms` of each of `deaths`, in their order, in seconds"),
+    Field("props", "object", "members of `props`, beside those that the shared line has"),
+    Field("more", "object", "members of the event; they win over those of the shared line", "there are more"),
+)
+"""A row of format 2: a JSON array of these, in this order."""
+
+
+def row() -> str:
+    """The values of a row as the table of docs/journal.md."""
+    rows = [f"| {at} | `{one.name}` | {one.type} | {one.meaning} |" for at, one in enumerate(ROW)]
+    return "\n".join(["| | value | type | what it says |", "|---|---|---|---|", *rows])
 
 
 def table() -> str:

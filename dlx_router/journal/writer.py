@@ -16,10 +16,13 @@ from dlx_router.broker.link import Link
 from dlx_router.broker.publisher import Publisher
 from dlx_router.broker.topology import TopologyError
 from dlx_router.core.signature import Signature, Signer
-from dlx_router.journal import events
+from dlx_router.journal import events, packing
 from dlx_router.journal.batch import Batch, settled
-from dlx_router.journal.fields import MEDIA_TYPE, VERSION
+from dlx_router.journal.entry import Entry
+from dlx_router.journal.fields import LINES, MEDIA_TYPE, ROWS
 from dlx_router.journal.mode import Mode
+from dlx_router.journal.packing import FormatError
+from dlx_router.journal.reading import is_plain, lines
 from dlx_router.journal.spool import Spool
 from dlx_router.journal.unconfirmed import Waiting
 from dlx_router.telemetry.logs import Once, log
@@ -48,9 +51,16 @@ class Journal:
         on_lost: Callable[[int], None] = lambda _events: None,
         confirm_timeout_s: float = 30.0,
         spool_bytes: int = SPOOL_BYTES,
+        message_format: int = ROWS,
     ) -> None:
         self.mode = mode
+        self._format = message_format
+        self.event: Callable[..., bytes | Entry] = (  # of fragments, as `record` wants it
+            events.Fragments.line if message_format == LINES else events.Fragments.entry
+        )
         self.is_on, self._required = mode is not Mode.OFF, mode is Mode.REQUIRED
+        if self.is_on:
+            packing.prepare()
         self.lost = 0
         self.name, self._vhost, self._router_id = name, vhost, router_id
         self._readiness, self._on_lost, self._timeout_s = readiness, on_lost, confirm_timeout_s
@@ -87,22 +97,36 @@ class Journal:
         fate = "no task in them is carried out, and what they say of sent letters does not count"
         self._once.warn("doubt", "journal.unverified", vhost=self._vhost, cause=cause, messages=messages, fate=fate)
 
+    def opened(self, body: bytes, version: int | None, saying: bytes = b"") -> bytes:
+        """The lines of a message that was read, in any format; none where it cannot be read: logged once a cause.
+
+        `saying`: others need not be unpacked further than to see that this is not in them.
+        """
+        if is_plain(body, version):
+            return body
+        try:
+            return b"\n".join(lines(body, version, saying=saying))
+        except FormatError as error:
+            fate = "its events are left out: tasks are as the others tell; they are in the stream for a newer version"
+            self._once.warn(f"unreadable {error}", "journal.unreadable", vhost=self._vhost, cause=str(error), fate=fate)
+            return b""
+
     # -- in -----------------------------------------------------------------------------------------------------
 
-    def record(self, line: bytes, *, of_task: bool = False) -> Batch:
-        """Put a line into the current batch, whose `settled` says when its letter may be. `line` ends in a newline.
+    def record(self, event: bytes | Entry, *, of_task: bool = False) -> Batch:
+        """Put an event into the current batch, whose `settled` says when its letter may be. A line ends in a newline.
 
         `of_task`: who looks for tasks alone has to see the batch.
         """
         if not self.is_on:
             return _NONE
         batch = self._current
-        if batch is None or not batch.takes(line):
+        if batch is None or not batch.add(event):
             self.flush()
             self._number += 1
-            batch = self._current = Batch(self._number)
+            batch = self._current = Batch(self._number, self._format)
             self._flush_soon()
-        batch.add(line)
+            batch.add(event)
         if of_task:
             batch.tells_tasks = True
         return batch
@@ -150,7 +174,7 @@ class Journal:
         self._sent[batch.number] = batch
         tells = stream.TASKS if batch.tells_tasks else stream.LETTERS
         mac = self._signer.sign(batch.body) if self._signer is not None else b""
-        section = stream.section(MEDIA_TYPE, VERSION, publisher.stamp(), tells, mac)
+        section = stream.section(MEDIA_TYPE, batch.format, publisher.stamp(), tells, mac)
         publisher.publish(batch, b"", self._routing_key, section, batch.body)
 
     def _pump(self) -> None:
@@ -161,7 +185,7 @@ class Journal:
         if gap is not None and self._has_room:
             self._spool.gap = None
             self._number += 1
-            batch = Batch(self._number)
+            batch = Batch(self._number, self._format)
             told = events.gap(self._router_id, self._vhost, events=gap.events, from_ms=gap.from_ms, to_ms=gap.to_ms)
             batch.add(told)
             batch.close()

@@ -17,7 +17,8 @@ from dlx_router.journal.audit import audit
 from dlx_router.journal.strict_json import decoded
 from dlx_router.redrive.task import Task, TaskError, of_document
 
-_MARK: Final = b'"action":"task.'
+MARK: Final = b'"action":"task.'  # in every message that tells of a task
+_KEYS: Final = ("id", "failed_queue", "kind", "redrive_id")  # what letters are told apart by
 
 
 def line(task: Task, router_id: str, key: bytes) -> bytes:
@@ -35,10 +36,10 @@ def line(task: Task, router_id: str, key: bytes) -> bytes:
 
 def tasks(batch: bytes, key: bytes) -> Iterator[Task]:
     """The tasks of a batch of the journal that this key signed. Others are left out; nothing is fatal."""
-    if _MARK not in batch:
+    if MARK not in batch:
         return
     for one in batch.splitlines():
-        if _MARK in one and (task := _task(one, key)) is not None:
+        if MARK in one and (task := _task(one, key)) is not None:
             yield task
 
 
@@ -49,8 +50,12 @@ def letters(batch: bytes) -> Iterator[Mapping[str, Any]]:
             event = decoded(one.decode())
         except (ValueError, RecursionError):
             continue
-        if isinstance(event, dict) and not event.get("observed"):
+        if isinstance(event, dict) and not event.get("observed") and all(_is_text(event.get(one)) for one in _KEYS):
             yield event
+
+
+def _is_text(said: object) -> bool:
+    return said is None or isinstance(said, str)
 
 
 def _mac(document: Mapping[str, Any], key: bytes) -> str:

@@ -289,6 +289,7 @@ class App:
             journal=Journal(
                 mode=Mode(settings.journal),
                 name=self._names.journal,
+                message_format=settings.journal_format,
                 vhost=vhost,
                 router_id=self._router_id,
                 readiness=self.readiness,

@@ -112,8 +112,9 @@ SOURCE_COLUMNS: Final[Columns] = (
     ("offset", _LONG, "offset of the message in it; grows, with gaps"),
     ("content_type", _TEXT, "as the publisher set it"),
     ("headers", _MAP, "headers with a plain value, each as JSON"),
-    ("body", t.BinaryType(), "the message"),
+    ("body", t.BinaryType(), "the message; of a compressed one of a journal its lines, as format 1 has them"),
     ("signature", _TEXT, "whether a router signed it: ok, none, bad; unknown_key: not with `provenanceKeyFile`"),
+    ("unreadable", _TEXT, "why a compressed message of a journal cannot be read; `body` is then as it came; else null"),
 )
 PLACE_COLUMNS: Final[Columns] = (
     ("stream", _TEXT, "stream that the event was read from"),

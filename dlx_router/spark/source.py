@@ -19,6 +19,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from dlx_router.core.signature import HEADER, Signer, judged
+from dlx_router.journal import reading
+from dlx_router.journal.fields import MEDIA_TYPE
+from dlx_router.journal.packing import FormatError
 from dlx_router.spark import schemas
 from dlx_router.spark.amqp import Connection, Message, Probe, StreamError, StreamMissing
 from dlx_router.spark.offsets import (
@@ -44,6 +47,7 @@ _BATCH_BYTES: Final = 8 << 20
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 5.0
 _ARROW: Final[pa.Schema] = to_arrow_schema(schemas.SOURCE)
+_JOURNAL: Final = MEDIA_TYPE.decode()
 _PLAIN: Final = str | bytes | bool | int | float | None
 
 
@@ -210,35 +214,50 @@ def _nothing_before(options: Options, wanted: Range, messages: list[Message]) ->
 
 
 def _batch(stream: str, messages: list[Message], signer: Signer | None) -> pa.RecordBatch:
-    kinds, headers, signatures = [], [], []
+    kinds, headers, signatures, bodies, reasons = [], [], [], [], []
     for one in messages:
-        kind, told, mac = _described(one.header)
+        kind, told, mac, version = _described(one.header)
         signatures.append(str(judged(signer, one.body, mac)))
         kinds.append(kind)
         headers.append(told)
+        body, reason = _opened(kind, one.body, version)
+        bodies.append(body)
+        reasons.append(reason)
     columns = [
         pa.array([stream] * len(messages), pa.string()),
         pa.array([one.offset for one in messages], pa.int64()),
         pa.array(kinds, pa.string()),
         pa.array(headers, _ARROW.field("headers").type),
-        pa.array([one.body for one in messages], pa.binary()),
+        pa.array(bodies, pa.binary()),
         pa.array(signatures, pa.string()),
+        pa.array(reasons, pa.string()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_ARROW)
 
 
-def _described(header: bytes) -> tuple[str | None, list[tuple[str, str]], bytes | None]:
-    """Content type, the headers whose value is plain, but for the broker's own, and who says to have signed it."""
+def _opened(kind: str | None, body: bytes, version: int | None) -> tuple[bytes, str | None]:
+    """The lines of a journal's message in any format, or the body as it is and, where it is one, why that is so."""
+    if kind != _JOURNAL or reading.is_plain(body, version):
+        return body, None
+    try:
+        return b"\n".join(reading.lines(body, version)), None
+    except FormatError as error:
+        return body, str(error)
+
+
+def _described(header: bytes) -> tuple[str | None, list[tuple[str, str]], bytes | None, int | None]:
+    """Content type, the headers whose value is plain, but for the broker's own, who says to have signed it, format."""
     found = properties.parse(header, properties.PROPERTIES_AT)
     kind = None if found.content_type is None else found.content_type.decode(errors="replace")
     told: dict[str, str] = {}
-    mac = None
+    mac = version = None
     for name, _, value in table.decode(found.headers):
         if isinstance(value, _PLAIN) and not name.startswith("x-stream-"):
             key = name.encode(errors="surrogateescape").decode(errors="replace")
             told.setdefault(key, json.dumps(_text(value), allow_nan=True))
             mac = value if name == HEADER and mac is None and isinstance(value, bytes) else mac
-    return kind, list(told.items()), mac
+            version = value if name == "v" and version is None and value.__class__ is int else version
+    return kind, list(told.items()), mac, version
 
 
 def _text(value: Any) -> Any:  # noqa: ANN401 - a header's value

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.bounded import ENTRY_BYTES, SHARE, Bounded, Remembered, weigh
+from dlx_router.core.bounded import ENTRY_BYTES, SHARE, Bounded, Recurring, Remembered, weigh
 
 MOST, MOST_BYTES = 6, 20_000
 KEYS = st.integers(0, 11)
@@ -73,3 +73,18 @@ def test_the_bytes_that_are_counted_are_those_that_are_held() -> None:
         assert kept.held_bytes <= 2_000_000
         assert held <= 2_000_000
         assert held >= 1_000_000  # the estimate is no excuse to keep nothing
+
+
+def test_what_is_asked_for_once_is_not_kept() -> None:
+    made: list[str] = []
+
+    def make(key: str) -> str:
+        made.append(key)
+        return key.upper()
+
+    of = Recurring(make, most=3, most_bytes=100_000)
+    assert [of[one] for one in ("a", "b", "a", "a", "b", "c")] == ["A", "B", "A", "A", "B", "C"]
+    assert (made, sorted(of)) == (["a", "b", "a", "b", "c"], ["a", "b"])
+    for number in range(1000):
+        of[str(number)]
+    assert len(of._once) <= 3, "what is known to have been asked for is bounded too"

@@ -1,5 +1,6 @@
 """What comes from outside is read: a value, or the one error that the reader promises. Never anything else."""
 
+import contextlib
 import dataclasses
 import json
 import struct
@@ -14,6 +15,7 @@ from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.core.record import RecordError, sign
 from dlx_router.index import rows
+from dlx_router.journal import packing, reading
 from dlx_router.redrive.task import Task, TaskError, of_document
 from dlx_router.service.inflight import decoder
 from dlx_router.wire import frames, properties, table
@@ -118,12 +120,42 @@ def test_a_declaration_or_its_error() -> None:
 def test_an_event_or_its_error() -> None:
     def check(line: bytes) -> None:
         try:
-            event = rows.event_of(line)
-            rows.text_of(event, rows.body_of(event.own))
+            rows.event_of(line)
         except rows.EventError:
             return
 
     assert fuzz(check, hostile.texts)
+
+
+def _unpacked(body: bytes, version: int | None) -> None:
+    for one in (body, packing.packed(body), packing.MAGIC + body):
+        try:
+            found = reading.parts(one, version)
+        except packing.FormatError:
+            continue
+        for part in found:
+            assert isinstance(part, bytes) or isinstance(json.loads(part.line()), dict)
+            with contextlib.suppress(rows.EventError):
+                rows.event_of(part)
+
+
+_SHARED = b'{"v":1,"kind":"parked","deaths":[{"queue":"q"}],"props":{"type":"t"},"body_mode":"none"}'
+_ROW = b'[0,"aa","bb",1,null,0,0,3,4,[5],{},{"draw":0.5}]'
+_pieces = st.sampled_from(
+    [_SHARED, _ROW, b"[", b"]", b"{", b"}", b'"', b",", b"0", b"-1", b"1e9", b"null", b"\n", b"[0,"]
+)
+
+
+def test_a_message_of_the_journal_or_its_error() -> None:
+    def broken(seed: list[bytes], at: int, length: int, version: int | None) -> None:
+        whole = b"\n".join((_SHARED, _ROW, _ROW))
+        at %= len(whole)
+        _unpacked(whole[:at] + b"".join(seed) + whole[at + length :], version)
+
+    versions = st.none() | st.integers(-1, 3)
+    assert fuzz(
+        broken, st.lists(_pieces | st.binary(max_size=9), max_size=6), st.integers(0), st.integers(0, 30), versions
+    )
 
 
 def test_a_task_or_its_error() -> None:

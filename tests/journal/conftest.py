@@ -15,10 +15,12 @@ from dlx_router.broker.stream import DEFAULT, Retention, ensure_stream, journal_
 from dlx_router.broker.topology import Topology
 from dlx_router.core.names import Names
 from dlx_router.journal.batch import Batch
+from dlx_router.journal.events import fragments
 from dlx_router.journal.mode import Mode
 from dlx_router.journal.writer import Journal
 from dlx_router.telemetry.readiness import Readiness
-from tests.journal.journal_samples import line
+from tests.core.core_samples import NOW, letter
+from tests.journal.journal_samples import RULING
 from tests.support.vhost import Vhost
 
 NAMES = Names()
@@ -62,7 +64,8 @@ class Desk:
 
     def tell(self, number: int) -> Batch:
         """One event of letter `number`, which then waits for it."""
-        batch = self.journal.record(line(size=number))
+        one, at = letter(), {"first_ms": 0, "last_ms": 0, "crc32": 7}
+        batch = self.journal.record(self.journal.event(fragments(one, RULING), one.id, NOW, size=number, **at))
         batch.wait(self.settled.append, number)
         return batch
 

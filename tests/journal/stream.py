@@ -1,11 +1,12 @@
 """A reader of streams that shares no code with the router: plain pika over AMQP 0-9-1."""
 
-import json
 import time
 from typing import Any
 
 import pika
 import pika.exceptions
+
+from tests.journal import plain_reader
 
 NAME = "dlx-router.journal"
 NOT_FOUND = 404
@@ -22,9 +23,10 @@ def batches(url: str, name: str = NAME, *, within: float = 10, idle: float = 0.5
     found: list[tuple[int, list[Any]]] = []
 
     def read(_channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        assert (properties.content_type, properties.headers["v"]) == ("application/x-ndjson", 1)
-        lines = body.decode().splitlines()
-        found.append((properties.headers["x-stream-offset"], [json.loads(line) for line in lines]))
+        packed = properties.content_encoding
+        told = (properties.content_type, packed, properties.headers["v"])
+        assert told == ("application/x-ndjson", packed, 2 if packed == "zstd" else 1)
+        found.append((properties.headers["x-stream-offset"], plain_reader.events(packed, body)))
         channel.basic_ack(method.delivery_tag)
 
     try:

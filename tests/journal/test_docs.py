@@ -5,15 +5,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dlx_router.broker.stream import DEFAULT
 from dlx_router.core.letter import Declared
-from dlx_router.journal import fields
+from dlx_router.journal import fields, packing
 from dlx_router.journal.audit import audit
-from dlx_router.journal.batch import MAX_BYTES, MAX_EVENTS
-from dlx_router.journal.events import gap
+from dlx_router.journal.batch import MAX_BYTES, MAX_EVENTS, Batch
+from dlx_router.journal.events import fragments, gap
 from dlx_router.journal.privacy import HEAD_BYTES, INLINE_BYTES, Rule, disclosed
+from dlx_router.journal.reading import MAX_LINES, MAX_TOLD_BYTES
 from dlx_router.journal.unconfirmed import PATIENCE_S
 from dlx_router.journal.writer import SPOOL_BYTES, WINDOW
 from dlx_router.wire import table
@@ -34,6 +35,7 @@ def part(name: str) -> str:
 def test_the_tables_of_the_page_are_those_of_the_code() -> None:
     assert part("fields") == fields.table()
     assert part("kinds") == fields.kinds()
+    assert part("row") == fields.row()
 
 
 def test_every_field_is_one_that_some_event_has_and_every_event_has_no_other() -> None:
@@ -67,6 +69,9 @@ def test_the_figures_of_the_page_are_those_of_the_code() -> None:
         f"after {int(PATIENCE_S * 1000)} ms",
         f"({SPOOL_BYTES >> 20} MiB)",
         f"at most {WINDOW} unconfirmed",
+        f"{packing.MAX_BYTES >> 20} MiB",
+        f"{MAX_LINES:,} lines",
+        f"{MAX_TOLD_BYTES >> 20} MiB",
         f"first {HEAD_BYTES:,} bytes",
         f"over {INLINE_BYTES >> 10} KiB",
         f"`x-max-age` {DEFAULT.max_age}",
@@ -79,11 +84,18 @@ def test_the_figures_of_the_page_are_those_of_the_code() -> None:
 
 def test_the_example_of_the_page_reads_a_stream(amqp: Client, vhost: Vhost) -> None:
     amqp.queue("dlx-router.journal", "stream")
-    amqp.publish(gap("router-a", "/", events=7, from_ms=1, to_ms=2), key="dlx-router.journal", headers={"v": 1})
+    told = gap("router-a", "/", events=7, from_ms=1, to_ms=2)
+    amqp.publish(told, key="dlx-router.journal", headers={"v": 1})
+    how: dict[str, Any] = {"headers": {"v": 2}, "content_encoding": "zstd"}
+    batch = Batch(2, fields.ROWS)
+    batch.add(fragments(letter(id="ab" * 16), RULING).entry("ab" * 16, 5, first_ms=1, last_ms=2, crc32=3, size=4))
+    batch.close()
+    amqp.publish(batch.body, key="dlx-router.journal", **how)
     code = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert code
     program = f"url = {vhost.amqp_url!r}\n{code[1]}"
     with subprocess.Popen([sys.executable, "-u", "-c", program], stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout
         assert running.stdout.readline() == "0 0 gap None None\n"
+        assert running.stdout.readline() == f"1 0 dead_lettered work {'ab' * 16}\n"
         running.kill()

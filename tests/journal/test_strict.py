@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dlx_router.admin.api.answers import Answer
 from dlx_router.journal.strict_json import decoded
+from dlx_router.redrive.canary import Flock
 from dlx_router.redrive.task_events import letters, tasks
 
 DOCUMENTS = st.recursive(
@@ -47,6 +48,17 @@ def test_every_answer_is_json(document: Any) -> None:
     assert _is_finite(told)
     if _is_finite(document):
         assert told == {"found": document}
+
+
+@pytest.mark.parametrize("name", ["id", "failed_queue", "kind", "redrive_id"])
+@pytest.mark.parametrize("odd", [["a"], {"a": 1}, 7, True])
+def test_an_event_whose_keys_are_no_text_stops_nobody_who_counts_letters(name: str, odd: Any) -> None:
+    told = {"id": "b", "failed_queue": "q", "kind": "parked"}
+    batch = json.dumps(told | {name: odd}).encode() + b"\n" + json.dumps(told).encode()
+    flock = Flock("task")
+    for event in letters(batch):
+        flock.hear(event)
+    assert [*letters(batch)] == [told]
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])

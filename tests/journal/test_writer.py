@@ -14,6 +14,7 @@ from dlx_router.broker.address import Login
 from dlx_router.broker.link import Link
 from dlx_router.broker.stream import Retention, journal_stream
 from dlx_router.journal.batch import MAX_BYTES
+from dlx_router.journal.fields import LINES, ROWS
 from dlx_router.journal.mode import Mode
 from dlx_router.wire import frames
 from tests.broker.scene import arguments, user
@@ -80,12 +81,12 @@ async def test_events_come_as_lines_of_few_messages(vhost: Vhost, desk: MakeDesk
 @pytest.mark.usefixtures("newest")
 async def test_a_batch_is_never_larger_than_its_limit(vhost: Vhost, desk: MakeDesk) -> None:
     one = desk()
-    large = b'{"kind":"audit","body":"%s"}\n' % (b"x" * 100_000)
+    large = b'{"event_id":"a","kind":"audit","body":"%s"}\n' % (b"x" * 100_000)
     async with one.session():
         await working(one)
         for _ in range(5):
             one.journal.record(large)
-        huge = one.journal.record(b'{"body":"%s"}\n' % (b"x" * MAX_BYTES))
+        huge = one.journal.record(b'{"event_id":"a","body":"%s"}\n' % (b"x" * MAX_BYTES))
         await soon(lambda: huge.settled)
         assert await one.journal.drain(10) == 0
     found = await asyncio.to_thread(stream.batches, vhost.amqp_url)
@@ -189,8 +190,11 @@ async def test_in_required_letters_wait_for_the_stream(vhost: Vhost, desk: MakeD
 
 
 @pytest.mark.usefixtures("newest")
-async def test_a_full_spool_loses_the_newest_and_says_where(vhost: Vhost, desk: MakeDesk) -> None:
-    one = desk(spool_bytes=200_000)
+@pytest.mark.parametrize(("message_format", "spool_bytes"), [(LINES, 200_000), (ROWS, 1_500)])
+async def test_a_full_spool_loses_the_newest_and_says_where(
+    vhost: Vhost, desk: MakeDesk, message_format: int, spool_bytes: int
+) -> None:
+    one = desk(spool_bytes=spool_bytes, message_format=message_format)
     one.declare = False
     async with one.session():
         await soon(one.readiness.notes)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.journal import plain_reader
 from tests.support.bulk import INBOX, law_holds
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
@@ -36,13 +37,13 @@ def events(vhost: Vhost) -> Iterator[Callable[[int], list[dict[str, Any]]]]:
             found: list[dict[str, Any]] = []
 
             def more() -> bool:
-                for method, _, body in channel.consume(
+                for method, how, body in channel.consume(
                     "dlx-router.journal", arguments={"x-stream-offset": "first"}, inactivity_timeout=0.5
                 ):
                     if method is None:
                         return False
                     channel.basic_ack(method.delivery_tag)
-                    found.extend(map(json.loads, body.splitlines()))
+                    found.extend(plain_reader.events(how.content_encoding, body))
                     if len(found) >= count:
                         return True
                 return False

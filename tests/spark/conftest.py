@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.conftest import NAMED
+from tests.journal.rows_of import rows_of
 from tests.support.client import Client
 from tests.support.vhost import Vhost
 from tools import brokers
@@ -79,6 +80,7 @@ class Stream:
 
     def __init__(self, client: Client, vhost: Vhost, name: str = NAME, **arguments: Any) -> None:
         self.client, self.vhost, self.name, self.arguments = client, vhost, name, arguments
+        self.mixed, self.count = False, 0
         self.make()
 
     def make(self) -> None:
@@ -91,8 +93,13 @@ class Stream:
         self.make()
 
     def put(self, *lines: bytes) -> None:
-        """One message of these lines, confirmed."""
-        self.client.publish(b"".join(lines), key=self.name, headers={"v": 1}, content_type="application/x-ndjson")
+        """One message of these lines, confirmed; each second one in format 2 where the stream is `mixed`."""
+        self.count += 1
+        how: dict[str, Any] = {"headers": {"v": 1}}
+        body = b"".join(lines)
+        if self.mixed and self.count % 2:
+            body, how = rows_of(body.splitlines()), {"headers": {"v": 2}, "content_encoding": "zstd"}
+        self.client.publish(body, key=self.name, content_type="application/x-ndjson", **how)
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ class Book:
     def put(self, *lines: bytes) -> None:
         number = self.archive.next_number()
         seg = f"{number:010}-test"
-        source = self.spark.createDataFrame([("s", number, None, None, b"".join(lines), None)], schemas.SOURCE)
+        source = self.spark.createDataFrame([("s", number, None, None, b"".join(lines), None, None)], schemas.SOURCE)
         staged = self.archive.work / seg
         parsing.rows(source).write.partitionBy("event_date").parquet(str(staged))
         found = {day.name[11:]: len([*day.glob("*.parquet")]) for day in staged.glob("event_date=*")}

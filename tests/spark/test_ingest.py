@@ -66,6 +66,7 @@ def tell(stream: Stream, numbers: range) -> None:
 
 
 def test_each_event_is_archived_once_for_every_engine_run_after_run(keeper: Keeper, stream: Stream) -> None:
+    stream.mixed = True
     tell(stream, range(50))
     stream.put(b"rubbish\n")
     assert keeper.run({"maxOffsetsPerTrigger": "5", "minOffsetsPerPartition": "2"}) == Ingested(2, 50, 1)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def rows(spark: "SparkSession", *bodies: bytes, **how: Any) -> "list[Row]":
     """One message of each body, parsed."""
-    source = [("s", at, None, None, body, None) for at, body in enumerate(bodies)]
+    source = [("s", at, None, None, body, None, None) for at, body in enumerate(bodies)]
     return parsing.rows(spark.createDataFrame(source, schemas.SOURCE), **how).orderBy("offset", "idx").collect()
 
 
@@ -92,10 +92,18 @@ def test_what_the_columns_cannot_hold_is_kept_as_the_line(spark: "SparkSession")
 
 def test_a_message_that_is_not_utf_8_is_kept_whole_beside_its_lines(spark: "SparkSession") -> None:
     body = line() + b"\xff\n"
-    source = spark.createDataFrame([("s", 0, None, None, body, None)], schemas.SOURCE)
+    source = spark.createDataFrame([("s", 0, None, None, body, None, None)], schemas.SOURCE)
     found = parsing.rows(source).orderBy("idx").withColumn("line", f.col("line").cast("binary")).collect()
     assert [row[parsing.BAD_REASON] is None for row in found] == [True, False, False]
     assert bytes(found[-1]["line"]) == body
+
+
+def test_a_message_that_cannot_be_unpacked_is_one_bad_line_with_the_reason(spark: "SparkSession") -> None:
+    body = b"\x28\xb5\x2f\xfd\n\xff\n"
+    source = spark.createDataFrame([("s", 0, None, None, body, None, "no whole zstd frame")], schemas.SOURCE)
+    (row,) = parsing.rows(source).withColumn("line", f.col("line").cast("binary")).collect()
+    assert row[parsing.BAD_REASON] == "a message that cannot be read: no whole zstd frame"
+    assert (bytes(row["line"]), row["event_date"]) == (body, None)
 
 
 def test_a_gap_is_an_event_without_a_letter(spark: "SparkSession") -> None:
@@ -123,7 +131,7 @@ def test_every_batch_has_the_same_code(spark: "SparkSession") -> None:
     """Else Spark compiles it anew for each, and Java never runs it long enough to make it fast."""
 
     def plan(body: bytes) -> str:
-        source = spark.createDataFrame([("s", 0, None, None, body, None)], schemas.SOURCE)
+        source = spark.createDataFrame([("s", 0, None, None, body, None, None)], schemas.SOURCE)
         written: Any = parsing.rows(source)
         return re.sub(r"#\d+L?", "", written._jdf.queryExecution().analyzed().toString())
 

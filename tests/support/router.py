@@ -42,14 +42,16 @@ class Router:
         log: Path,
         management_url: str | None = None,
         env: Mapping[str, str] | None = None,
+        tree: str | Path = _ROOT,
     ) -> None:
-        """`env`: without the prefix DLX_ROUTER_; it wins over what is set here. Not started yet."""
+        """`env`: without the prefix DLX_ROUTER_; it wins over what is set here. `tree`: its code. Not started yet."""
         self.port = free_port()
         self.policies = policies
         self.log = log
         own = {"AMQP_URL": amqp_url, "POLICIES": str(policies), "HTTP_PORT": str(self.port)}
         own |= {"MANAGEMENT_URL": management_url} if management_url else {}
         self.settings = own | dict(env or {})
+        self._tree = Path(tree)
         self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10, trust_env=False)
         self._process: subprocess.Popen[bytes] | Forked | None = None
 
@@ -59,8 +61,8 @@ class Router:
         others = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
         named = {f"DLX_ROUTER_{key}": value for key, value in self.settings.items()}
         env = {**others, **named, "PYTHONUNBUFFERED": "1"}
-        forks = self.forks and _pythons(os.environ) == _PYTHON
-        self._process = Forked(argv, env, _ROOT, self.log) if forks else _executed(argv, env, self.log)
+        forks = self.forks and _pythons(os.environ) == _PYTHON and self._tree == _ROOT
+        self._process = Forked(argv, env, _ROOT, self.log) if forks else _executed(argv, env, self.log, self._tree)
         if wait:
             self.await_ready(within)
         return self
@@ -148,7 +150,7 @@ class Router:
         self._http.close()
 
 
-def _executed(argv: list[str], env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+def _executed(argv: list[str], env: Mapping[str, str], log: Path, tree: Path) -> subprocess.Popen[bytes]:
     whole = [sys.executable, "-m", "dlx_router", *argv]
     with log.open("ab") as told:
-        return subprocess.Popen(whole, env=env, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=told, stderr=told)
+        return subprocess.Popen(whole, env=env, cwd=tree, stdin=subprocess.DEVNULL, stdout=told, stderr=told)

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import pika
 
+from dlx_router.journal.reading import lines
+
 QUEUE: Final = "shop.shipments"
 LEAST_S: Final = 18  # a shorter demo has no time for an outage: the breaker alone takes ten seconds to close
 RULE: Final = "{deaths: 4, within: 5s, probe-every: 1s}"
@@ -101,7 +103,7 @@ def _events(amqp_url: str) -> list[dict[str, Any]]:
             if method is None:
                 break
             channel.basic_ack(method.delivery_tag)
-            found += map(json.loads, body.splitlines())
+            found += map(json.loads, lines(body))
         return found
     finally:
         connection.close()

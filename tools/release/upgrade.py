@@ -126,9 +126,9 @@ def run(before: str, after: str, letters: int, folder: Path, *, beside: bool) ->
 
 def _router(node: Node, folder: Path) -> Router:
     """One on this node, not started."""
-    urls = {"amqp_url": node.amqp_url, "management_url": node.management_url}
-    env = {"PROVENANCE_KEY_FILE": str(folder / "key")}
-    return Router(**urls, policies=folder / "policies", log=folder / f"router-{node.version}.log", env=env)
+    env, log = {"PROVENANCE_KEY_FILE": str(folder / "key")}, folder / f"router-{node.version}.log"
+    urls = node.amqp_url, node.management_url
+    return Router(amqp_url=urls[0], management_url=urls[1], policies=folder / "policies", log=log, env=env)
 
 
 def _audit(node: Node, router: Router, done: Upgrade) -> None:
@@ -137,7 +137,7 @@ def _audit(node: Node, router: Router, done: Upgrade) -> None:
         router.await_ready(PATIENCE_S)
         done.back_s = time.monotonic() - began
         with Client(node.amqp_url) as client:
-            done.found = {queue: _collect(client, place, done.count(queue)) for queue, place in PLACES.items()}
+            done.found = {queue: collect(client, place, done.count(queue)) for queue, place in PLACES.items()}
             _one_more(client)
     except AssertionError as error:
         raise UpgradeError(f"{error}\n{router.output[-2000:]}") from error
@@ -156,15 +156,16 @@ def _await_places(client: Client, done: Upgrade) -> None:
     """The inbox is empty, and all that need not wait lie in their place."""
     for queue, place in PLACES.items():
         if queue != WORK:
-            _until(partial(_holds, client, place, done.count(queue)))
-    _until(lambda: client.depth(INBOX) == 0)
+            until(partial(_holds, client, place, done.count(queue)))
+    until(lambda: client.depth(INBOX) == 0)
 
 
 def _holds(client: Client, place: str, count: int) -> bool:
     return client.exists(place) and client.depth(place) >= count
 
 
-def _until(look: Callable[[], bool]) -> None:
+def until(look: Callable[[], bool]) -> None:
+    """Wait for it. Raises UpgradeError."""
     deadline = time.monotonic() + PATIENCE_S
     while not look():
         if time.monotonic() > deadline:
@@ -186,7 +187,7 @@ def _become(node: Node, version: str) -> None:
     node.start()
 
 
-def _collect(client: Client, place: str, count: int) -> Counter[bytes]:
+def collect(client: Client, place: str, count: int) -> Counter[bytes]:
     """What lies there, or comes, until all are there and nothing more is."""
     found: Counter[bytes] = Counter()
     deadline = time.monotonic() + PATIENCE_S

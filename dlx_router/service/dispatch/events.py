@@ -23,7 +23,8 @@ def tell(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
         headers, body = envelope.props.headers, job.delivery.body
         own = privacy.disclosed(rule, ruling.kind, headers=headers, body=body, error=letter.error)
     content = envelope.content if envelope is not None else None
-    line = fragments(privacy.discreet(rule, letter), ruling).line(
+    event = journal.event(
+        fragments(privacy.discreet(rule, letter), ruling),
         letter.id,
         now,
         first_ms=letter.first_death_ms,
@@ -36,7 +37,7 @@ def tell(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
         extra=own,
     )
     job.draw = None
-    job.batches += (journal.record(line),)
+    job.batches += (journal.record(event),)
 
 
 def tell_where(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:

@@ -198,7 +198,8 @@ def write(job: Job, route: Route, key: bytes, journal: Journal, known: Known = N
         extra = NO_BODY
         if not route.rule.is_plain:
             extra = privacy.disclosed(route.rule, KIND_OF[route.action], headers=headers, body=body)
-        line = told.line(
+        event = journal.event(
+            told,
             letter_id,
             now,
             first_ms=route.first_ms,
@@ -209,7 +210,7 @@ def write(job: Job, route: Route, key: bytes, journal: Journal, known: Known = N
             due_ms=due_ms,
             extra=extra,
         )
-        job.batches = (journal.record(line),)
+        job.batches = (journal.record(event),)
     return True
 
 

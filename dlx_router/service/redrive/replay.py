@@ -18,7 +18,7 @@ from dlx_router.journal.batch import sure
 from dlx_router.journal.writer import Journal
 from dlx_router.redrive.canary import Flock
 from dlx_router.redrive.task import AT_WORK, Task, newest
-from dlx_router.redrive.task_events import letters, tasks
+from dlx_router.redrive.task_events import MARK, letters, tasks
 from dlx_router.service.redrive.binding_facts import version_of
 
 RECENT_S: Final = 60.0  # a task at work says so every few seconds
@@ -42,8 +42,8 @@ async def all_tasks(link: Link, journal: Journal, key: bytes, is_busy: Callable[
     """Every task that the journal still tells of. `is_busy`: whether letters are on their way, which come first."""
     found: list[Task] = []
     strange = 0
-    async for _, batch, mac in _upto_now(link, journal, "first", only=TASKS):
-        found += tasks(batch, key)
+    async for _, batch, mac, version in _upto_now(link, journal, "first", only=TASKS):
+        found += tasks(journal.opened(batch, version, MARK), key)
         strange += bool(batch) and not journal.verified(batch, mac)
         if is_busy():
             await asyncio.sleep(len(batch) / BUSY_BYTES_A_S)
@@ -61,10 +61,10 @@ async def flock(link: Link, journal: Journal, task: Task) -> Flock:
     sure, told = (Flock(task.id, elsewhere=elsewhere, before=before) for _ in range(2))
     start = datetime.fromtimestamp(task.created_ms // 1000 - RECENT_S, UTC)  # by our clock, not the broker's
     strange = 0
-    async for _, batch, mac in _upto_now(link, journal, start):
+    async for _, batch, mac, version in _upto_now(link, journal, start):
         is_ours = journal.verified(batch, mac)
         strange += bool(batch) and not is_ours
-        for event in letters(batch):
+        for event in letters(journal.opened(batch, version)):
             told.hear(event)
             if is_ours or not event.get("redrive_id"):
                 sure.hear(event)
@@ -72,24 +72,10 @@ async def flock(link: Link, journal: Journal, task: Task) -> Flock:
     return sure if sure.sent else told
 
 
-def of_tasks(link: Link, journal: Journal, start: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 - as AMQP has it
-    """As `upto_now`; what tells of letters only may be missing."""
-    return upto_now(link, journal, start, only=TASKS)
-
-
-async def upto_now(
-    link: Link,
-    journal: Journal,
-    start: Any,  # noqa: ANN401 - as AMQP has it
-    only: str = "",
-) -> AsyncIterator[bytes]:
-    """The batches from `start` to what is the newest now. Nothing where there is no stream yet.
-
-    `only`: others may be missing. Nobody says that the end is reached then, so a mark is written behind the newest.
-    From a time on, which the broker's clock may not have reached, silence is the end too.
-    """
-    async for one in _upto_now(link, journal, start, only):
-        yield one.body
+async def of_tasks(link: Link, journal: Journal, start: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 - as AMQP has it
+    """The batches from `start` to what is the newest now; of those that tell of letters only nothing is left."""
+    async for one in _upto_now(link, journal, start, only=TASKS):
+        yield journal.opened(one.body, one.version, MARK)
 
 
 async def _upto_now(
@@ -98,6 +84,11 @@ async def _upto_now(
     start: Any,  # noqa: ANN401 - as AMQP has it
     only: str = "",
 ) -> AsyncIterator[tail.Message]:
+    """Messages from `start` to what is the newest now. Nothing where there is no stream yet.
+
+    `only`: others may be missing. Nobody says that the end is reached then, so a mark is written behind the newest.
+    From a time on, which the broker's clock may not have reached, silence is the end too.
+    """
     last = await _newest(link, journal)
     if last < 0:
         return

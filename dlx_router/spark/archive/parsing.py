@@ -24,14 +24,16 @@ _FIRST_UNKNOWN: Final = r'[{,]\s*"first"\s*:\s*null'  # null and absent differ h
 
 
 def lines(source: DataFrame) -> DataFrame:
-    """`schemas.SOURCE` → stream, offset, signature, idx, text: each line that is not empty.
+    """`schemas.SOURCE` → stream, offset, signature, unreadable, idx, text: each line that is not empty.
 
-    A line's bytes that are no UTF-8 are replaced, so behind the lines of such a message comes the whole, as it came.
+    A line's bytes that are no UTF-8 are replaced, so behind the lines of such a message comes the whole, as it came. A
+    message that is unreadable is one line.
     """
     text = f.col("body").cast("string")
     split = f.split(text, "\n")
     told = f.when(f.is_valid_utf8(text), split).otherwise(f.concat(split, f.array(text)))
-    return source.select("stream", "offset", "signature", f.posexplode(told).alias("idx", "text")).where(
+    told = f.when(f.col("unreadable").isNotNull(), f.array(text)).otherwise(told)
+    return source.select("stream", "offset", "signature", "unreadable", f.posexplode(told).alias("idx", "text")).where(
         f.length("text") > 0
     )
 
@@ -56,7 +58,7 @@ def _steps(_kind: str, _context: Any, keep_lines: bool) -> list[list[Column]]:  
     the whole anew for each batch, and Java never run it long enough to make it fast. For the same reason the time of
     reading is no `current_timestamp()`, which is a constant of the code.
     """
-    place = [f.col(name) for name in ("stream", "offset", "idx", "text", "signature")]
+    place = [f.col(name) for name in ("stream", "offset", "idx", "text", "signature", "unreadable")]
     event = f.from_json(f.when(f.is_valid_utf8("text"), f.col("text")), _READ, _OPTIONS).alias("e")
     told = [_told(name) for name in schemas.EVENT.names]
     is_bad = f.col(BAD_REASON).isNotNull()
@@ -77,7 +79,8 @@ def _bad() -> Column:
     lacks = f.concat_ws(", ", *(f.when(f.col(f"e.{name}").isNull(), f.lit(name)) for name in schemas.NEEDED))
     low, high = schemas.VERSIONS
     return (
-        f.when(
+        f.when(f.col("unreadable").isNotNull(), f.concat(f.lit("a message that cannot be read: "), f.col("unreadable")))
+        .when(
             ~f.is_valid_utf8("text"), f.lit("a message that is not UTF-8, whole; its lines are read as far as they go")
         )
         .when(f.col("e").isNull() | (lacks == ", ".join(schemas.NEEDED)), f.lit("not a JSON object with an event"))

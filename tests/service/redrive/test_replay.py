@@ -4,18 +4,27 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 
 import pika
 import pytest
+from structlog.testing import capture_logs
 
 from dlx_router.broker import tail
 from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.link import Link
+from dlx_router.journal.events import fragments
+from dlx_router.journal.fields import LINES, ROWS
+from dlx_router.journal.packing import MAGIC
 from dlx_router.redrive.task import Spec, Task
 from dlx_router.redrive.task_events import line
 from dlx_router.service.redrive import replay
 from dlx_router.service.redrive.binding_facts import version_of
+from tests.core.core_samples import NOW, letter
 from tests.journal.conftest import NAMES, Desk, desk, soon
+from tests.journal.journal_samples import RULING
+from tests.support.client import Client
 from tests.support.vhost import Vhost
 
 __all__ = ["desk"]
@@ -98,6 +107,35 @@ async def test_tasks_and_letters_are_learned_while_letters_die_all_the_time(vhos
             await replay.recent(link, one.journal, KEY)
             await replay.flock(link, one.journal, task("first"))
         dying.cancel()
+
+
+@pytest.mark.usefixtures("newest")
+async def test_letters_and_tasks_of_both_formats_are_learned_and_broken_messages_stop_nobody(
+    vhost: Vhost, desk: MakeDesk
+) -> None:
+    """As while routers are replaced one by one: one that writes format 1, one that writes format 2, and a stranger."""
+    sent = RULING._replace(kind="redriven", redrive_id="first")
+    async with AsyncExitStack() as stack:
+        old, one = desk(message_format=LINES), desk(message_format=ROWS)
+        links: list[Link] = []
+        for router, name in ((old, "first"), (one, "second")):
+            links.append(await stack.enter_async_context(router.session()))
+            await soon(partial(getattr, router.journal, "is_working"))
+            for ruling in (sent, RULING):
+                dead = letter(id=name)
+                at = {"first_ms": NOW, "last_ms": NOW, "crc32": 7, "size": 3}
+                router.journal.record(router.journal.event(fragments(dead, ruling), dead.id, NOW, **at))
+            router.journal.flush()
+            await task_told(router, task(name))
+        with Client(vhost.amqp_url) as stranger:
+            for body, version in ((MAGIC + b"no frame", 2), (b"of a later version", 3)):
+                stranger.publish(body, key=NAMES.journal, headers={"v": version})
+        with capture_logs() as said:
+            assert sorted(await replay.all_tasks(links[1], one.journal, KEY, lambda: False)) == ["first", "second"]
+            flock = await replay.flock(links[1], one.journal, task("first"))
+        assert (flock.sent, flock.dead) == (2, 2)
+        told = [entry["cause"] for entry in said if entry["event"] == "journal.unreadable"]
+        assert sorted(why.partition(":")[0] for why in told) == ["format 3; 1 and 2 are known", "no whole zstd frame"]
 
 
 async def letters_die(one: Desk) -> None:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dlx_router.journal import reading
 from tests.conftest import MUST
+from tests.journal.rows_of import rows_of
 from tools.pipeline import week
 from tools.pipeline.causes import WEEK_S
 
@@ -68,13 +70,23 @@ def archived(spark: "SparkSession", journal: bytes, place: Path) -> "DataFrame":
     source = spark.read.text(str(place)).select(
         f.lit("journal").alias("stream"), f.monotonically_increasing_id().alias("offset"),
         f.col("value").cast("binary").alias("body"), f.lit("ok").alias("signature"),
+        f.lit(None).cast("string").alias("unreadable"),
     )  # fmt: skip
     return rows(source).select(*(name for name in schemas.ARCHIVE.names if name != "seg"))
 
 
+def mixed(journal: list[bytes]) -> bytes:
+    """Lines of it, each second hundred of them read from a message in format 2."""
+    told: list[bytes] = []
+    for at in range(0, len(journal), 100):
+        some = journal[at : at + 100]
+        told += reading.lines(rows_of(some)) if at % 200 else [one.rstrip() for one in some]
+    return b"\n".join(told) + b"\n"
+
+
 @pytest.fixture(scope="session")
 def events(spark: "SparkSession", truth: week.Truth, tmp_path_factory: pytest.TempPathFactory) -> Iterator["DataFrame"]:
-    """The week in the archive's columns."""
-    frame = archived(spark, b"".join(truth.journal()), tmp_path_factory.mktemp("week") / "week.ndjson").cache()
+    """The week in the archive's columns, told in both formats."""
+    frame = archived(spark, mixed([*truth.journal()]), tmp_path_factory.mktemp("week") / "week.ndjson").cache()
     yield frame
     frame.unpersist()

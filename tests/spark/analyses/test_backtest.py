@@ -14,6 +14,7 @@ from dlx_router.spark.backtest.differences import arrivals, changed, summary
 from dlx_router.spark.backtest.estimate import Stratum, predicted
 from dlx_router.spark.backtest.replay import draw_of, event_of, files_of, judge_of, recorded, was_decided
 from dlx_router.spark.backtest.run import backtest, left_out
+from tests.journal import plain_reader
 from tests.spark.analyses.conftest import AS_OF_MS, archived
 from tests.support.client import Client
 from tests.support.eventually import eventually
@@ -169,11 +170,11 @@ def read_journal(vhost: Vhost, count: int) -> bytes:
         consumer = reader.channel.consume(
             "dlx-router.journal", arguments={"x-stream-offset": "first"}, inactivity_timeout=1
         )
-        for method, _, body in consumer:
+        for method, how, body in consumer:
             if method is None:
                 break
             reader.channel.basic_ack(method.delivery_tag)
-            found += body.splitlines()
+            found += [json.dumps(one).encode() for one in plain_reader.events(how.content_encoding, body)]
     assert len(found) >= count, found
     return b"\n".join(found)
 

@@ -14,38 +14,43 @@ from dlx_router.index.reader import Reader
 from dlx_router.index.schema import open_writer
 from dlx_router.index.store import Message, Store
 from dlx_router.index.worker import AT_ONCE
+from dlx_router.journal.packing import packed
 
 BATCH: Final = 100
 QUERIES: Final = 300
 QUEUES: Final = 50
 WORDS: Final = ("timeout", "refused", "missing", "locked", "invalid", "duplicate", "expired", "unknown")
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 _T0_MS: Final = 1_700_000_000_000
 
 
 def batches(letters: int, seed: int = 1) -> Iterator[bytes]:
-    """Messages of a journal: each event is another letter, with an error in words of its own."""
-    draw, lines = random.Random(seed), []
+    """Messages of a journal in format 2: each event is another letter, with an error in words of its own."""
+    draw, lines = random.Random(seed), list[str]()
+    shared: dict[str, int] = {}
     for number in range(letters):
-        lines.append(json.dumps(_event(number, draw), separators=(",", ":")).encode())
-        if len(lines) == BATCH or number == letters - 1:
-            yield b"\n".join(lines) + b"\n"
+        queue = f"orders.{number % QUEUES}"
+        if queue not in shared:
+            shared[queue] = len(shared)
+            lines.append(_encode(_shared(queue)))
+        lines.append(_encode([shared[queue], *_row(number, draw)]))
+        if (number + 1) % BATCH == 0 or number == letters - 1:
+            yield packed("\n".join(lines).encode())
             lines.clear()
+            shared.clear()
 
 
-def _event(number: int, draw: random.Random) -> dict[str, Any]:
-    letter, queue = f"{draw.getrandbits(128):032x}", f"orders.{number % QUEUES}"
-    died = {
-        "queue": queue,
-        "reason": "rejected",
-        "count": 1,
-        "time_ms": _T0_MS,
-        "exchange": "shop",
-        "routing_keys": [queue],
-    }
+def _row(number: int, draw: random.Random) -> list[Any]:
+    letter, step = f"{draw.getrandbits(128):032x}", f"{draw.getrandbits(32):08x}"
+    props = {"message_id": f"m-{number}", "correlation_id": f"c-{number % 1000}"}
+    error = {"type": "Failed", "message": f"order {number} {draw.choice(WORDS)} {draw.getrandbits(64):x}"}
+    return [letter, step, _T0_MS + number, None, number, number, 7, 3, [_T0_MS // 1000], props, {"error": error}]
+
+
+def _shared(queue: str) -> dict[str, Any]:
+    died = {"queue": queue, "reason": "rejected", "count": 1, "exchange": "shop", "routing_keys": [queue]}
     return {
         "v": 1,
-        "event_id": f"{letter}-{draw.getrandbits(32):08x}",
-        "id": letter,
         "kind": "dead_lettered",
         "router_id": "bench",
         "vhost": "/",
@@ -62,12 +67,6 @@ def _event(number: int, draw: random.Random) -> dict[str, Any]:
         "revision": "0123456789ab",
         "target": {"exchange": "", "routing_key": f"DLQ.{queue}"},
         "deaths": [died],
-        "ts_ms": _T0_MS + number,
-        "first_death_ms": _T0_MS,
-        "last_death_ms": _T0_MS,
-        "props": {"message_id": f"m-{number}", "correlation_id": f"c-{number % 1000}"},
-        "digest": {"crc32": 7, "size": 3},
-        "error": {"type": "Failed", "message": f"order {number} {draw.choice(WORDS)} {draw.getrandbits(64):x}"},
         "body_mode": "none",
     }
 

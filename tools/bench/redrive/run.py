@@ -5,8 +5,8 @@
     part       what                                                                                  limit
     rates      letters a second of a redrive at 10, 200 and 2,000/s, by the depth of the work queue  ± 5 %
     unlimited  a redrive without a rate beside the router's rate of dead-lettering the same letters  ≥ 0.8
-    index      the routing rate with an index beside that without one, medians of --rounds each      ≥ 0.9
-    search     events a second of the index's writer, and searches over what it wrote                10,000; 200 ms
+    index      the routing rate with an index beside that without one, medians of --rounds each      ≥ 0.97
+    search     events a second of the index's writer, and searches over what it wrote                20,000; 200 ms
     audit      a redrive with two kills: every body is there, copies have one id, number and task    lost 0
 
 Prints a table and writes build/redrive.json. Exit: 0 all within their limits, 1 not all, 2 it could not be measured.
@@ -103,13 +103,13 @@ def index(bench: Bench) -> Iterator[Row]:
     on_rate, off_rate = statistics.median(found[True]), statistics.median(found[False])
     yield Row("index", "routing with an index, letters/s", round(on_rate), "", None)
     yield Row("index", "routing without, letters/s", round(off_rate), "", None)
-    yield Row("index", "with beside without", round(on_rate / off_rate, 3), "≥ 0.9", on_rate >= 0.9 * off_rate)
+    yield Row("index", "with beside without", round(on_rate / off_rate, 3), "≥ 0.97", on_rate >= 0.97 * off_rate)
 
 
 def search(bench: Bench) -> Iterator[Row]:
     """Without a broker."""
     told = measured(bench.folder, bench.given.searched)
-    yield Row("search", "events/s of the writer", told["events_per_s"], "≥ 10,000", told["events_per_s"] >= 10_000)  # noqa: PLR2004 - the goal, as the row says
+    yield Row("search", "events/s of the writer", told["events_per_s"], "≥ 20,000", told["events_per_s"] >= 20_000)  # noqa: PLR2004 - the goal, as the row says
     yield Row("search", f"p95 ms over {told['letters']:,} letters", told["p95_ms"], "≤ 200", told["p95_ms"] <= 200)  # noqa: PLR2004 - the goal, as the row says
     for name in ("p50_ms", "max_ms", "bytes_a_letter"):
         yield Row("search", name, told[name], "", None)

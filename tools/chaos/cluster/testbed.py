@@ -16,6 +16,7 @@ from typing import Any, Final
 import httpx
 import pika
 
+from dlx_router.journal.reading import lines
 from tests.support.router import Router
 from tools.brokers.cluster import Cluster
 from tools.brokers.node import Node
@@ -215,7 +216,7 @@ class NodesScene:
                 if method is None:
                     break
                 channel.basic_ack(method.delivery_tag)
-                for line in body.splitlines():
+                for line in lines(body):
                     _read(json.loads(line), last, gaps)
         return last, gaps
 

@@ -1,0 +1,253 @@
+"""What the index keeps of messages in format 2, and what it costs when somebody else writes them."""
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlx_router.index import keys, letters
+from dlx_router.index.queries import Wanted
+from dlx_router.index.reader import Reader
+from dlx_router.index.schema import open_writer
+from dlx_router.index.store import PORTION_BYTES, Message, Store
+from dlx_router.index.worker import _behind
+from dlx_router.journal.batch import Batch
+from dlx_router.journal.events import fragments
+from dlx_router.journal.fields import ROWS
+from dlx_router.journal.packing import packed
+from dlx_router.journal.reading import MAX_LINES, lines
+from tests.core.core_samples import NOW, letter
+from tests.journal.journal_samples import RULING, props, told
+
+EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731 - a constant beside the others
+EVERY = Wanted()
+KINDS = ("retried", "released", "dead_lettered", "discarded")
+BODY = '"body_mode":"inline","body_sha256":"00","body":"YWJj"'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "index.sqlite"
+
+
+@pytest.fixture
+def store(file: Path) -> Iterator[Store]:
+    one = Store(open_writer(file, max_bytes=1 << 30))
+    yield one
+    one.close()
+
+
+def message(*events: tuple[int, str, str], at: int = 0, **own: Any) -> bytes:
+    """Rows of letters: (number, kind, failed queue) each."""
+    batch = Batch(1, ROWS)
+    for number, kind, queue in events:
+        one = letter(id=f"{number:032x}", failed_queue=queue)
+        told_of: dict[str, Any] = {"first_ms": NOW, "last_ms": NOW, "crc32": 7, "size": 3} | own
+        batch.add(fragments(one, RULING._replace(kind=kind)).entry(one.id, NOW + at, **told_of))
+    batch.close()
+    return batch.body
+
+
+def counted(file: Path, table: str = "shared", by: str = "events.shared") -> tuple[dict[int, int], Counter[int]]:
+    """By number: how often each is said to be used, and how often it is."""
+    others, _, column = by.partition(".")
+    with sqlite3.connect(file) as connection:
+        said = dict(connection.execute(f"SELECT number, uses FROM {table}").fetchall())
+        used = connection.execute(f"SELECT {column} FROM {others} WHERE {column} IS NOT NULL").fetchall()
+    return said, Counter([one for (one,) in used])
+
+
+def ids(file: Path) -> set[int]:
+    found = Reader(file).letters(EVERY, EVERYTHING, limit=1000, before=None)
+    return {int(one["id"], 16) for one in found}
+
+
+def test_what_letters_share_is_kept_once_and_read_as_the_event(store: Store, file: Path) -> None:
+    run = message(*((number, "parked", "orders") for number in range(9)), props=props(message_id=b"m"), draw=0.5)
+    store.apply("/", [Message(0, run, version=2)])
+    assert [*counted(file)[0].values()] == [9]
+    for number, line in enumerate(lines(run)):
+        (found,) = Reader(file).letter(f"{number:032x}", EVERYTHING)
+        assert found["event"] == json.loads(line)
+
+
+def test_a_kept_row_has_no_body_which_stands_elsewhere(store: Store, file: Path) -> None:
+    run = message((1, "parked", "orders"), (2, "parked", "orders"), extra=BODY)
+    store.apply("/", [Message(0, run, version=2)])
+    (found,) = Reader(file).letter(f"{1:032x}", EVERYTHING)
+    whole = json.loads(lines(run)[0])
+    assert whole.pop("body") == "YWJj"
+    assert (found["event"], found["stored"][3]) == (whole, b"abc")
+
+
+def test_what_only_one_letter_says_is_not_kept_for_others(store: Store, file: Path) -> None:
+    store.apply("/", [Message(0, message((1, "parked", "orders.4711"), (2, "parked", "orders.4712")), version=2)])
+    assert counted(file)[0] == {}
+    assert Reader(file).letter(f"{1:032x}", EVERYTHING)[0]["event"]["failed_queue"] == "orders.4711"
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("apply"),
+            st.lists(
+                st.tuples(st.integers(0, 9), st.sampled_from(KINDS), st.sampled_from(["a", "b"])),
+                min_size=1,
+                max_size=8,
+            ),
+        ),
+        st.tuples(st.just("prune"), st.integers(1, 9)),
+        st.tuples(st.just("shrink"), st.integers(1, 9)),
+        st.tuples(st.just("fail"), st.just(0)),
+        st.tuples(st.just("again"), st.just(0)),
+    ),
+    max_size=12,
+)
+
+
+@given(steps)
+@settings(max_examples=60, deadline=None)
+def test_uses_are_counted_and_letters_are_found_whatever_comes_and_goes(
+    tmp_path_factory: pytest.TempPathFactory, done: list[tuple[str, Any]]
+) -> None:
+    """A line that is counted too often would stay for ever; one too seldom would be missing."""
+    file = tmp_path_factory.mktemp("kept") / "index.sqlite"
+    one = Store(open_writer(file, max_bytes=1 << 30))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "MOST_NEW", 5)  # so that keys move from table to table
+        patch.setattr(letters, "MAX_STEPS", 2)  # and journeys are shortened
+        for at, (what, how) in enumerate(done):
+            match what:
+                case "apply":
+                    one.apply("/", [Message(at, message(*how, at=at), version=2)])
+                case "prune":
+                    one.prune(before_ms=NOW + at, at_most=how)
+                case "shrink":
+                    one.shrink(how)
+                case "fail":
+                    _fail(one, at)
+                case "again":  # a process that knows nothing yet
+                    one.close()
+                    one = Store(open_writer(file, max_bytes=1 << 30))
+    one.close()
+    for table, by in (("shared", "events.shared"), ("fates", "steps.fate")):
+        said, used = counted(file, table, by)
+        assert said == dict(used)
+    with sqlite3.connect(file) as connection:
+        asked = "SELECT letter FROM keys UNION ALL SELECT letter FROM new_keys ORDER BY 1"
+        there = "SELECT number FROM letters ORDER BY 1"
+        assert connection.execute(asked).fetchall() == connection.execute(there).fetchall()
+    for number in ids(file):
+        found = Reader(file).letter(f"{number:032x}", EVERYTHING)
+        assert all(entry["event"]["id"] == f"{number:032x}" for entry in found)
+        assert found
+
+
+def _fail(one: Store, at: int) -> None:
+    """A transaction that is refused at its end."""
+    one._connection.execute("CREATE TRIGGER no BEFORE INSERT ON streams BEGIN SELECT RAISE(ABORT, 'no'); END")
+    one._connection.execute("CREATE TRIGGER nor BEFORE UPDATE ON streams BEGIN SELECT RAISE(ABORT, 'no'); END")
+    with pytest.raises(sqlite3.IntegrityError):
+        one.apply("/", [Message(at, message((1, "parked", "c"), (2, "parked", "c"), at=at), version=2)])
+    one._connection.executescript("DROP TRIGGER no; DROP TRIGGER nor;")
+
+
+# What somebody else may write
+
+
+def test_one_value_that_no_column_takes_costs_its_own_event(store: Store, file: Path) -> None:
+    """It failed the transaction, which was tried again for ever."""
+    store._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 50_000)
+    huge = message((2, "parked", "y" * 60_000))
+    assert store.apply("/", [Message(0, told(1)), Message(1, huge, version=2), Message(2, told(3))]) == 2
+    assert ids(file) == {1, 3}
+    assert Reader(file).streams()["/"] == {
+        "offset": 2, "events": 2, "unread": 1, "last_ms": NOW, "missing": 0,
+    }  # fmt: skip
+    (group,) = Reader(file).groups(EVERYTHING, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
+    assert group["deaths"] == 2
+    assert store.apply("/", [Message(3, told(4))]) == 1
+
+
+def test_what_small_messages_become_has_a_bound_in_each_transaction(store: Store) -> None:
+    """A message of 300 bytes holds a line of 4 MB; 64 of them were held at once."""
+    long = (
+        b'{"v":1,"kind":"parked","failed_queue":"%d","deaths":[],"body_mode":"none","x":"' + b"x" * (3 << 20) + b'"}\n'
+    )
+    bombs = [packed(long % number + b'[0,"a%d","b",1,null,1,1,1,1,[],{}]' % number) for number in range(6)]
+    assert sum(map(len, bombs)) < 6_000
+    begun: list[str] = []
+    store._connection.set_trace_callback(lambda sql: begun.append(sql) if sql.startswith("BEGIN") else None)
+    assert store.apply("/", [Message(at, body, version=2) for at, body in enumerate(bombs)]) == 6
+    assert len(begun) == 3  # two of them are more than PORTION_BYTES
+
+
+def test_what_is_in_the_file_is_not_counted_again_when_the_rest_is_tried_again(store: Store, file: Path) -> None:
+    found = [Message(at, b" " * PORTION_BYTES + told(at)) for at in range(4)]
+    store._connection.execute(
+        "CREATE TRIGGER full BEFORE UPDATE ON streams WHEN new.offset = 2 BEGIN SELECT RAISE(ABORT, 'full'); END"
+    )
+    with pytest.raises(sqlite3.IntegrityError):
+        store.apply("/", found)
+    store._connection.execute("DROP TRIGGER full")
+    rest = _behind(store.position("/"), found)
+    assert [one.offset for one in rest] == [2, 3]
+    store.apply("/", rest)
+    assert Reader(file).streams()["/"]["events"] == 4
+
+
+numbers = st.integers(-(1 << 70), 1 << 70) | st.sampled_from([0, -1, 1 << 62, (1 << 63) - 1, 1 << 63, True])
+NAMES = (
+    "id", "event_id", "kind", "v", "ts_ms", "due_ms", "props", "deaths", "failed_queue", "target", "digest", "error",
+    "headers", "body", "body_mode", "message_id", "type", "size", "observed", "redrive_id", "attempts", "message",
+)  # fmt: skip
+names = st.sampled_from(NAMES)
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | numbers | st.floats() | st.text(max_size=9) | st.just("\udc80\0"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4),
+    max_leaves=6,
+)
+SHARED = {"v": 1, "kind": "parked", "vhost": "/", "failed_queue": "q", "reason": "rejected", "deaths": [{"queue": "q"}],
+          "target": {"exchange": "", "routing_key": "k"}, "body_mode": "none"}  # fmt: skip
+ROW: list[Any] = [0, "aa", "bb", NOW, 5, 0, 0, 3, 4, [5], {}, {}]
+
+
+def _odd(where: int, value: Any) -> list[Any]:
+    return [*ROW[:where], value, *ROW[where + 1 :]]
+
+
+odd_rows = st.builds(_odd, st.integers(0, len(ROW) - 1), values)
+odd_shared = st.dictionaries(st.sampled_from([*SHARED]) | names, values, max_size=3).map(lambda some: SHARED | some)
+
+
+@given(st.lists(st.tuples(odd_shared, st.lists(odd_rows, max_size=3)), max_size=3))
+@settings(max_examples=150, deadline=None)
+def test_whatever_a_message_says_the_events_beside_it_count(
+    tmp_path_factory: pytest.TempPathFactory, forged: list[tuple[dict[str, Any], list[list[Any]]]]
+) -> None:
+    file = tmp_path_factory.mktemp("forged") / "index.sqlite"
+    one = Store(open_writer(file, max_bytes=1 << 30))
+    text = [json.dumps(SHARED)]
+    for number, (shared, rows) in enumerate(forged, 1):
+        text += [json.dumps(shared), *(json.dumps([number, *row[1:]] if row[0] == 0 else row) for row in rows)]
+    text.append(json.dumps([0, "cc", "dd", NOW, None, 0, 0, 3, 4, [5], {}]))
+    one.apply("/", [Message(0, packed("\n".join(text).encode()), version=2), Message(1, told(7))])
+    one.close()
+    reader = Reader(file)
+    assert reader.letter("cc", EVERYTHING)
+    assert reader.letter(f"{7:032x}", EVERYTHING)
+    for found in reader.letters(EVERY, EVERYTHING, limit=100, before=None):
+        json.dumps(reader.letter(found["id"], EVERYTHING), allow_nan=False, default=repr)
+    reader.close()
+
+
+def test_events_of_letters_to_which_nothing_was_done_are_counted(store: Store) -> None:
+    rows = b'[0,"a","b",1,null,1,1,1,1,[],{}]\n' * (MAX_LINES - 1)
+    shared = b'{"v":1,"kind":"forwarded","deaths":[],"body_mode":"none"}\n'
+    assert store.apply("/", [Message(0, packed(shared + rows), version=2)]) == MAX_LINES - 1
