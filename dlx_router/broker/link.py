@@ -7,7 +7,7 @@ owner pauses reading; the link itself never buffers letters. Source: AMQP 0-9-1 
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from pamqp import commands
@@ -49,6 +49,7 @@ class Link(asyncio.Protocol):
         self._out: list[bytes] = []
         self._transport: asyncio.Transport | None = None
         self._handlers: dict[int, Handler] = {}
+        self._in_runs: dict[int, Callable[[list[frames.Delivery]], None]] = {}
         # The broker may speak before `negotiate` runs, so the first answer has a place from the beginning.
         self._answers = Answers()
         self._start = self._answers.awaited(0)
@@ -74,18 +75,40 @@ class Link(asyncio.Protocol):
         self.heard_s = time.monotonic()
         self._flushing = True
         try:
-            handlers = self._handlers
+            handlers, in_runs = self._handlers, self._in_runs
+            alike: list[frames.Delivery] = []  # deliveries of one channel, one behind the other
             for event in self._parser.feed(data):
+                if in_runs and event.__class__ is frames.Delivery and event.channel in in_runs:
+                    if alike and alike[0].channel != event.channel:
+                        self._deliver(alike)
+                        alike = []
+                    alike.append(event)
+                    continue
+                if alike:
+                    self._deliver(alike)
+                    alike = []
                 handler = handlers.get(event.channel)
                 if event.__class__ is frames.Method or handler is None:
                     self._cold(event)
                 else:
                     handler.on_event(event)
+            if alike:
+                self._deliver(alike)
         except (frames.WireError, TableError) as error:
             self._fail(LinkError(f"{self._where()}: the broker's bytes are not AMQP: {error}"))
         self.on_batch()
         self._flushing = False
         self.flush()
+
+    def _deliver(self, deliveries: list[frames.Delivery]) -> None:
+        """To the channel's owner all at once; where it is gone meanwhile, they are for nobody."""
+        take = self._in_runs.get(deliveries[0].channel)
+        if take is not None:
+            take(deliveries)
+
+    def deliver_runs(self, channel: int, take: Callable[[list[frames.Delivery]], None]) -> None:
+        """From now on deliveries of this channel that one read brings, one behind the other, go there together."""
+        self._in_runs[channel] = take
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone: everybody who waits learns it."""
@@ -96,6 +119,12 @@ class Link(asyncio.Protocol):
         if not self._out and not self._flushing:
             self._flush_soon()
         self._out.append(data)
+
+    def send_parts(self, parts: Sequence[bytes]) -> None:
+        """As `send`, of frames in parts."""
+        if not self._out and not self._flushing:
+            self._flush_soon()
+        self._out += parts
 
     def _flush_soon(self) -> None:
         """At once on a quiet link; on a busy one `gather_s` after the last write: each write costs both sides."""
@@ -192,12 +221,14 @@ class Link(asyncio.Protocol):
     async def close_channel(self, channel: int) -> None:
         """Close a channel; its handler hears nothing more, and its number is free once the broker has agreed."""
         self._handlers[channel] = DEAF
+        self._in_runs.pop(channel, None)
         if self.is_open:
             await self.rpc(channel, commands.Channel.Close(200, "bye", 0, 0))
 
     def drop_channel(self, channel: int) -> None:
         """As `close_channel`, without waiting for the broker."""
         self._handlers[channel] = DEAF
+        self._in_runs.pop(channel, None)
         if self.is_open:
             self.send(frames.method(channel, commands.Channel.Close(200, "bye", 0, 0)))
 
@@ -257,6 +288,7 @@ class Link(asyncio.Protocol):
     def _channel_gone(self, channel: int, error: Exception) -> None:
         self._answers.nobody_gives(channel, error)
         handler = self._handlers.pop(channel, None)
+        self._in_runs.pop(channel, None)
         if handler is not None:
             handler.on_closed(error)
 

@@ -124,7 +124,7 @@ def letter_id(  # noqa: PLR0913, PLR0917 - the seven inputs are the identity tha
 def letter_id_of(  # noqa: PLR0913, PLR0917 - as letter_id
     vhost: bytes, queue: bytes, exchange: bytes, key: bytes, properties: bytes, headers: bytes, body: bytes
 ) -> str:
-    """As `letter_id`, of names that are bytes already."""
+    """As `letter_id`, of names that are bytes already. `LetterIds` says the same of many."""
     size = len(body)
     start = _lengths(len(vhost), len(queue), len(exchange), len(key), len(properties), len(headers), size)
     if size > ID_BODY_BYTES:
@@ -132,3 +132,22 @@ def letter_id_of(  # noqa: PLR0913, PLR0917 - as letter_id
     return blake2b(
         b"".join((start, vhost, queue, exchange, key, properties, headers, body)), digest_size=16
     ).hexdigest()
+
+
+class LetterIds:
+    """`letter_id_of` letters that have names, `properties` up to their last part, and lengths in common."""
+
+    def __init__(self, names: tuple[bytes, bytes, bytes, bytes], properties: bytes, rest: int, headers: int) -> None:
+        """`names`: vhost, queue, exchange, key; `rest`, `headers`: how long the letter's own parts are."""
+        self._lengths = *map(len, names), len(properties) + rest, headers
+        self._names = b"".join((*names, properties))
+        self._blank = blake2b(digest_size=16)
+        self._size, self._begun = -1, self._blank
+
+    def of_size(self, size: int) -> Callable[[], Any]:
+        """What makes the digest of a letter with a body so long; it wants the rest, the headers and `ID_BODY_BYTES`."""
+        if size != self._size:
+            begun = self._blank.copy()
+            begun.update(_lengths(*self._lengths, size) + self._names)
+            self._size, self._begun = size, begun
+        return self._begun.copy

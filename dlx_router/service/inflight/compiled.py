@@ -24,11 +24,11 @@ from dlx_router.journal.writer import Journal
 from dlx_router.service.inflight import admissible, decoder
 from dlx_router.service.inflight.decoder import Place
 from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.moulds import ID, RECORD, fixed_of
 from dlx_router.service.inflight.routes import Key, Known, Route, Shape
 from dlx_router.service.inflight.xdeath import SHARED_BYTES
 from dlx_router.wire import frames, properties, table
 
-_OWNED: Final = frozenset({b"x-death", b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason"})
 _SPECIAL: Final = (
     frozenset({b"dlx-router", b"dlx-router-id", b"dlx-router-pub", b"dlx-death"})
     | admissible.NAMES
@@ -37,8 +37,6 @@ _SPECIAL: Final = (
 )
 _EDGE: Final = 96  # bytes that the variable part of a record may grow by before the long way has to look at its limit
 _SHAPES: Final = 4  # kept for letters of one key and length: queues of one exchange die in turn
-_ID: Final = table.longstr(b"dlx-router-id", b"0" * 32)[:-32]
-_RECORD: Final = table.longstr(b"dlx-router", b"")[:-4]
 _pack_long: Final = Struct(">I").pack
 
 
@@ -77,7 +75,7 @@ def _walked(job: Job, place: Place, alike: Key) -> Route | None:
     job.key = key = _key(job.delivery, headers, found, place.source)
     route = None if key is None else routes.by_key.get(key)
     if route is not None and found.__class__ is dict:
-        shapes = Shape(_fixed(headers, found), route), *routes.by_shape.get(alike, ())
+        shapes = Shape(fixed_of(headers, found), route), *routes.by_shape.get(alike, ())
         routes.by_shape[alike] = shapes[:_SHAPES]
     return route
 
@@ -87,16 +85,6 @@ def learn(job: Job, told: Fragments | None, rule: Rule) -> None:
     if job.key is None or (route := _compiled(job, told, rule)) is None:
         return
     job.in_force.routes.by_key[job.key] = route
-
-
-def _fixed(headers: bytes, found: dict[bytes, table.Span]) -> tuple[tuple[int, int, bytes], ...]:
-    """Whole entries of ours, of all others name, type and length; neighbours put together."""
-    spans: list[tuple[int, int]] = []
-    for name, (start, value, stop) in found.items():
-        end = stop if name in _OWNED else value + 5 if headers[value] in b"SAFx" else value + 1
-        begin = spans.pop()[0] if spans and spans[-1][1] == start else start
-        spans.append((begin, end))
-    return tuple((start, end, headers[start:end]) for start, end in spans)
 
 
 def _key(delivery: frames.Delivery, headers: bytes, found: dict[bytes, table.Span], source: str) -> Key | None:
@@ -192,7 +180,7 @@ def write(job: Job, route: Route, key: bytes, journal: Journal, known: Known = N
     if len(text) > route.longest:
         return False
     said = records.sign(text.encode(), key)
-    job.added = b"".join((headers, _ID, letter_id.encode(), _RECORD, _pack_long(len(said)), said))
+    job.added = b"".join((headers, ID, letter_id.encode(), RECORD, _pack_long(len(said)), said))
     told = route.told
     if told is not None:
         extra = NO_BODY
