@@ -14,6 +14,7 @@ from pamqp import commands
 
 from dlx_router.broker.address import Host, Login, Tls, client_properties
 from dlx_router.broker.answers import DEAF, QUESTIONS, Answers, ChannelClosed, Handler, LinkError
+from dlx_router.broker.large_reads import LargeReads
 from dlx_router.wire import frames
 from dlx_router.wire.table import TableError
 
@@ -21,6 +22,7 @@ FRAME_MAX = 131_072
 NOT_ALLOWED: Final = 530
 # RabbitMQ does not cut a header to what was agreed on: a letter whose header filled a frame comes with x-death on top.
 LARGEST_FRAME = 16 << 20
+LARGE_PART: Final = 8192  # bytes, in the mean
 ASKS_S: Final = 2.0  # of silence: then the broker is asked something that it answers at once
 DOUBTED_S: Final = 4.0
 LATE_S: Final = 0.5  # a timer that is later than this: this process did not run, and could hear nothing
@@ -46,9 +48,11 @@ class Link(asyncio.Protocol):
         self._name = name
         self._loop = loop
         self._parser = frames.Parser(LARGEST_FRAME)
-        self._out: list[bytes] = []
+        self._out: list[frames.Buffer] = []
+        self._out_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._handlers: dict[int, Handler] = {}
+        self._large_reads: LargeReads | None = None
         self._in_runs: dict[int, Callable[[list[frames.Delivery]], None]] = {}
         # The broker may speak before `negotiate` runs, so the first answer has a place from the beginning.
         self._answers = Answers()
@@ -73,6 +77,8 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse the whole read, hand out its events, write once."""
         self.heard_s = time.monotonic()
+        if self._large_reads is not None:
+            self._large_reads.came(len(data), self.heard_s)
         self._flushing = True
         try:
             handlers, in_runs = self._handlers, self._in_runs
@@ -110,6 +116,11 @@ class Link(asyncio.Protocol):
         """From now on deliveries of this channel that one read brings, one behind the other, go there together."""
         self._in_runs[channel] = take
 
+    def read_in_bulk(self) -> None:
+        """From now on few and large reads, while much pours in."""
+        if self._transport is not None:
+            self._large_reads = LargeReads(self._transport.get_extra_info("socket"), self._loop)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone: everybody who waits learns it."""
         self._fail(LinkError(f"{self._where()}: connection lost{f' ({exc})' if exc else ''}"))
@@ -120,11 +131,12 @@ class Link(asyncio.Protocol):
             self._flush_soon()
         self._out.append(data)
 
-    def send_parts(self, parts: Sequence[bytes]) -> None:
-        """As `send`, of frames in parts."""
+    def send_parts(self, parts: Sequence[frames.Buffer], size: int) -> None:
+        """As `send`, of frames in parts, which are some `size` bytes."""
         if not self._out and not self._flushing:
             self._flush_soon()
         self._out += parts
+        self._out_bytes += size
 
     def _flush_soon(self) -> None:
         """At once on a quiet link; on a busy one `gather_s` after the last write: each write costs both sides."""
@@ -138,8 +150,11 @@ class Link(asyncio.Protocol):
         """Write all that is queued, in one write."""
         if self._out and self._transport is not None and self.is_open:
             self._spoke = time.monotonic()
-            self._transport.write(b"".join(self._out))
-        self._out.clear()
+            if self._out_bytes >= LARGE_PART * len(self._out):
+                self._transport.writelines(self._out)  # as they are: to put large bodies together costs more
+            else:
+                self._transport.write(b"".join(self._out))
+        self._out, self._out_bytes = [], 0
 
     def pause(self, *, paused: bool) -> None:
         """Stop or go on reading; the broker then holds what it has, and memory here is bounded."""

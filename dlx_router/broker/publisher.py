@@ -81,9 +81,9 @@ class Publisher(Generic[Job]):
         """Take numbers for so many, which `send` sends."""
         self._confirms.publish_run(run, count)
 
-    def send(self, parts: Sequence[bytes]) -> None:
-        """Send frames of publishes that have their numbers already."""
-        self._link.send_parts(parts)
+    def send(self, parts: Sequence[frames.Buffer], size: int) -> None:
+        """Send frames of publishes that have their numbers already; they are some `size` bytes."""
+        self._link.send_parts(parts, size)
 
     @property
     def channel(self) -> int:

@@ -150,9 +150,15 @@ class Journal:
         loop = asyncio.get_running_loop()
         wait = self._flushed_s + GATHER_S - loop.time()
         if wait > 0:
-            loop.call_later(wait, self.flush)
+            loop.call_later(wait, self._in_time)
         else:
             loop.call_soon(self.flush)
+
+    def _in_time(self) -> None:
+        """By a timer: it has waited for others already, and so leaves at once."""
+        self.flush()
+        if self._link is not None:
+            self._link.flush()
 
     def flush(self) -> None:
         """Close the current batch and send it; safe at any time."""

@@ -18,6 +18,7 @@ from dlx_router.wire.parser import Parser
 
 __all__ = [
     "HEARTBEAT",
+    "Buffer",
     "Cancelled",
     "Confirm",
     "Delivery",
@@ -31,6 +32,7 @@ __all__ = [
     "Returned",
     "WireError",
     "ack",
+    "bodies",
     "lenient",
     "method",
     "nack",
@@ -41,6 +43,7 @@ __all__ = [
 
 HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 LARGEST: Final = 1 << 31  # where no limit was agreed on
+Buffer = bytes | memoryview
 FRAME_OVERHEAD: Final = 8  # type, channel, size; and the end byte
 
 _PUBLISH: Final = 0x003C_0028
@@ -84,7 +87,7 @@ def publish(  # noqa: PLR0913, PLR0917 - a frame has these parts, and keywords c
     if 0 < size <= largest:
         first = _pack_body(0xCE, 3, channel, size)
         return b"".join((start, exchange, length, routing_key, header, properties, first, body, b"\xce"))
-    return b"".join((start, exchange, length, routing_key, header, properties, *_bodies(channel, body, largest)))
+    return b"".join((start, exchange, length, routing_key, header, properties, *bodies(channel, body, largest)))
 
 
 class PublishMould(NamedTuple):
@@ -128,11 +131,12 @@ def publish_mould(
     )
 
 
-def _bodies(channel: int, body: bytes, largest: int) -> list[bytes]:
-    """The end of the header frame, then the body in frames of `largest` bytes."""
-    parts: list[bytes] = []
+def bodies(channel: int, body: bytes, largest: int) -> list[Buffer]:
+    """The end of the header frame, then the body in frames of `largest` bytes, in parts; nothing is copied."""
+    parts: list[Buffer] = []
+    whole = memoryview(body)
     for at in range(0, len(body), largest):
-        piece = body[at : at + largest]
+        piece = whole[at : at + largest]
         parts += (_pack_body(0xCE, 3, channel, len(piece)), piece)
     return [*parts, b"\xce"]
 

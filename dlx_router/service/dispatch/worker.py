@@ -160,10 +160,12 @@ class Worker:
             return 0
         if not len(publisher):
             self._moved_s = time.monotonic()
+        weight = 0
         for run in written.runs(consumer, owner.decider.in_force, owner.read_s()):
             publisher.publish_run(run, len(run))
-            owner.weigh(run.weight)
-        publisher.send(written.frames)
+            weight += run.weight
+        owner.weigh(weight)
+        publisher.send(written.parts, weight)
         owner.metrics.deliveries[owner.vhost, place.source] += len(written.tables)
         return len(written.tables)
 

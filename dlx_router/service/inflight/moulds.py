@@ -46,7 +46,6 @@ class Common(NamedTuple):
     correlation_id: slice | None
     timestamp: slice | None
     ids: LetterIds
-    largest: int  # body
     longest: int  # record, before it is signed
     most: int  # header table
     record: tuple[str, str, str]  # as `records.run_of`
@@ -138,7 +137,6 @@ class Mould:
             own.get("correlation_id"),
             own.get("timestamp"),
             self._ids,
-            largest,
             route.longest - len(records.END),
             largest - self._header_bytes,
             self._record(now_ms, due_ms),

@@ -28,6 +28,7 @@ _MAC: Final = b',"mac":"'
 _MAC_END: Final = b'"}'
 _MAC_BYTES: Final = len(_MAC) + 32 + len(_MAC_END)
 _NOBODY: Final = frames.Delivery(0, b"", 0, False, b"", b"", b"", b"")  # noqa: FBT003 - AMQP order
+SMALL_BYTES: Final = 4096  # are put together for a digest; of more the copy costs more than the call
 _pack_long: Final = Struct(">I").pack
 
 
@@ -49,7 +50,7 @@ class Written(NamedTuple):
     moulds: list[Mould]
     deliveries: Sequence[frames.Delivery]
     tables: list[bytes]
-    frames: list[bytes]
+    parts: list[frames.Buffer]
     entries: list[Entry]
     batches: list[tuple[Batch, int]]
 
@@ -134,8 +135,8 @@ def written(
 ) -> Written | None:
     """As many of these as have a mould, as `compiled.write` and `section` would write each; tells nobody.
 
-    It ends before one that no single frame can hold, or a record that would be too long: alone that is seen to. None:
-    that is the first. Either all or none of them are told to the journal.
+    It ends before one without a body, and one whose header no frame can hold, or whose record would be too long: alone
+    that is seen to. None: that is the first. Either all or none of them are told to the journal.
     """
     moulds: list[Mould] = []
     tables: list[bytes] = []
@@ -166,7 +167,7 @@ def _write(
     """Header tables, but for the number, and events of the next that are alike; where most of a letter's time goes."""
     (
         length, unpack, fixed, exchange, routing_key, table_at, rest_at, message_id_at, correlation_id_at, timestamp_at,
-        ids, largest, longest, most, (opening, middle, ending), (start, between, behind, stop), shared,
+        ids, longest, most, (opening, middle, ending), (start, between, behind, stop), shared,
     ) = common  # fmt: skip
     new_id, last_size = ids.of_size(0), 0
     for _, _, _, _, came_by, came_as, header, body in islice(deliveries, len(tables), None):
@@ -174,11 +175,15 @@ def _write(
         if len(header) != length or unpack(header) != fixed or came_as != routing_key or came_by != exchange:
             break
         if size != last_size:
-            if not 0 < size <= largest:
+            if not size:
                 break
             new_id, last_size = ids.of_size(size), size
         headers, digest, mac = header[table_at], new_id(), new_mac()
-        digest.update(b"".join((header[rest_at], headers, body if size <= ID_BODY_BYTES else body[:ID_BODY_BYTES])))
+        if size <= SMALL_BYTES:
+            digest.update(b"".join((header[rest_at], headers, body)))
+        else:
+            digest.update(header[rest_at] + headers)
+            digest.update(memoryview(body)[:ID_BODY_BYTES])
         letter_id, checksum = digest.hexdigest(), crc32(body)
         message_id = "" if message_id_at is None else string(str(header[message_id_at], "utf-8", "surrogateescape"))
         said = f"{opening}{letter_id}{middle}{message_id}{ending}{checksum}{SIZE}{size}{END}".encode()
@@ -200,10 +205,10 @@ def _write(
 
 def _framed(
     moulds: Sequence[Mould], deliveries: Sequence[frames.Delivery], tables: Sequence[bytes], outlet: Outlet
-) -> list[bytes]:
+) -> list[frames.Buffer]:
     """The frames that publish them, in parts."""
-    parts: list[bytes] = []
-    channel, number = outlet.channel, outlet.number
+    parts: list[frames.Buffer] = []
+    channel, number, largest, _ = outlet
     last = moulds[0]
     octets, tail, only, publish = last.octets, last.tail, last.only_tail, last.frames_on(channel)
     for mould, (_, _, _, _, _, _, header, body), table in zip(moulds, deliveries, tables, strict=True):
@@ -216,9 +221,11 @@ def _framed(
         parts += (
             pack_lead(lead, header_bytes + own, 60, 0, size, start, table_bytes + own),
             table,
-            pack_back(table_end, number, octets + rest, 0xCE, 3, channel, size),
-            body,
-            b"\xce",
+            pack_back(table_end, number, octets + rest, 0xCE, 3, channel, min(size, largest)),
         )
+        if size <= largest:
+            parts += body, b"\xce"
+        else:
+            parts += frames.bodies(channel, body, largest)[1:]
         number += 1
     return parts
