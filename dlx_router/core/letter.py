@@ -135,19 +135,20 @@ def letter_id_of(  # noqa: PLR0913, PLR0917 - as letter_id
 
 
 class LetterIds:
-    """`letter_id_of` letters that have names, `properties` up to their last part, and lengths in common."""
+    """`letter_id_of` letters that have names, `properties` up to their last part, and lengths in common.
+
+    `begin()` is the digest of one whose body is as long as `size`, begun; it wants the rest of the properties, the
+    headers and `ID_BODY_BYTES` of the body. `of_size` is to be called for any other.
+    """
 
     def __init__(self, names: tuple[bytes, bytes, bytes, bytes], properties: bytes, rest: int, headers: int) -> None:
         """`names`: vhost, queue, exchange, key; `rest`, `headers`: how long the letter's own parts are."""
         self._lengths = *map(len, names), len(properties) + rest, headers
         self._names = b"".join((*names, properties))
-        self._blank = blake2b(digest_size=16)
-        self._size, self._begun = -1, self._blank
+        self.size, self.begin = -1, blake2b(digest_size=16).copy
 
     def of_size(self, size: int) -> Callable[[], Any]:
-        """What makes the digest of a letter with a body so long; it wants the rest, the headers and `ID_BODY_BYTES`."""
-        if size != self._size:
-            begun = self._blank.copy()
-            begun.update(_lengths(*self._lengths, size) + self._names)
-            self._size, self._begun = size, begun
-        return self._begun.copy
+        """From now on `begin` is for bodies of this length."""
+        begun = blake2b(_lengths(*self._lengths, size) + self._names, digest_size=16)
+        self.size, self.begin = size, begun.copy
+        return self.begin

@@ -128,6 +128,11 @@ class Ends:
         for _ in range(count):
             await asyncio.sleep(0)
 
+    @property
+    def channel(self) -> int:
+        """On which letters come."""
+        return self.consumer._channel
+
     def flush(self) -> None:
         """What a session does after each read of the publishing link."""
         self.consumer.flush()

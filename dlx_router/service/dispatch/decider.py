@@ -5,7 +5,6 @@ What to do with a letter that has just died says core/decision, and with any oth
 
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -78,12 +77,10 @@ class Decider:
     def _run(
         self, deliveries: Sequence[frames.Delivery], at: int, place: decoder.Place, outlet: Outlet, known: Known
     ) -> Written | None:
-        routes, trusted = self.in_force.routes, place.trusted
-        if place.arrival is not Arrival.INBOX:
-            return None
+        in_force = self.in_force
 
         def find(delivery: frames.Delivery) -> Mould | None:
-            mould = routes.mould(delivery, place, outlet.user) if delivery.exchange in trusted else None
+            mould = compiled.mould(in_force, delivery, place, outlet.user)
             if mould is None or (mould.shared is not None and not self._journal.takes_entries):
                 return None
             resource = mould.route.resource
@@ -92,7 +89,7 @@ class Decider:
         written = runs.written(find, deliveries[at:] if at else deliveries, place.key, outlet, int(time.time() * 1000))
         if written is not None:
             written.batches[:] = self._journal.record_run(written.entries)
-            for decided, count in Counter([mould.route.decided for mould in written.moulds]).items():
+            for decided, count in written.decided().items():
                 self._metrics.decisions[decided] += count
         return written
 

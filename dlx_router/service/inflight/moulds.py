@@ -13,8 +13,7 @@ from dlx_router.core import record as records
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.letter import LetterIds
 from dlx_router.journal.entry import Shared
-from dlx_router.service.inflight import admissible
-from dlx_router.service.inflight.decoder import PROPERTIES_AT, Place
+from dlx_router.service.inflight.decoder import PROPERTIES_AT
 from dlx_router.service.inflight.routes import Key, Route, Shape
 from dlx_router.wire import frames, properties, table
 
@@ -22,11 +21,10 @@ MAX_ROUTES: Final = 4096
 ROUTES_BYTES: Final = 8 * MIB  # and as much for shapes, and for moulds
 ID: Final = table.longstr(b"dlx-router-id", b"0" * 32)[:-32]
 RECORD: Final = table.longstr(b"dlx-router", b"")[:-4]
-_OWNED: Final = frozenset({b"x-death", b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason"})
 _OWN: Final = {"message_id": 1, "correlation_id": 1, "timestamp": 0}  # a letter's own, behind so many bytes of length
 _BEFORE: Final = ("content_type", "content_encoding", "headers", "delivery_mode", "priority")
 _NO_ROW: Final = ("", "", "", "")  # the journal hears nothing of them
-_KINDS: Final = 4  # kept for letters of one key and length
+_PLACES: Final = 4  # of x-death, kept for letters of one key and length
 _MOULD_BYTES: Final = 4096  # besides some copies of a header
 _FIRST_TRIES: Final = frozenset({3, 6, 12})  # letters of one key and length that had no mould, one behind the other
 _TRIES: Final = 32
@@ -56,15 +54,16 @@ class Common(NamedTuple):
 class Mould:
     """Of letters whose header is this one, but for what is their own."""
 
-    def __init__(self, header: bytes, source: tuple[bytes, bytes], route: Route, user: bytes) -> None:
+    def __init__(self, header: bytes, source: tuple[bytes, bytes], shape: Shape, user: bytes) -> None:
         """`source`: exchange and routing key by which they came; `user`: who we are."""
+        route = shape.route
         self.route, self.action, self._source = route, route.action.value, source
         props = properties.parse(header, PROPERTIES_AT)
         where = properties.spans(header, PROPERTIES_AT)
         start, stop = where["headers"]
         self.table = slice(start + 4, stop)
         self._length = len(header)
-        self._own = _own(props.headers, start + 4, where)
+        self._own = _own(shape, start + 4, stop, where)
         self._unpack = _fixed_parts(self._own, self._length)
         self._fixed = self._unpack(header)
         late = max(where[name][1] for name in _BEFORE if name in where)
@@ -162,24 +161,14 @@ class Mould:
         return self._unpack(header) == self._fixed
 
 
-def fixed_of(headers: bytes, found: dict[bytes, table.Span]) -> tuple[tuple[int, int, bytes], ...]:
-    """Whole entries of ours, of all others name, type and length; neighbours put together."""
-    spans: list[tuple[int, int]] = []
-    for name, (start, value, stop) in found.items():
-        end = stop if name in _OWNED else value + 5 if headers[value] in b"SAFx" else value + 1
-        begin = spans.pop()[0] if spans and spans[-1][1] == start else start
-        spans.append((begin, end))
-    return tuple((start, end, headers[start:end]) for start, end in spans)
-
-
-def _own(headers: bytes, at: int, where: dict[str, tuple[int, int]]) -> dict[object, slice]:
+def _own(shape: Shape, at: int, stop: int, where: Mapping[str, tuple[int, int]]) -> dict[object, slice]:
     """What differs from letter to letter: size, values of headers that are not ours, ids and time. In no order."""
     own: dict[object, slice] = {"size": slice(4, PROPERTIES_AT)}
-    end = 0
-    for start, stop, _ in (*fixed_of(headers, table.entries(headers)), (len(headers), 0, b"")):
-        if start > end:
-            own[start] = slice(at + end, at + start)
-        end = stop
+    end = at
+    for first, last, _ in (*shape.fixed, (stop - at, 0, b"")):
+        if at + first > end:
+            own[first] = slice(end, at + first)
+        end = at + last
     for name, length in _OWN.items():
         if name in where:
             own[name] = slice(where[name][0] + length, where[name][1])
@@ -203,46 +192,37 @@ def _kept(start: int, stop: int, gone: list[tuple[int, int]]) -> list[slice]:
 
 
 class CompiledRoutes:
-    """The routes of one revision, by what a walk through the headers finds, and by the shapes of header tables."""
+    """The routes of one revision, by what a walk through the headers finds and by shapes of header tables; and moulds."""
 
     def __init__(self) -> None:
         self.by_key: Bounded[Key, Route] = Bounded(most=MAX_ROUTES, most_bytes=ROUTES_BYTES)
         self.by_shape: Bounded[Key, tuple[Shape, ...]] = Bounded(most=MAX_ROUTES, most_bytes=ROUTES_BYTES)
-        self._moulds: Bounded[Key, tuple[Mould, ...]] = Bounded(
-            most=MAX_ROUTES, most_bytes=ROUTES_BYTES, weigh=lambda kept: sum(one.weight for one in kept)
+        # By source, exchange, key, length of the header and who we are: where x-death is; with that and it: the mould.
+        self._deaths_at: Bounded[Key, tuple[slice, ...]] = Bounded(most=MAX_ROUTES, most_bytes=MIB, weigh=lambda _: 512)
+        self._moulds: Bounded[Key, Mould] = Bounded(
+            most=MAX_ROUTES, most_bytes=ROUTES_BYTES, weigh=lambda mould: mould.weight
         )
         self._missed: dict[Key, int] = {}  # since a mould was made for such a letter; forgotten when they are many
 
-    def mould(self, delivery: frames.Delivery, place: Place, user: bytes) -> Mould | None:
-        """The mould of this delivery; one that is not there is made now and then, where its shape is known."""
-        header = delivery.header
-        key = place.source, delivery.exchange, delivery.routing_key, len(header), user
-        kept = self._moulds.get(key, ())
-        for mould in kept:
-            if mould.fits(header):
+    def mould(self, key: Key, header: bytes) -> Mould | None:
+        """The mould of a delivery."""
+        for at in self._deaths_at.get(key, ()):
+            mould = self._moulds.get((key, header[at]))
+            if mould is not None and mould.fits(header):
                 return mould
+        return None
+
+    def keep_mould(self, key: Key, header: bytes, deaths_at: slice, mould: Mould) -> None:
+        """It is the mould of this delivery, and of those like it."""
+        places = self._deaths_at.get(key, ())
+        if deaths_at not in places:
+            self._deaths_at[key] = (deaths_at, *places)[:_PLACES]
+        self._moulds[key, header[deaths_at]] = mould
+        self._missed[key] = 0
+
+    def is_due(self, key: Key) -> bool:
+        """A delivery had no mould: whether it is time to try and make one."""
         if len(self._missed) > MAX_ROUTES:
             self._missed.clear()
         missed = self._missed[key] = self._missed.get(key, 0) + 1
-        if missed not in _FIRST_TRIES and missed % _TRIES:
-            return None
-        made = self._made(delivery, place, user)
-        if made is not None:
-            self._moulds[key] = (made, *kept)[:_KINDS]
-            self._missed[key] = 0
-        return made
-
-    def _made(self, delivery: frames.Delivery, place: Place, user: bytes) -> Mould | None:
-        try:
-            props = properties.parse(delivery.header, PROPERTIES_AT)
-        except frames.WireError:
-            return None
-        headers = props.headers
-        if props.reply_to == admissible.DIRECT_REPLY or not headers:
-            return None
-        key = delivery.routing_key, delivery.exchange, place.source, len(headers)
-        for fixed, route in self.by_shape.get(key, ()):
-            if all(headers[start:stop] == said for start, stop, said in fixed):
-                plain = route.told is None or route.rule.is_plain
-                return Mould(delivery.header, (delivery.exchange, delivery.routing_key), route, user) if plain else None
-        return None
+        return missed in _FIRST_TRIES or missed % _TRIES == 0

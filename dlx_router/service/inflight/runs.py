@@ -54,6 +54,13 @@ class Written(NamedTuple):
     entries: list[Entry]
     batches: list[tuple[Batch, int]]
 
+    def decided(self) -> Mapping[tuple[str, str, str], int]:
+        """How often each was decided, as metrics have it."""
+        first = self.moulds[0]
+        if self.moulds.count(first) == len(self.moulds):
+            return {first.route.decided: len(self.moulds)}
+        return Counter([mould.route.decided for mould in self.moulds])
+
     def runs(self, consumer: Consumer, in_force: InForce, started_s: float) -> Iterator["Run"]:
         """The runs that they are, in their order: one for each batch."""
         if not self.batches:
@@ -95,7 +102,10 @@ class Run:
 
     def actions(self, start: int, stop: int) -> Mapping[str, int]:
         """How often each action is that of these letters."""
-        return Counter([mould.action for mould in self._moulds[start:stop]])
+        moulds = self._moulds[start:stop]
+        if moulds.count(moulds[0]) == len(moulds):
+            return {moulds[0].action: len(moulds)}
+        return Counter([mould.action for mould in moulds])
 
     def jobs(self, start: int, stop: int) -> list[Job]:
         """These letters as they would be had they come alone; the run knows nothing of them any more."""
@@ -169,7 +179,7 @@ def _write(
         length, unpack, fixed, exchange, routing_key, table_at, rest_at, message_id_at, correlation_id_at, timestamp_at,
         ids, longest, most, (opening, middle, ending), (start, between, behind, stop), shared,
     ) = common  # fmt: skip
-    new_id, last_size = ids.of_size(0), 0
+    new_id, last_size = ids.begin, ids.size
     for _, _, _, _, came_by, came_as, header, body in islice(deliveries, len(tables), None):
         size = len(body)
         if len(header) != length or unpack(header) != fixed or came_as != routing_key or came_by != exchange:
@@ -218,14 +228,11 @@ def _framed(
         size, own = len(body), len(table)
         lead, start, table_end, pack_lead, pack_back, header_bytes, table_bytes = publish
         rest = header[only] if only is not None else b"".join([header[one] for one in tail])
-        parts += (
-            pack_lead(lead, header_bytes + own, 60, 0, size, start, table_bytes + own),
-            table,
-            pack_back(table_end, number, octets + rest, 0xCE, 3, channel, min(size, largest)),
-        )
+        parts += pack_lead(lead, header_bytes + own, 60, 0, size, start, table_bytes + own), table
         if size <= largest:
-            parts += body, b"\xce"
+            parts += pack_back(table_end, number, octets + rest, 0xCE, 3, channel, size), body, b"\xce"
         else:
+            parts.append(pack_back(table_end, number, octets + rest, 0xCE, 3, channel, largest))
             parts += frames.bodies(channel, body, largest)[1:]
         number += 1
     return parts
