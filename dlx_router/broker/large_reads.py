@@ -40,6 +40,10 @@ class LargeReads:
             self.is_on, self._was_read, self._on_since_s = True, False, now_s
             self._loop.call_later(LOOK_S, self._look)
 
+    def end(self) -> None:
+        """The socket is closed, or about to be: its number may be another's soon."""
+        self._is_possible = False
+
     def _look(self) -> None:
         if self._was_read:
             self._was_read = False
@@ -52,6 +56,8 @@ class LargeReads:
         self._ask_for(1)
 
     def _ask_for(self, count: int) -> bool:
+        if not self._is_possible:
+            return False
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
         except (OSError, AttributeError, TypeError):  # it is closed, or not a socket that has this

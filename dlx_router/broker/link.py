@@ -311,6 +311,8 @@ class Link(asyncio.Protocol):
         if self.closed.done():
             return
         self.closed.set_result(error)
+        if self._large_reads is not None:
+            self._large_reads.end()
         if self._timer is not None:
             self._timer.cancel()
         if self._asking is not None:

@@ -96,6 +96,16 @@ def test_a_socket_that_is_closed_or_has_no_such_option_is_not_asked_again() -> N
     assert not LargeReads(None, cast("asyncio.AbstractEventLoop", timers)).is_on
 
 
+def test_a_socket_that_ended_is_left_alone() -> None:
+    """Its number may be another's."""
+    sock = Socket()
+    reads, timers = _reads(sock)
+    reads.came(MANY_BYTES, timers.now)
+    reads.end()
+    timers.goes_on(1)
+    assert sock.asked == [MANY_BYTES]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the option means something else there")
 async def test_what_comes_last_is_read_within_a_moment() -> None:
     """By real sockets: the kernel tells at once what is there when each byte is asked for again."""

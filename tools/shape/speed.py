@@ -48,7 +48,7 @@ async def _measured(given: argparse.Namespace) -> float:
     settled = sum(ends.session.metrics.settled.values())
     if settled != count:
         raise RuntimeError(f"{settled} letters of {count} were settled")
-    return spent / given.letters * 1e6
+    return spent / float(given.letters) * 1e6
 
 
 def _answered(ends: Ends) -> float:

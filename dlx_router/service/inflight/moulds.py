@@ -192,7 +192,7 @@ def _kept(start: int, stop: int, gone: list[tuple[int, int]]) -> list[slice]:
 
 
 class CompiledRoutes:
-    """The routes of one revision, by what a walk through the headers finds and by shapes of header tables; and moulds."""
+    """The routes of one revision, by what a walk through the headers finds and by shapes of tables; and moulds."""
 
     def __init__(self) -> None:
         self.by_key: Bounded[Key, Route] = Bounded(most=MAX_ROUTES, most_bytes=ROUTES_BYTES)
