@@ -23,6 +23,7 @@ NOT_ALLOWED: Final = 530
 # RabbitMQ does not cut a header to what was agreed on: a letter whose header filled a frame comes with x-death on top.
 LARGEST_FRAME = 16 << 20
 LARGE_PART: Final = 8192  # bytes, in the mean
+MUCH: Final = 8192  # bytes of one write: some letters
 ASKS_S: Final = 2.0  # of silence: then the broker is asked something that it answers at once
 DOUBTED_S: Final = 4.0
 LATE_S: Final = 0.5  # a timer that is later than this: this process did not run, and could hear nothing
@@ -63,7 +64,7 @@ class Link(asyncio.Protocol):
         self._asking: asyncio.Task[None] | None = None
         self._question = 0  # the channel
         self._is_silent = False
-        self._flushing = False
+        self._flushing = self._wrote_much = False
         self._paused = False
 
     # -- the socket ---------------------------------------------------------------------------------------------
@@ -139,8 +140,8 @@ class Link(asyncio.Protocol):
         self._out_bytes += size
 
     def _flush_soon(self) -> None:
-        """At once on a quiet link; on a busy one `gather_s` after the last write: each write costs both sides."""
-        wait = self._spoke + self.gather_s - time.monotonic() if self.gather_s else 0.0
+        """At once, but `gather_s` after a write of much: while much is to be written, each write costs both sides."""
+        wait = self._spoke + self.gather_s - time.monotonic() if self._wrote_much else 0.0
         if wait > 0:
             self._loop.call_later(wait, self.flush)
         else:
@@ -151,9 +152,12 @@ class Link(asyncio.Protocol):
         if self._out and self._transport is not None and self.is_open:
             self._spoke = time.monotonic()
             if self._out_bytes >= LARGE_PART * len(self._out):
+                self._wrote_much = True
                 self._transport.writelines(self._out)  # as they are: to put large bodies together costs more
             else:
-                self._transport.write(b"".join(self._out))
+                data = b"".join(self._out)
+                self._wrote_much = len(data) >= MUCH
+                self._transport.write(data)
         self._out, self._out_bytes = [], 0
 
     def pause(self, *, paused: bool) -> None:

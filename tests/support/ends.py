@@ -75,8 +75,9 @@ class HeldLink(Link):
         self.connection_made(self.kept)
         self.kept.written.clear()
 
-    async def rpc(self, _channel: int, _command: object, **_within: object) -> None:
+    async def rpc(self, channel: int, command: Any, within: float = 0.0) -> Any:
         """At once."""
+        del channel, command, within
 
     def taken(self) -> bytes:
         """All that was written since the last time."""
