@@ -1,6 +1,6 @@
 """CPU of the router a letter, without a broker: real consumer, worker, publisher, settler and journal, no socket.
 
-    PYTHONPATH=. python -m tools.shape.speed [--letters N] [--size BYTES] [--read BYTES] [--keys N] [--journal MODE]
+    PYTHONPATH=. python -m tools.shape.speed [--letters N] [--size BYTES] [--read BYTES] [--keys N] [--journal MODE] [--singly]
 
 A number of this machine, at this moment: for the same letters before and after a change, in turn. What system calls and
 a broker cost is in none of it; `make bench` has that.
@@ -22,7 +22,9 @@ EVERY: Final = 4  # reads of letters for one of confirms
 
 
 async def _measured(given: argparse.Namespace) -> float:
-    ends = Ends({"dead-letter-exchange": "dlx", "max-delivery-attempts": 1}, mode=Mode(given.journal))
+    ends = Ends(
+        {"dead-letter-exchange": "dlx", "max-delivery-attempts": 1}, mode=Mode(given.journal), in_runs=not given.singly
+    )
     await ends.begin()
     resources_are_there(ends)
     letters, exchange, channel = Letters(given.size, 1), INBOX.encode(), ends.channel
@@ -71,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--read", type=int, default=65_536, help="bytes that one read brings")
     parser.add_argument("--keys", type=int, default=1, help="routing keys, in turn")
     parser.add_argument("--journal", choices=[mode.value for mode in Mode], default=Mode.BEST_EFFORT.value)
+    parser.add_argument("--singly", action="store_true", help="each letter by itself, and not in runs")
     given = parser.parse_args(arguments)
     found = sorted(asyncio.run(_measured(given)) for _ in range(5))
     print(f"µs a letter: {found[0]:.2f} … {found[-1]:.2f}, median {found[2]:.2f}")
