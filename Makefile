@@ -62,7 +62,7 @@ help:  ## this list
 
 ##@ Test
 
-.PHONY: test test-again test-clients test-clean core lint shape calls audit-deps
+.PHONY: test test-again test-clients test-clean core lint calls shape audit-deps
 
 test: $(READY)  ## quick tests; ALL=1: all, on every RabbitMQ; ARGS="-k name"
 	$(BIN)/python -m tools.brokers fetch $(versions)
@@ -91,7 +91,7 @@ lint: $(READY)  ## ruff, mypy --strict, the import contracts, bandit
 	$(BIN)/lint-imports
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive dlx_router
 
-calls: $(READY)  ## calls and bytes a letter, alone and in a run; fails where they are more than in the baseline
+calls: $(READY)  ## calls and bytes a letter: no more than in the baseline
 	$(BIN)/python -m tools.shape.run --costs --no-worse
 
 shape: $(READY)  ## files and calls on a letter's way; ARGS=--details, --check

@@ -1,6 +1,6 @@
 """CPU of the router a letter, without a broker: real consumer, worker, publisher, settler and journal, no socket.
 
-    PYTHONPATH=. python -m tools.shape.speed [--letters N] [--size BYTES] [--read BYTES] [--keys N] [--journal MODE] [--singly]
+    PYTHONPATH=. python -m tools.shape.speed [--letters N] [--size BYTES] [--read BYTES] [--keys N] [--singly]
 
 A number of this machine, at this moment: for the same letters before and after a change, in turn. What system calls and
 a broker cost is in none of it; `make bench` has that.
