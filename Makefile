@@ -62,7 +62,7 @@ help:  ## this list
 
 ##@ Test
 
-.PHONY: test test-again test-clients test-clean core lint shape audit-deps
+.PHONY: test test-again test-clients test-clean core lint calls shape audit-deps
 
 test: $(READY)  ## quick tests; ALL=1: all, on every RabbitMQ; ARGS="-k name"
 	$(BIN)/python -m tools.brokers fetch $(versions)
@@ -90,6 +90,9 @@ lint: $(READY)  ## ruff, mypy --strict, the import contracts, bandit
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive dlx_router
+
+calls: $(READY)  ## calls and bytes a letter: no more than in the baseline
+	$(BIN)/python -m tools.shape.run --costs --no-worse
 
 shape: $(READY)  ## files and calls on a letter's way; ARGS=--details, --check
 	$(BIN)/python -m tools.shape.run $(ARGS)

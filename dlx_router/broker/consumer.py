@@ -1,6 +1,6 @@
 """A consuming channel: hands over deliveries, turns settled ones into few acks, and counts what it gives back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pamqp import commands
@@ -25,8 +25,13 @@ class Consumer:
         arguments: Mapping[str, Any] | None = None,
         exclusive: bool = False,
         single: bool = False,
+        run_sink: Callable[[Sequence[Any], int, "Consumer"], int] | None = None,
     ) -> None:
-        """`exclusive`: only where nobody else consumes, and nobody else will. `single`: it may be one of several."""
+        """`exclusive`: only where nobody else consumes, and nobody else will. `single`: it may be one of several.
+
+        `run_sink(deliveries, at, self)` takes as many from there on as go together, and says how many; 0: the next goes
+        to `sink`.
+        """
         self.queue = queue
         self.acked = 0  # deliveries, in all
         self.is_single = single
@@ -34,7 +39,7 @@ class Consumer:
         self._exclusive = exclusive
         self._link = link
         self._prefetch = prefetch
-        self._sink = sink
+        self._sink, self._run_sink = sink, run_sink
         self._on_lost = on_lost
         self._arguments = dict(arguments or {})
         self._acks = Acks()
@@ -57,6 +62,8 @@ class Consumer:
     async def start(self) -> None:
         """Open a channel and consume. Global QoS is denied from 4.3 on, so the prefetch is per consumer."""
         self._channel = await self._link.open_channel(self)
+        if self._run_sink is not None:
+            self._link.deliver_runs(self._channel, self.on_deliveries)
         await self._link.rpc(self._channel, commands.Basic.Qos(0, self._prefetch, False))  # noqa: FBT003 - AMQP order
         await self._link.rpc(
             self._channel,
@@ -74,7 +81,7 @@ class Consumer:
 
     def ignore(self, sink: Callable[[Any, "Consumer"], None]) -> None:
         """From now on deliveries go there; they are unsettled as all others."""
-        self._sink = sink
+        self._sink, self._run_sink = sink, None
 
     async def give_all_back(self, *, by_closing: bool = False) -> int:
         """Give back all that is unsettled, in its order, and end; → how many. After `halt`, or more would come.
@@ -120,6 +127,27 @@ class Consumer:
             self._sink(event, self)
         elif event.__class__ is frames.Cancelled:
             self.drop(f"the broker cancelled the consumer of {self.queue}")  # what was not settled goes back
+
+    def on_deliveries(self, deliveries: list[frames.Delivery]) -> None:
+        """As `on_event` of each; what goes together is taken together."""
+        at, count = 0, len(deliveries)
+        goes_on = count > 1 and deliveries[-1].tag - deliveries[0].tag == count - 1
+        while at < count and self._channel:  # else it has ended meanwhile, and they are for nobody
+            taken = self._run_sink(deliveries, at, self) if self._run_sink is not None and goes_on else 0
+            if taken:
+                self.last_tag = deliveries[at + taken - 1].tag
+                self._acks.delivered_run(deliveries[at].tag, self.last_tag + 1)
+                at += taken
+            else:
+                self.on_event(deliveries[at])
+                at += 1
+
+    def settle_run(self, first: int, stop: int) -> bool:
+        """As `settle`, of the deliveries from `first` up to `stop`."""
+        if not self._channel:
+            return False
+        self._acks.settle_run(first, stop)
+        return True
 
     def settle(self, tag: int) -> bool:
         """Ack at the next flush; False where the delivery is no longer ours."""

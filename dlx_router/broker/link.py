@@ -7,13 +7,14 @@ owner pauses reading; the link itself never buffers letters. Source: AMQP 0-9-1 
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from pamqp import commands
 
 from dlx_router.broker.address import Host, Login, Tls, client_properties
 from dlx_router.broker.answers import DEAF, QUESTIONS, Answers, ChannelClosed, Handler, LinkError
+from dlx_router.broker.large_reads import LargeReads
 from dlx_router.wire import frames
 from dlx_router.wire.table import TableError
 
@@ -21,6 +22,8 @@ FRAME_MAX = 131_072
 NOT_ALLOWED: Final = 530
 # RabbitMQ does not cut a header to what was agreed on: a letter whose header filled a frame comes with x-death on top.
 LARGEST_FRAME = 16 << 20
+LARGE_PART: Final = 8192  # bytes, in the mean
+MUCH: Final = 8192  # bytes of one write: some letters
 ASKS_S: Final = 2.0  # of silence: then the broker is asked something that it answers at once
 DOUBTED_S: Final = 4.0
 LATE_S: Final = 0.5  # a timer that is later than this: this process did not run, and could hear nothing
@@ -46,9 +49,12 @@ class Link(asyncio.Protocol):
         self._name = name
         self._loop = loop
         self._parser = frames.Parser(LARGEST_FRAME)
-        self._out: list[bytes] = []
+        self._out: list[frames.Buffer] = []
+        self._out_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._handlers: dict[int, Handler] = {}
+        self._large_reads: LargeReads | None = None
+        self._in_runs: dict[int, Callable[[list[frames.Delivery]], None]] = {}
         # The broker may speak before `negotiate` runs, so the first answer has a place from the beginning.
         self._answers = Answers()
         self._start = self._answers.awaited(0)
@@ -58,7 +64,7 @@ class Link(asyncio.Protocol):
         self._asking: asyncio.Task[None] | None = None
         self._question = 0  # the channel
         self._is_silent = False
-        self._flushing = False
+        self._flushing = self._wrote_much = False
         self._paused = False
 
     # -- the socket ---------------------------------------------------------------------------------------------
@@ -72,20 +78,49 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse the whole read, hand out its events, write once."""
         self.heard_s = time.monotonic()
+        if self._large_reads is not None:
+            self._large_reads.came(len(data), self.heard_s)
         self._flushing = True
         try:
-            handlers = self._handlers
+            handlers, in_runs = self._handlers, self._in_runs
+            alike: list[frames.Delivery] = []  # deliveries of one channel, one behind the other
             for event in self._parser.feed(data):
+                if in_runs and event.__class__ is frames.Delivery and event.channel in in_runs:
+                    if alike and alike[0].channel != event.channel:
+                        self._deliver(alike)
+                        alike = []
+                    alike.append(event)
+                    continue
+                if alike:
+                    self._deliver(alike)
+                    alike = []
                 handler = handlers.get(event.channel)
                 if event.__class__ is frames.Method or handler is None:
                     self._cold(event)
                 else:
                     handler.on_event(event)
+            if alike:
+                self._deliver(alike)
         except (frames.WireError, TableError) as error:
             self._fail(LinkError(f"{self._where()}: the broker's bytes are not AMQP: {error}"))
         self.on_batch()
         self._flushing = False
         self.flush()
+
+    def _deliver(self, deliveries: list[frames.Delivery]) -> None:
+        """To the channel's owner all at once; where it is gone meanwhile, they are for nobody."""
+        take = self._in_runs.get(deliveries[0].channel)
+        if take is not None:
+            take(deliveries)
+
+    def deliver_runs(self, channel: int, take: Callable[[list[frames.Delivery]], None]) -> None:
+        """From now on deliveries of this channel that one read brings, one behind the other, go there together."""
+        self._in_runs[channel] = take
+
+    def read_in_bulk(self) -> None:
+        """From now on few and large reads, while much pours in."""
+        if self._transport is not None:
+            self._large_reads = LargeReads(self._transport.get_extra_info("socket"), self._loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone: everybody who waits learns it."""
@@ -97,9 +132,16 @@ class Link(asyncio.Protocol):
             self._flush_soon()
         self._out.append(data)
 
+    def send_parts(self, parts: Sequence[frames.Buffer], size: int) -> None:
+        """As `send`, of frames in parts, which are some `size` bytes."""
+        if not self._out and not self._flushing:
+            self._flush_soon()
+        self._out += parts
+        self._out_bytes += size
+
     def _flush_soon(self) -> None:
-        """At once on a quiet link; on a busy one `gather_s` after the last write: each write costs both sides."""
-        wait = self._spoke + self.gather_s - time.monotonic() if self.gather_s else 0.0
+        """At once, but `gather_s` after a write of much: while much is to be written, each write costs both sides."""
+        wait = self._spoke + self.gather_s - time.monotonic() if self._wrote_much else 0.0
         if wait > 0:
             self._loop.call_later(wait, self.flush)
         else:
@@ -109,8 +151,14 @@ class Link(asyncio.Protocol):
         """Write all that is queued, in one write."""
         if self._out and self._transport is not None and self.is_open:
             self._spoke = time.monotonic()
-            self._transport.write(b"".join(self._out))
-        self._out.clear()
+            if self._out_bytes >= LARGE_PART * len(self._out):
+                self._wrote_much = True
+                self._transport.writelines(self._out)  # as they are: to put large bodies together costs more
+            else:
+                data = b"".join(self._out)
+                self._wrote_much = len(data) >= MUCH
+                self._transport.write(data)
+        self._out, self._out_bytes = [], 0
 
     def pause(self, *, paused: bool) -> None:
         """Stop or go on reading; the broker then holds what it has, and memory here is bounded."""
@@ -192,12 +240,14 @@ class Link(asyncio.Protocol):
     async def close_channel(self, channel: int) -> None:
         """Close a channel; its handler hears nothing more, and its number is free once the broker has agreed."""
         self._handlers[channel] = DEAF
+        self._in_runs.pop(channel, None)
         if self.is_open:
             await self.rpc(channel, commands.Channel.Close(200, "bye", 0, 0))
 
     def drop_channel(self, channel: int) -> None:
         """As `close_channel`, without waiting for the broker."""
         self._handlers[channel] = DEAF
+        self._in_runs.pop(channel, None)
         if self.is_open:
             self.send(frames.method(channel, commands.Channel.Close(200, "bye", 0, 0)))
 
@@ -257,6 +307,7 @@ class Link(asyncio.Protocol):
     def _channel_gone(self, channel: int, error: Exception) -> None:
         self._answers.nobody_gives(channel, error)
         handler = self._handlers.pop(channel, None)
+        self._in_runs.pop(channel, None)
         if handler is not None:
             handler.on_closed(error)
 
@@ -264,6 +315,8 @@ class Link(asyncio.Protocol):
         if self.closed.done():
             return
         self.closed.set_result(error)
+        if self._large_reads is not None:
+            self._large_reads.end()
         if self._timer is not None:
             self._timer.cancel()
         if self._asking is not None:

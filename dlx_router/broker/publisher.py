@@ -7,14 +7,14 @@ the channel closes, nothing is published on it again; what was unanswered is han
 import asyncio
 import contextlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from pamqp import commands
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link
-from dlx_router.core.settlement import Confirms
+from dlx_router.core.settlement import Confirms, Part, RunOfJobs
 from dlx_router.wire import frames, stamp, table
 
 RETURNED: Final = "returned"
@@ -29,8 +29,9 @@ Job = TypeVar("Job", bound=Any)
 class Publisher(Generic[Job]):
     """Publishes with `mandatory` and confirms; each job is answered once.
 
-    By `on_done(jobs)` when they were confirmed and routed, by `on_answer(job, why)`, why "returned" or "nacked" (or ""
-    as for `on_done`); or by `on_doubt(jobs, error)` when the channel closed.
+    By `on_done(jobs)` when they were confirmed and routed, and `on_runs(parts)` for what of runs was; by
+    `on_answer(job, why)`, why "returned" or "nacked" (or "" as for `on_done`); or by `on_doubt(jobs, error)` when the
+    channel closed.
     """
 
     def __init__(
@@ -40,9 +41,10 @@ class Publisher(Generic[Job]):
         on_answer: Callable[[Job, str], None],
         on_doubt: Callable[[list[Job], Exception], None],
         on_done: Callable[[list[Job]], None] | None = None,
+        on_runs: Callable[[list[Part[Job]]], None] | None = None,
     ) -> None:
         self._link = link
-        self._on_done = on_done
+        self._on_done, self._on_runs = on_done, on_runs
         self._on_answer = on_answer
         self._on_doubt = on_doubt
         self._confirms: Confirms[Job] = Confirms()
@@ -75,6 +77,24 @@ class Publisher(Generic[Job]):
         self._confirms.publish(job)
         self._link.send(data)
 
+    def publish_run(self, run: RunOfJobs[Job], count: int) -> None:
+        """Take numbers for so many, which `send` sends."""
+        self._confirms.publish_run(run, count)
+
+    def send(self, parts: Sequence[frames.Buffer], size: int) -> None:
+        """Send frames of publishes that have their numbers already; they are some `size` bytes."""
+        self._link.send_parts(parts, size)
+
+    @property
+    def channel(self) -> int:
+        """On which is published; 0 where it is closed."""
+        return self._channel
+
+    @property
+    def largest(self) -> int:
+        """How many bytes a frame may hold."""
+        return (self._link.frame_max or frames.LARGEST) - frames.FRAME_OVERHEAD
+
     def stamp(self) -> bytes:
         """The header entry that carries the number of the next publish."""
         return table.PUB_PREFIX + _pack_number(self._confirms.next_number)
@@ -94,7 +114,13 @@ class Publisher(Generic[Job]):
             if event.ok and self._on_done is not None:
                 jobs = self._confirms.plain(event.tag, multiple=event.multiple)
                 if jobs is not None:
-                    self._on_done(jobs)
+                    parts = (
+                        self._confirms.runs(event.tag, multiple=event.multiple) if self._confirms.stretches else None
+                    )
+                    if parts and self._on_runs is not None:
+                        self._on_runs(parts)
+                    if jobs or not parts:
+                        self._on_done(jobs)
                     return
             why = "" if event.ok else NACKED
             answer = self._on_answer

@@ -124,7 +124,7 @@ def letter_id(  # noqa: PLR0913, PLR0917 - the seven inputs are the identity tha
 def letter_id_of(  # noqa: PLR0913, PLR0917 - as letter_id
     vhost: bytes, queue: bytes, exchange: bytes, key: bytes, properties: bytes, headers: bytes, body: bytes
 ) -> str:
-    """As `letter_id`, of names that are bytes already."""
+    """As `letter_id`, of names that are bytes already. `LetterIds` says the same of many."""
     size = len(body)
     start = _lengths(len(vhost), len(queue), len(exchange), len(key), len(properties), len(headers), size)
     if size > ID_BODY_BYTES:
@@ -132,3 +132,23 @@ def letter_id_of(  # noqa: PLR0913, PLR0917 - as letter_id
     return blake2b(
         b"".join((start, vhost, queue, exchange, key, properties, headers, body)), digest_size=16
     ).hexdigest()
+
+
+class LetterIds:
+    """`letter_id_of` letters that have names, `properties` up to their last part, and lengths in common.
+
+    `begin()` is the digest of one whose body is as long as `size`, begun; it wants the rest of the properties, the
+    headers and `ID_BODY_BYTES` of the body. `of_size` is to be called for any other.
+    """
+
+    def __init__(self, names: tuple[bytes, bytes, bytes, bytes], properties: bytes, rest: int, headers: int) -> None:
+        """`names`: vhost, queue, exchange, key; `rest`, `headers`: how long the letter's own parts are."""
+        self._lengths = *map(len, names), len(properties) + rest, headers
+        self._names = b"".join((*names, properties))
+        self.size, self.begin = -1, blake2b(digest_size=16).copy
+
+    def of_size(self, size: int) -> Callable[[], Any]:
+        """From now on `begin` is for bodies of this length."""
+        begun = blake2b(_lengths(*self._lengths, size) + self._names, digest_size=16)
+        self.size, self.begin = size, begun.copy
+        return self.begin

@@ -5,7 +5,7 @@ to its content, because consumers copy headers onto new messages. See docs/archi
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from json.encoder import encode_basestring_ascii
@@ -21,6 +21,10 @@ ID_HEADER: Final = "dlx-router-id"
 TOWARDS_CONSUMERS_BYTES: Final = 1024
 AT_REST_BYTES: Final = 8192
 _MAC_BYTES: Final = 41
+SIZE: Final = ',"size":'
+END: Final = "}"
+_EMPTY_ID: Final = '"message_id":""'
+_ID_AT: Final = len(f'{{"v":{VERSION},"id":"')
 _SHARED_DEATHS: Final = 8  # longer histories are one letter's own and too large to be kept
 _string = encode_basestring_ascii
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
@@ -86,6 +90,11 @@ def sign(document: bytes, key: bytes) -> bytes:
     """The document with its `mac` as the last member."""
     head = document[:-1]
     return b'%s,"mac":"%s"}' % (head, mac(head, key).encode())
+
+
+def signer(key: bytes) -> Callable[[], Any]:
+    """What makes the digest that `mac` tells, for many documents."""
+    return blake2b(digest_size=16, key=key).copy
 
 
 def mac(data: bytes, key: bytes) -> str:
@@ -171,6 +180,41 @@ def assembled(  # noqa: PLR0913 - the document's parts, written in one place for
         f'"last_death_ms":{last_ms},{deaths_part}{props}{rest}'
         f'"digest":{{"crc32":{crc32},"size":{size}}}}}'
     )
+
+
+def run_of(  # noqa: PLR0913 - as `assembled`
+    standing_part: str,
+    deaths_part: str,
+    *,
+    due_ms: int | None,
+    wait_ms: int | None,
+    first_ms: int,
+    last_ms: int,
+    props: str,
+    has_id: bool,
+) -> tuple[str, str, str]:
+    """What `assembled` writes for letters that differ in id, content and message id: before, between and behind those.
+
+    Behind the last come the checksum, `SIZE`, the size, and `END`, as a document ends that is to be signed. `props`: of
+    a letter whose message id, where they have one, is empty.
+    """
+    text = assembled(
+        "",
+        standing_part,
+        deaths_part,
+        due_ms=due_ms,
+        wait_ms=wait_ms,
+        first_ms=first_ms,
+        last_ms=last_ms,
+        props=props,
+        crc32=0,
+        size=0,
+    )
+    text = text[: -len(f"0{SIZE}0{END}}}")]
+    if not has_id:
+        return text[:_ID_AT], text[_ID_AT:], ""
+    at = text.rindex(_EMPTY_ID) + len(_EMPTY_ID)
+    return text[:_ID_AT], text[_ID_AT : at - 2], text[at:]
 
 
 def standing(record: Record) -> str:

@@ -5,23 +5,66 @@ no socket, so a law can drive them through every order of events. AMQP: a `basic
 publish, but acks of others may lie between, so returns are paired by number and never by order.
 """
 
-from typing import Generic, TypeVar
+from bisect import bisect_right
+from itertools import takewhile
+from operator import attrgetter
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 Job = TypeVar("Job")
+Made = TypeVar("Made")
+_first = attrgetter("first")
+
+
+class RunOfJobs(Protocol[Made]):
+    """Publishes with numbers one behind the other that are counted together, and each of which can be a job."""
+
+    def jobs(self, start: int, stop: int) -> list[Made]:
+        """Those from `start` up to `stop` as jobs: from now on each is on its own."""
+
+
+class Part(NamedTuple, Generic[Job]):
+    """Of a run, what lies from `start` up to `stop`; counted from 0."""
+
+    run: RunOfJobs[Job]
+    start: int
+    stop: int
+
+    def jobs(self) -> list[Job]:
+        """As jobs."""
+        return self.run.jobs(self.start, self.stop)
+
+
+class Stretch(NamedTuple, Generic[Job]):
+    """The numbers from `first` up to `stop` are pending, and belong to a run whose first number is `base`."""
+
+    first: int
+    stop: int
+    base: int
+    run: RunOfJobs[Job]
+
+    def part(self, first: int, stop: int) -> Part[Job]:
+        """What of its run has these numbers."""
+        return Part(self.run, first - self.base, stop - self.base)
 
 
 class Confirms(Generic[Job]):
-    """The unconfirmed publishes of one channel, in order of their numbers."""
+    """The unconfirmed publishes of one channel, in order of their numbers.
 
-    __slots__ = ("_next", "_pending", "_returned")
+    Runs are kept as `stretches` of numbers as long as all goes well. What is returned, nacked, asked for or in doubt is
+    made jobs first: from there on nobody sees that it came in a run.
+    """
+
+    __slots__ = ("_next", "_pending", "_returned", "_together", "stretches")
 
     def __init__(self) -> None:
         self._next = 1
         self._pending: dict[int, Job] = {}
         self._returned: dict[int, str] = {}
+        self._together = 0  # in stretches
+        self.stretches: list[Stretch[Job]] = []  # in their order
 
     def __len__(self) -> int:
-        return len(self._pending)
+        return len(self._pending) + self._together
 
     @property
     def next_number(self) -> int:
@@ -31,7 +74,9 @@ class Confirms(Generic[Job]):
     @property
     def only(self) -> int | None:
         """The number of the publish that is pending, where there is just one."""
-        return next(iter(self._pending)) if len(self._pending) == 1 else None
+        if len(self._pending) + self._together != 1:
+            return None
+        return self.stretches[0].first if self._together else next(iter(self._pending))
 
     def publish(self, job: Job) -> int:
         """Take the next number for the job."""
@@ -40,8 +85,17 @@ class Confirms(Generic[Job]):
         self._pending[number] = job
         return number
 
+    def publish_run(self, run: RunOfJobs[Job], count: int) -> None:
+        """Take the next numbers for a run of so many."""
+        first = self._next
+        self._next = first + count
+        self._together += count
+        self.stretches.append(Stretch(first, self._next, first, run))
+
     def returned(self, number: int, why: str) -> bool:
         """Note a return; False where no such publish is pending (a foreign stamp)."""
+        if self.stretches:
+            self._apart(number, number + 1)
         if number not in self._pending:
             return False
         self._returned[number] = why
@@ -49,6 +103,8 @@ class Confirms(Generic[Job]):
 
     def answered(self, number: int, *, multiple: bool) -> list[tuple[Job, str]]:
         """The jobs that an ack or nack answers, each with why it was returned ("" where it was not)."""
+        if self.stretches:
+            self._apart(0 if multiple else number, number + 1 if number else self._next)
         if multiple:
             numbers = []
             for pending in self._pending:
@@ -63,21 +119,70 @@ class Confirms(Generic[Job]):
         return [(pop(one), back.pop(one, "")) for one in numbers]
 
     def plain(self, number: int, *, multiple: bool) -> list[Job] | None:
-        """The jobs that an ack answers where none was returned; else None, and `answered` has to tell them apart."""
+        """The jobs that an ack answers where none was returned; else None, and `answered` has to tell them apart.
+
+        Where there are `stretches`, `runs` tells what else it answers.
+        """
         if self._returned:
             return None
         pending = self._pending
         if not multiple:
             return [pending.pop(number)] if number in pending else []
-        numbers = [one for one in pending if one <= number] if number else [*pending]
-        return [pending.pop(one) for one in numbers]
+        numbers = takewhile(number.__ge__, pending) if number else pending
+        return [pending.pop(one) for one in [*numbers]]
+
+    def runs(self, number: int, *, multiple: bool) -> list[Part[Job]]:
+        """What of runs an ack answers, in order. Only where `plain` has said that none was returned."""
+        if not multiple:
+            return self._one(number)
+        stretches, stop, whole = self.stretches, number + 1 if number else self._next, 0
+        found = []
+        for one in stretches:
+            if one.first >= stop:
+                break
+            end = min(one.stop, stop)
+            found.append(one.part(one.first, end))
+            self._together -= end - one.first
+            if end < one.stop:
+                stretches[whole] = one._replace(first=end)
+                break
+            whole += 1
+        del stretches[:whole]
+        return found
+
+    def _one(self, number: int) -> list[Part[Job]]:
+        at = bisect_right(self.stretches, number, key=_first) - 1
+        if at < 0 or number >= self.stretches[at].stop:
+            return []
+        one = self.stretches[at]
+        rest = one._replace(stop=number), one._replace(first=number + 1)
+        self.stretches[at : at + 1] = [part for part in rest if part.first < part.stop]
+        self._together -= 1
+        return [one.part(number, number + 1)]
+
+    def _apart(self, first: int, stop: int) -> None:
+        """Every run with one of these numbers is jobs from now on."""
+        kept = []
+        for one in self.stretches:
+            if one.stop <= first or one.first >= stop:
+                kept.append(one)
+                continue
+            jobs = one.part(one.first, one.stop).jobs()
+            self._pending.update(zip(range(one.first, one.stop), jobs, strict=True))
+            self._together -= len(jobs)
+        if len(kept) < len(self.stretches):
+            self.stretches = kept
+            self._pending = dict(sorted(self._pending.items()))  # by number, and those are never equal
 
     def before(self, number: int) -> list[Job]:
         """Those unanswered that were published before the one with this number, in order."""
+        if self.stretches:
+            self._apart(0, number)
         return [job for one, job in self._pending.items() if one < number]
 
     def in_doubt(self) -> list[Job]:
         """Everything unanswered, in order; the channel is gone and the numbering starts anew."""
+        self._apart(0, self._next)
         jobs = list(self._pending.values())
         self._pending.clear()
         self._returned.clear()
@@ -100,6 +205,14 @@ class Acks:
     def delivered(self, tag: int) -> None:
         """A delivery arrived; it stays unsettled until `settle` and `flush`."""
         self._open[tag] = None
+
+    def delivered_run(self, first: int, stop: int) -> None:
+        """As `delivered` of each tag from `first` up to `stop`."""
+        self._open.update(dict.fromkeys(range(first, stop)))
+
+    def settle_run(self, first: int, stop: int) -> None:
+        """As `settle` of each tag from `first` up to `stop`."""
+        self._done.update(filter(self._open.__contains__, range(first, stop)))
 
     def settle(self, tag: int) -> None:
         """The delivery may be acked. Unknown tags (of a channel that is gone) are ignored."""
@@ -126,6 +239,11 @@ class Acks:
         done = self._done
         if not done:
             return []
+        if len(done) == len(self._open):
+            last = next(reversed(self._open))
+            self._open.clear()
+            done.clear()
+            return [(last, True)]
         last = 0
         for tag in self._open:
             if tag not in done:

@@ -1,7 +1,7 @@
 """A batch: some lines of the journal that go to the stream as one message, and the letters that wait for it."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from dlx_router.journal import fields, packing
@@ -75,6 +75,29 @@ class Batch:
         self.events += 1
         self.size += len(row)
         return True
+
+    def add_entries(self, entries: Sequence[Entry]) -> int:
+        """As `add` of one after the other, for as long as there is room; → how many."""
+        lines, size, start, last = self._lines, self.size, "", None
+        count = 0
+        room = MAX_EVENTS - self.events
+        for count, (shared, row) in enumerate(entries):
+            if count == room or (size + len(row) > MAX_BYTES and (count or self.events)):
+                break
+            if shared is not last:
+                number = self._shared.get(shared)
+                if number is None:
+                    number = self._shared[shared] = len(self._shared)
+                    lines.append(line_of(shared))
+                    size += len(lines[-1])
+                last, start = shared, f"[{number}"
+            lines += start, row
+            size += len(row)
+        else:
+            count = len(entries)
+        self.events += count
+        self.size = size
+        return count
 
     def close(self) -> None:
         """No more events. What tells of a task is in format 1, so that the version before finds every task."""

@@ -11,7 +11,7 @@ from dlx_router.core.bounded import MIB, Remembered
 from dlx_router.core.letter import HISTORIES, Arrival, Declared, History, Letter
 from dlx_router.core.words import UNKNOWN, Action
 from dlx_router.journal.encoding import DEATHS, Deaths, deaths, encode, members, properties, string
-from dlx_router.journal.entry import Entry
+from dlx_router.journal.entry import Entry, Shared
 from dlx_router.journal.fields import VERSION
 from dlx_router.wire.properties import Properties
 
@@ -122,6 +122,25 @@ class Fragments(NamedTuple):
             f',{string(letter_id)},"{step}",{ts_ms},{due},{ts_ms - first_ms},{ts_ms - last_ms},{crc32},{size},{times}'
             f",{{{own}}}{end}]\n"
         )
+
+    def rows(self, ts_ms: int, *, first_ms: int, last_ms: int, due_ms: int | None) -> tuple[str, str, str, str]:
+        """As `entry`, of letters that differ in id, content and their own properties: before, between and behind those.
+
+        The order is id, checksum and size with a comma between, and the properties.
+        """
+        step, _, more, _, (_, _, times) = self
+        due = "null" if due_ms is None else due_ms - ts_ms
+        end = f",{{{more[:-1]}}}" if more else ""
+        return (
+            ',"',
+            f'","{step}",{ts_ms},{due},{ts_ms - first_ms},{ts_ms - last_ms},',
+            f",{times},{{",
+            f"}}{end}]\n",
+        )
+
+    def shared(self, props: Properties) -> Shared:
+        """What `entry` says that events of letters with such properties share."""
+        return self.ruled, self.asked, self.deaths.common, properties(props)[1]
 
 
 def fragments(letter: Letter, ruling: Ruling) -> Fragments:

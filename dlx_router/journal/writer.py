@@ -7,7 +7,7 @@ An event may stand in the stream twice, with one event_id. A journal outlives th
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from dlx_router.broker import stream
@@ -58,6 +58,7 @@ class Journal:
         self.event: Callable[..., bytes | Entry] = (  # of fragments, as `record` wants it
             events.Fragments.line if message_format == LINES else events.Fragments.entry
         )
+        self.takes_entries = mode is not Mode.OFF and message_format == ROWS
         self.is_on, self._required = mode is not Mode.OFF, mode is Mode.REQUIRED
         if self.is_on:
             packing.prepare()
@@ -131,14 +132,36 @@ class Journal:
             batch.tells_tasks = True
         return batch
 
+    def record_run(self, entries: Sequence[Entry]) -> list[tuple[Batch, int]]:
+        """As `record` of each of these, in their order: the batches, and how many each has."""
+        found: list[tuple[Batch, int]] = []
+        while entries:
+            batch = self._current
+            taken = 0 if batch is None else batch.add_entries(entries)
+            if batch is None or not taken:
+                self.flush()
+                self._number += 1
+                batch = self._current = Batch(self._number, self._format)
+                self._flush_soon()
+                taken = batch.add_entries(entries)
+            found.append((batch, taken))
+            entries = entries[taken:]
+        return found
+
     def _flush_soon(self) -> None:
         """At once where little happens; else a moment after the last, so that batches are worth a message."""
         loop = asyncio.get_running_loop()
         wait = self._flushed_s + GATHER_S - loop.time()
         if wait > 0:
-            loop.call_later(wait, self.flush)
+            loop.call_later(wait, self._in_time)
         else:
             loop.call_soon(self.flush)
+
+    def _in_time(self) -> None:
+        """By a timer: it has waited for others already, and so leaves at once."""
+        self.flush()
+        if self._link is not None:
+            self._link.flush()
 
     def flush(self) -> None:
         """Close the current batch and send it; safe at any time."""

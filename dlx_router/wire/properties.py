@@ -36,6 +36,15 @@ _LATE_NAMES: Final = (
     (0x0008, "app_id"),
     (0x0004, "cluster_id"),
 )
+_LAYOUT: Final = (
+    (0x8000, "content_type"),
+    (0x4000, "content_encoding"),
+    (_HEADERS, "headers"),
+    (_DELIVERY_MODE, "delivery_mode"),
+    (_PRIORITY, "priority"),
+    *_LATE_NAMES,
+)
+_FIXED: Final = {_DELIVERY_MODE: 1, _PRIORITY: 1, _TIMESTAMP: 8}
 _OCTETS: Final = tuple(bytes((number,)) for number in range(256))
 
 _flags_at: Final = Struct(">H").unpack_from
@@ -233,6 +242,23 @@ def parse(payload: bytes, at: int) -> Properties:  # noqa: C901, PLR0912, PLR091
     properties.timestamp, properties.type, properties.user_id = seconds, role, user
     properties.app_id, properties.cluster_id = app, cluster
     return properties
+
+
+def spans(payload: bytes, at: int) -> dict[str, tuple[int, int]]:
+    """Where each property lies that is set, its length included; for a payload that `parse` takes, and as it says."""
+    flags, found = _flags_at(payload, at)[0], {}
+    at += 2
+    for bit, name in _LAYOUT:
+        if not flags & bit:
+            continue
+        stop = at + 1 + payload[at]
+        if bit == _HEADERS:
+            stop = at + 4 + _long_at(payload, at)[0]
+        elif bit in _FIXED:
+            stop = at + _FIXED[bit]
+        found[name] = at, stop
+        at = stop
+    return found
 
 
 def build(  # noqa: PLR0913 - AMQP has fourteen properties

@@ -23,7 +23,7 @@ def _settles(one: Source) -> bool:
     """By a consumer: its letters' deliveries, or messages of a stream."""
     return any(
         isinstance(call.func, ast.Attribute)
-        and call.func.attr in {"settle", "reject", "give_back"}
+        and call.func.attr in {"settle", "settle_run", "reject", "give_back"}
         and dotted(call.func.value).endswith("consumer")
         for call in one.calls()
     )

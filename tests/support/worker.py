@@ -89,6 +89,9 @@ class Broker:
     async def ensure_rung(self, _ms: int) -> None:
         await asyncio.sleep(0)
 
+    async def ensure_core(self) -> None:
+        await asyncio.sleep(0)
+
 
 class Session:
     """What a lane asks of its session."""

@@ -178,3 +178,32 @@ def test_the_publish_number_is_found_wherever_the_broker_sorted_it() -> None:
 @pytest.mark.parametrize("headers", [b"", HEADERS, table.longstr(table.PUB, b"41")])
 def test_a_publication_without_a_publish_number_has_none(headers: bytes) -> None:
     assert find_pub(_header(properties.build(headers=headers))) is None
+
+
+@given(
+    st.fixed_dictionaries(
+        {"headers": st.binary(max_size=9)},
+        optional={
+            **dict.fromkeys(("delivery_mode", "priority"), st.integers(0, 255)),
+            "timestamp": st.integers(0, 2**64 - 1),
+            **dict.fromkeys(
+                (
+                    "content_type", "content_encoding", "correlation_id", "reply_to", "expiration", "message_id",
+                    "type", "user_id", "app_id", "cluster_id",
+                ),
+                st.binary(max_size=9),
+            ),
+        },
+    )
+)  # fmt: skip
+def test_where_each_property_lies_is_told_without_a_gap(said: dict[str, Any]) -> None:
+    section = properties.build(**said)
+    where = properties.spans(section, 0)
+    assert list(where) == [name for name in where if name in said and (name != "headers" or said[name])]
+    assert [start for start, _ in where.values()] == [2, *(stop for _, stop in where.values())][: len(where)]
+    assert max([2, *(stop for _, stop in where.values())]) == len(section)
+    for name, (start, stop) in where.items():
+        value = section[start:stop]
+        length = {"headers": 4, "timestamp": 0, "delivery_mode": 0, "priority": 0}.get(name, 1)
+        known = said[name] if isinstance(said[name], bytes) else said[name].to_bytes(stop - start)
+        assert value[length:] == known

@@ -23,9 +23,10 @@ from tools.bench.wire import BenchError
 from tools.brokers.node import free_port
 
 ROUTER, SHOVEL, RELAY, LOCAL = "router", "amqp_shovel", "aio_pika", "local_shovel"
-SILENT, PAIR = "router_no_journal", "two_routers"
-ROUTERS: Final = (ROUTER, SILENT, PAIR)
-NAMES: Final = (ROUTER, SHOVEL, RELAY, LOCAL, SILENT, PAIR)
+SILENT, REQUIRED, PAIR = "router_no_journal", "router_journal_required", "two_routers"
+AGAIN: Final = "amqp_shovel_again"  # the same as amqp_shovel: what lies between the two is noise of the machine
+ROUTERS: Final = (ROUTER, SILENT, REQUIRED, PAIR)
+NAMES: Final = (ROUTER, SHOVEL, AGAIN, RELAY, LOCAL, SILENT, REQUIRED, PAIR)
 INBOX: Final = "dlx-router.inbox"
 SOURCE: Final = "bench.source"
 INPUT: Final = "bench.in"
@@ -40,6 +41,13 @@ policies:
     match: "#"
     definition: {{dead-letter-exchange: {EXCHANGE}, max-delivery-attempts: 1}}
 """
+POLICIES: Final = 5  # of a mixed run; every second names the routing key too
+_MIXED: Final = "version: 1\npolicies:\n" + "".join(
+    f"  - name: bench-{number}\n    match: p{number}.#\n"
+    f"    definition: {{dead-letter-exchange: {EXCHANGE}, max-delivery-attempts: 1"
+    f"{', dead-letter-routing-key: order.created' if number % 2 else ''}}}\n"
+    for number in range(POLICIES)
+)
 _ATTACHMENT: Final = f"attachments: [{{queue: {SOURCE}, mode: inbox, dead-letter-exchanges: {INPUT}}}]\n"
 
 
@@ -56,6 +64,7 @@ class Place:
     broker_pid: int
     folder: Path
     router: tuple[str, ...]
+    is_mixed: bool = False  # letters of many queues, and several policies
 
 
 class Contestant(Protocol):
@@ -79,21 +88,25 @@ def contestant(name: str, place: Place, source: str) -> Contestant:
     if name == PAIR:
         return Pair(name, place, source)
     if name in ROUTERS:
-        return Process(name, place, *router(place, source, JOURNAL="off") if name == SILENT else router(place, source))
+        return Process(name, place, *router(place, source, **_SETTINGS.get(name, {})))
     if name == RELAY:
         relay = (sys.executable, str(Path(__file__).with_name("aio_pika_relay.py")), place.amqp_url, source, EXCHANGE)
         return Process(name, place, relay, {})
     return Shovel(name, place, source)
 
 
-def router(place: Place, source: str, **settings: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Command and environment of the router: one policy, an attachment unless it reads its inbox, default settings.
+_SETTINGS: Final = {SILENT: {"JOURNAL": "off"}, REQUIRED: {"JOURNAL": "required"}}
 
-    But for `settings`, named without their prefix.
+
+def router(place: Place, source: str, **settings: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Command and environment of the router, default settings: one policy, or several where it is mixed.
+
+    An attachment, unless it reads its inbox. `settings` are named without their prefix.
     """
-    policies = place.folder / f"policies-{source}"
+    policies = place.folder / f"policies-{source}{'-mixed' if place.is_mixed else ''}"
     policies.mkdir(exist_ok=True)
-    text = _POLICIES if source == INBOX else _POLICIES + _ATTACHMENT
+    said = _MIXED if place.is_mixed else _POLICIES
+    text = said if source == INBOX else said + _ATTACHMENT
     (policies / "bench.yaml").write_text(text, encoding="utf-8")
     environment = {"DLX_ROUTER_AMQP_URL": place.amqp_url, "DLX_ROUTER_HTTP_PORT": str(free_port())}
     environment |= {f"DLX_ROUTER_{name}": said for name, said in settings.items()}

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pamqp.header import ContentHeader
 
+from tools.bench.contestants import POLICIES
 from tools.bench.wire import BenchError
 
 KEY: Final = "order.created"
@@ -62,9 +63,10 @@ _TABLE: Final = b"".join((*_OWN[:2], _DEATHS, *_OWN[2:]))
 class Letters:
     """All letters of one size: persistent, dead once, with trace context and three headers of their own."""
 
-    def __init__(self, size: int, seed: int) -> None:
-        """`size`: bytes of the body."""
+    def __init__(self, size: int, seed: int, queues: int = 1) -> None:
+        """`size`: bytes of the body. `queues`: where they died, in turn; of several each belongs to one policy."""
         self.size = size
+        self._queues = [QUEUE] if queues == 1 else [f"p{number % POLICIES}.q{number:02}" for number in range(queues)]
         self._pool = random.Random(f"{seed}/{size}").randbytes(size + _POOL)
         properties = _short("application/json") + _long(_TABLE) + b"\2" + b"\x10" + _PLACE
         properties += struct.pack(">Q", _TIME) + _short("order.created")
@@ -72,7 +74,9 @@ class Letters:
 
     def __call__(self, index: int) -> tuple[bytes, bytes]:
         """Content header and body of this letter."""
-        return self._header.replace(_PLACE, b"%016x" % index), self._body(index)
+        header = self._header.replace(_PLACE, b"%016x" % index)
+        queue = self._queues[index % len(self._queues)]
+        return header if queue == QUEUE else header.replace(QUEUE.encode(), queue.encode()), self._body(index)
 
     def _body(self, index: int) -> bytes:
         at = index * 7919 % _POOL

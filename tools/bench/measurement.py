@@ -10,7 +10,7 @@ import contextlib
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from tools.bench.contestants import (
@@ -49,6 +49,7 @@ class Course:
     kind: str
     size: int
     count: int
+    queues: int = 1  # where letters died; several: of several policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Stage:
         self._place = place
         self._chance = random.Random(seed)
         self._seed = seed
-        self._letters: dict[int, Letters] = {}
+        self._letters: dict[tuple[int, int], Letters] = {}
         if with_router:
             with _started(Process(ROUTER, place, *router(place, INBOX))) as process:
                 await_ready(process)
@@ -82,10 +83,12 @@ class Stage:
     def run(self, name: str, course: Course) -> dict[str, Any]:
         """Speed, CPU and memory of this contestant on this course; BenchError if it did not do the work."""
         source = INBOX if course.kind == "quorum" else SOURCE
-        letters = self._letters.setdefault(course.size, Letters(course.size, self._seed))
+        kind = course.size, course.queues
+        letters = self._letters.setdefault(kind, Letters(course.size, self._seed, course.queues))
+        place = replace(self._place, is_mixed=course.queues > 1)
         with Wire(self._place.amqp_url) as wire:
             self._fill(wire, course, source, letters)
-            mover = contestant(name, self._place, source)
+            mover = contestant(name, place, source)
             with _started(mover):
                 usage = [Usage(pid, session=True) for pid in mover.pids]
                 readings = self._watch(wire, mover, usage, course.count)

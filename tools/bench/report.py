@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from tools.bench.contestants import LOCAL, NAMES, PAIR, RELAY, ROUTER, SHOVEL, SILENT
+from tools.bench.contestants import AGAIN, LOCAL, NAMES, PAIR, RELAY, REQUIRED, ROUTER, SHOVEL, SILENT
 
 SMALL: Final = 1024
 _MEASURES: Final = (
@@ -19,7 +19,8 @@ _MEASURES: Final = (
 _RATIOS: Final = {
     "ratio_to_amqp_shovel": (ROUTER, SHOVEL), "ratio_to_local_shovel": (ROUTER, LOCAL),
     "ratio_to_aio_pika": (ROUTER, RELAY), "ratio_to_no_journal": (ROUTER, SILENT),
-    "ratio_of_two_to_one": (PAIR, ROUTER),
+    "ratio_of_two_to_one": (PAIR, ROUTER), "ratio_of_shovel_to_itself": (AGAIN, SHOVEL),
+    "ratio_of_required_to_amqp_shovel": (REQUIRED, SHOVEL),
 }  # fmt: skip
 
 Round = dict[str, Any]
@@ -27,16 +28,16 @@ Cell = dict[str, Any]
 
 
 def cells(rounds: Iterable[Round]) -> list[Cell]:
-    """One for each version, type and size, in the order of the rounds; dropped rounds do not count."""
-    grouped: dict[tuple[str, str, int], list[Round]] = {}
+    """One for each version, type, size and number of queues, in the order of the rounds; dropped ones do not count."""
+    grouped: dict[tuple[str, str, int, int], list[Round]] = {}
     for one in rounds:
         if not one["dropped"]:
-            grouped.setdefault((one["version"], one["type"], one["bytes"]), []).append(one)
+            grouped.setdefault((one["version"], one["type"], one["bytes"], one.get("queues", 1)), []).append(one)
     return [_cell(key, group) for key, group in grouped.items()]
 
 
-def _cell(key: tuple[str, str, int], rounds: list[Round]) -> Cell:
-    cell: Cell = dict(zip(("version", "type", "bytes"), key, strict=True)) | {"rounds": len(rounds)}
+def _cell(key: tuple[str, str, int, int], rounds: list[Round]) -> Cell:
+    cell: Cell = dict(zip(("version", "type", "bytes", "queues"), key, strict=True)) | {"rounds": len(rounds)}
     for name in NAMES:
         if results := [one["results"][name] for one in rounds if "messages" in one["results"].get(name, ())]:
             cell[name] = {
@@ -58,14 +59,22 @@ def _ratio(results: dict[str, Any], first: str, second: str) -> float | None:
 
 def summary(found: list[Cell]) -> dict[str, float | None]:
     """The worst cell of each number; None where nothing measured it."""
-    small = [cell for cell in found if cell["bytes"] == SMALL]
+    mixed = [cell for cell in found if is_mixed(cell)]
+    small = [cell for cell in found if cell["bytes"] == SMALL and not is_mixed(cell)]
     large = [cell for cell in found if cell["bytes"] != SMALL]
     worst: dict[str, float | None] = {ratio: _worst(min, [cell.get(ratio) for cell in small]) for ratio in _RATIOS}
     for measure in ("cpu_us_per_message", "rss_mb"):
         worst[measure] = _worst(max, [cell.get(ROUTER, {}).get(measure) for cell in small])
+    worst["mixed_ratio_to_amqp_shovel"] = _worst(min, [cell.get("ratio_to_amqp_shovel") for cell in mixed])
+    worst["mixed_cpu_us_per_message"] = _worst(max, [cell.get(ROUTER, {}).get("cpu_us_per_message") for cell in mixed])
     worst["large_ratio_to_amqp_shovel"] = _worst(min, [cell.get("ratio_to_amqp_shovel") for cell in large])
     worst["large_rss_mb"] = _worst(max, [cell.get(ROUTER, {}).get("rss_mb") for cell in large])
     return worst
+
+
+def is_mixed(cell: Cell) -> bool:
+    """Whether its letters died in several queues."""
+    return int(cell.get("queues", 1)) > 1
 
 
 def _worst(choose: Callable[[list[float]], float], values: list[float | None]) -> float | None:
@@ -111,7 +120,7 @@ def table(found: list[Cell]) -> str:
 def _line(cell: Cell, name: str) -> str:
     said = cell[name]
     ratio = next((cell.get(key) for key, names in _RATIOS.items() if names == (ROUTER, name)), None)
-    body = f"{cell['bytes'] // 1024} KiB"
+    body = "mixed" if is_mixed(cell) else f"{cell['bytes'] // 1024} KiB"
     measures = ("cpu_us_per_message", "broker_cpu_us_per_message", "rss_mb")
     cpu, broker, rss = (f"{said[measure]:.0f}" if measure in said else "-" for measure in measures)
     speed = f"{said['messages_per_s']:>9,.0f}{said['mb_per_s']:>9.1f}"

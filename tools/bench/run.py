@@ -6,7 +6,9 @@ Contestants, in turn within each round and in an order drawn anew each round, on
                  (--shovel direct: without one, as only a shovel within its own broker can; faster)
   aio_pika       a concurrent relay on aio-pika: prefetch 1000, confirms, mandatory, x-death edited, uvloop
   local_shovel   RabbitMQ's `local` shovel, inside the broker (4.3): the limit
+  amqp_shovel_again   the same once more: what lies between the two is the machine's noise
   router_no_journal   the router with JOURNAL=off: what the journal costs
+  router_journal_required   the router with JOURNAL=required
   two_routers    two processes of the router on one source, sharing a key: no slower than one, and nothing counted twice
 
 All read the same full queue and write to the same exchange; how a run is timed is told in tools/bench/measurement.py.
@@ -21,13 +23,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from tools.bench import sizes
-from tools.bench.contestants import LOCAL, NAMES, RELAY, ROUTER, ROUTERS, SHOVEL, Place, installed_router
+from tools.bench.contestants import AGAIN, LOCAL, NAMES, RELAY, ROUTER, ROUTERS, SHOVEL, Place, installed_router
 from tools.bench.measurement import SAMPLES, Course, Stage
 from tools.bench.report import SMALL, Round, cells, log, machine, summary, table
 from tools.bench.wire import BenchError
@@ -35,6 +37,7 @@ from tools.brokers import BrokerError, running
 
 _OUTPUT: Final = Path(__file__).parents[2] / "build" / "bench.json"
 _LARGE: Final = {64 * 1024: 20_000, 512 * 1024: 2_500}  # 1.3 GB each: some seconds
+_MIXED: Final = 20  # queues
 _KINDS: Final = ("classic", "quorum")
 _VERSIONS: Final = ("3.10", "4.3")
 _WITH_LOCAL: Final = (4, 2)
@@ -46,6 +49,8 @@ _CONFIG: Final = {
 }
 _NOTES: Final = (
     "A cell is broker version x queue type (of source and target); each number a median over rounds but the first.",
+    "queues: where letters died; cells of 20 have 5 policies and are in summary as mixed_*.",
+    "ratio_of_shovel_to_itself: the same contestant twice in a round; what another ratio differs by less is noise.",
     "summary is the worst cell: the lowest ratio, the highest CPU and memory; 1 KiB cells except large_*.",
     "In quorum cells every contestant reads dlx-router.inbox; in classic cells a classic queue it attends.",
     "Speed and CPU: from the first reading of the target over 5 % to the first over 95 %; startup never counts.",
@@ -75,18 +80,20 @@ class Plan:
     machine: dict[str, Any] = field(default_factory=machine)
     began_s: float = field(default_factory=time.monotonic)
 
-    def courses(self) -> Iterator[tuple[str, int, int, int]]:
-        """Type, body size, messages, rounds."""
+    def courses(self) -> Iterator[tuple[Course, int]]:
+        """Each with its rounds."""
         given = self.given
         for kind in given.types:
-            yield kind, SMALL, given.messages, given.rounds
+            yield Course(kind, SMALL, given.messages), given.rounds
+            yield Course(kind, SMALL, given.messages, _MIXED), given.mixed_rounds
         for kind in given.types if given.large_rounds else ():
             for size, count in _LARGE.items():
-                yield kind, size, max(50, int(count * min(1, given.messages / 100_000))), given.large_rounds
+                yield Course(kind, size, max(50, int(count * min(1, given.messages / 100_000)))), given.large_rounds
 
-    def names(self, version: str, size: int) -> list[str]:
+    def names(self, version: str, course: Course) -> list[str]:
         """Who takes part, in this round's order."""
-        names = self.asked(NAMES if size == SMALL else (ROUTER, SHOVEL))
+        plain = course.size == SMALL and course.queues == 1
+        names = self.asked(NAMES if plain else (ROUTER, SHOVEL, AGAIN))
         if tuple(int(part) for part in version.split(".")[:2]) < _WITH_LOCAL:
             names = [name for name in names if name != LOCAL]
         self.chance.shuffle(names)
@@ -125,11 +132,12 @@ def bench(plan: Plan) -> None:
             shovel = node.amqp_url if plan.given.shovel == "network" else "amqp:///%2F"
             place = Place(node.amqp_url, shovel, node.management_url, broker, Path(folder), plan.router)
             stage = Stage(place, plan.seed, with_router=bool(plan.asked(ROUTERS)))
-            for kind, size, count, rounds in plan.courses():
+            for course, rounds in plan.courses():
                 for number in range(rounds):
-                    results = _round(plan, stage, plan.names(version, size), version, Course(kind, size, count))
+                    results = _round(plan, stage, plan.names(version, course), version, course)
                     plan.rounds.append({
-                        "version": version, "type": kind, "bytes": size, "round": number,
+                        "version": version, "type": course.kind, "bytes": course.size, "queues": course.queues,
+                        "round": number,
                         "dropped": number == 0 and rounds > 1, "order": list(results), "results": results,
                     })  # fmt: skip
                     plan.write()
@@ -149,7 +157,7 @@ def _round(plan: Plan, stage: Stage, names: list[str], version: str, course: Cou
     for name in names:
         count = min(course.count, plan.given.aio_messages) if name == RELAY else course.count
         try:
-            results[name] = stage.run(name, Course(course.kind, course.size, count))
+            results[name] = stage.run(name, replace(course, count=count))
             said = f"{results[name]['messages_per_s']:,.0f} msg/s, {results[name]['mb_per_s']:.1f} MB/s"
         except (BenchError, OSError) as error:
             results[name] = {"error": str(error)}
@@ -164,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--messages", type=int, default=100_000, help="of 1 KiB in each run; scales the large ones too (100000)")
     add("--aio-messages", type=int, default=20_000, help="for the relay on aio-pika, which is slow (20000)")
     add("--rounds", type=int, default=8, help="of 1 KiB in each cell; the first is dropped; 0: none (8)")
+    add("--mixed-rounds", type=int, default=4, help="of 1 KiB, 20 queues and 5 policies; the first is dropped (4)")
     add("--large-rounds", type=int, default=4, help="of 64 KiB and 512 KiB; the first is dropped; 0: none (4)")
     add("--shapes", type=int, nargs="?", const=1_000_000, metavar="MOST", help="also backlogs up to MOST, all sizes")
     add("--versions", type=_list(None), default=list(_VERSIONS), help="of RabbitMQ (3.10,4.3)")
@@ -194,7 +203,8 @@ def main(argv: list[str] | None = None) -> int:
     given = parser.parse_args(argv)
     if given.quick:
         given.versions, given.messages, given.rounds, given.large_rounds = given.versions[-1:], 20_000, 2, 2
-    if min(given.messages, given.aio_messages) < 1 or min(given.rounds, given.large_rounds) < 0:
+        given.mixed_rounds = 2
+    if min(given.messages, given.aio_messages) < 1 or min(given.rounds, given.mixed_rounds, given.large_rounds) < 0:
         parser.error("messages are at least 1, rounds at least 0")
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
     if not Path("/proc/self/stat").exists():

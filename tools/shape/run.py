@@ -1,6 +1,6 @@
 """The shape of the package, in numbers beside their goals: `make shape`. No broker; a tree has the same numbers always.
 
-    PYTHONPATH=. python -m tools.shape.run [--json] [--details] [--check] [--no-worse] [--write]
+    PYTHONPATH=. python -m tools.shape.run [--json] [--details] [--check] [--no-worse] [--costs] [--write]
 
 Of all numbers less is better. Goals are those of docs/decisions/0068-the-shape-is-measured.md; what has none is only
 told. The baseline is tools/shape/baseline.json, which `--write` writes.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tools.shape import source
-from tools.shape.letter_path import LETTERS, Way, as_data, measure
+from tools.shape.letter_path import LETTERS, RUN, Way, as_data, measure
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = ROOT / "dlx_router"
@@ -31,6 +31,7 @@ SMALL, LARGE = 60, 300
 FIRST: Final = (16, 45)  # files, moves
 SHORT: Final = (12, 25)
 # They grow with what the program does; told, with a goal where there is one, and never a reason to fail.
+COSTS: Final = ("_calls", "_bytes")
 GROWING: Final = frozenset({"lines", "small", "lone", "small_lone", "large", "doubled"})
 
 
@@ -100,6 +101,16 @@ def way_rows(found: Mapping[str, Mapping[str, Way]]) -> Iterator[Row]:
         yield Row(f"{way}_service", f"{way} way: files of service/ among them", inside)
         yield Row(f"{way}_moves", f"{way} way: moves between files", max(one.moves for one in every), moves)
         yield Row(f"{way}_calls", f"{way} way: calls a letter", max(one.calls for one in every))
+    yield from cost_rows(found)
+
+
+def cost_rows(found: Mapping[str, Mapping[str, Way]]) -> Iterator[Row]:
+    """What a letter that comes alone, and a read of many, cost beside calls: nobody may lose a microsecond unseen."""
+    together = [ways["run"] for ways in found.values()]
+    yield Row("run_files", f"a read of {RUN}: files", max(len(one.files) for one in together))
+    yield Row("run_calls", f"a read of {RUN}: calls", max(one.calls for one in together))
+    yield Row("run_bytes", f"a read of {RUN}: bytes sent a letter", max(one.sent_bytes for one in together))
+    yield Row("shape_bytes", "shape way: bytes sent a letter", max(ways["shape"].sent_bytes for ways in found.values()))
 
 
 def beside(rows: Sequence[Row], baseline: Mapping[str, Any], python: str = PYTHON) -> list[Row]:
@@ -108,7 +119,7 @@ def beside(rows: Sequence[Row], baseline: Mapping[str, Any], python: str = PYTHO
 
 
 def _beside(row: Row, baseline: Mapping[str, Any], python: str) -> Row:
-    is_calls = row.key.endswith("_calls")
+    is_calls = row.key.endswith(COSTS)
     before = None if is_calls and baseline.get("python") != python else baseline.get("numbers", {}).get(row.key)
     goal = before if is_calls else row.goal
     return Row(row.key, row.says, row.now, goal, before, row.names)
@@ -158,6 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="exit 1 where a goal is missed")
     parser.add_argument("--no-worse", action="store_true", help="exit 1 where a number is worse than in the baseline")
     parser.add_argument("--write", action="store_true", help="these numbers are the baseline from now on")
+    parser.add_argument("--costs", action="store_true", help="calls and bytes alone")
     asked = parser.parse_args(arguments)
     page = GLOSSARY.read_text(encoding="utf-8") if GLOSSARY.exists() else ""
     ways = measure()
@@ -165,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.write:
         stored = {"python": PYTHON, "numbers": {row.key: row.now for row in rows}}
         BASELINE.write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
-    rows = beside(rows, _baseline())
+    rows = [row for row in beside(rows, _baseline()) if row.key.endswith(COSTS) or not asked.costs]
     if asked.json:
         print(json.dumps({"python": PYTHON, "rows": [asdict(row) for row in rows], "ways": as_data(ways)}, indent=2))
     else:

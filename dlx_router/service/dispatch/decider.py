@@ -4,7 +4,8 @@ What to do with a letter that has just died says core/decision, and with any oth
 """
 
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dlx_router.broker.consumer import Consumer
@@ -22,12 +23,14 @@ from dlx_router.core.words import UNKNOWN, Action, Cause, counted
 from dlx_router.journal.events import Ruling
 from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch import arrivals, events
-from dlx_router.service.inflight import compiled, decoder, delayed_message
+from dlx_router.service.inflight import compiled, decoder, delayed_message, runs
 from dlx_router.service.inflight.clock import CLOCK, now_ms, steady_ms
 from dlx_router.service.inflight.decoder import Envelope
 from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job, resource_of
+from dlx_router.service.inflight.moulds import Mould
 from dlx_router.service.inflight.routes import Known
+from dlx_router.service.inflight.runs import Outlet, Written
 from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.wire import frames
@@ -60,6 +63,35 @@ class Decider:
         if route is None and job.key is not None and not job.raw:
             self._learn(job)
         return job
+
+    def run(
+        self, deliveries: Sequence[frames.Delivery], at: int, place: decoder.Place, outlet: Outlet, known: Known = None
+    ) -> Written | None:
+        """As `judge`, of as many from `at` on as are alike; None: that one is to be judged by itself. Never raises."""
+        try:
+            return self._run(deliveries, at, place, outlet, known)
+        except Exception as error:  # noqa: BLE001 - nothing was done, and alone its errors cost nobody else anything
+            events.not_in_runs(self._once, place.source, error)
+            return None
+
+    def _run(
+        self, deliveries: Sequence[frames.Delivery], at: int, place: decoder.Place, outlet: Outlet, known: Known
+    ) -> Written | None:
+        in_force = self.in_force
+
+        def find(delivery: frames.Delivery) -> Mould | None:
+            mould = compiled.mould(in_force, delivery, place, outlet.user)
+            if mould is None or (mould.shared is not None and not self._journal.takes_entries):
+                return None
+            resource = mould.route.resource
+            return mould if resource is None or known is None or known.get(resource) == resource[1] else None
+
+        written = runs.written(find, deliveries[at:] if at else deliveries, place.key, outlet, int(time.time() * 1000))
+        if written is not None:
+            written.batches[:] = self._journal.record_run(written.entries)
+            for decided, count in written.decided().items():
+                self._metrics.decisions[decided] += count
+        return written
 
     def in_full(self, job: Job, place: decoder.Place) -> None:
         """The long way: the whole letter, its decision and its copy; never raises."""

@@ -88,6 +88,12 @@ def untrusted(once: Once, queue: str, exchange: str) -> None:
     )
 
 
+def not_in_runs(once: Once, queue: str, error: Exception) -> None:
+    """Letters that are alike cannot be written together: told once for each queue."""
+    fate = "each goes by itself: slower, and nothing else; please report it"
+    once.warn(f"runs {queue}", "letters.not_in_runs", queue=queue, error=repr(error), fate=fate)
+
+
 def failed_conditions(once: Once, letter: Letter, failed: Sequence[str]) -> None:
     """A condition that cannot be evaluated is told once for each queue and text."""
     for said in failed:

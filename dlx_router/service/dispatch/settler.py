@@ -11,9 +11,11 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final, Protocol
 
+from dlx_router.core.settlement import Part
 from dlx_router.journal.batch import Batch, unsure
 from dlx_router.service.inflight.encoder import Encoder
 from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.runs import Run
 from dlx_router.telemetry.metrics import Metrics
 
 LOST_PAUSE_S: Final = 5.0  # the journal is full of what it could not write: no use in asking it at once
@@ -82,6 +84,22 @@ class Settler:
         self._count(runs)
         for batch, some in waiting.items():
             batch.wait(self.confirmed, some)
+
+    def confirmed_runs(self, parts: list[Part[Job]]) -> None:
+        """As `confirmed`, of what of runs was."""
+        for part in parts:
+            self._confirmed_part(part)
+
+    def _confirmed_part(self, part: Part[Job]) -> None:
+        run, start, stop = part
+        assert isinstance(run, Run)  # nothing else is published
+        batch, owner = run.batch, self._owner
+        if batch is not None and not batch.settled:
+            batch.wait(self._confirmed_part, part)
+            return
+        if run.consumer.settle_run(run.first_tag + start, run.first_tag + stop):
+            self._count({(run.started_s, action): count for action, count in run.actions(start, stop).items()})
+        owner.weigh(-run.forget(start, stop))
 
     def carried_out(self, job: Job) -> None:
         """As `confirmed`, of a job that needed no copy."""

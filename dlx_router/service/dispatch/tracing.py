@@ -5,7 +5,7 @@ go as without traces. Nothing of a header or body is in a span. See docs/tracing
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Final, NamedTuple
@@ -24,6 +24,7 @@ from dlx_router.service.inflight.decoder import Envelope
 from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.inflight.routes import Known
+from dlx_router.service.inflight.runs import Outlet, Written
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.traces import Begun, Fate, Link, Traces, Value
 from dlx_router.wire import frames, properties, table
@@ -81,6 +82,11 @@ class TracedDecider(Decider):
         job.span = begun
         self.in_full(job, place)
         return job
+
+    def run(
+        self, deliveries: Sequence[frames.Delivery], at: int, place: decoder.Place, outlet: Outlet, known: Known = None
+    ) -> Written | None:
+        """None: whether it is sampled is asked of each letter."""
 
     def _opened(
         self, job: Job, place: decoder.Place, *, dies: str = "", came: First | None = None, lives: bool = False

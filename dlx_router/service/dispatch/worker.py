@@ -25,6 +25,7 @@ Rules for whoever edits this file:
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -43,6 +44,7 @@ from dlx_router.core.refusal import (
     RelayLine,
     ResourceRefused,
 )
+from dlx_router.core.settlement import Part
 from dlx_router.core.words import Action, Cause
 from dlx_router.service.dispatch import events
 from dlx_router.service.dispatch.cooldown import DOUBTED_S, LateConfirms
@@ -59,6 +61,7 @@ from dlx_router.service.inflight.encoder import UNWRITABLE
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.inflight.places import Places
 from dlx_router.service.inflight.routes import Resource, Route
+from dlx_router.service.inflight.runs import Outlet
 from dlx_router.wire import frames
 
 Mark = tuple[Publisher[Job], int]
@@ -67,6 +70,8 @@ _HEARD: Final = frozenset({NotTaken.NACKED, NotTaken.RETURNED, NotTaken.TIMEOUT}
 
 class Worker:
     """One publishing channel and the consumers whose letters go through it."""
+
+    in_runs = True  # whether what comes together may go together; who takes letters otherwise takes each by itself
 
     def __init__(self, owner: Owner, probe: SerialPublisher) -> None:
         self._owner, self._settling = owner, owner.settling()
@@ -84,7 +89,11 @@ class Worker:
 
     def _new_publisher(self) -> Publisher[Job]:
         return Publisher(
-            self._owner.publish_link, on_answer=self._answered, on_done=self._confirmed, on_doubt=self._in_doubt
+            self._owner.publish_link,
+            on_answer=self._answered,
+            on_done=self._confirmed,
+            on_runs=self._confirmed_runs,
+            on_doubt=self._in_doubt,
         )
 
     async def open(self) -> None:
@@ -139,6 +148,26 @@ class Worker:
             self._publish(job, route)
         else:
             self._submit(job)
+
+    def take_run(self, deliveries: Sequence[frames.Delivery], at: int, consumer: Consumer) -> int:
+        """As `take`, of as many from `at` on as have a mould; → how many. 0: nothing was done."""
+        owner, place, publisher = self._owner, self._places[consumer], self._publisher
+        if self._targets.full or owner.provision.silent or not publisher.is_open:
+            return 0
+        outlet = Outlet(publisher.channel, publisher.next_number, publisher.largest, owner.encoder.user)
+        written = owner.decider.run(deliveries, at, place, outlet, owner.provision.known)
+        if written is None:
+            return 0
+        if not len(publisher):
+            self._moved_s = time.monotonic()
+        weight = 0
+        for run in written.runs(consumer, owner.decider.in_force, owner.read_s()):
+            publisher.publish_run(run, len(run))
+            weight += run.weight
+        owner.weigh(weight)
+        publisher.send(written.parts, weight)
+        owner.metrics.deliveries[owner.vhost, place.source] += len(written.tables)
+        return len(written.tables)
 
     def bury(self, job: Job, reason: str) -> None:
         """A message of a relay or a guarded queue dies, by our own decision: a letter like any other from here on."""
@@ -243,6 +272,15 @@ class Worker:
             for job in jobs:
                 silent.took(job.target)
         self._arrived(jobs)
+
+    def _confirmed_runs(self, parts: list[Part[Job]]) -> None:
+        """As `_confirmed`; where a target is known that did not take letters, each is looked at by itself."""
+        self._moved_s = time.monotonic()
+        provision = self._owner.provision
+        if provision.silent or self._targets.missing is not None or provision.refusals.queues:
+            self._confirmed([job for part in parts for job in part.jobs()])
+        else:
+            self._settling.confirmed_runs(parts)
 
     def _arrived(self, jobs: list[Job]) -> None:
         if self._targets.missing is not None:

@@ -8,9 +8,10 @@ a new letter, no chance, no header asked for, no alias. A law in tests/service h
 
 import time
 from struct import Struct
-from typing import Final
+from typing import Final, cast
 from zlib import crc32
 
+from dlx_router.broker.consumer import Consumer
 from dlx_router.core import clienterrors
 from dlx_router.core import record as records
 from dlx_router.core.letter import Arrival, letter_id_of
@@ -23,7 +24,9 @@ from dlx_router.journal.privacy import Rule
 from dlx_router.journal.writer import Journal
 from dlx_router.service.inflight import admissible, decoder
 from dlx_router.service.inflight.decoder import Place
+from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.moulds import ID, RECORD, Mould
 from dlx_router.service.inflight.routes import Key, Known, Route, Shape
 from dlx_router.service.inflight.xdeath import SHARED_BYTES
 from dlx_router.wire import frames, properties, table
@@ -37,8 +40,7 @@ _SPECIAL: Final = (
 )
 _EDGE: Final = 96  # bytes that the variable part of a record may grow by before the long way has to look at its limit
 _SHAPES: Final = 4  # kept for letters of one key and length: queues of one exchange die in turn
-_ID: Final = table.longstr(b"dlx-router-id", b"0" * 32)[:-32]
-_RECORD: Final = table.longstr(b"dlx-router", b"")[:-4]
+_NOBODY: Final = cast("Consumer", None)
 _pack_long: Final = Struct(">I").pack
 
 
@@ -80,6 +82,34 @@ def _walked(job: Job, place: Place, alike: Key) -> Route | None:
         shapes = Shape(_fixed(headers, found), route), *routes.by_shape.get(alike, ())
         routes.by_shape[alike] = shapes[:_SHAPES]
     return route
+
+
+def mould(in_force: InForce, delivery: frames.Delivery, place: Place, user: bytes) -> Mould | None:
+    """The mould of this delivery; one that is not there is made now and then, where a route is known.
+
+    `user`: who we are. What a policy discloses of a letter is no part of a mould.
+    """
+    if delivery.exchange not in place.trusted or place.arrival is not Arrival.INBOX:
+        return None
+    header, routes = delivery.header, in_force.routes
+    key = place.source, delivery.exchange, delivery.routing_key, len(header), user
+    known = routes.mould(key, header)
+    if known is not None or not routes.is_due(key):
+        return known
+    job = Job(_NOBODY, delivery, 0.0, in_force)  # to be looked at only
+    route = find(job, place)
+    if route is None or (route.told is not None and not route.rule.is_plain):
+        return None
+    headers = job.props.headers
+    found = table.entries(headers)
+    if found.__class__ is not dict:
+        return None
+    source = delivery.exchange, delivery.routing_key
+    made = Mould(header, source, Shape(_fixed(headers, found), route), user)
+    _, value, stop = found[b"x-death"]
+    at = made.table.start
+    routes.keep_mould(key, header, slice(at + value, at + stop), made)
+    return made
 
 
 def learn(job: Job, told: Fragments | None, rule: Rule) -> None:
@@ -177,6 +207,7 @@ def write(job: Job, route: Route, key: bytes, journal: Journal, known: Known = N
     now = int(time.time() * 1000)
     due_ms = None if route.wait_ms is None else now + route.wait_ms
     checksum, size = crc32(body), len(body)
+    message_id = props.message_id
     text = records.assembled(
         letter_id,
         route.standing,
@@ -185,14 +216,20 @@ def write(job: Job, route: Route, key: bytes, journal: Journal, known: Known = N
         wait_ms=route.wait_ms,
         first_ms=route.first_ms,
         last_ms=now,
-        props=_props_of(props),
+        props=records.properties_of(
+            None if message_id is None else message_id.decode(errors="surrogateescape"),
+            props.user_id,
+            props.expiration,
+            props.priority,
+            props.delivery_mode,
+        ),
         crc32=checksum,
         size=size,
     )
     if len(text) > route.longest:
         return False
     said = records.sign(text.encode(), key)
-    job.added = b"".join((headers, _ID, letter_id.encode(), _RECORD, _pack_long(len(said)), said))
+    job.added = b"".join((headers, ID, letter_id.encode(), RECORD, _pack_long(len(said)), said))
     told = route.told
     if told is not None:
         extra = NO_BODY
@@ -212,17 +249,6 @@ def write(job: Job, route: Route, key: bytes, journal: Journal, known: Known = N
         )
         job.batches = (journal.record(event),)
     return True
-
-
-def _props_of(props: properties.Properties) -> str:
-    message_id = props.message_id
-    return records.properties_of(
-        None if message_id is None else message_id.decode(errors="surrogateescape"),
-        props.user_id,
-        props.expiration,
-        props.priority,
-        props.delivery_mode,
-    )
 
 
 def section(job: Job, route: Route, stamp: bytes, user: bytes) -> bytes:

@@ -15,7 +15,7 @@ from dlx_router.core.policy import Effective, PolicySet, overlays
 from dlx_router.core.selector import Selector
 from dlx_router.core.words import BROKER_REASONS, UNKNOWN
 from dlx_router.journal.event_factory import EventFactory
-from dlx_router.service.inflight.routes import CompiledRoutes
+from dlx_router.service.inflight.moulds import CompiledRoutes
 
 MAX_CACHED: Final = 10_000
 MAX_CHAINS: Final = 1000

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.limits import Retention
 from dlx_router.core.policy import Effective
 from dlx_router.core.target import transient_queue
@@ -11,8 +10,6 @@ from dlx_router.core.words import Action
 from dlx_router.journal.events import Fragments
 from dlx_router.journal.privacy import Rule
 
-MAX_ROUTES: Final = 4096
-ROUTES_BYTES: Final = 8 * MIB  # and as much for shapes
 Resource = tuple[str, ...]
 Known = Mapping[Resource, str] | None
 DECLARED: Final = "declared"
@@ -47,14 +44,6 @@ class Shape(NamedTuple):
 
     fixed: tuple[tuple[int, int, bytes], ...]
     route: Route
-
-
-class CompiledRoutes:
-    """The routes of one revision, by what a walk through the headers finds, and by the shapes of header tables."""
-
-    def __init__(self) -> None:
-        self.by_key: Bounded[Key, Route] = Bounded(most=MAX_ROUTES, most_bytes=ROUTES_BYTES)
-        self.by_shape: Bounded[Key, tuple[Shape, ...]] = Bounded(most=MAX_ROUTES, most_bytes=ROUTES_BYTES)
 
 
 def dead_letter_resource(policy: Effective, name: str, exchange: str, failed_queue: str) -> Resource:

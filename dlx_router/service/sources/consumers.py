@@ -80,7 +80,14 @@ class Consumers:
         have a single active consumer, which another may be. ChannelClosed where the broker does not let us.
         """
         consumer = Consumer(
-            self.link, queue, prefetch, sink=worker.take, on_lost=self._lost, exclusive=exclusive, single=single
+            self.link,
+            queue,
+            prefetch,
+            sink=worker.take,
+            run_sink=worker.take_run if worker.in_runs else None,
+            on_lost=self._lost,
+            exclusive=exclusive,
+            single=single,
         )
         self._leave[consumer] = worker.leave
         worker.attend(consumer, Place(self._vhost, queue, arrival, self._names, self._key, limit, trusted))

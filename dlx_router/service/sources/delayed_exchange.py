@@ -20,6 +20,8 @@ LOOK_S: Final = 30.0
 class DelayedExchange(Worker):
     """The way of one delayed exchange's messages, up to their first rung."""
 
+    in_runs = False
+
     def __init__(self, owner: Owner, probe: SerialPublisher, entry: Delayed, queue: str) -> None:
         super().__init__(owner, probe)
         self._entry, self._queue = entry, queue

@@ -20,6 +20,8 @@ from dlx_router.wire import frames
 class ObserverWorker(Worker):
     """A worker that publishes nothing: a copy is settled once the journal has its event."""
 
+    in_runs = False
+
     def take(self, delivery: frames.Delivery, consumer: Consumer) -> None:
         """A copy arrives: decided, told, and done with."""
         owner, place = self._owner, self._places[consumer]

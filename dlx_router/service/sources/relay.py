@@ -44,6 +44,8 @@ _OF_THE_LINE: Final = (BackInLine(), HoldOnLadder(Cause.TARGET_REFUSED))
 class Relay(Worker):
     """The way of one relayed queue."""
 
+    in_runs = False
+
     def __init__(
         self, owner: Owner, probe: SerialPublisher, *, queue: str, target: Target, deaths: Worker, slack: int
     ) -> None:

@@ -156,6 +156,7 @@ class Session:
             key=self._key,
             quarantine=self._names.quarantine,
         )
+        self._consume_link.read_in_bulk()
         self.publish_link.on_batch = self._published
         self.publish_link.gather_s = GATHER_S
         self.publish_link.on_blocked = self._blocked
