@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -89,6 +90,19 @@ def _management(value: SecretStr) -> SecretStr:
 
 def _hosts(value: str) -> str:
     allowed_hosts.split(value)
+    return value
+
+
+def _http_url(value: str) -> str:
+    parts = urlsplit(value)
+    if (
+        parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or parts.query
+        or parts.fragment
+        or "@" in parts.netloc
+    ):
+        raise ValueError("not https://HOST/PATH; write it as people type it, without user, ? and #")
     return value
 
 
@@ -180,6 +194,12 @@ class Settings(BaseSettings):
     index_path: OptionalPath = Field(
         None, description="File of the index, for letters, groups and queues; made from the journal. Without it none."
     )
+    webhooks_file: OptionalPath = Field(
+        None, description="File of who is told what happens, by webhooks; needs an index. See webhooks.md."
+    )
+    console_url: Annotated[str, AfterValidator(_http_url)] | None = Field(
+        None, description="Where people find the console: https://HOST/PATH; links in webhooks begin with it."
+    )
     api_tokens_file: OptionalPath = Field(
         None, description="File of the API's tokens, their roles and scopes. Off loopback the API needs it."
     )
@@ -205,6 +225,12 @@ class Settings(BaseSettings):
             raise ValueError(f"{variable('tls_key')} needs {variable('tls_cert')}; write the certificate's file too")
         if "*" in self._named_vhosts() and not self.has_management():
             raise ValueError(f"{variable('vhosts')}=* needs {variable('management_url')}; write it, or name the vhosts")
+        if self.webhooks_file is not None and (self.index_path is None or self.journal == "off"):
+            needed, why = (
+                variable("index_path"),
+                f"a journal (not {variable('journal')}=off): groups stand there, and what was told",
+            )
+            raise ValueError(f"{variable('webhooks_file')} needs {needed} and {why}")
         for name in ("amqp_url", "management_url", "api_token"):
             if {name, f"{name}_file"} <= self.model_fields_set and getattr(self, f"{name}_file"):
                 raise ValueError(f"{variable(name)} and {variable(name)}_FILE are both set; keep one of them")
