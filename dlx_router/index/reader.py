@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dlx_router.core.recovered import fate
-from dlx_router.index import schema
+from dlx_router.index import schema, telling
 from dlx_router.index.queries import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
 from dlx_router.index.rows import LYING, key_of
 from dlx_router.telemetry.wall_clock import wall_ms
@@ -158,6 +158,21 @@ class Reader:
             sql = f"SELECT * FROM audits WHERE vhost IN ({held}) ORDER BY ts_ms DESC LIMIT ?"
             rows = ask(sql, (*visible, limit)).fetchall()
         return [{**dict(row), "details": json.loads(row["details"])} for row in rows]
+
+    def groups_since(self, vhost: str, since_ms: int) -> list[telling.GroupLook]:
+        """Groups of a vhost that had a death from then on."""
+        with self._asking() as ask:
+            return telling.groups_since(ask, vhost, since_ms, wall_ms())
+
+    def parked(self, vhost: str) -> dict[tuple[str, str], int]:
+        """By (failed queue, group): how many letters are in parking."""
+        with self._asking() as ask:
+            return telling.parked(ask, vhost)
+
+    def audits_of(self, vhost: str, actions: tuple[str, ...], since_ms: int) -> list[tuple[str, dict[str, Any]]]:
+        """What our routers wrote down since then under these actions, the oldest first."""
+        with self._asking() as ask:
+            return telling.audits_of(ask, vhost, actions, since_ms)
 
     # -- asking -------------------------------------------------------------------------------------------------
 
