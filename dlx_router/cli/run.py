@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,8 +28,8 @@ def _run(*, observe: bool = False, **given: str | None) -> None:
         loaded = load_policies(settings.policies, Names(settings.prefix))
         loaded.require_served(settings.vhost_list())
         loaded.require_types(told=settings.has_management())
-        if settings.webhooks_file is not None:
-            webhooks.load(Path(settings.webhooks_file))
+        if (path := settings.webhooks_path()) is not None:
+            webhooks.load(path)
     except SettingsError as error:
         raise typer.Exit(output.wrong_use(error)) from None
     except PolicyErrors as error:

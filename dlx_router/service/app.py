@@ -81,10 +81,10 @@ class App:
     def _webhooks(self, index: Supervisor) -> list[asyncio.Task[None]]:
         """Who observes has nothing to tell: it leads nowhere."""
         settings = self._settings
-        if settings.webhooks_file is None or self._observe:
+        if (path := settings.webhooks_path()) is None or self._observe:
             return []
         webhooks = Webhooks(
-            Path(settings.webhooks_file),
+            path,
             Sender(settings.prefix, settings.console_url, settings.http_port),
             index=index,
             attendants=self.attendants,

@@ -161,12 +161,12 @@ def test_the_stamp_changes_with_the_file_and_with_each_file_that_it_names(folder
 def test_webhooks_without_an_index_are_wrong_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DLX_ROUTER_WEBHOOKS_FILE", "w.yaml")
     with pytest.raises(SettingsError, match="DLX_ROUTER_WEBHOOKS_FILE needs DLX_ROUTER_INDEX_PATH"):
-        Settings.load()
+        Settings.load().webhooks_path()
     monkeypatch.setenv("DLX_ROUTER_INDEX_PATH", str(tmp_path / "index"))
-    assert Settings.load().webhooks_file == "w.yaml"
+    assert Settings.load().webhooks_path() == Path("w.yaml")
     monkeypatch.setenv("DLX_ROUTER_JOURNAL", "off")
     with pytest.raises(SettingsError, match="DLX_ROUTER_WEBHOOKS_FILE needs"):
-        Settings.load()
+        Settings.load().webhooks_path()
 
 
 @pytest.mark.parametrize("url", ["console", "ftp://h", "https://u:p@h/", "https://h/?q", "https://h/#x"])

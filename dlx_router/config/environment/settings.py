@@ -225,12 +225,6 @@ class Settings(BaseSettings):
             raise ValueError(f"{variable('tls_key')} needs {variable('tls_cert')}; write the certificate's file too")
         if "*" in self._named_vhosts() and not self.has_management():
             raise ValueError(f"{variable('vhosts')}=* needs {variable('management_url')}; write it, or name the vhosts")
-        if self.webhooks_file is not None and (self.index_path is None or self.journal == "off"):
-            needed, why = (
-                variable("index_path"),
-                f"a journal (not {variable('journal')}=off): groups stand there, and what was told",
-            )
-            raise ValueError(f"{variable('webhooks_file')} needs {needed} and {why}")
         for name in ("amqp_url", "management_url", "api_token"):
             if {name, f"{name}_file"} <= self.model_fields_set and getattr(self, f"{name}_file"):
                 raise ValueError(f"{variable(name)} and {variable(name)}_FILE are both set; keep one of them")
@@ -256,6 +250,15 @@ class Settings(BaseSettings):
     def api_credentials(self) -> str:
         """The token that the commands show; "" for none. Reads API_TOKEN_FILE; SettingsError where it cannot."""
         return self._secret("api_token")
+
+    def webhooks_path(self) -> Path | None:
+        """The file of webhooks, for who tells; SettingsError where nobody could know what there is to tell."""
+        if self.webhooks_file is None:
+            return None
+        if self.index_path is None or self.journal == "off":
+            lacks = f"{variable('index_path')} and {variable('journal')} other than off"
+            raise SettingsError(f"{variable('webhooks_file')} needs {lacks}: groups, and what was told, stand there")
+        return Path(self.webhooks_file)
 
     def vhost_list(self) -> list[str]:
         """The vhosts to serve, each once; ["*"] means all."""
