@@ -1,6 +1,7 @@
 """The file of webhooks: what is taken, what is refused and why, and that no URL and no secret is told by either."""
 
 import base64
+import re
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.findings import PolicyErrors
+from dlx_router.config.webhooks import file
 from dlx_router.config.webhooks.endpoint import secret_bytes
 from dlx_router.config.webhooks.file import load, stamp
 from dlx_router.core.notices import EVENTS
@@ -174,3 +176,16 @@ def test_where_the_console_is_has_to_be_a_page(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("DLX_ROUTER_CONSOLE_URL", url)
     with pytest.raises(SettingsError, match="DLX_ROUTER_CONSOLE_URL"):
         Settings.load()
+
+
+def test_the_page_names_every_key_and_event_and_its_example_is_read(folder: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text(encoding="utf-8")
+    rows = {
+        one for cell in re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE) for one in re.findall(r"`([^`]+)`", cell)
+    }
+    assert rows >= {*EVENTS, *file._ENDPOINT.parsers}
+    (example,) = re.findall(r"^```yaml\n(webhooks:.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for name, text in (("slack-url", URL), ("teams-url", f"{URL}/2"), ("webhook", SECRET)):
+        (folder / name).write_text(text, encoding="utf-8")
+    found = load(written(folder, example.replace("/run/secrets", "FOLDER")))
+    assert [one.format for one in found.values()] == ["slack", "teams", "cloudevents"]

@@ -1,7 +1,9 @@
 """Signatures: the specification's own library takes what we sign, and nothing that was changed."""
 
 import base64
+import re
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,7 +11,9 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from dlx_router.config.webhooks.endpoint import secret_bytes
+from dlx_router.webhooks.formats import rendered
 from dlx_router.webhooks.signature import headers
+from tests.core.test_notices import message
 
 SECRET, OTHER = (f"whsec_{base64.b64encode(bytes([n]) * 32).decode()}" for n in (1, 2))
 BODIES = st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=3)
@@ -41,3 +45,12 @@ def test_while_a_secret_is_changed_both_are_signed_with() -> None:
     found = headers("msg_1", int(time.time()), b"{}", (secret_bytes(SECRET), secret_bytes(OTHER)))
     for secret in (SECRET, OTHER):
         assert Webhook(secret).verify(b"{}", found) == {}
+
+
+def test_the_example_of_the_page_checks_what_is_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    _, body = rendered(message("group.opened"), "cloudevents", "dlx-router", "https://console.example")
+    given = {"secret": SECRET, "body": body, "headers": headers("m", int(time.time()), body, (secret_bytes(SECRET),))}
+    exec(example, given)
+    assert capsys.readouterr().out.startswith("dlx-router.group.opened New: letters die in orders.eu https://console")
