@@ -31,9 +31,9 @@ class Gathered(NamedTuple):
 class _Kind:
     """One kind of notices in one vhost. `not_before_ms`: when the next message may go."""
 
+    gap_ms: int
     due_ms: int | None = None
     not_before_ms: int = 0
-    gap_ms: int = FIRST_GAP_MS
     count: int = 0
     items: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class Gatherer:
 
     def add(self, notice: Notice, now_ms: int) -> None:
         """To be told with others of its kind."""
-        one = self._kinds.setdefault((notice.kind, notice.vhost), _Kind())
+        one = self._kinds.setdefault((notice.kind, notice.vhost), _Kind(FIRST_GAP_MS))
         if one.due_ms is None:
             if now_ms >= one.not_before_ms + one.gap_ms:  # it was quiet
                 one.gap_ms = FIRST_GAP_MS

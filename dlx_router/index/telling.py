@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from dlx_router.core.signature import Signature
 
-MOST_GROUPS: Final = 20_000
+MOST_GROUPS: Final = 5_000  # in one answer
 MOST_AUDITS: Final = 20_000
 Ask = Callable[..., sqlite3.Cursor]
 
@@ -29,13 +29,13 @@ class GroupLook(NamedTuple):
 
 
 def groups_since(ask: Ask, vhost: str, since_ms: int, now_ms: int) -> list[GroupLook]:
-    """Those that had a death from then on, the last ones first."""
+    """Those that had a death from then on, those of the oldest deaths first; where there are as many as that, more."""
     sql = (
         "SELECT id, queues.name AS failed_queue, reason, error_type, frame, message, first_ms, last_ms, deaths,"
         " CASE WHEN state = 'resolved' THEN state_ms ELSE 0 END AS resolved_ms,"
         " state = 'ignored' AND (until_ms IS NULL OR until_ms > :now) AS ignored"
         " FROM groups JOIN queues ON queues.number = groups.queue WHERE queues.vhost = :vhost AND last_ms >= :since"
-        " ORDER BY last_ms DESC LIMIT :most"
+        " ORDER BY last_ms, groups.number LIMIT :most"
     )
     found = ask(sql, {"vhost": vhost, "since": since_ms, "now": now_ms, "most": MOST_GROUPS}).fetchall()
     return [GroupLook(*(row[name] for name in GroupLook._fields)) for row in found]

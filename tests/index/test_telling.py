@@ -30,7 +30,7 @@ def test_a_group_is_seen_from_its_last_death_on_and_by_its_vhost(store: Store, f
     store.apply("/", [Message(0, told(1) + told(2, at=50)), Message(1, told(3, queue="mail", at=90))])
     store.apply("shop", [Message(0, told(4, queue="mail", at=10))])
     reader = Reader(file)
-    first, second = reader.groups_since("/", 0)
+    second, first = reader.groups_since("/", 0)
     assert (first.failed_queue, first.first_ms, first.last_ms, first.deaths) == ("mail", NOW + 90, NOW + 90, 1)
     assert (second.failed_queue, second.first_ms, second.last_ms, second.deaths) == ("orders", NOW, NOW + 50, 2)
     assert [one.failed_queue for one in reader.groups_since("/", NOW + 60)] == ["mail"]

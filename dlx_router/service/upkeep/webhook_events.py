@@ -5,7 +5,7 @@ Guarantees: what was there before the first look is no news; a group that opened
 often it is looked at, and also where an earlier leader had no time to tell it, for a day.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from dlx_router.core.bounded import MIB, Bounded
@@ -13,7 +13,7 @@ from dlx_router.core.breaker import Breaker
 from dlx_router.core.notices import Notice, shortened
 from dlx_router.core.redelivery import GIVE_UP_MS
 from dlx_router.core.surge import Surges
-from dlx_router.index.telling import GroupLook
+from dlx_router.index.telling import MOST_GROUPS, GroupLook
 from dlx_router.redrive.task import Kind, State, Task
 
 OVERLAP_MS: Final = 60_000  # events come nearly in the order of their times
@@ -47,11 +47,13 @@ class VhostEvents:
     def _floor_ms(self, now_ms: int) -> int:
         return max(self.began_ms, now_ms - GIVE_UP_MS)
 
-    def groups(self, looks: Iterable[GroupLook], now_ms: int, steady_ms: int) -> Iterator[Notice]:
-        """Of the groups that had a death since `since_ms`."""
+    def groups(self, looks: Sequence[GroupLook], now_ms: int, steady_ms: int) -> Iterator[Notice]:
+        """Of the groups that had a death since `since_ms`, in the order of their last deaths."""
         floor = self._floor_ms(now_ms)
+        if looks:
+            last, is_all = looks[-1].last_ms, len(looks) < MOST_GROUPS
+            self.since_ms = max(self.since_ms, last - OVERLAP_MS) if is_all else max(self.since_ms + 1, last)
         for one in looks:
-            self.since_ms = max(self.since_ms, one.last_ms - OVERLAP_MS)
             surge = self._surges.seen(one.id, one.deaths, steady_ms)
             if one.ignored:
                 continue

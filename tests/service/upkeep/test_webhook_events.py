@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.notices import Notice
-from dlx_router.index.telling import GroupLook
+from dlx_router.index.telling import MOST_GROUPS, GroupLook
 from dlx_router.redrive.task import Counts, Kind, Spec, State, Task
 from dlx_router.service.upkeep.webhook_events import PATIENCE_MS, ReadinessEvents, VhostEvents
 
@@ -28,7 +28,7 @@ def kinds(found: list[Notice]) -> list[str]:
 
 
 def look(events: VhostEvents, *groups: GroupLook, now: int = BEGAN + 1000) -> list[Notice]:
-    return [*events.groups(groups, now, now - BEGAN)]
+    return [*events.groups(sorted(groups, key=lambda one: one.last_ms), now, now - BEGAN)]
 
 
 def test_a_group_that_opens_is_told_once_with_its_error() -> None:
@@ -56,6 +56,17 @@ def test_what_an_earlier_leader_had_no_time_for_is_told_for_a_day() -> None:
     events = VhostEvents("/", 0)
     young, old = group("young", BEGAN - DAY + 1), group("old", BEGAN - DAY - 1)
     assert [one.key for one in look(events, young, old, now=BEGAN)] == ["young"]
+
+
+def test_where_there_are_more_groups_than_one_answer_has_the_next_look_goes_on() -> None:
+    events = VhostEvents("/", BEGAN)
+    every = [group(f"g{number}", BEGAN + number // 2) for number in range(3 * MOST_GROUPS)]
+    found: list[str] = []
+    while page := [one for one in every if one.last_ms >= events.since_ms][:MOST_GROUPS]:
+        found += [one.key for one in look(events, *page)]
+        if len(page) < MOST_GROUPS:
+            break
+    assert found == [one.id for one in every]
 
 
 def test_a_surge_is_told_with_what_is_usual() -> None:
