@@ -149,7 +149,7 @@ pipeline-chaos: $(READY_SPARK)  ## kill ingest KILLS=100 times, then audit the a
 
 ##@ Measure (a quiet machine)
 
-.PHONY: bench lateness latency waiting full-target measure-queues measure-index measure-webhooks redrive-bench bench-pipeline
+.PHONY: bench lateness latency waiting full-target measure-queues measure-webhooks measure-index redrive-bench bench-pipeline
 
 bench: $(READY)  ## beside shovels and aio-pika; writes docs/performance.md
 	$(BIN)/python -m tools.brokers fetch
@@ -176,7 +176,7 @@ measure-queues: $(READY)  ## one router on 1,000 queues: time until attended, me
 	$(BIN)/python -m tools.brokers fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/service/test_many_queues.py
 
-measure-webhooks: $(READY)  ## letters a second beside dead receivers of webhooks, against none
+measure-webhooks: $(READY)  ## letters a second, with dead receivers of webhooks
 	$(BIN)/python -m tools.brokers fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/service/upkeep/test_webhooks_measure.py
 

@@ -136,8 +136,9 @@ async def soon(look: Callable[[], object], within: float = 10) -> None:
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(webhooks, "LOOK_S", 0.02)
-    for name, value in (("MOMENT_MS", 0), ("FIRST_GAP_MS", 50), ("LONGEST_GAP_MS", 50)):
-        monkeypatch.setattr(gathering, name, value)
+    monkeypatch.setattr(gathering, "MOMENT_MS", 0)
+    monkeypatch.setattr(gathering, "FIRST_GAP_MS", 50)
+    monkeypatch.setattr(gathering, "LONGEST_GAP_MS", 50)
     one = Scene(tmp_path)
     yield one
     one.close()
