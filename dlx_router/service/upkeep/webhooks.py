@@ -39,7 +39,10 @@ _ACTOR: Final = "router"
 
 @dataclass(slots=True)
 class _Led:
-    """A vhost that we lead. `events` None: what earlier leaders told is not known yet."""
+    """A vhost that we lead. `events` None: what earlier leaders told is not known yet.
+
+    `told` is kept for the whole term: tasks and groups are learnt one after the other.
+    """
 
     term: int
     events: VhostEvents | None = None
@@ -86,7 +89,7 @@ class Webhooks:
                 await asyncio.sleep(LOOK_S)
         finally:
             await self._messages.stop()
-            self._thread.close()
+            await asyncio.to_thread(self._thread.close)
 
     # -- the file -----------------------------------------------------------------------------------------------
 
@@ -123,7 +126,6 @@ class Webhooks:
                 if led.events is None:
                     led.events = await self._learnt(vhost, led)
                 await self._see(led.events, led, runner)
-                led.told = set()
             self._once.healed(vhost, "webhooks.look", vhost=vhost, fate="what happens is told again")
         except (IndexAway, TooLong, OSError) as error:
             fate = "what happens is told once the index can be asked"

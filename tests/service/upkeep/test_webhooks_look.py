@@ -17,7 +17,8 @@ from dlx_router.index.schema import open_writer
 from dlx_router.index.store import Message, Store
 from dlx_router.index.supervisor import Supervisor
 from dlx_router.journal.audit import audit
-from dlx_router.redrive.task import Task
+from dlx_router.redrive.task import Spec, State, Task
+from dlx_router.service.redrive.task_log import NotLeader
 from dlx_router.service.upkeep import webhook_events, webhooks
 from dlx_router.service.upkeep.webhooks import Webhooks
 from dlx_router.service.vhost.leadership import Leadership
@@ -39,13 +40,16 @@ class Runner:
     def __init__(self, scene: "Scene") -> None:
         self.leadership, self.journal, self.tasks = Leadership("/"), self, self
         self.states: dict[str, str] = {}
+        self.found: list[Task] | None = []  # None: the journal of tasks is being read
         self._scene = scene
 
     def record(self, recorded: bytes) -> None:
         self._scene.put(recorded)
 
     def all(self) -> list[Task]:
-        return []
+        if self.found is None:
+            raise NotLeader("the journal is being read")
+        return self.found
 
     def breakers(self) -> dict[str, str]:
         return dict(self.states)
@@ -182,6 +186,22 @@ async def test_the_next_leader_tells_what_came_meanwhile_and_nothing_again(scene
         await asyncio.sleep(0.2)  # in which nothing else is told
     told = [one["failed_queue"] for event in scene.events() for one in event["data"]["items"]]
     assert told == ["first", "meanwhile"]
+
+
+async def test_a_task_that_was_told_is_not_told_again_though_the_next_leader_learns_of_it_late(scene: Scene) -> None:
+    async with scene.leading():
+        await soon(lambda: scene.audits("webhook.began"))
+        scene.runner.found = [Task("t1", Spec("/", "dlq"), State.DONE, changed_ms=wall_ms(), change=3)]
+        await soon(lambda: scene.audits("webhook.done"))
+    finished, scene.runner.found = scene.runner.found, None
+    async with scene.leading():
+        scene.die(1)
+        await soon(lambda: scene.events("group.opened"))
+        scene.runner.found = finished
+        scene.runner.states = {"busy": "open"}
+        await soon(lambda: scene.events("breaker.opened"))
+        await asyncio.sleep(0.1)  # in which nothing else is told
+    assert len(scene.events("redrive.finished")) == 1
 
 
 async def test_what_one_leader_could_not_send_the_next_one_sends(scene: Scene) -> None:
