@@ -131,7 +131,10 @@ def _line(kind: str, one: Mapping[str, Any]) -> str:
             return f"{one.get('kind')} of {one.get('queue')}, {one.get('sent')} of {one.get('total')} sent{why}"
         case "router":
             return "; ".join(map(str, one.get("reasons") or ()))
-    return _queue(one)
+        case "breaker":
+            opened = kind == "breaker.opened"
+            return f"{_queue(one)}: {'all dies there; letters wait' if opened else 'letters go their way again'}"
+    return ""
 
 
 # -- where it leads ---------------------------------------------------------------------------------------------

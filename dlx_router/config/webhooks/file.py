@@ -159,7 +159,7 @@ _ENDPOINT: Final = Shape(
         "vhost": values.text(), "secret-file": _path,
         "allow-addresses": _one_or_more(_network, "a list of networks"), "ca-file": _path,
     },
-    hints={"secret": "a secret stands in a file of its own: secret-file"},
+    hints=dict.fromkeys(("secret", "secrets"), "a secret stands in a file of its own: secret-file"),
 )  # fmt: skip
 
 
