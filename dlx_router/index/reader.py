@@ -164,10 +164,14 @@ class Reader:
         with self._asking() as ask:
             return telling.groups_since(ask, vhost, since_ms, wall_ms())
 
-    def parked(self, vhost: str) -> dict[tuple[str, str], int]:
-        """By (failed queue, group): how many letters are in parking."""
+    def parked(self, vhost: str, since_ms: int | None = None) -> tuple[telling.Parked, telling.Parked]:
+        """Letters in parking, and those of them that came there since a moment, if one is named; both of one moment."""
         with self._asking() as ask:
-            return telling.parked(ask, vhost)
+            ask("BEGIN")
+            counts = telling.parked(ask, vhost)
+            later = {} if since_ms is None else telling.parked_since(ask, vhost, since_ms)
+            ask("COMMIT")
+            return counts, later
 
     def audits_of(self, vhost: str, actions: tuple[str, ...], since_ms: int) -> list[tuple[str, dict[str, Any]]]:
         """What our routers wrote down since then under these actions, the oldest first."""

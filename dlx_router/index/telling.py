@@ -10,6 +10,7 @@ from dlx_router.core.signature import Signature
 MOST_GROUPS: Final = 5_000  # in one answer
 MOST_AUDITS: Final = 20_000
 Ask = Callable[..., sqlite3.Cursor]
+Parked = dict[tuple[str, str], int]  # failed queue, group → letters
 
 
 class GroupLook(NamedTuple):
@@ -41,14 +42,25 @@ def groups_since(ask: Ask, vhost: str, since_ms: int, now_ms: int) -> list[Group
     return [GroupLook(*(row[name] for name in GroupLook._fields)) for row in found]
 
 
-def parked(ask: Ask, vhost: str) -> dict[tuple[str, str], int]:
-    """By (failed queue, group): how many letters are in parking."""
+def parked(ask: Ask, vhost: str) -> Parked:
+    """How many letters are in parking."""
     sql = (
         "SELECT queues.name AS queue, groups.id AS grp, sum(counts.n) AS n FROM counts"
         " JOIN groups ON groups.number = counts.grp JOIN queues ON queues.number = groups.queue"
         " WHERE queues.vhost = ? AND counts.state = 'parked' GROUP BY groups.number"
     )
     return {(row["queue"], row["grp"]): row["n"] for row in ask(sql, (vhost,)).fetchall()}
+
+
+def parked_since(ask: Ask, vhost: str, since_ms: int) -> Parked:
+    """As `parked`, of letters that came there from then on. Looks at every letter in parking."""
+    sql = (
+        "SELECT queues.name AS queue, groups.id AS grp, count(*) AS n FROM groups"
+        " JOIN queues ON queues.number = groups.queue"
+        " JOIN letters INDEXED BY letters_group ON letters.grp = groups.number AND letters.state = 'parked'"
+        " WHERE queues.vhost = ? AND letters.last_ms >= ? GROUP BY groups.number"
+    )
+    return {(row["queue"], row["grp"]): row["n"] for row in ask(sql, (vhost, since_ms)).fetchall()}
 
 
 def audits_of(ask: Ask, vhost: str, actions: tuple[str, ...], since_ms: int) -> list[tuple[str, dict[str, Any]]]:

@@ -61,9 +61,19 @@ def test_letters_in_parking_are_counted_by_group(store: Store, file: Path) -> No
     store.apply("/", [Message(0, b"".join(told(number, "parked") for number in range(3)) + told(9))])
     store.apply("shop", [Message(0, told(7, "parked", queue="mail"))])
     reader = Reader(file)
-    assert [(queue, n) for (queue, _), n in reader.parked("/").items()] == [("orders", 3)]
+    assert [(queue, n) for (queue, _), n in reader.parked("/")[0].items()] == [("orders", 3)]
     store.apply("/", [Message(1, told(1, "redriven", at=5))])
-    assert [*reader.parked("/").values()] == [2]
+    assert [*reader.parked("/")[0].values()] == [2]
+
+
+def test_letters_in_parking_are_counted_since_a_moment_too(store: Store, file: Path) -> None:
+    lines = [told(number, "parked", at=number) for number in range(5)]
+    store.apply("/", [Message(0, b"".join(lines) + told(8, at=9) + told(9, "parked", queue="mail", at=4))])
+    store.apply("shop", [Message(0, told(7, "parked", at=9))])
+    counts, later = Reader(file).parked("/", NOW + 3)
+    assert {queue: n for (queue, _), n in counts.items()} == {"orders": 5, "mail": 1}
+    assert {queue: n for (queue, _), n in later.items()} == {"orders": 2, "mail": 1}
+    assert Reader(file).parked("/", NOW + 5) == (counts, {})
 
 
 def test_what_our_routers_wrote_down_is_told_and_nobody_elses(store: Store, file: Path) -> None:

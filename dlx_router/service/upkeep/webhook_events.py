@@ -13,7 +13,7 @@ from dlx_router.core.breaker import Breaker
 from dlx_router.core.notices import Notice, shortened
 from dlx_router.core.redelivery import GIVE_UP_MS
 from dlx_router.core.surge import Surges
-from dlx_router.index.telling import MOST_GROUPS, GroupLook
+from dlx_router.index.telling import MOST_GROUPS, GroupLook, Parked
 from dlx_router.redrive.task import Kind, State, Task
 
 OVERLAP_MS: Final = 60_000  # events come nearly in the order of their times
@@ -41,7 +41,7 @@ class VhostEvents:
         self.vhost, self.began_ms = vhost, began_ms
         self.since_ms = 0  # from when on groups are to be looked at
         self._surges, self._told = Surges(), _Keys()
-        self._parked: Mapping[tuple[str, str], int] | None = None
+        self._parked: Parked | None = None
         self._open: set[str] = set()
 
     def _floor_ms(self, now_ms: int) -> int:
@@ -72,11 +72,11 @@ class VhostEvents:
         item = {"group": one.id, "failed_queue": one.failed_queue, **error, "deaths": one.deaths, **times, **more}
         return Notice(kind, self.vhost, key, (one.failed_queue,), item)
 
-    def parked(self, counts: Mapping[tuple[str, str], int]) -> Iterator[Notice]:
-        """More letters of a group lie in parking than before."""
+    def parked(self, counts: Parked, missed: Parked) -> Iterator[Notice]:
+        """More letters of a group lie in parking than before; at the first look `missed` are those that nobody told."""
         before, self._parked = self._parked, counts
-        for (queue, group), n in counts.items() if before is not None else ():
-            more = n - (before or {}).get((queue, group), 0)
+        grown = missed if before is None else {key: n - before.get(key, 0) for key, n in counts.items()}
+        for (queue, group), more in grown.items():
             if more > 0:
                 item = {"failed_queue": queue, "group": group, "letters": more}
                 yield Notice("letter.parked", self.vhost, group, (queue,), item)

@@ -12,9 +12,11 @@ from typing import Any, Final
 
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.config.webhooks import file
-from dlx_router.core.notices import Notice
+from dlx_router.core.notices import Notice, of_document
+from dlx_router.core.redelivery import GIVE_UP_MS
 from dlx_router.index.reader import IndexAway, TooLong
 from dlx_router.index.supervisor import Supervisor
+from dlx_router.index.telling import Parked
 from dlx_router.journal.audit import AuditError, audit
 from dlx_router.redrive.task import Task, TaskError
 from dlx_router.service.inflight.clock import steady_ms
@@ -33,6 +35,7 @@ BEGAN: Final = "webhook.began"
 REMEMBERED_MS: Final = 14 * 86_400_000  # as the journal
 CLOSE_MS: Final = 5_000  # so far behind the journal the index knows what earlier leaders told
 LOOKS: Final = 2  # so often in a row: a stream that is slow to begin looks like one without news
+TWICE_MS: Final = 10_000  # so long before a message letters may be counted again: the index may have been behind
 _NOTE: Final = "webhooks"
 _ACTOR: Final = "router"
 
@@ -49,6 +52,7 @@ class _Led:
     told: Told = field(default_factory=set)
     close: int = 0  # looks in a row that found the index close to the journal
     rebuilds: int | None = None
+    parked_since_ms: int | None = None  # letters that came into parking since then are told by the first look
 
 
 class Webhooks:
@@ -152,6 +156,10 @@ class Webhooks:
         if not records:
             began = [led.term]
             self._record(vhost, BEGAN, {"since_ms": led.term})
+        told = (of_document(details.get("message")) for action, details in records if action == TOLD)
+        parked = (one.ts_ms - TWICE_MS for one in told if one is not None and one.kind == "letter.parked")
+        last = max(parked, default=min(began, default=0))
+        led.parked_since_ms = max(last, wall_ms() - GIVE_UP_MS)
         log.info("webhooks.began", vhost=vhost, known=len(led.told), fate="what happens from now on is told")
         return VhostEvents(vhost, min(began, default=0))
 
@@ -160,17 +168,23 @@ class Webhooks:
         states, tasks = runner.breakers(), _tasks(runner)
 
         def compared() -> None:
-            groups, parked, now, steady = (
-                reader.groups_since(vhost, events.since_ms),
-                reader.parked(vhost),
-                wall_ms(),
-                steady_ms(),
-            )
-            found: list[Notice] = [*events.groups(groups, now, steady), *events.parked(parked)]
+            groups, now, steady = reader.groups_since(vhost, events.since_ms), wall_ms(), steady_ms()
+            parked, missed = self._parked(led, vhost)
+            found: list[Notice] = [*events.groups(groups, now, steady), *events.parked(parked, missed)]
             found += [*events.breakers(states, steady), *events.tasks(tasks, now)]
             self._messages.add(found, led.told)
 
-        await asyncio.to_thread(compared)  # up to 20,000 groups, between which letters go on
+        await asyncio.to_thread(compared)  # up to 5,000 groups, between which letters go on
+
+    def _parked(self, led: _Led, vhost: str) -> tuple[Parked, Parked]:
+        """Letters in parking; at the first look those too that came since the last message, if that is not too slow."""
+        since, reader = led.parked_since_ms, self._index.reader
+        try:
+            found = reader.parked(vhost, since)
+        except TooLong:
+            found = reader.parked(vhost)
+        led.parked_since_ms = None
+        return found
 
     def _record(self, vhost: str, action: str, details: Mapping[str, Any]) -> None:
         """Into the journal, where there is one to write to; nobody waits for it."""

@@ -1,6 +1,5 @@
 """What is news: each thing once, nothing that was there before, nothing that somebody wants not to see."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -81,16 +80,23 @@ def test_a_surge_is_told_with_what_is_usual() -> None:
 
 def test_letters_in_parking_are_told_where_there_are_more_and_not_the_first_look() -> None:
     events = VhostEvents("/", BEGAN)
-    counts: list[Mapping[tuple[str, str], int]] = [
+    counts: list[dict[tuple[str, str], int]] = [
         {("orders", "g1"): 5},
         {("orders", "g1"): 7, ("mail", "g2"): 1},
         {("orders", "g1"): 2, ("mail", "g2"): 1},
         {("orders", "g1"): 3, ("mail", "g2"): 1},
     ]
-    found = [[(one.queues[0], one.item["letters"]) for one in events.parked(look)] for look in counts]
+    found = [[(one.queues[0], one.item["letters"]) for one in events.parked(look, {})] for look in counts]
     assert found == [[], [("orders", 2), ("mail", 1)], [], [("orders", 1)]]
     events.forget_counts()
-    assert [*events.parked({("orders", "g1"): 900})] == []
+    assert [*events.parked({("orders", "g1"): 900}, {})] == []
+
+
+def test_letters_that_were_parked_before_the_first_look_and_after_the_last_message_are_told() -> None:
+    events = VhostEvents("/", BEGAN)
+    (one,) = events.parked({("orders", "g1"): 5}, {("orders", "g1"): 2})
+    assert (one.kind, one.item["letters"]) == ("letter.parked", 2)
+    assert [*events.parked({("orders", "g1"): 5}, {})] == []
 
 
 def test_a_breaker_is_told_when_it_opens_and_when_it_is_closed() -> None:

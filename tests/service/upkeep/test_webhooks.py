@@ -67,7 +67,7 @@ class Told:
     def fail(self, queue: str, letters: int = 1) -> None:
         """So many letters are rejected in it."""
         self.amqp.queue(queue, dead_letter_exchange=INBOX)
-        pour(self.amqp, queue, [b"x"] * letters)
+        pour(self.amqp, queue, (b"%d" % number for number in range(letters)))
         for _ in range(letters):
             self.amqp.fail(queue)
 
@@ -138,7 +138,7 @@ def test_a_storm_of_ten_thousand_deaths_tells_a_handful_and_dead_receivers_cost_
         router = told.start(mine, *dead)
         for number in range(20):
             name = dying_queue(told.amqp, f"{'orders' if number % 2 else 'stray'}.q{number}")
-            pour(told.amqp, name, [b"x"] * 500)
+            pour(told.amqp, name, (b"%d" % n for n in range(500)))
         settled = {"dead_letter": 5000, "park": 5000}
         for action, count in settled.items():
             eventually(lambda a=action, n=count: router.metric("settled_total", action=a) == n, 60, every=0.1)  # type: ignore[misc]  # of this turn
@@ -155,16 +155,18 @@ def test_a_storm_of_ten_thousand_deaths_tells_a_handful_and_dead_receivers_cost_
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_of_a_storm_every_letter_is_counted_in_the_end(told: Told) -> None:
     told.start()
     for number in range(10):
-        pour(told.amqp, dying_queue(told.amqp, f"stray.q{number}"), [b"x"] * 1000)
+        pour(told.amqp, dying_queue(told.amqp, f"stray.q{number}"), (b"%d" % n for n in range(1000)))
     eventually(lambda: sum(one["data"]["count"] for one in told.events("letter.parked")) == 10_000, 110, every=0.5)
     assert sum(one["data"]["count"] for one in told.events("group.opened")) == 10
     assert len(told.receiver.posts) <= 8
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_what_a_killed_router_could_not_send_the_next_one_sends_from_the_broker_alone(told: Told) -> None:
     told.receiver.status = 503
     router = told.start()

@@ -175,6 +175,20 @@ async def test_nothing_is_told_before_the_index_knows_the_journal(scene: Scene) 
         await soon(lambda: scene.events("group.opened"))
 
 
+async def test_letters_that_were_parked_since_it_leads_or_since_the_last_message_are_counted(scene: Scene) -> None:
+    scene.die(1, "old", "parked", at_ms=wall_ms() - 60_000)
+    scene.index.status = {"vhosts": {"/": {"state": "reading", "behind_ms": 600_000}}, "rebuilds": 0}
+    async with scene.leading():
+        scene.die(2, "stray", "parked", letters=3)  # before the first look
+        scene.index.status = {"vhosts": {"/": CURRENT}, "rebuilds": 0}
+        await soon(lambda: [one for one in scene.audits("webhook.done") if one["result"] == "delivered"][1:])
+    assert [one["data"]["items"][0]["failed_queue"] for one in scene.events("letter.parked")] == ["stray"]
+    scene.die(9, "later", "parked", at_ms=wall_ms() + 60_000)  # while nobody leads
+    async with scene.leading():
+        await soon(lambda: "later" in json.dumps(scene.events("letter.parked")))
+    assert "old" not in json.dumps(scene.events())
+
+
 async def test_the_next_leader_tells_what_came_meanwhile_and_nothing_again(scene: Scene) -> None:
     async with scene.leading():
         await soon(lambda: scene.audits("webhook.began"))

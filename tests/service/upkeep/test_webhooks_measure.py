@@ -24,7 +24,7 @@ def rate(router: Router, amqp: Client, turn: str) -> float:
     before = router.metric("settled_total")
     with frozen(router):
         for number in range(QUEUES):
-            pour(amqp, dying_queue(amqp, f"{turn}.q{number}"), [b"x" * 500] * (LETTERS // QUEUES))
+            pour(amqp, dying_queue(amqp, f"{turn}.q{number}"), (b"%500d" % n for n in range(LETTERS // QUEUES)))
         began = time.monotonic()
     eventually(lambda: router.metric("settled_total") - before == LETTERS, 100, every=0.02)
     return LETTERS / (time.monotonic() - began)
