@@ -128,6 +128,8 @@ def test_what_happens_is_told_with_page_and_command_and_nothing_is_sent_inside(t
     assert SECRET not in router.output
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_a_storm_of_ten_thousand_deaths_tells_a_handful_and_dead_receivers_cost_no_letter(told: Told) -> None:
     with Receiver(hangs=True) as hangs, Receiver(status=500) as fails:
         mine = f"name: mine, format: cloudevents, url: '{told.receiver.url()}', REST"
