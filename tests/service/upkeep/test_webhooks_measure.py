@@ -40,12 +40,16 @@ def test_dead_receivers_cost_letters_nothing(start_router: Callable[..., Router]
         none = ["  - {format: slack, url: 'https://h.example/', events: router.ready}"]
         path.write_text("\n".join(["webhooks:", *none]), encoding="utf-8")
         router = start_router(POLICIES, WEBHOOKS_FILE=str(path), INDEX_PATH=str(tmp_path / "index"))
+        eventually(lambda: "webhooks.began" in router.output, 60, every=0.1)
         rate(router, amqp, "warm")
         for turn in range(ROUNDS):
             for name, entries in (("dead", dead), ("none", none)):
                 read = router.output.count("webhooks.read")
                 path.write_text("\n".join(["webhooks:", *entries, f"# {turn}"]), encoding="utf-8")
                 eventually(lambda n=read: router.output.count("webhooks.read") > n, 10)  # type: ignore[misc]  # of this turn
+                if name == "dead":  # something waits for each of them, and is tried while letters are counted
+                    pour(amqp, dying_queue(amqp, f"first{turn}"), [b"x"])
+                    eventually(lambda: router.metric("webhooks_waiting") >= 2, 60, every=0.1)
                 found[name].append(rate(router, amqp, f"{name}{turn}"))
         assert fails.posts, "they were asked"
     ratio = statistics.median(found["dead"]) / statistics.median(found["none"])
