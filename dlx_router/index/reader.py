@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dlx_router.core.recovered import fate
-from dlx_router.index import schema
+from dlx_router.index import schema, telling
 from dlx_router.index.keys import SOUGHT
 from dlx_router.index.queries import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
 from dlx_router.index.rows import LYING, key_of
@@ -171,6 +171,25 @@ class Reader:
             rows = ask(sql, (*visible, limit)).fetchall()
         return [{**dict(row), "details": json.loads(row["details"])} for row in rows]
 
+    def groups_since(self, vhost: str, since_ms: int) -> list[telling.GroupLook]:
+        """Groups of a vhost that had a death from then on."""
+        with self._asking() as ask:
+            return telling.groups_since(ask, vhost, since_ms, wall_ms())
+
+    def parked(self, vhost: str, since_ms: int | None = None) -> tuple[telling.Parked, telling.Parked]:
+        """Letters in parking, and those of them that came there since a moment, if one is named; both of one moment."""
+        with self._asking() as ask:
+            ask("BEGIN")
+            counts = telling.parked(ask, vhost)
+            later = {} if since_ms is None else telling.parked_since(ask, vhost, since_ms)
+            ask("COMMIT")
+            return counts, later
+
+    def audits_of(self, vhost: str, actions: tuple[str, ...], since_ms: int) -> list[tuple[str, dict[str, Any]]]:
+        """What our routers wrote down since then under these actions, the oldest first."""
+        with self._asking() as ask:
+            return telling.audits_of(ask, vhost, actions, since_ms)
+
     # -- asking -------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -262,19 +281,8 @@ def _event(shared: bytes | None, line: bytes | None) -> dict[str, Any] | None:
 def _group(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:
     counts = ask("SELECT state, sum(n) FROM counts WHERE grp = ? GROUP BY state", (row["number"],)).fetchall()
     states = {state: n for state, n in counts if n > 0}
-    names = (
-        "id",
-        "vhost",
-        "reason",
-        "error_type",
-        "frame",
-        "message",
-        "first_ms",
-        "last_ms",
-        "deaths",
-        "note",
-        "actor",
-    )
+    error = ("reason", "error_type", "frame", "message")
+    names = ("id", "vhost", *error, "first_ms", "last_ms", "deaths", "note", "actor")
     return {
         **{name: row[name] for name in names},
         "failed_queue": row["name"],

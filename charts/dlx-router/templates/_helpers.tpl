@@ -49,6 +49,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- default (printf "%s-policies" (include "dlx-router.fullname" .)) .Values.policies.existingConfigMap }}
 {{- end }}
 
+{{/* Where the console shows what an alert is about; an alert without a page leads to the first one. */}}
+{{- define "dlx-router.console.page" -}}
+{{- $root := index . 0 }}
+{{- $pages := $root.Files.Get "files/console_pages.yaml" | fromYaml }}
+{{- printf "%s%s" (trimSuffix "/" $root.Values.console.url) (default "/" (get $pages (index . 1))) }}
+{{- end }}
+
 {{- define "dlx-router.keda.authentication" -}}
 {{- default (include "dlx-router.fullname" .) .Values.keda.triggerAuthentication }}
 {{- end }}

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -89,6 +90,19 @@ def _management(value: SecretStr) -> SecretStr:
 
 def _hosts(value: str) -> str:
     allowed_hosts.split(value)
+    return value
+
+
+def _http_url(value: str) -> str:
+    parts = urlsplit(value)
+    if (
+        parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or parts.query
+        or parts.fragment
+        or "@" in parts.netloc
+    ):
+        raise ValueError("not https://HOST/PATH; write it as people type it, without user, ? and #")
     return value
 
 
@@ -183,6 +197,12 @@ class Settings(BaseSettings):
     index_path: OptionalPath = Field(
         None, description="File of the index, for letters, groups and queues; made from the journal. Without it none."
     )
+    webhooks_file: OptionalPath = Field(
+        None, description="File of who is told what happens, by webhooks; needs an index. See webhooks.md."
+    )
+    console_url: Annotated[str, AfterValidator(_http_url)] | None = Field(
+        None, description="Where people find the console: https://HOST/PATH; links in webhooks begin with it."
+    )
     api_tokens_file: OptionalPath = Field(
         None, description="File of the API's tokens, their roles and scopes. Off loopback the API needs it."
     )
@@ -233,6 +253,15 @@ class Settings(BaseSettings):
     def api_credentials(self) -> str:
         """The token that the commands show; "" for none. Reads API_TOKEN_FILE; SettingsError where it cannot."""
         return self._secret("api_token")
+
+    def webhooks_path(self) -> Path | None:
+        """The file of webhooks, for who tells; SettingsError where nobody could know what there is to tell."""
+        if self.webhooks_file is None:
+            return None
+        if self.index_path is None or self.journal == "off":
+            lacks = f"{variable('index_path')} and {variable('journal')} other than off"
+            raise SettingsError(f"{variable('webhooks_file')} needs {lacks}: groups, and what was told, stand there")
+        return Path(self.webhooks_file)
 
     def vhost_list(self) -> list[str]:
         """The vhosts to serve, each once; ["*"] means all."""
