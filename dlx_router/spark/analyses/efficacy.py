@@ -54,18 +54,26 @@ def retry_efficacy(tried: DataFrame) -> DataFrame:
 
 def episodes(events: DataFrame, gap_ms: int = GAP_MS) -> DataFrame:
     """Stretches of time in which a queue had deaths of one reason without a pause of `gap_ms`. EPISODES_SCHEMA."""
-    own = Window.partitionBy(*_QUEUE).orderBy("ts_ms", "event_id")
-    died = of_letters(events).where(is_death())
-    starts = (f.col("ts_ms") - f.lag("ts_ms").over(own) > gap_ms).cast("long")
-    numbered = died.withColumn("starts", f.coalesce(starts, f.lit(0))).withColumn("number", f.sum("starts").over(own))
-    found = numbered.groupBy(*_QUEUE, "number").agg(
-        f.min("ts_ms").alias("first_ms"),
-        f.max("ts_ms").alias("last_ms"),
-        f.count_distinct("id").alias("letters"),
-        f.count("*").alias("deaths"),
+    found = (
+        stretched(of_letters(events).where(is_death()), "ts_ms", gap_ms)
+        .groupBy(*_QUEUE, "number")
+        .agg(
+            f.min("ts_ms").alias("first_ms"),
+            f.max("ts_ms").alias("last_ms"),
+            f.count_distinct("id").alias("letters"),
+            f.count("*").alias("deaths"),
+        )
     )
     length = found.withColumn("length_ms", f.col("last_ms") - f.col("first_ms"))
     return shaped(length, EPISODES_SCHEMA).orderBy("first_ms", *_QUEUE)
+
+
+def stretched(frame: DataFrame, moment: str, gap_ms: int) -> DataFrame:
+    """The rows with the `number` of their stretch: without a pause of `gap_ms` in their queue and reason."""
+    own = Window.partitionBy(*_QUEUE).orderBy(moment)
+    starts = (f.col(moment) - f.lag(moment).over(own) > gap_ms).cast("long")
+    marked = frame.withColumn("starts", f.coalesce(starts, f.lit(0)))
+    return marked.withColumn("number", f.sum("starts").over(own)).drop("starts")
 
 
 def advice(efficacy: DataFrame, tried: DataFrame, found: DataFrame, stretches: DataFrame) -> DataFrame:

@@ -1,0 +1,133 @@
+"""On weeks whose best policy is known advice finds one that costs hardly more; on noise it advises nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from dlx_router.core.limits import Outage
+from dlx_router.spark.advice import texts
+from dlx_router.spark.advice.cells import InForce
+from dlx_router.spark.advice.cost import Ladder
+from dlx_router.spark.advice.evidence import Evidence
+from dlx_router.spark.advice.judge import Advice, QueueAdvice, advise, changing
+from tools.pipeline import known_best as weeks
+from tools.pipeline.known_best import CURIOUS, WEEKS, Cause, H, M, S, Week
+
+SEEDS = range(20)
+WITHIN = 1.1
+
+
+def advised(week: Week, seed: int) -> QueueAdvice:
+    evidence = weeks.evidence(week, weeks.lives(week, seed))
+    [found] = advise(evidence, lambda _: InForce(week.now), week.prices)
+    return found
+
+
+def part(found: QueueAdvice) -> Advice:
+    [one] = found.parts
+    return one
+
+
+def cost_of(week: Week, seed: int, found: QueueAdvice) -> float:
+    """What the advice costs in truth: calculated, or with a breaker as it would have happened."""
+    one = part(found)
+    ladder = one.advised or week.now
+    if found.outage is not None:
+        return weeks.cost(weeks.lives(week, seed, ladder, found.outage), week.prices)
+    return weeks.expected(week, ladder, without=one.conditions)
+
+
+@pytest.mark.parametrize("week", WEEKS, ids=lambda week: week.name)
+@pytest.mark.parametrize("seeds", [SEEDS[:2], pytest.param(SEEDS[2:], marks=pytest.mark.slow)], ids=["two", "all"])
+def test_the_advice_costs_at_most_a_tenth_more_than_the_best(week: Week, seeds: range) -> None:
+    best = weeks.best(week)
+    far = {}
+    for seed in seeds:
+        least = min(best, weeks.best_held(week, seed)) if any(cause.ends_for_all for cause in week.causes) else best
+        cost = cost_of(week, seed, advised(week, seed))
+        if cost > WITHIN * least:
+            far[seed] = (cost, least)
+    assert far == {}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_noise_is_left_alone(seed: int) -> None:
+    found = advise(weeks.noise(seed))
+    assert len(found) == 25
+    assert changing(found) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("poison", texts.NEVER),
+        ("locks-and-poison", texts.FEWER),
+        ("slow", texts.LONGER),
+        ("flaky-in-vain", texts.FEWER),
+    ],
+)
+def test_each_cause_has_its_verdict(name: str, verdict: str) -> None:
+    week = next(one for one in WEEKS if one.name == name)
+    assert part(advised(week, 0)).verdict == verdict
+
+
+def test_what_a_condition_can_tell_is_not_tried() -> None:
+    week = next(one for one in WEEKS if one.name == "tellable")
+    assert part(advised(week, 0)).conditions == (weeks.OLD,)
+
+
+def test_an_outage_is_held_by_a_breaker_that_its_week_would_have_opened() -> None:
+    week = next(one for one in WEEKS if one.name == "outage")
+    found = advised(week, 0)
+    assert found.outage is not None
+    assert part(found).saved.low > 0.9 * week.letters
+    held = weeks.lives(week, 0, part(found).advised or week.now, found.outage)
+    assert sum(life.saved for life in held) > 0.99 * week.letters
+
+
+def test_where_a_breaker_is_set_already_an_outage_is_waited_for() -> None:
+    week = next(one for one in WEEKS if one.name == "outage")
+    evidence = weeks.evidence(week, weeks.lives(week, 1))
+    [found] = advise(evidence, lambda _: InForce(week.now, outage=Outage(50, M, 10 * S)), week.prices)
+    assert found.outage is None
+    one = part(found)
+    assert (one.verdict, one.advised is None) == (texts.LONGER, False)
+    assert weeks.expected(week, one.advised or week.now) < WITHIN * weeks.best(week)
+
+
+def test_a_burst_of_bad_messages_is_no_outage() -> None:
+    bad = Cause(1.0, weeks.never, 1.0, 10 * H, 10 * H + 20 * M)
+    flaky = Cause(0.1, weeks.at_once, 0.6, 10 * H, 10 * H + 20 * M)
+    for causes in ((bad,), (replace(bad, share=0.9), flaky)):
+        week = Week("burst", causes, Ladder(4, S, 5.0, M))
+        for seed in SEEDS:
+            found = advised(week, seed)
+            assert found.outage is None
+            assert part(found).verdict in {texts.NEVER, texts.FEWER, texts.KEEP}
+
+
+def test_what_the_data_cannot_tell_is_kept_and_said() -> None:
+    """Waits that never overlap: whether the second delivery helped or the time until it, nobody knows."""
+    week = Week("flaky", (Cause(1.0, weeks.at_once, 0.6),), CURIOUS)
+    for seed in SEEDS:
+        one = part(advised(week, seed))
+        assert one.verdict == texts.KEEP
+    assert any("one more may pay, but nobody tried" in said for said in one.unknown)
+
+
+def test_fixed_waits_tell_neither() -> None:
+    week = Week("flaky", (Cause(1.0, weeks.at_once, 0.6),), Ladder(4, S, 5.0, M))
+    one = part(advised(week, 0))
+    assert one.verdict == texts.KEEP
+    assert any("redelivery-collision-avoidance-factor: 0.5" in said for said in one.unknown)
+
+
+@pytest.mark.parametrize("letters", [0, 1, 29])
+def test_few_letters_prove_nothing(letters: int) -> None:
+    week = Week("few", (Cause(1.0, weeks.never),), CURIOUS, letters=letters)
+    found = advise(weeks.evidence(week, weeks.lives(week, 0)), lambda _: InForce(week.now))
+    assert changing(found) == []
+
+
+def test_nothing_known_nothing_said() -> None:
+    assert advise(Evidence()) == []
