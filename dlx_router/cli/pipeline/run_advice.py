@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -72,7 +73,7 @@ def _answer(where: Where, files: Files, queues: Sequence[str], prices: Prices) -
         judge, types = queue_types.judge(files, prefix(), events)
         as_of_ms = where.as_of_ms(spark, events)
         gathered = gather(events, quiet_of(events, judge), as_of_ms)
-        found = advise(gathered.evidence, lambda key: known_of(judge, key), prices)
+        found = advise(gathered.evidence, partial(known_of, judge), prices)
         proposal = propose(found, files, prefix=prefix(), types=types)
         proven = _proven(events, files, proposal, as_of_ms, types) if proposal.advice else None
         head = _head(found, gathered, prices, proven)

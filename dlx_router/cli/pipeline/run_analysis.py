@@ -7,6 +7,7 @@ import secrets
 import sys
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from dlx_router.cli.pipeline import queue_types
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.config.units import duration_ms
 from dlx_router.service.vhost.signing_key import KeyFileError, from_file
+from dlx_router.spark.advice.proposal import known_of
 from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.archive.reading import read
 from dlx_router.spark.backtest.estimate import Estimate
@@ -138,13 +140,14 @@ def report(where: Where, out: Path, policies: Path | None, *, title: str, object
     spark = where.session()
     events = where.events(spark).select(*COLUMNS).cache()
     try:
-        quiet = None
+        quiet, known = None, None
         if files is not None:
             judge, _ = queue_types.judge(files, prefix(), events)
-            quiet = quiet_of(events, judge)
+            quiet, known = quiet_of(events, judge), partial(known_of, judge)
             for said in left_out(events, judge):
                 print(f"{queue_types.UNKNOWN}: {said}", file=sys.stderr)
-        data = gather(events, title=title, as_of_ms=where.as_of_ms(spark, events), objective=target, quiet=quiet)
+        as_of_ms = where.as_of_ms(spark, events)
+        data = gather(events, title=title, as_of_ms=as_of_ms, objective=target, quiet=quiet, known=known)
     except ValueError as error:
         return _wrong(str(error))
     finally:

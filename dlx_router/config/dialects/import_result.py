@@ -83,15 +83,20 @@ def policy_file(head: Iterable[str], policies: Sequence[tuple[Mapping[str, Any],
         lines += [f"  # {printable(one)}".rstrip() for one in said]
         lead = "  - "
         for key, value in policy.items():
-            lines += _written(key, value, lead)
+            lines += _lines(key, value, lead)
             lead = "    "
     return "\n".join(lines) + "\n"
 
 
-def _written(key: str, value: object, lead: str) -> list[str]:
+def written(definition: Mapping[str, Any]) -> list[str]:
+    """The lines of a definition by itself."""
+    return [line for key, value in definition.items() for line in _lines(key, value, "")]
+
+
+def _lines(key: str, value: object, lead: str) -> list[str]:
     if isinstance(value, Mapping) and key in {"definition", "on"}:
         inner = " " * (len(lead) + 2)
-        return [f"{lead}{key}:", *(line for name, one in value.items() for line in _written(name, one, inner))]
+        return [f"{lead}{key}:", *(line for name, one in value.items() for line in _lines(name, one, inner))]
     return [f"{lead}{word(key)}: {_value(value)}"]
 
 

@@ -137,7 +137,7 @@ class _Judge(NamedTuple):
     def _keep(self, cell: Cell, spread: Spread) -> Advice:
         assert cell.now is not None
         cost = spread.worst(cell.now.ladder, cell.now, held=False)
-        share = 1 - spread.ranked(cell.now)[0][0] / cost if cost else 0.0
+        share = spread.saving(spread.ranked(cell.now)[0][1], cell.now)
         why = texts.nothing_better(share, cell.now.ladder, cell.first)
         unknown = (*texts.unknown(cell.every, cell.now.ladder, is_plain=spread.is_plain), *self._untold(cell, ()))
         return _kept(cell, why, unknown)._replace(cost_now=cost, cost_then=cost)

@@ -13,8 +13,8 @@ from dlx_router.spark.advice.evidence import Tries, letters_of, merged
 from dlx_router.spark.advice.outages import Ends, ends_of
 from dlx_router.spark.advice.survival import DRAWS, Held, Reading, held, time_heals, tries_help
 
-WORTH: Final = 0.1  # of the cost: what saves less is not worth a change
-ALIKE: Final = 0.03  # of the cost: among ways that differ by less, the one that changes least
+WORTH: Final = 0.1  # of what can be saved at all: what saves less is not worth a change
+ALIKE: Final = 0.03  # of it, too: among ways that differ by less, the one that changes least
 _SHORTLIST: Final = 12
 _CUTS: Final = 3
 
@@ -118,24 +118,38 @@ class Spread:
         ways = [*candidates(now.ladder, self.first, self._seen, waits=not now.fifo)]
         ways += [now.ladder] if self._rule is not None else []
         rated = sorted((self.worst(one, now), one) for one in ways)
-        alike = [pair for pair in rated if pair[0] <= rated[0][0] * (1 + ALIKE)]
+        cost, best = rated[0]
+        lost = min(float(one[0]) for one in self._lost_anyhow(best, now))
+        alike = [pair for pair in rated if pair[0] <= cost + ALIKE * (cost - lost)]
         alike.sort(key=lambda pair: (_changed(pair[1], now.ladder), pair))
         return [*alike[:1], *rated]
 
     def best(self, now: InForce, doubt: float) -> Ladder | None:
         """The cheapest way that is surely better than that of now; None: there is none."""
-        enough = self.worst(now.ladder, now, held=False) * (1 - WORTH)
-        short = [one for cost, one in self.ranked(now)[:_SHORTLIST] if cost <= enough]
-        cuts = sorted(
-            (self.worst(one, now), one) for one in candidates(now.ladder, self.first, self._seen, waits=False)
-        )
-        short += [one for cost, one in cuts[:_CUTS] if cost <= enough and one not in short]
-        return next((one for one in short if self.is_better(one, now, doubt)), None)
+        cost = self.worst(now.ladder, now, held=False)
+        cuts = candidates(now.ladder, self.first, self._seen, waits=False)
+        short = [*self.ranked(now)[:_SHORTLIST], *sorted((self.worst(one, now), one) for one in cuts)[:_CUTS]]
+        found = dict.fromkeys(one for then, one in short if then < cost)
+        return next((one for one in found if self.saving(one, now) >= WORTH and self._is_sure(one, now, doubt)), None)
 
-    def is_better(self, ladder: Ladder, now: InForce, doubt: float) -> bool:
-        """Whether it is cheaper by every reading: by WORTH in the mean, and at all but for `doubt` of the draws."""
+    def saving(self, ladder: Ladder, now: InForce) -> float:
+        """The share that it saves of all that could be saved, by the reading that speaks worst of it.
+
+        The letters that it loses are lost anyhow, as far as anybody knows, and their cost with them.
+        """
+        old, new = self.costs(now.ladder, now, point=True, held=False), self.costs(ladder, now, point=True)
+        each = zip(old, new, self._lost_anyhow(ladder, now), strict=True)
+        shares = [(before - after) / max(before - lost, 1e-9) for before, after, lost in each]
+        return float(min(one[0] for one in shares))
+
+    def _lost_anyhow(self, ladder: Ladder, now: InForce) -> list[Array]:
+        """The cost of the letters that it loses, by each reading."""
+        return self.costs(ladder, now, prices=Prices(0, self._prices.redrive, 0), point=True)
+
+    def _is_sure(self, ladder: Ladder, now: InForce, doubt: float) -> bool:
+        """Whether it is cheaper by every reading, in all but `doubt` of the draws."""
         pairs = zip(self.costs(now.ladder, now, held=False), self.costs(ladder, now), strict=True)
-        return all(then[0] <= old[0] * (1 - WORTH) and np.quantile(old - then, doubt) > 0 for old, then in pairs)
+        return all(np.quantile(old - then, doubt) > 0 for old, then in pairs)
 
 
 def _changed(one: Ladder, now: Ladder) -> int:

@@ -53,7 +53,8 @@ def nothing_better(share: float, now: Ladder, first: int) -> str:
         return "nothing else was tried"
     if share <= 0:
         return "no other way of retrying would have cost less"
-    return f"the best other way might save {percent(share)} of the cost: too little, or not sure enough, for a change"
+    what = "too little, or not sure enough, for a change"
+    return f"the best other way might save {percent(share)} of what can be saved: {what}"
 
 
 def verdict(now: Ladder, ladder: Ladder | None, first: int, *, some: bool, held: bool) -> str:
@@ -86,13 +87,14 @@ def _outages(outages: Sequence[Episode], rule: Outage | None) -> Iterator[str]:
     before, after = ([sum(pair) for pair in zip(*some, strict=True)] for some in (
         [one.before for one in outages], [one.after for one in outages]
     ))  # fmt: skip
+    many = "an outage" if len(outages) == 1 else f"{len(outages)} outages"
     yield (
-        f"{len(outages)} outage(s) of up to {about(longest)}, {sum(one.letters for one in outages)} letters: "
+        f"{many} of up to {about(longest)}, {sum(one.letters for one in outages)} letters: "
         f"{_share(*before)} of their deliveries succeeded before the end, {_share(*after)} after it"
     )
     if rule is not None:
         within = duration_text(rule.within_ms)
-        yield f"{rule.deaths} deaths within {within} are twice what the queue has besides, and half of an outage's"
+        yield f"{rule.deaths} deaths within {within}: at least twice what it has besides, at most half of an outage's"
 
 
 def _conditions(chosen: Sequence[Hopeless]) -> Iterator[str]:

@@ -67,7 +67,7 @@ def evidences(draw: st.DrawFn) -> Evidence:
 def test_equal_evidence_gives_equal_advice_in_any_order(evidence: Evidence, chance: Random) -> None:
     tries, episodes, peaks = ([*some] for some in (evidence.tries, evidence.episodes, evidence.peaks))
     for some in (tries, episodes, peaks):
-        chance.shuffle(some)  # type: ignore[arg-type]  # any list
+        chance.shuffle(some)
     split = [half for row in tries for half in (row._replace(recovered=0, failed=0, ended=0, wait_ms=0), row)]
     again = Evidence(tuple(split), tuple(episodes), tuple(peaks))
     assert advise(again) == advise(evidence)
