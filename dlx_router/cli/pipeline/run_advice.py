@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from dlx_router.cli import output
 from dlx_router.cli.pipeline import queue_types
 from dlx_router.cli.pipeline.run_analysis import Where, backtest_lines, prefix
+from dlx_router.config.dialects.import_result import printable
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.core.signature import Signature
 from dlx_router.spark.advice import texts
@@ -61,7 +62,7 @@ def run(where: Where, policies: Path, *, queues: Sequence[str], prices: Prices, 
     else:
         print("\n".join(_lines(answer)) if out is not None else answer.proposal.text, end="\n" if out else "")
     for queue, why in answer.proposal.left:
-        print(f"not written, {queue}: {why}", file=sys.stderr)
+        print(printable(f"not written, {queue}: {why}"), file=sys.stderr)
     return output.FINDINGS if answer.proposal.advice else output.OK
 
 
@@ -76,8 +77,7 @@ def _answer(where: Where, files: Files, queues: Sequence[str], prices: Prices) -
         found = advise(gathered.evidence, partial(known_of, judge), prices)
         proposal = propose(found, files, prefix=prefix(), types=types)
         proven = _proven(events, files, proposal, as_of_ms, types) if proposal.advice else None
-        head = _head(found, gathered, prices, proven)
-        return Answer(found, gathered, propose(found, files, head, prefix=prefix(), types=types), proven)
+        return Answer(found, gathered, proposal.headed(_head(found, gathered, prices, proven)), proven)
     finally:
         events.unpersist()
 
@@ -119,7 +119,7 @@ def _lines(answer: Answer) -> list[str]:
     """For a person, where the file was written elsewhere."""
     lines = _signed(answer.gathered)
     for one in answer.found:
-        lines.append(one.queue if one.vhost == "/" else f"{one.queue} ({one.vhost})")
+        lines.append(printable(one.queue if one.vhost == "/" else f"{one.queue} ({one.vhost})"))
         if one.outage is not None:
             lines.append("  outage: hold letters while everything dies")
         lines += [f"  {line}" for part in one.parts for line in reasons_of(part)]

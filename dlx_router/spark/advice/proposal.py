@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from dlx_router.config.dialects.import_result import Carried, policy_file
+from dlx_router.config.dialects.import_result import Carried, policy_file, printable
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.config.units import duration_text
 from dlx_router.core.policy import PolicySet, Selector, SelectorKind
@@ -31,28 +31,30 @@ class Proposal(NamedTuple):
             name = f"x-{name}"
         return (*files, (name, self.text.encode()))
 
+    def headed(self, said: Sequence[str]) -> "Proposal":
+        """The same below some comments, which end with what could not be written."""
+        lines = [*said, *(f"Not written, {queue}: {why}" for queue, why in self.left)]
+        return self._replace(text="".join(f"# {printable(one)}\n" for one in lines) + self.text)
+
 
 def propose(
-    found: Sequence[QueueAdvice],
-    files: Files,
-    head: Sequence[str] = (),
-    *,
-    prefix: str = "dlx-router",
-    types: QueueTypes = (),
+    found: Sequence[QueueAdvice], files: Files, *, prefix: str = "dlx-router", types: QueueTypes = ()
 ) -> Proposal:
     """The file of all advice that changes anything and that together with `files` means what it should."""
-    kept, left = list(changing(found)), []
     in_force = judge_of(files, prefix, types).policies
-    for one in changing(found):
-        alone = _written([one], in_force, (), types)
-        if (why := _wrong(one, Proposal(alone, (one,)).beside(files), prefix, types)) is not None:
-            kept.remove(one)
-            left.append((one.queue, why))
-    said = [*head, *(f"Not written, {queue}: {why}" for queue, why in left)]
-    return Proposal(_written(kept, in_force, said, types), tuple(kept), tuple(left))
+
+    def written(some: Sequence[QueueAdvice]) -> Proposal:
+        return Proposal(_written(some, in_force, types), tuple(some))
+
+    every = changing(found)
+    if not _wrong(proposal := written(every), files, prefix, types):
+        return proposal
+    left = [(one, why) for one in every if (why := _wrong(written([one]), files, prefix, types))]
+    kept = written([one for one in every if one not in [bad for bad, _ in left]])
+    return kept._replace(left=tuple((one.queue, why) for one, why in left))
 
 
-def _written(found: Sequence[QueueAdvice], in_force: PolicySet, head: Sequence[str], types: QueueTypes) -> str:
+def _written(found: Sequence[QueueAdvice], in_force: PolicySet, types: QueueTypes) -> str:
     carried = Carried()
     carried.take(one.name for one in in_force.policies)
     type_of = {(vhost, queue): queue_type for vhost, queue, queue_type in types}
@@ -67,7 +69,7 @@ def _written(found: Sequence[QueueAdvice], in_force: PolicySet, head: Sequence[s
             **_priority(one, in_force, type_of.get((one.vhost, one.queue))),
         )
         comments.append(said)
-    return policy_file(head, list(zip(carried.policies, comments, strict=True)))
+    return policy_file((), list(zip(carried.policies, comments, strict=True)))
 
 
 def _priority(one: QueueAdvice, in_force: PolicySet, queue_type: str | None) -> dict[str, int]:
@@ -151,19 +153,18 @@ def _ranged(one: Interval, what: str, *, less: bool = False) -> str:
     return f"{expected:.4g} {named} {what} (95 %: {low:.4g} to {high:.4g})"
 
 
-def _wrong(one: QueueAdvice, files: Files, prefix: str, types: QueueTypes) -> str | None:
-    """Why the advice cannot be written as a policy; None where what then is in force is what is advised."""
+def _wrong(proposal: Proposal, files: Files, prefix: str, types: QueueTypes) -> str:
+    """Why the advice cannot be written as a policy; "" where what then is in force is what is advised."""
     try:
-        judge = judge_of(files, prefix, types)
+        judge = judge_of(proposal.beside(files), prefix, types)
     except PolicyErrors as errors:
         return "; ".join(finding.message for finding in errors.findings)
-    for part in one.parts:
-        if part.verdict == texts.KEEP:
-            continue
-        now = known_of(judge, part.key)
-        if now is None or not _is(part, one, now):
-            return f"{part.key.reason}: other policies would still decide otherwise"
-    return None
+    for one in proposal.advice:
+        for part in one.parts:
+            now = known_of(judge, part.key)
+            if part.verdict != texts.KEEP and (now is None or not _is(part, one, now)):
+                return f"{part.key.reason}: other policies would still decide otherwise"
+    return ""
 
 
 def _is(part: Advice, one: QueueAdvice, now: InForce) -> bool:

@@ -145,7 +145,8 @@ def _attempts_matter(rows: Sequence[Tries]) -> bool:
     left = time_heals(rows, np.random.default_rng(0), draws=1).left[0]
     cells: dict[tuple[int, int], list[float]] = {}
     for row in rows:
-        share = 1 - left[row.at] / max(left[min(row.since, row.at - 1)], 1e-9)
+        before = min(row.since, row.at - 1)
+        share = 1 - left[row.at] / max(left[before], 1e-9) if before >= 0 else 1 - left[row.at]
         entry = cells.setdefault((row.attempts, row.at), [0.0, 0.0, 0.0])
         for at, value in enumerate((row.recovered, row.tried * share, row.tried * share * (1 - share))):
             entry[at] += value

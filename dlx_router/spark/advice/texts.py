@@ -59,10 +59,12 @@ def nothing_better(share: float, now: Ladder, first: int) -> str:
 
 def verdict(now: Ladder, ladder: Ladder | None, first: int, *, some: bool, held: bool) -> str:
     """One word for what is to be done."""
-    if ladder is None or ladder == now:
-        return SOME if some else HELD if held else KEEP
-    if ladder.attempts <= first:
+    if ladder is not None and ladder.attempts <= first:
         return NEVER
+    if held:
+        return HELD
+    if ladder is None or ladder == now:
+        return SOME if some else KEEP
     if schedule(ladder, first).span_ms > schedule(now, first).span_ms:
         return LONGER
     return FEWER if ladder.attempts < now.attempts else SOONER

@@ -144,7 +144,7 @@ def test_lint_takes_what_is_proposed_and_it_is_then_in_force(evidence: Evidence,
     files = (("now.yaml", written.encode()),)
     before = judge_of(files, "dlx-router")
     found = advise(evidence, lambda key: known_of(before, key))
-    proposal = propose(found, files, ["head"])
+    proposal = propose(found, files).headed(["head"])
     after = judge_of(proposal.beside(files), "dlx-router")  # raises where lint refuses
     document = yaml.safe_load(proposal.text)
     assert [one["queue"] for one in document["policies"]] == [one.queue for one in proposal.advice]
