@@ -8,9 +8,10 @@ from dlx_router.core.limits import Outage
 from dlx_router.core.policy import Effective
 from dlx_router.spark.advice import texts
 from dlx_router.spark.advice.cost import Ladder
-from dlx_router.spark.advice.evidence import Episode, Evidence, Key, Tries, by_attempt, letters_of, merged
+from dlx_router.spark.advice.evidence import Episode, Evidence, Key, Tries, by_attempt, letters_of, merged, recovered_of
 from dlx_router.spark.advice.outages import is_outage
 
+HELD: Final = 0.5  # of the letters of outages, from which on the breaker is taken to work
 LETTERS: Final = 30  # fewer prove nothing
 OTHERS: Final = 0.2  # a share of letters that are not as the rest, from which on nothing is said of the rest
 
@@ -66,6 +67,9 @@ class Cell(NamedTuple):
         outages = sorted(one for one in evidence.episodes if one.key == key and is_outage(one))
         within = {one.first_ms for one in outages}
         rows = [row for row in every if row.episode_ms not in within]
+        fell = [row for row in every if row.episode_ms in within]
+        if now is not None and now.outage is not None and recovered_of(fell) > HELD * letters_of(fell):
+            outages = []  # the breaker does what it should: there is nothing to be mended
         return Cell(key, tuple(every), tuple(rows), tuple(outages), now)
 
     @property
@@ -84,6 +88,8 @@ class Cell(NamedTuple):
             return texts.NO_RETRIES
         if letters < LETTERS:
             return texts.few(letters, LETTERS)
+        if not self.outages and letters_of(self.rows) < LETTERS:
+            return texts.HELD_ALREADY
         if self._begun_otherwise() > OTHERS * letters:
             return texts.MIXED
         ended = sum(row.ended for row in self.every)

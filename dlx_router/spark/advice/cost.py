@@ -22,6 +22,7 @@ _DELAYS_MS: Final = (
 )  # fmt: skip
 _MULTIPLIERS: Final = (1.0, 1.5, 2.0, 3.0, 5.0)
 _LONGEST_MS: Final = 6 * _H  # no wait that is proposed is longer
+_JITTER: Final = 0.15
 MOST_PROPOSED: Final = 12
 _EARLY: Final = 3  # of letters that come after more failed deliveries the first wait would be a multiple already
 _PATTERNS: Final = 8
@@ -111,7 +112,7 @@ def candidates(now: Ladder | None, first: int, most_tries: int, *, waits: bool =
 
     `waits`: whether other waits may be proposed; not where letters must keep their order.
     """
-    jitter = 0.15 if now is None else now.jitter
+    jitter = _JITTER if now is None else now.jitter
     most = min(most_tries, MOST_PROPOSED)
     if now is not None:
         for tries in range(most_tries + 1):
@@ -128,4 +129,5 @@ def candidates(now: Ladder | None, first: int, most_tries: int, *, waits: bool =
                 cap = min(longest, _LONGEST_MS)
                 if tries > 2 and delay * multiplier ** (first + tries - 3) >= _LONGEST_MS:  # noqa: PLR2004 - the second wait is the first that grows
                     break
-                yield Ladder(first + tries, delay, multiplier, cap if delay else 0, jitter if delay else 0.0)
+                for spread in {0.0} if not delay else {jitter, min(jitter, _JITTER)}:
+                    yield Ladder(first + tries, delay, multiplier, cap if delay else 0, spread)

@@ -19,13 +19,16 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from dlx_router.spark.advice.cost import Array
-from dlx_router.spark.advice.evidence import EDGES_MS, Tries, by_attempt
+from dlx_router.spark.advice.evidence import EDGES_MS, Tries, bucket, by_attempt
 
 DRAWS: Final = 600
 PRIOR: Final = 0.5  # Jeffreys': what half a letter would say, so that "never so far" is not "never"
 _ROUNDS: Final = 200
 _STILL: Final = 1e-4
 REFUTED: Final = 0.001
+SURELY: Final = 1e-9  # of the reading that keeps waits long: who believes it too little tries in vain
+RARE: Final = 0.02
+ROOM: Final = 0.5
 
 
 class Reading(Protocol):
@@ -51,19 +54,20 @@ class TimeHeals(NamedTuple):
 
 
 class TriesHelp(NamedTuple):
-    """`fails[d, n]`: how often the delivery after n failed ones fails."""
+    """`fails[d, n]`: how often the delivery after n failed ones fails; `least_ms[n]`: hardly any waited for less."""
 
     fails: Array
+    least_ms: Array
 
     def alive(self, waits_ms: Array, first: int) -> Array:
-        """By the number of the attempt; how long it waited does not matter."""
+        """By the number of the attempt; how long it waited does not matter, if so short a wait was ever tried."""
         turns, tries = waits_ms.shape
-        known = np.ones((self.fails.shape[0], first + tries))
+        known, least = np.ones((self.fails.shape[0], first + tries)), np.full(first + tries, np.inf)
         seen = min(self.fails.shape[1], first + tries)
-        known[:, :seen] = self.fails[:, :seen]
-        left = np.cumprod(known[:, first:], axis=1)
-        begun = np.ones((left.shape[0], 1))
-        return np.repeat(np.concatenate([begun, left], axis=1)[:, None, :], turns, axis=1)
+        known[:, :seen], least[:seen] = self.fails[:, :seen], self.least_ms[:seen]
+        tried = waits_ms >= least[None, first:]
+        left = np.cumprod(np.where(tried[None], known[:, None, first:], 1.0), axis=2)
+        return np.concatenate([np.ones((left.shape[0], turns, 1)), left], axis=2)
 
 
 def time_heals(rows: Sequence[Tries], chance: np.random.Generator, draws: int = DRAWS) -> TimeHeals:
@@ -115,15 +119,27 @@ def tries_help(rows: Sequence[Tries], chance: np.random.Generator, draws: int = 
     """The second reading; draw 0 is the estimate itself."""
     counted = by_attempt(rows)
     total = sum(tried for _, tried, _ in counted.values())
-    fails = np.ones((draws, max(counted) + 1))
+    fails, least = np.ones((draws, max(counted) + 1)), np.full(max(counted) + 1, np.inf)
     for attempts, (good, tried, _) in counted.items():
         if tried:
             a, b = good + PRIOR * tried / total, tried - good + PRIOR
             fails[0, attempts] = 1 - a / (a + b)
             fails[1:, attempts] = 1 - chance.beta(a, b, draws - 1)
-    return TriesHelp(fails)
+            least[attempts] = _least_ms([row for row in rows if row.attempts == attempts and row.tried])
+    return TriesHelp(fails, least)
 
 
+def _least_ms(rows: Sequence[Tries]) -> float:
+    """The wait than which one in fifty was shorter, with some room: waits are known by bucket."""
+    enough = RARE * sum(row.tried for row in rows)
+    for wait, tried in sorted((row.wait_ms / row.tried, row.tried) for row in rows):
+        enough -= tried
+        if enough <= 0:
+            return ROOM * wait
+    return 0.0
+
+
+_APART: Final = 3  # buckets: of deliveries that are closer nobody can say what lies between
 _FEW: Final = 5  # expected in each cell of the test, at least: below that its distribution is not that of chi-square
 
 
@@ -144,21 +160,22 @@ def _attempts_matter(rows: Sequence[Tries]) -> bool:
     """Whether *time heals* is refuted: by it, deliveries of one moment do not differ by which attempt they are."""
     left = time_heals(rows, np.random.default_rng(0), draws=1).left[0]
     cells: dict[tuple[int, int], list[float]] = {}
-    for row in rows:
+    for row in (one for one in rows if one.at - one.since >= _APART or one.since == 0):
         before = min(row.since, row.at - 1)
         share = 1 - left[row.at] / max(left[before], 1e-9) if before >= 0 else 1 - left[row.at]
         entry = cells.setdefault((row.attempts, row.at), [0.0, 0.0, 0.0])
         for at, value in enumerate((row.recovered, row.tried * share, row.tried * share * (1 - share))):
             entry[at] += value
     full = [one for one in cells.values() if one[2] >= _FEW]
-    freedom = len(full) - len({at for _, at in cells})  # each moment has a share of its own
+    moments = len({at for (_, at), one in cells.items() if one[2] >= _FEW})
+    freedom = len(full) - moments  # each moment has a share of its own
     if freedom <= 0:
         return False
-    return _beyond(sum((got - want) ** 2 / spread for got, want, spread in full), freedom) < REFUTED
+    return _beyond(sum((got - want) ** 2 / spread for got, want, spread in full), freedom) < SURELY
 
 
 def _waits_matter(rows: Sequence[Tries]) -> bool:
-    """Whether *tries help* is refuted: within one attempt, more or fewer succeed by when it was made."""
+    """Whether *tries help* is refuted: within one attempt, more or fewer succeed by how long it waited."""
     statistic, freedom = 0.0, 0
     for attempts, (good, tried, _) in by_attempt(rows).items():
         share = good / tried if tried else 0.0
@@ -172,10 +189,10 @@ def _waits_matter(rows: Sequence[Tries]) -> bool:
 
 
 def _cells(rows: Sequence[Tries], least: float) -> list[tuple[int, int]]:
-    """(recovered, tried) by the bucket of the delivery, neighbours joined until each has `least` tries."""
+    """(recovered, tried) by the bucket of the wait, neighbours joined until each has `least` tries."""
     counts: dict[int, list[int]] = {}
     for row in rows:
-        entry = counts.setdefault(row.at, [0, 0])
+        entry = counts.setdefault(bucket(row.wait_ms // max(row.tried, 1)), [0, 0])
         entry[0] += row.recovered
         entry[1] += row.tried
     found: list[tuple[int, int]] = []

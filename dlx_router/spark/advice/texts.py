@@ -27,6 +27,7 @@ VERDICTS: Final = {
 }
 NO_POLICY: Final = "no policy is for this queue"
 NO_RETRIES: Final = "the policy does not try such letters again: what retries would bring cannot be known"
+HELD_ALREADY: Final = "its letters fell into outages, in which the breaker that is in force saved them"
 MIXED: Final = (
     "letters came with different counts of deliveries (a delivery limit, crashes): "
     "what an attempt brought cannot be told"

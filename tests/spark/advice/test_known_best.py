@@ -71,6 +71,30 @@ def test_each_cause_has_its_verdict(name: str, verdict: str) -> None:
     assert part(advised(week, 0)).verdict == verdict
 
 
+@pytest.mark.parametrize("week", WEEKS, ids=lambda week: week.name)
+def test_advice_that_was_followed_is_not_taken_back(week: Week) -> None:
+    """The next week, under what was advised: what is then advised costs no more, and mostly it is to keep that."""
+    kept = 0
+    for seed in SEEDS[:5]:
+        first = advised(week, seed)
+        ladder, conditions = part(first).advised or week.now, part(first).conditions
+        then = replace(week, now=ladder)
+        lives = [
+            life
+            for life in weeks.lives(then, seed + 100, None, first.outage)
+            if not {*conditions}.intersection(life.letter.traits) and ladder.attempts > 1
+        ]
+        now = InForce(ladder, outage=first.outage, conditions=conditions)
+        for one in advise(weeks.evidence(then, lives), lambda _, now=now: now, week.prices):
+            again = part(one)
+            kept += again.verdict == texts.KEEP
+            asked = (*conditions, *again.conditions)
+            cost = weeks.expected(week, again.advised or ladder, without=asked)
+            assert one.outage is None
+            assert cost <= 1.05 * weeks.expected(week, ladder, without=conditions)
+    assert kept >= 3 or week.name == "poison"  # of which nothing is tried any more
+
+
 def test_what_a_condition_can_tell_is_not_tried() -> None:
     week = next(one for one in WEEKS if one.name == "tellable")
     assert part(advised(week, 0)).conditions == (weeks.OLD,)
