@@ -5,7 +5,6 @@ Nothing of Spark is imported before a command runs.
 
 import os
 import sys
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -101,8 +100,6 @@ def advise(  # noqa: PLR0913, PLR0917 - options
     from dlx_router.cli.pipeline.run_analysis import Where  # noqa: PLC0415 - see the module
     from dlx_router.spark.advice.cost import Prices  # noqa: PLC0415 - numpy may be missing
 
-    if not (isfinite(second) and isfinite(letter)):
-        return output.wrong_use("--cost-of-second, --cost-of-redrive: write numbers")
     where = Where(archive, since, until, master, remote)
     prices = Prices(second, letter)
     return run_advice.run(where, policies, queues=queue or (), prices=prices, out=out, as_json=as_json)

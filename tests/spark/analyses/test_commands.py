@@ -137,7 +137,6 @@ def advised(here: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[s
         (("advise", "--policies", str(week.NOW)), 2, "no event yet"),
         (("advise", "--policies", str(week.NOW), "--archive", "no/such/folder"), 2, "no/such/folder"),
         (("advise", "--policies", str(week.NOW), "--out", "no/such/file"), 2, "--out no/such/file: no such folder"),
-        (("advise", "--policies", str(week.NOW), "--cost-of-second", "nan"), 2, "write numbers"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(  # noqa: PLR0917 - a scene needs many fixtures
