@@ -101,7 +101,7 @@ WEEKS: Final = (
     Week("poison", (Cause(1.0, never),), CURIOUS),
     Week("locks", (Cause(1.0, exponential(60 * S)),), CURIOUS),
     Week("locks-and-poison", (Cause(0.6, exponential(20 * S)), Cause(0.4, never)), CURIOUS),
-    Week("flaky", (Cause(1.0, at_once, 0.6),), Ladder(12, 20 * S, 1.0, 40 * S, 1.0), 3000, Prices(0.05, 100)),
+    Week("flaky", (Cause(1.0, at_once, 0.6),), Ladder(12, 20 * S, 1.0, 40 * S, 1.0), 3000, Prices(0.02, 100)),
     Week("flaky-in-vain", (Cause(0.3, at_once, 0.7), Cause(0.7, never)), Ladder(12, 5 * S, 2.0, 10 * M, 0.5)),
     Week("slow", (Cause(1.0, exponential(10 * M)),), CURIOUS),
     Week("outage", (outage(40 * M, 1.0),), Ladder(4, 1 * S, 5.0, 1 * M, 0.15)),
@@ -169,7 +169,7 @@ def lives(week: Week, seed: int, ladder: Ladder | None = None, rule: Outage | No
         ).wait_ms  # fmt: skip
         if verdict is not None:
             tries[number] = 1 if fresh else tries[number] + 1
-            heapq.heappush(todo, (now + verdict, number, attempts, False))
+            heapq.heappush(todo, (now + verdict, number, attempts - fresh, False))  # a hold uses no attempt
             continue
         if fresh and attempts >= ladder.attempts:
             over[number] = now - letter.first_ms
@@ -182,7 +182,7 @@ def lives(week: Week, seed: int, ladder: Ladder | None = None, rule: Outage | No
         if good:
             over[number] = at
         else:
-            heapq.heappush(todo, (now + wait + HANDLING_MS, number, attempts + (fresh or rule is None or 1), True))
+            heapq.heappush(todo, (now + wait + HANDLING_MS, number, attempts + 1, True))
     return [Life(letter, tuple(made), ended) for letter, made, ended in zip(own, steps, over, strict=True)]
 
 

@@ -14,7 +14,7 @@ from dlx_router.spark.advice.outages import Ends, ends_of
 from dlx_router.spark.advice.survival import DRAWS, Held, Reading, held, time_heals, tries_help
 
 WORTH: Final = 0.1  # of what can be saved at all: what saves less is not worth a change
-ALIKE: Final = 0.03  # of it, too: among ways that differ by less, the one that changes least
+ALIKE: Final = 0.05  # of it, too: among ways that differ by less, the one that changes least
 _SHORTLIST: Final = 12
 _CUTS: Final = 3
 
@@ -114,14 +114,13 @@ class Spread:
     # -- which is better --------------------------------------------------------------------------------------------
 
     def ranked(self, now: InForce) -> list[tuple[float, Ladder]]:
-        """Every way and its cost, the cheapest first; of those that are alike the one that changes least."""
+        """Every way and its cost, the cheapest first; of those alike the one that changes least, and loses least."""
         ways = [*candidates(now.ladder, self.first, self._seen, waits=not now.fifo)]
         ways += [now.ladder] if self._rule is not None else []
         rated = sorted((self.worst(one, now), one) for one in ways)
         cost, best = rated[0]
-        lost = min(float(one[0]) for one in self._lost_anyhow(best, now))
-        alike = [pair for pair in rated if pair[0] <= cost + ALIKE * (cost - lost)]
-        alike.sort(key=lambda pair: (_changed(pair[1], now.ladder), pair))
+        alike = [pair for pair in rated if pair[0] <= cost + ALIKE * (cost - self._lost(best, now))]
+        alike.sort(key=lambda pair: (_changed(pair[1], now.ladder), self._lost(pair[1], now), pair))
         return [*alike[:1], *rated]
 
     def best(self, now: InForce, doubt: float) -> Ladder | None:
@@ -141,6 +140,9 @@ class Spread:
         each = zip(old, new, self._lost_anyhow(ladder, now), strict=True)
         shares = [(before - after) / max(before - lost, 1e-9) for before, after, lost in each]
         return float(min(one[0] for one in shares))
+
+    def _lost(self, ladder: Ladder, now: InForce) -> float:
+        return min(float(one[0]) for one in self._lost_anyhow(ladder, now))
 
     def _lost_anyhow(self, ladder: Ladder, now: InForce) -> list[Array]:
         """The cost of the letters that it loses, by each reading."""

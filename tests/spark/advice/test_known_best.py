@@ -1,15 +1,22 @@
 """On weeks whose best policy is known advice finds one that costs hardly more; on noise it advises nothing."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from dlx_router.core.breaker import QueueBreaker
+from dlx_router.core.decision import decide, died
+from dlx_router.core.letter import Arrival, Death, First, Letter
 from dlx_router.core.limits import Outage
+from dlx_router.core.outcome import Hold, Retry
+from dlx_router.core.policy import Effective
 from dlx_router.spark.advice import texts
 from dlx_router.spark.advice.cells import InForce
 from dlx_router.spark.advice.cost import Ladder
 from dlx_router.spark.advice.evidence import Evidence
 from dlx_router.spark.advice.judge import Advice, QueueAdvice, advise, changing
+from dlx_router.spark.backtest.replay import judge_of
 from tools.pipeline import known_best as weeks
 from tools.pipeline.known_best import CURIOUS, WEEKS, Cause, H, M, S, Week
 
@@ -143,6 +150,54 @@ def test_fixed_waits_tell_neither() -> None:
     one = part(advised(week, 0))
     assert one.verdict == texts.KEEP
     assert any("redelivery-collision-avoidance-factor: 0.5" in said for said in one.unknown)
+
+
+@pytest.mark.parametrize("rule", [None, Outage(10, M, 5 * S)], ids=["plain", "held"])
+def test_the_weeks_are_as_the_router_would_have_decided(rule: Outage | None) -> None:
+    """Each step of a week, decided again by `decide()` and a breaker of its own."""
+    week = replace(next(one for one in WEEKS if one.name == "outage"), letters=300)
+    ladder = Ladder(4, S, 5.0, M)
+    policy = replace(plain_policy(), max_attempts=4, delay_ms=S, multiplier=5.0, cap_ms=M, outage=rule)
+    breaker = QueueBreaker(rule or Outage(1, 1, M))
+    steps = {number: life.deliveries for number, life in enumerate(weeks.lives(week, 0, ladder, rule))}
+    letters = weeks.letters(week, 0)
+    todo = [(letter.first_ms, number, 0, True, 0) for number, letter in enumerate(letters)]
+    made = dict.fromkeys(steps, 0)
+    while todo:
+        todo.sort()
+        now, number, base, fresh, tries = todo.pop(0)
+        letter = letter_of(number, base, tries, fresh=fresh)
+        deaths = died(letter, policy)
+        ask = partial(breaker.ask, letter.id, now, deaths=deaths, tries=tries)
+        match decide(letter, policy, now, 0.0, ask):
+            case Hold(due_ms=due, tries=held):
+                todo.append((due, number, base, False, held))
+            case Retry(due_ms=due, attempts=attempts):
+                step = steps[number][made[number]]
+                assert step.at_ms == due - letters[number].first_ms
+                made[number] += 1
+                if not step.good:
+                    todo.append((due + weeks.HANDLING_MS, number, attempts, True, 0))
+            case _:
+                assert made[number] == len(steps[number])
+    assert made == {number: len(some) for number, some in steps.items()}
+
+
+def plain_policy() -> Effective:
+    files = (("p.yaml", b"version: 1\npolicies: [{name: all, match: '#'}]"),)
+    found = judge_of(files, "dlx-router").effective("/", "q", "rejected")
+    assert found is not None
+    return found
+
+
+def letter_of(number: int, base_attempts: int, tries: int, *, fresh: bool) -> Letter:
+    death = Death("q", "rejected", 1, 0, "", ("q",))
+    return Letter(
+        id=str(number), vhost="/", source="dlx-router.inbox", arrival=Arrival.INBOX if fresh else Arrival.RELEASE,
+        exchange="", routing_key="q", history=(death,), first=First("q", "", ("q",), "rejected"), failed_queue="q",
+        reason="rejected", fresh=(death,) if fresh else (), base_attempts=base_attempts, redrives=0, tries=tries,
+        state=None if fresh else "held", first_death_ms=0, last_death_ms=0, cause=None if fresh else "outage",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("letters", [0, 1, 29])
