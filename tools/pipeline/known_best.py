@@ -101,7 +101,7 @@ WEEKS: Final = (
     Week("poison", (Cause(1.0, never),), CURIOUS),
     Week("locks", (Cause(1.0, exponential(60 * S)),), CURIOUS),
     Week("locks-and-poison", (Cause(0.6, exponential(20 * S)), Cause(0.4, never)), CURIOUS),
-    Week("flaky", (Cause(1.0, at_once, 0.6),), Ladder(12, 20 * S, 1.0, 40 * S, 1.0), 3000, Prices(0.02, 100)),
+    Week("flaky", (Cause(1.0, at_once, 0.6),), Ladder(12, 20 * S, 1.0, 40 * S, 1.0), 6000, Prices(0.015, 100)),
     Week("flaky-in-vain", (Cause(0.3, at_once, 0.7), Cause(0.7, never)), Ladder(12, 5 * S, 2.0, 10 * M, 0.5)),
     Week("slow", (Cause(1.0, exponential(10 * M)),), CURIOUS),
     Week("outage", (outage(40 * M, 1.0),), Ladder(4, 1 * S, 5.0, 1 * M, 0.15)),
