@@ -15,7 +15,7 @@ from dlx_router.spark.advice import texts
 from dlx_router.spark.advice.cells import InForce
 from dlx_router.spark.advice.cost import Ladder
 from dlx_router.spark.advice.evidence import Evidence
-from dlx_router.spark.advice.judge import Advice, QueueAdvice, advise, changing
+from dlx_router.spark.advice.judge import Advice, Known, QueueAdvice, advise, changing
 from dlx_router.spark.backtest.replay import judge_of
 from tools.pipeline import known_best as weeks
 from tools.pipeline.known_best import CURIOUS, WEEKS, Cause, H, M, S, Week
@@ -28,6 +28,11 @@ def advised(week: Week, seed: int) -> QueueAdvice:
     evidence = weeks.evidence(week, weeks.lives(week, seed))
     [found] = advise(evidence, lambda _: InForce(week.now), week.prices)
     return found
+
+
+def always(now: InForce) -> Known:
+    """The same in force for every key."""
+    return lambda _: now
 
 
 def part(found: QueueAdvice) -> Advice:
@@ -92,7 +97,7 @@ def test_advice_that_was_followed_is_not_taken_back(week: Week) -> None:
             if not {*conditions}.intersection(life.letter.traits) and ladder.attempts > 1
         ]
         now = InForce(ladder, outage=first.outage, conditions=conditions)
-        for one in advise(weeks.evidence(then, lives), lambda _, now=now: now, week.prices):
+        for one in advise(weeks.evidence(then, lives), always(now), week.prices):
             again = part(one)
             kept += again.verdict == texts.KEEP
             asked = (*conditions, *again.conditions)
