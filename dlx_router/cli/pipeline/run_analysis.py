@@ -7,6 +7,7 @@ import secrets
 import sys
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from dlx_router.cli.pipeline import queue_types
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.config.units import duration_ms
 from dlx_router.service.vhost.signing_key import KeyFileError, from_file
+from dlx_router.spark.advice.proposal import known_of
 from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.archive.reading import read
 from dlx_router.spark.backtest.estimate import Estimate
@@ -130,7 +132,7 @@ def report(where: Where, out: Path, policies: Path | None, *, title: str, object
     """Write the page."""
     target = Objective(objective, _duration("--within", within))
     try:
-        files = None if policies is None else files_of(policies, _prefix())
+        files = None if policies is None else files_of(policies, prefix())
     except PolicyErrors as errors:
         return output.refuse(errors)
     if (said := where.without_events()) is not None:
@@ -138,13 +140,14 @@ def report(where: Where, out: Path, policies: Path | None, *, title: str, object
     spark = where.session()
     events = where.events(spark).select(*COLUMNS).cache()
     try:
-        quiet = None
+        quiet, known = None, None
         if files is not None:
-            judge, _ = queue_types.judge(files, _prefix(), events)
-            quiet = quiet_of(events, judge)
+            judge, _ = queue_types.judge(files, prefix(), events)
+            quiet, known = quiet_of(events, judge), partial(known_of, judge)
             for said in left_out(events, judge):
                 print(f"{queue_types.UNKNOWN}: {said}", file=sys.stderr)
-        data = gather(events, title=title, as_of_ms=where.as_of_ms(spark, events), objective=target, quiet=quiet)
+        as_of_ms = where.as_of_ms(spark, events)
+        data = gather(events, title=title, as_of_ms=as_of_ms, objective=target, quiet=quiet, known=known)
     except ValueError as error:
         return _wrong(str(error))
     finally:
@@ -160,18 +163,19 @@ def report(where: Where, out: Path, policies: Path | None, *, title: str, object
 def backtest(where: Where, policies: Path, *, as_json: bool) -> int:
     """Print what differs."""
     try:
-        files = files_of(policies, _prefix())
+        files = files_of(policies, prefix())
     except PolicyErrors as errors:
         return output.refuse(errors)
     spark = where.session()
     events = where.events(spark)
-    _, types = queue_types.judge(files, _prefix(), events)
-    answer = backtested(events, files, as_of_ms=where.as_of_ms(spark, events), prefix=_prefix(), types=types)
-    print(json.dumps(answer.as_dict(), indent=1) if as_json else _told(answer))
+    _, types = queue_types.judge(files, prefix(), events)
+    answer = backtested(events, files, as_of_ms=where.as_of_ms(spark, events), prefix=prefix(), types=types)
+    print(json.dumps(answer.as_dict(), indent=1) if as_json else "\n".join(backtest_lines(answer)))
     return output.FINDINGS if answer.differing_arrivals else output.OK
 
 
-def _told(answer: Backtest) -> str:
+def backtest_lines(answer: Backtest) -> list[str]:
+    """The answer for people."""
     judged = f"{answer.judged} decisions about {answer.letters} letters judged again"
     lines = [f"{judged}: {answer.differing_arrivals} differ, of {answer.differing_letters} letters"]
     for row in answer.changes:
@@ -184,7 +188,7 @@ def _told(answer: Backtest) -> str:
             f"{answer.cut_recovered} of these letters recovered by them"
         )
     lines += [f"{queue_types.UNKNOWN}: {said}" for said in answer.left_out]
-    return "\n".join([*lines, *map(_estimated, answer.estimates)])
+    return [*lines, *map(_estimated, answer.estimates)]
 
 
 def _estimated(one: Estimate) -> str:
@@ -199,7 +203,7 @@ def _estimated(one: Estimate) -> str:
 
 def way_of(connection: str, key_file: str, rate: float) -> Way:
     """How letters are sent from here. Raises OptionError where the connection is no reference."""
-    prefix = _prefix()
+    ours = prefix()
     tls = {
         option: os.environ.get(f"DLX_ROUTER_{name}", "")
         for option, name in (("tlsCa", "TLS_CA"), ("tlsCert", "TLS_CERT"), ("tlsKey", "TLS_KEY"),
@@ -209,8 +213,8 @@ def way_of(connection: str, key_file: str, rate: float) -> Way:
         from_file(Path(key_file))
     except KeyFileError as error:
         raise OptionError(str(error)) from None
-    options = Options.read({"connection": connection, "streams": f"{prefix}.journal", **tls})
-    return Way(options, str(Path(key_file).absolute()), prefix, rate)
+    options = Options.read({"connection": connection, "streams": f"{ours}.journal", **tls})
+    return Way(options, str(Path(key_file).absolute()), ours, rate)
 
 
 def dry_run(where: Where, choice: Choice, *, as_json: bool) -> int:
@@ -287,7 +291,8 @@ def _duration(option: str, written: str) -> int:
         raise OptionError(f"{option} {written!r}: {error}") from None
 
 
-def _prefix() -> str:
+def prefix() -> str:
+    """Of the router's names, as the environment says."""
     return os.environ.get("DLX_ROUTER_PREFIX") or "dlx-router"
 
 
