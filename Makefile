@@ -206,9 +206,9 @@ site: $(READY)  ## the documentation as a site → build/site
 
 .PHONY: release constraints
 
-release: $(READY)  ## wheel, sdist and SBOM in dist/, tried in a fresh environment
+release: $(READY)  ## both wheels, sdists, SBOM in dist/, tried in a fresh environment
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[release]'
-	rm -rf dist build/release && $(BIN)/python -m build --outdir dist .
+	rm -rf dist build/release && $(BIN)/python -m build --outdir dist . && $(BIN)/python -m build --outdir dist dlx_router/client
 	$(PYTHON) -m venv build/release && build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl
 	build/release/bin/dlx-router --version
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.json build/release/bin/python

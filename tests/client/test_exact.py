@@ -110,7 +110,7 @@ def by_pika(found: dict[str, bytes], change: Callable[[Any], None] = lambda _: N
 def received(found: dict[str, bytes]) -> IncomingMessage:
     _, _, header = frame.unmarshal(framed(found))
     nowhere: Any = None
-    return asynchronous._Received(DeliveredMessage(spec.Basic.Deliver(delivery_tag=1), header, b"", nowhere))  # type: ignore[arg-type]  # a content header
+    return asynchronous.Received(DeliveredMessage(spec.Basic.Deliver(delivery_tag=1), header, b"", nowhere))  # type: ignore[arg-type]  # a content header
 
 
 def by_aio_pika(found: dict[str, bytes], change: Callable[[Any], None] = lambda _: None) -> bytes:
@@ -249,7 +249,7 @@ def test_what_came_before_the_client_was_imported_is_refused_where_nobody_knows_
     _, _, header = frame.unmarshal(framed({"timestamp": struct.pack(">Q", 1_700_000_000_000)}))
     delattr(header, "_dlx_router_wire")
     nowhere: Any = None
-    message = asynchronous._Received(DeliveredMessage(spec.Basic.Deliver(delivery_tag=1), header, b"", nowhere))  # type: ignore[arg-type]  # a content header
+    message = asynchronous.Received(DeliveredMessage(spec.Basic.Deliver(delivery_tag=1), header, b"", nowhere))  # type: ignore[arg-type]  # a content header
     with pytest.raises(InexactHeader, match=r"'timestamp'.*before messages come"):
         asynchronous._copy(message, {})
 
