@@ -74,6 +74,7 @@ test-again: $(READY)  ## what failed in the last `make test`, once more and alon
 
 test-clients: $(READY_CLIENTS)  ## Celery, amqplib, MQTT and more: letters come back as sent
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
+	$(BIN)/python -m tools.install.languages
 	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/clients -m clients --durations=10 $(ARGS)
 
 test-clean: $(READY)  ## what is committed, on a fresh Debian 12 (root on Debian)

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import codecs
 from contextlib import suppress
+from socket import timeout
 from threading import Lock
 from typing import Any, Final
 
 import amqp
 from amqp.basic_message import Message as AmqpMessage
+from billiard.einfo import ExceptionWithTraceback
 from celery import Celery
 from celery.exceptions import Reject
 from kombu.transport import pyamqp
@@ -42,6 +44,7 @@ from dlx_router.client.declaration import (
 from dlx_router.client.handlers import REASON, WITHIN_S, Redact, Settings, not_declared
 
 _WIRE: Final = "_dlx_router_wire"
+_LOST: Final = pyamqp.Transport.recoverable_connection_errors
 _EXACT: Final = frozenset({"utf-8", "ascii", "iso8859-1"})  # what py-amqp decodes by these is the same bytes again
 _read_properties = AmqpMessage._load_properties  # noqa: SLF001 - as its subclass would
 
@@ -109,11 +112,13 @@ class _Declarer:
         self._app = app
         self._settings = settings
         self._lock = Lock()  # pools of threads fail in many of them
-        self._connection: Any = None
+        self._opened: Any = None
 
     def told_of(self, exc_info: Any) -> dict[str, str] | None:
         """Of what a task failed with; None where it said no, and no error is why."""
-        error = getattr(exc_info.exception, "exc", exc_info.exception)  # with its traceback as text, of a pool
+        error = exc_info.exception
+        if isinstance(error, ExceptionWithTraceback):  # of a pool of processes
+            error = error.exc
         if isinstance(error, Reject):
             why = error.reason if isinstance(error.reason, BaseException) else error.__cause__ or error.__context__
             return None if why is None else self._settings.told_of(why)
@@ -154,26 +159,25 @@ class _Declarer:
             self._publish(f"{prefix}.declared", delivered.routing_key, copy)
 
     def _publish(self, exchange: str, routing_key: str, copy: _Copy) -> None:
-        """Once more where the connection had been lost in the meantime: nothing was confirmed on it."""
-        lost = self._app.connection_for_write().recoverable_connection_errors
-        for last in (self._connection is None, True):
+        """Once more where the connection had been lost in the meantime."""
+        for last in (self._opened is None, True):
             try:
                 self._publish_once(exchange, routing_key, copy)
             except NotDeclared:
                 raise
             except Exception as error:
                 self._close()
-                if last or not isinstance(error, lost):
+                if last or isinstance(error, timeout) or not isinstance(error, _LOST):
                     raise Undeliverable(f"exchange {exchange!r}: {error}") from error
             else:
                 return
 
     def _publish_once(self, exchange: str, routing_key: str, copy: _Copy) -> None:
         within = self._settings.within
-        if self._connection is None:
-            opened = self._app.connection_for_write(heartbeat=0, connect_timeout=within)  # nobody would keep it beating
-            self._connection = opened.connect(), opened.channel()
-        _, channel = self._connection
+        if self._opened is None:
+            connection = self._app.connection_for_write(heartbeat=0, connect_timeout=within)  # nobody would let it beat
+            self._opened = connection, connection.channel()
+        _, channel = self._opened
         require_room(len(copy.section), channel.connection.frame_max)
         channel.basic_publish_confirm(
             copy, exchange=exchange, routing_key=routing_key, mandatory=True, timeout=within, confirm_timeout=within
@@ -181,7 +185,7 @@ class _Declarer:
 
     def _close(self) -> None:
         """What was said on it, and not answered, might be taken for an answer to the next."""
-        opened, self._connection = self._connection, None
+        opened, self._opened = self._opened, None
         if opened is not None:
             with suppress(Exception):
                 opened[0].close()
