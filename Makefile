@@ -207,7 +207,7 @@ site: $(READY)  ## the documentation as a site → build/site
 
 .PHONY: release constraints
 
-release: $(READY)  ## both wheels, sdists, SBOM in dist/, tried in a fresh environment
+release: $(READY)  ## both wheels and SBOM in dist/, tried in a new environment
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[release]'
 	rm -rf dist build/release && $(BIN)/python -m build --outdir dist . && $(BIN)/python -m build --outdir dist dlx_router/client
 	$(PYTHON) -m venv build/release && build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl
