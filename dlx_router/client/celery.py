@@ -116,13 +116,13 @@ class _Declarer:
 
     def told_of(self, exc_info: Any) -> dict[str, str] | None:
         """Of what a task failed with; None where it said no, and no error is why."""
-        error = exc_info.exception
+        error, traceback = exc_info.exception, getattr(exc_info, "tb", None)
         if isinstance(error, ExceptionWithTraceback):  # of a pool of processes
             error = error.exc
         if isinstance(error, Reject):
             why = error.reason if isinstance(error.reason, BaseException) else error.__cause__ or error.__context__
-            return None if why is None else self._settings.told_of(why)
-        told = self._settings.told_of(error, getattr(exc_info, "tb", None))
+            return None if why is None else self._settings.told_of(why, traceback)
+        told = self._settings.told_of(error, traceback)
         module, name = getattr(error, "exc_module", None), getattr(error, "exc_cls_name", None)
         if module and name:  # its own class could not be pickled
             told["type"] = f"{module}.{name}" if module != "builtins" else str(name)
