@@ -115,13 +115,13 @@ class _Declarer:
         self._opened: Any = None
 
     def told_of(self, exc_info: Any) -> dict[str, str] | None:
-        """Of what a task failed with; None where it said no, and no error is why."""
+        """Of what a task failed with; None where it only said no."""
         error, traceback = exc_info.exception, getattr(exc_info, "tb", None)
         if isinstance(error, ExceptionWithTraceback):  # of a pool of processes
             error = error.exc
         if isinstance(error, Reject):
-            why = error.reason if isinstance(error.reason, BaseException) else error.__cause__ or error.__context__
-            return None if why is None else self._settings.told_of(why, traceback)
+            why = error.reason  # a cause would not come along from a pool of processes
+            return self._settings.told_of(why, traceback) if isinstance(why, BaseException) else None
         told = self._settings.told_of(error, traceback)
         module, name = getattr(error, "exc_module", None), getattr(error, "exc_cls_name", None)
         if module and name:  # its own class could not be pickled

@@ -46,7 +46,7 @@ def work(amqp: Client, start_router: Start) -> str:
 
 def ended(amqp: Client, queue: str) -> tuple[Message, dict[str, Any]]:
     """A letter in the dead-letter queue, and what is told of it."""
-    letter = amqp.take(f"DLQ.{queue}", within=20).ack()
+    letter = amqp.take(f"DLQ.{queue}", within=20)
     return letter, record(letter)
 
 
@@ -112,7 +112,7 @@ class TestPika:
         letters = [ended(amqp, work) for _ in range(3)]
         assert {told["reason"] for _, told in letters} == {"rejected"}
         assert sorted(letter.body for letter, _ in letters) == [b"1", b"2", b"5"]
-        assert [amqp.take(work).ack().redelivered for _ in range(2)] == [True, True]
+        assert [amqp.take(work).redelivered for _ in range(2)] == [True, True]
 
     def test_an_exception_that_is_older_than_the_message_is_not_why(
         self, work: str, amqp: Client, channel: Any
