@@ -74,6 +74,7 @@ test-again: $(READY)  ## what failed in the last `make test`, once more and alon
 
 test-clients: $(READY_CLIENTS)  ## Celery, amqplib, MQTT and more: letters come back as sent
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
+	$(BIN)/python -m tools.install.languages
 	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/clients -m clients --durations=10 $(ARGS)
 
 test-clean: $(READY)  ## what is committed, on a fresh Debian 12 (root on Debian)
@@ -215,9 +216,9 @@ site: $(READY)  ## the documentation as a site → build/site
 
 .PHONY: release constraints
 
-release: $(READY)  ## wheel, sdist and SBOM in dist/, tried in a fresh environment
+release: $(READY)  ## both wheels and SBOM in dist/, tried in a new environment
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[release]'
-	rm -rf dist build/release && $(BIN)/python -m build --outdir dist .
+	rm -rf dist build/release && $(BIN)/python -m build --outdir dist . && $(BIN)/python -m build --outdir dist dlx_router/client
 	$(PYTHON) -m venv build/release && build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl
 	build/release/bin/dlx-router --version
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.json build/release/bin/python
