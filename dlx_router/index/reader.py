@@ -21,6 +21,7 @@ from dlx_router.telemetry.wall_clock import wall_ms
 
 LIMIT_S: Final = 3.0
 _PLACES: Final = frozenset({"number", "exchange", "routing_key", "sent_exchange", "sent_routing_key"})
+DEAD: Final = ("dead_lettered", "parked", "quarantined")  # as a canary's letters come back
 OLDEST: Final = 100  # of a place, to find the oldest among
 _STATE: Final = (
     "CASE WHEN state = 'resolved' AND last_ms > state_ms THEN 'open'"
@@ -158,6 +159,26 @@ class Reader:
             sql = f"SELECT * FROM audits WHERE vhost IN ({held}) ORDER BY ts_ms DESC LIMIT ?"
             rows = ask(sql, (*visible, limit)).fetchall()
         return [{**dict(row), "details": json.loads(row["details"])} for row in rows]
+
+    def came_back(self, tasks: Sequence[str], *, elsewhere: bool) -> dict[str, int]:
+        """Of letters that redrive tasks sent: how many died again, by task; those of which none did are left out.
+
+        `elsewhere`: they were sent to another place than their failed queue, and die wherever that leads to.
+        """
+        held = ", ".join("?" * len(tasks))
+        same = "died.letter = sent.letter"
+        if elsewhere:
+            same = (
+                "died.letter IN (SELECT copy.number FROM letters AS one JOIN letters AS copy ON copy.key = one.key"
+                " AND copy.id = one.id WHERE one.number = sent.letter)"
+            )
+        sql = (
+            f"SELECT sent.redrive_id AS task, count(*) AS n FROM steps AS sent WHERE sent.redrive_id IN ({held})"
+            f" AND sent.kind = 'redriven' AND EXISTS (SELECT 1 FROM steps AS died WHERE {same}"
+            f" AND died.kind IN {DEAD!r} AND died.redrive_id IS NULL AND died.ts_ms >= sent.ts_ms) GROUP BY 1"
+        )
+        with self._asking() as ask:
+            return {row["task"]: row["n"] for row in ask(sql, tuple(tasks)).fetchall()}
 
     # -- asking -------------------------------------------------------------------------------------------------
 

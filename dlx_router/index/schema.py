@@ -42,12 +42,17 @@ CREATE INDEX letters_group ON letters (grp, state);
 CREATE TABLE steps (letter INTEGER, step TEXT, ts_ms INTEGER, kind TEXT, source TEXT, reason TEXT, cause TEXT,
     attempts INTEGER, redrives INTEGER, tries INTEGER, due_ms INTEGER, policy TEXT, exchange TEXT, routing_key TEXT,
     refused TEXT, redrive_id TEXT, signature TEXT NOT NULL, PRIMARY KEY (letter, step)) WITHOUT ROWID;
+CREATE INDEX steps_task ON steps (redrive_id) WHERE redrive_id IS NOT NULL;
 CREATE TABLE events (letter INTEGER PRIMARY KEY, line BLOB, text TEXT NOT NULL);
 CREATE TABLE bodies (letter INTEGER PRIMARY KEY, mode TEXT, sha256 TEXT, content_type TEXT, body BLOB);
 CREATE TABLE counts (grp INTEGER, place INTEGER, state TEXT, n INTEGER NOT NULL,
     PRIMARY KEY (grp, place, state)) WITHOUT ROWID;
 CREATE VIRTUAL TABLE found USING fts5 (text, content='', columnsize=0, tokenize='unicode61');
 """
+
+
+# Of a file that an older router made; it can go on with it.
+_SINCE_THEN: Final = "CREATE INDEX IF NOT EXISTS steps_task ON steps (redrive_id) WHERE redrive_id IS NOT NULL"
 
 
 class IndexFileError(Exception):
@@ -139,6 +144,7 @@ def _ensure(connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == VERSION:
         connection.execute("SELECT count(*) FROM streams").fetchone()
+        connection.execute(_SINCE_THEN)
         return
     if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         raise Damaged(f"layout {version}, not {VERSION}")

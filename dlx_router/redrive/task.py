@@ -7,7 +7,7 @@ docs/architecture.md ("Replicas").
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dlx_router.core.names import Names
 
@@ -129,13 +129,24 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Messages: seen in this run, sent (of all runs); of those that stay letters, unreadable ones, what never died."""
+    """Messages: seen in this look, sent (in all looks); of those that stay letters, unreadable ones, what never died.
+
+    `meant`: letters that were sent before this look or that it found to be meant; `expected`: what lay in the queue as
+    it began.
+    """
 
     seen: int = 0
     sent: int = 0
     left: int = 0
     unreadable: int = 0
     not_letters: int = 0
+    meant: int = 0
+    expected: int = 0
+
+    @property
+    def stays(self) -> int:
+        """What this look leaves where it lies."""
+        return self.left + self.unreadable + self.not_letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +177,15 @@ class Task:
         return self.state in ACTIVE
 
     @property
+    def has_canary(self) -> bool:
+        """Whether a canary has yet to be sent or judged; a dry run sends none."""
+        return self.spec.canary is not None and not self.canary_passed and not self.spec.dry_run
+
+    @property
     def canary_left(self) -> int:
         """Letters that the canary still lacks; 0 where there is none or it is over."""
         canary = self.spec.canary
-        if canary is None or self.canary_passed:
+        if canary is None or not self.has_canary:
             return 0
         return max(self.canary_from + canary.first - self.counts.sent, 0)
 
@@ -186,6 +202,27 @@ def changed(task: Task, state: State, now_ms: int, why: str = "") -> Task:
         said = f" ({task.why})" if task.why else ""
         raise TaskError(f"task {task.id} is {task.state}{said}: it cannot become {state}")
     return replace(task, state=state, why=why, changed_ms=now_ms, change=task.change + 1)
+
+
+class Outlook(NamedTuple):
+    """How many letters a task means in all. `is_exact` False: not all of its queue was looked at; it is estimated."""
+
+    letters: int
+    is_exact: bool
+
+
+def outlook(task: Task) -> Outlook:
+    """By the part that was looked at; where nothing was yet, all that lies there, so far as the task may take it."""
+    counts, spec = task.counts, task.spec
+    if task.state is State.DONE:
+        return Outlook(counts.sent, is_exact=True)
+    unseen = max(counts.expected - counts.seen, 0)
+    letters = max(counts.meant, counts.sent)
+    letters += round(unseen * (counts.seen - counts.stays) / counts.seen) if counts.seen else 0
+    letters = letters if counts.seen else max(task.total, counts.sent)
+    most = min([one for one in (spec.limit, len(spec.ids)) if one], default=letters)
+    is_exact = bool(counts.seen) and (not unseen or 0 < spec.limit <= counts.meant)
+    return Outlook(max(min(letters, most), counts.sent), is_exact)
 
 
 def newest(tasks: Iterable[Task]) -> dict[str, Task]:

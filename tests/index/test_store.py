@@ -74,6 +74,35 @@ def test_what_a_task_does_to_a_letter_is_no_death_and_opens_no_group(store: Stor
     assert (seen["state"], seen["returned"], seen["deaths"], seen["last_ms"]) == ("open", True, 2, NOW + 30)
 
 
+def sent_by(task: str, number: int, at: int, **where: Any) -> bytes:
+    ruling = RULING._replace(kind="redriven", redrive_id=task)
+    return line(letter(id=f"{number:032x}", failed_queue="orders", redrives=1), ruling, now_ms=NOW + at, **where)
+
+
+def test_what_a_task_sent_and_died_again_came_back(store: Store, file: Path) -> None:
+    first = b"".join(told(number) for number in range(1, 6))
+    sent = sent_by("t1", 1, 10) + sent_by("t1", 2, 10) + sent_by("t2", 3, 10) + sent_by("t1", 4, 10)
+    again = told(1, redrives=1, at=20) + told(3, redrives=1, at=20)
+    store.apply("/", [Message(0, first), Message(1, sent), Message(2, again), Message(3, sent_by("t3", 1, 30))])
+    assert Reader(file).came_back(["t1", "t2", "t3", "t9"], elsewhere=False) == {"t1": 1, "t2": 1}
+    elsewhere = line(letter(id=f"{2:032x}", failed_queue="mended", redrives=1), RULING, now_ms=NOW + 40)
+    store.apply("/", [Message(4, elsewhere)])
+    assert Reader(file).came_back(["t1"], elsewhere=False) == {"t1": 1}
+    assert Reader(file).came_back(["t1"], elsewhere=True) == {"t1": 2}
+
+
+def test_a_file_of_an_older_router_gets_what_the_question_needs(file: Path) -> None:
+    connection = open_writer(file, max_bytes=1 << 30)
+    connection.execute("DROP INDEX steps_task")
+    connection.close()
+    one = Store(open_writer(file, max_bytes=1 << 30))
+    one.apply("/", [Message(0, told(1) + sent_by("t1", 1, 10) + told(1, redrives=1, at=20))])
+    assert Reader(file).came_back(["t1"], elsewhere=False) == {"t1": 1}
+    asked = one._do("EXPLAIN QUERY PLAN SELECT 1 FROM steps WHERE redrive_id IN ('t1')").fetchall()
+    assert "steps_task" in str(asked[0][-1])
+    one.close()
+
+
 def test_lines_that_are_no_events_are_counted_and_stop_nothing(store: Store, file: Path) -> None:
     odd = b'{"v":9,"kind":"x","event_id":"y"}\nno json\n[]\n{"v":1,"kind":"parked","event_id":"a-b"}\n{"v":1}\n'
     store.apply("/", [Message(0, odd + told(1))])
