@@ -18,22 +18,30 @@ _ONE_TASK: Final = "task."
 
 
 def status(url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
-    """Say whether the router is ready and why not, which vhosts it leads, and how far its index is; 1: not ready."""
+    """Say whether the router is ready and why not, its policies, the vhosts that it leads, its index; 1: not ready."""
     api = reach(url)
     readiness = api.readiness()
     told, why = api.look("/status")
+    policies = api.look("/policies")[0] if told is not None else None
     if as_json:
-        output.as_json({"readiness": readiness, "status": told})
+        revision = None if policies is None else policies["revision"]
+        output.as_json({"readiness": readiness, "status": told, "policy_revision": revision})
     else:
-        _print(api.address, readiness, told, why)
+        _print(api.address, readiness, told, why, policies)
     raise typer.Exit(output.OK if readiness["ready"] else output.FINDINGS)
 
 
-def _print(address: str, readiness: Mapping[str, Any], told: Mapping[str, Any] | None, why: str) -> None:
+def _print(
+    address: str,
+    readiness: Mapping[str, Any],
+    told: Mapping[str, Any] | None,
+    why: str,
+    policies: Mapping[str, Any] | None,
+) -> None:
     who = "" if told is None else f", {told['router_id']}, dlx-router {told['version']}"
     output.say(f"{'ready' if readiness['ready'] else 'NOT READY'}: {address}{who}", ids=[address])
     said = [*(("why not", one) for one in readiness["reasons"]), *(("note", one) for one in readiness["notes"])]
-    output.facts([*said, *(_troubles(told) if told is not None else ())])
+    output.facts([*said, *_policies(policies), *(_troubles(told) if told is not None else ())])
     if told is None:
         output.warn(f"more is not known: {why}")
         return
@@ -44,6 +52,12 @@ def _print(address: str, readiness: Mapping[str, Any], told: Mapping[str, Any] |
         output.table(_VHOSTS, rows)
 
 
+def _policies(found: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
+    if found is not None:
+        count = output.number(len(found["policies"]), "policy", "policies")
+        yield "policies", f"{count}, revision {found['revision']}"
+
+
 def _troubles(told: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "index", told["index"].get("trouble") or ""
     yield "tokens", told["tokens"].get("trouble") or ""
@@ -52,7 +66,7 @@ def _troubles(told: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 def _vhost_row(
     name: str, one: Mapping[str, Any], index: Mapping[str, Any], indexed: Mapping[str, Any] | None
 ) -> Sequence[str]:
-    leads = "yes" if one["leads"] else "no, another router"
+    leads = "yes" if one["leads"] else f"no, {one.get('leader') or 'another router'}"
     return name, leads, str(one["term"] or "–"), one["journal"], _index_text(index, indexed)
 
 
