@@ -7,25 +7,17 @@ interrupted: the task goes on.
 import sys
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from dlx_router.cli import output
+from dlx_router.cli import output, task_text
 from dlx_router.cli.api import Api as Asking
-from dlx_router.cli.layout import Id, Number, Sentence
-from dlx_router.cli.timestamps import ago, shown
 
 EVERY_S: Final = 0.5
 OVER: Final = frozenset({"done", "stopped", "cancelled", "paused"})
 INTERRUPTED: Final = 130
-_IDS: Final = 3
 KNOWN: Final = "not_a_dead_letter_queue"
-_COLUMNS: Final = (
-    Id("task"), "state", Id("queue"), "kind", Number("sent"), Number("stays"), Number("came back"), Number("meant"),
-    "started", "by", "rate", Sentence("which"), Sentence("why"),
-)  # fmt: skip
-_GROUPS: Final = (Id("group"), Id("failed queue"), "reason", Number("letters"))
 
 
 class Refused(Exception):
@@ -70,7 +62,7 @@ def start(api: Api, asked: Mapping[str, Any], *, yes: bool, wait: bool, as_json:
     task = api.ask("POST", body=asked)
     if wait:
         task = _followed(api, task, quiet=as_json)
-    _print(task, as_json=as_json)
+    task_text.print_task(task, as_json=as_json)
     return output.OK if task["state"] not in {"stopped", "cancelled"} else output.FINDINGS
 
 
@@ -82,7 +74,7 @@ def edit(api: Api, asked: Mapping[str, Any], *, yes: bool, as_json: bool) -> int
             return output.FINDINGS
         asked = {**asked, KNOWN: known or asked.get(KNOWN, False)}
     task = _followed(api, api.ask("POST", body=asked, kind="edits"), quiet=True)
-    _print(task, as_json=as_json)
+    task_text.print_task(task, as_json=as_json)
     if task["state"] == "done" and not task["counts"]["sent"]:
         why = task["why"] or f"letter {asked['id']} does not lie in queue {asked['queue']}"
         output.warn(why)
@@ -135,43 +127,16 @@ def read_body(path: str) -> str:
 
 def _plan(asked: Mapping[str, Any]) -> str:
     verb = {"redrive": "send back", "discard": "DELETE for good", "park": "park"}[asked.get("kind", "redrive")]
-    which = f"letters with {said}" if (said := _which(asked)) else "ALL letters"
-    to = f" to {_target(asked['to'])}" if asked.get("to") else ""
-    first = f", {_canary(asked['canary'])}" if asked.get("canary") else ""
-    return f"{verb} {which} of queue {asked['queue']}{to}, {_rate(asked)}{first}?"
-
-
-def _which(spec: Mapping[str, Any]) -> str:
-    """What narrows a task; "" where all letters are meant."""
-    ids = spec.get("ids") or ()
-    told = {
-        "filter": spec.get("filter"),
-        "group": spec.get("group"),
-        "id": f"{', '.join(ids[:_IDS])}{f' and {len(ids) - _IDS} more' if len(ids) > _IDS else ''}",
-        "limit": spec.get("limit"),
-    }
-    return ", ".join(f"{name} {value}" for name, value in told.items() if value)
-
-
-def _target(to: Mapping[str, Any]) -> str:
-    return f"exchange {to['exchange']} with key {to['routing_key']}" if to["exchange"] else f"queue {to['routing_key']}"
-
-
-def _canary(canary: Mapping[str, Any]) -> str:
-    most = f"{canary['max_dead_percent']:g} %"
-    return f"{canary['first']} first, watched for {canary['watch_s']:g} s, at most {most} dead"
-
-
-def _rate(spec: Mapping[str, Any]) -> str:
-    rate = f"{spec['rate']:g} a second" if spec.get("rate") else "as fast as it goes"
-    ramp = ", ".join(f"{step:g}" for step in spec.get("ramp") or ())
-    return f"{rate}, first {ramp}" if ramp else rate
+    which = f"letters with {said}" if (said := task_text.which(asked)) else "ALL letters"
+    to = f" to {task_text.target(asked['to'])}" if asked.get("to") else ""
+    first = f", {task_text.canary_text(asked['canary'])}" if asked.get("canary") else ""
+    return f"{verb} {which} of queue {asked['queue']}{to}, {task_text.rate_text(asked)}{first}?"
 
 
 def follow(api: Api, task_id: str, *, as_json: bool) -> int:
     """Show a task until it is over."""
     task = _followed(api, api.ask("GET", f"/{task_id}"), quiet=as_json)
-    _print(task, as_json=as_json)
+    task_text.print_task(task, as_json=as_json)
     return output.OK if task["state"] not in {"stopped", "cancelled"} else output.FINDINGS
 
 
@@ -193,46 +158,32 @@ def _bar(task: Any) -> Callable[[Any], None]:  # noqa: ANN401 - JSON
 
     columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[told]}", markup=False))
     progress = Progress(*columns, TimeRemainingColumn(compact=True), console=Console(stderr=True))
-    bar = progress.add_task(task["state"], total=_meant(task)[0], told=_progress(task))
+    bar = progress.add_task(task["state"], total=task_text.meant(task)[0], told=task_text.progress(task))
     progress.start()
 
     def show(now: Any) -> None:  # noqa: ANN401 - JSON
         if now is None:
             progress.stop()
             return
-        told = {"completed": now["counts"]["sent"], "total": max(_meant(now)[0], 1), "description": now["state"]}
-        progress.update(bar, told=_progress(now), **told)
+        told = {
+            "completed": now["counts"]["sent"],
+            "total": max(task_text.meant(now)[0], 1),
+            "description": now["state"],
+        }
+        progress.update(bar, told=task_text.progress(now), **told)
 
     return show
 
 
-def _meant(task: Mapping[str, Any]) -> tuple[int, bool]:
-    """How many letters are meant, and whether that is known for sure; of an older router all that lay there."""
-    said = task.get("meant")
-    if said is None:
-        return int(task["spec"]["limit"] or task["total"]), False
-    return int(said["letters"]), bool(said["is_exact"])
-
-
-def _meant_text(task: Mapping[str, Any]) -> str:
-    letters, is_exact = _meant(task)
-    return f"{letters}" if is_exact else f"~{letters}"
-
-
-def _progress(task: Mapping[str, Any]) -> str:
-    back = f", {task['came_back']} came back" if task.get("came_back") else ""
-    return f"{task['counts']['sent']} of {_meant_text(task)} sent{back}"
-
-
 def change(api: Api, task_id: str, verb: str, *, as_json: bool) -> int:
     """Pause, resume or cancel."""
-    _print(api.ask("POST", f"/{task_id}/{verb}"), as_json=as_json)
+    task_text.print_task(api.ask("POST", f"/{task_id}/{verb}"), as_json=as_json)
     return output.OK
 
 
 def show(api: Api, task_id: str, *, as_json: bool) -> int:
     """One task."""
-    _print(api.ask("GET", f"/{task_id}"), as_json=as_json)
+    task_text.print_task(api.ask("GET", f"/{task_id}"), as_json=as_json)
     return output.OK
 
 
@@ -244,65 +195,5 @@ def every(api: Api, *, as_json: bool) -> int:
     elif not found:
         output.say("No tasks.")
     else:
-        output.table(_COLUMNS, [_row(task) for task in found])
+        output.table(task_text.COLUMNS, [task_text.row(task) for task in found])
     return output.OK
-
-
-def _stays(task: Any) -> int:  # noqa: ANN401 - JSON
-    counts = task["counts"]
-    return int(counts["left"] + counts["unreadable"] + counts["not_letters"])
-
-
-def _kind(spec: Mapping[str, Any]) -> str:
-    return f"{spec['kind']} (dry run)" if spec["dry_run"] else str(spec["kind"])
-
-
-def _back(task: Mapping[str, Any]) -> str:
-    """How many came back; "–" where nobody can say, or none could."""
-    return "–" if task.get("came_back") is None else str(task["came_back"])
-
-
-def _row(task: Any) -> Sequence[str]:  # noqa: ANN401 - JSON
-    spec = task["spec"]
-    numbers = (str(task["counts"]["sent"]), str(_stays(task)), _back(task), _meant_text(task))
-    rate = "" if spec["dry_run"] else f"{spec['rate']:g}/s" if spec["rate"] else "unlimited"
-    started = (ago(task["created_ms"]), task["by"], rate, _which(spec) or "all")
-    return (task["id"], task["state"], spec["queue"], _kind(spec), *numbers, *started, task["why"])
-
-
-def _print(task: Any, *, as_json: bool) -> None:  # noqa: ANN401 - JSON
-    if as_json:
-        output.as_json(task)
-        return
-    spec, counts = task["spec"], task["counts"]
-    names = [spec["queue"], *(spec["to"] or {}).values(), *spec["ids"]]
-    output.say(f"Task {task['id']} is {task['state']}: {_kind(spec)} of queue {spec['queue']}", ids=names)
-    went = "would go" if spec["dry_run"] else {"discard": "deleted", "park": "parked"}.get(spec["kind"], "sent")
-    odd = {"no letters": counts["not_letters"], "unreadable": counts["unreadable"]}
-    odd_text = ", ".join(f"{count} of them {what}" for what, count in odd.items() if count)
-    facts = (
-        ("started", f"{shown(task['created_ms'])} ({ago(task['created_ms'])}) by {task['by']}"),
-        ("changed", f"{shown(task['changed_ms'])} ({ago(task['changed_ms'])})"),
-        ("which", _which(spec) or "all letters that were dead before it started"),
-        ("to", _target(spec["to"]) if spec["to"] else ""),
-        ("rate", "" if spec["dry_run"] else _rate(spec)),
-        ("canary", _canary(spec["canary"]) + (", passed" if task["canary_passed"] else "") if spec["canary"] else ""),
-        ("changes", _edited(spec.get("edit"))),
-        ("meant", f"{_meant_text(task)} of {output.number(task['total'], 'message')} in the queue at first"),
-        (went, str(counts["sent"])),
-        ("stays", f"{_stays(task)}{f' ({odd_text})' if odd_text else ''}"),
-        ("came back", "" if task.get("came_back") is None else str(task["came_back"])),
-        ("why", task["why"]),
-    )
-    output.facts(facts, ids=names)
-    if task["groups"]:
-        output.say("")
-        rows = [(one["group"], one["failed_queue"], one["reason"], str(one["letters"])) for one in task["groups"]]
-        output.table(_GROUPS, rows)
-
-
-def _edited(edit: Mapping[str, Any] | None) -> str:
-    if edit is None:
-        return ""
-    body = [] if edit["body_bytes"] is None else [f"a body of {output.number(edit['body_bytes'], 'byte')}"]
-    return ", ".join([*body, *(f"header {name}" for name in edit["headers"])])

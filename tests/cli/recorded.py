@@ -136,28 +136,38 @@ GROUP_OF_IT: Final = {
 }
 
 
+SPEC: Final[dict[str, Any]] = {
+    "vhost": "/",
+    "queue": GRAVE,
+    "kind": "redrive",
+    "ids": [],
+    "group": "",
+    "filter": "reason == 'rejected' && age > 3600",
+    "to": None,
+    "limit": 0,
+    "rate": 200.0,
+    "ramp": [1.0, 10.0, 50.0],
+    "ramp_step_s": 10.0,
+    "cutoff_ms": NOW_MS,
+    "canary": {"first": 10, "watch_s": 60.0, "max_dead_percent": 0.0},
+    "max_target_depth": 0,
+    "dry_run": False,
+    "not_a_dead_letter_queue": False,
+    "edit": None,
+}
+COUNTS: Final = {
+    "seen": 900,
+    "sent": 420,
+    "left": 300,
+    "unreadable": 0,
+    "not_letters": 3,
+    "meant": 597,
+    "expected": 1500,
+}
+
+
 def task(**changed: Any) -> dict[str, Any]:
-    spec = {
-        "vhost": "/",
-        "queue": GRAVE,
-        "kind": "redrive",
-        "ids": [],
-        "group": "",
-        "filter": "reason == 'rejected' && age > 3600",
-        "to": None,
-        "limit": 0,
-        "rate": 200.0,
-        "ramp": [1.0, 10.0, 50.0],
-        "ramp_step_s": 10.0,
-        "cutoff_ms": NOW_MS,
-        "canary": {"first": 10, "watch_s": 60.0, "max_dead_percent": 0.0},
-        "max_target_depth": 0,
-        "dry_run": False,
-        "not_a_dead_letter_queue": False,
-        "edit": None,
-        **changed.pop("spec", {}),
-    }
-    counts = {"seen": 900, "sent": 420, "left": 300, "unreadable": 0, "not_letters": 3, "meant": 597, "expected": 1500}
+    spec = {**SPEC, **changed.pop("spec", {})}
     return {
         "v": 1,
         "id": TASK,
@@ -167,7 +177,7 @@ def task(**changed: Any) -> dict[str, Any]:
         "by": "ann",
         "created_ms": NOW_MS - 125_000,
         "changed_ms": NOW_MS - 2_000,
-        "counts": counts,
+        "counts": COUNTS,
         "total": 1500,
         "canary_passed": True,
         "canary_from": 0,

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.redrive.task import Canary, Counts, Outlook, Spec, State, Task, outlook
+from dlx_router.redrive.outlook import Outlook, outlook
+from dlx_router.redrive.task import Canary, Counts, Spec, State, Task
 from dlx_router.service.redrive.counters import Counters
 from tests.core.core_samples import letter
 

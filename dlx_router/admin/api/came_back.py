@@ -10,7 +10,8 @@ from fastapi import HTTPException
 from dlx_router.admin.api.asking import asked
 from dlx_router.admin.api.context import Context
 from dlx_router.index.reader import Reader
-from dlx_router.redrive.task import Kind, Task, outlook
+from dlx_router.redrive.outlook import outlook
+from dlx_router.redrive.task import Kind, Task
 
 _KEPT_S: Final = 1.0
 _SHARE: Final = 20  # the question takes a twentieth of the time at most, however often somebody asks

@@ -214,8 +214,8 @@ DEFINITION: Final[Mapping[str, Key]] = {
         Key(
             "outage",
             structured_values.outage,
-            "So many deaths (a count) within that duration, and letters wait without using attempts; one is tried after "
-            "each probe-every (a duration).",
+            "So many deaths (a count) within that duration, and letters wait without using attempts; one is tried "
+            "after each probe-every (a duration).",
             "none",
         ),
         Key("ordering", values.one_of("none", "fifo"), "fifo: dead letters in the order in which they arrived."),
