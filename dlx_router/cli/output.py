@@ -77,7 +77,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, ids: Sequenc
     width = width_of(sys.stdout)
     plain = [["\n".join(map(printable, cell.splitlines())) for cell in row] for row in rows]
     head, body = layout.table(columns, plain, width, ids=[*map(printable, ids)])
-    is_bold = width is not None and "NO_COLOR" not in os.environ
+    is_bold = width is not None and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     for line in head:
         print(_BOLD.format(line) if is_bold else line)
     for line in body:

@@ -1,13 +1,15 @@
 """A task in words: what was asked for, how far it is, for a table, for a progress bar and by itself."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dlx_router.cli import output
 from dlx_router.cli.layout import Id, Number, Sentence
-from dlx_router.cli.timestamps import ago, shown
+from dlx_router.cli.timestamps import ago, lasting, shown
 
 _IDS: Final = 3
+_ACTIVE: Final = frozenset({"running", "watching", "paused"})
 COLUMNS: Final = (
     Id("task"), "state", Id("queue"), "kind", Number("sent"), Number("stays"), Number("came back"), Number("meant"),
     "started", "by", "rate", Sentence("which"), Sentence("why"),
@@ -110,6 +112,7 @@ def print_task(task: Any, *, as_json: bool) -> None:  # noqa: ANN401 - JSON
         ("changes", _edited(spec.get("edit"))),
         ("meant", f"{meant_text(task)} of {output.number(task['total'], 'message')} in the queue at first"),
         (went, str(counts["sent"])),
+        ("to go", _to_go(task)),
         ("stays", f"{_stays(task)}{f' ({odd_text})' if odd_text else ''}"),
         ("came back", "" if task.get("came_back") is None else str(task["came_back"])),
         ("why", task["why"]),
@@ -119,6 +122,16 @@ def print_task(task: Any, *, as_json: bool) -> None:  # noqa: ANN401 - JSON
         output.say("")
         rows = [(one["group"], one["failed_queue"], one["reason"], str(one["letters"])) for one in task["groups"]]
         output.table(_GROUPS, rows)
+
+
+def _to_go(task: Mapping[str, Any]) -> str:
+    """Of a task that is not over: how many letters, and how long they take at its rate."""
+    if task["state"] not in _ACTIVE or task["spec"]["dry_run"]:
+        return ""
+    letters, is_exact = meant(task)
+    left, rate = max(letters - task["counts"]["sent"], 0), task["spec"]["rate"]
+    lasts = f", about {lasting(math.ceil(left / rate) * 1000)} at its rate" if rate and left else ""
+    return f"{left if is_exact else f'~{left}'}{lasts}"
 
 
 def _edited(edit: Mapping[str, Any] | None) -> str:
