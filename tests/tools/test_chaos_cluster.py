@@ -10,7 +10,7 @@ import pytest
 from tools.chaos.cluster.accounting import CLASSIC, CONSUMER, ENDS, NAMED, QUORUM, WAYS, Books, Lost, Way, body_of
 from tools.chaos.cluster.attribution import BROKER, ROUTER, UNDECIDED, Troubles, attributed
 from tools.chaos.cluster.faults import Fault
-from tools.chaos.cluster.invariants import DeadLetterStages, Readiness, Sample, Stand, Standstills
+from tools.chaos.cluster.invariants import DeadLetterStages, Readiness, Sample, Stage, Stand, Standstills
 from tools.chaos.cluster.report import PartReport, Report, Row, as_json, markdown
 from tools.chaos.cluster.schedule import (
     KILLED,
@@ -203,12 +203,20 @@ def test_what_lies_in_the_brokers_own_dead_letter_stage_is_not_the_routers() -> 
     assert (stand.seconds, stand.alone_s) == (40.0, 21.0)
 
 
-def test_a_dead_letter_worker_stands_while_nothing_leaves_its_stage() -> None:
+def test_letters_that_wait_in_a_rung_whose_worker_stands_are_the_brokers_too() -> None:
+    retry = QUORUM[2]
+    waits, held = {**NOBODY, retry: 0.0, QUORUM_WAY: 0.0}, frozenset({"dlx-router.delay.300"})
+    found = {one.source: one for one in stands(*(sample(at, waits=waits, broker_holds=held) for at in range(41)))}
+    assert (found[retry.source].alone_s, found[retry.source].in_broker_s) == (0.0, 40.0)
+    assert (found[QUORUM_WAY.source].alone_s, found[QUORUM_WAY.source].in_broker_s) == (40.0, 0.0)
+
+
+def test_a_dead_letter_worker_stands_while_its_oldest_letter_does() -> None:
     stages = DeadLetterStages()
-    for at, many in enumerate([3, 3, 5, 8, 8]):  # each 3 s, as the broker counts
-        stages.feed(3.0 * at, {"a": many, "b": 8 - at})
-    assert stages.standing(12.0) == {"a"}
-    stages.feed(15.0, {"a": 7, "b": 9})
+    for at, many in enumerate([3, 3, 5, 8, 8]):
+        stages.feed(3.0 * at, {"stands": Stage(many, 7), "flows": Stage(many, at), "empty": Stage(0, 7)})
+    assert stages.standing(12.0) == {"stands"}
+    stages.feed(15.0, {"stands": Stage(9, 8)})
     assert stages.standing(15.0) == frozenset(), "one left it"
     stages.feed(18.0, {})
     assert stages.standing(60.0) == frozenset()

@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-from tools.chaos.cluster.accounting import WAYS, Way
+from tools.chaos.cluster.accounting import RETRY, WAYS, Way
 from tools.chaos.cluster.schedule import NODES
 
 STANDSTILL_S: Final = 30.0
 NOTICED_S: Final = 10.0
 WORTH_TELLING_S: Final = 5.0
 CONTROL_STANDS_S: Final = 5.0
-WORKER_STANDS_S: Final = 10.0  # the broker counts every 5 s
+WORKER_STANDS_S: Final = 8.0
 NEIGHBOURS_S: Final = 3.0
+RUNGS: Final = "dlx-router.delay."
 READY: Final = 200
 _MAJORITY: Final = NODES // 2 + 1
 
@@ -29,7 +30,7 @@ class Sample:
     settled: float  # deliveries acked by all replicas together
     held: int | None  # ready letters in the inbox and attended sources; None: the broker does not say
     ready: tuple[int, ...]  # what /readyz of each replica said; 0: nothing
-    broker_holds: frozenset[str] = frozenset()  # sources whose own dead-letter worker stands, see DeadLetterStages
+    broker_holds: frozenset[str] = frozenset()  # queues whose own dead-letter worker stands, see DeadLetterStages
 
     def serves(self, way: Way) -> bool:
         """A majority is up, and the node of the source."""
@@ -39,6 +40,14 @@ class Sample:
     def majority(self) -> bool:
         """Quorum queues can work."""
         return sum(self.up) >= _MAJORITY
+
+    def in_broker(self, way: Way) -> bool:
+        """The broker's own worker stands where letters of the way die: in their source, or in a rung that they wait in.
+
+        A classic source has no worker; its letters wait in rungs all the same.
+        """
+        waits = way.route == RETRY and any(queue.startswith(RUNGS) for queue in self.broker_holds)
+        return way.source in self.broker_holds or waits
 
 
 @dataclass(frozen=True)
@@ -50,34 +59,41 @@ class Stand:
     begun_s: float
     seconds: float
     alone_s: float  # of these, since the control stood too (the same queues without a router), or the broker's own hop
+    in_broker_s: float = 0.0  # of these, between the first and the last look at which the broker's own hop stood
 
     def __str__(self) -> str:
         longer = f"{self.alone_s:.0f} s longer than the control"
-        return f"{self.source} stood for {self.seconds:.0f} s, {longer} ({self.fault})"
+        broker = f", {self.in_broker_s:.0f} s of it the broker's own dead-letter worker" if self.in_broker_s else ""
+        return f"{self.source} stood for {self.seconds:.0f} s, {longer}{broker} ({self.fault})"
+
+
+class Stage(NamedTuple):
+    """Letters that died in a quorum queue and wait for its own worker: how many, and the oldest index of its log."""
+
+    many: int
+    oldest: int
 
 
 class DeadLetterStages:
     """Letters that died in a quorum queue and lie there still, because its own worker gets no confirm for them.
 
-    They came to no inbox, so no router can have them. After a partition a worker may stand until its queue has another
-    leader, in a cluster without a router too.
+    They came to no inbox, so no router can have them. A worker stands while its target's leader is away, and after a
+    partition until its queue has another leader, in a cluster without a router too.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[float, int]] = {}  # queue → since when none left the stage, and how many are in it
+        self._known: dict[str, tuple[float, int]] = {}  # queue → since when, and the index that is its oldest since
 
-    def feed(self, at_s: float, counts: Mapping[str, int]) -> None:
-        """How many lie in the stage of each queue (`messages_dlx`)."""
-        for queue in {*self._known, *counts}:
-            many = counts.get(queue, 0)
-            since, before = self._known.get(queue, (at_s, many))
-            if many:
-                self._known[queue] = (at_s if many < before else since, many)
-            else:
-                self._known.pop(queue, None)
+    def feed(self, at_s: float, stages: Mapping[str, Stage]) -> None:
+        """What lies in the stage of each queue now. A queue that is not named has nothing there."""
+        before, self._known = self._known, {}
+        for queue, stage in stages.items():
+            if stage.many:
+                since, oldest = before.get(queue, (at_s, stage.oldest))
+                self._known[queue] = (since if oldest == stage.oldest else at_s, stage.oldest)
 
     def standing(self, at_s: float) -> frozenset[str]:
-        """The queues whose worker has moved nothing for so long that it is no count that is old."""
+        """The queues of which nothing left, neither here nor to a consumer, for longer than a worker needs."""
         return frozenset(queue for queue, (since, _) in self._known.items() if at_s - since >= WORKER_STANDS_S)
 
 
@@ -122,12 +138,14 @@ class Standstills:
         known = self._open.get(way)
         if waits is None or (known and max(since, waits) > known.begun_s):
             self._close(way)
-        if _stands(sample.control[way], since, sample.at_s) or way.source in sample.broker_holds:
+        in_broker = sample.in_broker(way)
+        if _stands(sample.control[way], since, sample.at_s) or in_broker:
             self._control_stood[way] = sample.at_s
         if waits is not None:
             begun = max(since, waits)
             alone = sample.at_s - max(begun, self._control_stood[way])
-            self._open[way] = Stand(way.source, sample.fault, begun, sample.at_s - begun, alone)
+            held = sample.at_s - begun if in_broker else known.in_broker_s if known and way in self._open else 0.0
+            self._open[way] = Stand(way.source, sample.fault, begun, sample.at_s - begun, alone, held)
 
     def _close(self, way: Way) -> None:
         stand = self._open.pop(way, None)

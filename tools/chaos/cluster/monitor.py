@@ -1,6 +1,7 @@
 """Looks at everything once a second, feeds the laws, and writes down what there is to see when letters stand still."""
 
 import contextlib
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -12,14 +13,15 @@ import httpx
 
 from tools.brokers.node import Node
 from tools.brokers.programs import BrokerError
-from tools.chaos.cluster.invariants import DeadLetterStages, Readiness, Sample, Stand, Standstills
+from tools.chaos.cluster.invariants import DeadLetterStages, Readiness, Sample, Stage, Stand, Standstills
 from tools.chaos.cluster.load import Load
 from tools.chaos.cluster.schedule import NODES
 from tools.chaos.cluster.testbed import ROUTER_INBOX, VHOST, NodesScene
 
 EVERY_S: Final = 1.0
 ANSWER_S: Final = 0.8
-STAGES_S: Final = 3.0
+STAGES_S: Final = 2.0
+STAGES_AFTER_S: Final = 4.0
 STANDS_S: Final = 20.0
 MOST_WRITTEN: Final = 12
 SETTLED: Final = "dlx_router_settled_total{"
@@ -109,9 +111,14 @@ class Watch:
         )
 
     def _look_at_stages(self) -> None:
+        """Only while something stands: it costs a node the start of a program."""
         while not self._over.wait(STAGES_S):
-            counts = self._scene.dead_letter_stages(VHOST)
-            self._stages.feed(time.time(), counts)
+            up = [at for at, is_up in enumerate(self.up()) if is_up]
+            stages: dict[str, Stage] = {}
+            if up and self._standing(STAGES_AFTER_S):
+                with contextlib.suppress(BrokerError, OSError, subprocess.TimeoutExpired):
+                    stages = self._scene.stages(up[0])
+            self._stages.feed(time.time(), stages)
 
     def _ask(self, at: int) -> int:
         base = f"http://127.0.0.1:{self._scene.routers[at].port}"

@@ -158,10 +158,16 @@ def _head(report: Report) -> Iterator[str]:
     yield f"| lost by the broker (classic sources) | {sum(part.lost(BROKER) for part in parts)} |"
     yield f"| lost by the control | {control_lost} |"
     yield f"| longest standstill, and longer than the control's by | {_most(stands)} |"
+    yield f"| of a standstill, in the broker's own dead-letter worker, at most | {_in_broker(stands)} |"
     yield f"| seconds ready while nothing moved | {sum(part.in_vain for part in parts)} |"
     yield f"| copies beyond the first | {sum(part.duplicates for part in parts):,} |"
     yield f"| publishes refused, in doubt (no letters) | {_refused(parts)} |"
     yield f"| net_ticktime | {', '.join(sorted({part.tick_s for part in parts}))} s, {SILENT} |"
+
+
+def _in_broker(stands: Sequence[Stand]) -> str:
+    longest = max(stands, key=lambda one: one.in_broker_s, default=None)
+    return f"{longest.in_broker_s:.0f} s ({longest.source})" if longest and longest.in_broker_s else "0 s"
 
 
 def _letters(parts: Sequence[PartReport]) -> int:

@@ -6,6 +6,7 @@ Both vhosts meet the same faults at the same moments, so what the control loses 
 
 import contextlib
 import json
+import re
 import secrets
 import subprocess
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from tools.brokers.cluster import Cluster
 from tools.brokers.node import Node
 from tools.brokers.programs import BrokerError, Program
 from tools.chaos.cluster.accounting import ATTACHED, ENDS, INBOX, NAMED, RETRY, WAYS, Way
+from tools.chaos.cluster.invariants import Stage
 from tools.chaos.cluster.schedule import ROUTERS, Part
 from tools.chaos.testbed import EVERYTHING, OURS_ALONE, USER, tuned
 
@@ -55,6 +57,18 @@ LEAD_ANEW: Final = """
 [Next | _] = [Node || {_, Node} <- Members, Node =/= Leader],
 rabbit_quorum_queue:transfer_leadership(Q, Next).
 """
+STAGES: Final = """
+Look = fun(State) ->
+    {element(1, rabbit_fifo:query_stat_dlx(State)), maps:get(smallest_raft_index, rabbit_fifo:overview(State), 0)}
+end,
+[{Name, Many, Oldest} ||
+ Q <- rabbit_amqqueue:list(<<"VHOST">>), amqqueue:get_type(Q) =:= rabbit_quorum_queue,
+ Name <- [element(4, amqqueue:get_name(Q))],
+ {ok, {_, {Many, Oldest}}, _} <-
+     [catch ra:local_query({element(1, amqqueue:get_pid(Q)), node()}, Look, 1000)],
+ Many > 0].
+"""
+_STAGE: Final = re.compile(r'<<"([^"]*)">>,\s*(\d+),\s*(\d+)')
 _QUORUM: Final = {"x-queue-type": "quorum", "x-queue-leader-locator": "balanced"}
 _AT_LEAST_ONCE: Final = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
 
@@ -170,6 +184,14 @@ class NodesScene:
                 answer = httpx.get(url, timeout=3, trust_env=False).raise_for_status().json()
                 return {one["name"]: one["messages_dlx"] for one in answer if one.get("messages_dlx")}
         return {}
+
+    def stages(self, node: int) -> dict[str, Stage]:
+        """The dead-letter stages of our vhost, where anything lies in one, as the replicas on this node have them.
+
+        Management does not answer while a node is frozen (4.0, each of them). A query of the node's own replicas does.
+        """
+        answer = self.nodes[node].rabbitmqctl("eval", STAGES.replace("VHOST", VHOST))
+        return {queue: Stage(int(many), int(oldest)) for queue, many, oldest in _STAGE.findall(answer)}
 
     def lead_anew(self, vhost: str, queue: str) -> str:
         """Another node leads the queue from now on, and begins a dead-letter worker; → what the broker said."""
