@@ -143,11 +143,13 @@ def follow(api: Api, task_id: str, *, as_json: bool) -> int:
 def _followed(api: Api, task: Any, *, quiet: bool) -> Any:  # noqa: ANN401 - JSON
     watched = not quiet and sys.stderr.isatty() and task["state"] not in OVER
     show = _bar(task) if watched else lambda _task: None
-    while task["state"] not in OVER:
-        time.sleep(EVERY_S)
-        task = api.ask("GET", f"/{task['id']}")
-        show(task)
-    show(None)
+    try:
+        while task["state"] not in OVER:
+            time.sleep(EVERY_S)
+            task = api.ask("GET", f"/{task['id']}")
+            show(task)
+    finally:  # or the terminal is left without a cursor
+        show(None)
     return task
 
 
