@@ -309,5 +309,5 @@ def _print_removal(found: Sequence[Remains], *, as_json: bool) -> None:
     if as_json:
         output.as_json({"vhosts": [one.as_row() for one in found]})
     else:
-        names = [name for one in found for name in (*one.policies, *one.exchanges, *one.queues, *one.kept)]
+        names = [name for one in found for name in (*one.policies, *one.exchanges, *one.queues)]
         output.say("\n\n".join(map(plan_text.removal, found)), ids=names)

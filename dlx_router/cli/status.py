@@ -7,13 +7,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from dlx_router.cli import output
-from dlx_router.cli.layout import Id, Number
+from dlx_router.cli.layout import Id, Sentence
 from dlx_router.cli.letters import Json, Url, reach
 from dlx_router.cli.timestamps import lasting, second
 
 MOST: Final = 500  # audits that the API gives at once
-_VHOSTS: Final = (Id("vhost"), "leads", Number("term"), "journal", "index")
-_AUDITS: Final = ("when", "who", "action", Id("vhost"), "what")
+_VHOSTS: Final = (Id("vhost"), "leads", "journal", "index")
+_AUDITS: Final = ("when", "who", "action", Id("vhost"), Sentence("what"))
 _ONE_TASK: Final = "task."
 
 
@@ -67,7 +67,7 @@ def _vhost_row(
     name: str, one: Mapping[str, Any], index: Mapping[str, Any], indexed: Mapping[str, Any] | None
 ) -> Sequence[str]:
     leads = "yes" if one["leads"] else f"no, {one.get('leader') or 'another router'}"
-    return name, leads, str(one["term"] or "–"), one["journal"], _index_text(index, indexed)
+    return name, leads, one["journal"], _index_text(index, indexed)
 
 
 def _index_text(index: Mapping[str, Any], of: Mapping[str, Any] | None) -> str:

@@ -65,9 +65,10 @@ def shown_plan() -> None:
 
 def shown_removal() -> None:
     names = Names()
+    kept = (f"queue {names.journal}: the journal, which explains every letter; --with-journal removes it",)
     blockers = [f"queue {names.inbox} holds 3 messages, which a router would still decide about; --drain runs one"]
     found = Remains(
-        "/", ("dlx-router.own",), (names.declared,), (names.inbox, names.parking), tuple(blockers), (), ledger=True
+        "/", ("dlx-router.own",), (names.declared,), (names.inbox, names.parking), tuple(blockers), kept, ledger=True
     )
     provisioning._print_removal([found], as_json=False)
 

@@ -118,7 +118,7 @@ def test_status_says_how_the_router_is(desk: Desk) -> None:
     assert (told.returncode, told.stderr) == (0, "")
     assert told.stdout.startswith(f"ready: http://127.0.0.1:{desk.router.port}, ")
     (row,) = [line.split() for line in told.stdout.splitlines() if line.startswith(f"{desk.vhost.name} ")]
-    assert row[1:3] == ["yes", "1"] or row[1] == "yes"
+    assert row[1:3] == ["yes", "best-effort"]
     document = json.loads(run(desk, "status", "--json").stdout)
     assert (document["readiness"]["ready"], {*document["status"]["vhosts"]}) == (True, {desk.vhost.name})
     assert f"revision {document['policy_revision']}" in told.stdout
