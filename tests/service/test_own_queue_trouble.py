@@ -20,6 +20,12 @@ attachments: [{queue: source, accept-delivery-limit: true}]
 policies:
   - {name: work, match: "work.#", definition: {max-delivery-attempts: 3, redelivery-delay: 1s}}
 """
+SLOW: Final = """
+version: 1
+attachments: [{queue: source, accept-delivery-limit: true, dead-letter-exchanges: ""}]
+policies:
+  - {name: slow, match: "slow.#", definition: {max-delivery-attempts: 3, redelivery-delay: 60s}}
+"""
 LETTERS: Final = [f"{number:02}" for number in range(60)]
 DEATH: Final = {"queue": "work.a", "reason": "rejected", "count": 1, "exchange": "", "routing-keys": ["work.a"]}
 
@@ -117,6 +123,30 @@ def test_a_rung_that_refuses_costs_no_return(amqp: Client, vhost: Vhost, start_r
         eventually(lambda: says(router, "own queue dlx-router.delay.1000 refused a letter"))
         assert consistently(lambda: nothing_returned(router), for_s=3)
     drained(router, amqp, "work.a", LETTERS)
+
+
+def test_attached_queues_whose_letters_never_wait_go_on_while_a_rung_refuses(
+    amqp: Client, vhost: Vhost, start_router: Start
+) -> None:
+    """A cluster made a rung unavailable for half a minute, and with it every attached queue."""
+    rung, waiting = "dlx-router.delay.60000", {"x-death": [{**DEATH, "queue": "slow.a"}]}
+    source(amqp)
+    amqp.queue("slow.a")
+    router = start_router(SLOW)
+    pour(amqp, INBOX, ["first"], waiting)
+    eventually(lambda: amqp.exists(rung) and amqp.depth(rung) == 1, within=20)
+    with refusing(vhost, amqp, rung):
+        pour(amqp, INBOX, ["inbox"], waiting)
+        eventually(lambda: says(router, f"own queue {rung} refused a letter", "whose letters it refused"))
+        pour(amqp, "source", LETTERS)
+        assert bodies(take_many(amqp, PARKING, len(LETTERS))) == LETTERS
+        pour(amqp, "source", ["source"], waiting)
+        eventually(lambda: says(router, "queue 'source'", f"not consumed until {rung} confirms"))
+        pour(amqp, "source", LETTERS)
+        assert consistently(lambda: amqp.depth("source") == len(LETTERS), for_s=1)
+    assert bodies(take_many(amqp, PARKING, len(LETTERS))) == LETTERS
+    eventually(lambda: amqp.depth(rung) == 2, within=20)
+    router.await_ready(within=30)
 
 
 def test_letters_for_other_places_go_on_meanwhile(amqp: Client, vhost: Vhost, start_router: Start) -> None:

@@ -70,7 +70,8 @@ class OwnQueueWaits:
         self._tell_held()
         limit = place.limit
         spent = limit is not None and attending.is_near(decoder.returns(job.delivery), limit)
-        refusals.refused(queue, why, place.source, spent=spent)
+        is_rung = place.names.rung_of(queue) is not None
+        refusals.refused(queue, why, place.source, is_rung=is_rung, spent=spent)
 
     def refused(self, job: Job) -> str:
         """Why the queue of ours that it goes to refused others; "" where it did not."""
@@ -157,4 +158,4 @@ class OwnQueueWaits:
                 self._heard.carry_out(job, step)
 
     def _tell_held(self) -> None:
-        self._owner.provision.refusals.holds(self, sum(map(len, self._kept.values())))
+        self._owner.provision.refusals.holds(self, frozenset(queue for queue, kept in self._kept.items() if kept))

@@ -2,10 +2,12 @@
 
 An attached queue may delete what is returned too often, and whatever ends a session returns all that is here of it. So
 while the way to an own queue is not known to be open nothing more is taken there; and where sessions end again and
-again, one letter at a time. It is known for as long as the router runs: a new session does not forget it.
+again, one letter at a time. Any letter may come to parking or quarantine; to a rung come those of some policies, so it
+stops only the attached queues whose letters it refused. It is known for as long as the router runs: a new session does
+not forget it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from dlx_router.core.letter import Arrival
@@ -28,7 +30,8 @@ class RefusingQueues:
         self.catching: frozenset[str] = frozenset()  # own queues whose rejected letters surely go to quarantine
         self.alone: dict[str, str] = {}  # attached queues that are not touched before the router starts anew → why
         self._spent: set[str] = set()  # attached queues with a letter that has no returns left to prove anything
-        self._held: dict[object, int] = {}  # who holds them → letters
+        self._refused: dict[str, set[str] | None] = {}  # own queues that refuse → whose letters; None: anybody's
+        self._held: dict[object, frozenset[str]] = {}  # who holds letters → for which own queues
         self._costly = 0
         self._listeners: dict[Heard, None] = {}
         self._key, self._note, self._crash = f"refused {vhost}", f"careful {vhost}", f"crashed {vhost}"
@@ -93,27 +96,32 @@ class RefusingQueues:
 
     # -- what workers tell ----------------------------------------------------------------------------------------
 
-    def refused(self, queue: str, why: str, source: str, *, spent: bool) -> None:
+    def refused(self, queue: str, why: str, source: str, *, is_rung: bool, spent: bool) -> None:
         """The own queue did not take a letter of `source`, which is held; `spent`: its next returns delete it."""
         if spent:
             self._spent.add(source)
+        sources = self._refused.setdefault(queue, set() if is_rung else None)
+        if sources is not None:
+            sources.add(source)
         if queue not in self.queues:
             log.warning("own_queue.refused", vhost=self._vhost, queue=queue, error=why, fate="its letters are held")
         self.queues[queue] = why
         self._say()
         self._tell()
 
-    def holds(self, worker: object, letters: int) -> None:
-        """So many letters are held there, one that is being tried among them."""
-        if letters:
-            self._held[worker] = letters
-        elif self._held.pop(worker, 0):
+    def holds(self, worker: object, queues: frozenset[str]) -> None:
+        """Letters for these own queues are held there, those that are being tried among them."""
+        before = self._held.pop(worker, frozenset[str]())
+        if queues:
+            self._held[worker] = queues
+        if before - queues:
             self._tell()
 
     def took(self, queue: str) -> None:
         """The own queue confirmed a letter."""
         if self.queues.pop(queue, None) is None:
             return
+        del self._refused[queue]
         log.info("own_queue.confirmed", vhost=self._vhost, queue=queue, fate="what was held for it is sent")
         if not self.queues:
             self._spent.clear()
@@ -137,13 +145,16 @@ class RefusingQueues:
         Where a refusal outlived its session nothing is held that could prove the way open: then one letter is taken,
         and kept until it has.
         """
-        if self.queues:
-            return 0 if self._held or queue in self._spent else 1
+        if refusing := {*self._that_stop(queue)}:
+            proves = refusing <= {own for held in self._held.values() for own in held}
+            return 0 if proves or queue in self._spent else 1
         return 1 if self.is_careful else prefetch
 
     def why_not(self, queue: str) -> str:
-        """Why there is no room."""
-        refusing = ", ".join(self.queues)
+        """Why no more is taken from this attached queue; "" where nothing is in its way."""
+        refusing = ", ".join(self._that_stop(queue))
+        if not refusing:
+            return ""
         if queue in self._spent:
             return (
                 f"left alone: its next returns delete a letter, which {refusing} refused; once there is room and no "
@@ -151,14 +162,22 @@ class RefusingQueues:
             )
         return f"not consumed until {refusing} confirms a letter"
 
+    def _that_stop(self, queue: str) -> Iterator[str]:
+        """The own queues that must confirm before this attached queue is consumed."""
+        for own in self.queues:
+            sources = self._refused[own]
+            if sources is None or queue in sources:
+                yield own
+
     def _say(self) -> None:
         if not self.queues:
             self._readiness.clear(self._key)
             return
         said = "; ".join(f"own queue {queue} refused a letter ({why})" for queue, why in self.queues.items())
+        which = "attached queues" if None in self._refused.values() else "attached queues whose letters it refused"
         self._readiness.set(
             self._key,
-            f"vhost {self._vhost!r}: {said}; what is here is held and tried again, and attached queues are not "
+            f"vhost {self._vhost!r}: {said}; what is here is held and tried again, and {which} are not "
             "consumed until it is confirmed; look at its length, its policies and its nodes",
         )
 

@@ -183,8 +183,8 @@ class Sources:
 
     async def _paused(self, queue: str, worker: Worker, kept: KeptSource) -> None:
         """Take nothing more, and give nothing back: what is here stays until it is settled, or the queue not wanted."""
-        if self._refusals.queues:
-            self._say(queue, self._refusals.why_not(queue))
+        if why := self._refusals.why_not(queue):
+            self._say(queue, why)
         leaving = asyncio.create_task(self._over(queue, kept))
         try:
             while kept.wanted is not None and not leaving.done():
