@@ -11,23 +11,22 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from dlx_router.cli import groups, letters, operator_commands, webhooks
+from dlx_router.cli import examples, groups, letters, names, operator_commands, status, webhooks
 from dlx_router.cli.pipeline import analysis_commands, archive_commands
 from dlx_router.config.rights.purpose import Purpose
 from dlx_router.telemetry import faults
 
 _STDERR = 2
 # As somebody meets them; what changes letters comes after what looks at them.
-ORDER = ("run", "policy", "plan", "apply", "destroy", "permissions", "doctor", "queues", "groups", "letters", "redrive",
-         "edit", "discard", "webhooks", "pipeline", "support-bundle")  # fmt: skip
+ORDER = ("run", "policy", "plan", "apply", "destroy", "permissions", "doctor", "status", "queues", "groups", "letters",
+         "redrive", "edit", "discard", "audits", "webhooks", "pipeline", "support-bundle")  # fmt: skip
 
 
 _UsageError: Any = typer.BadParameter.__bases__[0]  # typer brings a click of its own
 
 
-class _InOrder(TyperGroup):
+class _InOrder(examples.Group):
     """The help lists commands as ORDER has them, others behind; a word that is none gets an answer that helps."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer brings a click of its own
@@ -42,9 +41,10 @@ class _InOrder(TyperGroup):
         except _UsageError as error:
             groups = {name: getattr(self.get_command(ctx, name), "commands", {}) for name in self.list_commands(ctx)}
             said = [f"`dlx-router {name} {args[0]}`" for name, commands in groups.items() if args[0] in commands]
-            advice = f"did you mean {' or '.join(said)}?" if said else "`dlx-router --help` lists the commands"
-            if "Did you mean" not in error.message:
-                error.message = f"{error.message} {advice[:1].upper()}{advice[1:]}"
+            if said:  # which is more than a word that is spelled like it
+                error.message = f"{error.message.partition(' Did you mean')[0]} Did you mean {' or '.join(said)}?"
+            elif "Did you mean" not in error.message:
+                error.message = f"{error.message} `dlx-router --help` lists the commands"
             raise
 
 
@@ -54,6 +54,8 @@ app = typer.Typer(
     help="Decides what happens to RabbitMQ messages after they failed, by policies in YAML.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # what is drawn in boxes is cut: options, variables, addresses
+    context_settings={"max_content_width": 120},
 )
 policy = typer.Typer(help="Check policies and see what they mean; needs no broker.", no_args_is_help=True)
 app.add_typer(policy, name="policy")
@@ -61,6 +63,8 @@ operator_commands.add_to(app)
 app.add_typer(letters.app, name="letters")
 app.add_typer(groups.app, name="groups")
 app.command()(groups.queues)
+app.command()(status.status)
+app.command()(status.audits)
 app.add_typer(webhooks.app, name="webhooks")
 analysis_commands.add_to(archive_commands.app)
 app.add_typer(archive_commands.app, name="pipeline")
@@ -176,8 +180,10 @@ def lint(
 
 
 @policy.command()
-def explain(
-    queue: Annotated[str, typer.Argument(help="Name of the queue whose messages fail.")],
+def explain(  # noqa: PLR0913 - each is an option
+    queue: Annotated[
+        str, typer.Argument(help="Name of the queue whose messages fail.", autocompletion=names.failed_queues)
+    ],
     policies: Annotated[Path, _POLICIES] = Path("policies"),
     vhost: Annotated[str, typer.Option(help="Vhost of the queue.")] = "/",
     reason: Annotated[
@@ -191,6 +197,9 @@ def explain(
     broker_version: Annotated[
         str, typer.Option(help="RabbitMQ's version there, whose defaults differ; with --queue-type.")
     ] = "4.3",
+    *,
+    only_set: Annotated[bool, typer.Option("--set", help="Only the keys that a policy sets.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Show every key in force for a queue and who set it, the waits, and where its dead letters end."""
     from dlx_router.cli.policy import explain as command  # noqa: PLC0415 - see the module
@@ -199,7 +208,8 @@ def explain(
     if (version := queue_type_notes.version_of(broker_version)) is None:
         raise typer.BadParameter(f"{broker_version!r} is no version; write 3.10, 4.0 or 4.3")
     broker = queue_type_notes.Broker(queue_type.value if queue_type is not None else None, version)
-    raise typer.Exit(command.run(queue, policies, vhost, reason, broker))
+    asked = command.Question(queue, vhost, reason, broker, only_set)
+    raise typer.Exit(command.run(asked, policies, as_json=as_json))
 
 
 @app.command()
@@ -321,3 +331,6 @@ def run(context: typer.Context) -> None:
     from dlx_router.cli import run as command  # noqa: PLC0415 - see the module
 
     command.app(context.args)
+
+
+examples.attach(app)

@@ -1,6 +1,5 @@
 """`dlx-router webhooks test`."""
 
-import asyncio
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dlx_router.cli import output
+from dlx_router.cli.layout import Id, Number, Sentence
 
 if TYPE_CHECKING:
     from dlx_router.config.environment.settings import Settings
@@ -32,7 +32,9 @@ def send_test(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,  # noqa: FBT002 - typer makes a flag of it
 ) -> None:
     """Send a message to each webhook of the file and say what came back; 1 where one did not take it."""
-    from dlx_router.config.environment.settings import Settings, SettingsError  # noqa: PLC0415 - see cli/main
+    import asyncio  # noqa: PLC0415 - see cli/main
+
+    from dlx_router.config.environment.settings import Settings, SettingsError  # noqa: PLC0415 - as above
     from dlx_router.config.findings import PolicyErrors, nearest, shown  # noqa: PLC0415 - as above
     from dlx_router.config.webhooks.file import load  # noqa: PLC0415 - as above
 
@@ -55,7 +57,9 @@ def send_test(
 
 async def _asked(settings: "Settings", endpoints: "Iterable[Endpoint]") -> "list[Answer]":
     """Of each, in their order; all at once, because some may hang."""
-    from dlx_router.core.notices import TEST, Message  # noqa: PLC0415 - see cli/main
+    import asyncio  # noqa: PLC0415 - see cli/main
+
+    from dlx_router.core.notices import TEST, Message  # noqa: PLC0415 - as above
     from dlx_router.telemetry.wall_clock import wall_ms  # noqa: PLC0415 - as above
     from dlx_router.webhooks.sender import Sender  # noqa: PLC0415 - as above
 
@@ -72,8 +76,12 @@ def _print(endpoints: "list[Endpoint]", answers: "list[Answer]", *, as_json: boo
             [{"name": to.name, "host": to.host, **{key: getattr(a, key) for key in shown}} for to, a in pairs]
         )
         return
-    rows = [(to.name, to.host, to.format, _said(answer), f"{answer.took_ms} ms", answer.text) for to, answer in pairs]
-    output.table(("webhook", "host", "format", "came back", "took", "it says"), rows)
+    rows = [(to.name, to.host, to.format, _said(answer), _took(answer), answer.text) for to, answer in pairs]
+    output.table((Id("webhook"), Id("host"), "format", "came back", Number("took"), Sentence("it says")), rows)
+
+
+def _took(answer: "Answer") -> str:
+    return "" if answer.refused else f"{answer.took_ms} ms"
 
 
 def _said(answer: "Answer") -> str:

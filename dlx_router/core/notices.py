@@ -128,7 +128,7 @@ def _line(kind: str, one: Mapping[str, Any]) -> str:
             return f"{_queue(one)}: {one.get('letters')}"
         case "redrive":
             why = f": {one['why']}" if one.get("why") else ""
-            return f"{one.get('kind')} of {one.get('queue')}, {one.get('sent')} of {one.get('total')} sent{why}"
+            return f"{one.get('kind')} of {one.get('queue')}, {one.get('sent')} of {one.get('meant')} sent{why}"
         case "router":
             return "; ".join(map(str, one.get("reasons") or ()))
         case "breaker":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dlx_router.core.recovered import fate
-from dlx_router.index import schema, telling
+from dlx_router.index import schema, sent, telling
 from dlx_router.index.keys import SOUGHT
 from dlx_router.index.queries import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
 from dlx_router.index.rows import LYING, key_of
@@ -189,6 +189,11 @@ class Reader:
         """What our routers wrote down since then under these actions, the oldest first."""
         with self._asking() as ask:
             return telling.audits_of(ask, vhost, actions, since_ms)
+
+    def came_back(self, tasks: Sequence[str], *, elsewhere: bool) -> dict[str, int]:
+        """Of letters that redrive tasks sent: how many died again, by task; see `sent.came_back`."""
+        with self._asking() as ask:
+            return sent.came_back(ask, tasks, elsewhere=elsewhere)
 
     # -- asking -------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ ITEM: Final[dict[str, dict[str, Any]]] = {
               "message": "no <id>", "frame": "shop.py:7", "deaths": 3},
     "breaker": {"failed_queue": "orders.eu"},
     "letter": {"failed_queue": "orders.eu", "group": "g1-00ff", "letters": 7},
-    "redrive": {"task": "abc", "kind": "redrive", "queue": "orders.dlq", "why": "3 died", "sent": 10, "total": 90},
+    "redrive": {"task": "abc", "kind": "redrive", "queue": "orders.dlq", "why": "3 died", "sent": 10, "meant": 90},
     "router": {"router": "host-1", "reasons": ["vhost '/': no connection"]},
     "webhook": {},
 }  # fmt: skip

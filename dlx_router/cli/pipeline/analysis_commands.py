@@ -4,7 +4,6 @@ Nothing of Spark is imported before a command runs.
 """
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -66,10 +65,10 @@ def backtest(  # noqa: PLR0913, PLR0917 - options
     remote: Annotated[str | None, REMOTE] = None,
 ) -> int:
     """Judge every recorded arrival again under other policies, by the router's own decide(); 1 where any differs."""
-    from dlx_router.cli.pipeline import run_analysis  # noqa: PLC0415 - see the module
+    from dlx_router.cli.pipeline import run_backtest  # noqa: PLC0415 - see the module
+    from dlx_router.cli.pipeline.run_analysis import Where  # noqa: PLC0415 - as above
 
-    where = run_analysis.Where(archive, since, until, master, remote)
-    return run_analysis.backtest(where, policies, as_json=as_json)
+    return run_backtest.backtest(Where(archive, since, until, master, remote), policies, as_json=as_json)
 
 
 @guarded
@@ -139,10 +138,9 @@ def redrive(  # noqa: PLR0913, PLR0917 - options
         return answers.reconcile(place, plan, as_json=as_json)
     key_file = os.environ.get("DLX_ROUTER_PROVENANCE_KEY_FILE", "")
     if not key_file and not dry_run:
-        print(
+        output.warn(
             "DLX_ROUTER_PROVENANCE_KEY_FILE: not set; copies carry a signed record, so name the file that the "
             "router signs with (a key that it made itself stays in its state queue)",
-            file=sys.stderr,
         )
         return output.WRONG_USE
     choice = answers.Choice(queue, reason, group, where, limit)
@@ -150,10 +148,8 @@ def redrive(  # noqa: PLR0913, PLR0917 - options
         return answers.dry_run(place, choice, as_json=as_json)
     way = answers.way_of(connection or default_connection(), key_file, rate)
     found = answers.frozen(place, choice, plan)
-    print(
-        f"{found.redrive_id}: {found.letters} letters to {', '.join(sorted(found.queues))}. {_NO_BODIES}",
-        file=sys.stderr,
-    )
+    letters = output.number(found.letters, "letter")
+    output.warn(f"{found.redrive_id}: {letters} to {', '.join(sorted(found.queues))}. {_NO_BODIES}")
     if not yes and not typer.confirm("Send them?", err=True):
         return output.FINDINGS
     return answers.send(place, plan, way, as_json=as_json)

@@ -1,7 +1,5 @@
 """What `dlx-router pipeline advise` does, once it is clear that Spark is wanted."""
 
-import json
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,8 +10,8 @@ from pyspark.sql import functions as f
 
 from dlx_router.cli import output
 from dlx_router.cli.pipeline import queue_types
-from dlx_router.cli.pipeline.run_analysis import Where, backtest_lines, prefix
-from dlx_router.config.dialects.import_result import printable
+from dlx_router.cli.pipeline.run_analysis import Where, prefix
+from dlx_router.cli.pipeline.run_backtest import backtest_lines
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.core.signature import Signature
 from dlx_router.spark.advice import texts
@@ -58,11 +56,13 @@ def run(where: Where, policies: Path, *, queues: Sequence[str], prices: Prices, 
     if out is not None:
         _write(out, answer.proposal.text)
     if as_json:
-        print(json.dumps(document(answer), indent=1))
+        output.as_json(document(answer))
+    elif out is not None:
+        output.say(*_lines(answer), ids=[one.queue for one in answer.found])
     else:
-        print("\n".join(_lines(answer)) if out is not None else answer.proposal.text, end="\n" if out else "")
+        print(answer.proposal.text, end="")
     for queue, why in answer.proposal.left:
-        print(printable(f"not written, {queue}: {why}"), file=sys.stderr)
+        output.warn(f"not written, {queue}: {why}", ids=[queue])
     return output.FINDINGS if answer.proposal.advice else output.OK
 
 
@@ -119,7 +119,7 @@ def _lines(answer: Answer) -> list[str]:
     """For a person, where the file was written elsewhere."""
     lines = _signed(answer.gathered)
     for one in answer.found:
-        lines.append(printable(one.queue if one.vhost == "/" else f"{one.queue} ({one.vhost})"))
+        lines.append(one.queue if one.vhost == "/" else f"{one.queue} ({one.vhost})")
         if one.outage is not None:
             lines.append("  outage: hold letters while everything dies")
         lines += [f"  {line}" for part in one.parts for line in reasons_of(part)]
@@ -158,7 +158,7 @@ def _part(part: Advice) -> dict[str, Any]:
 def _nothing(queues: Sequence[str], gathered: Gathered) -> str:
     named = f" of {', '.join(queues)}" if queues else ""
     left = sum(gathered.left_out.values())
-    bad = f" ({left} events are left out because of their signature)" if left else ""
+    bad = f" ({output.number(left, 'event')} left out because of the signature)" if left else ""
     return f"no letter{named} was tried again in this time: nothing to advise{bad}; choose another --since"
 
 

@@ -14,6 +14,7 @@ from dlx_router.core.notices import Notice, shortened
 from dlx_router.core.redelivery import GIVE_UP_MS
 from dlx_router.core.surge import Surges
 from dlx_router.index.telling import MOST_GROUPS, GroupLook, Parked
+from dlx_router.redrive.outlook import outlook
 from dlx_router.redrive.task import Kind, State, Task
 
 OVERLAP_MS: Final = 60_000  # events come nearly in the order of their times
@@ -104,7 +105,7 @@ class VhostEvents:
             key = f"{one.id} {one.change}"
             if self._told.is_new(key):
                 queues = (spec.queue, *dict.fromkeys(str(group.get("failed_queue")) for group in one.groups))
-                counts = {"sent": one.counts.sent, "total": one.total}
+                counts = {"sent": one.counts.sent, "meant": outlook(one).letters}
                 item = {
                     "task": one.id,
                     "kind": str(spec.kind),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dlx_router.config.units import duration_text
+from dlx_router.config.units import duration_text, number_of
 from dlx_router.core.limits import Outage
 from dlx_router.spark.advice.cost import Ladder, schedule
 from dlx_router.spark.advice.evidence import EDGES_MS, Episode, Tries, by_attempt, letters_of, recovered_of, wilson
@@ -37,13 +37,14 @@ _LAST_PAYS: Final = 0.05
 
 def few(letters: int, needed: int) -> str:
     """Too few letters."""
-    return f"{letters} letters were tried again; fewer than {needed} prove nothing"
+    return f"letters that were tried again: {letters}; fewer than {needed} prove nothing"
 
 
 def other_policies(now: int, seen: int) -> str:
     """Recorded under others."""
+    most = number_of(seen, "delivery", "deliveries")
     return (
-        f"letters were given up after {seen} deliveries at most, the policies allow {now}: this was recorded under "
+        f"letters were given up after {most} at most, the policies allow {now}: this was recorded under "
         "other policies; ask again when these have been at work for some days"
     )
 
@@ -90,25 +91,29 @@ def _outages(outages: Sequence[Episode], rule: Outage | None) -> Iterator[str]:
     before, after = ([sum(pair) for pair in zip(*some, strict=True)] for some in (
         [one.before for one in outages], [one.after for one in outages]
     ))  # fmt: skip
+    letters = number_of(sum(one.letters for one in outages), "letter")
     many = "an outage" if len(outages) == 1 else f"{len(outages)} outages"
     yield (
-        f"{many} of up to {about(longest)}, {sum(one.letters for one in outages)} letters: "
+        f"{many} of up to {about(longest)}, {letters}: "
         f"{_share(*before)} of their deliveries succeeded before the end, {_share(*after)} after it"
     )
     if rule is not None:
         within = duration_text(rule.within_ms)
-        yield f"{rule.deaths} deaths within {within}: at least twice what it has besides, at most half of an outage's"
+        deaths = number_of(rule.deaths, "death")
+        yield f"{deaths} within {within}: at least twice what it has besides, at most half of an outage's"
 
 
 def _conditions(chosen: Sequence[Hopeless]) -> Iterator[str]:
     for one in chosen:
-        tried = f"{one.recovered} of {one.letters} letters recovered by {one.retries} retries"
+        retries = number_of(one.retries, "retry", "retries")
+        tried = f"{one.recovered} of {number_of(one.letters, 'letter')} recovered by {retries}"
         yield f"{one.condition}: {tried} (at most {percent(one.high)})"
 
 
 def _attempts(rows: Sequence[Tries], then: Ladder, first: int) -> Iterator[str]:
     letters, good, tried = letters_of(rows), recovered_of(rows), sum(row.tried for row in rows)
-    yield f"{good} of {letters} letters recovered by {tried} retries ({_share(good, letters)})"
+    by = number_of(tried, "retry", "retries")
+    yield f"{good} of {number_of(letters, 'letter')} recovered by {by} ({_share(good, letters)})"
     for attempts, (got, of, waited) in by_attempt(rows).items():
         gone = "" if attempts < then.attempts else ", given up by then" if then.attempts > first else ""
         yield f"delivery {attempts + 1}, {about(waited / of)} after the one before: {_share(got, of)} of {of}{gone}"
@@ -138,7 +143,8 @@ def unknown(rows: Sequence[Tries], then: Ladder, *, is_plain: bool) -> tuple[str
 def untold(group: str, letters: int) -> str:
     """A group that is tried in vain."""
     return (
-        f"group {group} ({letters} letters) is tried in vain, but no condition tells its letters from the others: "
+        f"group {group} ({number_of(letters, 'letter')}) is tried in vain, but no condition tells its letters from "
+        "the others: "
         'let the consumer declare the death (retry: "never"), or give it a reason of its own'
     )
 

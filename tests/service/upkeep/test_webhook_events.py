@@ -136,7 +136,7 @@ def test_a_task_is_told_when_it_ends_by_itself_and_again_after_it_was_resumed() 
     assert found == [[], ["redrive.halted"], [], [], ["redrive.halted"], ["redrive.finished"]]
     (notice,) = VhostEvents("/", BEGAN).tasks([task(State.STOPPED)], BEGAN + 9)
     assert notice.queues == ("orders.dlq", "orders")
-    assert {"task": "t1", "sent": 4, "total": 9, "why": "why"}.items() <= notice.item.items()
+    assert {"task": "t1", "sent": 4, "meant": 9, "why": "why"}.items() <= notice.item.items()
 
 
 def test_tasks_that_people_end_or_that_move_nothing_are_not_told() -> None:
