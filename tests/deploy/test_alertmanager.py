@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.deploy.chart import CHART, ROOT
+from tests.deploy.chart import ROOT
 from tests.deploy.test_files import RULES, alerts
 
 FOLDER: Final = ROOT / "deploy" / "alertmanager"
@@ -143,15 +143,6 @@ def test_every_alert_has_both_links_and_they_lead_to_its_own_section_and_to_a_pa
         assert "{{" not in re.sub(r"\{\{ \$labels\.\w+ \| urlquery \}\}", "", inside), (
             "escaped, or a name changes the link"
         )
-
-
-def test_the_pages_of_alerts_are_those_of_the_chart() -> None:
-    other = CHART / "files" / "console_pages.yaml"
-    if other.exists():  # where the chart has a list of its own, both lead to the same pages
-        pages = yaml.safe_load(other.read_text(encoding="utf-8"))
-        begin, end = "{{ with $externalLabels.dlx_console }}{{ . }}", "{{ end }}"
-        told = {rule["alert"]: rule["annotations"]["console_url"].removeprefix(begin) for rule in alerts()}
-        assert {name: page.removesuffix(end) for name, page in told.items()} == pages
 
 
 # -- the template -----------------------------------------------------------------------------------------------------

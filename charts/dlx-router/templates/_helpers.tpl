@@ -49,11 +49,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- default (printf "%s-policies" (include "dlx-router.fullname" .)) .Values.policies.existingConfigMap }}
 {{- end }}
 
-{{/* Where the console shows what an alert is about; an alert without a page leads to the first one. */}}
+{{/* The page of the console in an alert's console_url, without the label that files/rules.yaml has the console from. */}}
 {{- define "dlx-router.console.page" -}}
-{{- $root := index . 0 }}
-{{- $pages := $root.Files.Get "files/console_pages.yaml" | fromYaml }}
-{{- printf "%s%s" (trimSuffix "/" $root.Values.console.url) (default "/" (get $pages (index . 1))) }}
+{{- regexReplaceAll `^\{\{ with \$externalLabels\.dlx_console \}\}\{\{ \. \}\}(.*)\{\{ end \}\}$` . "${1}" }}
 {{- end }}
 
 {{- define "dlx-router.keda.authentication" -}}
