@@ -12,14 +12,25 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL: Final = IPv6Network("64:ff9b:1::/48")
+_GLOBAL: Final = IPv6Network("2000::/3")  # all that was ever given to networks of the internet
+# What no version of Python calls private, or not every one: clouds answer machines of theirs there.
+_CLOUD: Final = (IPv4Network("192.0.0.0/24"), IPv4Network("168.63.129.16/32"))
 
 
 def refusal(address: Address, allowed: Iterable[Network]) -> str:
-    """Why nothing is sent there; "" where it may be."""
-    faces = [*_faces(address)]
-    if any(face in network for face in faces for network in allowed if network.version == face.version):
+    """Why nothing is sent there; "" where it may be.
+
+    What is allowed is the address as it stands, or each that it carries and that would be refused: one of two that are
+    allowed says nothing of the other.
+    """
+    networks = [*allowed]
+    if _is_in(address, networks):
         return ""
-    return next((why for face in faces if (why := _kind(face))), "")
+    return next((why for face in _faces(address) if (why := _kind(face)) and not _is_in(face, networks)), "")
+
+
+def _is_in(address: Address, networks: Iterable[Network]) -> bool:
+    return any(address in network for network in networks if network.version == address.version)
 
 
 def _faces(address: Address) -> Iterator[Address]:
@@ -42,6 +53,7 @@ def _kind(address: Address) -> str:
         return "no address of one host"
     if isinstance(address, IPv6Address) and (address.ipv4_mapped is not None or address in _NAT64):
         return ""  # what it carries says it
-    if address.is_private or not address.is_global or address.is_reserved or address in _NAT64_LOCAL:
+    is_local = isinstance(address, IPv6Address) and (address not in _GLOBAL or address in _NAT64_LOCAL)
+    if is_local or address.is_private or not address.is_global or address.is_reserved or _is_in(address, _CLOUD):
         return "a private address"
     return ""

@@ -16,9 +16,10 @@ def pause_ms(tries: int, draw: float, asked_ms: int | None = None) -> int:
     return pause if asked_ms is None else max(pause, min(asked_ms, LONGEST_MS))
 
 
-def rest_ms(failures: int) -> int:
-    """How long nothing is sent to an endpoint that failed so often in a row."""
-    return 0 if failures < 1 else min(1000 << min(failures - 1, 20), REST_MS)
+def rest_ms(failures: int, asked_ms: int | None = None) -> int:
+    """How long nothing is sent to an endpoint that failed so often in a row; what it asked for is for all of it."""
+    rest = 0 if failures < 1 else min(1000 << min(failures - 1, 20), REST_MS)
+    return rest if asked_ms is None else max(rest, min(asked_ms, LONGEST_MS))
 
 
 def is_over(created_ms: int, now_ms: int) -> bool:

@@ -60,7 +60,7 @@ class Pending:
     def failed(self, message_id: str, now_ms: int, draw: float, asked_ms: int | None = None) -> None:
         """It has not."""
         self._failures += 1
-        self._rests_until_ms = now_ms + redelivery.rest_ms(self._failures)
+        self._rests_until_ms = now_ms + redelivery.rest_ms(self._failures, asked_ms)
         if (one := self._waiting.get(message_id)) is not None:
             one.tries += 1
             one.next_ms = now_ms + redelivery.pause_ms(one.tries, draw, asked_ms)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -29,12 +30,14 @@ from dlx_router.telemetry.wall_clock import wall_ms
 from dlx_router.webhooks import formats, signature
 
 WITHIN_S: Final = 15.0  # all of it: resolving, connecting, the answer
+TEXT_S: Final = 1.0  # for what stands below the head of an answer
 CLOSE_S: Final = 1.0
 CONNECT_S: Final = 5.0  # to one address; another may be tried then
 MAX_ANSWER_BYTES: Final = 2048
 SHOWN_CHARS: Final = 200
 _TAKEN: Final = range(200, 300)
 _SECOND_MS: Final = 1000
+_ODD: Final = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
 T = TypeVar("T")
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -58,10 +61,39 @@ class AddressRefused(Exception):
 async def resolved(host: str, port: int) -> Sequence[str]:
     """All addresses of a name, as the system knows them. Raises OSError."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await aside(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except UnicodeError:
         raise OSError("the name of the host cannot be resolved") from None
     return [str(one[4][0]).partition("%")[0] for one in found]
+
+
+async def aside(call: Callable[[], T]) -> T:
+    """What the call returns or raises, in a thread of its own that nobody waits for.
+
+    A name whose servers are silent takes half a minute to fail, and nothing can end that. In a pool such calls would
+    keep the names of other endpoints waiting, and the process at its end.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(how: Callable[[], None]) -> None:
+        if not future.done():  # whoever waited was cancelled
+            how()
+
+    def tell(how: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, how)
+
+    def work() -> None:
+        try:
+            found = call()
+        except (OSError, UnicodeError) as error:
+            tell(partial(future.set_exception, error))
+        else:
+            tell(partial(future.set_result, found))
+
+    threading.Thread(target=work, name="webhooks-name", daemon=True).start()
+    return await future
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +115,7 @@ class Sender:
             answer = Answer(taken=False, why=str(error), refused=True)
         except TimeoutError:
             answer = Answer(taken=False, why=f"no answer within {WITHIN_S:g} s")
-        except (httpx.HTTPError, OSError, ValueError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             answer = Answer(taken=False, why=_words(error))
         return answer._replace(took_ms=round((time.monotonic() - began) * 1000))
 
@@ -91,7 +123,10 @@ class Sender:
         url = httpx.URL(endpoint.url)
         port = url.port or (443 if url.scheme == "https" else 80)
         addresses = await self._resolved(endpoint, url.host, port)
-        kind, body = formats.rendered(message, endpoint.format, self.prefix, self.console_url)
+        try:
+            kind, body = formats.rendered(message, endpoint.format, self.prefix, self.console_url)
+        except _ODD:
+            return Answer(taken=False, why="this version cannot write what another one told")
         headers = {"content-type": kind, "user-agent": f"dlx-router/{__version__}", "host": url.netloc.decode()}
         headers |= signature.headers(message.id, wall_ms() // _SECOND_MS, body, endpoint.secrets)
         verify = _context(endpoint.ca_file) if url.scheme == "https" else False
@@ -111,11 +146,13 @@ class Sender:
                 except (httpx.ConnectError, httpx.ConnectTimeout):
                     if not last:
                         raise
-        raise AssertionError("a name without an address is refused before")
+        raise AssertionError("a name without an address has failed before")
 
     async def _resolved(self, endpoint: Endpoint, host: str, port: int) -> Sequence[Address]:
         """Every address of the name, all of them allowed. Raises AddressRefused, OSError."""
         addresses = list(dict.fromkeys(map(ip_address, await self.resolve(host, port))))
+        if not addresses:
+            raise OSError("the name of the host has no address")
         for address in addresses:
             if port == self.own_port and _is_own(address):
                 raise AddressRefused(f"{host} leads to {address}, port {port}: that is this router; nothing was sent")
@@ -146,13 +183,17 @@ def _context(ca_file: str | None) -> ssl.SSLContext:
 
 
 async def _told(answer: httpx.Response) -> Answer:
-    """What the receiver says; no more of it is read than is shown."""
+    """What the receiver says; no more of it is read than is shown, and nobody waits for long for it.
+
+    The status is what counts: who said that it was taken gets no second one because the rest of its answer never ends.
+    """
     text = b""
-    with contextlib.suppress(httpx.HTTPError):  # the status is what counts
-        async for piece in answer.aiter_raw(MAX_ANSWER_BYTES):
-            text += piece
-            if len(text) >= MAX_ANSWER_BYTES:
-                break
+    with contextlib.suppress(httpx.HTTPError, TimeoutError):
+        async with asyncio.timeout(TEXT_S):
+            async for piece in answer.aiter_raw():
+                text += piece
+                if len(text) >= MAX_ANSWER_BYTES:
+                    break
     shown = printable(text[:MAX_ANSWER_BYTES].decode(errors="replace").strip())[:SHOWN_CHARS]
     if answer.status_code in _TAKEN:
         return Answer(taken=True, why="", status=answer.status_code, text=shown)

@@ -22,12 +22,16 @@ class Post:
 
 @dataclass
 class Receiver:
-    """`status`: what it answers, with `headers` and `text`. `hangs`: it answers nothing until it is closed."""
+    """`status`: what it answers, with `headers` and `text`. `hangs`: it answers nothing until it is closed.
+
+    `stalls`: the text is never whole: some of it comes, and no end.
+    """
 
     status: int = 204
     headers: dict[str, str] = field(default_factory=dict)
     text: bytes = b""
     hangs: bool = False
+    stalls: bool = False
     pair: Pair | None = None  # it speaks TLS
     posts: list[Post] = field(default_factory=list)
 
@@ -76,10 +80,14 @@ class Receiver:
                     receiver._closing.wait(60)
                     return
                 self.send_response(receiver.status)
-                for name, value in {**receiver.headers, "content-length": str(len(receiver.text))}.items():
+                length = len(receiver.text) + receiver.stalls
+                for name, value in {**receiver.headers, "content-length": str(length)}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(receiver.text)
+                self.wfile.flush()
+                if receiver.stalls:
+                    receiver._closing.wait(60)
 
             def do_GET(self) -> None:
                 self.do_POST()

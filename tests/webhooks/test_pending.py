@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.notices import Message
-from dlx_router.core.redelivery import GIVE_UP_MS
+from dlx_router.core.redelivery import GIVE_UP_MS, LONGEST_MS
 from dlx_router.webhooks.pending import MOST, Pending
 
 
@@ -42,6 +42,18 @@ def test_it_waits_as_long_as_the_receiver_asked() -> None:
     one.add(message(), 0)
     one.failed("a", 0, 0.5, asked_ms=120_000)
     assert (sent(one, 119_999), sent(one, 120_000)) == (None, "a")
+
+
+def test_what_a_receiver_asks_for_is_for_all_that_waits_for_it() -> None:
+    """A chat that says "too many requests" is not asked by the next message a second later."""
+    one = Pending()
+    one.add(message("a"), 0)
+    one.add(message("b"), 0)
+    one.failed("a", 0, 0.5, asked_ms=30_000)
+    assert sent(one, 29_999) is None
+    assert sent(one, 30_000) == "b"
+    one.failed("b", 30_000, 0.5, asked_ms=10**12)
+    assert sent(one, 30_000 + LONGEST_MS - 1) is None
 
 
 def test_after_a_day_nobody_wants_to_know() -> None:

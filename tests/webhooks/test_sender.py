@@ -2,16 +2,22 @@
 
 import asyncio
 import json
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
-from dlx_router.config.webhooks.endpoint import ALL_EVENTS, Endpoint, secret_bytes
+from dlx_router.config.webhooks.endpoint import ALL_EVENTS, Endpoint, secret_bytes, url_fault
 from dlx_router.webhooks import sender as sending
 from dlx_router.webhooks.sender import Answer, Sender, SenderThread
 from tests.core.test_notices import message
@@ -88,6 +94,83 @@ def test_a_receiver_that_hangs_costs_its_time_and_no_more(monkeypatch: pytest.Mo
         answer = send(endpoint(receiver.url(f"/{HIDDEN}")))
         assert (answer.taken, answer.why) == (False, "no answer within 0.3 s")
         assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(("status", "taken"), [(200, True), (503, False)])
+def test_an_answer_without_its_end_is_what_its_head_says(
+    monkeypatch: pytest.MonkeyPatch, status: int, taken: bool  # noqa: FBT001 - a parameter of the test
+) -> None:  # fmt: skip
+    """Else a receiver that took the message and then stalls would get it again for a day."""
+    monkeypatch.setattr(sending, "WITHIN_S", 4)
+    with Receiver(status=status, text=b"I see", stalls=True) as receiver:
+        answer = send(endpoint(receiver.url(f"/{HIDDEN}")))
+    assert (answer.taken, answer.status, answer.text) == (taken, status, "I see")
+    assert answer.took_ms < 3_000
+
+
+async def test_names_that_nobody_answers_for_keep_no_other_waiting() -> None:
+    """As many as a pool of threads would have, and more, ask for half a minute; nothing can end that."""
+    silent = threading.Event()
+    hanging = [asyncio.create_task(sending.aside(silent.wait)) for _ in range(100)]
+    try:
+        assert await asyncio.wait_for(sending.aside(lambda: "here"), 10) == "here"
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(hanging[0]), 0.05)
+    finally:
+        silent.set()
+    assert await asyncio.gather(*hanging) == [True] * 100
+
+
+def test_a_name_that_nobody_answers_for_does_not_keep_the_process() -> None:
+    program = (
+        "import asyncio, time\nfrom dlx_router.webhooks.sender import aside\n"
+        "asyncio.run(asyncio.wait_for(aside(lambda: time.sleep(60)), 0.1))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert "TimeoutError" in done.stderr, done.stderr
+
+
+@given(st.text("ab.-_~:/?[]@!$&'()*+,;=%019x^`{|}", min_size=1, max_size=12), st.booleans())
+@example("xn--a", True)  # noqa: FBT003 - drawn
+@example("a..b", False)  # noqa: FBT003 - drawn
+@settings(deadline=None, max_examples=200)
+def test_whatever_url_a_file_may_have_nothing_is_raised_and_nothing_of_it_told(rest: str, is_somewhere: bool) -> None:  # noqa: FBT001 - drawn
+    url = f"https://{rest}/{HIDDEN}"
+    assume(not url_fault(url))
+    answer = send(endpoint(url, "192.0.2.0/24"), resolve=Names(["169.254.169.254"] if is_somewhere else []))
+    assert (answer.taken, answer.status) == (False, None)
+    assert HIDDEN not in str(answer)
+
+
+@pytest.mark.parametrize("odd", ["a\r\nx-evil: 1", "a\nb", "größe", "a\0b", " ", "x" * 200_000])
+def test_no_text_of_others_makes_a_header(odd: str) -> None:
+    """The id of a message comes out of the journal where an earlier leader told it."""
+    with Receiver() as receiver:
+        told = replace(message("group.opened"), id=odd, items=({"failed_queue": odd, "message": odd},))
+        answer = asyncio.run(Sender("p", None, 1).send(endpoint(receiver.url(f"/{HIDDEN}")), told))
+    assert HIDDEN not in str(answer)
+    assert [one for post in receiver.posts for one in post.headers if "evil" in one] == []
+    assert answer.taken is bool(receiver.posts)
+
+
+@pytest.mark.parametrize("form", ["cloudevents", "slack", "teams"])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"ts_ms": 10**30},
+        {"kind": "letter.parked", "items": ({"letters": None},)},
+        {"kind": "letter.parked", "items": ({"letters": "many"},)},
+        {"items": ({"deaths_5min": 7},)},
+        {"items": ({"failed_queue": "\ud800"},)},
+    ],
+)
+def test_what_another_version_told_stops_nobody(form: str, odd: dict[str, Any]) -> None:
+    """It is taken over from the journal by each leader for a day: an error would end all webhooks each time."""
+    with Receiver() as receiver:
+        to = endpoint(receiver.url(f"/{HIDDEN}"), form=form)
+        answer = asyncio.run(Sender("p", "https://c.example", 1).send(to, replace(message("group.opened"), **odd)))
+    assert answer.taken is bool(receiver.posts)
+    assert HIDDEN not in str(answer)
 
 
 def test_nobody_there_is_said_without_the_url() -> None:

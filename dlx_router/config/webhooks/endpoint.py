@@ -2,9 +2,11 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -17,6 +19,7 @@ ALL_EVENTS: Final = frozenset(EVENTS)
 PREFIX: Final = "whsec_"
 MIN_SECRET, MAX_SECRET = 24, 64  # bytes, as Standard Webhooks has them
 MAX_URL_BYTES: Final = 2048
+_HOST: Final = re.compile(rb"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 SECRET_ADVICE: Final = f"write {PREFIX} and the base64 of {MIN_SECRET} to {MAX_SECRET} random bytes"
 
 
@@ -53,12 +56,16 @@ def url_fault(text: str) -> str:
         parts = urlsplit(text)
         port = parts.port  # raises where it is no number
         host = (parts.hostname or "").encode("idna")
+        is_literal = "[" in parts.netloc and bool(ip_address(parts.hostname or ""))
+        host.decode("idna")  # raises where it cannot be a name in another script
     except ValueError:
         return "no URL; write https://host/path"
     if len(text) > MAX_URL_BYTES or not text.isascii() or not text.isprintable() or " " in text:
         return f"no URL: at most {MAX_URL_BYTES} ASCII characters without spaces; spell others as %XX"
     if parts.scheme not in {"http", "https"} or not host:
         return "no URL that can be posted to; write https://host/path"
+    if not is_literal and not _HOST.fullmatch(host):
+        return "no URL: its host is no name of letters, digits, - and .; write https://host/path"
     if "@" in parts.netloc or parts.fragment or port == 0:
         return "a URL with credentials, a # part or port 0; receivers know us by our signature (secret-file)"
     return ""
