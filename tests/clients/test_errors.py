@@ -3,15 +3,17 @@
 What ends a handler is told and grouped; what a library acks, gives back or tries again by itself is no death.
 """
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -34,6 +36,7 @@ POLICIES: Final = """
 version: 1
 policies: [{name: all, match: "#", definition: {max-delivery-attempts: 1}}]
 """
+PATIENCE_S: Final = 2
 # Texts of messages that each library can be given: see errors/failing.py
 FAIL: Final = ["boom 1", "boom 2", "odd", "hostile", "fine", "again"]
 GROUPS: Final = {
@@ -52,14 +55,18 @@ def block(name: str, folder: Path) -> str:
     return str(file)
 
 
-@pytest.fixture(scope="session", params=["here", OLDEST, NEWEST])
-def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """This one, with this tree; or another one, with the wheel and the libraries that there are for it."""
-    if request.param == "here":
-        for name in ("aio_pika", "pika", "faststream", "celery", "dramatiq"):
-            if find_spec(name) is None:
-                missing(f"{name} is not installed; make test-clients installs it")
-        return sys.executable
+@pytest.fixture
+def python() -> str:
+    """This one, with this tree."""
+    for name in ("aio_pika", "pika", "faststream", "celery", "dramatiq"):
+        if find_spec(name) is None:
+            missing(f"{name} is not installed; make test-clients installs it")
+    return sys.executable
+
+
+@pytest.fixture(scope="session", params=[OLDEST, NEWEST])
+def other_python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Another one, with the wheel and the libraries that there are for it."""
     program = programs.python(request.param)
     if program is None:
         pytest.skip(f"there is no Python {request.param} here")
@@ -91,8 +98,9 @@ class Program:
         self._log = log
         self._file = log.open("wb")
         self._process = subprocess.Popen(
-            argv, env={**kept, "PYTHONUNBUFFERED": "1", **env}, cwd=FOLDER, stdout=self._file, stderr=self._file
-        )
+            argv, env={**kept, "PYTHONUNBUFFERED": "1", **env}, cwd=FOLDER, stdout=self._file, stderr=self._file,
+            start_new_session=True,
+        )  # fmt: skip
 
     def text(self) -> str:
         return self._log.read_text(encoding="utf-8")
@@ -101,12 +109,13 @@ class Program:
         return [line.partition(" ")[2] for line in self.text().splitlines() if line.startswith("took ")]
 
     def close(self) -> None:
+        """Ended as by SIGTERM; what has nothing left to do and takes its time (pools of Celery: 10 s) is killed."""
         self._process.terminate()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(PATIENCE_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
         self._file.close()
 
 
@@ -164,59 +173,78 @@ def publish(desk: Desk, queue: str, *texts: str) -> None:
         desk.amqp.publish(text, key=queue, content_type="text/plain")
 
 
-@pytest.mark.parametrize(
-    ("name", "program", "more", "rejected"),
-    [
-        ("faststream", "faststream_errors.py", ["no", "because"], 1),
-        ("aio-pika", "aio_pika_errors.py", ["no", "cancel"], 2),
-        ("aio-pika", "aio_pika_iterator.py", [], 0),
-        ("pika", "pika_errors.py", ["no"], 1),
-    ],
-    ids=["faststream", "aio-pika callback", "aio-pika iterator", "pika"],
-)
-def test_what_ends_a_handler_is_told(  # noqa: PLR0917 - a scene
-    desk: Desk,
-    python: str,
-    start: Callable[..., Program],
-    tmp_path: Path,
-    name: str,
-    program: str,
-    more: list[str],
-    rejected: int,
-) -> None:
-    queue = desk.work("errors.work")
-    running = start(python, program, desk.vhost.amqp_url, queue, block(name, tmp_path))
+class Handler(NamedTuple):
+    """A consumer of each library. `more`: further texts that it can be given; `rejected`: how many it just rejects."""
+
+    block: str
+    program: str
+    more: tuple[str, ...]
+    rejected: int
+
+
+HANDLERS: Final = {
+    "faststream": Handler("faststream", "faststream_errors.py", ("no", "because"), 1),
+    "aio-pika callback": Handler("aio-pika", "aio_pika_errors.py", ("no", "cancel"), 2),
+    "aio-pika iterator": Handler("aio-pika", "aio_pika_iterator.py", (), 0),
+    "pika": Handler("pika", "pika_errors.py", ("no",), 1),
+}
+Begun = Callable[[], None]
+"""A scene that was begun; called, it waits until it is over and looks at it. Several may be at work."""
+
+
+def handler(desk: Desk, python: str, start: Callable[..., Program], tmp_path: Path, name: str) -> Begun:
+    _, program, more, rejected = HANDLERS[name]
+    queue = desk.work(f"errors.{name.replace(' ', '.')}")
+    running = start(python, program, desk.vhost.amqp_url, queue, block(HANDLERS[name].block, tmp_path))
     publish(desk, queue, *FAIL, *more)
-    wanted = dict(GROUPS)
-    if "because" in more:
-        wanted["KeyError", "'warehouse'"] += 1
-    assert grouped(desk, queue, sum(wanted.values()) + rejected) == wanted
-    assert plain(desk, queue) == rejected
-    is_settled(desk, running, queue)
-    assert sorted({*running.took()}) == sorted({*FAIL, *more})
-    assert running.took().count("again") == (1 if program == "aio_pika_iterator.py" else 2), "given back, and no death"
-    assert raised_in(desk, queue) == {"failing.py in handle"}
+
+    def ends() -> None:
+        wanted = dict(GROUPS)
+        if "because" in more:
+            wanted["KeyError", "'warehouse'"] += 1
+        assert grouped(desk, queue, sum(wanted.values()) + rejected) == wanted
+        assert plain(desk, queue) == rejected
+        is_settled(desk, running, queue)
+        assert sorted({*running.took()}) == sorted({*FAIL, *more})
+        again = 1 if program == "aio_pika_iterator.py" else 2
+        assert running.took().count("again") == again, "given back, and no death"
+        assert raised_in(desk, queue) == {"failing.py in handle"}
+
+    return ends
+
+
+@pytest.mark.parametrize("name", [*HANDLERS])
+def test_what_ends_a_handler_is_told(
+    desk: Desk, python: str, start: Callable[..., Program], tmp_path: Path, name: str
+) -> None:
+    handler(desk, python, start, tmp_path, name)()
+
+
+def celery(desk: Desk, python: str, start: Callable[..., Program], tmp_path: Path, pool: str = "prefork") -> Begun:
+    queue, more = desk.work("errors.celery"), ["no", "because", "tries"]
+    env = {"TESTED_URL": desk.vhost.amqp_url, "TESTED_QUEUE": queue, "TESTED_BLOCK": block("celery", tmp_path)}
+    options = f"--pool {pool} --concurrency 1 --without-gossip --without-mingle --without-heartbeat --loglevel INFO"
+    running = start(python, "-m", "celery", "--app", "celery_errors", "worker", *options.split(), **env)
+    start(python, "celery_errors.py", *FAIL, *more, **env)
+
+    def ends() -> None:
+        wanted = GROUPS | {("KeyError", "'warehouse'"): 3}
+        assert grouped(desk, queue, sum(wanted.values()) + 1) == wanted
+        assert plain(desk, queue) == 1
+        is_settled(desk, running, queue)
+        took = re.findall(r"took (again|tries) (\d)", running.text())
+        assert sorted(took) == [("again", "0"), ("again", "1"), ("tries", "0"), ("tries", "1")], "retries are no deaths"
+        rejected = {"celery_errors.py in take"} if pool == "prefork" else set()  # the reason's own did not come along
+        assert raised_in(desk, queue) == {"failing.py in handle"} | rejected
+
+    return ends
 
 
 @pytest.mark.parametrize("pool", ["prefork", "solo", "threads"])
 def test_what_ends_a_task_of_celery_is_told(
     desk: Desk, python: str, start: Callable[..., Program], tmp_path: Path, pool: str
 ) -> None:
-    if pool != "prefork" and python != sys.executable:
-        pytest.skip("the other pools differ in nothing that a Python could change")
-    queue, more = desk.work("errors.work"), ["no", "because", "tries"]
-    env = {"TESTED_URL": desk.vhost.amqp_url, "TESTED_QUEUE": queue, "TESTED_BLOCK": block("celery", tmp_path)}
-    options = f"--pool {pool} --concurrency 1 --without-gossip --without-mingle --without-heartbeat --loglevel INFO"
-    running = start(python, "-m", "celery", "--app", "celery_errors", "worker", *options.split(), **env)
-    start(python, "celery_errors.py", *FAIL, *more, **env)
-    wanted = GROUPS | {("KeyError", "'warehouse'"): 3}
-    assert grouped(desk, queue, sum(wanted.values()) + 1) == wanted
-    assert plain(desk, queue) == 1
-    is_settled(desk, running, queue)
-    took = re.findall(r"took (again|tries) (\d)", running.text())
-    assert sorted(took) == [("again", "0"), ("again", "1"), ("tries", "0"), ("tries", "1")], "its retries are no deaths"
-    rejected = {"celery_errors.py in take"} if pool == "prefork" else set()  # the reason's own did not come along
-    assert raised_in(desk, queue) == {"failing.py in handle"} | rejected
+    celery(desk, python, start, tmp_path, pool)()
 
 
 def test_a_task_of_celery_comes_back_byte_for_byte(
@@ -248,16 +276,34 @@ def test_a_task_of_celery_comes_back_byte_for_byte(
     assert kept == dict(published.headers)
 
 
-def test_what_dramatiq_gives_up_is_told(desk: Desk, python: str, start: Callable[..., Program], tmp_path: Path) -> None:
+def dramatiq(desk: Desk, python: str, start: Callable[..., Program], tmp_path: Path) -> Begun:
     queue = "errors.dramatiq"
     running = start(python, "dramatiq_errors.py", desk.vhost.amqp_url, queue, block("dramatiq", tmp_path), *FAIL)
-    assert grouped(desk, queue, sum(GROUPS.values())) == GROUPS
-    took = [line.rpartition(" ")[::2] for line in running.took()]
-    failed = {text for text in FAIL if text != "fine"}
-    assert sorted(took) == sorted([(text, "0") for text in FAIL] + [(text, "1") for text in failed])
-    consistently(lambda: desk.amqp.depth(f"{queue}.XQ") == 0)
-    is_settled(desk, running, queue)
-    assert raised_in(desk, queue) == {"failing.py in handle"}
+
+    def ends() -> None:
+        assert grouped(desk, queue, sum(GROUPS.values())) == GROUPS
+        took = [line.rpartition(" ")[::2] for line in running.took()]
+        failed = {text for text in FAIL if text != "fine"}
+        assert sorted(took) == sorted([(text, "0") for text in FAIL] + [(text, "1") for text in failed])
+        consistently(lambda: desk.amqp.depth(f"{queue}.XQ") == 0)
+        is_settled(desk, running, queue)
+        assert raised_in(desk, queue) == {"failing.py in handle"}
+
+    return ends
+
+
+def test_what_dramatiq_gives_up_is_told(desk: Desk, python: str, start: Callable[..., Program], tmp_path: Path) -> None:
+    dramatiq(desk, python, start, tmp_path)()
+
+
+def test_on_each_python_that_the_client_is_for_it_is_the_same(
+    desk: Desk, other_python: str, start: Callable[..., Program], tmp_path: Path
+) -> None:
+    """All libraries beside one another; pools of Celery differ in nothing that a Python could change."""
+    begun = [handler(desk, other_python, start, tmp_path, name) for name in HANDLERS]
+    begun += [one(desk, other_python, start, tmp_path) for one in (celery, dramatiq)]
+    for ends in begun:
+        ends()
 
 
 @pytest.mark.parametrize("name", ["faststream", "aio-pika", "pika", "celery", "dramatiq"])
