@@ -247,11 +247,21 @@ class Imported(BaseModel):
     unreadable: int
 
 
+class Who(BaseModel):
+    """Who asks, as the router knows them by their token; null: no limit."""
+
+    name: str
+    role: Literal["viewer", "operator", "admin"]
+    vhost: str | None
+    match: str | None
+
+
 class Status(BaseModel):
     """How this router and its index are."""
 
     router_id: str
     version: str
+    who: Who
     vhosts: dict[str, dict[str, Any]]
     index: dict[str, Any]
     tokens: dict[str, Any]

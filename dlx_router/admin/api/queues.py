@@ -69,7 +69,7 @@ async def audits(given: Given, who: Viewer, limit: Annotated[int, Query(ge=1, le
 
 @router.get("/status", response_model=models.Status)
 async def status(given: Given, who: Viewer) -> Response:
-    """This router, each vhost that it serves, and how far its index is."""
+    """This router, who asks, each vhost that it serves, and how far its index is."""
     vhosts = {
         vhost: {"leads": one.leadership.is_ours, "term": one.leadership.term, "journal": str(one.journal.mode)}
         for vhost, one in given.attendants.items()
@@ -81,8 +81,9 @@ async def status(given: Given, who: Viewer) -> Response:
         index |= {key: told.get(key) for key in ("trouble", "rebuilds")}
         index["vhosts"] = {vhost: one for vhost, one in (told.get("vhosts") or {}).items() if who.may_see(vhost)}
     tokens = {"on": given.tokens is not None, "trouble": given.tokens.trouble if given.tokens is not None else None}
-    told = {"router_id": given.router_id, "version": __version__, "vhosts": vhosts, "index": index, "tokens": tokens}
-    return Answer(told)
+    asks = {"name": who.name, "role": who.role.name.lower(), "vhost": who.vhost, "match": who.match}
+    told = {"router_id": given.router_id, "version": __version__, "who": asks}
+    return Answer({**told, "vhosts": vhosts, "index": index, "tokens": tokens})
 
 
 @router.post("/index/rebuild", status_code=202, response_model=models.Status)

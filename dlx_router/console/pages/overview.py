@@ -1,0 +1,124 @@
+"""What dies now: the first page."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final, TypeVar
+
+from starlette.responses import Response
+
+from dlx_router.console.asking import Asked
+from dlx_router.console.router_api import ApiError, RouterApi
+
+KEPT_S: Final = 10.0
+MAX_KEPT: Final = 64
+NEWEST: Final = 500
+HOUR_MS: Final = 3_600_000
+BARS: Final = 30
+AT_WORK: Final = frozenset({"running", "watching", "paused"})
+RESTING: Final = frozenset({"dead", "parked", "quarantined"})
+WAITING: Final = frozenset({"retrying", "held"})
+MAX_VHOSTS: Final = 20
+Found = TypeVar("Found")
+Told = dict[str, Any]
+
+
+async def overview(asked: Asked) -> Response:
+    """Every router that the console shows, or the one that the address names."""
+    routers = list(asked.console.routers.values())
+    shown = [asked.router] if "router" in asked.request.path_params else routers
+    boards = await asyncio.gather(*(_board(asked, one) for one in shown))
+    columns = ["router", "vhost", "failed_queue", "resting", "waiting", "hour", "last_ms"]
+    rows = [{"router": board["router"].name, **row} for board in boards for row in board["rows"]]
+    listed = asked.listing("overview", columns, [{name: row[name] for name in columns} for row in rows])
+    return listed or asked.page("overview.html", boards=boards)
+
+
+async def _board(asked: Asked, router: RouterApi) -> Told:
+    """All that the page says of one router; what cannot be had is told in the router's words."""
+    token = asked.session.token
+    ready, status, queues, groups, recent = await asyncio.gather(
+        _tried(router.readiness()),
+        _tried(router.get("/status", token)),
+        _tried(router.get("/queues", token)),
+        _tried(router.get("/groups", token, state="open", limit=6)),
+        _tried(_recent(asked, router)),
+    )
+    vhosts = sorted(status.get("vhosts") or {}) if isinstance(status, dict) else []
+    tasks = await _tasks(router, token, vhosts[:MAX_VHOSTS])
+    found = queues if isinstance(queues, dict) else {"failed": [], "lying": []}
+    newest = recent["letters"] if isinstance(recent, dict) else []
+    now_ms = int(time.time() * 1000)
+    return {
+        "router": router,
+        "vhosts": len({one["vhost"] for one in (*found["failed"], *found["lying"])}),
+        "ready": ready,
+        "status": status,
+        "trouble": _said([status, queues]),
+        "rows": [_row(one, newest, now_ms) for one in found["failed"]],
+        "lying": found["lying"],
+        "groups": groups["groups"] if isinstance(groups, dict) else [],
+        "tasks": [one for one in tasks if one["state"] in AT_WORK],
+        "over": [one for one in tasks if one["state"] not in AT_WORK][:3],
+        "is_part": len(newest) == NEWEST and newest[-1]["last_ms"] > now_ms - HOUR_MS,
+        "at": asked.at(router.name),
+    }
+
+
+def _row(one: Told, newest: Sequence[Told], now_ms: int) -> Told:
+    """A failed queue: what rests in it, what waits, and its last hour."""
+    mine = [
+        letter["last_ms"]
+        for letter in newest
+        if (letter["vhost"], letter["failed_queue"]) == (one["vhost"], one["failed_queue"])
+    ]
+    bars = course(mine, now_ms - HOUR_MS, now_ms)
+    states = one["states"]
+    return {
+        **one,
+        "resting": sum(n for state, n in states.items() if state in RESTING),
+        "waiting": sum(n for state, n in states.items() if state in WAITING),
+        "bars": bars,
+        "hour": sum(bars),
+    }
+
+
+def course(moments: Sequence[int], since_ms: int, until_ms: int) -> list[int]:
+    """How many fell into each of some equal stretches of time."""
+    bars, wide = [0] * BARS, max(until_ms - since_ms, 1)
+    for one in moments:
+        if since_ms <= one <= until_ms:
+            bars[min((one - since_ms) * BARS // wide, BARS - 1)] += 1
+    return bars
+
+
+async def _recent(asked: Asked, router: RouterApi) -> Told:
+    """The newest letters; asked once for all who look within some seconds by the same token."""
+    kept, key, now = asked.console.kept, (router.name, asked.session.token), time.monotonic()
+    at, found = kept.get(key, (0.0, {}))
+    if now - at > KEPT_S or not found:
+        found = await router.get("/letters", asked.session.token, limit=NEWEST)
+        slim = [{name: one[name] for name in ("vhost", "failed_queue", "last_ms")} for one in found["letters"]]
+        found = {"letters": slim}
+        kept.pop(key, None)
+        kept[key] = (now, found)
+        while len(kept) > MAX_KEPT:
+            del kept[next(iter(kept))]
+    return dict(found)
+
+
+async def _tasks(router: RouterApi, token: str, vhosts: Sequence[str]) -> list[Told]:
+    told = await asyncio.gather(*(_tried(router.get("/tasks", token, vhost=vhost)) for vhost in vhosts))
+    return [one for answer in told if isinstance(answer, dict) for one in answer["tasks"]]
+
+
+async def _tried(work: Awaitable[Found]) -> Found | ApiError:
+    """Its result, or why there is none: one part of a page never costs the others."""
+    try:
+        return await work
+    except ApiError as error:
+        return error
+
+
+def _said(parts: Sequence[object]) -> list[str]:
+    return list(dict.fromkeys(one.error for one in parts if isinstance(one, ApiError)))
