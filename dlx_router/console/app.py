@@ -59,6 +59,7 @@ def create_app(
         *pages,
     ]
     app = Starlette(routes=routes, lifespan=_closing(known.values()))
+    app.state.console = console
     app.add_exception_handler(HTTPException, _missing(console))
     app.add_exception_handler(Exception, _broken(console))
     return Guard(app, hosts)

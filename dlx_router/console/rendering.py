@@ -138,7 +138,6 @@ def sparkline(values: Sequence[int], label: str) -> Markup:
         for at, one in enumerate(values)
         for tall in [max(round(height * one / most), 1)]
     ]
-    frame = Markup(
-        '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}" focusable="false">{}</svg>'
-    )
-    return frame.format(len(values) * (width + gap), height, escape(label), Markup().join(bars))
+    size = Markup('viewBox="0 0 {} {}" preserveAspectRatio="none"').format(len(values) * (width + gap), height)
+    frame = Markup('<svg class="spark" {} role="img" aria-label="{}" focusable="false">{}</svg>')
+    return frame.format(size, shown(label), Markup().join(bars))

@@ -26,12 +26,13 @@ class ApiError(Exception):
 
 
 class RouterApi:
-    """One router. `name` is what pages call it."""
+    """One router. `name` is what pages call it; `transport`: how it is reached, if not by its address."""
 
-    def __init__(self, name: str, url: str) -> None:
+    def __init__(self, name: str, url: str, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self.name, self.url = name, url.rstrip("/").removesuffix("/api/v1")
         self._http = httpx.AsyncClient(
             base_url=self.url,
+            transport=transport,
             timeout=TIMEOUT_S,
             trust_env=False,
             follow_redirects=False,  # a token goes to no other address than the one that was given

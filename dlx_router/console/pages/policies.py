@@ -33,6 +33,7 @@ async def explain(asked: Asked) -> Response:
     if wanted["queue"]:
         try:
             found = await asked.get("/explain", **wanted)
+            found["keys"].sort(key=lambda one: one["set_by"] == "default")  # what somebody wrote comes first
         except ApiError as error:
             if error.status not in _SAID:
                 raise
