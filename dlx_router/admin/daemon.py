@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from dlx_router.admin import tokenswatch
 from dlx_router.admin.api_door import Door
+from dlx_router.admin.console_door import ConsoleDoor
 from dlx_router.admin.server import AdminError, AdminServer
 from dlx_router.config.api_access.allowed_hosts import Hosts
 from dlx_router.config.api_access.tokens import Tokens, TokensError
@@ -65,8 +66,12 @@ async def _serve(settings: Settings, loaded: LoadedPolicies, *, observe: bool) -
     app = App(settings, loaded, observe=observe)
     hosts = Hosts(settings.http_host, settings.http_allowed_hosts)
     door = Door(settings, app, hosts)
-    server = AdminServer(settings.http_host, settings.http_port, app.metrics, app.readiness, door, hosts=hosts)
+    console = ConsoleDoor(settings) if settings.console != "off" else None
+    at = (settings.http_host, settings.http_port)
+    server = AdminServer(*at, app.metrics, app.readiness, door, hosts=hosts, console=console)
     await server.start()
+    if console is not None:
+        console.port = server.port
     watching = None if door.tokens is None else asyncio.create_task(_tokens(app, door.tokens))
     try:
         return await app.run()
@@ -75,3 +80,5 @@ async def _serve(settings: Settings, loaded: LoadedPolicies, *, observe: bool) -
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
         await server.stop()
+        if console is not None:
+            await console.stop()

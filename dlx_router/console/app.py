@@ -43,12 +43,12 @@ PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
 
 
 def create_app(
-    routers: Iterable[RouterApi], hosts: Hosts, *, is_loopback: bool = True, secure: bool = False
+    routers: Iterable[RouterApi], hosts: Hosts, *, is_loopback: bool = True, secure: bool = False, carried: bool = False
 ) -> ASGIApp:
-    """The console over these routers, the first one first."""
+    """The console over these routers, the first one first. `carried`: the router itself says who asks."""
     known = {one.name: one for one in routers}
     assets = Assets()
-    console = Console(known, environment(), assets.addresses, hosts, is_loopback, secure)
+    console = Console(known, environment(), assets.addresses, hosts, is_loopback, secure, carried)
     pages = [Route(path, endpoint(console, shows), methods=[method]) for method, path, shows in PAGES]
     routes: list[BaseRoute] = [
         Route("/static/{name}", assets.serve),

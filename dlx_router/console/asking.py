@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import quote
 
 from jinja2 import Environment
 from starlette.requests import Request
@@ -13,18 +12,22 @@ from dlx_router import __version__
 from dlx_router.config.api_access.allowed_hosts import Hosts, authority, foreign_page, is_loopback
 from dlx_router.console import forms
 from dlx_router.console.exports import exported
-from dlx_router.console.rendering import query
+from dlx_router.console.rendering import query, quoted
 from dlx_router.console.router_api import UNREACHABLE, ApiError, RouterApi
 from dlx_router.console.sessions import LoginLimit, Session, Sessions
 
 THEMES: Final = ("auto", "light", "dark")
 THEME: Final = "dlx_theme"
+CLIENT: Final = "x-dlx-router-client"
 _ROLES: Final = ("viewer", "operator", "admin")
 
 
 @dataclass(slots=True)
 class Console:
-    """What all requests share. `secure`: people come by https, so cookies go by nothing else."""
+    """What all requests share. `secure`: people come by https, so cookies go by nothing else.
+
+    `carried`: requests come by the router that started us, which names their sender.
+    """
 
     routers: Mapping[str, RouterApi]
     templates: Environment
@@ -32,6 +35,7 @@ class Console:
     hosts: Hosts = field(default_factory=Hosts)
     is_loopback: bool = True
     secure: bool = False
+    carried: bool = False
     sessions: Sessions = field(default_factory=Sessions)
     logins: LoginLimit = field(default_factory=LoginLimit)
     kept: dict[Any, Any] = field(default_factory=dict)
@@ -40,6 +44,12 @@ class Console:
     def cookie(self) -> str:
         """Its name; behind https one that only this very host can set."""
         return "__Host-dlx_console" if self.secure else "dlx_console"
+
+    def client(self, request: Request) -> str:
+        """Whose tries to log in are counted together."""
+        if self.carried:
+            return request.headers.get(CLIENT, "?")
+        return request.client.host if request.client is not None else "?"
 
     async def callers(self, token: str) -> tuple[dict[str, dict[str, Any]], list[ApiError]]:
         """Who this token is, by router that knows it; what the others said."""
@@ -84,12 +94,12 @@ class Asked:
 
     def path(self, path: str, *parts: str, **given: object) -> str:
         """The address of a page about the same router; `parts` are names, in which anything may stand."""
-        named = "".join(f"/{quote(one, safe='', errors='surrogateescape')}" for one in parts)
+        named = "".join(f"/{quoted(one)}" for one in parts)
         return query(f"{self.at(self.router.name)}{path}{named}", given)
 
     def at(self, router: str) -> str:
         """What stands before the paths of a router; nothing where there is only one."""
-        return "" if len(self.console.routers) == 1 else f"/at/{quote(router, safe=':')}"
+        return "" if len(self.console.routers) == 1 else f"/at/{quoted(router)}".replace("%3A", ":")
 
     def may(self, role: str) -> bool:
         """Whether the token has this role; where the router does not say, it is asked and may refuse."""
@@ -98,7 +108,7 @@ class Asked:
 
     def page(self, template: str, **values: object) -> HTMLResponse:
         """The page."""
-        return page(self.console, self.request, template, asked=self, **values)
+        return page(self.console, self.request, template, 200, asked=self, **values)
 
     def go(self, path: str) -> RedirectResponse:
         """To another page of ours, after a change."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -55,6 +55,7 @@ def environment() -> Environment:
         lasting=lasting,
         query=query,
         sent=sent,
+        urlencode=quoted,
     )
     made.globals.update(sparkline=sparkline, now_ms=lambda: int(time.time() * 1000))
     return made
@@ -124,7 +125,16 @@ def query(path: str, given: Mapping[str, Any] | None = None, **more: object) -> 
     for key, value in {**(given or {}), **more}.items():
         values: Iterable[object] = value if isinstance(value, list | tuple) else (value,)
         pairs += [(key, str(one)) for one in values if one not in (None, "", False)]
-    return f"{path}?{urlencode(pairs, errors='surrogateescape')}" if pairs else path
+    return f"{path}?{'&'.join(f'{quoted(key)}={quoted(value)}' for key, value in pairs)}" if pairs else path
+
+
+def quoted(name: object) -> str:
+    """A name as a part of an address; bytes that are no text stay what they were, what is not even that becomes `?`."""
+    said = str(name)
+    try:
+        return quote(said.encode(errors="surrogateescape"), safe="")
+    except UnicodeEncodeError:
+        return quote(said.encode(errors="replace"), safe="")
 
 
 def sparkline(values: Sequence[int], label: str) -> Markup:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import httpx
 
+from dlx_router.console.rendering import query as at
+
 TIMEOUT_S: Final = 15.0
 PAUSE_S: Final = 1.0
 MAX_ANSWER_BYTES: Final = 8 << 20  # 1,000 letters of a page are some 600 KB; a body in the journal has 64 KiB at most
@@ -87,11 +89,11 @@ class RouterApi:
         query: Mapping[str, Any] | None,
         body: Mapping[str, Any] | None,
     ) -> tuple[int, bytes, str]:
-        given: dict[str, Any] = {"headers": headers, "params": query or None}
-        if body is not None:
-            given["json"] = body
+        content = None if body is None else json.dumps(body).encode()  # ASCII, whatever a name holds
+        kind = {} if body is None else {"content-type": "application/json"}
+        address = at(path, query)
         try:
-            async with self._http.stream(method, path, **given) as answer:
+            async with self._http.stream(method, address, headers={**headers, **kind}, content=content) as answer:
                 read = bytearray()
                 async for piece in answer.aiter_bytes():
                     read += piece

@@ -1,11 +1,14 @@
 """The console's process: it listens, answers until a signal, and ends."""
 
 import asyncio
+import socket
+import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Final, cast
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from dlx_router.admin.connections import BACKLOG, Connections, OneRequest, listener
 from dlx_router.config.api_access.allowed_hosts import Hosts, is_loopback
@@ -30,7 +33,36 @@ def serve(routers: Sequence[tuple[str, str]], host: str, port: int, *, names: st
         one = listener(host, port)
     except OSError as error:
         raise ConsoleError(f"cannot serve at {host}:{port}: {error.strerror or error}; name another port") from None
-    config = uvicorn.Config(
+    log.info("console.serves", url=f"http://{host}:{one.getsockname()[1]}/", routers=[name for name, _ in routers])
+    uvicorn.Server(_config(app)).run(sockets=[one])
+
+
+def embedded(one: socket.socket, router: str, host: str, *, names: str = "", secure: bool = False) -> None:
+    """Answer on this socket for the router that listens at `host`, until stdin ends. It names the clients."""
+    hosts = Hosts(host, names or None)
+    app = create_app([RouterApi("router", router)], hosts, is_loopback=is_loopback(host), secure=secure, carried=True)
+    server = uvicorn.Server(_config(app))
+    asyncio.run(_until_stdin_ends(server, one))
+
+
+async def _until_stdin_ends(server: uvicorn.Server, one: socket.socket) -> None:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+
+    async def watch() -> None:
+        await reader.read()
+        server.should_exit = True
+
+    watching = asyncio.create_task(watch())
+    try:
+        await server.serve(sockets=[one])
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+def _config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         http=cast(type[asyncio.Protocol], partial(OneRequest, connections=Connections())),  # it is only called
         ws="none",
@@ -44,5 +76,3 @@ def serve(routers: Sequence[tuple[str, str]], host: str, port: int, *, names: st
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         timeout_graceful_shutdown=DRAIN_S,
     )
-    log.info("console.serves", url=f"http://{host}:{one.getsockname()[1]}/", routers=[name for name, _ in routers])
-    uvicorn.Server(config).run(sockets=[one])

@@ -147,7 +147,7 @@ def test_without_javascript_all_can_be_read_and_done(desk: Desk, chromium: Any) 
     page.locator("td.main a").first.click()
     page.get_by_role("button", name="Send back").click()
     page.get_by_role("heading", name="Send back").wait_for()
-    desk.amqp.take("plain.orders", 20).ack()
+    desk.amqp.take("plain.orders", 20)
     person.leave()
 
 

@@ -215,9 +215,8 @@ async def test_wrong_tokens_are_told_and_soon_slowed_down() -> None:
             assert not token or token not in page.text
             assert "set-cookie" not in page.headers
             harmless(page)
-        for _ in range(int(LOGINS)):
-            page = await client.post("/login", data={"token": TOKEN})
-    assert "too many tries" in page.text
+        pages = [await client.post("/login", data={"token": TOKEN}) for _ in range(int(LOGINS))]
+    assert "too many tries" in pages[-1].text
 
 
 async def test_a_token_that_is_taken_back_ends_its_sessions_at_once() -> None:
@@ -330,7 +329,7 @@ async def test_nothing_that_people_write_breaks_a_page() -> None:
     async with logged_in(console(Liar())) as client:
         for path in PATHS:
             for text in HOSTILE:
-                said = text.encode("utf-8", "surrogateescape") if text == "\udc80" else text
+                said = text.encode("utf-8", "surrogatepass").decode("latin-1")
                 for name in ("queue", "vhost", "cursor", "offset", "format", "q", "filter"):
                     page = await client.get(path, params={name: said})
                     assert page.status_code < 500, (path, name, text)

@@ -30,6 +30,7 @@ HOSTILE = (
     "\x00\x07\x1b[31m",
     "]]>--><!--",
     "\udc80",
+    "\ud800",
     "=cmd|' /C calc'!A0",
     "{{ 7 * 7 }}",
     "</textarea><img src=x>",
@@ -203,7 +204,7 @@ def test_every_template_is_well_formed_and_runs_nothing_of_its_own() -> None:
         assert " style=" not in source, name
         assert "| safe" not in source, name
         assert "autoescape" not in source, name
-        for tag, attrs in Read(source).elements:
+        for tag, attrs in Read(re.sub(r"{[{%].*?[%}]}", "", source)).elements:
             assert not any(attr.startswith("on") for attr in attrs), (name, tag)
             for attr in ("src", "href", "action", "hx-get"):
                 assert not (attrs.get(attr) or "").lower().startswith(("http", "//", "javascript", "data:")), (

@@ -137,6 +137,10 @@ class Settings(BaseSettings):
     http_allowed_hosts: Annotated[str, AfterValidator(_hosts)] | None = Field(
         None, description="Host names a,b of this port besides addresses and local names; * for any. See operate.md."
     )
+    console: Literal["on", "https", "off"] = Field(
+        "on",
+        description="Web pages at / of the port, made by a process that starts when asked; https: behind TLS.",
+    )
     prefetch: int = Field(1000, ge=1, le=65535, description="Letters in flight for each source.")
     in_flight_bytes: SizeBytes = Field(
         64 << 20, ge=1 << 16, description="Bytes of letters in flight; above it nothing more is read."

@@ -2,7 +2,6 @@
 
 import time
 from typing import Any, Final
-from urllib.parse import quote
 
 from starlette.responses import Response
 
@@ -10,6 +9,7 @@ from dlx_router.console.asking import Asked
 from dlx_router.console.command_lines import command
 from dlx_router.console.forms import FormError
 from dlx_router.console.pages.overview import BARS, RESTING, course
+from dlx_router.console.rendering import quoted
 
 PAGE: Final = 50
 LETTERS: Final = 200
@@ -87,4 +87,4 @@ def places(letters: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _named(name: str) -> str:
-    return quote(name[:64], safe="")
+    return quoted(name[:64])

@@ -2,7 +2,6 @@
 
 import json
 from typing import Any, Final
-from urllib.parse import quote
 
 from starlette.responses import Response
 
@@ -10,7 +9,7 @@ from dlx_router.console.asking import Asked
 from dlx_router.console.command_lines import command
 from dlx_router.console.forms import FormError
 from dlx_router.console.pages.overview import RESTING
-from dlx_router.console.rendering import MAX_BODY, cut, hexdump, pretty
+from dlx_router.console.rendering import MAX_BODY, cut, hexdump, pretty, quoted
 from dlx_router.console.router_api import ApiError
 from dlx_router.core.printable import printable_lines
 
@@ -159,4 +158,4 @@ def _headers(lines: str) -> dict[str, str | None]:
 
 
 def _named(name: str) -> str:
-    return quote(name[:255], safe="")
+    return quoted(name[:255])

@@ -37,8 +37,7 @@ def login(console: Console) -> Callable[[Request], Awaitable[Response]]:
 
 async def _refused(console: Console, request: Request, form: forms.Form) -> str | Response:
     """Why this login is none; else the answer that begins the session."""
-    client = request.client.host if request.client is not None else "?"
-    if not console.logins.allows(client):
+    if not console.logins.allows(console.client(request)):
         return "too many tries from your address; wait some seconds"
     token = form.text("token")
     if not token or len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable():

@@ -1,7 +1,6 @@
 """Redrive: what is meant → counted by a dry run → its number typed → at work, with a pace, a canary and a stop."""
 
 from typing import Any, Final
-from urllib.parse import quote
 
 from starlette.responses import Response
 
@@ -9,6 +8,7 @@ from dlx_router.console.asking import Asked
 from dlx_router.console.command_lines import command, task_command
 from dlx_router.console.forms import Form, FormError
 from dlx_router.console.pages.overview import AT_WORK
+from dlx_router.console.rendering import quoted
 from dlx_router.console.router_api import ApiError
 
 COLUMNS: Final = [
@@ -126,13 +126,13 @@ async def change_task(asked: Asked) -> Response:
     if verb not in VERBS:
         raise FormError("pause, resume or cancel", 404)
     vhost = asked.query("vhost", "/")
-    await asked.change("POST", f"/tasks/{quote(name[:255], safe='')}/{verb}", vhost=vhost)
+    await asked.change("POST", f"/tasks/{quoted(name[:255])}/{verb}", vhost=vhost)
     return asked.go(asked.path("/tasks", name, vhost=vhost))
 
 
 async def _one(asked: Asked) -> dict[str, Any]:
     name = asked.request.path_params["task_id"]
-    return await asked.get(f"/tasks/{quote(name[:255], safe='')}", vhost=asked.query("vhost", "/"))
+    return await asked.get(f"/tasks/{quoted(name[:255])}", vhost=asked.query("vhost", "/"))
 
 
 async def _preview(asked: Asked, vhost: str, queue: str) -> tuple[dict[str, Any] | None, str]:
