@@ -122,11 +122,7 @@ def test_a_newcomer_with_the_mouse_alone_sends_back_what_failed(desk: Desk, chro
     page.get_by_role("link", name="Redrive these…").first.click()
     page.get_by_role("button", name="Count them").click()
     number = page.get_by_label("to send back as many letters")
-    for _ in range(20):  # the page asks again while the dry run is at work; the form comes with a new page
-        if number.count():
-            break
-        page.wait_for_timeout(250)
-        page.reload()
+    number.wait_for(timeout=20_000)  # it comes by itself when all are counted
     person.look("dry-run")
     number.fill("4")
     page.get_by_role("button", name="Send back").click()
