@@ -191,6 +191,7 @@ class Liar:
             "/groups/g1-1": group(text),
             "/letters": {"letters": [letter(text)], "next": 7},
             "/tasks": {"tasks": [task(text)]},
+            "/edits": task(text),
             "/tasks/preview": preview,
             "/policies": {"revision": text, "policies": [policy]},
             "/explain": {

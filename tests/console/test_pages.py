@@ -325,6 +325,31 @@ async def test_more_than_one_letter_goes_only_where_their_number_is_typed() -> N
     assert "dry_run" not in asked
 
 
+class Unredacted(Liar):
+    def answers(self, path: str) -> dict[str, Any] | None:
+        found = super().answers(path)
+        for one in (found or {}).get("letters", []) if path != "/letters" else []:
+            one["event"]["redacted"] = []
+        return found
+
+
+async def test_a_body_that_nobody_changed_is_not_sent() -> None:
+    liar = Unredacted("one\nline")
+    async with logged_in(console(liar)) as client:
+        page = (await client.get("/letters/4f2445e91123/edit")).text
+        was = re.search('name="was" value="([0-9a-f]{64})"', page)
+        assert was is not None
+        form = {"csrf": csrf(page), "vhost": "/", "queue": "q", "was": was[1]}
+        unchanged = {**form, "text": "one\r\nline"}  # as browsers send lines
+        assert (await client.post("/letters/4f/edit", data=unchanged)).status_code == 422
+        assert (await client.post("/letters/4f/edit", data={**unchanged, "headers": "a=1\nb"})).status_code == 303
+        assert (await client.post("/letters/4f/edit", data={**form, "text": "another"})).status_code == 303
+    assert [(body.get("text"), body["headers"]) for _, _, body in liar.asked] == [
+        (None, {"a": "1", "b": None}),
+        ("another", {}),
+    ]
+
+
 async def test_nothing_that_people_write_breaks_a_page() -> None:
     async with logged_in(console(Liar())) as client:
         for path in PATHS:

@@ -1,6 +1,7 @@
 """Letters: looking for them, one with its journey, sending one back."""
 
 import json
+from hashlib import sha256
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -123,7 +124,8 @@ async def edit(asked: Asked) -> Response:
     shown = _shown(one)
     if shown["place"] is None:
         raise FormError("this letter rests in no queue that is known, so it cannot be changed there", 409)
-    return asked.page("edit.html", letter={**one, **shown}, text=_editable(one, shown))
+    text = _editable(one, shown)
+    return asked.page("edit.html", letter={**one, **shown}, text=text, was=_digest(text))
 
 
 def _editable(one: dict[str, Any], shown: dict[str, Any]) -> str:
@@ -133,15 +135,20 @@ def _editable(one: dict[str, Any], shown: dict[str, Any]) -> str:
     return text if is_whole and printable_lines(text) == text and not shown["is_cut"] else ""
 
 
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
 async def send_edited(asked: Asked) -> Response:
     """The letter with another body or other headers, by a task."""
     form, name = asked.form, asked.request.path_params["letter_id"]
     body: dict[str, Any] = {"vhost": form.raw("vhost"), "queue": form.raw("queue"), "id": name}
     body |= {"headers": _headers(form.raw("headers")), "not_a_dead_letter_queue": form.ticked("known")}
-    if form.ticked("new_body"):
-        body["text"] = form.raw("text").replace("\r\n", "\n")
+    text = form.raw("text").replace("\r\n", "\n")
+    if _digest(text) != form.text("was"):
+        body["text"] = text
     if "text" not in body and not body["headers"]:
-        raise FormError("nothing would be changed; tick “another body” or write a header")
+        raise FormError("nothing would be changed; write another body or a header")
     task = await asked.change("POST", "/edits", body)
     return asked.go(asked.path("/tasks", task["id"], vhost=task["spec"]["vhost"]))
 
