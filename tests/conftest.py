@@ -1,7 +1,7 @@
 """Fixtures: `broker` (a real RabbitMQ of each version asked for), `vhost` (one test's), `amqp` and `start_router`.
 
 DLX_ROUTER_TEST_BROKERS=3.10,4.0,4.3 runs every test that needs a broker on each; without it on the one that is easiest
-to have (tools/brokers.py says which). A broker that cannot be had skips its tests, and fails them in CI or when it was
+to have (tools/brokers says which). A broker that cannot be had skips its tests, and fails them in CI or when it was
 named; one that does not start fails them always.
 """
 
@@ -16,10 +16,10 @@ from typing import Final
 import httpx
 import pytest
 
-import brokers
 from tests.support.client import Client
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
 
 NAMED: Final = [name.strip() for name in os.environ.get("DLX_ROUTER_TEST_BROKERS", "").split(",") if name.strip()]
 MUST: Final = bool(NAMED) or os.environ.get("CI") == "true"

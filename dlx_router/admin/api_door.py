@@ -35,20 +35,20 @@ class Door:
         await self._app(scope, receive, send)
 
     def _load(self) -> Any:  # noqa: ANN401 - an ASGI app, as frameworks type it
-        from dlx_router.admin.api.assembly import api  # noqa: PLC0415 - see the module
-        from dlx_router.admin.api.context import Context  # noqa: PLC0415
+        from dlx_router.admin.api import groups, letters, policies, queues, tasks  # noqa: PLC0415 - see the module
+        from dlx_router.admin.api.app import create_app  # noqa: PLC0415 - see the module
+        from dlx_router.admin.api.context import Context  # noqa: PLC0415 - see the module
 
-        return api(
-            Context(
-                router_id=self._router.router_id,
-                names=self._names,
-                attendants=self._router.attendants,
-                index=self._router.index,
-                tokens=self._tokens,
-                is_loopback=self._is_loopback,
-                hosts=self._hosts,
-                drift=self._router.drift,
-                importer=self._router.importer,
-                management=self._router.management,
-            )
+        context = Context(
+            router_id=self._router.router_id,
+            names=self._names,
+            attendants=self._router.attendants,
+            index=self._router.index,
+            tokens=self._tokens,
+            is_loopback=self._is_loopback,
+            hosts=self._hosts,
+            drift=self._router.drift,
+            importer=self._router.importer,
+            management=self._router.management,
         )
+        return create_app(context, [queues.router, groups.router, letters.router, policies.router, tasks.router])

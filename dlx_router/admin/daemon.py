@@ -5,7 +5,6 @@ import gc
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from dlx_router.admin import tokenswatch
 from dlx_router.admin.api_door import Door
 from dlx_router.admin.console_door import ConsoleDoor
 from dlx_router.admin.server import AdminError, AdminServer
@@ -16,9 +15,18 @@ from dlx_router.config.policy_files.loader import LoadedPolicies
 from dlx_router.service.app import App
 from dlx_router.service.vhost.signing_key import KeyFileError
 from dlx_router.telemetry import logs
-from dlx_router.telemetry.traces import TracesError
+from dlx_router.telemetry.logs import Once
+from dlx_router.telemetry.otel_variables import TracesError
+from dlx_router.telemetry.readiness import Readiness
 
 REFUSED: Final = 2
+EVERY_S: Final = 2.0  # the tokens file is looked at
+_KEY: Final = "tokens"
+_FATE: Final = "the tokens of before stay valid, those that were taken out too; mend the file"
+_REFUSALS: Final = {
+    TokensError: "tokens.refused", AdminError: "admin.refused", TracesError: "traces.refused",
+    KeyFileError: "key.refused",
+}  # fmt: skip
 
 
 def run(settings: Settings, loaded: LoadedPolicies, *, observe: bool = False) -> int:
@@ -28,22 +36,9 @@ def run(settings: Settings, loaded: LoadedPolicies, *, observe: bool = False) ->
     _spare_the_collector()
     try:
         return _loop()(_serve(settings, loaded, observe=observe))
-    except TokensError as error:
-        logs.log.error("tokens.refused", error=str(error), fate="nothing was consumed")
+    except (TokensError, AdminError, TracesError, KeyFileError) as error:
+        logs.log.error(_REFUSALS[type(error)], error=str(error), fate="nothing was consumed")
         return REFUSED
-    except AdminError as error:
-        logs.log.error("admin.refused", error=str(error), fate="nothing was consumed")
-        return REFUSED
-    except TracesError as error:
-        logs.log.error("traces.refused", error=str(error), fate="nothing was consumed")
-        return REFUSED
-    except KeyFileError as error:
-        logs.log.error("key.refused", error=str(error), fate="nothing was consumed")
-        return REFUSED
-
-
-async def _tokens(app: App, tokens: Tokens) -> None:
-    await app.background.keep("tokens", lambda: tokenswatch.watch(tokens, app.readiness))
 
 
 def _loop() -> Callable[[Coroutine[Any, Any, int]], int]:
@@ -72,7 +67,9 @@ async def _serve(settings: Settings, loaded: LoadedPolicies, *, observe: bool) -
     await server.start()
     if console is not None:
         console.port = server.port
-    watching = None if door.tokens is None else asyncio.create_task(_tokens(app, door.tokens))
+    watching = None
+    if (tokens := door.tokens) is not None:
+        watching = asyncio.create_task(app.background.keep(_KEY, lambda: _watched(tokens, app.readiness)))
     try:
         return await app.run()
     finally:
@@ -82,3 +79,21 @@ async def _serve(settings: Settings, loaded: LoadedPolicies, *, observe: bool) -
         await server.stop()
         if console is not None:
             await console.stop()
+
+
+async def _watched(tokens: Tokens, readiness: Readiness) -> None:
+    """A file that breaks while the router runs is told at once, and not by the first who asks.
+
+    The tokens that were valid last stay so: whoever takes one back by a file that cannot be read has not taken it back,
+    and that is what log, readiness and status say.
+    """
+    once = Once()
+    while True:
+        trouble = await asyncio.to_thread(tokens.look)
+        if trouble:
+            readiness.note(_KEY, f"{trouble}; {_FATE}")
+            once.warn(_KEY, "tokens.broken", error=trouble, fate=_FATE)
+        else:
+            readiness.drop_note(_KEY)
+            once.healed(_KEY, "tokens.mended")
+        await asyncio.sleep(EVERY_S)

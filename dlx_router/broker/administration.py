@@ -110,9 +110,9 @@ class Administration(Management):
             version=_version(overview.get("rabbitmq_version", "")),
             queues=tuple(sorted(queues, key=lambda one: one.name)),
             exchanges={one["name"]: one["type"] for one in exchanges},
-            bindings=tuple(map(_bound, await self._get(f"bindings/{where}"))),
-            policies=tuple(map(_rule, await self._get(f"policies/{where}"))),
-            operator_policies=tuple(map(_rule, await self._get(f"operator-policies/{where}"))),
+            bindings=tuple(map(bound_of, await self._get(f"bindings/{where}"))),
+            policies=tuple(map(rule_of, await self._get(f"policies/{where}"))),
+            operator_policies=tuple(map(rule_of, await self._get(f"operator-policies/{where}"))),
             durable_exchanges=frozenset(one["name"] for one in exchanges if one["durable"]),
             auto_delete=frozenset(one["name"] for one in exchanges if one["auto_delete"]),
             alternates=_argument(exchanges, "alternate-exchange"),
@@ -206,12 +206,14 @@ def _standing(one: Mapping[str, Any]) -> Standing:
     )
 
 
-def _bound(one: Mapping[str, Any]) -> Bound:
+def bound_of(one: Mapping[str, Any]) -> Bound:
+    """As the API and a definitions file have it."""
     to_queue = one["destination_type"] == "queue"
     return Bound(one["source"], one["destination"], one["routing_key"], to_queue, one.get("properties_key", ""))
 
 
-def _rule(one: Mapping[str, Any]) -> Rule:
+def rule_of(one: Mapping[str, Any]) -> Rule:
+    """As the API and a definitions file have it."""
     return Rule(
         one["name"], one["pattern"], dict(one["definition"]), one.get("priority", 0), one.get("apply-to", "all")
     )

@@ -18,11 +18,7 @@ COPIES: Final = 100_000
 MARK: Final = "x-dlx-router-prefix"  # on an exchange of another name than ours: who made it
 COPIES_MS: Final = 6 * 3_600_000  # without a consumer
 Arguments = Mapping[str, str | int | bool]
-_QUORUM: Final[Arguments] = {
-    "x-queue-type": "quorum",
-    "x-delivery-limit": NO_LIMIT,
-    "x-overflow": "reject-publish",
-}
+_QUORUM: Final[Arguments] = {"x-queue-type": "quorum", "x-delivery-limit": NO_LIMIT, "x-overflow": "reject-publish"}
 _CLASSIC: Final[Arguments] = {"x-queue-type": "classic", "x-overflow": "reject-publish"}
 
 

@@ -109,16 +109,6 @@ class Management:
         return sorted(vhost["name"] for vhost in await self._get("vhosts?columns=name"))
 
     @shaped
-    async def queue_policies(self, vhost: str, names: Iterable[str]) -> dict[str, QueuePolicies]:
-        """What the broker says of these queues; those that do not exist are left out."""
-        found = {}
-        for name in names:
-            path = f"queues/{part(vhost)}/{part(name)}?columns={_COLUMNS}"
-            with contextlib.suppress(NotThereError):
-                found[name] = _queue_policies(await self._get(path))
-        return found
-
-    @shaped
     async def queue_facts(self, vhost: str, name: str) -> Mapping[str, Any]:
         """Type, arguments, policy in force and counts of a queue. NotThereError, a ManagementError: there is none."""
         columns = "name,type,arguments,effective_policy_definition,messages_ready,messages_unacknowledged"

@@ -8,31 +8,19 @@ import asyncio
 import contextlib
 import struct
 from collections.abc import Callable
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from pamqp import commands
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link
 from dlx_router.core.settlement import Confirms
-from dlx_router.wire import frames, properties, stamp, table
+from dlx_router.wire import frames, stamp, table
 
 RETURNED: Final = "returned"
 NACKED: Final = "nacked"
 TIMEOUT: Final = "timeout"
 _pack_number = struct.Struct(">q").pack
-
-
-class Sendable(Protocol):
-    """One message to publish; `properties` is the section from the flags on, headers included."""
-
-    exchange: bytes
-    routing_key: bytes
-    props: properties.Properties
-    headers: bytes
-    delivery_mode: int | None
-    priority: int | None
-    body: bytes
 
 
 Job = TypeVar("Job", bound=Any)

@@ -74,38 +74,30 @@ def _tags(said: Any) -> tuple[str, ...]:
 
 def _powers(one: Mapping[str, Any], names: Names) -> Iterator[str]:
     exchanges = [names.inbox, f"{names.inbox}.fifo", names.release]
-    if _any(one["write"], [DEFAULT_EXCHANGE]):
+    if may(one["write"], DEFAULT_EXCHANGE):
         yield f"publish to any queue by its name, {names.state} too (write on {DEFAULT_EXCHANGE})"
-    if writable := [name for name in exchanges if _any(one["write"], [name])]:
+    if writable := [name for name in exchanges if may(one["write"], name)]:
         yield f"publish to {', '.join(writable)}"
-    if _any(one["write"], map(names.delay, RUNGS)):
+    if any(may(one["write"], names.delay(rung)) for rung in RUNGS):
         yield f"publish to {names.prefix}.delay.*"
-    if _any(one["read"], [names.state]):
+    if may(one["read"], names.state):
         yield f"read the key that signs records (read on {names.state})"
-    own = [
-        *exchanges,
-        names.declared,
-        names.return_,
-        names.parking,
-        names.quarantine,
-        names.state,
-        *map(names.delay, RUNGS),
-    ]
-    if _any(one["configure"], own):
+    own = [*exchanges, names.declared, names.return_, names.parking, names.quarantine, names.state]
+    own += map(names.delay, RUNGS)
+    if any(may(one["configure"], name) for name in own):
         yield f"delete what the router owns (configure on {names.prefix}.*)"
 
 
 def _deaths(one: Mapping[str, Any], exchanges: Iterable[str]) -> Iterator[str]:
     """What comes by these exchanges is believed to have died where its x-death says."""
-    if writable := [name for name in exchanges if _any(one["write"], [name or DEFAULT_EXCHANGE])]:
+    if writable := [name for name in exchanges if may(one["write"], name or DEFAULT_EXCHANGE)]:
         shown = ", ".join(name or DEFAULT_EXCHANGE for name in writable)
         yield f"say by x-death where a letter failed (write on {shown}, named by dead-letter-exchanges)"
 
 
-def _any(expression: str, names: Iterable[str]) -> bool:
+def may(expression: str, name: str) -> bool:
     """As the broker: unanchored, and the empty one fits nothing. What only the broker understands is taken to fit."""
     try:
-        found = re.compile(expression or "^$")
+        return re.search(expression or "^$", name) is not None
     except re.error:
         return True
-    return any(found.search(name) for name in names)

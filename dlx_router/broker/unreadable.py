@@ -156,7 +156,7 @@ async def first_found(place: tuple[Host, Login, Tls | None], wanted: Sequence[tu
     return search.found
 
 
-def told(found: Found) -> str:
+def described(found: Found) -> str:
     """One message that cannot be read, for people."""
     return f"message {found.number} of queue {found.queue!r} cannot be read by AMQP 0-9-1: {found.cause}; {ADVICE}"
 
@@ -165,7 +165,7 @@ async def explained(place: tuple[Host, Login, Tls | None], queue: str, window: i
     """Why RabbitMQ crashed (541) as it delivered from this queue, and what now."""
     found = await first_found(place, [(queue, window)])
     if found:
-        return told(found[0])
+        return described(found[0])
     return (
         f"RabbitMQ crashed (541) as it delivered a message of queue {queue!r}: one that came by AMQP 1.0 and cannot be "
         f"read by AMQP 0-9-1, or what the broker's log says; {ADVICE}"

@@ -1,7 +1,6 @@
 """The commands' client of /api/v1: waits where it is told to, and says clearly why there is no answer."""
 
 import re
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NoReturn
@@ -11,7 +10,6 @@ import typer
 
 from dlx_router.cli import output
 from dlx_router.config.environment.settings import Settings, SettingsError
-from dlx_router.core.printable import printable_lines
 
 TIMEOUT_S: Final = 30.0
 PATIENCE_S: Final = 20.0  # for a rate limit, a takeover, an index that is being made
@@ -49,7 +47,7 @@ class Api:
         except (httpx.InvalidURL, ValueError) as error:
             _end(f"DLX_ROUTER_API_URL {settings.api_url!r}: {error}; write http://HOST:9719")
 
-    def get(self, path: str, **query: Any) -> dict[str, Any]:  # noqa: ANN401
+    def get(self, path: str, **query: Any) -> dict[str, Any]:  # noqa: ANN401 - parameters of the API, each of its own type
         """The answer to a GET; None and empty queries are left out."""
         return self.ask("GET", path, query={key: value for key, value in query.items() if value not in (None, [], ())})
 
@@ -59,7 +57,7 @@ class Api:
         path: str,
         *,
         query: Mapping[str, Any] | None = None,
-        body: Any = None,  # noqa: ANN401
+        body: Any = None,  # noqa: ANN401 - JSON
     ) -> dict[str, Any]:
         """The answer; what is busy is asked again for some seconds. Only a GET is repeated after it was sent."""
         deadline = time.monotonic() + PATIENCE_S
@@ -77,7 +75,7 @@ class Api:
         except ValueError:
             _end(f"{self._url}: what answers there is no router's API; look at DLX_ROUTER_API_URL")
 
-    def pages(self, path: str, key: str, cursor: str, limit: int, **query: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+    def pages(self, path: str, key: str, cursor: str, limit: int, **query: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - parameters of the API, each of its own type
         """Up to `limit` items of a list, page by page; 0: all."""
         left, at = limit, None
         while True:
@@ -88,7 +86,7 @@ class Api:
             if at is None or (limit and left <= 0):
                 return
 
-    def _once(self, method: str, path: str, query: Mapping[str, Any] | None, body: Any) -> httpx.Response:  # noqa: ANN401
+    def _once(self, method: str, path: str, query: Mapping[str, Any] | None, body: Any) -> httpx.Response:  # noqa: ANN401 - JSON
         try:
             return self._http.request(method, path, params=query, json=body)
         except httpx.TransportError as error:
@@ -119,10 +117,9 @@ def _authorization(token: str) -> dict[str, str]:
 def _document(answer: httpx.Response) -> dict[str, Any]:
     document = answer.json()
     if not isinstance(document, dict):
-        raise ValueError("no object")  # noqa: TRY004
+        raise ValueError("no object")  # noqa: TRY004 - its text is wrong, no type of ours
     return document
 
 
 def _end(why: str) -> NoReturn:
-    print(printable_lines(why), file=sys.stderr)
-    raise typer.Exit(output.WRONG_USE)
+    raise typer.Exit(output.wrong_use(why))

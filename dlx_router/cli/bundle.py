@@ -23,7 +23,6 @@ from dlx_router.cli.doctor import command
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 from dlx_router.core.names import Names
-from dlx_router.core.printable import printable_lines
 
 WITHIN_S: Final = 10.0
 # What may be shown. What is new is not, until it stands here: a list of secrets would forget one.
@@ -44,8 +43,7 @@ def run(given: Mapping[str, str], to: Path, api_url: str) -> int:
             for name, content in files.items():
                 archive.writestr(name, content)
     except SettingsError as error:
-        print(printable_lines(str(error)), file=sys.stderr)
-        return output.WRONG_USE
+        return output.wrong_use(error)
     except OSError as error:
         print(f"{to}: {error.strerror}; say --to FILE", file=sys.stderr)
         return output.WRONG_USE

@@ -1,7 +1,6 @@
 """`dlx-router groups` and `dlx-router queues`."""
 
 import sys
-import time
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ from dlx_router.cli import output
 from dlx_router.cli.letters import Json, Queue, Url, Vhost, reach, where
 from dlx_router.cli.timestamps import ago, moment_ms, shown
 from dlx_router.config.units import duration_ms
+from dlx_router.telemetry.wall_clock import wall_ms
 
 app = typer.Typer(help="Letters that died of the same thing: see, ignore, resolve, note.", invoke_without_command=True)
 
@@ -51,7 +51,7 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
 
 
 @app.command()
-def show(group: Id, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002
+def show(group: Id, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
     """Show one group."""
     one = reach(url).get(f"/groups/{group}")
     if as_json:
@@ -71,22 +71,22 @@ def ignore(
         str | None, typer.Option(help="A time, or for how long (2d); without it until it is opened.")
     ] = None,
     note: Note = None,
-    yes: Yes = False,  # noqa: FBT002
+    yes: Yes = False,  # noqa: FBT002 - typer makes a flag of it
     url: Url = None,
-    as_json: Json = False,  # noqa: FBT002
+    as_json: Json = False,  # noqa: FBT002 - typer makes a flag of it
 ) -> None:
     """Show it among the ignored ones, until then. Its letters are not touched."""
     _change(group, {"state": "ignored", "until_ms": _later(until)}, note, url, yes=yes, as_json=as_json)
 
 
 @app.command()
-def resolve(group: Id, note: Note = None, yes: Yes = False, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002
+def resolve(group: Id, note: Note = None, yes: Yes = False, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
     """Its cause is gone; it opens by itself when another letter dies of it."""
     _change(group, {"state": "resolved"}, note, url, yes=yes, as_json=as_json)
 
 
 @app.command("open")
-def reopen(group: Id, note: Note = None, yes: Yes = False, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002
+def reopen(group: Id, note: Note = None, yes: Yes = False, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
     """Open it again."""
     _change(group, {"state": "open"}, note, url, yes=yes, as_json=as_json)
 
@@ -95,7 +95,7 @@ def _later(text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        return int(time.time() * 1000) + duration_ms(text)
+        return wall_ms() + duration_ms(text)
     except ValueError:
         return moment_ms(text, "--until")
 
@@ -115,7 +115,7 @@ def _change(group: str, wanted: dict[str, Any], note: str | None, url: str | Non
         print(f"{changed['id']}: {changed['state']}")
 
 
-def queues(url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002
+def queues(url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
     """Show where letters failed, and where they lie; "drift" is what the index counts more than the queue holds."""
     found = reach(url).get("/queues")
     if as_json:

@@ -52,7 +52,7 @@ def _lines(letter: Mapping[str, Any]) -> Iterator[str]:
     yield from _body(letter["body"])
 
 
-def _deaths(deaths: Any) -> Iterator[str]:  # noqa: ANN401
+def _deaths(deaths: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
     """x-death, the oldest first: what the broker says."""
     if not deaths:
         return

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look for letters, show one with its journey, export them.", no_args_is_help=True)
 
-MAX_BODY_LINES: Final = 200
 RETURN: Final = ".return"  # the exchange by which letters go back to where they failed
 Url = Annotated[str | None, typer.Option("--api-url", help="The router's API; default: DLX_ROUTER_API_URL.")]
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
@@ -40,7 +39,7 @@ def reach(url: str | None) -> "Api":
     return Api(url)
 
 
-def _query(**given: Any) -> dict[str, Any]:  # noqa: ANN401
+def _query(**given: Any) -> dict[str, Any]:  # noqa: ANN401 - filters, each of its own type
     """The filters, as the API has them."""
     return {
         **{key: value for key, value in given.items() if key not in {"since", "until"}},
@@ -83,7 +82,7 @@ def search(  # noqa: PLR0913, PLR0917 - each is an option
     until: Until = None,
     limit: Limit = 50,
     url: Url = None,
-    as_json: Json = False,  # noqa: FBT002
+    as_json: Json = False,  # noqa: FBT002 - typer makes a flag of it
 ) -> None:
     """Find letters by ids, keys, error, values that the journal shows, and the start of a body that it has."""
     query = _query(
@@ -96,9 +95,9 @@ def search(  # noqa: PLR0913, PLR0917 - each is an option
 def show(
     letter: Annotated[str, typer.Argument(help="Id of the letter.")],
     queue: Queue = None,
-    hexadecimal: Annotated[bool, typer.Option("--hex", help="The body as bytes.")] = False,  # noqa: FBT002
+    hexadecimal: Annotated[bool, typer.Option("--hex", help="The body as bytes.")] = False,  # noqa: FBT002 - typer makes a flag of it
     url: Url = None,
-    as_json: Json = False,  # noqa: FBT002
+    as_json: Json = False,  # noqa: FBT002 - typer makes a flag of it
 ) -> None:
     """Show one letter: where it is, its journey of deaths, waits and redrives, and its body as far as known."""
     form = "hex" if hexadecimal else "auto"
@@ -125,7 +124,7 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
     since: Since = None,
     until: Until = None,
     limit: Limit = 0,
-    full: Annotated[bool, typer.Option(help="With journey, newest event and body; a request each.")] = False,  # noqa: FBT002
+    full: Annotated[bool, typer.Option(help="With journey, newest event and body; a request each.")] = False,  # noqa: FBT002 - typer makes a flag of it
     source: Annotated[
         str | None, typer.Option("--from", help="Instead of the index, the letters as they lie in this queue.")
     ] = None,
@@ -136,8 +135,7 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
         list[str] | None, typer.Option("--id", help="With --from: only this letter; may be repeated.")
     ] = None,
     known: Annotated[  # noqa: FBT002 - typer makes a flag of it
-        bool,
-        typer.Option("--not-a-dead-letter-queue", help="With --from: you know that somebody consumes the queue."),
+        bool, typer.Option("--not-a-dead-letter-queue", help="With --from: you know that somebody consumes the queue.")
     ] = False,
     url: Url = None,
 ) -> None:
@@ -188,12 +186,12 @@ def _opened(to: Path | None) -> Iterator[IO[str]]:
         raise typer.Exit(output.WRONG_USE) from None
 
 
-def _counted(found: Iterable[dict[str, Any]], wanted: bool) -> Iterable[dict[str, Any]]:  # noqa: FBT001
+def _counted(found: Iterable[dict[str, Any]], wanted: bool) -> Iterable[dict[str, Any]]:  # noqa: FBT001 - as the flag was given
     """With a count on a terminal, where the letters themselves are not seen."""
     if not wanted or not sys.stderr.isatty():
         return found
     from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
-    from rich.progress import track  # noqa: PLC0415
+    from rich.progress import track  # noqa: PLC0415 - slow to import, and not wanted by each command
 
     return track(found, "Letters", total=None, console=Console(stderr=True))
 
@@ -238,6 +236,6 @@ def where(target: dict[str, Any]) -> str:
 
 
 def _segment(text: str) -> str:
-    from urllib.parse import quote  # noqa: PLC0415
+    from urllib.parse import quote  # noqa: PLC0415 - one command wants it
 
     return quote(text, safe="", errors="surrogateescape")

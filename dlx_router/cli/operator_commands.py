@@ -1,5 +1,6 @@
 """Commands to operate a router: redrive tasks, doctor, support bundle. Each imports what it needs when it runs."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,7 +40,7 @@ KNOWN = "not_a_dead_letter_queue"
 def add_to(app: typer.Typer) -> None:
     """Put these commands into the whole."""
     app.add_typer(redrive, name="redrive")
-    app.command()(discard)
+    app.command("discard")(discard)
     app.command()(edit)
     app.command()(doctor)
     app.command("support-bundle")(bundle)
@@ -86,49 +87,41 @@ def start(  # noqa: PLR0913 - its options
     _start({**asked, "dry_run": dry_run, KNOWN: known}, vhost, api_url, yes=yes, wait=wait or dry_run, json=json)
 
 
-def discard(  # noqa: PLR0913 - its options
-    queue: Queue,
-    *,
-    filter_: Filter = None,
-    group: Group = None,
-    ids: Ids = None,
-    limit: Limit = None,
-    rate: Rate = 0.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, by group; nothing is deleted.")] = False,
-    known: Known = False,
-    vhost: Vhost = None,
-    wait: Wait = True,
-    yes: Yes = False,
-    json: Json = False,
-    api_url: Url = LOCAL,
-) -> None:
-    """Delete dead letters for good; the journal keeps who did it and of each letter that it was."""
-    asked = _meant(queue, filter_, group, ids, limit)
-    asked |= {"kind": "discard", "rate": rate, "dry_run": dry_run, KNOWN: known}
-    _start(asked, vhost, api_url, yes=yes, wait=wait or dry_run, json=json)
+def _settling(kind: str, nothing: str, text: str) -> Callable[..., None]:
+    """`discard` and `park`: which letters, how fast; they differ in what becomes of them."""
+
+    def command(  # noqa: PLR0913 - its options
+        queue: Queue,
+        *,
+        filter_: Filter = None,
+        group: Group = None,
+        ids: Ids = None,
+        limit: Limit = None,
+        rate: Rate = 0.0,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help=f"Only count, by group; {nothing}.")] = False,
+        known: Known = False,
+        vhost: Vhost = None,
+        wait: Wait = True,
+        yes: Yes = False,
+        json: Json = False,
+        api_url: Url = LOCAL,
+    ) -> None:
+        asked = _meant(queue, filter_, group, ids, limit)
+        asked |= {"kind": kind, "rate": rate, "dry_run": dry_run, KNOWN: known}
+        _start(asked, vhost, api_url, yes=yes, wait=wait or dry_run, json=json)
+
+    command.__doc__ = text
+    return command
 
 
-@redrive.command()
-def park(  # noqa: PLR0913 - its options
-    queue: Queue,
-    *,
-    filter_: Filter = None,
-    group: Group = None,
-    ids: Ids = None,
-    limit: Limit = None,
-    rate: Rate = 0.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count, by group; nothing moves.")] = False,
-    known: Known = False,
-    vhost: Vhost = None,
-    wait: Wait = True,
-    yes: Yes = False,
-    json: Json = False,
-    api_url: Url = LOCAL,
-) -> None:
-    """Put dead letters into parking, where they stay until somebody decides."""
-    asked = _meant(queue, filter_, group, ids, limit)
-    asked |= {"kind": "park", "rate": rate, "dry_run": dry_run, KNOWN: known}
-    _start(asked, vhost, api_url, yes=yes, wait=wait or dry_run, json=json)
+discard = _settling(
+    "discard",
+    "nothing is deleted",
+    "Delete dead letters for good; the journal keeps who did it and of each letter that it was.",
+)
+redrive.command("park")(
+    _settling("park", "nothing moves", "Put dead letters into parking, where they stay until somebody decides.")
+)
 
 
 def edit(  # noqa: PLR0913 - its options

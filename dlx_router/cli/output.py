@@ -26,9 +26,9 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def _rich(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich import box  # noqa: PLC0415 - only a terminal needs it
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415 - slow to import, and not wanted by each command
+    from rich.table import Table  # noqa: PLC0415 - slow to import, and not wanted by each command
+    from rich.text import Text  # noqa: PLC0415 - slow to import, and not wanted by each command
 
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for at, column in enumerate(columns):
@@ -38,7 +38,7 @@ def _rich(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     Console().print(shown)
 
 
-def as_json(document: Any) -> None:  # noqa: ANN401
+def as_json(document: Any) -> None:  # noqa: ANN401 - what JSON can hold
     """A document, for programs."""
     print(json.dumps(document, indent=2))
 
@@ -57,7 +57,18 @@ def confirmed(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
+def warn(said: object) -> None:
+    """A text or an error to stderr, in its lines."""
+    print(printable_lines(str(said)), file=sys.stderr)
+
+
+def wrong_use(why: object) -> int:
+    """Say it on stderr; the exit code."""
+    warn(why)
+    return WRONG_USE
+
+
 def refuse(errors: PolicyErrors) -> int:
-    """Print what is wrong to stderr; the exit code."""
-    print(printable_lines(str(errors)), file=sys.stderr)
+    """Say on stderr what is wrong; the exit code."""
+    warn(errors)
     return WRONG_USE if errors.unreadable else FINDINGS

@@ -41,8 +41,7 @@ def run(given: Mapping[str, str], user: str | None, said: str = Purpose.RUN, *, 
     except PolicyErrors as error:
         return output.refuse(error)
     except (SettingsError, ManagementError) as error:
-        print(printable_lines(str(error)), file=sys.stderr)
-        return output.WRONG_USE
+        return output.wrong_use(error)
     purpose = Purpose(said)
     name = user or _user(settings, purpose)
     grants = grants_of(settings, loaded, vhosts, purpose)
@@ -141,7 +140,7 @@ def _print(grants: Sequence[Grant], users: tuple[User, User | None], settings: S
 
 def _warn(said: Sequence[str]) -> None:
     for one in said:
-        print(printable_lines(one), file=sys.stderr)
+        output.warn(one)
 
 
 def _wide(loaded: LoadedPolicies) -> None:
@@ -186,5 +185,4 @@ async def _strangers(settings: Settings, loaded: LoadedPolicies, vhosts: Sequenc
 
 
 def _rights(settings: Settings) -> Rights:
-    tls = Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)
-    return Rights(settings.management_credentials(), tls)
+    return Rights(settings.management_credentials(), Tls(*settings.tls_files))

@@ -41,7 +41,7 @@ class Site:
         self.journal = settings.journal in {"best-effort", "required"}
         self.loaded = loaded
         self.with_journal = False  # whether destroy removes it
-        self._tls = Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)
+        self._tls = Tls(*settings.tls_files)
         self.api = Administration(settings.management_credentials, self._tls)
         self.vhosts: Sequence[str] = ()
 
@@ -97,8 +97,7 @@ def run(given: Mapping[str, str], work: Work, *, without_policies: bool = False)
         return output.refuse(error)
     except (SettingsError, ManagementError, TopologyError, OSError) as error:
         said = str(error).removesuffix("; it is tried again")  # a router does that, a command ends
-        print(printable_lines(said), file=sys.stderr)
-        return output.WRONG_USE
+        return output.wrong_use(said)
 
 
 async def _on(site: Site, work: Work) -> int:
@@ -147,7 +146,7 @@ async def _applied(site: Site, found: Plan, *, yes: bool) -> list[Step] | None:
     question = f"vhost {found.vhost}: make {output.number(len(found.steps), 'change')}?"
     asks = not yes and bool(found.steps) and _is_asked()
     if found.is_refused or (asks and not output.confirmed(question)):
-        print(printable_lines(f"vhost {found.vhost}: nothing was changed"), file=sys.stderr)
+        output.warn(f"vhost {found.vhost}: nothing was changed")
         return None
     return await apply_plan.apply(site.api, found, site.names)
 

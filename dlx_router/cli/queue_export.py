@@ -79,7 +79,7 @@ class _Bar:
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
             from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
-            from rich.progress import Progress  # noqa: PLC0415
+            from rich.progress import Progress  # noqa: PLC0415 - slow to import, and not wanted by each command
 
             self._progress = Progress(console=Console(stderr=True))
             self._row = self._progress.add_task("Letters", total=self._total)

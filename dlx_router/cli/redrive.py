@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from dlx_router.cli import output
 from dlx_router.cli.api import Api as Asking
-from dlx_router.core.printable import printable_lines
 
 EVERY_S: Final = 0.5
 OVER: Final = frozenset({"done", "stopped", "cancelled", "paused"})
@@ -49,8 +48,7 @@ def run(work: Callable[[Api], int], url: str, vhost: str | None) -> int:
     try:
         return work(Api(url, vhost))
     except Refused as error:
-        print(printable_lines(str(error)), file=sys.stderr)
-        return output.WRONG_USE
+        return output.wrong_use(error)
     except KeyboardInterrupt:
         print("interrupted; a task that was started goes on: dlx-router redrive list", file=sys.stderr)
         return INTERRUPTED
@@ -81,7 +79,7 @@ def edit(api: Api, asked: Mapping[str, Any], *, yes: bool, as_json: bool) -> int
     _print(task, as_json=as_json)
     if task["state"] == "done" and not task["counts"]["sent"]:
         why = task["why"] or f"letter {asked['id']} does not lie in queue {asked['queue']}"
-        print(printable_lines(why), file=sys.stderr)
+        output.warn(why)
         return output.FINDINGS
     return output.OK if task["state"] == "done" else output.FINDINGS
 
@@ -90,7 +88,7 @@ def _confirmed(api: Api, queue: str, question: str) -> bool | None:
     """Whether a person who was shown what lies there says yes: then, whether that is no dead-letter queue. None: no."""
     found = api.ask("GET", "/preview", queue=queue)
     for line in _shown(found):
-        print(printable_lines(line), file=sys.stderr)
+        output.warn(line)
     if output.confirmed(question):
         return bool(found["objection"])
     print("Nothing was done.", file=sys.stderr)
@@ -156,7 +154,7 @@ def _followed(api: Api, task: Any, *, quiet: bool) -> Any:  # noqa: ANN401 - JSO
 
 def _bar(task: Any) -> Callable[[Any], None]:  # noqa: ANN401 - JSON
     from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
-    from rich.progress import Progress  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415 - slow to import, and not wanted by each command
 
     progress = Progress(console=Console(stderr=True))
     bar = progress.add_task(task["spec"]["queue"], total=task["spec"]["limit"] or task["total"])

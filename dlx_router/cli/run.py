@@ -1,7 +1,6 @@
 """`dlx-router run`: every setting is an option. The options are made from Settings, so that none can be missing."""
 
 import inspect
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,6 @@ import typer
 from dlx_router.cli import output
 from dlx_router.config.environment.settings import Settings, SettingsError, default_text, option, variable
 from dlx_router.core.names import Names
-from dlx_router.core.printable import printable_lines
 
 if TYPE_CHECKING:
     from dlx_router.config.policy_files.loader import LoadedPolicies
@@ -30,8 +28,7 @@ def _run(*, observe: bool = False, **given: str | None) -> None:
         loaded.require_served(settings.vhost_list())
         loaded.require_types(told=settings.has_management())
     except SettingsError as error:
-        print(printable_lines(str(error)), file=sys.stderr)
-        raise typer.Exit(output.WRONG_USE) from None
+        raise typer.Exit(output.wrong_use(error)) from None
     except PolicyErrors as error:
         raise typer.Exit(output.refuse(error)) from None
     raise typer.Exit(_start(settings, loaded, warnings, observe=observe))
@@ -40,7 +37,7 @@ def _run(*, observe: bool = False, **given: str | None) -> None:
 def _start(settings: Settings, loaded: "LoadedPolicies", warnings: Sequence[str], *, observe: bool) -> int:
     """Run the daemon; what is odd but no error is logged, since nobody may be reading along."""
     from dlx_router.admin.daemon import run  # noqa: PLC0415 - asyncio, HTTP and metrics only when all is well
-    from dlx_router.telemetry import logs  # noqa: PLC0415
+    from dlx_router.telemetry import logs  # noqa: PLC0415 - as above
 
     logs.configure(settings.log_format, settings.log_level)
     for warning in warnings:

@@ -8,6 +8,7 @@ import typer
 
 from dlx_router.cli import output
 from dlx_router.config.units import duration_ms, duration_text
+from dlx_router.telemetry.wall_clock import wall_ms
 
 
 def moment_ms(text: str | None, option: str) -> int | None:
@@ -15,7 +16,7 @@ def moment_ms(text: str | None, option: str) -> int | None:
     if text is None:
         return None
     try:
-        return int(time.time() * 1000) - duration_ms(text)
+        return wall_ms() - duration_ms(text)
     except ValueError:
         pass
     try:

@@ -44,9 +44,6 @@ from dlx_router.client.declaration import (
 
 _BROKEN: Final = (AMQPError, OSError, TimeoutError, RuntimeError)
 
-
-# a foreign user id would close the channel, and a message's own expiration would let it evaporate in the inbox
-_TAKEN_OFF: Final = frozenset({"headers", "user_id", "expiration"})
 _PROPERTIES_AT: Final = 12  # of a content header: class, weight and body size come before
 _WIRE: Final = "_dlx_router_wire"
 _INVENTED: Final = 33  # bytes of the id that aiormq gives to a message without one
@@ -234,19 +231,11 @@ def _expiration(message: AbstractIncomingMessage) -> str | None:
 
 
 def _copy(message: AbstractIncomingMessage, headers: dict[str, object]) -> _Copy:
-    """The copy's properties, by the bytes that came where they were not changed since."""
     wire = _wire(message)
     if wire is None and message.timestamp is not None:
         raise InexactHeader(f"property 'timestamp': {_doubt_late(message.timestamp)}, {exact.ADVICE}")
-    found = {} if wire is None else exact.chunks(wire)
-    before = None if wire is None else _before(wire)
-    names = exact.PROPERTIES.keys() - _TAKEN_OFF
-    changed = [name for name in names if before is None or getattr(message, name) != getattr(before, name)]
-    told = {name: exact.of_property(name, getattr(message, name)) for name in changed}
-    library = _LATE_AIO_PIKA if wire is None else _AIO_PIKA
-    table = exact.table(headers, found.get("headers", b""), library)
-    as_they_are = {name: found[name] for name in names & found.keys()}
-    return _Copy({**as_they_are, **told, "headers": table}, message.message_id)
+    before, library = (None, _LATE_AIO_PIKA) if wire is None else (_before(wire), _AIO_PIKA)
+    return _Copy(exact.copied(message, before, wire, headers, library), message.message_id)
 
 
 async def _publish(message: AbstractIncomingMessage, copy: _Copy, prefix: str, within: float) -> None:
@@ -264,11 +253,7 @@ async def _publish(message: AbstractIncomingMessage, copy: _Copy, prefix: str, w
         async with asyncio.timeout(within), desk.lock:
             channel = await desk.channel(connection)
             await channel.basic_publish(
-                message.body,
-                exchange=exchange,
-                routing_key=message.routing_key or "",
-                properties=copy,
-                mandatory=True,
+                message.body, exchange=exchange, routing_key=message.routing_key or "", properties=copy, mandatory=True
             )
     except PublishError as error:
         raise Undeliverable(f"exchange {exchange!r} leads to no queue: does a router attend this vhost?") from error

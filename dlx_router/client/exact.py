@@ -20,6 +20,8 @@ PROPERTIES: Final = {  # name → flag, from the highest down, as their values f
     "correlation_id": 0x0400, "reply_to": 0x0200, "expiration": 0x0100, "message_id": 0x0080, "timestamp": 0x0040,
     "type": 0x0020, "user_id": 0x0010, "app_id": 0x0008, "cluster_id": 0x0004,
 }  # fmt: skip
+# a foreign user id would close the channel, and a message's own expiration would let it evaporate in the inbox
+_TAKEN_OFF: Final = frozenset({"headers", "user_id", "expiration"})
 _OCTETS: Final = frozenset({"delivery_mode", "priority"})
 _SIZES: Final = {**dict.fromkeys(b"tbB", 1), **dict.fromkeys(b"sUu", 2), **dict.fromkeys(b"Iif", 4),
                  **dict.fromkeys(b"lLdT", 8), ord("D"): 5, ord("V"): 0}  # fmt: skip
@@ -58,6 +60,22 @@ def section_of(found: Mapping[str, bytes]) -> bytes:
     """Flags and values; what is empty is not set."""
     there = [name for name in PROPERTIES if found.get(name)]
     return _short.pack(sum(PROPERTIES[name] for name in there)) + b"".join([found[name] for name in there])
+
+
+def copied(
+    now: object, before: object, wire: bytes | None, headers: Mapping[Any, object], library: Library
+) -> dict[str, bytes]:
+    """The properties of a copy: by the bytes that came, `wire`, where they were not changed since.
+
+    `now` has the properties as attributes, `before` as they were read; without `wire` all are encoded anew. `headers`:
+    those of the copy.
+    """
+    found = {} if wire is None else chunks(wire)
+    names = PROPERTIES.keys() - _TAKEN_OFF
+    changed = [name for name in names if wire is None or getattr(now, name) != getattr(before, name)]
+    as_they_are = {name: found[name] for name in names & found.keys()}
+    told = {name: of_property(name, getattr(now, name)) for name in changed}
+    return {**as_they_are, **told, "headers": table(headers, found.get("headers", b""), library)}
 
 
 def _size(name: str, section: bytes, at: int) -> int:

@@ -33,8 +33,6 @@ from dlx_router.client.declaration import (
     require_room,
 )
 
-# a foreign user id would close the channel, and a message's own expiration would let it evaporate in the inbox
-_TAKEN_OFF: Final = frozenset({"headers", "user_id", "expiration"})
 _channels: Final[WeakKeyDictionary[BlockingConnection, BlockingChannel]] = WeakKeyDictionary()
 
 
@@ -183,16 +181,9 @@ def _publisher(connection: BlockingConnection) -> BlockingChannel:
 
 
 def _section(properties: pika.BasicProperties, headers: dict[str, object]) -> bytes:
-    """The copy's properties, by the bytes that came where they were not changed since."""
     came: bytes | None = getattr(properties, "wire", None)
-    found = {} if came is None else exact.chunks(came)
-    before = pika.BasicProperties() if came is None else pika.BasicProperties().decode(came)
-    names = exact.PROPERTIES.keys() - _TAKEN_OFF
-    changed = [name for name in names if getattr(properties, name) != getattr(before, name)]
-    told = {name: exact.of_property(name, getattr(properties, name)) for name in changed}
-    table = exact.table(headers, found.get("headers", b""), _PIKA)
-    kept_as_they_are = {name: found[name] for name in names & found.keys()}
-    return exact.section_of({**kept_as_they_are, **told, "headers": table})
+    before = None if came is None else pika.BasicProperties().decode(came)
+    return exact.section_of(exact.copied(properties, before, came, headers, _PIKA))
 
 
 def _frame_max(connection: BlockingConnection) -> int:

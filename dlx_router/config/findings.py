@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from dlx_router.core.printable import redacted
+
 UNREADABLE: Final = "DLX001"
 SYNTAX: Final = "DLX002"
 REFUSED_YAML: Final = "DLX003"
@@ -56,9 +58,6 @@ TWO_ROUTERS: Final = "DLX220"
 DELAYED_TWICE: Final = "DLX140"
 DELAYED_CIRCLE: Final = "DLX141"
 DELAYED_NAME: Final = "DLX142"
-
-# From the scheme up to the last @ before the URL must end.
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^\s\"'<>]*@")
 
 # What each code is about, in the words of docs/lint.md, which has a section for each.
 TITLES: Final[Mapping[str, str]] = {
@@ -162,11 +161,11 @@ class Report:
 
     def error(self, code: str, line: int, message: str, column: int = 0) -> None:
         """Note an error."""
-        self.findings.append(Finding(self.file, line, code, Severity.ERROR, _redacted(message), column))
+        self.findings.append(Finding(self.file, line, code, Severity.ERROR, redacted(message), column))
 
     def warning(self, code: str, line: int, message: str) -> None:
         """Note a warning."""
-        self.findings.append(Finding(self.file, line, code, Severity.WARNING, _redacted(message)))
+        self.findings.append(Finding(self.file, line, code, Severity.WARNING, redacted(message)))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -178,11 +177,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def shown(text: str, limit: int = 60) -> str:
     """The text in quotes, cut and made printable, without the credentials of a URL: files come from anybody."""
-    text = _redacted(text)
+    text = redacted(text)
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return '"' + "".join(char if char.isprintable() else "�" for char in cut) + '"'
-
-
-def _redacted(text: str) -> str:
-    """Without the credentials of any URL: somebody may have put one where it does not belong."""
-    return _CREDENTIALS.sub("***@", text)

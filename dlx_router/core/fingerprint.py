@@ -167,7 +167,7 @@ def application_frame(stack: str) -> str:
 
 def _frame(stack: str) -> str:
     lines = [line.strip() for line in stack.splitlines()]
-    frames = [line for line in lines if line] if len(lines) < 2 else [line for line in lines if _is_frame(line)]  # noqa: PLR2004
+    frames = [line for line in lines if line] if len(lines) < 2 else [line for line in lines if _is_frame(line)]  # noqa: PLR2004 - one line alone
     if any(_PYTHON.match(line) for line in frames):
         frames = [line for line in reversed(frames) if _PYTHON.match(line)]
     if not frames:

@@ -44,7 +44,7 @@ def steps(pointer: str) -> list[str]:
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
-def inside(value: Any, step: str) -> Any:  # noqa: ANN401
+def inside(value: Any, step: str) -> Any:  # noqa: ANN401 - JSON
     """The member or item of that name, or NOTHING."""
     if isinstance(value, dict):
         return value.get(step, NOTHING)
@@ -53,7 +53,7 @@ def inside(value: Any, step: str) -> Any:  # noqa: ANN401
     return NOTHING
 
 
-def place(document: Any, pointer: str) -> Any:  # noqa: ANN401
+def place(document: Any, pointer: str) -> Any:  # noqa: ANN401 - JSON
     """What the pointer leads to; NOTHING or UNREADABLE where it leads nowhere."""
     for step in steps(pointer):
         document = inside(document, step)
@@ -64,7 +64,7 @@ def looked_up(body: bytes) -> Callable[[str], Any]:
     """Pointer → value, None where there is none; the body is parsed at the first question."""
     known: list[Any] = []
 
-    def look(pointer: str) -> Any:  # noqa: ANN401
+    def look(pointer: str) -> Any:  # noqa: ANN401 - JSON
         if not known:
             known.append(parsed(body))
         value = place(known[0], pointer)

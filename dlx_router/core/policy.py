@@ -231,10 +231,7 @@ class PolicySet:
 
 
 def ordered(
-    policies: Sequence[Policy],
-    revision: str = "000000000000",
-    search_all: SearchAll = _one_by_one,
-    ours: Names = OURS,
+    policies: Sequence[Policy], revision: str = "000000000000", search_all: SearchAll = _one_by_one, ours: Names = OURS
 ) -> PolicySet:
     """A PolicySet in order of precedence; the sort is stable, so the order of files decides ties."""
     chain = sorted(policies, key=lambda policy: (-policy.priority, *policy.selector.rank))

@@ -15,7 +15,7 @@ def attend(host: Host, login: Login, tls: Tls | None, stream: str, key: bytes = 
     """Read this stream, whose messages the key signs; without one none can be verified."""
     told = {"do": "attend", "vhost": login.vhost, "host": host.name, "port": host.port, "stream": stream}
     told |= {"key": key.hex()}
-    return said(told | {"user": login.user, "password": login.password, "tls": None if tls is None else asdict(tls)})
+    return encoded(told | {"user": login.user, "password": login.password, "tls": None if tls is None else asdict(tls)})
 
 
 def place(order: Mapping[str, Any]) -> tuple[Host, Login, Tls | None]:
@@ -32,24 +32,24 @@ def key(order: Mapping[str, Any]) -> bytes:
 
 def leave(vhost: str) -> bytes:
     """Read it no more; somebody else leads."""
-    return said({"do": "leave", "vhost": vhost})
+    return encoded({"do": "leave", "vhost": vhost})
 
 
 def emptied(vhost: str, exchange: str, routing_key: str, until_ms: int) -> bytes:
     """The queue behind this place was found empty."""
-    return said({"do": "emptied", "vhost": vhost, "place": [exchange, routing_key], "until_ms": until_ms})
+    return encoded({"do": "emptied", "vhost": vhost, "place": [exchange, routing_key], "until_ms": until_ms})
 
 
 VERIFY = b'{"do":"verify"}\n'
 REBUILD = b'{"do":"rebuild"}\n'
 
 
-def said(document: Mapping[str, Any]) -> bytes:
+def encoded(document: Mapping[str, Any]) -> bytes:
     """One line."""
     return f"{json.dumps(document, ensure_ascii=True)}\n".encode()
 
 
-def heard(line: bytes) -> dict[str, Any]:
+def decoded(line: bytes) -> dict[str, Any]:
     """The other way; what is no such line says nothing."""
     try:
         document = json.loads(line)

@@ -17,8 +17,8 @@ from dlx_router.core.recovered import fate
 from dlx_router.index import schema
 from dlx_router.index.queries import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
 from dlx_router.index.rows import LYING, key_of
+from dlx_router.telemetry.wall_clock import wall_ms
 
-READERS: Final = 4
 LIMIT_S: Final = 3.0
 _PLACES: Final = frozenset({"number", "exchange", "routing_key", "sent_exchange", "sent_routing_key"})
 OLDEST: Final = 100  # of a place, to find the oldest among
@@ -72,7 +72,7 @@ class Reader:
                 f" AND (:state IS NULL OR {_STATE} = :state) ORDER BY last_ms DESC, groups.number DESC"
                 " LIMIT :limit OFFSET :offset"
             )
-            values = {"now": _now_ms(), "state": state, "limit": limit, "offset": offset}
+            values = {"now": wall_ms(), "state": state, "limit": limit, "offset": offset}
             return [_group(ask, row) for row in ask(sql, values).fetchall()]
 
     def group(self, group_id: str, sees: Sees) -> dict[str, Any] | None:
@@ -82,7 +82,7 @@ class Reader:
                 f"SELECT groups.*, queues.vhost, queues.name, {_STATE} AS now_state FROM groups"
                 " JOIN queues ON queues.number = groups.queue WHERE groups.id = :id"
             )
-            row = ask(sql, {"now": _now_ms(), "id": group_id}).fetchone()
+            row = ask(sql, {"now": wall_ms(), "id": group_id}).fetchone()
             return _group(ask, row) if row is not None and sees(row["vhost"], row["name"]) else None
 
     def failed_queues(self, sees: Sees) -> list[dict[str, Any]]:
@@ -140,7 +140,7 @@ class Reader:
                 "SELECT streams.vhost, offset, streams.events, unread, last_ms, (SELECT coalesce(sum(events), 0)"
                 " FROM gaps WHERE gaps.vhost = streams.vhost) AS missing FROM streams"
             ).fetchall()
-            return {row["vhost"]: {key: row[key] for key in row.keys() if key != "vhost"} for row in rows}  # noqa: SIM118
+            return {row["vhost"]: {key: row[key] for key in row.keys() if key != "vhost"} for row in rows}  # noqa: SIM118 - a Row iterates over its values
 
     def signatures(self, visible: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
         """Of each vhost: how many events of its journal have which signature. `visible`: these vhosts only."""
@@ -214,7 +214,7 @@ def outcome(letter: dict[str, Any], *, as_of_ms: int, window_ms: int) -> str | N
 
 
 def _letter(row: sqlite3.Row) -> dict[str, Any]:
-    told = {key: row[key] for key in row.keys() if key not in _PLACES}  # noqa: SIM118
+    told = {key: row[key] for key in row.keys() if key not in _PLACES}  # noqa: SIM118 - a Row iterates over its values
     told["newest"] = None if row["newest"] is None else json.loads(row["newest"])
     told["cursor"] = row["number"]
     told["target"] = _place(row["exchange"], row["routing_key"])
@@ -233,7 +233,7 @@ def _whole(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, An
     body = ask("SELECT mode, sha256, content_type, body FROM bodies WHERE letter = ?", number).fetchone()
     return {
         **_letter(row),
-        "journey": [{key: step[key] for key in step.keys() if key not in {"letter", "step"}} for step in steps],  # noqa: SIM118
+        "journey": [{key: step[key] for key in step.keys() if key not in {"letter", "step"}} for step in steps],  # noqa: SIM118 - a Row iterates over its values
         "event": None if line is None or line["line"] is None else json.loads(line["line"]),
         "stored": None if body is None else tuple(body),
     }
@@ -264,7 +264,3 @@ def _group(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, An
         "lying": sum(n for state, n in states.items() if state in LYING),
         "states": states,
     }
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

@@ -99,7 +99,7 @@ class Supervisor:
     async def _listen(self, process: Process) -> None:
         assert process.stdout is not None
         while line := await process.stdout.readline():
-            if status := protocol.heard(line):
+            if status := protocol.decoded(line):
                 self.status = status
                 self._note(status.get("trouble"))
                 self._look(status.get("vhosts") or {})

@@ -10,7 +10,6 @@ import os
 import signal
 import sqlite3
 import sys
-import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ from dlx_router.index import protocol, schema
 from dlx_router.index.schema import Damaged, IndexFileError
 from dlx_router.index.store import Message, Store, digest
 from dlx_router.telemetry import faults
+from dlx_router.telemetry.wall_clock import wall_ms
 
 AT_ONCE: Final = 64  # messages in a transaction; a message has at most 100 events
 GATHER_S: Final = 0.5  # from one transaction to the next where fewer come: a few large ones cost less than many small
@@ -59,7 +59,7 @@ class Worker:
         saying = [asyncio.create_task(one) for one in (self._say(), self._tidy())]
         try:
             while line := await told.readline():
-                await self._obey(protocol.heard(line))
+                await self._obey(protocol.decoded(line))
         finally:
             for task in (*saying, *self._following.values()):
                 task.cancel()
@@ -154,8 +154,8 @@ class Worker:
                 await asyncio.sleep(AGAIN_S)
                 self._make_room(store)
         self._trouble = None
-        behind = time.time() * 1000 - (store.last_ms(vhost) or 0)
-        self._vhosts[vhost] |= {"state": "reading", "offset": found[-1].offset, "behind_ms": max(0, int(behind))}
+        behind = wall_ms() - (store.last_ms(vhost) or 0)
+        self._vhosts[vhost] |= {"state": "reading", "offset": found[-1].offset, "behind_ms": max(0, behind)}
         self._vhosts[vhost] |= {"signatures": store.signatures(vhost)}
 
     # -- the file -----------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class Worker:
             if self._store is None:
                 continue
             with suppress(sqlite3.Error):
-                self._store.prune(before_ms=int(time.time() * 1000) - MAX_AGE_MS, at_most=TIDY_LETTERS)
+                self._store.prune(before_ms=wall_ms() - MAX_AGE_MS, at_most=TIDY_LETTERS)
                 self._make_room(self._store)
 
     async def _say(self) -> None:
@@ -231,7 +231,7 @@ class Worker:
                 await self._renew("the file was overwritten or removed")
             told = {"vhosts": self._vhosts, "trouble": self._trouble, "rebuilds": self._rebuilds}
             try:
-                out.write(protocol.said(told))
+                out.write(protocol.encoded(told))
                 out.flush()
             except OSError:
                 return

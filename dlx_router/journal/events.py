@@ -203,8 +203,8 @@ def _ruled(  # noqa: PLR0913, PLR0917 - the fields that letters of one queue sha
     redrives: int,
     tries: int,
     state: str | None,
-    known_before: bool,  # noqa: FBT001
-    rejected_since: bool,  # noqa: FBT001
+    known_before: bool,  # noqa: FBT001 - fields that letters of one queue share, all in one key
+    rejected_since: bool,  # noqa: FBT001 - fields that letters of one queue share, all in one key
     said_cause: str | None,
 ) -> str:
     told: dict[str, Any] = {

@@ -154,7 +154,7 @@ def plain(tag: str, value: Any) -> Any:  # noqa: ANN401 - a header is of any typ
     return value if exact else str(value)  # JSON has neither infinities nor a second kind of fraction
 
 
-def _text(value: Any) -> str:  # noqa: ANN401
+def _text(value: Any) -> str:  # noqa: ANN401 - what a place of a body holds
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 

@@ -7,7 +7,6 @@ An event may stand in the stream twice, with one event_id. A journal outlives th
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -25,6 +24,7 @@ from dlx_router.journal.spool import Spool
 from dlx_router.journal.unconfirmed import Waiting
 from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.readiness import Readiness
+from dlx_router.telemetry.wall_clock import wall_ms
 
 SPOOL_BYTES: Final = 16 << 20
 WINDOW: Final = 128  # at 256 unconfirmed messages of a stream the broker stops reading the whole connection
@@ -126,7 +126,7 @@ class Journal:
         self._waiting.add(batch)
         if self._has_room and not len(self._spool):
             self._send(batch)
-        elif not self._spool.keep(batch, int(time.time() * 1000)):
+        elif not self._spool.keep(batch, wall_ms()):
             self._lose(batch)
         if self._required:
             return

@@ -109,11 +109,7 @@ class Remains:
         """For programs."""
         return {
             "vhost": self.vhost,
-            "remove": {
-                "policies": list(self.policies),
-                "exchanges": list(self.exchanges),
-                "queues": list(self.queues),
-            },
+            "remove": {"policies": list(self.policies), "exchanges": list(self.exchanges), "queues": list(self.queues)},
             "refused_because": list(self.blockers),
             "kept": list(self.kept),
         }

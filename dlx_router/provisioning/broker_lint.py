@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.broker.rights import may
 from dlx_router.config import findings as codes
 from dlx_router.config.findings import Finding, Severity, shown
 from dlx_router.config.language.keys import REASONS
@@ -21,7 +22,6 @@ from dlx_router.provisioning.desired_policies import desired
 from dlx_router.provisioning.offline_findings import at, static, target_queue, unguardable
 from dlx_router.provisioning.ownership import recognised
 from dlx_router.provisioning.queue_definition import STRATEGY
-from dlx_router.provisioning.rights import may
 from dlx_router.provisioning.router_overlaps import meetings
 from dlx_router.provisioning.routing import Routes
 from dlx_router.provisioning.uncaught_queues import uncaught

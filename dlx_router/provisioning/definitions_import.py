@@ -6,7 +6,7 @@ What `plan --adopt` sees in a broker is seen here by the same eyes; what is no l
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dlx_router.broker.administration import Bound, Rule, Snapshot, Standing
+from dlx_router.broker.administration import Snapshot, Standing, bound_of, rule_of
 from dlx_router.config.dialects import rabbitmq
 from dlx_router.config.dialects.import_result import Carried, Parse, parsed_json
 from dlx_router.core.names import Names
@@ -71,8 +71,8 @@ def _snapshots(document: Any) -> Iterator[Snapshot]:  # noqa: ANN401 - anybody's
             version=(0,),
             queues=tuple(map(_standing, of["queues"])),
             exchanges=_BUILT_IN | {one["name"]: one["type"] for one in exchanges},
-            bindings=tuple(map(_bound, filter(_is_binding, of["bindings"]))),
-            policies=tuple(map(_rule, filter(_is_rule, of["policies"]))),
+            bindings=tuple(map(bound_of, filter(_is_binding, of["bindings"]))),
+            policies=tuple(map(rule_of, filter(_is_rule, of["policies"]))),
             alternates=_alternates(exchanges),
         )
 
@@ -97,20 +97,10 @@ def _is_binding(one: Mapping[str, Any]) -> bool:
     return all(isinstance(one.get(key), str) for key in ("source", "destination", "destination_type", "routing_key"))
 
 
-def _bound(one: Mapping[str, Any]) -> Bound:
-    return Bound(one["source"], one["destination"], one["routing_key"], one["destination_type"] == "queue")
-
-
 def _is_rule(one: Mapping[str, Any]) -> bool:
     priority = one.get("priority", 0)
     plain = isinstance(one.get("pattern"), str) and isinstance(one.get("definition"), Mapping)
     return plain and isinstance(priority, int) and isinstance(one.get("apply-to", "all"), str)
-
-
-def _rule(one: Mapping[str, Any]) -> Rule:
-    return Rule(
-        one["name"], one["pattern"], dict(one["definition"]), one.get("priority", 0), one.get("apply-to", "all")
-    )
 
 
 def _alternates(exchanges: list[Mapping[str, Any]]) -> dict[str, str]:

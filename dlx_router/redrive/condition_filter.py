@@ -1,12 +1,12 @@
 """Filter: the text of a task → what holds of a letter, in the language of policy conditions (CEL)."""
 
-import time
 from collections.abc import Callable
 
 from dlx_router.config.language.conditions import ConditionError, condition
 from dlx_router.core.condition import ConditionFailed, view
 from dlx_router.core.letter import Letter
 from dlx_router.redrive.task import TaskError
+from dlx_router.telemetry.wall_clock import wall_ms
 
 
 def compiled(text: str) -> Callable[[Letter], bool]:
@@ -21,7 +21,7 @@ def compiled(text: str) -> Callable[[Letter], bool]:
 
     def holds(letter: Letter) -> bool:
         try:
-            return found.holds(view(letter, letter.base_attempts, int(time.time() * 1000)))
+            return found.holds(view(letter, letter.base_attempts, wall_ms()))
         except ConditionFailed:
             return False
 

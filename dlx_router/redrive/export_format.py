@@ -17,15 +17,7 @@ from dlx_router.wire import table
 from dlx_router.wire.properties import Properties
 
 OWN: Final = b"dlx-router"
-_TEXTS: Final = (
-    "content_type",
-    "content_encoding",
-    "correlation_id",
-    "reply_to",
-    "type",
-    "app_id",
-    "cluster_id",
-)
+_TEXTS: Final = ("content_type", "content_encoding", "correlation_id", "reply_to", "type", "app_id", "cluster_id")
 
 
 def line(letter: Letter, props: Properties, first: Props, body: bytes, *, group: str, rule: Rule) -> bytes:

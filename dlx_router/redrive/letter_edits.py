@@ -26,7 +26,7 @@ class Edit:
     headers: Mapping[str, Value]
 
     @property
-    def told(self) -> Edited:
+    def summary(self) -> Edited:
         """What a task may say of it."""
         return Edited(tuple(sorted(self.headers)), None if self.body is None else len(self.body))
 

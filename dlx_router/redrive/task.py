@@ -219,7 +219,7 @@ def _faults(spec: Spec) -> Iterable[tuple[bool, str]]:
         yield canary.first < 1, f"canary.first {canary.first}: at least one letter"
         yield canary.watch_s <= 0, f"canary.watch_s {canary.watch_s:g}: seconds above 0"
         percent = canary.max_dead_percent
-        yield not 0 <= percent < 100, f"canary.max_dead_percent {percent:g}: 0 … below 100"  # noqa: PLR2004
+        yield not 0 <= percent < 100, f"canary.max_dead_percent {percent:g}: 0 … below 100"  # noqa: PLR2004 - percent
     yield spec.canary is not None and spec.kind is not Kind.REDRIVE, "canary: only a redrive can have one"
     yield spec.to is not None and spec.kind is not Kind.REDRIVE, "to: only a redrive goes somewhere"
     is_one = len(spec.ids) == 1 and spec.kind is Kind.REDRIVE

@@ -1,11 +1,11 @@
-"""Wiring, start, drain, stop. The only place that knows every class of the router."""
+"""Wiring, start, drain, stop."""
 
 import asyncio
 import contextlib
 import secrets
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -189,18 +189,21 @@ class App:
         return tuple(one for one in wanted if one.vhost in {None, vhost})
 
     def _reloader(self, vhosts: Sequence[str], asked: asyncio.Event) -> Reloader:
-        limits = self.metrics.thresholds
-
-        async def prepare(loaded: LoadedPolicies) -> None:
-            nonlocal limits
+        async def prepare(loaded: LoadedPolicies) -> Callable[[], None]:
             limits = await asyncio.to_thread(thresholds, loaded.policies)
             for one in self._attendants:
                 await one.prepare(loaded.policies)
+            rules = self._rules(loaded)
+            ready = [(one, one.built(rules, self._sources(loaded, one.vhost))) for one in self._attendants]
 
-        def swap(loaded: LoadedPolicies) -> None:
-            self.metrics.thresholds = limits
-            for one in self._attendants:
-                one.renew(self._rules(loaded), self._sources(loaded, one.vhost))
+            def swap() -> None:
+                self.metrics.thresholds = limits
+                for one, revision in ready:
+                    one.use(revision)
+                for one, _ in ready:
+                    one.attend()
+
+            return swap
 
         return Reloader(
             folder=self._settings.policies,
@@ -208,7 +211,6 @@ class App:
             vhosts=vhosts,
             current=self._loaded,
             prepare=prepare,
-            swap=swap,
             metrics=self.metrics,
             readiness=self.readiness,
             asked=asked,

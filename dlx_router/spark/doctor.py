@@ -127,7 +127,7 @@ def _key() -> Check:
 
 def _signed(archive: Path) -> Check:
     from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415 - pyarrow may be missing until here
-    from dlx_router.spark.archive.verify import signatures  # noqa: PLC0415
+    from dlx_router.spark.archive.verify import signatures  # noqa: PLC0415 - as above
 
     def count() -> str:
         return ", ".join(f"{n} {name}" for name, n in signatures(Archive(archive)).items()) or "no events yet"

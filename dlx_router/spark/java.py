@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import shutil
-import subprocess  # nosec B404
+import subprocess  # nosec B404 - asks Java for its version
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ def _places() -> Iterator[tuple[Path, str]]:
 def _version(home: Path) -> int:
     """Major version, 0 where it does not run."""
     try:
-        told = subprocess.run(  # noqa: S603 - no shell  # nosec B603
+        told = subprocess.run(  # noqa: S603 - no shell  # nosec B603 - as said
             [home / "bin/java", "-version"], capture_output=True, text=True, timeout=_LOOK_S, check=True
         )
     except (OSError, subprocess.SubprocessError):

@@ -94,23 +94,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, int] | None = None
         self._newest: Positions | None = None
 
-    def initialOffset(self) -> Positions:  # noqa: N802
+    def initialOffset(self) -> Positions:  # noqa: N802 - Spark's name
         def look(connection: Connection) -> Positions:
             probes = {stream: connection.probe(stream) for stream in self._options.streams}
             return {stream: _initial(connection, self._options, stream, now) for stream, now in probes.items()}
 
         return self._asked(look)
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         return ReadMaxRows(self._options.max_offsets)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._target = self._asked(lambda one: {stream: one.probe(stream).end for stream in self._options.streams})
 
-    def latestOffset(self, start: Positions, limit: ReadLimit) -> Positions:  # noqa: N802
+    def latestOffset(self, start: Positions, limit: ReadLimit) -> Positions:  # noqa: N802 - Spark's name
         return self._asked(lambda connection: self._latest(connection, start, limit))
 
-    def reportLatestOffset(self) -> Positions | None:  # noqa: N802
+    def reportLatestOffset(self) -> Positions | None:  # noqa: N802 - Spark's name
         return self._newest
 
     def partitions(self, start: Positions, end: Positions) -> Sequence[InputPartition]:

@@ -7,7 +7,6 @@ standard library is needed, so that each command can afford it.
 import contextlib
 import logging
 import os
-import re
 import sys
 import threading
 import traceback
@@ -16,26 +15,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from dlx_router.core.printable import printable_lines
+from dlx_router.core.printable import printable_lines, redacted
 
 ADVICE: Final = (
     "a fault of dlx-router, please report it with what was done before; with DLX_ROUTER_LOG_LEVEL=debug it shows the "
     "traceback"
 )
-HIDDEN: Final = "***"
-# From the scheme up to the last @ before the URL must end: a password may hold what it should not, "/" or "@".
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^\s\"'<>]*@")
 _PACKAGE: Final = Path(__file__).parents[1]
 _MAX_CHARS: Final = 1000
 Tell = Callable[[str, BaseException], None]
 
 
-def redacted(text: str) -> str:
-    """The text without the credentials of any URL in it."""
-    return _CREDENTIALS.sub(f"{HIDDEN}@", text)
-
-
-def said(error: BaseException) -> str:
+def kind_and_text(error: BaseException) -> str:
     """What, in a line: the kind of an exception and its text."""
     text = " ".join(str(error).split())[:_MAX_CHARS]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -58,7 +49,7 @@ def sentence(error: BaseException) -> str:
         named = f"{error.filename}: " if error.filename else ""
         return f"{named}{error.strerror} ({place(error) or 'at the end'}); see to it, and try again"
     where = place(error)
-    return f"{said(error)}{f' ({where})' if where else ''}; {ADVICE}"
+    return f"{kind_and_text(error)}{f' ({where})' if where else ''}; {ADVICE}"
 
 
 def debugging() -> bool:
@@ -67,7 +58,7 @@ def debugging() -> bool:
     return said_level or logging.getLogger().level in range(1, logging.DEBUG + 1)
 
 
-def told(message: str, error: BaseException | None) -> str:
+def report(message: str, error: BaseException | None) -> str:
     """A line for stderr, or several where they are asked for."""
     text = f"dlx-router: {message}{': ' if message else ''}{sentence(error) if error else ''}"
     if error is not None and debugging():
@@ -107,12 +98,12 @@ class _Short(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         error = record.exc_info[1] if record.exc_info else None
-        return told(" ".join(record.getMessage().split())[:_MAX_CHARS], error)
+        return report(" ".join(record.getMessage().split())[:_MAX_CHARS], error)
 
 
 def _print(message: str, error: BaseException) -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody hears it: stderr is closed, or full
-        sys.stderr.write(f"{told(message, error)}\n")
+        sys.stderr.write(f"{report(message, error)}\n")
         sys.stderr.flush()
 
 

@@ -13,11 +13,8 @@ from typing import Any, Final, TextIO
 import structlog
 from structlog.typing import Processor
 
-from dlx_router.core.printable import printable, printable_lines
+from dlx_router.core.printable import HIDDEN, printable, printable_lines, redacted
 from dlx_router.telemetry import faults
-from dlx_router.telemetry.faults import HIDDEN, redacted
-
-__all__ = ["HIDDEN", "Once", "configure", "log", "quieten", "redacted", "take_faults"]
 
 LOGGER: Final = "dlx_router"
 # They report to us by exceptions, which we log; their own lines would say all twice, or each request.
@@ -71,7 +68,7 @@ def _without_traceback(_logger: object, _method: str, event: MutableMapping[str,
     given = event.pop("exc_info", None)
     error = given[1] if isinstance(given, tuple) else sys.exc_info()[1] if given is True else given
     if isinstance(error, BaseException):
-        event.update(error=faults.said(error), at=faults.place(error), now=faults.ADVICE)
+        event.update(error=faults.kind_and_text(error), at=faults.place(error), now=faults.ADVICE)
     return event
 
 

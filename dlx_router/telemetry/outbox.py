@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from dlx_router.telemetry.logs import Once
-from dlx_router.telemetry.traces import Limits
+from dlx_router.telemetry.otel_variables import Limits
 
 _KEY: Final = "collector"
 ILL_S: Final = 1.0

@@ -1,7 +1,6 @@
 """Readiness: every part that cannot work says why, without credentials; the router is ready when nobody objects."""
 
-from dlx_router.core.printable import printable_lines
-from dlx_router.telemetry.logs import redacted
+from dlx_router.core.printable import printable_lines, redacted
 
 
 class Readiness:

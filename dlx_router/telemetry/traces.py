@@ -5,14 +5,13 @@ the standard's own variables, OTEL_*. See docs/tracing.md.
 """
 
 import os
-import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from dlx_router import __version__
+from dlx_router.telemetry.otel_variables import TracesError, is_off, read
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.sampling import Sampler
@@ -24,28 +23,6 @@ Value = str | int
 SERVICE: Final = "dlx-router"
 MAX_TEXT: Final = 1024
 FLUSH_S: Final = 5.0  # at most, when the router ends
-ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_TIMEOUTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
-_SAMPLERS: Final = frozenset({
-    "always_on", "always_off", "traceidratio",
-    "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio",
-})  # fmt: skip
-_MOST: Final = 1_000_000
-_NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
-
-
-class TracesError(Exception):
-    """Traces are asked for and cannot be made: the text says which variable or package, and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much waits for the collector, and for how long; the standard's OTEL_BSP_*."""
-
-    queue: int = 2048
-    batch: int = 512
-    delay_s: float = 5.0
 
 
 @dataclass(slots=True)
@@ -88,10 +65,10 @@ class Traces:
 
     def __init__(self, outbox: "Outbox", sampler: "Sampler | None", instance: str) -> None:
         from opentelemetry.context import Context  # noqa: PLC0415 - nothing of it is imported before it is asked for
-        from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
-        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-        from opentelemetry.trace import SpanKind, Status, StatusCode  # noqa: PLC0415
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - an extra
+        from opentelemetry.trace import SpanKind, Status, StatusCode  # noqa: PLC0415 - an extra
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415 - an extra
 
         ours = Resource({"service.name": SERVICE, "service.version": __version__, "service.instance.id": instance})
         provider = TracerProvider(
@@ -138,7 +115,7 @@ class Traces:
     ) -> None:
         """The copy: from the decision to its confirm."""
         from opentelemetry.trace import Link as Linked  # noqa: PLC0415 - as above
-        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415
+        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415 - an extra
 
         span = self._tracer.start_span(
             clean(name),
@@ -172,14 +149,6 @@ def clean(text: str) -> str:
     return text[:MAX_TEXT].encode(errors="backslashreplace").decode()
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What OTEL_* ask for, checked."""
-
-    limits: Limits = field(default_factory=Limits)
-    collector: str = "http://localhost:4318"  # without path and credentials, for the log
-
-
 def asked_for(setting: str, instance: str, counts: dict[str, int]) -> Traces | None:
     """As `opened`, where the router's own setting asks for it."""
     return opened(os.environ, instance, counts) if setting == "otlp" else None
@@ -209,66 +178,3 @@ def opened(environment: Mapping[str, str], instance: str, counts: dict[str, int]
         raise TracesError(
             f"OTEL_EXPORTER_OTLP_*: a variable cannot be used ({type(error).__name__}); see docs/tracing.md"
         ) from None
-
-
-def is_off(environment: Mapping[str, str]) -> bool:
-    """Whether the standard's own switches say no."""
-    disabled = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    return disabled or environment.get("OTEL_TRACES_EXPORTER", "").strip().lower() == "none"
-
-
-def read(environment: Mapping[str, str]) -> Asked:
-    """What is asked for; TracesError names the first variable that cannot be used and what to write, never a value."""
-    _one_of(environment, "OTEL_TRACES_EXPORTER", {"otlp"})
-    for name in _PROTOCOLS:
-        _one_of(environment, name, {"http/protobuf"})
-    _one_of(environment, "OTEL_TRACES_SAMPLER", _SAMPLERS)
-    if not 0 <= _number(environment, "OTEL_TRACES_SAMPLER_ARG", 1) <= 1:
-        raise TracesError("OTEL_TRACES_SAMPLER_ARG: not a share; write a number from 0 to 1")
-    for name in _TIMEOUTS:
-        _number(environment, name, 10)
-    limits = Limits(
-        queue=_count(environment, "OTEL_BSP_MAX_QUEUE_SIZE", 2048),
-        batch=_count(environment, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512),
-        delay_s=_count(environment, "OTEL_BSP_SCHEDULE_DELAY", 5000) / 1000,
-    )
-    return Asked(limits, _collector(environment))
-
-
-def _one_of(environment: Mapping[str, str], name: str, known: set[str] | frozenset[str]) -> None:
-    said = environment.get(name, "").strip().lower()
-    if said and said not in known:
-        raise TracesError(f"{name}: not known here; write {' or '.join(sorted(known))}, or leave it out")
-
-
-def _number(environment: Mapping[str, str], name: str, default: float) -> float:
-    said = environment.get(name, "").strip()
-    if not said:
-        return default
-    if not _NUMBER.fullmatch(said):
-        raise TracesError(f"{name}: not a number; write one, {default} for example")
-    return float(said)
-
-
-def _count(environment: Mapping[str, str], name: str, default: int) -> int:
-    found = _number(environment, name, default)
-    if not 1 <= found <= _MOST or found != int(found):
-        raise TracesError(f"{name}: not a number from 1 to {_MOST}; write one, {default} for example")
-    return int(found)
-
-
-def _collector(environment: Mapping[str, str]) -> str:
-    for name in ENDPOINTS:
-        said = environment.get(name, "").strip()
-        if not said:
-            continue
-        try:
-            parts = urlsplit(said)
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            host = port = None
-            parts = urlsplit("")
-        if parts.scheme not in {"http", "https"} or not host:
-            raise TracesError(f"{name}: not a URL; write http://HOST:4318 for example")
-        return f"{parts.scheme}://{host}" + (f":{port}" if port else "")
-    return "http://localhost:4318"

@@ -59,7 +59,7 @@ def publish(  # noqa: PLR0913, PLR0917 - a frame has these parts, and keywords c
     properties: bytes,
     body: bytes,
     frame_max: int,
-    mandatory: bool = True,  # noqa: FBT001, FBT002
+    mandatory: bool = True,  # noqa: FBT001, FBT002 - AMQP's own argument
 ) -> bytes:
     """basic.publish, content header and as many body frames as `frame_max` asks for (0: no limit), in one piece.
 

@@ -112,7 +112,7 @@ def splice(table: bytes, found: dict[bytes, Span], remove: Collection[bytes], ap
     spans = []
     for name in remove:  # a loop, not a comprehension: those are calls in Python 3.11
         if name in found:
-            spans.append(found[name])  # noqa: PERF401
+            spans.append(found[name])  # noqa: PERF401 - as it says above
     if found.__class__ is Entries:
         spans += [span for name, span in found.twins if name in remove]
     if not spans:

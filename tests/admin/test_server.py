@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx
 import pytest
 
-import brokers
 from dlx_router.admin import connections
 from dlx_router.admin.server import AdminError, AdminServer
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
+from tools import brokers
 
 
 @pytest.fixture

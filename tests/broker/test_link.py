@@ -64,7 +64,7 @@ def test_a_write_that_still_waits_when_its_link_ends_is_dropped_without_a_word(v
         await link.open_channel(_Nobody())
         link.send(frames.HEARTBEAT)
         link.abort()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # what it gathered would be sent by then
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(scene())
@@ -128,7 +128,7 @@ async def test_a_consumer_that_is_ended_as_it_begins_says_so(vhost: Vhost, amqp:
         if CONSUME in data:
             asyncio.get_running_loop().call_soon(delete_meanwhile, amqp, link)
 
-    link.send = then_hold_up_the_loop  # type: ignore[method-assign]
+    link.send = then_hold_up_the_loop  # type: ignore[method-assign]  # calls the true one
     with pytest.raises(ChannelClosed, match="ended as it began"):
         await one.start()
     await link.close()

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 import pytest
 from aiormq.abc import AbstractChannel
 
-import brokers
 from dlx_router.broker.address import Host, Login
 from dlx_router.broker.control import Control, Lost
 from dlx_router.broker.topology import (
@@ -25,6 +24,7 @@ from tests.broker.scene import NAMES, arguments, bindings, topology, user
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.vhost import Vhost
+from tools import brokers
 
 RESCUED = {
     "x-queue-type": "quorum",

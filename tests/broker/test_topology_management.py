@@ -8,13 +8,13 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-import brokers
 from dlx_router.broker.management import Management, ManagementError, harmful
 from dlx_router.broker.policies import Policy, effective
 from tests.broker.scene import NAMES, topology, user
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.vhost import Vhost
+from tools import brokers
 
 
 @pytest.fixture
@@ -83,10 +83,6 @@ async def test_what_the_broker_says_and_what_we_compute_agree_once_it_has_counte
             "max-length",
             "message-ttl",
         }
-    said = await management.queue_policies(vhost.name, [NAMES.inbox, "gone"])
-    assert list(said) == [NAMES.inbox]
-    assert said[NAMES.inbox].effective_policy_definition == {"max-length": 5, "message-ttl": 60000}
-    assert (said[NAMES.inbox].policy, said[NAMES.inbox].operator_policy) == ("everything", "limits")
 
     vhost.policy("shadow", r"^dlx-router\.", {"queue-leader-locator": "balanced"}, priority=99)
     vhost.api.delete(f"operator-policies/{vhost.quoted}/limits").raise_for_status()

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import brokers
 from dlx_router.broker.address import Host, Login
 from dlx_router.broker.control import TopologyError
 from dlx_router.broker.state import StateQueue
@@ -19,6 +18,7 @@ from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.raw import RawClient
 from tests.support.vhost import Vhost
+from tools import brokers
 
 WITHIN_S = 15
 SHARED = b"s" * 32

@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 import pytest
 from aiormq.abc import AbstractChannel
 
-import brokers
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.state import StateQueue
 from dlx_router.broker.topology import Topology, TopologyError
 from tests.broker.scene import NAMES
 from tests.support.certificates import Authority
 from tests.support.eventually import eventually
+from tools import brokers
 
 
 def place(url: str) -> tuple[Host, Login]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers import Broker
+from tools.brokers import Broker
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +20,7 @@ def demo(broker: Broker, seconds: int) -> str:
         "DLX_ROUTER_TEST_AMQP_URL": broker.amqp_url,
         "DLX_ROUTER_TEST_MANAGEMENT_URL": broker.management_url,
     }
-    argv = [sys.executable, "tools/demo.py", "--seconds", str(seconds)]
+    argv = [sys.executable, "-m", "tools.demo.run", "--seconds", str(seconds)]
     done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=seconds + 60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\x1b" not in done.stdout  # a pipe is no terminal

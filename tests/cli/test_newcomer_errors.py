@@ -247,7 +247,7 @@ SETTINGS: Final = [
 
 
 @pytest.mark.parametrize(("given", "value", "advice"), SETTINGS, ids=[str(row[0]) for row in SETTINGS])
-def test_a_setting(dlx_router: Typed, tmp_path: Path, given: dict[str, str], value: str, advice: str) -> None:
+def test_a_wrong_setting(dlx_router: Typed, tmp_path: Path, given: dict[str, str], value: str, advice: str) -> None:
     (tmp_path / "p.yaml").write_text("version: 1\npolicies: []\n")
     done = dlx_router("permissions", **({"POLICIES": str(tmp_path)} | given), COLUMNS="400")
     name = next(reversed(given))
@@ -310,7 +310,7 @@ COMMANDS: Final = [
 
 
 @pytest.mark.parametrize(("typed", "value", "advice"), COMMANDS, ids=[row[0] for row in COMMANDS])
-def test_a_command(dlx_router: Typed, typed: str, value: str, advice: str) -> None:
+def test_a_wrong_command(dlx_router: Typed, typed: str, value: str, advice: str) -> None:
     answered(dlx_router(*typed.split(), API_URL=NOBODY, COLUMNS="400"), "", value, advice)
 
 

@@ -36,9 +36,9 @@ from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter
 from dlx_router.core.policy import TYPES, Effective, Selector, SelectorKind
 from dlx_router.service.app import App
-from dlx_router.service.dispatch.resources import resource_of
 from dlx_router.service.inflight.in_force import Rules
-from dlx_router.service.inflight.job import Resource
+from dlx_router.service.inflight.job import resource_of
+from dlx_router.service.inflight.routes import Resource
 from dlx_router.service.vhost.reload import foreseen
 from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.spark.backtest.replay import Outcome, files_of, judge_of, outcome_of
@@ -80,8 +80,8 @@ def attendant() -> VhostRunner:
 def attending(loaded: LoadedPolicies, types: Mapping[str, str]) -> VhostRunner:
     """The same with these policies in force, and the types of queues told."""
     one = attendant()
-    one.renew(Rules(loaded.policies, NAMES, 30_000), ())
-    one._decider.know(dict(types))
+    one.use(one.built(Rules(loaded.policies, NAMES, 30_000), ()))
+    one._decider.in_force = one._decider.in_force.with_types(dict(types))
     return one
 
 
@@ -222,7 +222,7 @@ def test_every_surface_says_what_the_router_does(policies: list[dict[str, Any]],
         except PolicyErrors:
             reject()
         router = attending(loaded, died.types)
-        truth = router._decider.policy_of(died.queue, died.reason)
+        truth = router._decider.in_force.policy_of(died.queue, died.reason)
         explained(folder, loaded, truth, died)
         judged_again(folder, loaded, truth, died)
         if died.queue_type is not None and not NAMES.is_own(died.queue):
@@ -230,7 +230,8 @@ def test_every_surface_says_what_the_router_does(policies: list[dict[str, Any]],
             assert command._selected(loaded, "/", {"name": died.queue, "type": died.queue_type}) is selected
         foresaw = [*foreseen(loaded.policies, "/", died.types)]
         assert needed(loaded, died) <= {None, *foresaw}
-        assert not foresaw or attending(loaded, died.types)._decider.policy_of("orders", "rejected") is not None
+        held = attending(loaded, died.types)._decider.in_force
+        assert not foresaw or held.policy_of("orders", "rejected") is not None
 
 
 def explained(folder: Path, loaded: LoadedPolicies, truth: Effective | None, died: Died) -> None:
@@ -270,7 +271,7 @@ def unjudged(loaded: LoadedPolicies, died: Died) -> list[str]:
     typed = {one.name for one in loaded.policies.policies if one.apply_to != "queues"}
     found = []
     for kind in TYPES if died.queue_type is None else ():
-        held = attending(loaded, {died.queue: kind})._decider.policy_of(died.queue, died.reason)
+        held = attending(loaded, {died.queue: kind})._decider.in_force.policy_of(died.queue, died.reason)
         found += [one for one in (held.names if held is not None else ()) if one in typed]
     return found
 
@@ -281,7 +282,7 @@ def needed(loaded: LoadedPolicies, died: Died) -> set[Resource | None]:
     router, found = attending(loaded, died.types), set()
     for reason in {"rejected", *(reason for one in named for reason in one.on)} if named else ():
         last = replace(died, reason=reason, attempts=1_000_000)
-        truth = router._decider.policy_of(died.queue, reason)
+        truth = router._decider.in_force.policy_of(died.queue, reason)
         letter = letter_of(last, truth)
         decision = decide(letter, truth, 0, 0.0)
         if truth is not None and isinstance(decision, DeadLetter):

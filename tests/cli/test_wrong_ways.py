@@ -44,7 +44,7 @@ def test_provisioning_says_what_is_wrong_with_the_management_api(command: str, v
 
 
 @pytest.mark.usefixtures("newest")
-def test_the_brokers_own_reason_is_told(vhost: Vhost, folder: str, admit: Admit) -> None:  # noqa: F811
+def test_the_brokers_own_reason_is_told(vhost: Vhost, folder: str, admit: Admit) -> None:  # noqa: F811 - a fixture that is imported
     """A wrong password and a missing tag are both 401."""
     reasons = []
     for name, password in ((admit(*NOTHING, password=SECRET, tags="management"), SECRET), ("guest", SECRET)):
@@ -58,7 +58,7 @@ def test_the_brokers_own_reason_is_told(vhost: Vhost, folder: str, admit: Admit)
 
 
 @pytest.mark.usefixtures("newest")
-def test_doctor_says_which_rights_a_user_lacks_that_may_only_read(vhost: Vhost, folder: str, admit: Admit) -> None:  # noqa: F811
+def test_doctor_says_which_rights_a_user_lacks_that_may_only_read(vhost: Vhost, folder: str, admit: Admit) -> None:  # noqa: F811 - a fixture that is imported
     user = admit("^$", "^$", ".*", password=SECRET, tags="management")
     url = url_for(vhost, user, SECRET)
     done = in_a_process("doctor", "--policies", folder, AMQP_URL=url, MANAGEMENT_URL=vhost.management_url)

@@ -249,7 +249,7 @@ def test_what_came_before_the_client_was_imported_is_refused_where_nobody_knows_
     _, _, header = frame.unmarshal(framed({"timestamp": struct.pack(">Q", 1_700_000_000_000)}))
     delattr(header, "_dlx_router_wire")
     nowhere: Any = None
-    message = asynchronous._Received(DeliveredMessage(spec.Basic.Deliver(delivery_tag=1), header, b"", nowhere))  # type: ignore[arg-type]
+    message = asynchronous._Received(DeliveredMessage(spec.Basic.Deliver(delivery_tag=1), header, b"", nowhere))  # type: ignore[arg-type]  # a content header
     with pytest.raises(InexactHeader, match=r"'timestamp'.*before messages come"):
         asynchronous._copy(message, {})
 

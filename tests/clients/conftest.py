@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import pytest
 
-import brokers
 from tests.conftest import NAMED
 from tests.support.client import Client
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
 
 pytest.register_assert_rewrite("tests.clients.sameness")
 

@@ -48,7 +48,7 @@ def imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Import:
             assert found is not None, said.out
             return found
 
-        effective.report = said.err  # type: ignore[attr-defined]
+        effective.report = said.err  # type: ignore[attr-defined]  # the output, beside it
         return effective
 
     return go

@@ -11,7 +11,6 @@ from typing import Final
 
 import pytest
 
-import brokers
 from tests.conformance.differences import Outcome, comparable
 from tests.conformance.scenario import Scenario, policy_file
 from tests.conformance.scenarios import SCENARIOS
@@ -20,6 +19,7 @@ from tests.conftest import ROUTERS
 from tests.support.raw import RawClient
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
 
 AT_ONCE: Final = 24
 RESEND_MS: Final = 500

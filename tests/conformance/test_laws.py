@@ -18,7 +18,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-import brokers
 from tests.conformance.conftest import routing, vhost_of
 from tests.conformance.differences import Outcome, comparable, judge, past
 from tests.conformance.typed import Seen, seen
@@ -27,6 +26,7 @@ from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.raw import RawClient
 from tests.support.vhost import Vhost
+from tools import brokers
 
 EXAMPLES: Final = int(os.environ.get("DLX_ROUTER_LAW_EXAMPLES", "12"))
 SEED: Final = int(os.environ.get("DLX_ROUTER_LAW_SEED", str(random.randrange(2**32))))

@@ -13,8 +13,6 @@ from typing import Final
 import httpx
 import pytest
 
-import brokers
-from brokers import free_port
 from tests.conftest import ROUTERS
 from tests.console.liar import TOKEN, csrf
 from tests.support.bulk import INBOX
@@ -22,6 +20,8 @@ from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
+from tools.brokers import free_port
 
 POLICIES: Final = """
 version: 1

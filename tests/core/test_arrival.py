@@ -99,7 +99,7 @@ def test_a_letter_gets_exactly_as_many_deliveries_as_the_policy_says(version: st
     world, policy = World(), effective(max_delivery_attempts=5)
     for delivery in range(1, 6):
         world.clock_s += 1
-        world.native_death(version, "work", "rejected")  # type: ignore[arg-type]
+        world.native_death(version, "work", "rejected")  # type: ignore[arg-type]  # parametrised
         letter = world.read()
         decision = decide(letter, policy, world.clock_s * 1000, 0.0)
         assert decision.attempts == delivery
@@ -347,8 +347,8 @@ def test_the_id_is_32_hex_digits_and_the_same_after_a_crash() -> None:
 @pytest.mark.parametrize("at", range(7))
 def test_every_part_makes_another_id(at: int) -> None:
     other: list[str | bytes] = list(PARTS)
-    other[at] += "x" if at < 2 else b"x"  # type: ignore[operator]
-    assert letter_id(*other) != letter_id(*PARTS)  # type: ignore[arg-type]
+    other[at] += "x" if at < 2 else b"x"  # type: ignore[operator]  # parts of several types, in their order
+    assert letter_id(*other) != letter_id(*PARTS)  # type: ignore[arg-type]  # parts of several types, in their order
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_every_part_makes_another_id(at: int) -> None:
     ],
 )
 def test_no_bytes_may_move_from_one_part_to_the_next(move: Callable[[tuple[object, ...]], tuple[object, ...]]) -> None:
-    assert letter_id(*move(PARTS)) != letter_id(*PARTS)  # type: ignore[arg-type]
+    assert letter_id(*move(PARTS)) != letter_id(*PARTS)  # type: ignore[arg-type]  # parts of several types, in their order
 
 
 def test_of_a_large_body_the_beginning_and_the_length_count() -> None:
@@ -374,5 +374,5 @@ def test_names_that_are_no_text_have_an_id_too() -> None:
 
 
 def test_a_park_without_policy_keeps_the_attempts_so_far() -> None:
-    assert decide(arrived((), record(attempts=4)), None, NOW, 0.0) == Park("loop", 4)  # type: ignore[arg-type]
+    assert decide(arrived((), record(attempts=4)), None, NOW, 0.0) == Park("loop", 4)  # type: ignore[arg-type]  # no policy: it ends before
     assert Death("q", "r", 1, 0, "", ()).key == ("q", "r")

@@ -42,7 +42,7 @@ def _made(queue: str, policies: PolicySet) -> bool:
         ("DLQ.work.a", {"dead_letter_exchange": "dlx", "auto_create_dead_letter_resources": True}, True),
     ],
 )
-def test_made_is_what_a_policy_in_force_makes(queue: str, definition: dict[str, Any], made: bool) -> None:  # noqa: FBT001
+def test_made_is_what_a_policy_in_force_makes(queue: str, definition: dict[str, Any], made: bool) -> None:  # noqa: FBT001 - a column of the table
     assert _made(queue, _policies(**definition)) is made
 
 

@@ -10,10 +10,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-import chart_readme
 from dlx_router import __version__
 from dlx_router.config.environment.settings import unknown_variables
 from tests.deploy.chart import CHART, VARIATIONS, environment, of_kind, pod_of, rendered, values_of
+from tools.pages import chart_readme
 
 KUBERNETES = ("1.28", "1.32", "1.36")
 MINIMAL = {"amqp": {"existingSecret": "rabbit"}}
@@ -208,7 +208,7 @@ def test_one_pipeline_runs_at_a_time() -> None:
 
 def test_the_readme_is_made_from_the_values() -> None:
     told = (CHART / "README.md").read_text(encoding="utf-8")
-    assert told == chart_readme.page(), "python tools/chart_readme.py writes it"
+    assert told == chart_readme.page(), "python -m tools.pages.chart_readme writes it"
 
 
 def test_chart_and_package_have_one_version() -> None:

@@ -11,9 +11,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
-import dashboards
 from tests.conftest import MUST
 from tests.deploy.chart import CHART, ROOT
+from tools.pages import dashboards
 
 RULES: Final = CHART / "files" / "rules.yaml"
 OPERATIONS: Final = ROOT / "docs" / "operations.md"
@@ -70,7 +70,7 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
 @pytest.mark.parametrize("board", dashboards.BOARDS, ids=lambda board: board.name)
 def test_dashboards_are_what_the_descriptions_make(board: dashboards.Board) -> None:
     text = (dashboards.FOLDER / f"{board.name}.json").read_text(encoding="utf-8")
-    assert text == dashboards.as_json(board), "python tools/dashboards.py writes it"
+    assert text == dashboards.as_json(board), "python -m tools.pages.dashboards writes it"
     told = json.loads(text)
     assert len({panel["id"] for panel in told["panels"]}) == len(told["panels"])
     assert not _overlaps([panel["gridPos"] for panel in told["panels"]])

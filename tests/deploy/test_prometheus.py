@@ -11,13 +11,13 @@ import httpx
 import pytest
 import yaml
 
-import brokers
-import dashboards
 from tests.deploy.test_files import RULES, alerts, tool
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
+from tools.pages import dashboards
 
 POLICIES: Final = """
 version: 1

@@ -2,20 +2,25 @@
 
 import re
 import subprocess
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-import site_hooks
 from tests.docs.pages import ROOT, read
+from tools.pages import site_hooks
 
 _READ: Final = {".py", ".md", ".yml", ".yaml", ".toml", ".sh", ".html", ""}
 _DOCUMENT: Final = re.compile(r"(?<![\w/.{}*<-])((?:[\w.-]+/)*[\w-]+\.md)\b(?![(/])")
 _SECTION: Final = re.compile(r'((?:[\w.-]+/)*[\w-]+\.md),?\s+\(?"([^"]+)"')
 # "Source: WORDS" or WORDS ("Section"): a document by its bare name.
 _BARE: Final = re.compile(r'Source:\s+[A-Z]{5,}\b|\b[A-Z]{5,} \("')
+# A file of tests/ or tools/ by its path from the root, and a program of tools/ by its module.
+_FILE: Final = re.compile(r"(?<![\w/.])((?:tests|tools)/[\w/-]+\.(?:py|sh|json|yaml))\b")
+_TEST: Final = re.compile(r"(?<![\w/])((?:[a-z_]+/)*test_\w+\.py)\b")  # a page may leave `tests/` away
+_PROGRAM: Final = re.compile(r"(?<=-m )tools(?:\.\w+)*")
 _ALWAYS: Final = re.compile(r"\b(INTERFACES|ARCHITECTURE|HANDOVER)\b")
 # Text that a test makes up; and what a changelog tells of what is gone.
 _MADE_UP: Final = {f"tests/docs/test_{one}.py" for one in ("citations", "docs", "performance_page", "site")} | {
@@ -74,6 +79,40 @@ def test_every_section_that_is_named_is_a_heading() -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize("ext", sorted(_READ))
+def test_every_file_of_tests_and_tools_that_is_named_is_here(ext: str) -> None:
+    gone = [
+        (name, path)
+        for name, text in _texts()
+        if Path(name).suffix == ext
+        for path in _FILE.findall(text)
+        if not (ROOT / path).is_file()
+    ]
+    assert gone == []
+
+
+def test_every_test_that_a_page_names_is_here() -> None:
+    named = [(name, test) for name, text in _texts() if name.endswith(".md") for test in _TEST.findall(text)]
+    assert named
+    assert [(name, test) for name, test in named if not (ROOT / "tests" / test.removeprefix("tests/")).is_file()] == []
+
+
+@pytest.mark.parametrize("ext", sorted(_READ))
+def test_every_program_of_tools_that_is_named_is_here(ext: str) -> None:
+    gone = [
+        (name, module)
+        for name, text in _texts()
+        if Path(name).suffix == ext
+        for module in _PROGRAM.findall(text)
+        if not _starts(ROOT / module.replace(".", "/"))
+    ]
+    assert gone == []
+
+
+def _starts(path: Path) -> bool:
+    return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
+
+
 @cache
 def _headings(path: Path) -> frozenset[str]:
     return frozenset(re.findall(r"^#+ +(.+?) *$", read(path).prose, re.MULTILINE))
@@ -84,6 +123,13 @@ def test_no_document_is_cited_by_a_bare_name() -> None:
         (name, found[0]) for name, text in _texts() for pattern in (_BARE, _ALWAYS) for found in pattern.finditer(text)
     ]
     assert cited == []
+
+
+def test_the_layers_are_told_as_the_contract_has_them() -> None:
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers = next(one["layers"] for one in linter["contracts"] if one.get("containers") == ["dlx_router"])
+    said = re.findall(r"^ +(__main__ → .+)$", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert said == [" → ".join(one for one in layers if one != "client")]  # which stands alone
 
 
 def test_the_modules_that_the_architecture_names_are_here() -> None:

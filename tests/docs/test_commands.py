@@ -15,9 +15,9 @@ from typing import Final
 import httpx
 import pytest
 
-import brokers
 from tests.docs.pages import PAGES, ROOT, Block, Page, read
 from tests.support.eventually import eventually
+from tools import brokers
 
 RUN: Final = [page for page in map(read, PAGES) if any("run" in block.info[1:] for block in page.blocks)]
 PLAIN: Final = [page for page in RUN if not any("broker" in block.info for block in page.blocks)]

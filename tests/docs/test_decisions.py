@@ -72,3 +72,16 @@ def test_who_overrules_and_who_is_overruled_name_each_other() -> None:
 def test_a_number_is_used_once() -> None:
     numbers = [path.name[:4] for path in DECISIONS]
     assert len(numbers) == len({*numbers})
+
+
+def test_the_caches_that_are_said_to_be_bounded_are_here() -> None:
+    text = next(FOLDER.glob("0052*")).read_text(encoding="utf-8")
+    named = re.findall(r"`([a-z]+)\.(_?[A-Z_]+)`", text)
+    assert len(named) > 8
+    assert [(module, name) for module, name in named if not _is_there(module, name)] == []
+
+
+def _is_there(module: str, name: str) -> bool:
+    """Whether a module of that name keeps something of this name."""
+    texts = (path.read_text(encoding="utf-8") for path in (ROOT / "dlx_router").rglob(f"{module}.py"))
+    return any(re.search(rf"^{name}\b.*=", text, re.MULTILINE) for text in texts)

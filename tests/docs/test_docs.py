@@ -67,7 +67,7 @@ def test_targets_of_make_exist(page: Page) -> None:
 
 
 @pytest.mark.parametrize("page", [one for one in EVERY if one.id != "CHANGELOG.md"])  # it tells what is gone, too
-def test_codes_exist(page: Page) -> None:
+def test_codes_that_are_named_exist(page: Page) -> None:
     assert sorted({*re.findall(r"\bDLX[0-9]{3}\b", page.text)} - known.codes()) == []
 
 

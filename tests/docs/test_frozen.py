@@ -63,7 +63,7 @@ last_death_ms deaths props error redrive_id parent shadowed digest mac
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_settings(name: str) -> None:
+def test_settings_that_are_frozen_are_there(name: str) -> None:
     assert f"DLX_ROUTER_{name}" in map(variable, Settings.model_fields)
 
 
@@ -78,7 +78,7 @@ def test_where_it_is_found_unless_somebody_says_otherwise() -> None:
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_commands(line: str) -> None:
+def test_commands_that_are_frozen_are_there(line: str) -> None:
     command: Any = typer.main.get_command(app)
     for word in line.split():
         assert isinstance(command, TyperGroup)
@@ -86,7 +86,7 @@ def test_commands(line: str) -> None:
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_metrics(name: str) -> None:
+def test_metrics_that_are_frozen_are_shown(name: str) -> None:
     shown = known.metrics()
     assert shown & {f"dlx_router_{name}", f"dlx_router_{name}_bucket"}
 
@@ -102,7 +102,7 @@ def test_names_in_the_broker() -> None:
     ]  # fmt: skip
 
 
-def test_words() -> None:
+def test_words_that_are_frozen_are_said() -> None:
     assert {*CAUSES} == {one.value for one in words.Cause}
     assert {one.value for one in words.State} == {"retrying", "dead", "parked", "held"}
     assert {"rejected", "expired", "maxlen", "delivery_limit"} == words.BROKER_REASONS
@@ -110,7 +110,7 @@ def test_words() -> None:
     assert {*ACTIONS.values(), "released", "redriven", "edited", "retired", "audit"} <= {*KINDS}
 
 
-def test_headers() -> None:
+def test_headers_keep_their_names() -> None:
     assert (record.HEADER, record.ID_HEADER) == ("dlx-router", "dlx-router-id")
     assert (table.PUB, declaration.HEADER) == (b"dlx-router-pub", "dlx-death")
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bench_contestants import PAIR, RELAY, ROUTER, SHOVEL, SILENT
-from bench_report import cells, summary
-from performance_page import main, page
 from tests.docs.pages import ROOT
+from tools.bench.contestants import PAIR, RELAY, ROUTER, SHOVEL, SILENT
+from tools.bench.page import main, page
+from tools.bench.report import cells, summary
 
 RATES = {ROUTER: 12_000.0, SHOVEL: 9_000.0, RELAY: 2_000.0, SILENT: 15_000.0, PAIR: 13_200.0}
 

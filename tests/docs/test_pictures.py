@@ -8,8 +8,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-import screenshots
 from tests.docs.pages import PAGES, read
+from tools.pages import screenshots
 
 FOLDER: Final = screenshots.FOLDER
 PICTURES: Final = sorted(FOLDER.glob("*.svg"))

@@ -11,8 +11,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-import site_hooks
 from tests.docs.pages import ROOT, read
+from tools.pages import site_hooks
 
 
 class _Loader(yaml.SafeLoader):

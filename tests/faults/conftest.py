@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-import brokers
 from tests.conftest import MUST, NAMED
+from tools import brokers
 
 
 @pytest.fixture(scope="session", params=NAMED[-1:] or [brokers.ANY])

@@ -57,6 +57,6 @@ class Rounds:
         if not self._first and time.monotonic() >= self._ends:
             raise StopIteration
         self._first = False
-        chosen = random.SystemRandom().randrange(1 << 32)
-        print(f"DLX_ROUTER_FUZZ_SEED={chosen}")  # noqa: T201 - as above
-        return chosen
+        seed = random.SystemRandom().randrange(1 << 32)
+        print(f"DLX_ROUTER_FUZZ_SEED={seed}")  # noqa: T201 - as above
+        return seed

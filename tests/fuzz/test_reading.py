@@ -34,7 +34,7 @@ PLACES = [
 
 def _delivery(raw: bytes, exchange: str, key: str, body: bytes) -> frames.Delivery:
     head = struct.pack(">HHQ", 60, 0, len(body)) + raw
-    return frames.Delivery(1, b"c", 1, False, hostile.raw(exchange), hostile.raw(key), head, body)  # noqa: FBT003
+    return frames.Delivery(1, b"c", 1, False, hostile.raw(exchange), hostile.raw(key), head, body)  # noqa: FBT003 - AMQP order
 
 
 def _read(place: decoder.Place, raw: bytes, exchange: str, key: str, dies: str) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
-import brokers
 from tests.conftest import ROUTERS
 from tests.support.bulk import INBOX, pour
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
 
 POLICIES = """
 version: 1

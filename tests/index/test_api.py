@@ -33,7 +33,7 @@ def guarded(start_router: Callable[..., Router], tmp_path: Path) -> Callable[...
     def ask(token: str | None, method: str, path: str, **given: object) -> httpx.Response:
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
         url = f"http://127.0.0.1:{router.port}/api/v1{path}"
-        return httpx.request(method, url, headers=headers, trust_env=False, timeout=20, **given)  # type: ignore[arg-type]
+        return httpx.request(method, url, headers=headers, trust_env=False, timeout=20, **given)  # type: ignore[arg-type]  # by name, as httpx has them
 
     return ask
 

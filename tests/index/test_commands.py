@@ -184,7 +184,7 @@ def test_a_letter_that_was_sent_somewhere_is_listed_with_that_place(desk: Desk) 
         desk.kill(queue, body, message_id=body)
         desk.letters(1, queue=queue, state="dead")
         asked = {"vhost": desk.vhost.name, "queue": f"DLQ.{queue}", "rate": 0, **({} if to is None else {"to": to})}
-        assert eventually(lambda asked=asked: desk.ask("POST", "/tasks", json=asked)[0] == 201, 20)  # type: ignore[misc]
+        assert eventually(lambda asked=asked: desk.ask("POST", "/tasks", json=asked)[0] == 201, 20)  # type: ignore[misc]  # a default binds it
         eventually(lambda: desk.amqp.depth(f"DLQ.{queue}") == 0, 20)
     desk.letters(2, queue=queue, state="redriven")
     listed = run(desk, "letters", "list", "--queue", queue).stdout.splitlines()

@@ -18,7 +18,7 @@ from dlx_router.index.store import Message, Store
 from tests.core.core_samples import NOW, hard_law, letter
 from tests.journal.journal_samples import RULING, line
 
-EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731
+EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731 - a constant beside the others
 ALL: Final = Wanted()
 WINDOW: Final = 2 * AT_LEAST_MS
 moments: Final = st.integers(NOW - WINDOW - 3, NOW - WINDOW + 3) | st.integers(NOW - 5, NOW + 5)

@@ -21,7 +21,7 @@ from tests.support.raw import RawClient
 from tests.support.router import Router
 
 JOURNAL: Final = "dlx-router.journal"
-EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731
+EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731 - a constant beside the others
 Start = Callable[..., Router]
 
 

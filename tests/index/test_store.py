@@ -22,7 +22,7 @@ from dlx_router.journal.events import gap
 from tests.core.core_samples import NOW, letter
 from tests.journal.journal_samples import RULING, line, told
 
-EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731
+EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731 - a constant beside the others
 ALL = Wanted()
 
 

@@ -25,7 +25,7 @@ HEADERS = b"".join(
         table.longstr(b"X-Token", SECRET),
         table.longstr(b"tenant", "blue"),
         table.long_(b"shard", 7),
-        table.boolean(b"vip", True),  # noqa: FBT003
+        table.boolean(b"vip", True),  # noqa: FBT003 - a field's value
         table.array_of_longstr(b"path", ["a", "b"]),
     )
 )

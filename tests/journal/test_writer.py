@@ -10,7 +10,6 @@ import pytest
 from pamqp import commands
 from structlog.testing import capture_logs
 
-import brokers
 from dlx_router.broker.address import Login
 from dlx_router.broker.link import Link
 from dlx_router.broker.stream import Retention, journal_stream
@@ -21,6 +20,7 @@ from tests.broker.scene import arguments, user
 from tests.journal import stream
 from tests.journal.conftest import NAMES, Desk, soon, stays
 from tests.support.vhost import Vhost
+from tools import brokers
 
 MakeDesk = Callable[..., Desk]
 BOTH = pytest.mark.parametrize("mode", [Mode.BEST_EFFORT, Mode.REQUIRED])

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import brokers
 from dlx_router.journal.mode import Mode
 from tests.journal import stream
 from tests.journal.conftest import Desk, soon
 from tests.support.vhost import Vhost
+from tools import brokers
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-import brokers
 from tests.conftest import NAMED
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
 
 ROOT = Path(__file__).parents[2]
 POLICIES = """version: 1
@@ -129,7 +129,7 @@ def test_apply_makes_the_broker_catch_and_destroy_leaves_it_as_it_was(shop: Comm
         INBOX: {"queue-leader-locator": "client-local"},
     }
     for queue, definition in wanted.items():
-        eventually(lambda queue=queue, definition=definition: shop.effective(queue) == definition, 30)  # type: ignore[misc]
+        eventually(lambda queue=queue, definition=definition: shop.effective(queue) == definition, 30)  # type: ignore[misc]  # a default binds it
     done = shop.run("destroy")
     assert done.returncode == 0, done.stdout + done.stderr
     assert shop.definitions() == before
@@ -232,7 +232,7 @@ policies:
     assert commands.plan()["steps"] == []
     start_router(commands.folder)
     for queue in ("new", "old"):
-        eventually(lambda queue=queue: commands.effective(queue), 30)  # type: ignore[misc]
+        eventually(lambda queue=queue: commands.effective(queue), 30)  # type: ignore[misc]  # a default binds it
         amqp.publish(b"1", key=queue)
         amqp.fail(queue)
     eventually(lambda: amqp.exists("DLQ.new") and amqp.depth("DLQ.new") == 1, 20)

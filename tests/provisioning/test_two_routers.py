@@ -37,7 +37,7 @@ def applied(found: Plan, snapshot: Snapshot) -> Snapshot:
         if step.what == "policy" and step.action is Action.REMOVE:
             del rules[step.name]
         elif step.what == "policy":
-            rules[step.name] = step.thing.rule  # type: ignore[union-attr]
+            rules[step.name] = step.thing.rule  # type: ignore[union-attr]  # a rule, where it has a name
     return replace(snapshot, policies=tuple(rules.values()))
 
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 import httpx
 import pytest
 
-import brokers
 from tests.conftest import ROUTERS
 from tests.support.bulk import INBOX
 from tests.support.client import Client
@@ -17,6 +16,7 @@ from tests.support.eventually import eventually
 from tests.support.policies import POLICY
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
 
 _numbers: Final = itertools.count(1)
 

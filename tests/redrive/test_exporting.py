@@ -20,7 +20,7 @@ HEADERS = b"".join(
     (
         table.longstr(b"X-Token", SECRET),
         table.long_(b"shard", 7),
-        table.boolean(b"vip", True),  # noqa: FBT003
+        table.boolean(b"vip", True),  # noqa: FBT003 - a field's value
         table.longstr(b"raw", b"\xff"),
         table.array_of_longstr(b"path", ["a", "b"]),
         table.field_table(b"nested", table.long_(b"inside", 1)),

@@ -45,7 +45,7 @@ def test_killed_twice_nothing_is_lost_and_copies_have_one_id_and_number(
     eventually(lambda: amqp.exists(queue) and amqp.depth(queue) == N, 60 + N // 200)
     name = shop.start(queue, rate=RATE)
     for kill in (1, 2):
-        eventually(lambda kill=kill: amqp.depth("work") > kill * N / 4, 30 + N // RATE)  # type: ignore[misc]
+        eventually(lambda kill=kill: amqp.depth("work") > kill * N / 4, 30 + N // RATE)  # type: ignore[misc]  # a default binds it
         shop.router.kill()
         shop.router.start()
     done = shop.ends_led(name, 60 + N // RATE)

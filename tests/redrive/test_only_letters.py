@@ -217,7 +217,7 @@ def test_a_target_of_a_policy_is_a_dead_letter_queue(shop: Shop) -> None:
     policies.write_text(before + said, encoding="utf-8")
     try:
         for queue in ("aimed.dead", "named.dead"):
-            eventually(lambda queue=queue: shop.ends(shop.start(queue, kind="discard")), 20)  # type: ignore[misc]
+            eventually(lambda queue=queue: shop.ends(shop.start(queue, kind="discard")), 20)  # type: ignore[misc]  # a default binds it
         assert refused(shop, "aimed.other", kind="discard")[0] == 409
     finally:
         policies.write_text(before, encoding="utf-8")

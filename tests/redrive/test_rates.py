@@ -37,7 +37,7 @@ def test_a_rate_is_kept_within_five_percent_over_a_minute(shop: Shop, rate: int)
     name = shop.start(queue, rate=rate)
     eventually(lambda: shop.amqp.depth(f"rate.{rate}") >= rate, 30)
     before, began = shop.amqp.depth(f"rate.{rate}"), time.monotonic()
-    time.sleep(60)
+    time.sleep(60)  # a rate is measured
     found = (shop.amqp.depth(f"rate.{rate}") - before) / (time.monotonic() - began)
     shop.call("POST", f"/{name}/cancel")
     print(f"\nrate {rate}: {found:.1f}/s")  # noqa: T201 - the measurement

@@ -203,7 +203,7 @@ def test_a_full_target_gets_no_letter(shop: Shop, rate: int) -> None:
         for number in range(20):
             shop.amqp.publish(f"letter {number}", key=work)
             shop.amqp.fail(work)
-        eventually(lambda half=half: shop.amqp.exists(queue) and shop.amqp.depth(queue) == half * 20, 60)  # type: ignore[misc]
+        eventually(lambda half=half: shop.amqp.exists(queue) and shop.amqp.depth(queue) == half * 20, 60)  # type: ignore[misc]  # a default binds it
     for number in range(20):
         shop.amqp.publish(f"living {number}", key=work)
     stopped = shop.ends(shop.start(queue, rate=rate), "stopped")

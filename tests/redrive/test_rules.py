@@ -1,14 +1,15 @@
 """The pure parts of a redrive: tables first, laws second."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
+from dlx_router.admin.api import tasks as models
 from dlx_router.redrive import task_events
-from dlx_router.redrive.browse_mode import Holding, holding
 from dlx_router.redrive.canary import Flock, is_objected, objection
 from dlx_router.redrive.eligibility import Chooser, Verdict
 from dlx_router.redrive.rate_limit import BURST_S, Pace, rate_at
@@ -16,6 +17,7 @@ from dlx_router.redrive.task import (
     Canary,
     Counts,
     Destination,
+    Edited,
     Kind,
     Spec,
     State,
@@ -26,6 +28,7 @@ from dlx_router.redrive.task import (
     newest,
     of_document,
 )
+from dlx_router.service.redrive.binding_facts import Holding, holding
 from dlx_router.service.redrive.task_log import TaskLog
 from tests.core.core_samples import death, letter
 
@@ -239,3 +242,14 @@ def test_a_task_does_not_send_to_the_queue_that_it_takes_from() -> None:
 def test_every_fault_is_told_at_once() -> None:
     with pytest.raises(TaskError, match=r"queue.*limit.*rate"):
         check(Spec("/", "", limit=-1, rate=-2))
+
+
+def test_the_api_has_every_member_of_a_task_and_no_other() -> None:
+    """Two definitions on purpose: a request is strict, an event of another version is read as far as it is known."""
+    pairs: list[tuple[type[BaseModel], type[Any], set[str]]] = [
+        (models.NewTask, Spec, {"edit"}), (models.Asked, Spec, set()), (models.Canary, Canary, set()),
+        (models.Destination, Destination, set()), (models.Counts, Counts, set()), (models.Edited, Edited, set()),
+    ]  # fmt: skip
+    for model, kind, own in pairs:
+        assert model.model_fields.keys() | own == {one.name for one in fields(kind)}
+    assert models.OneTask.model_fields.keys() == Task("", Spec("/", "q")).to_document().keys()

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from brokers import Node, free_port
+from tools.brokers import Node, free_port
 
 ROOT: Final = Path(__file__).parents[2]
 WITHIN_S: Final = 180

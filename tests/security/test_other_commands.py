@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import brokers
 from dlx_router.broker.address import Tls
 from dlx_router.broker.administration import Administration, ManagementError
 from dlx_router.config.rights.permissions import Grant, Need, Setup
@@ -23,6 +22,7 @@ from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
 
 pytestmark = pytest.mark.usefixtures("newest")
 NOTHING: Final = ("^$", "^$", "^$")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlx_router.broker.rights import may
 from dlx_router.config.rights import merge
 from dlx_router.config.rights.purpose import Purpose
-from dlx_router.provisioning.rights import may
 from tests.cli.test_cli import in_a_process
 from tests.security.conftest import EVERYTHING, Admit, url_for
 from tests.support.vhost import Vhost

@@ -9,13 +9,13 @@ from typing import Final
 
 import pytest
 
-import brokers
 from dlx_router.config.environment.settings import Settings, SettingsError
 from tests.cli.test_cli import in_a_process
 from tests.support.certificates import Authority
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
 
 pytestmark = pytest.mark.usefixtures("newest")  # what it shows is the same on every version
 

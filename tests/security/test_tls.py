@@ -12,12 +12,12 @@ from typing import Final
 
 import pytest
 
-import brokers
 from tests.support.bulk import INBOX, dying_queue
 from tests.support.certificates import Authority, Pair
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
+from tools import brokers
 
 pytestmark = pytest.mark.usefixtures("newest")  # what it shows is the same on every version
 

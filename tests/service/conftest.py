@@ -11,7 +11,6 @@ from typing import Final
 
 import pytest
 
-import brokers
 from tests.conftest import ROUTERS
 from tests.support.bulk import PARKING, QUARANTINE, law_holds
 from tests.support.client import Client
@@ -19,6 +18,7 @@ from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.scene import Scene
 from tests.support.vhost import Vhost
+from tools import brokers
 
 _numbers: Final = itertools.count(1)
 

@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import brokers
 from tests.support.bulk import INBOX, PARKING, pour, record, take_many
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.proxy import Proxy
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
 
 Start = Callable[..., Router]
 POLICY: Final = """

@@ -9,16 +9,16 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-import brokers
 from dlx_router.service.inflight import clock as clock_module
 from dlx_router.service.upkeep import clock_watch
 from tests.support.bulk import INBOX
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
+from tools import brokers
 
 DAY_S: Final = 86_400.0
-CLOCK: Final = Path(brokers.__file__).parent / "chaos_clock"
+CLOCK: Final = Path(brokers.__file__).parents[1] / "chaos" / "clock"
 POLICIES: Final = """
 version: 1
 policies:

@@ -12,9 +12,6 @@ from urllib.parse import quote, urlsplit
 import pytest
 from pamqp import commands, header
 
-import brokers
-from bench_wire import Wire
-from kill_audit import Plan, audit
 from tests.conftest import ROUTERS
 from tests.journal.stream import events
 from tests.support.alone import alone, refuse_over
@@ -37,6 +34,9 @@ from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
+from tools.bench.wire import Wire
+from tools.chaos.kills.run import Plan, audit
 
 Start = Callable[..., Router]
 

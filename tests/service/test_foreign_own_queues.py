@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import pytest
 
-import brokers
 from tests.support.alone import alone, refuse_over
 from tests.support.bulk import INBOX, PARKING, QUARANTINE, law_holds
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
 
 Start = Callable[..., Router]
 

@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import brokers
 from tests.support.bulk import DEAD, INBOX, PARKING, frozen, pour
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.proxy import Proxy
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
 
 pytestmark = pytest.mark.usefixtures("newest")  # the router's side: it is the same on every version
 Start = Callable[..., Router]

@@ -133,7 +133,7 @@ def test_alert(scene: Scene) -> None:
         assert scene.router.metric("policy_threshold", policy="watched", kind=kind) == value
 
 
-def test_apply_to(scene: Scene) -> None:
+def test_apply_to_means_queues_of_a_type(scene: Scene) -> None:
     scene.work("typed.q", "quorum")
     scene.work("typed.c", "classic")
     for queue, tries in (("typed.q", 1), ("typed.c", 2)):

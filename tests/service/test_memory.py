@@ -164,7 +164,7 @@ def test_what_a_desk_keeps_of_hostile_letters_is_bounded_in_bytes(
         session.encoder.tell(job)
         session.encoder.write(job, b"")
         if job.letter is not None and job.envelope is not None and job.decision is not None:
-            ruling = session.decider._event_factory.decided(job.decision, job.copy, "p")
+            ruling = session.decider.in_force.event_factory.decided(job.decision, job.copy, "p")
             fragments(job.letter, ruling).line("a", 1, first_ms=1, last_ms=1, crc32=1, size=1, props=job.envelope.props)
     assert all(one.held_bytes <= one._most_bytes for one in caches)
     assert _rss_mib(process) - started < 30
@@ -255,6 +255,7 @@ def test_a_flood_of_letters_that_have_nothing_in_common(amqp: Client, start_rout
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("newest")
 @pytest.mark.timeout(300)
 def test_a_long_flood_of_letters_that_have_nothing_in_common(amqp: Client, start_router: Callable[..., Router]) -> None:
     _flooded(amqp, _prepared(amqp, start_router), HOSTILE)
@@ -280,6 +281,7 @@ def _vanished(amqp: Client, router: Router, first: int, count: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("newest")
 @pytest.mark.timeout(300)
 def test_queues_that_vanished_leave_nothing_behind(amqp: Client, start_router: Callable[..., Router]) -> None:
     router = _prepared(amqp, start_router)

@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import brokers
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
 from dlx_router.service.vhost.queue_depths import resting_places
@@ -30,6 +29,7 @@ from tests.support.eventually import consistently, eventually
 from tests.support.proxy import Proxy
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
 
 Start = Callable[..., Router]
 

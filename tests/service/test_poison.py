@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import brokers
 from tests.support.alone import alone, refuse_over
 from tests.support.bulk import INBOX, PARKING, QUARANTINE, frozen, law_holds, record, rests
 from tests.support.client import Client
@@ -17,6 +16,7 @@ from tests.support.eventually import consistently, eventually
 from tests.support.proxy import Proxy
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
 
 pytestmark = pytest.mark.usefixtures("newest")
 Start = Callable[..., Router]

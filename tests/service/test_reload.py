@@ -11,12 +11,12 @@ from typing import Final
 
 import pytest
 
-from brokers import free_port
 from tests.support.bulk import INBOX, dying_queue, law_holds, pour, record, rests, take_many
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools.brokers import free_port
 
 Start = Callable[..., Router]
 pytestmark = pytest.mark.usefixtures("newest")
@@ -251,7 +251,7 @@ def _many_reloads(vhost: Vhost, router: Router, *, rounds: int, rate: int, every
             started = time.monotonic()
             for number in range(rounds):
                 _reload_one_of_many(router, number)
-                time.sleep(max(started + (number + 1) * every_s - time.monotonic(), 0))
+                time.sleep(max(started + (number + 1) * every_s - time.monotonic(), 0))  # the rate of reloads
             took_s = time.monotonic() - started
         sent = sum(batches)
         print(f"{rounds} reloads and {sent} letters in {took_s:.1f} s")  # noqa: T201 - with -s, for whoever measures

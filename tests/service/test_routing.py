@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import pytest
 
-import brokers
 from tests.support.bulk import INBOX, PARKING, QUARANTINE, frozen, record
 from tests.support.client import Client, Message
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
 from tests.support.scene import Scene, deaths
 from tests.support.vhost import Vhost
+from tools import brokers
 
 Start = Callable[..., Router]
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import pytest
 
-import brokers
 from tests.conftest import ROUTERS
 from tests.support.bulk import INBOX, PARKING, law_holds, pour, record, rests
 from tests.support.client import Client, Message
@@ -19,6 +18,7 @@ from tests.support.collector import Collector, Span
 from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
 
 pytestmark = pytest.mark.usefixtures("newest")
 

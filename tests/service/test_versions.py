@@ -90,7 +90,7 @@ def test_two_versions_share_an_inbox_and_every_letter(
     assert min(settled) > 0
     assert sum(settled) == LETTERS
     for router in (older, later):
-        eventually(lambda router=router: law_holds(router))  # type: ignore[misc]
+        eventually(lambda router=router: law_holds(router))  # type: ignore[misc]  # a default binds it
     eventually(lambda: indexed(older) == LETTERS, 30)
 
 

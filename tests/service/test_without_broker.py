@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from brokers import free_port
 from tests.support.eventually import eventually
 from tests.support.router import Router
+from tools.brokers import free_port
 
 
 @pytest.fixture

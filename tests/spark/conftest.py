@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import brokers
 from tests.conftest import NAMED
 from tests.support.client import Client
 from tests.support.vhost import Vhost
+from tools import brokers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,5 +113,5 @@ def connection(vhost: Vhost, tmp_path: Path) -> str:
     """Where workers find the URL: a file, because their environment is older than the test's vhost."""
     file = tmp_path / "amqp-url"
     file.write_text(vhost.amqp_url, encoding="utf-8")
-    os.chmod(file, 0o600)  # noqa: PTH101
+    file.chmod(0o600)
     return f"file:{file}"

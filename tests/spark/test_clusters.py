@@ -12,7 +12,6 @@ import pyarrow.dataset as ds
 import pyspark
 import pytest
 
-import brokers
 from dlx_router.cli import pipeline_submit
 from dlx_router.spark import bundle
 from dlx_router.spark.archive.ingest import Ingest, ingest
@@ -22,6 +21,7 @@ from dlx_router.spark.java import find_java
 from tests.journal.journal_samples import line
 from tests.spark.conftest import NAME, Stream
 from tests.support.eventually import eventually
+from tools import brokers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import brokers
+from dlx_router.spark.archive.layout import Archive, Entry
 from tests.spark.conftest import NAME, Stream
+from tools import brokers
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,6 +38,20 @@ def test_a_java_that_is_not_there_is_a_finding_of_doctor_and_ends_ingest_with_on
     assert "hunter2" not in doctor.stdout + doctor.stderr + ingest.stderr
 
 
+def test_a_report_of_a_time_without_events_says_so_before_spark_starts(tmp_path: Path) -> None:
+    Archive(tmp_path).commit(Entry(0, "0000000000-run", {"2026-03-10": 1, "2026-03-12": 1}, 0, {}, {}, 0))
+    nowhere = {"JAVA_HOME": str(tmp_path)}  # Spark would not start
+    for times in (("--since", "2026-03-13"), ("--since", "2026-03-11", "--until", "2026-03-11T23:00")):
+        done = pipeline("report", "--archive", str(tmp_path), *times, **nowhere)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert "has events of 2026-03-10 to 2026-03-12" in done.stderr
+    some = pipeline("report", "--archive", str(tmp_path), "--since", "2026-03-11", **nowhere)
+    assert "Spark needs Java" in some.stderr
+    (tmp_path / "none").mkdir()
+    empty = pipeline("report", "--archive", str(tmp_path / "none"), **nowhere)
+    assert (empty.returncode, "no event yet" in empty.stderr) == (2, True)
+
+
 def test_doctor_is_content_with_this_machine_and_knows_the_stream(
     newest: brokers.Broker, stream: Stream, tmp_path: Path
 ) -> None:
@@ -50,7 +65,7 @@ def test_doctor_is_content_with_this_machine_and_knows_the_stream(
 @pytest.mark.timeout(900)
 def test_killed_three_times_nothing_is_lost_and_nothing_is_there_twice(newest: brokers.Broker) -> None:
     name = newest.version.rpartition(".")[0] if newest.managed else "any"
-    argv = [sys.executable, "tools/pipeline_chaos.py", "--kills", "3", "--rate", "300", "--seed", "7", "--broker"]
+    argv = [sys.executable, "-m", "tools.pipeline.kills", "--kills", "3", "--rate", "300", "--seed", "7", "--broker"]
     known = name if name in brokers.RELEASES else brokers.ANY
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([*argv, known], env=env, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)

@@ -10,7 +10,8 @@ import pytest
 from dlx_router.spark import schemas
 from dlx_router.spark.archive import parsing, reading
 from dlx_router.spark.archive.compact import Compacted, Erased, Rules, compact, erase
-from dlx_router.spark.archive.layout import Archive, ArchiveError, Entry, moved
+from dlx_router.spark.archive.files import ArchiveError, moved
+from dlx_router.spark.archive.layout import Archive, Entry
 from dlx_router.spark.archive.verify import verify
 from tests.core.core_samples import letter
 from tests.journal.journal_samples import line, props
@@ -106,7 +107,7 @@ def test_raw_goes_when_nobody_can_be_reading_it_any_more(book: Book) -> None:
     book.put(event("b", 2))
     assert (book.letters(), book.archive.end()["s"]["next"]) == (["a", "b"], 2)
     assert book.compact().segments == 1
-    assert [path.stem for path in book.archive.root.glob("manifest/*.json")] == ["0000000001"]  # the newest stays
+    assert [path.stem for path in book.archive.root.glob("_manifest/*.json")] == ["0000000001"]  # the newest stays
     assert book.letters() == ["a", "b"]
     found = verify(book.archive.root, deep=True)
     assert (found.segments, found.events, found.findings) == (2, 2, ())

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import brokers
 from dlx_router.broker.address import Tls
 from dlx_router.spark.amqp import Connection, StreamError
 from dlx_router.spark.archive.ingest import Ingest, ingest
@@ -16,6 +15,7 @@ from tests.journal.journal_samples import line
 from tests.spark.conftest import Stream
 from tests.support.certificates import Authority
 from tests.support.client import Client
+from tools import brokers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from dlx_router.spark.archive.compact import _drop_old, _squash
-from dlx_router.spark.archive.layout import Archive, ArchiveError, Day, Entry, removed
+from dlx_router.spark.archive.files import ArchiveError, removed
+from dlx_router.spark.archive.layout import Archive, Day, Entry
 from dlx_router.spark.archive.sink import Sink
 
 DATE = "2026-03-10"
@@ -52,7 +53,7 @@ def test_who_reads_the_manifests_meanwhile_reads_those_that_are_left(tmp_path: P
     archive = Archive(tmp_path)
     fold(archive, put(archive, 0), put(archive, 1))
     assert [entry.number for entry in Overtaken(tmp_path).entries()] == [1]
-    (tmp_path / "manifest" / "0000000001.json").write_text("damaged")
+    archive.manifest(1).write_text("damaged")
     with pytest.raises(ArchiveError, match=r"0000000001\.json: cannot be read"):
         archive.entries()
 

@@ -106,3 +106,12 @@ def test_a_chunk_that_is_not_shown_yet_is_no_loss() -> None:
     now = late.probe("s")
     assert now.end == 8
     assert checked(late, "s", position(8, Message(7, b"", b"x")), now, fail_on_loss=True)["next"] == 8
+
+
+@pytest.mark.parametrize("shown", [Held(), Held(0, 1)])
+def test_a_stream_that_shows_less_than_was_read_of_it_is_asked_for_the_message_itself(shown: Held) -> None:
+    """Once seen on 4.3 beside other work: an answer came before the first message, and data were told as lost."""
+    held = Held(*range(3))
+    at = position(3, held.messages[2])
+    assert checked(held, "s", at, shown.now, fail_on_loss=True) == at  # type: ignore[arg-type]  # as above
+    assert advanced(held, "s", at, shown.now, Limits(3)) == at  # type: ignore[arg-type]  # as above

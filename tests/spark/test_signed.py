@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import brokers
 from dlx_router.core.signature import HEADER, Signer
 from dlx_router.service.vhost.signing_key import from_file
 from dlx_router.spark import schemas
@@ -18,6 +17,7 @@ from dlx_router.spark.options import OptionError, Options
 from tests.core.core_samples import letter
 from tests.journal.journal_samples import line
 from tests.spark.conftest import Stream
+from tools import brokers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

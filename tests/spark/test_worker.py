@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from dlx_router.spark import worker
-from dlx_router.spark.archive.ingest import STARTS, patiently
+from dlx_router.spark.slow_start import STARTS, patiently
 
 SLOW = "[STREAM_FAILED] Query [id = 1] terminated with exception: Python worker failed to connect back."
 _WHERE = "import pyspark, py4j, sys; print(pyspark.__file__); print(py4j.__file__); print(*sys.path, sep='\\n')"
@@ -43,7 +43,7 @@ def test_its_exit_code_is_pythons() -> None:
 
 
 @pytest.mark.parametrize(("failures", "works"), [(0, True), (1, True), (STARTS - 1, True), (STARTS, False)])
-def test_a_query_whose_python_was_slow_is_started_again_some_times(failures: int, works: bool) -> None:  # noqa: FBT001
+def test_a_query_whose_python_was_slow_is_started_again_some_times(failures: int, works: bool) -> None:  # noqa: FBT001 - a column of the table
     calls = []
 
     def run() -> None:

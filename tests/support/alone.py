@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import brokers
 from tests.support.client import Client
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
 
 
 @contextmanager

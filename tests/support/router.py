@@ -11,9 +11,9 @@ from typing import Final
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from brokers import free_port
 from tests.support.eventually import eventually
 from tests.support.nursery import Forked
+from tools.brokers import free_port
 
 _ROOT: Final = Path(__file__).parents[2]
 

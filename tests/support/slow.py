@@ -112,7 +112,7 @@ def _flood(port: int, per_second: int, says: bytes) -> None:
     room_for_files()
     began, ones = time.monotonic(), [_socket() for _ in range(per_second)]
     for number in itertools.count():
-        time.sleep(max(0.0, began + number / per_second - time.monotonic()))
+        time.sleep(max(0.0, began + number / per_second - time.monotonic()))  # the rate of connections
         one = ones[number % per_second] = _socket()  # the one before is closed
         with contextlib.suppress(OSError):
             one.connect(("127.0.0.1", port))

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from brokers import BrokerError, Node
 from tests.support.client import Client, Unroutable
 from tests.support.eventually import consistently, eventually
 from tests.support.raw import RawClient
 from tests.support.router import Router, RouterEndedError
 from tests.support.vhost import Vhost
+from tools.brokers import BrokerError, Node
 
 
 def test_a_rejected_message_dies_with_its_history(amqp: Client, vhost: Vhost) -> None:

@@ -7,8 +7,8 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from brokers import Broker
 from tests.support.eventually import eventually
+from tools.brokers import Broker
 
 
 class _Patient(httpx.HTTPTransport):

@@ -18,7 +18,7 @@ from dlx_router.service.dispatch.resources import TargetResources
 from dlx_router.service.dispatch.settler import Settler
 from dlx_router.service.inflight.decoder import Place
 from dlx_router.service.inflight.encoder import Encoder
-from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.inflight.in_force import InForce, Rules
 from dlx_router.service.inflight.job import Job
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -83,7 +83,7 @@ class Broker:
     """What provision asks: each exchange is there, after a moment."""
 
     async def exchange_exists(self, _name: str) -> bool:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # a round trip
         return True
 
     async def ensure_rung(self, _ms: int) -> None:
@@ -104,9 +104,8 @@ class Session:
         )
         self.journal = Journal(mode=mode, name="j", vhost="/", router_id="r", readiness=Readiness())
         self.metrics = Metrics()
-        self.decider = Decider(
-            Rules(ordered([policy], "abcdef012345"), NAMES, grace_ms), "/", self.metrics, self.journal
-        )
+        rules = Rules(ordered([policy], "abcdef012345"), NAMES, grace_ms)
+        self.decider = Decider(InForce.of(rules, "/"), self.metrics, self.journal)
         self.publish_link = cast("Any", SimpleNamespace(blocked=False, is_open=True))
         self.encoder = Encoder(user="guest", last_deaths=True, key=KEY, quarantine=NAMES.quarantine)
         self.provision = TargetResources(cast("Any", Broker()), NAMES, 10, self.spawn)

@@ -83,7 +83,7 @@ def test_a_fault_says_what_where_and_what_now(capsys: pytest.CaptureFixture[str]
     out = io.StringIO()
     configure("json", "info", out)
     try:
-        faults.place(None)  # type: ignore[arg-type]
+        faults.place(None)  # type: ignore[arg-type]  # what a library might hand over
     except AttributeError as error:
         log.error("api.failed", exc_info=error)
     line: dict[str, Any] = json.loads(out.getvalue())

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import structlog
 
-from dlx_router.telemetry.logs import Once, configure, log, redacted
+from dlx_router.core.printable import redacted
+from dlx_router.telemetry.logs import Once, configure, log
 from dlx_router.telemetry.readiness import Readiness
 
 

@@ -2,9 +2,8 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from dlx_router.telemetry.exposition import MAX_QUEUES, OTHER
 from dlx_router.telemetry.histogram import Histogram
-from dlx_router.telemetry.metrics import Metrics
+from dlx_router.telemetry.metrics import MAX_QUEUES, OTHER, Metrics
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
-from dlx_router.telemetry import outbox, traces
-from dlx_router.telemetry.traces import Fate, Limits, Link, Traces, TracesError
+from dlx_router.telemetry import otel_variables, outbox, traces
+from dlx_router.telemetry.otel_variables import Limits, TracesError
+from dlx_router.telemetry.traces import Fate, Link, Traces
 from tests.support.collector import Collector
 from tests.support.eventually import eventually
 
@@ -59,12 +60,12 @@ WRONG: Final[Mapping[str, str]] = {
 @pytest.mark.parametrize(("name", "value"), WRONG.items())
 def test_what_cannot_be_used_is_refused_by_name_and_its_value_is_not_repeated(name: str, value: str) -> None:
     with pytest.raises(TracesError, match=f"^{name}: .*; ") as refused:
-        traces.read({name: value})
+        otel_variables.read({name: value})
     assert value not in str(refused.value).partition("; ")[0]
 
 
 def test_nothing_said_is_the_standards_default_and_empty_is_as_nothing() -> None:
-    assert traces.read({}) == traces.read(dict.fromkeys(WRONG, "")) == traces.Asked()
+    assert otel_variables.read({}) == otel_variables.read(dict.fromkeys(WRONG, "")) == otel_variables.Asked()
 
 
 def test_the_standards_limits_hold() -> None:
@@ -73,12 +74,12 @@ def test_the_standards_limits_hold() -> None:
         "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "3",
         "OTEL_BSP_SCHEDULE_DELAY": "250",
     }
-    assert traces.read(told).limits == Limits(queue=7, batch=3, delay_s=0.25)
+    assert otel_variables.read(told).limits == Limits(queue=7, batch=3, delay_s=0.25)
 
 
 def test_the_log_names_the_collector_without_its_credentials() -> None:
     said = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://me:hush@collector.example.com:4318/v1?key=hush"}
-    assert traces.read(said).collector == "https://collector.example.com:4318"
+    assert otel_variables.read(said).collector == "https://collector.example.com:4318"
 
 
 @pytest.mark.parametrize(("name", "value"), [("OTEL_SDK_DISABLED", "True"), ("OTEL_TRACES_EXPORTER", "none")])

@@ -253,7 +253,7 @@ def test_bytearrays_and_memoryviews_are_read_and_not_kept() -> None:
 def test_a_large_body_over_many_frames_is_joined_whatever_the_reads(step: int) -> None:
     body = bytes(range(256)) * 8192
     sent = frames.publish(1, b"", b"", HEAD[12:], body, 131_072)
-    stream = DELIVER + sent[frame.frame_parts(sent)[2] + 8 :]  # type: ignore[operator] # never None for a whole frame
+    stream = DELIVER + sent[frame.frame_parts(sent)[2] + 8 :]  # type: ignore[operator]  # never None for a whole frame
     parser = Parser()
     events: list[Any] = []
     for at in range(0, len(stream), step):

@@ -22,7 +22,7 @@ class Answer(Response):
 
     media_type = "application/json"
 
-    def __init__(self, content: Any, status_code: int = 200, headers: Mapping[str, str] | None = None) -> None:  # noqa: ANN401
+    def __init__(self, content: Any, status_code: int = 200, headers: Mapping[str, str] | None = None) -> None:  # noqa: ANN401 - what JSON can hold
         try:
             text = _encode(content)
         except ValueError:  # a number of somebody's event that JSON lacks: it costs itself, not the whole answer
@@ -30,11 +30,11 @@ class Answer(Response):
         super().__init__(text, status_code, {"cache-control": "no-store", **(headers or {})})
 
 
-def _encode(content: Any) -> str:  # noqa: ANN401
+def _encode(content: Any) -> str:  # noqa: ANN401 - what JSON can hold
     return json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_plain)
 
 
-def _finite(value: Any) -> Any:  # noqa: ANN401
+def _finite(value: Any) -> Any:  # noqa: ANN401 - what JSON can hold
     if isinstance(value, float) and not isfinite(value):
         return None
     if isinstance(value, dict):
@@ -42,7 +42,7 @@ def _finite(value: Any) -> Any:  # noqa: ANN401
     return [*map(_finite, value)] if isinstance(value, list) else value
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401
+def _plain(value: object) -> Any:  # noqa: ANN401 - what JSON can hold
     if isinstance(value, BaseModel):
         return value.model_dump(mode="python", exclude_none=True)
     raise TypeError(type(value).__name__)
@@ -51,7 +51,7 @@ def _plain(value: object) -> Any:  # noqa: ANN401
 def refused(status: int, error: str, *, retry_after_s: int | None = None, problems: list[str] | None = None) -> Answer:
     """An error's answer."""
     headers = {"retry-after": str(retry_after_s)} if retry_after_s is not None else {}
-    headers |= {"www-authenticate": "Bearer"} if status == 401 else {}  # noqa: PLR2004
+    headers |= {"www-authenticate": "Bearer"} if status == 401 else {}  # noqa: PLR2004 - HTTP's number, as in RFC 9110
     return Answer({"error": error, "problems": problems or []}, status, headers)
 
 

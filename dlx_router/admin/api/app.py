@@ -54,13 +54,13 @@ async def _refused(request: Request, error: Any) -> Answer:  # noqa: ANN401 - as
     return answer
 
 
-async def _failed(request: Request, error: Any) -> Answer:  # noqa: ANN401
+async def _failed(request: Request, error: Any) -> Answer:  # noqa: ANN401 - as FastAPI hands it over
     """A fault of ours: the log has it, the answer does not."""
     log.error("api.failed", method=request.method, path=request.url.path, error=repr(error), exc_info=error)
     return refused(500, "a fault of the router; its log says more")
 
 
-async def _misread(_request: Request, error: Any) -> Answer:  # noqa: ANN401
+async def _misread(_request: Request, error: Any) -> Answer:  # noqa: ANN401 - as FastAPI hands it over
     return refused(422, "the request cannot be understood", problems=[str(error.detail)])
 
 
@@ -75,7 +75,7 @@ def _methods(request: Request) -> set[str]:
     return {"GET"}
 
 
-async def _misunderstood(_request: Request, error: Any) -> Answer:  # noqa: ANN401
+async def _misunderstood(_request: Request, error: Any) -> Answer:  # noqa: ANN401 - as FastAPI hands it over
     """Where and what, without the value: it may be anything."""
     problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
     return refused(422, "the request cannot be understood", problems=problems)

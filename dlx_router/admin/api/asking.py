@@ -1,7 +1,6 @@
 """Asking the index, off the event loop, and saying clearly why there is no answer."""
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -11,6 +10,7 @@ from dlx_router.config.api_access.tokens import Caller
 from dlx_router.core.recovered import longest_wait_ms, window_ms
 from dlx_router.index.queries import Sees
 from dlx_router.index.reader import IndexAway, Reader, TooLong, outcome
+from dlx_router.telemetry.wall_clock import wall_ms
 
 T = TypeVar("T")
 AT_ONCE = 4
@@ -43,7 +43,7 @@ async def asked(context: Context, question: Callable[[Reader], T]) -> T:
 
 def judge(context: Context, letters: Iterable[dict[str, Any]]) -> None:
     """Say of each letter of the index what became of it, by the policies in force and as far as the index has read."""
-    now_ms = int(time.time() * 1000)
+    now_ms = wall_ms()
     for one in letters:
         vhost = one["vhost"]
         attendant = context.attendants.get(vhost)

@@ -1,7 +1,6 @@
 """What the paths of the API work with: the vhosts of this router, the index, and who asks."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -22,6 +21,7 @@ from dlx_router.service.redrive.peek import Kind
 from dlx_router.service.upkeep.import_queue import Importer
 from dlx_router.service.upkeep.index_drift import IndexDrift
 from dlx_router.service.vhost.runner import VhostRunner
+from dlx_router.telemetry.wall_clock import wall_ms
 
 CONFIRM_S = 5.0
 
@@ -72,9 +72,7 @@ class Context:
         if not journal.is_working:
             raise refuse(503, f"the journal of vhost {vhost!r} cannot be written now; see /readyz", retry_after_s=5)
         try:
-            line = audited(
-                self.router_id, vhost, actor=who.name, action=action, details=details, ts_ms=int(time.time() * 1000)
-            )
+            line = audited(self.router_id, vhost, actor=who.name, action=action, details=details, ts_ms=wall_ms())
         except AuditError as error:
             raise refuse(422, str(error)) from None
         await self.write(self.attendants[vhost], [line])

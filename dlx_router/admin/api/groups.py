@@ -1,7 +1,6 @@
 """/groups: letters that died of the same thing, and what people decided about them."""
 
 import asyncio
-import time
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
@@ -13,6 +12,7 @@ from dlx_router.admin.api.asking import asked, sees_of
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.api_access.tokens import Caller
 from dlx_router.index.store import SET_GROUP
+from dlx_router.telemetry.wall_clock import wall_ms
 
 router = APIRouter(tags=["groups"])
 
@@ -56,7 +56,7 @@ async def change(given: Given, who: Operator, group_id: str, wanted: models.Grou
         raise refuse(409, "nothing to change; name state, until_ms or note")
     if "until_ms" in details and wanted.state != "ignored":
         raise refuse(409, "until_ms belongs to state ignored")
-    if wanted.until_ms is not None and wanted.until_ms <= time.time() * 1000:
+    if wanted.until_ms is not None and wanted.until_ms <= wall_ms():
         raise refuse(409, "until_ms lies in the past")
     if "state" in details and wanted.state is None:
         raise refuse(409, "state is null; write open, ignored or resolved, or leave it out")

@@ -9,7 +9,7 @@ from dlx_router.admin.api import models
 from dlx_router.admin.api.answers import Answer, refuse
 from dlx_router.admin.api.context import Given, Viewer
 from dlx_router.config.language.keys import REASONS
-from dlx_router.config.language.value_text import definition_texts, key_rows, left_out_text
+from dlx_router.config.language.value_text import definition_texts, explained, left_out_text
 from dlx_router.core.policy import Policy
 
 router = APIRouter(tags=["policies"])
@@ -39,14 +39,10 @@ async def explain(
     if not who.may_see(vhost, queue):
         raise refuse(404, f"queue {queue!r} is not in the scope of token {who.name!r}")
     policies, queue_type = attendant.policies, attendant.queue_type(queue)
-    effective = policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=queue_type)
-    left_out = policies.left_out(vhost=vhost, queue=queue, queue_type=queue_type)
-    told: dict[str, Any] = {"vhost": vhost, "queue": queue, "revision": policies.revision, "policies": [], "keys": []}
-    told |= {"queue_type": queue_type, "left_out": [*map(left_out_text, left_out)]}
-    if effective is not None:
-        rows = [{"key": key, "value": value, "set_by": by} for key, value, by in key_rows(effective)]
-        told |= {"policies": list(effective.names), "keys": rows}
-    return Answer(told)
+    found = explained(policies, vhost=vhost, queue=queue, reason=reason, queue_type=queue_type)
+    told: dict[str, Any] = {"vhost": vhost, "queue": queue, "revision": policies.revision}
+    told |= {"policies": found.policies, "keys": [row._asdict() for row in found.keys]}
+    return Answer(told | {"queue_type": queue_type, "left_out": [*map(left_out_text, found.left_out)]})
 
 
 def _policy(one: Policy) -> dict[str, Any]:

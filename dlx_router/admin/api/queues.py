@@ -25,7 +25,7 @@ async def queues(given: Given, who: Viewer) -> Response:
     places = await asked(given, lambda reader: reader.places(sees))
     signatures = await asked(given, lambda reader: reader.signatures(given.visible(who)))
     drift = given.drift
-    told = [drift.told(one, limited=who.is_limited) if drift is not None else _unchecked(one) for one in places]
+    told = [drift.to_document(one, limited=who.is_limited) if drift is not None else _unchecked(one) for one in places]
     return Answer({"failed": failed, "lying": told, "signatures": signatures})
 
 

@@ -2,9 +2,10 @@
 
 import json
 from base64 import b64decode
-from collections.abc import Awaitable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
@@ -14,7 +15,7 @@ from dlx_router.admin.api.answers import CHANGES, Answer, refuse
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.api_access.tokens import Caller
 from dlx_router.redrive.letter_edits import Edit
-from dlx_router.redrive.task import Kind, State, Task, TaskError, spec_of
+from dlx_router.redrive.task import Kind, State, TaskError, spec_of
 from dlx_router.service.redrive.task_log import Conflict, NotLeader, UnknownTask
 from dlx_router.service.redrive.tasks import Tasks
 
@@ -29,7 +30,6 @@ Known = Annotated[
     bool, Field(description="You know that the queue is no dead-letter queue, or that somebody consumes it.")
 ]
 Vhost = Annotated[str, Query(max_length=255)]
-Found = TypeVar("Found")
 
 
 class Destination(BaseModel):
@@ -178,7 +178,8 @@ class AllTasks(BaseModel):
 async def create(given: Given, who: Operator, wanted: NewTask) -> Response:
     """Start a task. It means only what was dead before `cutoff_ms`, by default now."""
     tasks = _of(given, who, wanted.vhost)
-    task = await _refusing(tasks.create(spec_of(wanted.model_dump()), who.name))
+    with _refusing():
+        task = await tasks.create(spec_of(wanted.model_dump()), who.name)
     return Answer(task.to_document(), 201)
 
 
@@ -189,11 +190,9 @@ async def edit(given: Given, who: Operator, wanted: NewEdit) -> Response:
     asked = {"vhost": wanted.vhost, "queue": wanted.queue, "ids": [wanted.id], "rate": 0.0}
     asked |= {"to": None if wanted.to is None else wanted.to.model_dump()}
     asked |= {"not_a_dead_letter_queue": wanted.not_a_dead_letter_queue}
-
-    async def made() -> Task:
-        return await tasks.create(spec_of(asked), who.name, wanted.to_edit())
-
-    return Answer((await _refusing(made())).to_document(), 201)
+    with _refusing():
+        task = await tasks.create(spec_of(asked), who.name, wanted.to_edit())
+    return Answer(task.to_document(), 201)
 
 
 @router.get("/tasks", response_model=AllTasks)
@@ -202,11 +201,8 @@ async def every(
 ) -> Response:
     """All tasks of a vhost, or of one queue in it."""
     tasks = _of(given, who, vhost)
-
-    async def found() -> list[Task]:
-        return tasks.all()
-
-    shown = [one.to_document() for one in await _refusing(found()) if queue in {"", one.spec.queue}]
+    with _refusing():
+        shown = [one.to_document() for one in tasks.all() if queue in {"", one.spec.queue}]
     return Answer({"tasks": shown})
 
 
@@ -215,7 +211,9 @@ async def preview(
     given: Given, who: Operator, queue: Annotated[str, Query(min_length=1, max_length=255)], vhost: Vhost = "/"
 ) -> Response:
     """What a task would meet in a queue, before it is asked for. Up to 100 messages are looked at and given back."""
-    found = await _refusing(_of(given, who, vhost).preview(queue))
+    tasks = _of(given, who, vhost)
+    with _refusing():
+        found = await tasks.preview(queue)
     return Answer({**asdict(found), "objection": found.objection})
 
 
@@ -223,11 +221,9 @@ async def preview(
 async def show(given: Given, who: Viewer, task_id: str, vhost: Vhost = "/") -> Response:
     """One task, counted to this moment."""
     tasks = _of(given, who, vhost)
-
-    async def found() -> Task:
-        return tasks.get(task_id)
-
-    return Answer((await _refusing(found())).to_document())
+    with _refusing():
+        task = tasks.get(task_id)
+    return Answer(task.to_document())
 
 
 class Exported(BaseModel):
@@ -248,7 +244,9 @@ async def exported(
     vhost: Vhost = "/",
 ) -> Response:
     """Letters of a task of kind export, some 1 MiB at once; it goes on as they are asked for. There may be none yet."""
-    lines, following, task = await _refusing(_of(given, who, vhost).exported(task_id, after))
+    tasks = _of(given, who, vhost)
+    with _refusing():
+        lines, following, task = await tasks.exported(task_id, after)
     rest = json.dumps({"next": following, "state": task.state, "why": task.why}).encode()
     return Response(b'{"letters":[' + b",".join(lines) + b"]," + rest[1:], headers=_JSON)
 
@@ -272,7 +270,9 @@ async def cancel(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") 
 
 
 async def _change(given: Context, who: Caller, vhost: str, task_id: str, state: State) -> Response:
-    task = await _refusing(_of(given, who, vhost).change(task_id, state, who.name))
+    tasks = _of(given, who, vhost)
+    with _refusing():
+        task = await tasks.change(task_id, state, who.name)
     return Answer(task.to_document())
 
 
@@ -284,15 +284,14 @@ def _of(given: Context, who: Caller, vhost: str) -> Tasks:
     return found.tasks
 
 
-async def _refusing(work: Awaitable[Found]) -> Found:
-    """The result, or the answer that says why there is none."""
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Turns what tasks object into the answer that says it."""
     try:
-        return await work
+        yield
     except UnknownTask as error:
         raise refuse(404, str(error)) from None
-    except Conflict as error:
-        raise refuse(409, str(error)) from None
-    except TaskError as error:
+    except (Conflict, TaskError) as error:
         raise refuse(409, str(error)) from None
     except NotLeader as error:
         raise refuse(503, str(error), retry_after_s=RETRY_AFTER_S) from None

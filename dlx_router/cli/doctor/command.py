@@ -6,7 +6,6 @@ Exit: 0 nothing to mend, 1 warnings or errors, 2 settings that cannot be used, o
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,15 +19,14 @@ from dlx_router.broker.link import open_link
 from dlx_router.broker.management import ManagementError
 from dlx_router.broker.rights import Rights
 from dlx_router.broker.topology import Topology, TopologyMissing
-from dlx_router.broker.unreadable import first_found, told
+from dlx_router.broker.unreadable import described, first_found
 from dlx_router.cli import output
-from dlx_router.cli.doctor import broker_alarms, diagnosis, policy_plan, user_rights
+from dlx_router.cli.doctor import broker_checks, diagnosis
 from dlx_router.cli.doctor.diagnosis import Diagnosis, Level
 from dlx_router.cli.groups import unverified
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.core.names import Names
-from dlx_router.core.printable import printable_lines
 from dlx_router.index.reader import IndexAway, Reader
 from dlx_router.index.schema import place_of
 
@@ -49,8 +47,7 @@ def run(given: Mapping[str, str], *, as_json: bool) -> int:
         settings = Settings.load(given)
         settings.broker_address()
     except SettingsError as error:
-        print(printable_lines(str(error)), file=sys.stderr)
-        return output.WRONG_USE
+        return output.wrong_use(error)
     found, reached = asyncio.run(examined(settings))
     _print(found, as_json=as_json)
     if not reached:
@@ -85,7 +82,9 @@ async def _everything(settings: Settings) -> AsyncIterator[Diagnosis]:
         yield Diagnosis("settings", Level.WARNING, warning, "see dlx-router run --help")
     for one in _files(settings):
         yield one
-    examination = Examination(settings.management_credentials(), _tls(settings)) if settings.has_management() else None
+    examination = (
+        Examination(settings.management_credentials(), Tls(*settings.tls_files)) if settings.has_management() else None
+    )
     try:
         vhosts, broken = await _vhosts(settings, examination)
         if broken is not None:
@@ -160,7 +159,7 @@ async def _vhost(
     settings: Settings, vhost: str, loaded: LoadedPolicies | None, examination: Examination | None
 ) -> AsyncIterator[Diagnosis]:
     found = settings.broker_address()
-    tls = _tls(settings) if found.tls else None
+    tls = Tls(*settings.tls_files) if found.tls else None
     login = Login(found.user, found.password.get_secret_value(), vhost)
     version: tuple[int, ...] = (0,)
     for host in [Host(name, port) for name, port in found.hosts]:
@@ -180,8 +179,14 @@ async def _vhost(
         break
     else:
         raise Unreachable
-    if examination is not None:
-        async for one in _managed(settings, vhost, loaded, examination, version):
+    if examination is None:
+        return
+    async for one in broker_checks.lacking_rights(settings, vhost, loaded):
+        yield one
+    async for one in _queues(settings, vhost, loaded, examination, version):
+        yield one
+    if loaded is not None:
+        async for one in broker_checks.plan_conflicts(settings, vhost, loaded):
             yield one
 
 
@@ -189,29 +194,12 @@ async def _here(
     settings: Settings, place: tuple[Host, Login, Tls | None], examination: Examination | None
 ) -> AsyncIterator[Diagnosis]:
     """What a connection tells."""
-    if (alarm := await broker_alarms.raised(*place, examination)) is not None:
+    if (alarm := await broker_checks.alarms(*place, examination)) is not None:
         yield alarm
     for unreadable in await _unreadable(settings, place):
         yield unreadable
     async for one in _own(settings, Topology(*place, Names(settings.prefix), declare=False)):
         yield one
-
-
-async def _managed(
-    settings: Settings,
-    vhost: str,
-    loaded: LoadedPolicies | None,
-    examination: Examination,
-    version: tuple[int, ...],
-) -> AsyncIterator[Diagnosis]:
-    """What the management API tells."""
-    async for one in user_rights.lacking(settings, _tls(settings), vhost, loaded):
-        yield one
-    async for one in _queues(settings, vhost, loaded, examination, version):
-        yield one
-    if loaded is not None:
-        async for one in policy_plan.conflicts(settings, _tls(settings), vhost, loaded):
-            yield one
 
 
 async def _unreadable(settings: Settings, place: tuple[Host, Login, Tls | None]) -> list[Diagnosis]:
@@ -220,7 +208,7 @@ async def _unreadable(settings: Settings, place: tuple[Host, Login, Tls | None])
     queues = (names.quarantine, names.parking, names.inbox, names.release)
     found = await first_found(place, [(queue, LOOKED) for queue in queues])
     fix = "take it out of there with an AMQP 1.0 client; a running router moves what stands in its way to quarantine"
-    return [Diagnosis("AMQP 1.0", Level.WARNING, told(one), fix) for one in found]
+    return [Diagnosis("AMQP 1.0", Level.WARNING, described(one), fix) for one in found]
 
 
 async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosis]:
@@ -249,11 +237,7 @@ async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosi
 
 
 async def _queues(
-    settings: Settings,
-    vhost: str,
-    loaded: LoadedPolicies | None,
-    examination: Examination,
-    version: tuple[int, ...],
+    settings: Settings, vhost: str, loaded: LoadedPolicies | None, examination: Examination, version: tuple[int, ...]
 ) -> AsyncIterator[Diagnosis]:
     names = Names(settings.prefix)
     try:
@@ -286,7 +270,7 @@ def _selected(loaded: LoadedPolicies | None, vhost: str, one: Mapping[str, Any])
 
 
 async def _strangers(settings: Settings, vhost: str, names: Names, believed: Iterable[str]) -> AsyncIterator[Diagnosis]:
-    rights = Rights(settings.management_credentials(), _tls(settings))
+    rights = Rights(settings.management_credentials(), Tls(*settings.tls_files))
     try:
         for one in await rights.strangers(vhost, names, settings.broker_address().user, believed):
             yield Diagnosis(
@@ -297,13 +281,9 @@ async def _strangers(settings: Settings, vhost: str, names: Names, believed: Ite
         said = (
             f"who has which rights takes an administrator to ask; whether {user!r} has all that it needs is not known"
         )
-        yield Diagnosis("rights", Level.NOTE, said, user_rights.FIX)
+        yield Diagnosis("rights", Level.NOTE, said, broker_checks.FIX_RIGHTS)
     finally:
         await rights.close()
-
-
-def _tls(settings: Settings) -> Tls:
-    return Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)
 
 
 def _print(found: Sequence[Diagnosis], *, as_json: bool) -> None:

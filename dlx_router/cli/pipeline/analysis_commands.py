@@ -29,6 +29,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(redrive)
 
 
+@guarded
 def report(  # noqa: PLR0913, PLR0917 - options
     archive: Annotated[Path, ARCHIVE] = Path("archive"),
     out: Annotated[Path, typer.Option("--out", help="File of the page.")] = Path("report.html"),
@@ -45,18 +46,15 @@ def report(  # noqa: PLR0913, PLR0917 - options
     within: Annotated[str, typer.Option("--within", help="… and in what time from their first death.")] = "15m",
     master: Annotated[str | None, MASTER] = None,
     remote: Annotated[str | None, REMOTE] = None,
-) -> None:
+) -> int:
     """Write one HTML page: groups, trends, what became of letters, which attempt succeeds, what to change."""
+    from dlx_router.cli.pipeline import run_analysis  # noqa: PLC0415 - see the module
 
-    def work() -> int:
-        from dlx_router.cli.pipeline import run_analysis  # noqa: PLC0415 - see the module
-
-        where = run_analysis.Where(archive, since, until, master, remote)
-        return run_analysis.report(where, out, policies, title=title, objective=objective, within=within)
-
-    guarded(work)
+    where = run_analysis.Where(archive, since, until, master, remote)
+    return run_analysis.report(where, out, policies, title=title, objective=objective, within=within)
 
 
+@guarded
 def backtest(  # noqa: PLR0913, PLR0917 - options
     policies: Annotated[Path, typer.Option("--policies", help="Folder of the policies to try, or one file.")],
     archive: Annotated[Path, ARCHIVE] = Path("archive"),
@@ -65,18 +63,15 @@ def backtest(  # noqa: PLR0913, PLR0917 - options
     as_json: Annotated[bool, _JSON] = False,  # noqa: FBT002 - an option
     master: Annotated[str | None, MASTER] = None,
     remote: Annotated[str | None, REMOTE] = None,
-) -> None:
+) -> int:
     """Judge every recorded arrival again under other policies, by the router's own decide(); 1 where any differs."""
+    from dlx_router.cli.pipeline import run_analysis  # noqa: PLC0415 - see the module
 
-    def work() -> int:
-        from dlx_router.cli.pipeline import run_analysis  # noqa: PLC0415 - see the module
-
-        where = run_analysis.Where(archive, since, until, master, remote)
-        return run_analysis.backtest(where, policies, as_json=as_json)
-
-    guarded(work)
+    where = run_analysis.Where(archive, since, until, master, remote)
+    return run_analysis.backtest(where, policies, as_json=as_json)
 
 
+@guarded
 def redrive(  # noqa: PLR0913, PLR0917 - options
     plan: Annotated[Path, typer.Argument(help="Folder of the plan: made if it is new, else gone on with.")],
     archive: Annotated[Path, ARCHIVE] = Path("archive"),
@@ -94,41 +89,37 @@ def redrive(  # noqa: PLR0913, PLR0917 - options
     dry_run: Annotated[  # noqa: FBT002 - an option
         bool, typer.Option("--dry-run", help="Show what would be sent; write and send nothing.")
     ] = False,
-    reconcile: Annotated[  # noqa: FBT002
+    reconcile: Annotated[  # noqa: FBT002 - typer makes a flag of it
         bool, typer.Option("--reconcile", help="Compare the plan with the journal; after the next ingest.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,  # noqa: FBT002
-    as_json: Annotated[bool, _JSON] = False,  # noqa: FBT002
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,  # noqa: FBT002 - typer makes a flag of it
+    as_json: Annotated[bool, _JSON] = False,  # noqa: FBT002 - typer makes a flag of it
     master: Annotated[str | None, MASTER] = None,
     remote: Annotated[str | None, REMOTE] = None,
-) -> None:
+) -> int:
     """Send letters of the archive back to their failed queues, by a frozen plan; 1 where some are not confirmed."""
+    from dlx_router.cli.pipeline import run_analysis as answers  # noqa: PLC0415 - see the module
 
-    def work() -> int:
-        from dlx_router.cli.pipeline import run_analysis as answers  # noqa: PLC0415 - see the module
-
-        place = answers.Where(archive, since, until, master, remote)
-        if reconcile:
-            return answers.reconcile(place, plan, as_json=as_json)
-        key_file = os.environ.get("DLX_ROUTER_PROVENANCE_KEY_FILE", "")
-        if not key_file and not dry_run:
-            print(
-                "DLX_ROUTER_PROVENANCE_KEY_FILE: not set; copies carry a signed record, so name the file that the "
-                "router signs with (a key that it made itself stays in its state queue)",
-                file=sys.stderr,
-            )
-            return output.WRONG_USE
-        choice = answers.Choice(queue, reason, group, where, limit)
-        if dry_run:
-            return answers.dry_run(place, choice, as_json=as_json)
-        way = answers.way_of(connection or default_connection(), key_file, rate)
-        found = answers.frozen(place, choice, plan)
+    place = answers.Where(archive, since, until, master, remote)
+    if reconcile:
+        return answers.reconcile(place, plan, as_json=as_json)
+    key_file = os.environ.get("DLX_ROUTER_PROVENANCE_KEY_FILE", "")
+    if not key_file and not dry_run:
         print(
-            f"{found.redrive_id}: {found.letters} letters to {', '.join(sorted(found.queues))}. {_NO_BODIES}",
+            "DLX_ROUTER_PROVENANCE_KEY_FILE: not set; copies carry a signed record, so name the file that the "
+            "router signs with (a key that it made itself stays in its state queue)",
             file=sys.stderr,
         )
-        if not yes and not typer.confirm("Send them?", err=True):
-            return output.FINDINGS
-        return answers.send(place, plan, way, as_json=as_json)
-
-    guarded(work)
+        return output.WRONG_USE
+    choice = answers.Choice(queue, reason, group, where, limit)
+    if dry_run:
+        return answers.dry_run(place, choice, as_json=as_json)
+    way = answers.way_of(connection or default_connection(), key_file, rate)
+    found = answers.frozen(place, choice, plan)
+    print(
+        f"{found.redrive_id}: {found.letters} letters to {', '.join(sorted(found.queues))}. {_NO_BODIES}",
+        file=sys.stderr,
+    )
+    if not yes and not typer.confirm("Send them?", err=True):
+        return output.FINDINGS
+    return answers.send(place, plan, way, as_json=as_json)

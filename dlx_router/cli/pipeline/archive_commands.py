@@ -6,8 +6,9 @@ Nothing of Spark is imported before a command runs. Exit codes as everywhere: 0 
 import os
 import sys
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NoReturn, ParamSpec
 
 import typer
 
@@ -26,6 +27,7 @@ CONNECTION: Final = typer.Option(
 STREAMS: Final = typer.Option("--streams", help="Streams to read, commas between.")
 
 KEY_FILE: Final = "DLX_ROUTER_PROVENANCE_KEY_FILE"
+P = ParamSpec("P")
 _NO_SPARK: Final = "the pipeline needs the extra `spark`: pip install '.[spark]' in a clone"
 
 
@@ -40,49 +42,52 @@ def default_streams() -> str:
     return f"{os.environ.get('DLX_ROUTER_PREFIX') or 'dlx-router'}.journal"
 
 
-def guarded(work: Callable[[], int]) -> None:
-    """Run a command; what a person can mend is said in one line and ends with 2. Always ends by typer.Exit."""
-    try:
-        code = work()
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"pyspark", "pyarrow", "pandas", "numpy", "py4j"}:
-            raise
-        print(_NO_SPARK, file=sys.stderr)
-        code = output.WRONG_USE
-    except Exception as error:
-        from dlx_router.spark.errors import told  # noqa: PLC0415 - see the module
+def guarded(command: Callable[P, int]) -> Callable[P, NoReturn]:
+    """A command that ends with the code that it returns; what a person can mend is said in one line and ends with 2."""
 
-        if (said := told(error)) is None:
-            raise
-        print(said, file=sys.stderr)
-        code = output.WRONG_USE
-    raise typer.Exit(code)
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> NoReturn:
+        try:
+            code = command(*args, **kwargs)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in {"pyspark", "pyarrow", "pandas", "numpy", "py4j"}:
+                raise
+            print(_NO_SPARK, file=sys.stderr)
+            code = output.WRONG_USE
+        except Exception as error:
+            from dlx_router.spark.errors import own_text  # noqa: PLC0415 - see the module
+
+            if (said := own_text(error)) is None:
+                raise
+            print(said, file=sys.stderr)
+            code = output.WRONG_USE
+        raise typer.Exit(code)
+
+    return run
 
 
 @app.command()
+@guarded
 def doctor(
     archive: Annotated[Path | None, ARCHIVE] = None,
     connection: Annotated[str | None, CONNECTION] = None,
     streams: Annotated[str | None, STREAMS] = None,
     master: Annotated[str | None, MASTER] = None,
     remote: Annotated[str | None, REMOTE] = None,
-) -> None:
+) -> int:
     """Check Python, packages, Java, Spark, the broker and the archive's folder; 1 where something is wrong."""
+    from dlx_router.spark.doctor import State, checks  # noqa: PLC0415 - see the module
 
-    def work() -> int:
-        from dlx_router.spark.doctor import State, checks  # noqa: PLC0415 - see the module
-
-        failed = False
-        given = (archive, connection or default_connection(), streams or default_streams())
-        for check in checks(*given, master=master, remote=remote):
-            print(f"{check.state:<5} {check.name:<8} {check.said}", flush=True)
-            failed |= check.state is State.FAIL
-        return output.FINDINGS if failed else output.OK
-
-    guarded(work)
+    failed = False
+    given = (archive, connection or default_connection(), streams or default_streams())
+    for check in checks(*given, master=master, remote=remote):
+        print(f"{check.state:<5} {check.name:<8} {check.said}", flush=True)
+        failed |= check.state is State.FAIL
+    return output.FINDINGS if failed else output.OK
 
 
 @app.command()
+@guarded
 def ingest(  # noqa: PLR0913 - options
     *,
     archive: Annotated[Path, ARCHIVE] = Path("archive"),
@@ -107,31 +112,27 @@ def ingest(  # noqa: PLR0913 - options
     ] = None,
     master: Annotated[str | None, MASTER] = None,
     remote: Annotated[str | None, REMOTE] = None,
-) -> None:
+) -> int:
     """Put the journal's events into the archive, each message exactly once; goes on where the last run ended."""
+    if every is not None and once:
+        print("--once and --every: one of them", file=sys.stderr)
+        return output.WRONG_USE
+    from dlx_router.cli.pipeline import run_ingest  # noqa: PLC0415 - see the module
 
-    def work() -> int:
-        if every is not None and once:
-            print("--once and --every: one of them", file=sys.stderr)
-            return output.WRONG_USE
-        from dlx_router.cli.pipeline import run_ingest  # noqa: PLC0415 - see the module
-
-        key_file = {"provenanceKeyFile": path} if (path := os.environ.get(KEY_FILE)) else {}
-        given = {**key_file, **_pairs(options or []), "failOnDataLoss": str(fail_on_data_loss).lower()}
-        return run_ingest.run(
-            root=archive,
-            connection=connection or default_connection(),
-            streams=streams or default_streams(),
-            every_s=every,
-            start=start,
-            keep_lines=keep_lines,
-            table=table,
-            source=given,
-            master=master,
-            remote=remote,
-        )
-
-    guarded(work)
+    key_file = {"provenanceKeyFile": path} if (path := os.environ.get(KEY_FILE)) else {}
+    given = {**key_file, **_pairs(options or []), "failOnDataLoss": str(fail_on_data_loss).lower()}
+    return run_ingest.run(
+        root=archive,
+        connection=connection or default_connection(),
+        streams=streams or default_streams(),
+        every_s=every,
+        start=start,
+        keep_lines=keep_lines,
+        table=table,
+        source=given,
+        master=master,
+        remote=remote,
+    )
 
 
 def _pairs(written: list[str]) -> dict[str, str]:
@@ -142,6 +143,7 @@ def _pairs(written: list[str]) -> dict[str, str]:
 
 
 @app.command()
+@guarded
 def compact(
     archive: Annotated[Path, ARCHIVE] = Path("archive"),
     keep: Annotated[int | None, typer.Option("--keep", min=1, help="Delete days older than so many days.")] = None,
@@ -150,80 +152,69 @@ def compact(
     ] = 1.0,
     master: Annotated[str | None, MASTER] = None,
     remote: Annotated[str | None, REMOTE] = None,
-) -> None:
+) -> int:
     """Make one sorted file of each day that is over, each event once; delete what is too old."""
+    from dlx_router.spark.archive.compact import Rules  # noqa: PLC0415 - see the module
+    from dlx_router.spark.archive.compact import compact as run  # noqa: PLC0415 - pyspark may be missing
+    from dlx_router.spark.session import build_session  # noqa: PLC0415 - pyspark may be missing
 
-    def work() -> int:
-        from dlx_router.spark.archive.compact import Rules  # noqa: PLC0415 - see the module
-        from dlx_router.spark.archive.compact import compact as run  # noqa: PLC0415
-        from dlx_router.spark.session import build_session  # noqa: PLC0415
-
-        spark = build_session("dlx-router compact", master=master, remote=remote)
-        try:
-            done = run(spark, archive, Rules(keep=keep, keep_raw=keep_raw))
-        finally:
-            spark.stop()
-        print(f"{done.days} days, {done.events} events; {done.repeated} had come twice; {done.expired} days deleted")
-        return output.OK
-
-    guarded(work)
+    spark = build_session("dlx-router compact", master=master, remote=remote)
+    try:
+        done = run(spark, archive, Rules(keep=keep, keep_raw=keep_raw))
+    finally:
+        spark.stop()
+    print(f"{done.days} days, {done.events} events; {done.repeated} had come twice; {done.expired} days deleted")
+    return output.OK
 
 
 @app.command()
+@guarded
 def erase(
     where: Annotated[str, typer.Option("--where", help="SQL over the archive's columns: props.user_id = 'anna'.")],
     archive: Annotated[Path, ARCHIVE] = Path("archive"),
     master: Annotated[str | None, MASTER] = None,
     remote: Annotated[str | None, REMOTE] = None,
-) -> None:
+) -> int:
     """Delete every event of the letters that have an event for which the condition holds."""
+    from dlx_router.spark.archive.compact import erase as run  # noqa: PLC0415 - see the module
+    from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415 - pyspark may be missing
+    from dlx_router.spark.conditions import unseen  # noqa: PLC0415 - pyspark may be missing
+    from dlx_router.spark.session import build_session  # noqa: PLC0415 - pyspark may be missing
 
-    def work() -> int:
-        from dlx_router.spark.archive.compact import erase as run  # noqa: PLC0415 - see the module
-        from dlx_router.spark.conditions import unseen  # noqa: PLC0415
-        from dlx_router.spark.session import build_session  # noqa: PLC0415
-
-        spark = build_session("dlx-router erase", master=master, remote=remote)
-        try:
-            done = run(spark, archive, where)
-        finally:
-            spark.stop()
-        print(f"{done.letters} letters, {done.events} events deleted")
-        if said := unseen(where):
-            print(said)
-        if done.bad:
-            print(f"{done.bad} lines that are no events cannot be searched: see {archive}/bad")
-        return output.OK
-
-    guarded(work)
+    spark = build_session("dlx-router erase", master=master, remote=remote)
+    try:
+        done = run(spark, archive, where)
+    finally:
+        spark.stop()
+    print(f"{done.letters} letters, {done.events} events deleted")
+    if said := unseen(where):
+        print(said)
+    if done.bad:
+        print(f"{done.bad} lines that are no events cannot be searched: see {Archive(archive).bad_lines}")
+    return output.OK
 
 
 @app.command()
+@guarded
 def verify(
     archive: Annotated[Path, ARCHIVE] = Path("archive"),
-    deep: Annotated[bool, typer.Option("--deep", help="Read every event's place and id too.")] = False,  # noqa: FBT002
-    files: Annotated[bool, typer.Option("--files", help="Print the files that count, for other engines.")] = False,  # noqa: FBT002
-) -> None:
+    deep: Annotated[bool, typer.Option("--deep", help="Read every event's place and id too.")] = False,  # noqa: FBT002 - typer makes a flag of it
+    files: Annotated[bool, typer.Option("--files", help="Print the files that count, for other engines.")] = False,  # noqa: FBT002 - typer makes a flag of it
+) -> int:
     """Check that the archive holds what its manifests say, without a hole; 1 where it does not."""
+    from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415 - see the module
+    from dlx_router.spark.archive.verify import verify as run  # noqa: PLC0415 - pyspark may be missing
 
-    def work() -> int:
-        from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415 - see the module
-        from dlx_router.spark.archive.verify import verify as run  # noqa: PLC0415
-
-        if not archive.is_dir():
-            print(f"{archive}: no such folder; name an archive with --archive", file=sys.stderr)
-            return output.WRONG_USE
-        found = run(archive, deep=deep)
-        if files:
-            print("\n".join(map(str, Archive(archive).files())))
-        else:
-            print(
-                f"{found.segments} segments, {found.days} compacted days, {found.events} events, {found.bad} bad lines"
-            )
-            if told := ", ".join(f"{count} {name}" for name, count in found.signatures.items()):
-                print(f"signed by a router: {told}")
-        for said in found.findings:
-            print(said, file=sys.stderr)
-        return output.FINDINGS if found.findings else output.OK
-
-    guarded(work)
+    if not archive.is_dir():
+        print(f"{archive}: no such folder; name an archive with --archive", file=sys.stderr)
+        return output.WRONG_USE
+    found = run(archive, deep=deep)
+    if files:
+        print("\n".join(map(str, Archive(archive).files())))
+    else:
+        print(f"{found.segments} segments, {found.days} compacted days, {found.events} events, {found.bad} bad lines")
+        if told := ", ".join(f"{count} {name}" for name, count in found.signatures.items()):
+            print(f"signed by a router: {told}")
+    for said in found.findings:
+        print(said, file=sys.stderr)
+    return output.FINDINGS if found.findings else output.OK

@@ -1,14 +1,13 @@
 """The types of queues, for policies with `apply-to`: the archive does not tell them, the broker does, as of today."""
 
 import asyncio
-import sys
 from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame
 
 from dlx_router.broker.management import Management, ManagementError
+from dlx_router.cli import output
 from dlx_router.config.environment.settings import Settings, SettingsError
-from dlx_router.core.printable import printable_lines
 from dlx_router.service.vhost.connect import management
 from dlx_router.spark.backtest.replay import Files, Judge, QueueTypes, judge_of
 
@@ -20,17 +19,19 @@ def judge(files: Files, prefix: str, events: DataFrame) -> tuple[Judge, QueueTyp
     alone = judge_of(files, prefix)
     if not alone.asks_types:
         return alone, ()
-    types = told(sorted(row[0] for row in events.select("vhost").where("vhost is not null").distinct().collect()))
+    types = known_types(
+        sorted(row[0] for row in events.select("vhost").where("vhost is not null").distinct().collect())
+    )
     return judge_of(files, prefix, types), types
 
 
-def told(vhosts: Sequence[str]) -> QueueTypes:
+def known_types(vhosts: Sequence[str]) -> QueueTypes:
     """What the management API of the settings says; what went wrong is said on standard error."""
     try:
         api = management(Settings.load({}))
         return asyncio.run(_asked(api, vhosts)) if api is not None else ()
     except SettingsError as error:
-        print(printable_lines(f"the types of queues are not known: {error}"), file=sys.stderr)
+        output.warn(f"the types of queues are not known: {error}")
         return ()
 
 
@@ -42,7 +43,7 @@ async def _asked(api: Management, vhosts: Iterable[str]) -> QueueTypes:
                 types = await api.queue_types(vhost)
             except ManagementError as error:
                 said = f"vhost {vhost!r}: the types of queues are not known: {error}"
-                print(printable_lines(said), file=sys.stderr)
+                output.warn(said)
             else:
                 found += [(vhost, queue, queue_type) for queue, queue_type in sorted(types.items())]
     finally:

@@ -18,6 +18,7 @@ from dlx_router.cli.pipeline import queue_types
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.config.units import duration_ms
 from dlx_router.service.vhost.signing_key import KeyFileError, from_file
+from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.archive.reading import read
 from dlx_router.spark.backtest.estimate import Estimate
 from dlx_router.spark.backtest.replay import files_of
@@ -81,12 +82,29 @@ class Where:
         since, until = self._times()
         return replace(choice, since_ms=since, until_ms=until)
 
+    def without_events(self) -> str | None:
+        """What to say where the manifests know of no event in this time, for which nobody should wait for Spark."""
+        since, until = self._times()
+        if self.remote:  # the folder is the server's
+            return None
+        self._require_folder()
+        days = sorted({part.date for part in Archive(self.archive).parts()})
+        if not days:
+            return f"--archive {self.archive}: no event yet; `dlx-router pipeline ingest` brings them"
+        if any((since is None or day >= _day(since)) and (until is None or day <= _day(until)) for day in days):
+            return None
+        return f"no event in this time: --archive {self.archive} has events of {days[0]} to {days[-1]}, see --since"
+
     def _times(self) -> tuple[int | None, int | None]:
         return _moment("--since", self.since), _moment("--until", self.until)
 
     def _require_folder(self) -> None:
         if not self.remote and not self.archive.is_dir():
             raise OptionError(f"--archive {self.archive}: no such folder; name the one that `pipeline ingest` writes")
+
+
+def _day(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).date().isoformat()
 
 
 def _moment(option: str, written: str | None) -> int | None:
@@ -115,6 +133,8 @@ def report(where: Where, out: Path, policies: Path | None, *, title: str, object
         files = None if policies is None else files_of(policies, _prefix())
     except PolicyErrors as errors:
         return output.refuse(errors)
+    if (said := where.without_events()) is not None:
+        return _wrong(said)
     spark = where.session()
     events = where.events(spark).select(*COLUMNS).cache()
     try:

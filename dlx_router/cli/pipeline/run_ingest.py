@@ -15,7 +15,7 @@ _TABLES: Final = ("parquet", "delta")
 _INTERRUPTED: Final = 130
 
 
-def run(*, root: Path, start: str, table: str, master: str | None, remote: str | None, **job: Any) -> int:  # noqa: ANN401
+def run(*, root: Path, start: str, table: str, master: str | None, remote: str | None, **job: Any) -> int:  # noqa: ANN401 - options of the job, each of its own type
     """The exit code: 0 done or ended by SIGTERM, 2 wrong use or trouble that is told, 130 after SIGINT."""
     if table not in _TABLES or start not in {EARLIEST, LATEST}:
         print(f"--table is {' or '.join(_TABLES)}, --start is {EARLIEST} or {LATEST}", file=sys.stderr)

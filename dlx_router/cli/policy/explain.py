@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -12,7 +11,7 @@ from dlx_router.cli.policy.queue_type_notes import UNKNOWN, Broker
 from dlx_router.config.environment import prefix
 from dlx_router.config.environment.prefix import PrefixError
 from dlx_router.config.language.keys import REASONS, known_reason
-from dlx_router.config.language.value_text import key_rows, overlay_rows
+from dlx_router.config.language.value_text import Explanation, explained, overlay_rows
 from dlx_router.config.policy_files.attachments import Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
@@ -23,7 +22,6 @@ from dlx_router.core.letter import Arrival, Death, Letter
 from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter, Discard, Park
 from dlx_router.core.policy import Effective, Policy, PolicySet
-from dlx_router.core.printable import printable_lines
 
 MAX_ROWS: Final = 12
 _BASE: Final = ""  # no reason: what holds before any overlay
@@ -46,25 +44,21 @@ def run(queue: str, folder: Path, vhost: str, reason: str | None, broker: Broker
         print(wrong, file=sys.stderr)
         return output.WRONG_USE
     try:
-        names = prefix.said()
+        names = prefix.names()
         loaded = load_policies(folder, names)
     except PolicyErrors as error:
         return output.refuse(error)
     except PrefixError as error:
-        print(printable_lines(str(error)), file=sys.stderr)
-        return output.WRONG_USE
+        return output.wrong_use(error)
     policies = loaded.policies
     late = [*delayed(loaded.delayed, queue, vhost, names)]
-    typed = queue_type_notes.left_out(policies.left_out(vhost=vhost, queue=queue, queue_type=broker.kind))
-    for line in (*late, *attended(loaded.attachments, queue, vhost), *typed):
+    found = explained(policies, vhost=vhost, queue=queue, reason=reason or _BASE, queue_type=broker.kind)
+    for line in (*late, *attended(loaded.attachments, queue, vhost), *queue_type_notes.left_out(found.left_out)):
         print(line)
-    chain = policies.chain(vhost=vhost, queue=queue, queue_type=broker.kind)
-    if not chain and late:
-        return output.OK
-    if not chain:
+    if found.policies:
+        _print(policies, found, queue, vhost, reason, broker)
+    elif not late:
         print(f"No policy names queue {queue} in vhost {vhost}: its letters are parked (no_policy).")
-        return output.OK
-    _print(replace(policies, policies=chain), queue, vhost, reason, broker)
     return output.OK
 
 
@@ -100,20 +94,17 @@ def delayed(found: Sequence[Delayed], name: str, vhost: str, names: Names) -> It
             )
 
 
-def _print(chain: PolicySet, queue: str, vhost: str, reason: str | None, broker: Broker) -> None:
-    reasons = (reason,) if reason is not None else reasons_of(chain.policies)
+def _print(policies: PolicySet, found: Explanation, queue: str, vhost: str, reason: str | None, broker: Broker) -> None:
+    chain = policies.chain(vhost=vhost, queue=queue, queue_type=broker.kind)
+    reasons = (reason,) if reason is not None else reasons_of(chain)
     if broker.kind == "classic":
         reasons = tuple(one for one in reasons if one != queue_type_notes.DIED)
-    effective = {one: _resolved(chain, vhost, queue, one, broker.kind) for one in (*reasons, _BASE)}
-    by = ", ".join(one.name for one in chain.policies)
-    print(
-        f"Queue {queue} in vhost {vhost}{f', {reason}' if reason else ''}: policies {by} (revision {chain.revision})\n"
-    )
-    rows = list(key_rows(effective[reason or _BASE]))
-    overlays = (
-        [row for one in reasons for row in overlay_rows(one, effective[one], effective[_BASE])] if not reason else []
-    )
-    output.table(("key", "value", "set by"), [*rows, *overlays])
+    effective = {one: _effective(policies, chain, one) for one in (*reasons, _BASE)}
+    which, by = f"{vhost}{f', {reason}' if reason else ''}", ", ".join(found.policies)
+    print(f"Queue {queue} in vhost {which}: policies {by} (revision {policies.revision})\n")
+    overlaid = () if reason else reasons
+    overlays = [row for one in overlaid for row in overlay_rows(one, effective[one], effective[_BASE])]
+    output.table(("key", "value", "set by"), [*found.keys, *overlays])
     for names, waits in schedules({one: effective[one] for one in reasons}):
         print(f"\nWaits ({', '.join(names)}):")
         output.table(("after delivery", "base", "wait"), [_wait_row(wait) for wait in waits])
@@ -122,13 +113,13 @@ def _print(chain: PolicySet, queue: str, vhost: str, reason: str | None, broker:
     output.table(("reason", "tried again", "final target"), ends)
     if reason in {None, queue_type_notes.DIED} and broker.kind is not None:
         print("\nReturns:")
-        dying = _resolved(chain, vhost, queue, queue_type_notes.DIED, broker.kind)
+        dying = _effective(policies, chain, queue_type_notes.DIED)
         for line in queue_type_notes.returns(effective[_BASE], dying, broker):
             print(line)
 
 
-def _resolved(chain: PolicySet, vhost: str, queue: str, reason: str, kind: str | None) -> Effective:
-    found = chain.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=kind)
+def _effective(policies: PolicySet, chain: tuple[Policy, ...], reason: str) -> Effective:
+    found = policies.effective(chain, reason)
     assert found is not None
     return found
 

@@ -32,7 +32,7 @@ MOST_CHARS: Final = 600
 
 
 def _rabbitmq(data: bytes, parse: Parse = parsed_json) -> Carried:
-    return definitions_import.read(data, parse, prefix.said())
+    return definitions_import.read(data, parse, prefix.names())
 
 
 _JSON: Final = {"rabbitmq": _rabbitmq, "sqs": sqs.read, "yandex": sqs.read, "emq": emq.read}
@@ -53,7 +53,7 @@ def run(path: Path, origin: StrEnum) -> int:
                 f"more than {MAX_BYTES >> 20} MiB; import it in parts", line=1
             )
         carried = _READERS[origin](data)
-        text = _kept(carried, f"{path.name} ({origin})", prefix.said())
+        text = _kept(carried, f"{path.name} ({origin})", prefix.names())
     except prefix.PrefixError as error:
         print(error, file=sys.stderr)
         return output.WRONG_USE

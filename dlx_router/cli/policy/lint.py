@@ -12,7 +12,6 @@ from dlx_router.config.environment.prefix import PrefixError
 from dlx_router.config.findings import Finding
 from dlx_router.config.lint import output_formats
 from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
-from dlx_router.core.printable import printable_lines
 
 _REPORTS: Final[Mapping[str, Callable[[Sequence[Finding]], str]]] = {
     "text": output_formats.as_text,
@@ -25,10 +24,9 @@ _REPORTS: Final[Mapping[str, Callable[[Sequence[Finding]], str]]] = {
 def run(path: Path, form: StrEnum, *, broker: bool = False) -> int:
     """Print every finding. 0 without any, 1 with some, warnings too; 2 where a path or the broker cannot be read."""
     try:
-        loaded = load_policies(path, prefix.said())
+        loaded = load_policies(path, prefix.names())
     except PrefixError as error:
-        print(printable_lines(str(error)), file=sys.stderr)
-        return output.WRONG_USE
+        return output.wrong_use(error)
     except PolicyErrors as error:
         findings, unreadable, summary = error.findings, error.unreadable, ""
     else:

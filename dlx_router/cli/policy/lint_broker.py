@@ -1,15 +1,14 @@
 """`dlx-router policy lint --broker`: the policies beside the broker that the settings name."""
 
 import asyncio
-import sys
 
 from dlx_router.broker.address import Tls
 from dlx_router.broker.administration import Administration, ManagementError
+from dlx_router.cli import output
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.findings import Finding
 from dlx_router.config.policy_files.loader import LoadedPolicies
 from dlx_router.core.names import Names
-from dlx_router.core.printable import printable_lines
 from dlx_router.provisioning.broker_lint import Checks
 
 
@@ -23,13 +22,12 @@ def findings(loaded: LoadedPolicies) -> list[Finding] | None:
             )
         return asyncio.run(_findings(settings, loaded))
     except (SettingsError, ManagementError) as error:
-        print(printable_lines(str(error)), file=sys.stderr)
+        output.warn(error)
         return None
 
 
 async def _findings(settings: Settings, loaded: LoadedPolicies) -> list[Finding]:
-    tls = Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)
-    api = Administration(settings.management_credentials, tls)
+    api = Administration(settings.management_credentials, Tls(*settings.tls_files))
     names, user = Names(settings.prefix), settings.broker_address().user
     found: list[Finding] = []
     try:

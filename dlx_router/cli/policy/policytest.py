@@ -8,18 +8,16 @@ from dlx_router.config.environment import prefix
 from dlx_router.config.environment.prefix import PrefixError
 from dlx_router.config.policy_files.loader import PolicyErrors
 from dlx_router.config.policytest import run_tests
-from dlx_router.core.printable import printable_lines
 
 
 def run(path: Path) -> int:
     """Print every test that failed, and why. 0 where all passed, 1 where one did not, 2 where there are none."""
     try:
-        results = run_tests(path, prefix.said())
+        results = run_tests(path, prefix.names())
     except PolicyErrors as error:
         return output.refuse(error)
     except PrefixError as error:
-        print(printable_lines(str(error)), file=sys.stderr)
-        return output.WRONG_USE
+        return output.wrong_use(error)
     failed = [one for one in results if not one.passed]
     for one in failed:
         print(one)

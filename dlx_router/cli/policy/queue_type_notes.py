@@ -26,7 +26,7 @@ class Broker(NamedTuple):
     version: tuple[int, int] = (4, 3)
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """The version as people write it."""
         return ".".join(map(str, self.version))
 
@@ -59,12 +59,12 @@ def returns(base: Effective, dying: Effective, broker: Broker) -> Iterator[str]:
         return
     limit, by = _limit(base, broker)
     if limit is not None and limit < 0:
-        yield f"RabbitMQ {broker.said} refuses a policy with {by}; write a number of 0 or more."
+        yield f"RabbitMQ {broker.text} refuses a policy with {by}; write a number of 0 or more."
         return
     if limit is None:
-        yield f"RabbitMQ {broker.said} has no delivery limit for this quorum queue ({by}): returns never end."
+        yield f"RabbitMQ {broker.text} has no delivery limit for this quorum queue ({by}): returns never end."
         return
-    yield f"RabbitMQ {broker.said} lets a message of this quorum queue die at its return number {limit + 1} ({by})."
+    yield f"RabbitMQ {broker.text} lets a message of this quorum queue die at its return number {limit + 1} ({by})."
     yield _deliveries(dying, limit)
     counted = "A requeue by basic.nack is no return there." if broker.version >= _FAILURES_SINCE else ""
     yield f"{counted} A smaller x-delivery-limit among the queue's arguments holds instead.".lstrip()

@@ -1,17 +1,19 @@
-"""Where in a JSON file something stands: found by reading it again, once something is wrong there.
+"""Where in a JSON file something stands: found by reading it again as YAML, whose tree knows lines.
 
-Python's parser keeps no places, and the one that does is slow; so nobody pays for it whose file is sound.
+That is slow; so nobody pays for it whose file is sound.
 """
 
-import json
+import re
 from collections.abc import Callable
-from json.decoder import JSONObject  # type: ignore[attr-defined]  # there since Python 2.6, not in the stubs
-from json.scanner import py_make_scanner  # type: ignore[attr-defined]  # likewise
 from typing import Any, Final
 
 from dlx_router.config.dialects.import_result import Carried, ImportRefused, Parse
+from dlx_router.config.findings import Report
+from dlx_router.config.language import yaml_tree
+from dlx_router.config.language.yaml_tree import Items, Node, Scalar
 
 LARGEST_BYTES: Final = 4 << 20  # a larger file takes seconds; its objects are named in any case
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")  # half a character: JSON has it, YAML has not
 
 
 class _Eye:
@@ -42,42 +44,26 @@ def line_of(read: Callable[[bytes, Parse], Carried], data: bytes) -> int:
         return 1
     eye = _Eye()
     try:
-        read(data, lambda text: _placed(text, eye))
+        read(data, lambda text: _placed(_tree(text), eye))
     except ImportRefused as error:
         return error.near.line if isinstance(error.near, _Placed) else eye.line
-    except (ValueError, RecursionError):  # said already, by who read it first
+    except ValueError:  # said already, by who read it first
         return 1
     return 1
 
 
-def _placed(data: bytes, eye: _Eye) -> Any:
-    text = data.decode("utf-8-sig")
-    decoder: Any = json.JSONDecoder()
-    newlines = _Lines(text)
+def _tree(data: bytes) -> Node:
+    tree = yaml_tree.tree(_SURROGATE.sub("?", data.decode("utf-8-sig")), Report(""))
+    if tree is None:
+        raise ValueError
+    return tree
 
-    def parse_object(s_and_end: tuple[str, int], *rest: Any) -> tuple[_Placed, int]:
-        found, end = JSONObject(s_and_end, *rest)
-        placed = _Placed(found)
-        placed.line, placed.eye = newlines.at(s_and_end[1]), eye
-        return placed, end
 
-    decoder.parse_object = parse_object
-    decoder.scan_once = py_make_scanner(decoder)
-    found: Any = decoder.raw_decode(text, len(text) - len(text.lstrip()))[0]
+def _placed(node: Node, eye: _Eye) -> Any:
+    if isinstance(node, Scalar):
+        return node.value
+    if isinstance(node, Items):
+        return [_placed(one, eye) for one in node.items]
+    found = _Placed({key.text: _placed(one, eye) for key, one in node.pairs})
+    found.line, found.eye = node.line, eye
     return found
-
-
-class _Lines:
-    """Counts newlines on the way: places come nearly in order."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at, self._line = 0, 1
-
-    def at(self, index: int) -> int:
-        if index >= self._at:
-            self._line += self._text.count("\n", self._at, index)
-        else:
-            self._line -= self._text.count("\n", index, self._at)
-        self._at = index
-        return self._line

@@ -10,7 +10,6 @@ from typing import Any, Final
 from dlx_router.config.dialects.import_result import Carried, ImportRefused, Parse, mapping, parsed_json, whole
 
 MOST: Final = 1000
-_NAMELESS: Final = "queue"
 _SECONDS: Final = "s"
 _WHY: Final = {
     "MessageRetentionPeriod": "is the age at which messages are deleted; RabbitMQ's message-ttl would let them die as "

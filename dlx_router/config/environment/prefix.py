@@ -28,7 +28,7 @@ def checked(value: str) -> str:
     return value
 
 
-def said() -> Names:
+def names() -> Names:
     """The names that the environment asks for. Raises PrefixError."""
     try:
         return Names(checked(os.environ.get(VARIABLE, DEFAULT)))

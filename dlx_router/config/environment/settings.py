@@ -218,6 +218,11 @@ class Settings(BaseSettings):
         """Where the broker is. Reads AMQP_URL_FILE anew at each call; SettingsError where it cannot be used."""
         return _checked("amqp_url", lambda: broker_url.broker_address(self._secret("amqp_url")))
 
+    @property
+    def tls_files(self) -> tuple[str | None, str | None, str | None, str | None]:
+        """CA, certificate, its key, and the server's name: in the order of `Tls`."""
+        return self.tls_ca, self.tls_cert, self.tls_key, self.tls_server_name
+
     def has_management(self) -> bool:
         """Whether there is a management API to ask."""
         return bool(self.management_url or self.management_url_file)

@@ -18,7 +18,6 @@ from dlx_router.core.condition import Condition, ConditionFailed, View
 MAX_CHARS: Final = 2000
 TEXTS: Final = ("reason", "cause", "queue", "exchange", "routing_key", "vhost", "content_type")
 NUMBERS: Final = ("attempts", "redrives", "age", "size")
-FUNCTIONS: Final = ("header", "body")
 _STRING: Final = r"[rR]?(?:\"\"\".*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')"
 _TOKENS: Final = re.compile(rf"(?P<gap>\s+|//[^\n]*)|(?P<text>{_STRING})|(?P<word>[A-Za-z_]\w*)|(?P<mark>.)", re.DOTALL)
 _SAID: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
@@ -186,7 +185,7 @@ def _literals(tokens: Sequence[_Token], function: str, *, last: bool = False) ->
         if one[:2] != ("word", function) or [two.text for two in tokens[at + 1 : at + 2]] != ["("]:
             continue
         argument = _last_argument(tokens, at + 2) if last else tokens[at + 2 : at + 4]
-        if len(argument) == 2 and argument[0].kind == "text" and argument[1].text == ")":  # noqa: PLR2004
+        if len(argument) == 2 and argument[0].kind == "text" and argument[1].text == ")":  # noqa: PLR2004 - the literal and the bracket behind it
             found.append((argument[0].text, argument[0].at))
     return found
 

@@ -93,8 +93,8 @@ def word_pattern(node: Node) -> str:
 
 
 @takes(word_pattern.schema)
-def allowed_queue(node: Node) -> Selector:
-    """A word pattern for the names of queues."""
+def match(node: Node) -> Selector:
+    """Queues by the words of their names."""
     return Selector(SelectorKind.MATCH, word_pattern(node))
 
 
@@ -189,7 +189,7 @@ DEFINITION: Final[Mapping[str, Key]] = {
         Key("discard", values.boolean, "Drop the letter, the only way to do so; counted."),
         Key(
             "allow-queues",
-            values.distinct(values.list_of(allowed_queue, "a list of queue names, * and # as wildcards")),
+            values.distinct(values.list_of(match, "a list of queue names, * and # as wildcards")),
             "Queues that a key made from headers may name on the default exchange.",
             "none",
         ),
@@ -230,12 +230,7 @@ DEFINITION: Final[Mapping[str, Key]] = {
             "Relay and guard let the oldest over it die as maxlen; apply hands it to the broker.",
             "no limit",
         ),
-        Key(
-            "max-length-bytes",
-            values.size,
-            "As max-length, by the bytes of the bodies.",
-            "no limit",
-        ),
+        Key("max-length-bytes", values.size, "As max-length, by the bytes of the bodies.", "no limit"),
         Key("trust-timestamp", values.boolean, "The producer's timestamp tells the age of a message."),
         Key(
             "overflow",
@@ -255,11 +250,7 @@ DEFINITION: Final[Mapping[str, Key]] = {
             "An unused work queue is deleted after this; apply hands it to the broker.",
             "never",
         ),
-        Key(
-            "requeue-is-death",
-            values.boolean,
-            "apply sets delivery-limit 0: a rollback waits as a rejection does.",
-        ),
+        Key("requeue-is-death", values.boolean, "apply sets delivery-limit 0: a rollback waits as a rejection does."),
         Key(
             "dead-letter-queue-ttl",
             structured_values.TTL,

@@ -1,10 +1,9 @@
-"""The three ways to name queues, in policies and attachments alike."""
+"""Names and expressions of queues, in policies and attachments alike; `match`, the third way, is among the keys."""
 
 from typing import Final
 
 from dlx_router.config.findings import shown
 from dlx_router.config.language import values
-from dlx_router.config.language.keys import word_pattern
 from dlx_router.config.language.regex import RegexError, Search, compiled
 from dlx_router.config.language.values import takes
 from dlx_router.config.language.yaml_tree import Items, Node
@@ -22,12 +21,6 @@ def pattern(node: Node) -> Selector:
     except RegexError as error:
         words = "; for words with * and # between dots write match:" if written.startswith(("*", "#")) else ""
         raise values.rejected(node, f"{shown(written)}: {error}{words}") from None
-
-
-@takes(word_pattern.schema)
-def match(node: Node) -> Selector:
-    """Queues by the words of their names."""
-    return Selector(SelectorKind.MATCH, word_pattern(node))
 
 
 @takes(values.text().schema)

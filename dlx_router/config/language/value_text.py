@@ -1,35 +1,61 @@
-"""The printer of values: command line and API show what is in force by this one, in the words of a policy."""
+"""What is in force, in the words of a policy: the one explanation that command line and API show, as data."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dlx_router.config.language import structured_values, values
 from dlx_router.config.language.keys import DEFINITION, Key
 from dlx_router.config.units import duration_text, size_text
 from dlx_router.core.condition import Condition
 from dlx_router.core.limits import Alert, Outage
-from dlx_router.core.policy import Effective, Policy, Rewrite, Selector, Setting
+from dlx_router.core.policy import Effective, Policy, PolicySet, Rewrite, Selector, Setting
 from dlx_router.core.template import Template
 
 _DURATIONS: Final = (values.duration, structured_values.TTL)
 _SIZES: Final = (values.size, structured_values.LENGTH_BYTES)
 
 
-def key_rows(effective: Effective) -> Iterator[tuple[str, str, str]]:
-    """Each key, its value, and the policy, file and line that set it."""
+class KeyRow(NamedTuple):
+    """A key, its value, and the policy, file and line that set it."""
+
+    key: str
+    value: str
+    set_by: str
+
+
+class Explanation(NamedTuple):
+    """What holds for a queue. `policies`: those that contribute, the first wins; empty: none selects it.
+
+    `left_out`: policies for one type of queues that would contribute, where nobody said the queue's type.
+    """
+
+    policies: tuple[str, ...]
+    keys: tuple[KeyRow, ...]
+    left_out: tuple[Policy, ...]
+
+
+def explained(policies: PolicySet, *, vhost: str, queue: str, reason: str, queue_type: str | None) -> Explanation:
+    """By the resolution that the daemon obeys. `reason` "": what holds before any overlay."""
+    found = policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=queue_type)
+    left_out = policies.left_out(vhost=vhost, queue=queue, queue_type=queue_type)
+    return Explanation(*((), ()) if found is None else (found.names, tuple(key_rows(found))), left_out)
+
+
+def key_rows(effective: Effective) -> Iterator[KeyRow]:
+    """Every key, set or not."""
     for key in DEFINITION.values():
         setting = effective.settings.get(key.name)
         if setting is None:
-            yield key.name, key.says or value_text(key, key.default), "default"
+            yield KeyRow(key.name, key.says or value_text(key, key.default), "default")
         else:
-            yield key.name, value_text(key, setting.value), set_by(setting)
+            yield KeyRow(key.name, value_text(key, setting.value), set_by(setting))
 
 
-def overlay_rows(reason: str, effective: Effective, base: Effective) -> Iterator[tuple[str, str, str]]:
+def overlay_rows(reason: str, effective: Effective, base: Effective) -> Iterator[KeyRow]:
     """The keys that hold for this reason only."""
     for name, setting in effective.settings.items():
         if base.settings.get(name) != setting:
-            yield f"on {reason}: {name}", value_text(DEFINITION[name], setting.value), set_by(setting)
+            yield KeyRow(f"on {reason}: {name}", value_text(DEFINITION[name], setting.value), set_by(setting))
 
 
 def definition_texts(policy: Policy) -> dict[str, str]:

@@ -139,42 +139,27 @@ def number(low: float, high: float, wanted: str, *, above: bool = False) -> Pars
     return parse
 
 
-@takes(
-    {
-        "anyOf": [
-            {"type": "integer", "minimum": 0, "maximum": MAX_DURATION_MS},
-            {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{1,9})? ?(ms|s|m|h|d)$"},
-        ]
-    }
-)
-def duration(node: Node) -> int:
-    """Milliseconds, from a whole number of them or text with a unit."""
-    value = node.value if isinstance(node, Scalar) else None
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise unexpected(node, 'a duration: milliseconds or "250ms", "5s", "10m", "1h", "7d"')
-    try:
-        return duration_ms(value)
-    except ValueError as error:
-        raise rejected(node, f"{described(node)} is no duration: {error}") from None
+def _quantity(what: str, wanted: str, read: Callable[[int | str], int], most: int, units: str) -> Parser:
+    """A whole number, or text with a unit."""
+    text = rf"^[0-9]{{1,18}}(\.[0-9]{{1,9}})? ?({units})$"
+
+    @takes({"anyOf": [{"type": "integer", "minimum": 0, "maximum": most}, {"type": "string", "pattern": text}]})
+    def parse(node: Node) -> int:
+        value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise unexpected(node, wanted)
+        try:
+            return read(value)
+        except ValueError as error:
+            raise rejected(node, f"{described(node)} is no {what}: {error}") from None
+
+    return parse
 
 
-@takes(
-    {
-        "anyOf": [
-            {"type": "integer", "minimum": 0, "maximum": MAX_SIZE_BYTES},
-            {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{1,9})? ?(B|KiB|MiB|GiB|TiB)$"},
-        ]
-    }
-)
-def size(node: Node) -> int:
-    """Bytes, from a whole number of them or text with a unit."""
-    value = node.value if isinstance(node, Scalar) else None
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise unexpected(node, 'a size: bytes or "64KiB", "10MiB", "1GiB"')
-    try:
-        return size_bytes(value)
-    except ValueError as error:
-        raise rejected(node, f"{described(node)} is no size: {error}") from None
+_DURATION: Final = 'a duration: milliseconds or "250ms", "5s", "10m", "1h", "7d"'
+_SIZE: Final = 'a size: bytes or "64KiB", "10MiB", "1GiB"'
+duration: Final = _quantity("duration", _DURATION, duration_ms, MAX_DURATION_MS, "ms|s|m|h|d")
+size: Final = _quantity("size", _SIZE, size_bytes, MAX_SIZE_BYTES, "B|KiB|MiB|GiB|TiB")
 
 
 def above_zero(parser: Parser, why: str) -> Parser:

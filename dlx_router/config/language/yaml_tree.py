@@ -112,10 +112,11 @@ def parse(data: bytes, report: Report) -> Node | None:
             return None
         report.error(SYNTAX, line, f"byte {error.start} is not UTF-8; save the file as UTF-8")
         return None
-    return _parse(text, report)
+    return tree(text, report)
 
 
-def _parse(text: str, report: Report) -> Node | None:
+def tree(text: str, report: Report) -> Node | None:
+    """As `parse`, of text of any length."""
     builder = _Builder(report)
     try:
         for event in yaml.parse(text, Loader=_LOADER):

@@ -19,7 +19,7 @@ def findings_of(policies: PolicySet) -> Iterator[Finding]:
         dropping = [layer["discard"] for layer in layers if "discard" in layer and layer["discard"].value]
         if dropping and is_wide(policy.selector):
             for one in dropping:
-                what = f"discard: true, and {said(policy.selector)} names any queue"
+                what = f"discard: true, and {written(policy.selector)} names any queue"
                 yield dropped(one.source, f"{what}: what dies there is gone; {NARROW}")
         if is_about_own(policy.selector, policies.ours):
             yield _own_subject(policy)
@@ -48,7 +48,7 @@ def is_about_own(selector: Selector, names: Names) -> bool:
     return names.is_own(selector.text)
 
 
-def said(selector: Selector) -> str:
+def written(selector: Selector) -> str:
     """The selector as it was written."""
     return f"{selector.kind.value}: {shown(selector.text)}"
 
@@ -61,5 +61,5 @@ def _own_subject(policy: Policy) -> Finding:
         why += "nothing that tells where it failed is judged by it"
     else:
         why = "names queues of the router itself, and only queue: selects those: it is never used"
-    message = f"policy {shown(policy.name)}, {said(policy.selector)}, {why}; name the queues where messages fail"
+    message = f"policy {shown(policy.name)}, {written(policy.selector)}, {why}; name the queues where messages fail"
     return Finding(policy.source.file, policy.source.line, OWN_SUBJECT, Severity.WARNING, message)

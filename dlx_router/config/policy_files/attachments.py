@@ -20,13 +20,14 @@ from dlx_router.config.findings import (
     shown,
 )
 from dlx_router.config.language import keys, values
-from dlx_router.config.language.queue_selectors import SELECTORS, match, pattern, queue
+from dlx_router.config.language.keys import match
+from dlx_router.config.language.queue_selectors import SELECTORS, pattern, queue
 from dlx_router.config.language.shape import Field, Shape
 from dlx_router.config.language.values import rejected, takes, unexpected
 from dlx_router.config.language.yaml_tree import Items, Node, Pairs
 from dlx_router.config.lint.cycles import written_targets
 from dlx_router.config.lint.key_conflicts import beginning
-from dlx_router.config.lint.selector_scope import is_about_own, said
+from dlx_router.config.lint.selector_scope import is_about_own, written
 from dlx_router.core.names import Names
 from dlx_router.core.passing import Target, limits_of
 from dlx_router.core.policy import TYPES, PolicySet, Selector, SelectorKind, Source
@@ -240,7 +241,7 @@ def doubts_of(attachments: Iterable[Attachment], policies: PolicySet, names: Nam
     for one in attachments:
         if is_about_own(one.selector, names) and one.queue not in {names.inbox, names.fifo}:
             message = (
-                f"attachment {said(one.selector)} is about the router's own queues, which it attends by itself and "
+                f"attachment {written(one.selector)} is about the router's own queues, which it attends by itself and "
                 f"nobody else may; take the attachment out"
             )
             yield Finding(one.source.file, one.source.line, OWN_SUBJECT, Severity.WARNING, message)

@@ -20,8 +20,6 @@ from dlx_router.config.language.yaml_tree import Node, Pairs
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Source
 
-MODE: Final = "delayed"
-
 
 @dataclass(frozen=True, slots=True)
 class Delayed:

@@ -5,8 +5,8 @@ from typing import Final, TypeVar
 
 from dlx_router.config.findings import BAD_VALUE, MISSING_KEY, VERSION, Report
 from dlx_router.config.language import values
-from dlx_router.config.language.keys import DEFINITION, FOREIGN, overlay_reason
-from dlx_router.config.language.queue_selectors import SELECTORS, match, pattern, queue
+from dlx_router.config.language.keys import DEFINITION, FOREIGN, match, overlay_reason
+from dlx_router.config.language.queue_selectors import SELECTORS, pattern, queue
 from dlx_router.config.language.shape import Field, Shape, raw, rejected
 from dlx_router.config.language.values import Rejected, unexpected
 from dlx_router.config.language.yaml_tree import Items, Node, Pairs, Scalar, described

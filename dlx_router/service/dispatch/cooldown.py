@@ -1,4 +1,4 @@
-"""Refusing: targets that were full or silent a moment ago, and rest; and what on a channel is answered too late.
+"""Cooldown: targets that were full or silent a moment ago, and rest; and what on a channel is answered too late.
 
 A letter for a target that rests is held at once, so that others keep their rate and nothing stays unacked for long.
 See docs/architecture.md ("Failures").
@@ -8,41 +8,36 @@ import time
 from collections import deque
 from typing import Final
 
-from dlx_router.core.publication import Way
-from dlx_router.core.words import Action
-from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.job import Destination
 
-FULL_S: Final = 5.0
 SILENT_S: Final = 1.0, 15.0  # between two questions, doubling: each may take a whole confirm timeout itself
 DOUBTED_S: Final = 1.0  # then one letter asks: a confirm may be lost, and its target well
 MAX_RESTING: Final = 1000
-NO_CONFIRM: Final = "no confirm came in time"
-Target = tuple[str, str, str | None]
 
 
-class Cooldown(dict[Target, float]):
+class Cooldown(dict[Destination, float]):
     """Targets that nobody asks for some seconds, and until when."""  # a dict, because the hot path asks if it is empty
 
     def __init__(self, for_s: float) -> None:
         super().__init__()
         self._for_s = for_s
 
-    def rest(self, target: Target, for_s: float | None = None) -> None:
+    def rest(self, target: Destination, for_s: float | None = None) -> None:
         """Nobody asks it from now on, for as long as it would rest anyway or longer."""
         if len(self) > MAX_RESTING:
             self.clear()
         until = time.monotonic() + (self._for_s if for_s is None else for_s)
         self[target] = max(until, self.get(target, 0.0))
 
-    def has(self, target: Target) -> bool:
+    def has(self, target: Destination) -> bool:
         """Whether it rests now."""
         return self.get(target, 0.0) > time.monotonic()
 
-    def is_over(self, target: Target) -> bool:
+    def is_over(self, target: Destination) -> bool:
         """Whether it has rested for long enough, and did not answer since."""
         return target in self and not self.has(target)
 
-    def took(self, target: Target) -> None:
+    def took(self, target: Destination) -> None:
         """It took a letter."""
         self.pop(target, None)
 
@@ -53,15 +48,15 @@ class Cooldown(dict[Target, float]):
 
 
 class SilentTargets(Cooldown):
-    """Targets that did not confirm in time, and those of them that are asked just now, beside all others."""
+    """Destinations that did not confirm in time, and those of them that are asked just now, beside all others."""
 
     def __init__(self, first_s: float, most_s: float) -> None:
         super().__init__(first_s)
         self._most_s = most_s
-        self._rested_s: dict[Target, float] = {}
-        self.asked: set[Target] = set()
+        self._rested_s: dict[Destination, float] = {}
+        self.asked: set[Destination] = set()
 
-    def rest(self, target: Target, for_s: float | None = None) -> None:
+    def rest(self, target: Destination, for_s: float | None = None) -> None:
         """As of any other; without a time for twice as long as before, because it did not answer again."""
         if for_s is None:
             if len(self._rested_s) > MAX_RESTING:
@@ -71,11 +66,11 @@ class SilentTargets(Cooldown):
             self._rested_s[target] = for_s
         super().rest(target, for_s)
 
-    def has(self, target: Target) -> bool:
+    def has(self, target: Destination) -> bool:
         """Whether it rests now, or is being asked."""
         return target in self.asked or super().has(target)
 
-    def took(self, target: Target) -> None:
+    def took(self, target: Destination) -> None:
         """It took a letter."""
         super().took(target)
         self._rested_s.pop(target, None)
@@ -99,22 +94,3 @@ class LateConfirms:
             self._seen.popleft()
         since, number = self._seen[0]
         return number if since <= now - timeout_s else 0
-
-
-def target_of(job: Job) -> Target:
-    """Where the job's copy goes; what two such have in common takes or refuses both."""
-    order, copy = job.order, job.copy
-    if order is not None:
-        return _text(order.exchange), _text(order.routing_key), None
-    return ("", "", None) if copy is None else (copy.exchange, copy.routing_key, copy.bcc)
-
-
-def is_own(job: Job) -> bool:
-    """Whether the copy goes to a queue of ours, which must never refuse."""
-    if job.order is not None:
-        return job.order.action is Action.RETRY  # to a rung
-    return job.copy is None or job.copy.way in {Way.RUNG, Way.PARKING}
-
-
-def _text(data: bytes) -> str:
-    return data.decode(errors="surrogateescape")

@@ -1,37 +1,33 @@
-"""The desk: a delivery → a job that knows its decision and its copy. Reads the clock and throws the dice, no more."""
+"""Decider: a delivery → a job that knows its decision and its copy. Reads the clock, throws the dice, tells and counts.
+
+What to do with a letter that has just died says core/decision, and with any other arrival arrivals.py: both by values.
+"""
 
 import random
-from collections.abc import Callable, Sequence
-from copy import copy
+from collections.abc import Callable
 from dataclasses import replace
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core import publication
-from dlx_router.core.bounded import MIB, Bounded
-from dlx_router.core.breaker import Breakers
-from dlx_router.core.decision import GRACED, Release, attempts_of, decide, hold, passes, release, waiting
+from dlx_router.core.breaker import CLOSED, Breakers, Verdict
+from dlx_router.core.decision import attempts_of, decide, died, hold, waiting
 from dlx_router.core.letter import Arrival, First, Letter
 from dlx_router.core.outcome import DeadLetter, Decision, Discard, Forward, Hold, Park, Retry
 from dlx_router.core.passing import Target
-from dlx_router.core.policy import Effective, PolicySet
-from dlx_router.core.publication import Publication
+from dlx_router.core.publication import Publication, Way
 from dlx_router.core.record import Record
-from dlx_router.core.selector import Selector
 from dlx_router.core.waiting import left
 from dlx_router.core.words import UNKNOWN, Action, Cause, counted
-from dlx_router.journal.event_factory import EventFactory
 from dlx_router.journal.events import Ruling
 from dlx_router.journal.writer import Journal
-from dlx_router.service.dispatch import arrivals, delaying, events
-from dlx_router.service.dispatch.outage import breaker_of
-from dlx_router.service.dispatch.resources import resource_of
-from dlx_router.service.dispatch.retiring import buried
-from dlx_router.service.inflight import compiled, decoder
+from dlx_router.service.dispatch import arrivals, events
+from dlx_router.service.inflight import compiled, decoder, delayed_message
 from dlx_router.service.inflight.clock import CLOCK, now_ms, steady_ms
-from dlx_router.service.inflight.compiled import CompiledRoutes
-from dlx_router.service.inflight.in_force import Resolved, Rules
-from dlx_router.service.inflight.job import Job, Known
+from dlx_router.service.inflight.decoder import Envelope
+from dlx_router.service.inflight.in_force import InForce
+from dlx_router.service.inflight.job import Job, resource_of
+from dlx_router.service.inflight.routes import Known
 from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.wire import frames
@@ -40,43 +36,12 @@ from dlx_router.wire import frames
 class Decider:
     """Judges deliveries of one vhost."""
 
-    def __init__(self, rules: Rules, vhost: str, metrics: Metrics, journal: Journal) -> None:
-        self._vhost = vhost
+    def __init__(self, in_force: InForce, metrics: Metrics, journal: Journal) -> None:
+        self.in_force = in_force  # what is decided from now on is decided by it; what was begun refers to its own
         self._metrics = metrics
-        self.user = b""
-        # Where each relayed queue leads; of queues that an attachment finds by a pattern, those that vanished too.
-        self.relays: Bounded[str, Target] = Bounded(most=10_000, most_bytes=4 * MIB)
-        self.leads: Sequence[tuple[Selector, Target]] = ()  # the same of queues that were not looked for yet, by rank
-        self.delayed: dict[str, Delayed] = {}  # whose queue each is
         self._journal = journal
         self._once = Once()
         self.breakers = Breakers()
-        self.kinds: dict[str, str] = {}  # the types of queues, where policies ask for them
-        self.use(rules)
-
-    def renewed(self, rules: Rules) -> "Decider":
-        """A desk for what is decided from now on. All but the rules is shared; jobs stay with the desk they came to."""
-        decider = copy(self)
-        decider.use(rules)
-        return decider
-
-    def use(self, rules: Rules) -> None:
-        """Judge by these, and forget what was worked out by others."""
-        self._rules = rules
-        self._resolved = Resolved(rules, self._vhost, self.kinds)
-        self._orders = CompiledRoutes()
-        self._event_factory = EventFactory(rules.router_id, rules.policies.revision, rules.observes)
-
-    @property
-    def policies(self) -> PolicySet:
-        """The policies that this desk judges by."""
-        return self._rules.policies
-
-    def know(self, kinds: dict[str, str]) -> None:
-        """The types of all queues; what was worked out by others is forgotten."""
-        if kinds != self.kinds:
-            self.kinds = kinds
-            self.use(self._rules)
 
     def judge(
         self, delivery: frames.Delivery, consumer: Consumer, place: decoder.Place, started_s: float, known: Known = None
@@ -85,142 +50,170 @@ class Decider:
 
         `known`: what is there in the broker, and under which name; None where nothing will be sent.
         """
-        job = Job(consumer, delivery, started_s, self)
-        order = self._orders.find(job, place)
-        if order is not None and compiled.write(job, order, place.key, self._journal, known):
-            job.order, job.action, job.resource = order, order.action, order.resource
-            self._metrics.decisions[order.decided] += 1
+        job = Job(consumer, delivery, started_s, self.in_force)
+        route = compiled.find(job, place)
+        if route is not None and compiled.write(job, route, place.key, self._journal, known):
+            job.route, job.action, job.resource = route, route.action, route.resource
+            self._metrics.decisions[route.decided] += 1
             return job
         self.in_full(job, place)
-        if order is None and job.key is not None and not job.raw:
+        if route is None and job.key is not None and not job.raw:
             self._learn(job)
         return job
 
     def in_full(self, job: Job, place: decoder.Place) -> None:
-        """The long way; never raises."""
-        self.safely(job, place, lambda: self.read(job, place))
+        """The long way: the whole letter, its decision and its copy; never raises."""
+        self.safely(job, place, lambda: self._read(job, place))
+
+    def dies(self, job: Job, place: decoder.Place, reason: str) -> None:
+        """A message of a relay or a guarded queue fails here and now, by our own decision: a letter from here on."""
+        self.safely(job, place, lambda: self._dies(job, place, reason))
+
+    def relayed(self, job: Job, place: decoder.Place, target: Target) -> None:
+        """A message of a relay lives, and its turn has come."""
+        self.safely(job, place, lambda: self._lives(job, place, target))
+
+    def delayed(self, job: Job, place: decoder.Place, entry: Delayed) -> None:
+        """A message was published to a delayed exchange."""
+        self.safely(job, place, lambda: self._begins(job, place, entry))
+
+    def spared(self, job: Job, place: decoder.Place) -> None:
+        """Its source deletes what is returned once too often, and every lost connection returns it: into parking."""
+        self.safely(job, place, lambda: self._spared(job, place))
 
     def safely(self, job: Job, place: decoder.Place, work: Callable[[], None]) -> None:
         """Do this about the job. An error that nobody foresaw sends it to quarantine: others must not wait for it."""
         try:
             work()
+        except decoder.Malformed as error:
+            self._unreadable(job, place, error)
         except Exception as error:  # noqa: BLE001 - or it would end the session of all others, again and again
-            job.letter = job.envelope = job.decision = job.copy = job.resource = job.order = None
-            self.unreadable(job, place, decoder.Malformed(repr(error)))
+            job.letter = job.envelope = job.decision = job.copy = job.resource = job.route = None
+            self._unreadable(job, place, decoder.Malformed(repr(error)))
 
     def _learn(self, job: Job) -> None:
         """The next of its like goes the short way, and its event is written from the same fragments."""
-        lesson = events.lesson(self._journal, job, self._event_factory)
+        lesson = events.lesson(self._journal, job)
         if lesson is not None:
-            self._orders.learn(job, *lesson)
+            compiled.learn(job, *lesson)
 
-    def read(self, job: Job, place: decoder.Place) -> None:
-        """The long way: the whole letter, its decision and its copy."""
-        letter = self.opened(job, place)
-        if letter is None or job.envelope is None:
-            return
-        record = job.envelope.record
-        if place.arrival is Arrival.RETIRED:
-            self._retire(job, letter, record)
-            return
-        if place.arrival is Arrival.RELEASE and record is not None and place.names.is_delayed(letter.failed_queue):
-            delaying.goes_on(self, job, place, letter, record)
-            return
-        if place.arrival is Arrival.RELEASE and self._released(job, letter, record):
-            return
-        if place.arrival is Arrival.RELEASE and passes(letter):
-            arrivals.goes_on(self, job, letter, place, now_ms())
+    def _read(self, job: Job, place: decoder.Place) -> None:
+        letter, envelope = self._opened(job, place)
+        if place.arrival is Arrival.INBOX:
+            self._judged(job, letter)
+        elif place.arrival is Arrival.RETIRED:
+            self._retired(job, arrivals.retired(letter, envelope.record))
         else:
-            self.decided(job, letter)
+            now = now_ms()
+            left_ms = self._left_ms(job, letter, envelope, now)
+            self._follow(job, place, arrivals.released(job.in_force, letter, envelope, left_ms, now), now)
 
-    def opened(
+    def _opened(
         self, job: Job, place: decoder.Place, *, dies: str = "", came: First | None = None, lives: bool = False
-    ) -> Letter | None:
-        """The letter, or None: it cannot be read and goes to quarantine."""
-        job.order = None
-        try:
-            job.letter, job.envelope = decoder.read(job.delivery, place, dies=dies, came=came, lives=lives)
-        except decoder.Malformed as error:
-            self.unreadable(job, place, error)
-            return None
-        except Exception as error:  # noqa: BLE001 - a letter that nobody foresaw must not stop the others
-            self.unreadable(job, place, decoder.Malformed(repr(error)))
-            return None
-        if job.envelope.foreign_record or job.envelope.is_untrusted:
-            self._not_obeyed(job.envelope, place)
-        return job.letter
+    ) -> tuple[Letter, Envelope]:
+        """The letter, as `decoder.read`; what is not obeyed of it is told. Raises Malformed."""
+        job.route = None
+        job.letter, job.envelope = letter, envelope = decoder.read(
+            job.delivery, place, dies=dies, came=came, lives=lives
+        )
+        if envelope.foreign_record or envelope.is_untrusted:
+            self._not_obeyed(envelope, place)
+        return letter, envelope
 
-    def _not_obeyed(self, envelope: decoder.Envelope, place: decoder.Place) -> None:
+    def _not_obeyed(self, envelope: Envelope, place: decoder.Place) -> None:
         if envelope.foreign_record:
-            self._metrics.foreign_records[self._vhost] += 1
+            self._metrics.foreign_records[place.vhost] += 1
         if envelope.is_untrusted:
-            self._metrics.untrusted_deaths[self._vhost] += 1
+            self._metrics.untrusted_deaths[place.vhost] += 1
             events.untrusted(self._once, place.source, decoder.text(envelope.delivery.exchange))
 
-    def unreadable(self, job: Job, place: decoder.Place, error: decoder.Malformed) -> None:
+    def _dies(self, job: Job, place: decoder.Place, reason: str, came: First | None = None) -> None:
+        """A letter as the broker would have made it, judged like any other."""
+        self._judged(job, self._opened(job, place, dies=reason, came=came)[0])
+
+    def _lives(self, job: Job, place: decoder.Place, target: Target) -> None:
+        letter, _ = self._opened(job, place, lives=True)
+        self._follow(job, place, arrivals.relayed(job.in_force, letter, target), now_ms())
+
+    def _begins(self, job: Job, place: decoder.Place, entry: Delayed) -> None:
+        now = now_ms()
+        job.letter, job.envelope = letter, envelope = delayed_message.read(job.delivery, place, now)
+        self._follow(job, place, arrivals.delayed(job.in_force, letter, envelope, entry, now), now)
+
+    def _spared(self, job: Job, place: decoder.Place) -> None:
+        self._opened(job, place)
+        self.park(job, Cause.ATTEMPTS_SPENT)
+
+    def _unreadable(self, job: Job, place: decoder.Place, error: decoder.Malformed) -> None:
         """It goes to quarantine as it came."""
         job.raw, job.cause = True, f"{Cause.MALFORMED}: {error}"
         self.quarantined(job, place)
 
-    def _retire(self, job: Job, letter: Letter, record: Record | None) -> None:
-        letter = job.letter = buried(letter, record)
+    def _retired(self, job: Job, letter: Letter) -> None:
+        job.letter, job.policy = letter, job.in_force.resolve(letter)
         job.action, job.cause = Action.RETIRE, Cause.RETENTION.value
-        job.policy = self.resolve(letter)
-        self._tell(job, self._event_factory.retired(letter, job.policy.policy if job.policy else ""), now_ms())
+        self._tell(job, job.in_force.event_factory.retired(letter, _name(job)), now_ms())
 
-    def _released(self, job: Job, letter: Letter, record: Record | None) -> bool:
-        """Send a letter from release on its way; False where it was held and is to be judged anew."""
-        now = now_ms()
-        left_ms = self.left_ms(job, letter, record, now)
-        step = release(letter, left_ms)
-        if step is Release.JUDGE or record is None:
-            return False
-        job.action = Action.RELEASE
-        job.policy = self.resolve(letter)
-        self.wait_on(job, replace(record, deaths=letter.history) if record.cut else record, left_ms, now)
-        if job.copy is not None and job.copy.way is publication.Way.RETURN:
-            self._tell(
-                job, self._event_factory.released(letter, job.copy, job.policy.policy if job.policy else ""), now
-            )
-        if step is Release.RETURN:
-            self._metrics.release_lateness.observe((now - (record.due_ms or now)) / 1000)
-        return True
+    def _follow(self, job: Job, place: decoder.Place, outcome: arrivals.Outcome, now: int) -> None:
+        """Do what an arrival calls for."""
+        match outcome:
+            case arrivals.Dies(reason, came):
+                self._dies(job, place, reason, came)
+            case arrivals.Waits():
+                job.action, job.policy = Action.RELEASE, outcome.policy
+                self._wait_on(job, outcome.record, outcome.left_ms, now)
+                if job.letter is not None and job.copy is not None and job.copy.way is Way.RETURN:
+                    self._tell(job, job.in_force.event_factory.released(job.letter, job.copy, _name(job)), now)
+                self._was_late(outcome.late_ms)
+            case arrivals.Decided():
+                job.letter, job.policy = outcome.letter, outcome.policy
+                self._carry_out(job, outcome.decision, outcome.reason, now)
+                if outcome.due_ms is not None and job.copy is not None:
+                    job.copy = replace(job.copy, record=replace(job.copy.record, due_ms=outcome.due_ms))
+                self._was_late(outcome.late_ms)
+            case None if job.letter is not None:
+                self._judged(job, job.letter)
 
-    def decided(self, job: Job, letter: Letter) -> None:
+    def _was_late(self, by_ms: int | None) -> None:
+        """A wait ended so many ms after its time."""
+        if by_ms is not None:
+            self._metrics.release_lateness.observe(by_ms / 1000)
+
+    def _judged(self, job: Job, letter: Letter) -> None:
         """Decide about the letter, and give the job what carries it out."""
-        policy = job.policy = self.resolve(letter)
+        policy = job.policy = job.in_force.resolved.policy_of(letter.failed_queue, letter.reason)
         now, draw = now_ms(), random.uniform(-1.0, 1.0)  # noqa: S311 - jitter, no secret
         job.draw = draw if policy is not None and policy.jitter else None
-        breaker = breaker_of(self.breakers, job, letter, steady_ms())
-        self.carry_out(job, decide(letter, policy, now, draw, breaker), letter.reason, now)
 
-    def carry_out(self, job: Job, decision: Decision, reason: str, now: int | None = None) -> None:
-        """As `apply`, of a decision that is the first about this delivery, and counted; by an order it was already."""
-        self.apply(job, decision, now_ms() if now is None else now)
+        def breaker() -> Verdict:
+            """Of the letter's queue; asked at most once, and what it said is part of the event."""
+            if policy is None or policy.outage is None:
+                return CLOSED
+            steady = steady_ms()
+            asked = self.breakers.of(letter.failed_queue, policy.outage, steady)
+            verdict = asked.ask(letter.id, steady, deaths=died(letter, policy), tries=letter.tries)
+            job.breaker = verdict.state.value
+            return verdict
+
+        self._carry_out(job, decide(letter, policy, now, draw, breaker), letter.reason, now)
+
+    def _carry_out(self, job: Job, decision: Decision, reason: str, now: int) -> None:
+        """As `apply`, of a decision that is the first about this delivery, and counted; by a route it was already."""
+        self.apply(job, decision, now)
+        if not reason:
+            return
         if job.letter is not None and job.letter.redrives:
-            self._came_back(job.letter, decision)
+            self._came_back(job, job.letter, decision)
         if job.added:
             return
         policy = job.policy.policy if job.policy is not None else ""
         self._metrics.decisions[policy, job.action.value, counted(reason)] += 1
 
-    def _came_back(self, letter: Letter, decision: Decision) -> None:
+    def _came_back(self, job: Job, letter: Letter, decision: Decision) -> None:
         """Counted where it died for good; what is judged anew after a wait died before that wait."""
-        is_new = letter.arrival is not Arrival.RELEASE and not self._rules.observes
+        is_new = letter.arrival is not Arrival.RELEASE and not job.in_force.rules.observes
         if is_new and isinstance(decision, DeadLetter | Park):
             self._metrics.redrive_letters["came_back"] += 1
-
-    def resolve(self, letter: Letter) -> Effective | None:
-        """The effective policy of a letter; resolved once for each (queue, reason) of a revision."""
-        return self.policy_of(letter.failed_queue, letter.reason)
-
-    def policy_of(self, queue: str, reason: str) -> Effective | None:
-        """As `resolve`, of a queue and a reason."""
-        return self._resolved.policy_of(queue, reason)
-
-    def policies_of(self, queue: str) -> list[Effective]:
-        """What holds for a queue's letters, one for each reason to die."""
-        return self._resolved.policies_of(queue)
 
     def apply(self, job: Job, decision: Decision, now: int) -> None:
         """Give the job this decision and the copy that carries it out."""
@@ -233,7 +226,7 @@ class Decider:
             events.failed_conditions(self._once, letter, failed)
         if isinstance(decision, Discard):
             job.copy, job.resource = None, None
-            self._tell(job, self._event_factory.decided(decision, None, job.policy.policy if job.policy else ""), now)
+            self._tell(job, job.in_force.event_factory.decided(decision, None, _name(job)), now)
             return
         policy = job.policy
         record = publication.record_of(
@@ -241,11 +234,11 @@ class Decider:
             decision,
             envelope.content,
             policy=policy.policy if policy else "",
-            revision=self._rules.policies.revision,
+            revision=job.in_force.rules.policies.revision,
         )
         match decision:
             case Retry() | Hold():
-                self.wait_on(job, record, decision.due_ms - now, now)
+                self._wait_on(job, record, decision.due_ms - now, now)
             case DeadLetter():
                 self._metrics.missing_headers += decision.missing_headers
                 copy = publication.to_target(decision, letter, record, policy.aliases if policy else ())
@@ -258,9 +251,9 @@ class Decider:
             case Park():
                 if letter.reason == UNKNOWN:  # it was alive, in a relay: what somebody wrote on it is no death of ours
                     record = replace(record, deaths=())
-                self._place(job, publication.to_parking(letter, record, self._rules.names.parking))
+                self._place(job, publication.to_parking(letter, record, job.in_force.rules.names.parking))
         name, breaker, job.breaker = policy.policy if policy else "", job.breaker, ""
-        ruling = self._event_factory.decided(decision, job.copy, name, breaker)
+        ruling = job.in_force.event_factory.decided(decision, job.copy, name, breaker)
         events.tell_where(self._journal, job, ruling, now)
 
     def _tell(self, job: Job, ruling: Ruling, now: int) -> None:
@@ -270,16 +263,15 @@ class Decider:
         """The event of what goes to quarantine, letter or not."""
         now, letter = now_ms(), job.letter
         told = job.letter = letter if letter is not None else events.unread(job, place, now)
-        self._tell(job, self._event_factory.quarantined(told, job.cause, place.names.quarantine), now)
+        self._tell(job, job.in_force.event_factory.quarantined(told, job.cause, place.names.quarantine), now)
         job.letter = letter
 
     def refused(self, job: Job, cause: Cause) -> None:
         """The copy's target refused it: on to the ladder, or into parking when the grace is over."""
         assert job.letter is not None and job.copy is not None  # noqa: PT018 - discards are not published
         self._remember_the_way(job)
-        attempts = attempts_of(job.letter, job.policy) if job.policy else job.letter.base_attempts
-        now, target = now_ms(), publication.leads_to(job.copy)
-        self.apply(job, hold(job.letter, cause, attempts, now, grace_ms=self._rules.grace_ms, target=target), now)
+        now, target, grace_ms = now_ms(), publication.leads_to(job.copy), job.in_force.rules.grace_ms
+        self.apply(job, hold(job.letter, cause, _attempts(job, job.letter), now, grace_ms=grace_ms, target=target), now)
 
     @staticmethod
     def _remember_the_way(job: Job) -> None:
@@ -287,25 +279,17 @@ class Decider:
         if job.letter is not None and isinstance(job.decision, Forward):
             job.letter = waiting(job.letter)
 
-    def overdue(self, cause: Cause, waited_s: float) -> bool:
-        """Whether a letter that may not be overtaken has waited long enough for a target that is not there."""
-        return cause in GRACED and waited_s * 1000 >= self._rules.grace_ms
-
     def park(self, job: Job, cause: Cause) -> None:
         """Straight to parking."""
         assert job.letter is not None
         self._remember_the_way(job)
         target = publication.leads_to(job.copy) if job.copy is not None else ""
-        self.apply(job, Park(cause, job.letter.base_attempts, target), now_ms())
+        self.apply(job, Park(cause, _attempts(job, job.letter), target), now_ms())
 
-    def late(self, by_ms: int) -> None:
-        """A wait ended so many ms after its time."""
-        self._metrics.release_lateness.observe(max(0, by_ms) / 1000)
-
-    def left_ms(self, job: Job, letter: Letter, record: Record | None, now: int) -> int:
+    def _left_ms(self, job: Job, letter: Letter, envelope: Envelope, now: int) -> int:
         """What is left of its wait now that a rung is over; what the clock disagrees about is counted."""
-        deaths = job.envelope.broker_deaths if job.envelope is not None else ()
-        rungs = (self._rules.names.rung_of(death.queue) for death in deaths)
+        names, record = job.in_force.rules.names, envelope.record
+        rungs = (names.rung_of(death.queue) for death in envelope.broker_deaths)
         rung = next((one for one in rungs if one is not None), None)
         wait_ms = None if record is None else record.wait_ms
         found = left(wait_ms=wait_ms, due_ms=letter.due_ms, rung_ms=rung, now_ms=now)
@@ -314,23 +298,32 @@ class Decider:
             CLOCK.differs(found.cut_ms)
         return found.ms
 
-    def wait_on(self, job: Job, record: Record, left_ms: int, now: int) -> None:
+    def _wait_on(self, job: Job, record: Record, left_ms: int, now: int) -> None:
         """On the largest rung that is not too long; back at once where that is none."""
-        names = self._rules.names
+        names = job.in_force.rules.names
         rung = names.rung_for(left_ms)
         waits = publication.waiting(record, left_ms if rung is not None else None, now + left_ms)
         if rung is not None:
             came = job.letter.routing_key if job.letter is not None else ""
             self._place(job, publication.to_rung(waits, names.delay(rung), rung, came))
         else:
-            self._place(job, self.return_copy(waits, names.return_key(record.failed_queue)))
+            self._place(job, self.return_copy(job, waits, names.return_key(record.failed_queue)))
 
-    def return_copy(self, record: Record, key: str) -> Publication:
+    @staticmethod
+    def return_copy(job: Job, record: Record, key: str) -> Publication:
         """The copy back to the failed queue; an empty key means by the default exchange."""
-        return publication.to_return(record, self._rules.names.return_, key)
+        return publication.to_return(record, job.in_force.rules.names.return_, key)
 
     def _place(self, job: Job, copy: Publication) -> None:
-        if self._rules.names.is_delayed(copy.record.failed_queue):
-            copy = delaying.delayed_copy(copy)
+        if job.in_force.rules.names.is_delayed(copy.record.failed_queue):
+            copy = arrivals.put_aside(copy)
         job.copy = copy
         job.resource = resource_of(copy, job.policy)
+
+
+def _name(job: Job) -> str:
+    return job.policy.policy if job.policy is not None else ""
+
+
+def _attempts(job: Job, letter: Letter) -> int:
+    return letter.base_attempts if job.policy is None else attempts_of(letter, job.policy)

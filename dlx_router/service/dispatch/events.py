@@ -1,11 +1,10 @@
-"""Telling: what a desk decided → the event in the journal for which the source waits."""
+"""Events: what was decided → the event in the journal for which the source waits."""
 
 from collections.abc import Sequence
 from zlib import crc32
 
 from dlx_router.core.letter import Letter, letter_id
 from dlx_router.journal import privacy
-from dlx_router.journal.event_factory import EventFactory
 from dlx_router.journal.events import KIND_OF, NO_BODY, Fragments, Ruling, fragments, unreadable
 from dlx_router.journal.privacy import Rule, rule_of
 from dlx_router.journal.writer import Journal
@@ -57,14 +56,14 @@ def tell_late(job: Job) -> None:
         tell(journal, job, ruling._replace(routing_key=copy.routing_key), now)
 
 
-def lesson(journal: Journal, job: Job, event_factory: EventFactory) -> tuple[Fragments | None, Rule] | None:
+def lesson(journal: Journal, job: Job) -> tuple[Fragments | None, Rule] | None:
     """What the next letters like this one share in the journal (None: it hears nothing); None: it teaches nothing."""
     rule, letter, decision, copy, policy = rule_of(job.policy), job.letter, job.decision, job.copy, job.policy
     if letter is None or decision is None or copy is None or policy is None:
         return None
     if not journal.is_on or not rule.wants(KIND_OF[job.action]):
         return None, rule
-    return fragments(letter, event_factory.decided(decision, copy, policy.policy)), rule
+    return fragments(letter, job.in_force.event_factory.decided(decision, copy, policy.policy)), rule
 
 
 def unread(job: Job, place: decoder.Place, now: int) -> Letter:

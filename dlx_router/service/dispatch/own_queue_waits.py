@@ -1,27 +1,27 @@
-"""Keeping: what a queue of ours refused stays unacked, for a return might be its last, and is tried again one by one.
+"""Waits for own queues: what one of them refused stays unacked, for a return might be its last, and asks again.
 
 This is the one exception from "no letter stays unacked over a minute", and not for the letters of our own queues, which
 may be returned any number of times: they go back after a while and come again.
 """
 
-import asyncio
 import time
-from abc import abstractmethod
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from dlx_router.core import attending
-from dlx_router.core.words import Cause
-from dlx_router.service.dispatch.own_queues_refusing import own_queue
-from dlx_router.service.dispatch.retransmit import Doubtful
+from dlx_router.core.next_step import KeepForOwnQueue
+from dlx_router.core.refusal import NotTaken
+from dlx_router.service.dispatch.owner import Owner
+from dlx_router.service.dispatch.retransmit import Heard, Retransmit
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
+from dlx_router.service.dispatch.settler import Settler
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.places import Places
 
 AGAIN_S: Final = 1.0
 LONGEST_AGAIN_S: Final = 5.0
-BACK_S: Final = 45.0
-REFUSED: Final = "own_queue"
 
 
 class WaitingForOwnQueue:
@@ -37,20 +37,34 @@ class WaitingForOwnQueue:
         return len(self.jobs) + (self.asking is not None)
 
 
-class Keeping(Doubtful):
-    """The part of a lane that holds letters for own queues."""
+class OwnQueueWaits:
+    """Of one worker. `provide` sends a job, once what it needs is there."""
 
-    _kept: dict[str, WaitingForOwnQueue]
+    def __init__(  # noqa: PLR0913 - what it holds letters between
+        self,
+        owner: Owner,
+        places: Places,
+        settling: Settler,
+        *,
+        probe: SerialPublisher,
+        alone: Retransmit,
+        heard: Heard,
+        provide: Callable[[Job], None],
+    ) -> None:
+        self._owner, self._places, self._settling = owner, places, settling
+        self._probe, self._alone, self._heard, self._provide = probe, alone, heard, provide
+        self._kept: dict[str, WaitingForOwnQueue] = {}
+        owner.provision.refusals.listen(self._refusals_changed)
 
-    @abstractmethod
-    def _provide(self, job: Job) -> None:
-        """Towards its target, once what it needs is there."""
+    def close(self) -> None:
+        """Nothing is held any more."""
+        self._owner.provision.refusals.unlisten(self._refusals_changed)
 
-    def _keep(self, job: Job, why: str) -> None:
+    def keep(self, job: Job, why: str) -> None:
+        """Its queue refused it, or others before."""
         place, refusals = self._places[job.consumer], self._owner.provision.refusals
-        queue = own_queue(job, place.names)
+        queue = job.own_queue(place.names)
         assert queue is not None
-        job.nacks = 1  # the next refusal is final
         self._asks_no_more(job)
         self._kept.setdefault(queue, WaitingForOwnQueue()).jobs.append(job)
         self._tell_held()
@@ -58,28 +72,17 @@ class Keeping(Doubtful):
         spent = limit is not None and attending.is_near(decoder.returns(job.delivery), limit)
         refusals.refused(queue, why, place.source, spent=spent)
 
-    def _hold_fast(self, job: Job, why: str) -> None:
-        """It can neither be published nor rejected: it stays in its queue, and readiness says so."""
-        queue = self._places[job.consumer].source
-        self._owner.provision.refusals.stuck(queue, why)
-        asyncio.get_running_loop().call_later(BACK_S, self._settling.give_back, job, REFUSED)
-
-    def _keeps(self, job: Job) -> bool:
-        """The queue of ours that it goes to refused others: it is held too, and not sent."""
+    def refused(self, job: Job) -> str:
+        """Why the queue of ours that it goes to refused others; "" where it did not."""
         queues = self._owner.provision.refusals.queues
-        if not queues:
-            return False
-        queue = own_queue(job, self._places[job.consumer].names)
-        if queue is None or queue not in queues:
-            return False
-        self._refused(job, Cause.TARGET_REFUSED, queues[queue])
-        return True
+        queue = job.own_queue(self._places[job.consumer].names) if queues else None
+        return "" if queue is None else queues.get(queue, "")
 
-    def _took(self, jobs: list[Job]) -> None:
+    def took(self, jobs: Sequence[Job]) -> None:
         """Copies arrived while own queues refuse: those that they went to, do not any more."""
         for job in jobs:
             self._asks_no_more(job)
-            queue = own_queue(job, self._places[job.consumer].names)
+            queue = job.own_queue(self._places[job.consumer].names)
             if queue is not None:
                 self._owner.provision.refusals.took(queue)
         self._tell_held()
@@ -94,14 +97,16 @@ class Keeping(Doubtful):
                 if not job.raw:
                     self._provide(job)
             if raw:
-                self._owner.spawn(self._alone(raw))
+                self._owner.spawn(self._alone.each(raw))
         self._tell_held()
 
-    def _ask_own(self) -> None:
+    def check(self) -> None:
         """Called each second: one letter asks each queue that refuses, after longer and longer pauses."""
+        if not self._kept:
+            return
         now = time.monotonic()
         for queue, kept in [*self._kept.items()]:
-            self._let_go(kept, now)
+            self._let_go(kept)
             if not kept:
                 del self._kept[queue]  # what refuses is known, and asked by the next
             elif kept.jobs and kept.asking is None and now >= kept.again_s:
@@ -126,7 +131,7 @@ class Keeping(Doubtful):
         try:
             if job.why == "" and job.resource is None:  # it came back: the queue may be gone
                 await self._owner.provision.mend()
-            await self._one(job, probe)
+            await self._alone.publish_alone(job, probe)
         finally:
             self._probe.take_back(probe)
         self._asks_no_more(job)
@@ -137,20 +142,19 @@ class Keeping(Doubtful):
             if kept.asking is job:
                 kept.asking = None
 
-    def _let_go(self, kept: WaitingForOwnQueue, now: float) -> None:
+    def _let_go(self, kept: WaitingForOwnQueue) -> None:
         """What the broker has again anyway, and what may be returned any number of times."""
         if kept.asking is not None and not kept.asking.consumer.is_open:
             kept.asking = None  # it ends where it is
-        staying: deque[Job] = deque()
-        for job in kept.jobs:
-            place = self._places[job.consumer]
-            if not job.consumer.is_open:
+        jobs, kept.jobs = kept.jobs, deque()
+        for job in jobs:
+            step = self._heard.after(job, NotTaken.KEPT) if job.consumer.is_open else None
+            if step is None:
                 self._settling.gone(job)
-            elif place.names.is_own(place.source) and now - job.started_s > BACK_S:
-                self._settling.give_back(job, REFUSED)
+            elif isinstance(step, KeepForOwnQueue):
+                kept.jobs.append(job)
             else:
-                staying.append(job)
-        kept.jobs = staying
+                self._heard.carry_out(job, step)
 
     def _tell_held(self) -> None:
         self._owner.provision.refusals.holds(self, sum(map(len, self._kept.values())))

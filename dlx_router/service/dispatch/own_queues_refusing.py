@@ -1,4 +1,4 @@
-"""Refusals: which own queues took no letter just now, and how much may be taken from attached queues meanwhile.
+"""Own queues that refuse: which took no letter just now, and how much may be taken from attached queues meanwhile.
 
 An attached queue may delete what is returned too often, and whatever ends a session returns all that is here of it. So
 while the way to an own queue is not known to be open nothing more is taken there; and where sessions end again and
@@ -8,10 +8,9 @@ again, one letter at a time. It is known for as long as the router runs: a new s
 from collections.abc import Callable
 from typing import Final
 
-from dlx_router.core.names import Names
-from dlx_router.core.publication import Way
-from dlx_router.core.words import Action
-from dlx_router.service.inflight.job import Job
+from dlx_router.core.letter import Arrival
+from dlx_router.core.refusal import SourceKind
+from dlx_router.service.inflight.decoder import Place
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.readiness import Readiness
 
@@ -29,7 +28,7 @@ class RefusingQueues:
         self.catching: frozenset[str] = frozenset()  # own queues whose rejected letters surely go to quarantine
         self.alone: dict[str, str] = {}  # attached queues that are not touched before the router starts anew → why
         self._spent: set[str] = set()  # attached queues with a letter that has no returns left to prove anything
-        self._held: dict[object, int] = {}  # lane → letters
+        self._held: dict[object, int] = {}  # who holds them → letters
         self._costly = 0
         self._listeners: dict[Heard, None] = {}
         self._key, self._note, self._crash = f"refused {vhost}", f"careful {vhost}", f"crashed {vhost}"
@@ -80,7 +79,15 @@ class RefusingQueues:
         """Not any more."""
         self._listeners.pop(listener, None)
 
-    # -- what lanes tell ----------------------------------------------------------------------------------------
+    def kind_of(self, place: Place) -> SourceKind:
+        """What rejecting a letter does in the queue that it was taken from."""
+        if not place.names.is_own(place.source):
+            return SourceKind.ATTACHED
+        if place.arrival is Arrival.RETIRED:
+            return SourceKind.RETIRED
+        return SourceKind.CAUGHT if place.source in self.catching else SourceKind.UNCAUGHT
+
+    # -- what workers tell ----------------------------------------------------------------------------------------
 
     def refused(self, queue: str, why: str, source: str, *, spent: bool) -> None:
         """The own queue did not take a letter of `source`, which is held; `spent`: its next returns delete it."""
@@ -154,15 +161,3 @@ class RefusingQueues:
     def _tell(self) -> None:
         for listener in [*self._listeners]:
             listener()
-
-
-def own_queue(job: Job, names: Names) -> str | None:
-    """The queue of ours that the job's copy goes to; None where it goes to somebody else's."""
-    order, copy = job.order, job.copy
-    if order is not None:
-        return order.exchange.decode(errors="surrogateescape") if order.action is Action.RETRY else None
-    if copy is None:
-        return names.quarantine
-    if copy.way is Way.RUNG:
-        return copy.exchange
-    return copy.routing_key if copy.way is Way.PARKING else None

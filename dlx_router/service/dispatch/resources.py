@@ -1,4 +1,4 @@
-"""Provision: what a copy needs in the broker exists before the copy is sent, checked once and remembered.
+"""Resources: what a copy needs in the broker exists before the copy is sent, checked once and remembered.
 
 Publishing to a missing exchange closes the channel with hundreds of neighbours in doubt; a passive check costs one
 round trip at first use. Absence is remembered for 5 s, so that a missing target costs its letters no check each.
@@ -15,16 +15,15 @@ from weakref import WeakValueDictionary
 from dlx_router.broker.answers import LinkError
 from dlx_router.broker.topology import Forbidden, QueueExclusive, QueueMissing, QueueOwn, Topology, TopologyError
 from dlx_router.core.bounded import MIB, Bounded
-from dlx_router.core.limits import Retention
 from dlx_router.core.names import Names, as_read
 from dlx_router.core.policy import Effective
-from dlx_router.core.publication import Publication, Way
 from dlx_router.core.target import dead_letter_queue, transient_queue
-from dlx_router.core.words import APPLICATION, Cause
+from dlx_router.core.words import Cause
 from dlx_router.service.dispatch.cooldown import SILENT_S, SilentTargets
 from dlx_router.service.dispatch.in_use import Busy, InUse
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
-from dlx_router.service.inflight.job import Job, Resource
+from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.routes import Resource, how_made, reap_ms
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.readiness import Readiness
 
@@ -35,7 +34,6 @@ AT_ONCE: Final = 32  # checks: each is a channel, and hundreds at once would all
 # Resolved to this where the default exchange leads to the queue: exclusive queues cannot be bound by others.
 PLAIN: Final = ""
 STREAM: Final = "stream"
-DECLARED: Final = "declared"
 STAYS: Final = ",,,,"  # others publish to its exchange, and nobody knows when they do not
 
 
@@ -105,7 +103,7 @@ class TargetResources:
         `was_there`: what sessions before knew, and later ones will; it is believed where the broker does not answer.
         """
         # What is forgotten because there is too much is looked for again.
-        self.known: Bounded[Resource, str] = Bounded(most=10_000, most_bytes=7 * MIB)
+        self.known: Bounded[Resource, str] = Bounded(most=10_000, most_bytes=5 * MIB)
         self._was_there = remembered() if was_there is None else was_there
         self._absent: Bounded[Resource, tuple[float, Refusal]] = Bounded(
             most=4096, most_bytes=4 * MIB, weigh=lambda one: 512 + 4 * len(str(one[1]))
@@ -120,7 +118,7 @@ class TargetResources:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._reaping = False
         self._created: set[str] = set()
-        self.silent = SilentTargets(*SILENT_S)  # targets that do not confirm, whichever lane has asked
+        self.silent = SilentTargets(*SILENT_S)  # targets that do not confirm, whichever worker has asked
         self.refusals = RefusingQueues("", Readiness()) if refusals is None else refusals
         self._passing: dict[str, Passing] = {}
 
@@ -249,7 +247,7 @@ class TargetResources:
         if not full:  # else it is there, and was not made by us
             self._created.add(name)  # before it is there: others are asked for meanwhile
         try:
-            retention, fifo, _ = _read(kept)
+            retention, fifo, _ = how_made(kept)
             await self._topology.ensure_dead_letter_queue(name, kind, exchange or None, retention, fifo=fifo)
         except BaseException:
             if not known:
@@ -259,7 +257,7 @@ class TargetResources:
 
     def _passes(self, name: str, failed_queue: str, kept: str) -> None:
         """What was made last says whether the queue is deleted once it is idle."""
-        if reap_ms := _read(kept)[2]:
+        if reap_ms := how_made(kept)[2]:
             self._passing[name] = Passing(failed_queue, reap_ms / 1000, time.monotonic())
         elif self._passing.pop(name, None) is not None:
             self._unlearn({name})
@@ -346,47 +344,8 @@ def _place_of(resource: Resource, made: str) -> str | None:
     return made if resource[0] == "dlq" else resource[1] if resource[0] == "return" else None
 
 
-def dead_letter_resource(policy: Effective, name: str, exchange: str, failed_queue: str) -> Resource:
-    """An auto-created dead-letter queue, and how it is made, as a resource."""
-    limits = ",".join("" if one is None else str(one) for one in policy.retention)
-    kept = f"{limits},{'fifo' if policy.fifo else ''},{_reap_ms(policy) or ''}"
-    return ("dlq", name, exchange, failed_queue, policy.dlq_type, transient_queue(policy), kept)
-
-
-def called(resource: Resource) -> Resource:
-    """By which name a dead-letter queue would be made, as a resource of its own: nothing is made for it."""
-    _, name, _, failed_queue, _, shared, _ = resource
-    return ("called", name, failed_queue, shared)
-
-
-def _reap_ms(policy: Effective) -> int:
-    """0: never."""
-    return policy.auto_delete_ms or 0 if policy.dlq_type == "classic" else 0
-
-
 def reaped_after_s(policies: Iterable[Effective], failed_queue: str, name: str) -> float | None:
     """How long a dead-letter queue is idle until these policies have it deleted; None: none of them does."""
     makers = (one for one in policies if one.auto_create and not one.discard)
     named = (one for one in makers if name in {dead_letter_queue(one, failed_queue), transient_queue(one)})
-    return max((ms / 1000 for one in named if (ms := _reap_ms(one))), default=None)
-
-
-def _read(kept: str) -> tuple[Retention, bool, int]:
-    *limits, order, reap = kept.split(",")
-    return Retention(*(int(one) if one else None for one in limits)), order == "fifo", int(reap or 0)
-
-
-def resource_of(copy: Publication, policy: Effective | None) -> Resource | None:
-    """What must exist in the broker before the copy can be sent; None for what always does."""
-    match copy.way:
-        case Way.RUNG:
-            return ("rung", str(copy.rung_ms))
-        case Way.RETURN if copy.bcc is not None:
-            declared = copy.record.reason.startswith(APPLICATION)  # no other death is at a stream
-            return ("return", copy.record.failed_queue, *([DECLARED] if declared else []))
-        case Way.TARGET if copy.needs_queue is not None and policy is not None:
-            return dead_letter_resource(policy, copy.needs_queue, copy.exchange, copy.record.failed_queue)
-        case Way.TARGET | Way.FORWARD if copy.exchange:
-            return ("exchange", copy.exchange)
-        case _:
-            return None
+    return max((ms / 1000 for one in named if (ms := reap_ms(one))), default=None)

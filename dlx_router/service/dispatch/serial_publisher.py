@@ -1,4 +1,4 @@
-"""The probe channel: one publish at a time, so that a channel that closes names its culprit."""
+"""Serial publisher: one publish at a time, so that a channel that closes names its culprit."""
 
 import asyncio
 from typing import Final

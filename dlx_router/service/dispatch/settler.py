@@ -1,17 +1,17 @@
-"""Settling: the end of every job. A source is acked only when its copy is confirmed and the journal has its events.
+"""Settler: the end of every job. A source is acked only when its copy is confirmed and the journal has its events.
 
-Rule for whoever edits this file: `Consumer.settle`, `reject` and `give_back` are called here and nowhere else.
+Rule for whoever edits this file: `Consumer.settle`, `reject` and `give_back` are called here and nowhere else, which
+tests/rules/test_only_here.py holds.
 """
 
 import asyncio
 import time
-from collections.abc import Coroutine
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from enum import Enum, auto
+from functools import partial
+from typing import Final, Protocol
 
-from dlx_router.broker.link import Link
 from dlx_router.journal.batch import Batch, unsure
-from dlx_router.service.dispatch.decider import Decider
-from dlx_router.service.dispatch.resources import TargetResources
 from dlx_router.service.inflight.encoder import Encoder
 from dlx_router.service.inflight.job import Job
 from dlx_router.telemetry.metrics import Metrics
@@ -20,30 +20,12 @@ LOST_PAUSE_S: Final = 5.0  # the journal is full of what it could not write: no 
 UNSURE_S: Final = 30.0
 
 
-class Owner(Protocol):
-    """What a lane asks of its session."""
+class SettlerOwner(Protocol):
+    """What a settler asks of its session."""
 
     vhost: str
     metrics: Metrics
-    decider: Decider
-    provision: TargetResources
     encoder: Encoder
-    publish_link: Link
-
-    def settling(self) -> "Settler":
-        """What settles the jobs of a lane."""
-
-    def read_s(self) -> float:
-        """When the bytes that are being worked on were read, on the monotonic clock."""
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run in the session's task group."""
-
-    def leave_alone(self, queue: str, why: str) -> None:
-        """Give back what came from an attached queue, and take nothing more of it before the router starts anew."""
-
-    def trouble(self, why: str) -> None:
-        """Give everything back and start anew."""
 
     def retire_later(self, batch: Batch) -> None:
         """Take nothing more of what retention took out, until the stream has this batch or never will."""
@@ -52,10 +34,29 @@ class Owner(Protocol):
         """Count bytes in flight; the consuming socket pauses over the limit."""
 
 
-class Settler:
-    """Settles the jobs of one lane, in runs, because a confirm speaks for letters that came together."""
+class Ending(Enum):
+    """How a letter of a task ended."""
 
-    def __init__(self, owner: Owner) -> None:
+    SETTLED = auto()
+    GONE = auto()  # its consumer was lost, and the broker has it again
+    LOST = auto()  # the stream never gets its event: it stays in its queue
+
+
+def once_sure(job: Job, ended: Callable[[Job, Ending], None]) -> None:
+    """Ack a letter of a task, once the stream itself has all of its events, and say how that ended."""
+    batch = unsure(job.batches)
+    if batch is not None and not batch.lost:
+        batch.wait_sure(partial(once_sure, ended=ended), job)
+    elif batch is not None:
+        ended(job, Ending.LOST)
+    else:
+        ended(job, Ending.SETTLED if job.consumer.settle(job.delivery.tag) else Ending.GONE)
+
+
+class Settler:
+    """Settles the jobs of one worker, in runs, because a confirm speaks for letters that came together."""
+
+    def __init__(self, owner: SettlerOwner) -> None:
         self._owner = owner
         self._unsure: dict[Job, None] = {}  # retired letters whose event the stream has not confirmed, the oldest first
 
@@ -75,7 +76,7 @@ class Settler:
                 if job.consumer.settle(delivery.tag):
                     run = job.started_s, job.action._value_
                     runs[run] = runs.get(run, 0) + 1
-                    if job.order is None:
+                    if job.route is None:
                         self._owner.encoder.tell(job)
         self._owner.weigh(-weight)
         self._count(runs)

@@ -1,4 +1,4 @@
-"""Tracing: what became of a delivery → its spans, by a desk and a settling of their own: off, all is as ever.
+"""Tracing: what became of a delivery → its spans, by a decider and a settler of their own: off, all is as ever.
 
 A letter that is sampled goes the long way, because its record has to name its span: the next one links to it. Others
 go as without traces. Nothing of a header or body is in a span. See docs/tracing.md.
@@ -18,10 +18,12 @@ from dlx_router.core.words import Action, Cause
 from dlx_router.journal.privacy import rule_of
 from dlx_router.journal.writer import Journal
 from dlx_router.service.dispatch.decider import Decider
-from dlx_router.service.dispatch.settler import Owner, Settler
+from dlx_router.service.dispatch.settler import Settler, SettlerOwner
 from dlx_router.service.inflight import decoder
-from dlx_router.service.inflight.in_force import Rules
-from dlx_router.service.inflight.job import Job, Known
+from dlx_router.service.inflight.decoder import Envelope
+from dlx_router.service.inflight.in_force import InForce
+from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.routes import Known
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.traces import Begun, Fate, Link, Traces, Value
 from dlx_router.wire import frames, properties, table
@@ -52,18 +54,18 @@ class Where(NamedTuple):
     observes: bool
 
 
-def decider(rules: Rules, vhost: str, metrics: Metrics, journal: Journal, traces: Traces | None) -> Decider:
-    """The desk of a vhost, with or without traces."""
+def decider(in_force: InForce, metrics: Metrics, journal: Journal, traces: Traces | None) -> Decider:
+    """The decider of a vhost, with or without traces."""
     if traces is None:
-        return Decider(rules, vhost, metrics, journal)
-    return TracedDecider(rules, vhost, metrics, journal, traces)
+        return Decider(in_force, metrics, journal)
+    return TracedDecider(in_force, metrics, journal, traces)
 
 
 class TracedDecider(Decider):
-    """A desk that begins a span of each delivery that is sampled, and notes it in the letter's record."""
+    """A decider that begins a span of each delivery that is sampled, and notes it in the letter's record."""
 
-    def __init__(self, rules: Rules, vhost: str, metrics: Metrics, journal: Journal, traces: Traces) -> None:
-        super().__init__(rules, vhost, metrics, journal)
+    def __init__(self, in_force: InForce, metrics: Metrics, journal: Journal, traces: Traces) -> None:
+        super().__init__(in_force, metrics, journal)
         self._traces = traces
 
     def judge(
@@ -75,20 +77,20 @@ class TracedDecider(Decider):
             job = super().judge(delivery, consumer, place, started_s, known)
             job.span = None
             return job
-        job = Job(consumer, delivery, started_s, self)
+        job = Job(consumer, delivery, started_s, self.in_force)
         job.span = begun
         self.in_full(job, place)
         return job
 
-    def opened(
+    def _opened(
         self, job: Job, place: decoder.Place, *, dies: str = "", came: First | None = None, lives: bool = False
-    ) -> Letter | None:
+    ) -> tuple[Letter, Envelope]:
         """As without traces; what the record says of the last span is kept for the link."""
-        letter = super().opened(job, place, dies=dies, came=came, lives=lives)
+        letter, envelope = super()._opened(job, place, dies=dies, came=came, lives=lives)
         begun = _begun(job)
-        if letter is not None and begun is not None:
+        if begun is not None:
             begun.previous = _previous(letter)
-        return letter
+        return letter, envelope
 
     def apply(self, job: Job, decision: Decision, now: int) -> None:
         """As without traces, but that the record names the span."""
@@ -100,9 +102,9 @@ class TracedDecider(Decider):
 
 
 class TracedSettler(Settler):
-    """A settling that ends the spans of what is settled. A span that cannot be made is counted, and costs no letter."""
+    """A settler that ends the spans of what is settled. A span that cannot be made is counted, and costs no letter."""
 
-    def __init__(self, owner: Owner, traces: Traces, where: Where) -> None:
+    def __init__(self, owner: SettlerOwner, traces: Traces, where: Where) -> None:
         super().__init__(owner)
         self._traces, self._where = traces, where
 
@@ -215,7 +217,7 @@ def _decided(job: Job, where: Where) -> dict[str, Value]:
         told["dlx_router.policy"] = policy.policy
         if rule := _rule(policy, cause or job.action):
             told["dlx_router.rule"] = rule
-    told["dlx_router.revision"] = job.decider.policies.revision
+    told["dlx_router.revision"] = job.in_force.policies.revision
     if isinstance(decision, Retry):
         told["dlx_router.delay_ms"] = decision.wait_ms
     if isinstance(decision, Hold):

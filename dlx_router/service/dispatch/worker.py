@@ -1,7 +1,24 @@
-"""A lane: deliveries of some consumers → jobs → one publishing channel → acks.
+"""A letter's way, and all that can fail on it: take → decide → publish → confirmed → settle.
+
+    take         a delivery: judged at once (decider), by a compiled route where one is known
+    _submit      what its copy needs in the broker is there, or is seen to first (resources)
+    _send        published on this worker's channel, with the current read's writes
+    _arrived     the copy is where it should be, by whichever way that was heard: its source is acked (settler)
+    _not_arrived it is not: core/refusal says what is done next (`_after`), and `_carry_out` does it
+    _in_doubt    the channel is gone: what it leaves unanswered is repeated alone (retransmit)
+
+What the broker's answers lead to, in short; core/refusal is the table:
+
+    confirmed                 acked
+    nack                      once more after a moment; again: held on the ladder, and the target rests
+    returned, 404, 403        held on the ladder for UNROUTABLE_GRACE, then parked
+    nothing in time           held; the target is asked by one letter at a time until it answers
+    channel closed            each that was in doubt alone: the culprit is held, parked or quarantined
+    any of it, a queue of ours   kept unacked and asked again: never a drop, never parked
+    any of it, in order       tried again each second; what lives in a relay goes back to its place
 
 Rules for whoever edits this file:
-1. A source is settled in settling.py and nowhere else, and that is called after a confirm without return.
+1. A source is settled in settler.py and nowhere else, and that is called after a confirm without return.
 2. Every job ends there, settled or `gone` (its consumer was lost; the broker still has the letter).
 3. What a queue of ours refuses is kept and tried again: ending the session would return it. Never a drop.
 """
@@ -13,47 +30,57 @@ from typing import Final
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.publisher import TIMEOUT, Publisher
-from dlx_router.core import attending
+from dlx_router.core import attending, next_step, refusal
 from dlx_router.core.names import RUNGS
+from dlx_router.core.next_step import NextStep
 from dlx_router.core.publication import Way
+from dlx_router.core.refusal import (
+    BrokerAnswer,
+    CopyUnwritable,
+    HeaderTooLarge,
+    InDoubt,
+    NotTaken,
+    RelayLine,
+    ResourceRefused,
+)
 from dlx_router.core.words import Action, Cause
-from dlx_router.service.dispatch import arrivals, events
-from dlx_router.service.dispatch.answers import Answering
-from dlx_router.service.dispatch.cooldown import DOUBTED_S, FULL_S, Cooldown, LateConfirms, is_own, target_of
+from dlx_router.service.dispatch import events
+from dlx_router.service.dispatch.cooldown import DOUBTED_S, LateConfirms
+from dlx_router.service.dispatch.own_queue_waits import OwnQueueWaits
+from dlx_router.service.dispatch.owner import Owner
+from dlx_router.service.dispatch.refusal_facts import KnownTargets
 from dlx_router.service.dispatch.resources import PLAIN, Refusal
+from dlx_router.service.dispatch.retransmit import Heard, Retransmit
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
-from dlx_router.service.dispatch.settler import Owner
 from dlx_router.service.inflight import compiled, decoder
 from dlx_router.service.inflight.clock import now_ms
-from dlx_router.service.inflight.compiled import Route
 from dlx_router.service.inflight.decoder import Place
 from dlx_router.service.inflight.encoder import UNWRITABLE
-from dlx_router.service.inflight.job import Job, Resource
+from dlx_router.service.inflight.job import Job
 from dlx_router.service.inflight.places import Places
+from dlx_router.service.inflight.routes import Resource, Route
 from dlx_router.wire import frames
 
 Mark = tuple[Publisher[Job], int]
-_LAST_HOPS: Final = frozenset({Way.RETURN, Way.FORWARD})
+_HEARD: Final = frozenset({NotTaken.NACKED, NotTaken.RETURNED, NotTaken.TIMEOUT})
 
 
-class Worker(Answering):
+class Worker:
     """One publishing channel and the consumers whose letters go through it."""
 
-    def __init__(self, owner: Owner, name: str, probe: SerialPublisher) -> None:
-        self._owner = owner
-        self._name = name
-        self._probe = probe
+    def __init__(self, owner: Owner, probe: SerialPublisher) -> None:
+        self._owner, self._settling = owner, owner.settling()
         self._places = Places()
         self._backlog: list[Job] = []
         self._publisher: Publisher[Job] = self._new_publisher()
         self._moved_s = time.monotonic()
-        self._full, self._late = Cooldown(FULL_S), LateConfirms()
-        self._settling = owner.settling()
-        self._missing = None
-        self._kept = {}
+        self._targets, self._late = KnownTargets(owner), LateConfirms()
         self._is_closed = False
-        owner.provision.refusals.listen(self._refusals_changed)
-        self._repeating = 0
+        heard = Heard(self._arrived, self._after, self._carry_out, lambda job: self._waits.refused(job))  # noqa: PLW0108 - made below
+        self._alone = Retransmit(owner, self._settling, probe, heard)
+        self._waits = OwnQueueWaits(
+            owner, self._places, self._settling, probe=probe, alone=self._alone, heard=heard, provide=self._provide
+        )
 
     def _new_publisher(self) -> Publisher[Job]:
         return Publisher(
@@ -61,13 +88,14 @@ class Worker(Answering):
         )
 
     async def open(self) -> None:
-        """Open the publishing channel."""
-        await self._publisher.open()
+        """Open the publishing channel, where it is not."""
+        if not self._publisher.is_open:
+            await self._publisher.open()
 
     async def close(self) -> None:
         """Close the publishing channel for good; nothing is in flight any more."""
         self._is_closed = True
-        self._owner.provision.refusals.unlisten(self._refusals_changed)
+        self._waits.close()
         await self._publisher.close()
 
     def mark(self) -> Mark:
@@ -77,7 +105,7 @@ class Worker(Answering):
     def has_answered(self, mark: Mark) -> bool:
         """Whether all of it has its answer. False for good where its channel was closed: that is repeated alone."""
         publisher, number = mark
-        return publisher.is_open and not self._repeating and not publisher.unanswered(number)
+        return publisher.is_open and not self._alone.running and not publisher.unanswered(number)
 
     def attend(self, consumer: Consumer, place: Place) -> None:
         """Deliveries of this consumer come from that place."""
@@ -85,19 +113,17 @@ class Worker(Answering):
 
     def limit(self, consumer: Consumer, limit: int | None) -> None:
         """What its source deletes after so many returns is spared from now on; that was not known as it began."""
-        if consumer in self._places:
-            self._places[consumer] = replace(self._places[consumer], limit=limit)
+        self._places.change(consumer, limit=limit)
 
     def trust(self, consumer: Consumer, exchanges: frozenset[bytes]) -> None:
         """By these the broker brings dead letters to its queue from now on."""
-        if consumer in self._places:
-            self._places[consumer] = replace(self._places[consumer], dead_letter_exchanges=exchanges)
+        self._places.change(consumer, dead_letter_exchanges=exchanges)
 
     def leave(self, consumer: Consumer) -> None:
         """The consumer is gone, and the broker has what came by it; what is on its way from it still ends here."""
         self._places.leave(consumer)
 
-    # -- in -----------------------------------------------------------------------------------------------------
+    # -- take and decide ----------------------------------------------------------------------------------------
 
     def take(self, delivery: frames.Delivery, consumer: Consumer) -> None:
         """A delivery arrives: decided at once, published with the current read's writes."""
@@ -105,70 +131,42 @@ class Worker(Answering):
         owner.metrics.deliveries[owner.vhost, place.source] += 1
         owner.weigh(len(delivery.body) + len(delivery.header))
         if place.limit is not None and attending.is_near(decoder.returns(delivery), place.limit):
-            self.spare(Job(consumer, delivery, owner.read_s(), owner.decider))
+            self.spare(Job(consumer, delivery, owner.read_s(), owner.decider.in_force))
             return
         job = owner.decider.judge(delivery, consumer, place, owner.read_s(), owner.provision.known)
-        order = job.order  # what it needs is there
-        if order is not None and not self._full and not owner.provision.silent and self._publisher.is_open:
-            self._send_ordered(job, order)
-            return
-        self._submit(job)
+        route = job.route  # what it needs is there
+        if route is not None and not self._targets.full and not owner.provision.silent and self._publisher.is_open:
+            self._publish(job, route)
+        else:
+            self._submit(job)
 
     def bury(self, job: Job, reason: str) -> None:
         """A message of a relay or a guarded queue dies, by our own decision: a letter like any other from here on."""
-        place = self._places[job.consumer]
-        job.decider.safely(job, place, lambda: arrivals.dies(job.decider, job, place, reason))
+        self._owner.decider.dies(job, self._places[job.consumer], reason)
         self._submit(job)
 
     def spare(self, job: Job) -> None:
         """Its source deletes what is returned once too often, and every lost connection returns it: into parking."""
-        place = self._places[job.consumer]
-        if job.decider.opened(job, place) is not None:
-            job.decider.safely(job, place, lambda: job.decider.park(job, Cause.ATTEMPTS_SPENT))
+        self._owner.decider.spared(job, self._places[job.consumer])
         self._submit(job)
 
-    def _send_ordered(self, job: Job, order: Route) -> None:
-        """The short way: everything is there, as its order says."""
-        publisher = self._publisher
-        if not len(publisher):
-            self._moved_s = time.monotonic()
-        try:
-            section = compiled.section(job, publisher.stamp(), self._owner.decider.user)
-            publisher.publish(job, order.exchange, order.routing_key, section, job.delivery.body)
-        except frames.FrameTooLarge:
-            self._quarantine(job, Cause.TOO_LARGE)
-        except UNWRITABLE as error:
-            self._quarantine(job, f"{Cause.MALFORMED}: {error}")
+    # -- publish ------------------------------------------------------------------------------------------------
 
     def _submit(self, job: Job) -> None:
-        """Towards the target: what it needs is there, or is seen to first."""
-        if job.action is Action.RETIRE:
+        """Towards the target. What is left of a wait below the lowest rung is waited for here: never early."""
+        action, copy = job.action, job.copy  # compared by identity: an enum's hash is a call to Python
+        if action is Action.RETIRE:
             self._settling.retire(job)
             return
-        if job.action is Action.DISCARD:
+        if action is Action.DISCARD:
             self._settling.carried_out(job)
             return
-        if job.order is not None:
-            self._provide(job)
-            return
-        action = job.action  # compared by identity: an enum's hash is a call to Python
-        if action is Action.RELEASE or action is Action.RETRY or action is Action.HOLD or action is Action.FORWARD:
-            wait = self._timer_s(job)
-            if wait > 0:
-                asyncio.get_running_loop().call_later(wait, self._resume, job)
+        if copy is not None and (copy.way is Way.RETURN or copy.way is Way.FORWARD) and copy.record.due_ms is not None:
+            wait_ms = min(copy.record.due_ms - now_ms(), RUNGS[0])  # whatever the clock says, it is no more than that
+            if wait_ms > 0:
+                asyncio.get_running_loop().call_later(wait_ms / 1000, self._resume, job)
                 return
         self._provide(job)
-
-    @staticmethod
-    def _timer_s(job: Job) -> float:
-        """Remainders below the lowest rung are waited for here: never early, and no rung is worth 60 ms.
-
-        Whatever the clock says, it is no more than that.
-        """
-        copy = job.copy
-        if copy is None or copy.way not in _LAST_HOPS or copy.record.due_ms is None:
-            return 0.0
-        return min(copy.record.due_ms - now_ms(), RUNGS[0]) / 1000
 
     def _resume(self, job: Job) -> None:
         """After a while; where the session has ended meanwhile, another has the letter and nothing is to be told."""
@@ -195,64 +193,149 @@ class Worker(Answering):
     def _provided(self, job: Job, resolved: str | Refusal) -> None:
         if isinstance(resolved, Refusal):
             events.tell_late(job)
-            self._refused(job, resolved.cause, str(resolved), final=resolved.final)
+            self._not_arrived(job, ResourceRefused(resolved.cause, str(resolved), resolved.final))
             return
-        order = job.order
-        if order is not None and order.resource[0] == "dlq" and resolved != order.resource[1]:
-            self._long_way(job)
+        needs = None if job.route is None else job.route.resource
+        if needs is not None and needs[0] == "dlq" and resolved != needs[1]:
+            self._owner.decider.in_full(job, self._places[job.consumer])  # it is not as its route said
         copy = job.copy
         if copy is not None and copy.needs_queue is not None and resolved != copy.needs_queue:
             job.copy = replace(copy, needs_queue=resolved, routing_key=resolved)
         elif copy is not None and copy.way is Way.RETURN and resolved == PLAIN:
-            job.copy, job.resource = job.decider.return_copy(copy.record, PLAIN), None
+            job.copy, job.resource = self._owner.decider.return_copy(job, copy.record, PLAIN), None
         events.tell_late(job)
         self._send(job)
 
-    # -- out ----------------------------------------------------------------------------------------------------
-
     def _send(self, job: Job) -> None:
-        publisher = self._publisher
+        publisher, silent = self._publisher, self._owner.provision.silent
         if not publisher.is_open:
             self._backlog.append(job)
-            return
+        elif (self._targets.full or silent) and (self._targets.rests(job) or silent.is_over(job.target)):
+            self._not_arrived(job, InDoubt(was_silent=True))
+        elif job.raw:
+            self._owner.spawn(self._alone.each([job]))
+        else:
+            self._publish(job, job.route)
+
+    def _publish(self, job: Job, route: Route | None) -> None:
+        """As its route says, or its copy."""
+        publisher, encoder = self._publisher, self._owner.encoder
         if not len(publisher):
             self._moved_s = time.monotonic()
-        if (self._full or self._owner.provision.silent) and not self._may_ask(job):
-            return
-        if job.raw:
-            self._owner.spawn(self._alone([job]))
-            return
-        if job.order is not None:
-            self._send_ordered(job, job.order)
-            return
         try:
-            exchange, key, section = self._owner.encoder.write(job, publisher.stamp())
-            publisher.publish(job, exchange, key, section, job.delivery.body)
-        except frames.FrameTooLarge:
-            self._quarantine(job, Cause.TOO_LARGE)
+            if route is not None:
+                section = compiled.section(job, route, publisher.stamp(), encoder.user)
+                publisher.publish(job, route.exchange, route.routing_key, section, job.delivery.body)
+            else:
+                exchange, key, section = encoder.write(job, publisher.stamp())
+                publisher.publish(job, exchange, key, section, job.delivery.body)
+        except frames.FrameTooLarge as error:
+            self._not_arrived(job, HeaderTooLarge(str(error), alone=False))
         except UNWRITABLE as error:
-            self._quarantine(job, f"{Cause.MALFORMED}: {error}")
+            self._not_arrived(job, CopyUnwritable(str(error)))
 
-    def _long_way(self, job: Job) -> None:
-        """Something about this letter is not as its order said: judge it in full."""
-        job.decider.read(job, self._places[job.consumer])
+    # -- confirmed, and settle ----------------------------------------------------------------------------------
+
+    def _confirmed(self, jobs: list[Job]) -> None:
+        self._moved_s = time.monotonic()
+        silent = self._owner.provision.silent
+        if silent:
+            for job in jobs:
+                silent.took(job.target)
+        self._arrived(jobs)
+
+    def _arrived(self, jobs: list[Job]) -> None:
+        if self._targets.missing is not None:
+            self._targets.arrived(jobs)
+        if self._owner.provision.refusals.queues:
+            self._waits.took(jobs)
+        self._settling.confirmed(jobs)
+
+    # -- refused ------------------------------------------------------------------------------------------------
+
+    def _answered(self, job: Job, why: str) -> None:
+        """The broker said of this one where its copy is, or (`why`) that it is nowhere."""
+        self._moved_s = time.monotonic()
+        if why:
+            self._not_arrived(job, NotTaken(why))
+        else:
+            self._arrived([job])
+
+    def _not_arrived(self, job: Job, answer: BrokerAnswer) -> None:
+        self._carry_out(job, self._after(job, answer))
+
+    def _after(self, job: Job, answer: BrokerAnswer, now_s: float | None = None) -> NextStep:
+        """What is done next, as core/refusal says; what the answer teaches is remembered.
+
+        A letter that took the short way is judged in full for it, unless the same bytes are sent again, or what came.
+        """
+        place, now_s = self._places[job.consumer], time.monotonic() if now_s is None else now_s
+        if answer in _HEARD:
+            self._owner.metrics.publish_refused[str(answer)] += 1
+        step, learned = refusal.after(answer, self._targets.facts(job, place, self._line_of(job), now_s))
+        if job.route is not None and not isinstance(step, next_step.TryAgain | next_step.QuarantineRaw):
+            self._owner.decider.in_full(job, place)
+            step, learned = refusal.after(answer, self._targets.facts(job, place, self._line_of(job), now_s))
+        self._targets.learn(job, learned, now_s)
+        return step
+
+    def _line_of(self, _job: Job) -> RelayLine | None:
+        """Where the job can go back to; only a relay has that."""
+        return None
+
+    def _carry_out(self, job: Job, step: NextStep) -> None:  # noqa: C901, PLR0912 - one arm for each, and none is missing
+        """Do this step; core/next_step says what each is."""
+        decider, place = self._owner.decider, self._places[job.consumer]
+        match step:
+            case next_step.TryAgain(after_s):
+                asyncio.get_running_loop().call_later(after_s, self._resume, job)
+            case next_step.HoldOnLadder(cause):
+                decider.refused(job, cause)
+                self._submit(job)
+            case next_step.ParkNow(cause):
+                decider.park(job, cause)
+                self._submit(job)
+            case next_step.AskAlone(beside=True):
+                self._alone.beside(job)
+            case next_step.AskAlone():
+                self._owner.spawn(self._alone.each([job]))
+            case next_step.KeepForOwnQueue(why):
+                self._waits.keep(job, why)
+            case next_step.QuarantineRaw(cause):
+                self._quarantine(job, cause)
+            case next_step.MoveNatively():
+                job.action, job.cause = Action.QUARANTINE, Cause.TOO_LARGE
+                decider.quarantined(job, place)
+                self._settling.reject(job)
+            case next_step.StayStuck(why, back_after_s):
+                self._owner.provision.refusals.stuck(place.source, why)
+                asyncio.get_running_loop().call_later(back_after_s, self._settling.give_back, job, refusal.OWN_QUEUE)
+            case next_step.LeaveSourceAlone(why):
+                self._owner.leave_alone(place.source, f"a letter can neither be kept nor published: {why}")
+                self._settling.gone(job)
+            case next_step.RestartSession(why):
+                self._owner.trouble(f"a letter of {place.source!r} can neither be kept nor published: {why}")
+            case next_step.GiveBack(why):
+                self._settling.give_back(job, why)
+            case next_step.BackInLine():
+                raise AssertionError(job)  # only a relay has a line
 
     def _quarantine(self, job: Job, cause: str) -> None:
         """As it came and alone on its channel: what cannot be stamped must not be confused with a neighbour."""
         job.raw, job.action, job.cause = True, Action.QUARANTINE, cause
-        job.copy = job.resource = job.order = None
-        job.decider.quarantined(job, self._places[job.consumer])
+        job.copy = job.resource = job.route = None
+        self._owner.decider.quarantined(job, self._places[job.consumer])
         self._send(job)
 
-    # -- doubt --------------------------------------------------------------------------------------------------
+    # -- in doubt -----------------------------------------------------------------------------------------------
 
     def check(self, timeout_s: float) -> None:
         """Called each second: a confirm that does not come closes the channel, whatever else is confirmed."""
         publisher = self._publisher
         self._settling.check()
-        self._full.forget_over()
-        if self._kept and not self._owner.publish_link.blocked:
-            self._ask_own()
+        self._targets.full.forget_over()
+        if not self._owner.publish_link.blocked:
+            self._waits.check()
         if self._owner.publish_link.blocked or not publisher.is_open:
             self._late.forget()
             self._moved_s = time.monotonic()
@@ -262,8 +345,8 @@ class Worker(Answering):
             return
         if time.monotonic() - self._moved_s < timeout_s:  # else nobody answers, and each is asked alone
             for job in late:
-                if not is_own(job):
-                    self._owner.provision.silent.rest(target_of(job), DOUBTED_S)
+                if not job.to_own:
+                    self._owner.provision.silent.rest(job.target, DOUBTED_S)
         self._owner.metrics.publish_refused[TIMEOUT] += 1
         self._owner.spawn(publisher.close())
 
@@ -275,7 +358,7 @@ class Worker(Answering):
         self._owner.spawn(self._recover(jobs))
 
     async def _recover(self, jobs: list[Job]) -> None:
-        await self._alone(jobs)
+        await self._alone.each(jobs)
         if self._is_closed:
             return  # nobody would close what is opened now
         self._publisher = self._new_publisher()

@@ -1,35 +1,33 @@
-"""Standing orders: what was worked out for one new letter, kept for the next that died the same way.
+"""Compiled routes: what was worked out for one new letter, kept for the next that died the same way.
 
 Letters that died at one queue, for one reason, in one second, by one key differ in id, content and time only; what they
-share (decision, target, headers, most of the record) is a third of the work of a letter and nine tenths of its code. An
-order is compiled from a job that went the long way, and only where the outcome depends on nothing else of the letter:
+share (decision, target, headers, most of the record) is a third of the work of a letter and nine tenths of its code. A
+route is compiled from a job that went the long way, and only where the outcome depends on nothing else of the letter:
 a new letter, no chance, no header asked for, no alias. A law in tests/service holds both ways equal, byte for byte.
 """
 
 import time
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 from dlx_router.core import clienterrors
 from dlx_router.core import record as records
-from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.letter import Arrival, letter_id_of
 from dlx_router.core.outcome import DeadLetter, Retry
 from dlx_router.core.publication import Way
-from dlx_router.core.words import Action, counted
+from dlx_router.core.words import counted
 from dlx_router.journal import privacy
 from dlx_router.journal.events import KIND_OF, NO_BODY, Fragments
 from dlx_router.journal.privacy import Rule
 from dlx_router.journal.writer import Journal
 from dlx_router.service.inflight import admissible, decoder
 from dlx_router.service.inflight.decoder import Place
-from dlx_router.service.inflight.job import Job, Known, Resource
+from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.routes import Key, Known, Route, Shape
 from dlx_router.service.inflight.xdeath import SHARED_BYTES
 from dlx_router.wire import frames, properties, table
 
-MAX_ORDERS: Final = 4096
-ORDERS_BYTES: Final = 8 * MIB  # and as much for shapes
 _OWNED: Final = frozenset({b"x-death", b"x-first-death-queue", b"x-first-death-exchange", b"x-first-death-reason"})
 _SPECIAL: Final = (
     frozenset({b"dlx-router", b"dlx-router-id", b"dlx-router-pub", b"dlx-death"})
@@ -42,91 +40,53 @@ _SHAPES: Final = 4  # kept for letters of one key and length: queues of one exch
 _ID: Final = table.longstr(b"dlx-router-id", b"0" * 32)[:-32]
 _RECORD: Final = table.longstr(b"dlx-router", b"")[:-4]
 _pack_long: Final = Struct(">I").pack
-Key = tuple[Any, ...]
 
 
-class Route(NamedTuple):
-    """All that such letters share. `wait_ms` None: dead-lettered; else retried after it, always by the same rung."""
-
-    failed_queue: str
-    where: tuple[bytes, bytes]
-    action: Action
-    decided: tuple[str, str, str]
-    resource: Resource | None
-    exchange: bytes
-    routing_key: bytes
-    standing: str
-    deaths: str
-    first_ms: int
-    wait_ms: int | None
-    keeps_priority: bool
-    longest: int
-    told: Fragments | None
-    rule: Rule
-
-
-class Shape(NamedTuple):
-    """What is equal in the header tables of such letters, as (from, to, bytes); the rest is values of their own.
-
-    Same length, same names, types and lengths, same deaths: a walk over such a table would find what it found before.
-    """
-
-    fixed: tuple[tuple[int, int, bytes], ...]
-    order: Route
+def find(job: Job, place: Place) -> Route | None:
+    """The route of this delivery, or None: the long way. Fills in what both ways have read."""
+    delivery = job.delivery
+    if delivery.exchange not in place.trusted:  # its x-death is the publisher's word
+        return None
+    try:
+        props = job.props = properties.parse(delivery.header, decoder.PROPERTIES_AT)
+    except frames.WireError:
+        return None
+    if props.reply_to == admissible.DIRECT_REPLY:
+        return None
+    headers = props.headers
+    key = (delivery.routing_key, delivery.exchange, place.source, len(headers))
+    shapes = job.in_force.routes.by_shape.get(key)
+    if shapes is not None:
+        for fixed, route in shapes:
+            for start, stop, said in fixed:
+                if headers[start:stop] != said:
+                    break
+            else:
+                return route
+    return _walked(job, place, key)
 
 
-class CompiledRoutes:
-    """The orders of one desk; thrown away with its policies."""
+def _walked(job: Job, place: Place, alike: Key) -> Route | None:
+    headers, routes = job.props.headers, job.in_force.routes
+    try:
+        found = table.entries(headers)
+    except table.TableError:
+        return None
+    if place.arrival is not Arrival.INBOX or not _SPECIAL.isdisjoint(found):
+        return None
+    job.key = key = _key(job.delivery, headers, found, place.source)
+    route = None if key is None else routes.by_key.get(key)
+    if route is not None and found.__class__ is dict:
+        shapes = Shape(_fixed(headers, found), route), *routes.by_shape.get(alike, ())
+        routes.by_shape[alike] = shapes[:_SHAPES]
+    return route
 
-    def __init__(self) -> None:
-        self._orders: Bounded[Key, Route] = Bounded(most=MAX_ORDERS, most_bytes=ORDERS_BYTES)
-        self._shapes: Bounded[Key, tuple[Shape, ...]] = Bounded(most=MAX_ORDERS, most_bytes=ORDERS_BYTES)
 
-    def find(self, job: Job, place: Place) -> Route | None:
-        """The order for this delivery, or None: the long way. Fills in what both ways have read."""
-        delivery = job.delivery
-        if delivery.exchange not in place.trusted:  # its x-death is the publisher's word
-            return None
-        try:
-            props = job.props = properties.parse(delivery.header, decoder.PROPERTIES_AT)
-        except frames.WireError:
-            return None
-        if props.reply_to == admissible.DIRECT_REPLY:
-            return None
-        headers = props.headers
-        key = (delivery.routing_key, delivery.exchange, place.source, len(headers))
-        shapes = self._shapes.get(key)
-        if shapes is not None:
-            for fixed, order in shapes:
-                for start, stop, said in fixed:
-                    if headers[start:stop] != said:
-                        break
-                else:
-                    return order
-        return self._walked(job, place, key)
-
-    def _walked(self, job: Job, place: Place, alike: Key) -> Route | None:
-        headers = job.props.headers
-        try:
-            found = table.entries(headers)
-        except table.TableError:
-            return None
-        if place.arrival is not Arrival.INBOX or not _SPECIAL.isdisjoint(found):
-            return None
-        job.key = key = _key(job.delivery, headers, found, place.source)
-        order = None if key is None else self._orders.get(key)
-        if order is not None and found.__class__ is dict:
-            self._remember(alike, Shape(_fixed(headers, found), order))
-        return order
-
-    def _remember(self, alike: Key, shape: Shape) -> None:
-        self._shapes[alike] = (shape, *self._shapes.get(alike, ()))[:_SHAPES]
-
-    def learn(self, job: Job, told: Fragments | None, rule: Rule) -> None:
-        """Keep an order for the like of this job, where there can be one."""
-        if job.key is None or (order := _compiled(job, told, rule)) is None:
-            return
-        self._orders[job.key] = order
+def learn(job: Job, told: Fragments | None, rule: Rule) -> None:
+    """Keep a route for the like of this job, where there can be one."""
+    if job.key is None or (route := _compiled(job, told, rule)) is None:
+        return
+    job.in_force.routes.by_key[job.key] = route
 
 
 def _fixed(headers: bytes, found: dict[bytes, table.Span]) -> tuple[tuple[int, int, bytes], ...]:
@@ -201,47 +161,47 @@ def _compiled(job: Job, told: Fragments | None, rule: Rule) -> Route | None:
     )
 
 
-def write(job: Job, order: Route, key: bytes, journal: Journal, known: Known = None) -> bool:
+def write(job: Job, route: Route, key: bytes, journal: Journal, known: Known = None) -> bool:
     """Write the letter's own entries, as the long way would, into `job.added`, and tell the journal.
 
-    False, and nothing written or told, where the record might not fit its limit, or what the order needs is not there
+    False, and nothing written or told, where the record might not fit its limit, or what the route needs is not there
     by the name that the event would tell. `known` as `judge` takes it.
     """
-    resource = order.resource
+    resource = route.resource
     if resource is not None and known is not None and known.get(resource) != resource[1]:
         return False
     delivery, props = job.delivery, job.props
     body, headers = delivery.body, props.headers
-    vhost, failed_queue = order.where
+    vhost, failed_queue = route.where
     letter_id = letter_id_of(vhost, failed_queue, delivery.exchange, delivery.routing_key, props.bare(), headers, body)
     now = int(time.time() * 1000)
-    due_ms = None if order.wait_ms is None else now + order.wait_ms
+    due_ms = None if route.wait_ms is None else now + route.wait_ms
     checksum, size = crc32(body), len(body)
     text = records.assembled(
         letter_id,
-        order.standing,
-        order.deaths,
+        route.standing,
+        route.deaths,
         due_ms=due_ms,
-        wait_ms=order.wait_ms,
-        first_ms=order.first_ms,
+        wait_ms=route.wait_ms,
+        first_ms=route.first_ms,
         last_ms=now,
         props=_props_of(props),
         crc32=checksum,
         size=size,
     )
-    if len(text) > order.longest:
+    if len(text) > route.longest:
         return False
     said = records.sign(text.encode(), key)
     job.added = b"".join((headers, _ID, letter_id.encode(), _RECORD, _pack_long(len(said)), said))
-    told = order.told
+    told = route.told
     if told is not None:
         extra = NO_BODY
-        if not order.rule.is_plain:
-            extra = privacy.disclosed(order.rule, KIND_OF[order.action], headers=headers, body=body)
+        if not route.rule.is_plain:
+            extra = privacy.disclosed(route.rule, KIND_OF[route.action], headers=headers, body=body)
         line = told.line(
             letter_id,
             now,
-            first_ms=order.first_ms,
+            first_ms=route.first_ms,
             last_ms=now,
             crc32=checksum,
             size=size,
@@ -264,13 +224,13 @@ def _props_of(props: properties.Properties) -> str:
     )
 
 
-def section(job: Job, stamp: bytes, user: bytes) -> bytes:
+def section(job: Job, route: Route, stamp: bytes, user: bytes) -> bytes:
     """The property section of a job that `write` has written, stamped."""
     props: properties.Properties = job.props
     return props.replaced(
         headers=job.added + stamp,
         delivery_mode=2,
-        priority=props.priority if job.order.keeps_priority else None,
+        priority=props.priority if route.keeps_priority else None,
         expiration=None,
         user_id=props.user_id if props.user_id == user else None,
     )

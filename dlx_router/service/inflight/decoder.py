@@ -1,4 +1,4 @@
-"""Intake: the bytes of a delivery → a letter, or Malformed.
+"""Decoder: the bytes of a delivery → a letter, or Malformed.
 
 The header table is walked once; x-death and record are decoded, everything else stays bytes.
 """

@@ -1,4 +1,4 @@
-"""Render: a publication + the envelope it came in → the bytes to send. What we do not own is not touched."""
+"""Encoder: a publication + the envelope it came in → the bytes to send. What we do not own is not touched."""
 
 import struct
 from typing import Final
@@ -43,7 +43,7 @@ class Encoder:
     """Writes copies for one link: who we are, what the broker writes itself, and the key that signs."""
 
     def __init__(self, *, user: str, last_deaths: bool, key: bytes, quarantine: str) -> None:
-        self._user = user.encode()
+        self.user = user.encode()
         self._last_deaths = last_deaths
         self._key = key
         self._quarantine = quarantine.encode()
@@ -108,7 +108,7 @@ class Encoder:
             )
 
     def _user_id(self, props: properties.Properties) -> bytes | None:
-        return props.user_id if props.user_id == self._user else None
+        return props.user_id if props.user_id == self.user else None
 
     def bare(self, job: Job, _stamp: bytes) -> tuple[bytes, bytes, bytes]:
         """As `write` of what goes to quarantine, without what the broker wrote of its deaths: so it fits a frame.

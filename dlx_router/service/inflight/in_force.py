@@ -1,13 +1,21 @@
-"""The rules in force: one revision of policies, and which of them hold for a queue and a reason."""
+"""What is in force: one value for each revision of the policies, with all that was worked out by it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
+from dlx_router.config.policy_files.delayed_exchanges import Delayed
+from dlx_router.core.attending import QueueFacts
 from dlx_router.core.bounded import MIB, Bounded
+from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
+from dlx_router.core.passing import Target
 from dlx_router.core.policy import Effective, PolicySet, overlays
+from dlx_router.core.selector import Selector
 from dlx_router.core.words import BROKER_REASONS, UNKNOWN
+from dlx_router.journal.event_factory import EventFactory
+from dlx_router.service.inflight.routes import CompiledRoutes
 
 MAX_CACHED: Final = 10_000
 MAX_CHAINS: Final = 1000
@@ -16,7 +24,7 @@ _EFFECTIVE_BYTES: Final = 4096  # without what is the policies' own
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is in force: one revision of policies and the settings that decisions depend on."""
+    """One revision of policies, and the settings that decisions depend on."""
 
     policies: PolicySet
     names: Names
@@ -62,3 +70,83 @@ class Resolved:
         reasons = {UNKNOWN, *BROKER_REASONS, *(reason for one in self._rules.policies.policies for reason in one.on)}
         found = (self.policy_of(queue, reason) for reason in sorted(reasons))
         return [one for one in found if one is not None]
+
+
+class Attended:
+    """What the sources of a vhost found, whatever is in force; they fill it, and each revision refers to it."""
+
+    def __init__(self) -> None:
+        # Where each relayed queue leads; of queues that an attachment finds by a pattern, those that vanished too.
+        self.relays: Bounded[str, Target] = Bounded(most=10_000, most_bytes=4 * MIB)
+        self.delayed: dict[str, Delayed] = {}  # whose queue each is
+        # What each attended queue was said to be last: it holds while nobody answers, in later sessions too.
+        self.facts: Bounded[str, QueueFacts] = Bounded(most=10_000, most_bytes=2 * MIB, weigh=lambda _facts: 512)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InForce:
+    """One revision in one vhost, and all that was worked out by it.
+
+    A letter refers to the one that it came to until it is settled, so it is finished by its own policies. Another
+    revision, or queues of other types, are another value: nothing of it is changed but what it remembers.
+    """
+
+    vhost: str
+    rules: Rules
+    queue_types: Mapping[str, str]  # where policies ask for them
+    leads: Sequence[tuple[Selector, Target]]  # where relays lead whose queues were not looked for yet, by rank
+    attended: Attended
+    resolved: Resolved
+    routes: CompiledRoutes
+    event_factory: EventFactory
+
+    @classmethod
+    def of(
+        cls,
+        rules: Rules,
+        vhost: str,
+        *,
+        queue_types: Mapping[str, str] = MappingProxyType({}),
+        leads: Sequence[tuple[Selector, Target]] = (),
+        attended: Attended | None = None,
+    ) -> "InForce":
+        """All that can fail about it is done here: to put it into force is one assignment."""
+        return cls(
+            vhost,
+            rules,
+            queue_types,
+            leads,
+            Attended() if attended is None else attended,
+            Resolved(rules, vhost, queue_types),
+            CompiledRoutes(),
+            EventFactory(rules.router_id, rules.policies.revision, rules.observes),
+        )
+
+    def with_types(self, queue_types: Mapping[str, str]) -> "InForce":
+        """The same policies, once other types of queues are told; itself where they are the same."""
+        if queue_types == self.queue_types:
+            return self
+        leads, attended = self.leads, self.attended
+        return InForce.of(self.rules, self.vhost, queue_types=queue_types, leads=leads, attended=attended)
+
+    @property
+    def policies(self) -> PolicySet:
+        """The policies that letters are judged by."""
+        return self.rules.policies
+
+    def resolve(self, letter: Letter) -> Effective | None:
+        """The effective policy of a letter."""
+        return self.resolved.policy_of(letter.failed_queue, letter.reason)
+
+    def policy_of(self, queue: str, reason: str) -> Effective | None:
+        """As `resolve`, of a queue and a reason."""
+        return self.resolved.policy_of(queue, reason)
+
+    def policies_of(self, queue: str) -> list[Effective]:
+        """What holds for a queue's letters, one for each reason to die."""
+        return self.resolved.policies_of(queue)
+
+    def leads_to(self, queue: str) -> Target | None:
+        """Where the relay of this queue leads; one found by a pattern may not have been seen since the last start."""
+        found = self.attended.relays.get(queue)
+        return next((to for selector, to in self.leads if selector.fits(queue)), None) if found is None else found

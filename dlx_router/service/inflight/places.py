@@ -1,5 +1,7 @@
 """Places: where the deliveries of each consumer come from, as long as anybody may ask."""
 
+from dataclasses import replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from dlx_router.broker.consumer import Consumer
@@ -15,6 +17,11 @@ class Places(dict[Consumer, Place]):
 
     def __missing__(self, consumer: Consumer) -> Place:
         return self._gone[consumer]
+
+    def change(self, consumer: Consumer, **said: Any) -> None:  # noqa: ANN401 - fields of Place
+        """This is known of it from now on; what is gone already stays as it was."""
+        if consumer in self:
+            self[consumer] = replace(self[consumer], **said)
 
     def leave(self, consumer: Consumer) -> None:
         """Nothing more comes by it. Safe to repeat."""

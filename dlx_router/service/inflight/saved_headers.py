@@ -1,4 +1,4 @@
-"""Aside: headers that a delayed message brings under names of ours or the broker's come out again as they went in.
+"""Saved headers: what a delayed message brings under names of ours or the broker's comes out again as it went in.
 
 A message may be published to a delayed exchange with deaths, CC keys or a record of its own; the end of a rung would
 write over them (docs/architecture.md, "What the broker does"). So their bytes travel in one header of their own, and

@@ -10,8 +10,8 @@ from dlx_router.broker.topology import Topology
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.journal.writer import Journal
-from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Place
+from dlx_router.service.inflight.in_force import InForce
 from dlx_router.telemetry.metrics import Metrics
 
 
@@ -30,7 +30,7 @@ class TaskContext:
     journal: Journal
     metrics: Metrics
     router_id: str
-    decider: Callable[[], Decider]  # of the policies in force now
+    in_force: Callable[[], InForce]  # now
     sign_with: Callable[[], bytes]
 
     async def link(self, role: str) -> Link:

@@ -4,9 +4,10 @@ The letter keeps its id; its record says one redrive more, the task's id, and no
 queue. See docs/architecture.md ("Life of a letter").
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
+from zlib import crc32
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core import publication
@@ -17,13 +18,12 @@ from dlx_router.core.words import State
 from dlx_router.journal import privacy
 from dlx_router.journal.events import NO_BODY, Ruling, fragments
 from dlx_router.journal.privacy import rule_of
-from dlx_router.redrive.letter_edits import Edit
+from dlx_router.redrive.letter_edits import Edit, Value
 from dlx_router.redrive.task import KINDS, Kind, Spec
-from dlx_router.service.dispatch.decider import Decider
 from dlx_router.service.inflight.decoder import Envelope
+from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job
-from dlx_router.service.redrive.editing import edited
-from dlx_router.wire import frames
+from dlx_router.wire import frames, properties, table
 
 SHOWN_AS: Final = "dead_lettered"  # where the policy lets the journal keep a dead letter's body, an edited one's too
 
@@ -39,20 +39,20 @@ class Copies:
         router_id: str,
         return_exchange: str,
         parking: str,
-        decider: Callable[[], Decider],
+        in_force: Callable[[], InForce],
         edit: Edit | None = None,
     ) -> None:
         self._task_id, self._spec = task_id, spec
-        self._router_id, self._decider = router_id, decider
+        self._router_id, self._in_force = router_id, in_force
         self._edit = edit
         self._before: dict[int, tuple[Envelope, bytes]] = {}  # by delivery tag, of letters that are edited
         self._return, self._parking = return_exchange, parking
 
     def job(self, consumer: Consumer, delivery: frames.Delivery, letter: Letter, envelope: Envelope) -> Job:
         """The letter as the task will send it; its copy is made when the way is known."""
-        job = Job(consumer, delivery, 0.0, self._decider())
+        job = Job(consumer, delivery, 0.0, self._in_force())
         job.letter = replace(letter, redrives=letter.redrives + (self._spec.kind is Kind.REDRIVE))
-        job.envelope, job.policy = envelope, job.decider.resolve(letter)
+        job.envelope, job.policy = envelope, job.in_force.resolve(letter)
         if self._edit is not None:
             self._before[delivery.tag] = (envelope, delivery.body)
             job.delivery, job.envelope = edited(delivery, envelope, self._edit)
@@ -63,7 +63,7 @@ class Copies:
         letter, envelope = job.letter, job.envelope
         assert letter is not None and envelope is not None  # noqa: PT018 - made by `job`
         policy = job.policy.policy if job.policy is not None else ""
-        revision = job.decider.policies.revision
+        revision = job.in_force.policies.revision
         record = publication.redriven(
             letter, envelope.content, policy=policy, revision=revision, redrive_id=self._task_id
         )
@@ -103,7 +103,7 @@ class Copies:
             0,
             self._router_id,
             policy=job.policy.policy if job.policy is not None else "",
-            revision=job.decider.policies.revision,
+            revision=job.in_force.policies.revision,
             exchange=None if copy is None else copy.exchange,
             routing_key="" if copy is None else copy.routing_key,
             redrive_id=self._task_id,
@@ -122,3 +122,31 @@ class Copies:
             props=envelope.props,
             extra=own,
         )
+
+
+def edited(delivery: frames.Delivery, envelope: Envelope, edit: Edit) -> tuple[frames.Delivery, Envelope]:
+    """The delivery with the new body, and the envelope that fits it; every byte that is not edited is as it came."""
+    body = delivery.body if edit.body is None else edit.body
+    props, found = envelope.props, envelope.found
+    names = {_bytes(name) for name in edit.headers}
+    headers = table.splice(props.headers, found, names & found.keys(), _entries(edit.headers))
+    new = properties.parse(props.replaced(headers=headers), 0)
+    content = replace(envelope.content, crc32=crc32(body), size=len(body))
+    changed = envelope._replace(props=new, found=table.entries(new.headers), content=content)
+    return delivery._replace(body=body), changed
+
+
+def _entries(headers: Mapping[str, Value]) -> bytes:
+    return b"".join(_entry(_bytes(name), value) for name, value in headers.items() if value is not None)
+
+
+def _entry(name: bytes, value: Value) -> bytes:
+    if isinstance(value, bool):
+        return table.boolean(name, value)
+    if isinstance(value, int):
+        return table.long_(name, value)
+    return table.longstr(name, _bytes(value or ""))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")

@@ -119,14 +119,14 @@ async def _consumers(context: TaskContext, queue: str) -> int:
 
 async def _is_dead_letter_queue(context: TaskContext, queue: str) -> bool:
     """Whether it is parking, a policy makes it, or a policy sends dead letters there. False where nobody can say."""
-    decider, vhost = context.decider(), context.login.vhost
+    in_force, vhost = context.in_force(), context.login.vhost
     if queue in {context.names.parking, context.names.quarantine} or is_made(
-        queue, decider.policies, decider.policies_of
+        queue, in_force.policies, in_force.policies_of
     ):
         return True
-    if is_named(queue, decider.policies, vhost):
+    if is_named(queue, in_force.policies, vhost):
         return True
-    for aim in aims(decider.policies, vhost):
+    for aim in aims(in_force.policies, vhost):
         if queue in await _led_to(context, aim):
             return True
     return False

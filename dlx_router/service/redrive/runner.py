@@ -1,7 +1,6 @@
 """The runner: workers at the tasks of one vhost, one each, until they are done, halted, or we lead no more."""
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +19,7 @@ from dlx_router.service.redrive.export_stream import ExportStream
 from dlx_router.service.redrive.task_log import WITHIN_S, NotLeader, TaskLog
 from dlx_router.service.redrive.worker import End, TaskWorker
 from dlx_router.telemetry.logs import Once, log
+from dlx_router.telemetry.wall_clock import wall_ms
 
 RETRIED: Final = (LinkError, ChannelClosed, TopologyError, OSError, TimeoutError)
 PROGRESS_S: Final = 2.0
@@ -139,7 +139,7 @@ class TaskRunner:
                 continue
             if state is None:
                 return
-            task = changed(self._task_log.tasks[task_id], state, int(time.time() * 1000), why)
+            task = changed(self._task_log.tasks[task_id], state, wall_ms(), why)
             await self._tell(task, context)
             if state not in AT_WORK:
                 self._edits.pop(task_id, None)
@@ -158,7 +158,7 @@ class TaskRunner:
         return ""
 
     async def _stop(self, task_id: str, why: str, context: TaskContext) -> None:
-        await self._tell(changed(self._task_log.tasks[task_id], State.STOPPED, int(time.time() * 1000), why), context)
+        await self._tell(changed(self._task_log.tasks[task_id], State.STOPPED, wall_ms(), why), context)
 
     async def _tell(self, task: Task, context: TaskContext) -> None:
         """The journal has it. NotLeader where we lead no more; what else keeps it from being told passes."""
@@ -227,7 +227,7 @@ class TaskRunner:
             await asyncio.sleep(PROGRESS_S)
             task = self._task_log.tasks[task_id]
             with suppress(NotLeader):
-                now = int(time.time() * 1000)
+                now = wall_ms()
                 await self._task_log.store(
                     replace(task, counts=worker.counters.counts, change=task.change + 1, changed_ms=now)
                 )
@@ -239,7 +239,7 @@ class TaskRunner:
         link = await context.link("canary")
         try:
             while self._task_log.context is context:
-                over = time.time() * 1000 - task.changed_ms >= canary.watch_s * 1000
+                over = wall_ms() - task.changed_ms >= canary.watch_s * 1000
                 found = await replay.flock(link, context.journal, task)
                 why = objection(canary, max(found.sent, task.counts.sent) - task.canary_from, found.dead)
                 if why:

@@ -11,8 +11,8 @@ from typing import Final
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link
 from dlx_router.broker.publisher import NACKED, Publisher
-from dlx_router.journal.batch import unsure
 from dlx_router.redrive.task import Kind, Spec
+from dlx_router.service.dispatch.settler import Ending, once_sure
 from dlx_router.service.inflight.encoder import LAST_DEATHS_SINCE, UNWRITABLE, Encoder
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.redrive.binding_facts import version_of
@@ -20,6 +20,7 @@ from dlx_router.service.redrive.bindings import Bindings
 from dlx_router.service.redrive.context import Stopped, TaskContext
 from dlx_router.service.redrive.copies import Copies
 from dlx_router.service.redrive.counters import Counters
+from dlx_router.telemetry.wall_clock import wall_ms
 from dlx_router.wire import frames
 
 WINDOW: Final = 1000  # letters that are sent or told, and not settled
@@ -128,21 +129,17 @@ class Sender:
         self.flying -= letters
 
     def _tell(self, job: Job) -> None:
-        lines = self._copies.events(job, int(time.time() * 1000))
+        lines = self._copies.events(job, wall_ms())
         job.batches = tuple(map(self._context.journal.record, lines))
-        self._settle(job)
+        once_sure(job, self._ended)
 
-    def _settle(self, job: Job) -> None:
-        """Once the stream has all of its events. What is lost to it stays in its queue: then all is begun anew."""
-        batch = unsure(job.batches)
-        if batch is not None and not batch.lost:
-            batch.wait_sure(self._settle, job)
-            return
+    def _ended(self, _job: Job, how: Ending) -> None:
+        """Where the journal has lost its event all is begun anew."""
         self.pending -= 1
         self.answered_s = time.monotonic()
-        if batch is not None:
+        if how is Ending.LOST:
             self.failure = LinkError("the journal is too far behind to take what is done; see /readyz")
-        elif job.consumer.settle(job.delivery.tag):
+        elif how is Ending.SETTLED:
             self._counters.sent()
             self._context.metrics.redrive_letters["sent"] += 1
         self._wake()

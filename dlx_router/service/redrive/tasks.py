@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from dlx_router.service.redrive.preview import Preview, previewed, see_to_letter
 from dlx_router.service.redrive.runner import TaskRunner, exports
 from dlx_router.service.redrive.task_log import NotLeader, TaskLog, UnknownTask
 from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.wall_clock import wall_ms
 
 Compile = Callable[[str], Callable[[Letter], bool]]
 
@@ -93,13 +93,13 @@ class Tasks:
     async def create(self, spec: Spec, by: str, edit: Edit | None = None) -> Task:
         """A task that runs. TaskError: it cannot be, or its queue is taken (Conflict); NotLeader."""
         if edit is not None:
-            spec = replace(spec, edit=checked(edit).told, limit=1)
+            spec = replace(spec, edit=checked(edit).summary, limit=1)
         context = self._leading()
         names = context.names
         _refuse_own(names, spec.queue)
         if why := forbidden(spec.to, names):
             raise TaskError(why)
-        now = int(time.time() * 1000)
+        now = wall_ms()
         # A cutoff that is yet to come would mean what this very task sent and died again: it would not end.
         spec = check(replace(spec, cutoff_ms=min(spec.cutoff_ms or now, now)))
         if spec.kind is Kind.PARK and spec.queue == names.parking:
@@ -151,7 +151,7 @@ class Tasks:
             if state is State.RUNNING:
                 self._task_log.see_free(task.spec.queue, task.id)
             began = task.counts.sent if is_objected(task) else task.canary_from  # who resumes it sends another canary
-            before, task = task, replace(changed(task, state, int(time.time() * 1000)), by=by, canary_from=began)
+            before, task = task, replace(changed(task, state, wall_ms()), by=by, canary_from=began)
             try:
                 await self._task_log.store(task)
             except BaseException:

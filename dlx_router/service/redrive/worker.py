@@ -93,7 +93,7 @@ class TaskWorker:
             router_id=context.router_id,
             return_exchange=context.names.return_,
             parking=context.names.parking,
-            decider=context.decider,
+            in_force=context.in_force,
             edit=edit,
         )
         self._ways, self._depths = Bindings(spec, context, self._keep), TargetDepths(spec, context)
@@ -130,8 +130,8 @@ class TaskWorker:
 
     async def _keep(self, queue: str) -> None:
         """Where routers delete idle dead-letter queues, they leave this one alone until our connection ends."""
-        decider = self._context.decider()
-        if deletes(decider.policies) and is_made(queue, decider.policies, decider.policies_of):
+        in_force = self._context.in_force()
+        if deletes(in_force.policies) and is_made(queue, in_force.policies, in_force.policies_of):
             await self._in_use.hold(queue)
 
     def _lock_lost(self, queue: str) -> None:
@@ -320,7 +320,7 @@ class TaskWorker:
             self._scan.pause(paused=True)
 
     def _rule(self, letter: Letter) -> Rule:
-        return rule_of(self._context.decider().resolve(letter))
+        return rule_of(self._context.in_force().resolve(letter))
 
     def _group_of(self, letter: Letter) -> str:
         return group_of(letter, self._rule(letter))

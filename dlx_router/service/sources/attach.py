@@ -14,12 +14,14 @@ from dlx_router.config.policy_files.attachments import GUARD, RELAY, Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.core import attending
 from dlx_router.core.attending import QueueFacts, Version
+from dlx_router.core.bounded import Bounded
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.core.passing import Target
 from dlx_router.core.selector import Selector
+from dlx_router.service.dispatch.owner import Owner
+from dlx_router.service.dispatch.resources import CONFIRMS_S
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
-from dlx_router.service.dispatch.settler import Owner
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.sources.consumers import Consumers
 from dlx_router.service.sources.delayed_exchange import DelayedExchange
@@ -117,17 +119,16 @@ class Attach:
         self._letters, self._probe = letters, probe
         self.workers: list[Relay | DelayedExchange] = []
         self._asking, self._ask_again_s = asyncio.Lock(), 0.0
-        self._told_last: dict[str, QueueFacts] = {}  # holds while nobody answers
 
     def worker(self, one: Wanted, queue: str, setting: Setting) -> Worker:
         """The way that its messages go."""
         session = self._session
         if isinstance(one, Delayed):
-            session.decider.delayed[queue] = one
+            session.decider.in_force.attended.delayed[queue] = one
             return self._added(DelayedExchange(session, self._probe, one, queue))
         if one.mode != RELAY or one.forward is None:
             return self._letters
-        session.decider.relays[queue] = one.forward
+        session.decider.in_force.attended.relays[queue] = one.forward
         deaths, slack = self._letters, setting.prefetch
         relay = Relay(session, self._probe, queue=queue, target=one.forward, deaths=deaths, slack=slack)
         return self._added(relay)
@@ -137,7 +138,7 @@ class Attach:
         return worker
 
     async def left(self, worker: Worker) -> None:
-        """Nothing comes by this lane any more, and nothing of it is in flight."""
+        """Nothing comes by this worker any more, and nothing of it is in flight."""
         if isinstance(worker, Relay | DelayedExchange):
             self.workers.remove(worker)
             await worker.close()
@@ -148,7 +149,7 @@ class Attach:
             await self._delayed(one, queue, worker, setting)
             return Begun()
         told = await self._facts(one, queue, setting)
-        facts = told or self._told_last.get(queue)
+        facts = told or self._last_facts.get(queue)
         if facts is not None:
             self._accept(one, facts)
         if one.mode == GUARD:
@@ -204,7 +205,7 @@ class Attach:
         await self._session.provision.topology.ensure_delayed(one.exchange)
         await self._reachable(one.to, "to", setting)
         assert isinstance(worker, DelayedExchange)
-        await worker.prepare()
+        await worker.open()
         consumer = await self._session.consumers.consume(worker, queue, Arrival.INBOX, setting.prefetch)
         if setting.management is not None:
             self._session.spawn(worker.watch(consumer, setting.management, setting.readiness))
@@ -213,7 +214,7 @@ class Attach:
         self, one: Attachment, queue: str, worker: Relay, setting: Setting, facts: QueueFacts, limit: int | None
     ) -> Consumer:
         await self._reachable(one.forward.exchange if one.forward is not None else "", "forward-to", setting)
-        await worker.prepare()
+        await worker.open()
         prefetch = setting.prefetch
         if facts.single or worker.limits.strict:
             prefetch = min(prefetch, STRICT_PREFETCH)
@@ -270,9 +271,9 @@ class Attach:
             return None
         setting.readiness.drop_note(note)
         if facts is None:
-            self._told_last.pop(queue, None)
+            self._last_facts.forget(queue)
             raise SourceMissing("there is no such queue; declare it, or take it out of the attachments")
-        self._told_last[queue] = facts
+        self._last_facts[queue] = facts
         return facts
 
     def _accept(self, one: Attachment, facts: QueueFacts) -> None:
@@ -282,4 +283,12 @@ class Attach:
     async def _told(self, queue: str, setting: Setting) -> QueueFacts | None:
         if setting.management is None:
             raise ManagementError("no MANAGEMENT_URL")
-        return await setting.management.facts(self._session.vhost, queue)
+        try:
+            async with asyncio.timeout(None if self._last_facts.get(queue) is None else CONFIRMS_S):
+                return await setting.management.facts(self._session.vhost, queue)
+        except TimeoutError:  # of a cluster with a frozen node each question may take 16 s, and letters wait
+            raise ManagementError(f"the management API gave no answer within {CONFIRMS_S:.0f} s") from None
+
+    @property
+    def _last_facts(self) -> Bounded[str, QueueFacts]:
+        return self._session.decider.in_force.attended.facts

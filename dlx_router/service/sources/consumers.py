@@ -74,7 +74,7 @@ class Consumers:
         trusted: frozenset[bytes] | AnyExchange = frozenset(),
         single: bool = False,
     ) -> Consumer:
-        """Consume a queue into a lane; `limit`: how many returns a message survives there, where it is deleted then.
+        """Consume a queue into a worker; `limit`: how many returns a message survives there, where it is deleted then.
 
         `trusted`: the exchanges by which, besides ours, the broker brings dead letters there. `single`: the queue may
         have a single active consumer, which another may be. ChannelClosed where the broker does not let us.
@@ -180,7 +180,7 @@ class Consumers:
         consumer.drop()  # waits for nothing: the socket may rest
 
     def _forget(self, consumer: Consumer) -> None:
-        """Its lane need not know it any more."""
+        """Its worker need not know it any more."""
         leave = self._leave.pop(consumer, None)
         if leave is not None:
             leave(consumer)

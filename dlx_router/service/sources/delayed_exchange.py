@@ -6,9 +6,8 @@ from typing import Final
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
-from dlx_router.service.dispatch import delaying
+from dlx_router.service.dispatch.owner import Owner
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
-from dlx_router.service.dispatch.settler import Owner
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight.job import Job
 from dlx_router.telemetry.logs import log
@@ -22,21 +21,16 @@ class DelayedExchange(Worker):
     """The way of one delayed exchange's messages, up to their first rung."""
 
     def __init__(self, owner: Owner, probe: SerialPublisher, entry: Delayed, queue: str) -> None:
-        super().__init__(owner, f"delayed {queue}", probe)
+        super().__init__(owner, probe)
         self._entry, self._queue = entry, queue
-
-    async def prepare(self) -> None:
-        """Open the publishing channel, where it is not."""
-        if not self._publisher.is_open:
-            await self.open()
 
     def take(self, delivery: frames.Delivery, consumer: Consumer) -> None:
         """A message was published to the exchange."""
         owner, place = self._owner, self._places[consumer]
         owner.metrics.deliveries[owner.vhost, place.source] += 1
         owner.weigh(len(delivery.body) + len(delivery.header))
-        job = Job(consumer, delivery, owner.read_s(), owner.decider)
-        owner.decider.safely(job, place, lambda: delaying.begin(owner.decider, job, place, self._entry))
+        job = Job(consumer, delivery, owner.read_s(), owner.decider.in_force)
+        owner.decider.delayed(job, place, self._entry)
         self._submit(job)
 
     async def watch(self, consumer: Consumer, management: Management, readiness: Readiness) -> None:

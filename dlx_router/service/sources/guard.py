@@ -19,7 +19,7 @@ from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.getter import Getter, Peek
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, due_ms, excess
 from dlx_router.service.dispatch import arrivals
-from dlx_router.service.dispatch.settler import Owner
+from dlx_router.service.dispatch.owner import Owner
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.clock import now_ms
@@ -72,7 +72,7 @@ class GuardedQueue:
     @property
     def limits(self) -> Limits:
         """What holds now."""
-        return arrivals.limits(self._owner.decider, self._queue)
+        return arrivals.limits(self._owner.decider.in_force, self._queue)
 
     # -- what the getter says -----------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class GuardedQueue:
         owner.metrics.deliveries[owner.vhost, self._queue] += 1
         owner.weigh(size + len(delivery.header))
         self._mean_bytes += (size - self._mean_bytes) * (_WEIGHT if self._mean_bytes else 1.0)
-        job, look = Job(consumer, delivery, owner.read_s(), owner.decider), self._asked_for()
+        job, look = Job(consumer, delivery, owner.read_s(), owner.decider.in_force), self._asked_for()
         if look is None:
             self._letters.bury(job, MAXLEN)
         elif look.done():  # nobody waits for it any more

@@ -9,15 +9,16 @@ from typing import Any
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.service.dispatch import events
-from dlx_router.service.dispatch.resources import Refusal, called
+from dlx_router.service.dispatch.resources import Refusal
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight.encoder import Encoder
-from dlx_router.service.inflight.job import Job, Resource
+from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.routes import Resource, called
 from dlx_router.wire import frames
 
 
 class ObserverWorker(Worker):
-    """A lane that publishes nothing: a copy is settled once the journal has its event."""
+    """A worker that publishes nothing: a copy is settled once the journal has its event."""
 
     def take(self, delivery: frames.Delivery, consumer: Consumer) -> None:
         """A copy arrives: decided, told, and done with."""

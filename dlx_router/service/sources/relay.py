@@ -3,7 +3,7 @@
 Rules for whoever edits this file:
 1. The line is in the order of arrival, and only its head is judged or sent: as in the broker, age ends at the head.
 2. A target that nacks is asked again with the same message, one at a time; nothing overtakes it from then on.
-3. What dies here goes to the lane of letters and never waits for the living.
+3. What dies here goes to the worker of letters and never waits for the living.
 """
 
 import asyncio
@@ -13,20 +13,21 @@ from typing import Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.publisher import NACKED, TIMEOUT
 from dlx_router.core import attending
+from dlx_router.core.next_step import BackInLine, HoldOnLadder, NextStep
 from dlx_router.core.passing import EXPIRED, MAXLEN, Limits, Marks, Target, due_ms, excess
+from dlx_router.core.refusal import RelayLine
 from dlx_router.core.words import Action, Cause
 from dlx_router.service.dispatch import arrivals
-from dlx_router.service.dispatch.cooldown import target_of
+from dlx_router.service.dispatch.owner import Owner
 from dlx_router.service.dispatch.resources import Refusal
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
-from dlx_router.service.dispatch.settler import Owner
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.clock import now_ms
 from dlx_router.service.inflight.decoder import Place
-from dlx_router.service.inflight.job import Job, Resource
+from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.routes import Resource
 from dlx_router.wire import frames
 
 WINDOW: Final = 256
@@ -34,10 +35,10 @@ LINE_PER_FLIGHT: Final = 8
 CAREFUL_S: Final = 10.0
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
-HELD_AFTER_S: Final = 30.0
 COUNT_S: Final = 0.5
 BUSY_BYTES: Final = 16 << 20
 _WEIGHT: Final = 0.02  # of the newest body in the mean
+_OF_THE_LINE: Final = (BackInLine(), HoldOnLadder(Cause.TARGET_REFUSED))
 
 
 class Relay(Worker):
@@ -46,7 +47,7 @@ class Relay(Worker):
     def __init__(
         self, owner: Owner, probe: SerialPublisher, *, queue: str, target: Target, deaths: Worker, slack: int
     ) -> None:
-        super().__init__(owner, f"relay {queue}", probe)
+        super().__init__(owner, probe)
         self._queue, self._target, self._deaths = queue, target, deaths
         self._line: deque[Job] = deque()
         self._line_bytes = 0
@@ -60,26 +61,21 @@ class Relay(Worker):
         self._pumping = self._is_strict = self._is_over = False
 
     def attend(self, consumer: Consumer, place: Place) -> None:
-        """As for a lane; what was counted for an earlier consumer says nothing of this one."""
+        """As of any worker; what was counted for an earlier consumer says nothing of this one."""
         super().attend(consumer, place)
         self._deaths.attend(consumer, place)
         self._marks, self._excess = Marks(self._slack), 0
 
     def leave(self, consumer: Consumer) -> None:
-        """As for a lane."""
+        """As of any worker."""
         super().leave(consumer)
         self._deaths.leave(consumer)
 
     def limit(self, consumer: Consumer, limit: int | None) -> None:
-        """As for a lane, and it is spared in the line too."""
+        """As of any worker, and it is spared in the line too."""
         super().limit(consumer, limit)
         for job in reversed([self._pop() for _ in range(len(self._line))]):
             self._put_back(job)
-
-    async def prepare(self) -> None:
-        """Open the publishing channel, where it is not."""
-        if not self._publisher.is_open:
-            await self.open()
 
     def begin(self, consumer: Consumer, *, strict: bool) -> None:
         """Measure from now on. `strict`: one message at a time, as `ordering: fifo` says too."""
@@ -95,7 +91,7 @@ class Relay(Worker):
     @property
     def limits(self) -> Limits:
         """What holds now."""
-        found = arrivals.limits(self._owner.decider, self._queue)
+        found = arrivals.limits(self._owner.decider.in_force, self._queue)
         return found._replace(strict=True) if self._is_strict else found
 
     # -- in -----------------------------------------------------------------------------------------------------
@@ -105,7 +101,7 @@ class Relay(Worker):
         owner, size = self._owner, len(delivery.body)
         owner.metrics.deliveries[owner.vhost, self._queue] += 1
         owner.weigh(size + len(delivery.header))
-        job = Job(consumer, delivery, owner.read_s(), owner.decider)
+        job = Job(consumer, delivery, owner.read_s(), owner.decider.in_force)
         if self._is_near(job):
             self._marks.delivered(now_ms())
             self._deaths.spare(job)
@@ -139,9 +135,8 @@ class Relay(Worker):
         elif self._is_due(head):
             self._deaths.bury(self._pop(), EXPIRED)
         elif self._may_send():
-            job, decider = self._pop(), self._owner.decider
-            place = self._places[job.consumer]
-            decider.safely(job, place, lambda: arrivals.relay(decider, job, place, self._target))
+            job = self._pop()
+            self._owner.decider.relayed(job, self._places[job.consumer], self._target)
             self._submit(job)
         else:
             return False
@@ -189,40 +184,31 @@ class Relay(Worker):
         self._pump()
 
     def _answered(self, job: Job, why: str) -> None:
-        if why in {NACKED, TIMEOUT} and job.action is Action.FORWARD:
-            self._owner.metrics.publish_refused[why] += 1
-            if why == TIMEOUT:
-                self._owner.provision.silent.rest(target_of(job))
-            self._full_target(job)
-        else:
-            super()._answered(job, why)
+        super()._answered(job, why)
         self._pump()
 
-    def _rests(self, job: Job) -> bool:
-        """Of the living only what is silent: who is full is asked in order."""
-        if job.action is Action.FORWARD:
-            return self._owner.provision.silent.has(target_of(job))
-        return super()._rests(job)
+    def _line_of(self, job: Job) -> RelayLine | None:
+        """What lives can go back to its place; what died goes the way of all letters."""
+        if job.action is not Action.FORWARD:
+            return None
+        return RelayLine(strict=self.limits.strict, full=self._line_bytes >= BUSY_BYTES, over=self._is_over)
 
-    def _spare(self, job: Job) -> None:
-        if job.action is Action.FORWARD:
-            self._full_target(job)
+    def _carry_out(self, job: Job, step: NextStep) -> None:
+        """As any step; who refuses what lives is not asked for a while, and then carefully."""
+        if job.action is Action.FORWARD and step in _OF_THE_LINE:
+            self._pauses(time.monotonic())
+        if isinstance(step, BackInLine):
+            self._put_back(job)
         else:
-            super()._spare(job)
+            super()._carry_out(job, step)
+        self._pump()
 
-    def _full_target(self, job: Job) -> None:
-        """Back to its place in the line; but nobody fills our memory, or waits unacked for ever."""
-        now_s = time.monotonic()
+    def _pauses(self, now_s: float) -> None:
         self._careful_until_s = now_s + CAREFUL_S
         if self._again_s <= now_s:
             self._again_s = now_s + self._pause_s
             asyncio.get_running_loop().call_later(self._pause_s, self._pump)
             self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
-        patient = now_s - job.started_s < HELD_AFTER_S and self._line_bytes < BUSY_BYTES
-        if self.limits.strict or patient or self._is_over:
-            self._put_back(job)
-        else:
-            self._hold(job, Cause.TARGET_REFUSED)
 
     def _is_near(self, job: Job) -> bool:
         limit = self._places[job.consumer].limit

@@ -5,7 +5,6 @@ Each is told as an audit `letters.import`, so that it is known again when the in
 
 import contextlib
 import json
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Malformed, Place
 from dlx_router.service.redrive.peek import Kind, peek
 from dlx_router.service.vhost.runner import VhostRunner
+from dlx_router.telemetry.wall_clock import wall_ms
 from dlx_router.wire import frames
 
 Where = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
@@ -50,7 +50,7 @@ class Importer:
 
     def _line(self, delivery: frames.Delivery, place: Place, actor: str, attendant: VhostRunner) -> bytes:
         letter, envelope = decoder.read(delivery, place)
-        now = int(time.time() * 1000)
+        now = wall_ms()
         attempts = sum(death.times for death in letter.history if death.queue == letter.failed_queue)
         ruling = Ruling("dead_lettered", attempts, self._router_id, exchange="", routing_key=place.source)
         rule = privacy.rule_of(attendant.policy_of(letter))

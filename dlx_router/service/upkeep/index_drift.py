@@ -6,7 +6,6 @@ What could not be looked at is not known: an earlier look is no word about now, 
 """
 
 import asyncio
-import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +15,7 @@ from dlx_router.index.reader import IndexAway, TooLong
 from dlx_router.index.supervisor import Supervisor
 from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.telemetry.logs import Once
+from dlx_router.telemetry.wall_clock import wall_ms
 
 EVERY_S: Final = 5.0
 GRACE_MS: Final = 10_000  # an event comes before its letter, which may be tried for some time
@@ -45,7 +45,7 @@ class IndexDrift:
         self._empty: dict[Place, int] = {}  # since when, ms
         self._once = Once()
 
-    def told(self, place: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
+    def to_document(self, place: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
         """A place as the API tells it. `limited`: the caller sees some of its letters only, so depths tell nothing."""
         key = _key(place)
         look = self._looks.get(key, DepthLook(None, None, 0))
@@ -101,7 +101,7 @@ class IndexDrift:
                 del kept[place]
 
     async def _look(self, vhost: str, topology: Topology, places: Iterable[Mapping[str, Any]]) -> None:
-        now = int(time.time() * 1000)
+        now = wall_ms()
         named = {_key(one): await self._queue(one) for one in places}
         found = await self._counted(vhost, topology, {queue for queue in named.values() if queue is not None})
         for place, queue in named.items():

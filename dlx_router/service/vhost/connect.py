@@ -1,17 +1,20 @@
 """How the broker is reached, read from the settings each time, so that a renewed secret file is used."""
 
+import asyncio
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.administration import Administration
 from dlx_router.broker.management import ManagementError
+from dlx_router.broker.topology import Topology, TopologyError
 from dlx_router.config.environment.settings import Settings, SettingsError
-from dlx_router.service.vhost.runner import Addresses
 
+ANSWERS_S: Final = 5.0
 _ORDINAL: Final = re.compile(r"-([0-9]{1,4})$")
+Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
 
 
 def first_host(hostname: str) -> int:
@@ -31,7 +34,7 @@ def addresses(settings: Settings, first: int = 0) -> Addresses:
 
     def read(vhost: str) -> tuple[Sequence[Host], Login, Tls | None]:
         found = settings.broker_address()
-        tls = _tls(settings) if found.tls else None
+        tls = Tls(*settings.tls_files) if found.tls else None
         hosts = [Host(name, port) for name, port in found.hosts]
         start = first % len(hosts)
         return [*hosts[start:], *hosts[:start]], Login(found.user, found.password.get_secret_value(), vhost), tls
@@ -48,8 +51,14 @@ def management(settings: Settings) -> Administration | None:
         except SettingsError as error:  # a file may be gone for a moment while a secret is renewed
             raise ManagementError(str(error)) from None
 
-    return Administration(read, _tls(settings)) if settings.has_management() else None
+    return Administration(read, Tls(*settings.tls_files)) if settings.has_management() else None
 
 
-def _tls(settings: Settings) -> Tls:
-    return Tls(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.tls_server_name)
+async def reached(topology: Topology, host: Host, *, others: bool) -> None:
+    """Connected. Where there are others to try, one that does not answer is not waited for long."""
+    try:
+        async with asyncio.timeout(ANSWERS_S if others else None):
+            await topology.connect()
+    except TimeoutError:
+        where = f"{host.name}:{host.port}"
+        raise TopologyError(f"{where} does not answer within {ANSWERS_S:g} s; the next in the URL is tried") from None

@@ -8,20 +8,24 @@ anybody else can be told one; a later leader has a larger term, as far as the ro
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from typing import Any, Final
 
 from dlx_router.broker.state import StateQueue
 from dlx_router.broker.topology import QueueMissing, Topology, TopologyError
+from dlx_router.service.redrive.runner import RETRIED
 from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.state_queue import StateQueueWatch
-from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.logs import Once, log
+from dlx_router.telemetry.wall_clock import wall_ms
 
 AGAIN_S: Final = 1.0
+LOOK_S: Final = 1.0
+LONGEST_LOOK_S: Final = 60.0
 _TAKEN: Final = "another consumer has the state queue, and does not answer as a router with the same key does"
 Heard = Callable[[], None]
 Mended = Callable[[Exception], Awaitable[object]]
+Work = Callable[[int], Coroutine[Any, Any, None]]
 
 
 class Leadership:
@@ -143,7 +147,39 @@ class Leadership:
     def _set(self, *, leads: bool) -> None:
         if leads == self.is_ours:
             return
-        self.term = int(time.time() * 1000) if leads else None
+        self.term = wall_ms() if leads else None
         log.info("leader.changed", vhost=self.vhost, leads=leads, term=self.term)
         for listener in [*self._listeners]:
             listener()
+
+
+async def lead(leadership: Leadership, work: Work) -> None:
+    """`work(term)` while we lead, again after what the broker did to us, until cancelled."""
+    changed_now = asyncio.Event()
+    with leadership.heard(changed_now.set):
+        await _leading(leadership, work, changed_now)
+
+
+async def _leading(leadership: Leadership, work: Work, changed_now: asyncio.Event) -> None:
+    once, pause = Once(), LOOK_S
+    while True:
+        changed_now.clear()
+        if leadership.term is None:
+            await changed_now.wait()
+            continue
+        working = asyncio.create_task(work(leadership.term))
+        hearing = asyncio.create_task(changed_now.wait())
+        try:
+            await asyncio.wait({working, hearing}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done() and (error := working.exception()) is not None:
+                fate = "no redrive task goes on until it is; tried again"
+                said = str(error) if isinstance(error, RETRIED) else repr(error)  # letters do not wait for tasks
+                once.warn("learn", "redrive.not_leading", vhost=leadership.vhost, error=said, fate=fate)
+                await asyncio.wait({hearing}, timeout=pause)
+                pause = min(pause * 2, LONGEST_LOOK_S)
+            elif working.done():
+                await hearing
+        finally:
+            for one in (working, hearing):
+                one.cancel()
+            await asyncio.gather(working, hearing, return_exceptions=True)

@@ -12,10 +12,13 @@ from dlx_router.broker.declared import Standing, compared
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import Lost, Topology, TopologyError
 from dlx_router.core.names import Names
+from dlx_router.service.dispatch.resources import CONFIRMS_S
 from dlx_router.service.vhost.session import Trouble
+from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.readiness import Readiness
 
 EVERY_S: Final = 60.0
+AGAIN_S: Final = 5.0  # where the session began without an answer
 MOST_TOLD: Final = 5
 NOW: Final = (
     "move its messages elsewhere and delete it, or take the binding away, and the router declares it as it must be; "
@@ -32,17 +35,41 @@ class OwnQueues:
         self._readiness = readiness
         self._harmful: dict[str, str] = {}  # vhost → policies
         self._foreign: dict[str, str] = {}  # vhost → what was declared otherwise
+        self._verified: dict[str, frozenset[str]] = {}  # vhost → what the last look that was answered gave
+        self._unconfirmed: set[str] = set()
+        self._unanswered: set[str] = set()  # the last look asked who does not answer
+
+    async def begin(self, vhost: str, topology: Topology) -> frozenset[str]:
+        """As `check`, for a session that is to begin: what was verified before is believed where nobody answers soon.
+
+        A node that is frozen holds the management API of its whole cluster, and the queues of the others deliver. The
+        look is repeated at once beside the session, which ends where that finds harm.
+        """
+        before = self._verified.get(vhost)
+        try:
+            async with asyncio.timeout(None if before is None else CONFIRMS_S):
+                return await self.check(vhost, topology)
+        except TimeoutError:
+            if before is None:
+                raise
+        self._unconfirmed.add(vhost)
+        fate = "they were as they should be before; letters go on, and it is asked again at once"
+        log.warning("own_queues.unconfirmed", vhost=vhost, seconds=CONFIRMS_S, fate=fate)
+        return before
 
     async def check(self, vhost: str, topology: Topology | None = None) -> frozenset[str]:
         """→ the queues from which what is rejected surely falls into quarantine.
 
         Raises Trouble that names queue, policy and keys, or argument and value, where letters would be lost.
         """
+        self._unanswered.discard(vhost)
         await self._policies(vhost)
         catching = await self._declared(vhost, topology)
         texts = [*filter(None, (self._harmful.get(vhost), self._foreign.get(vhost)))]
         if texts:
+            self._verified.pop(vhost, None)
             raise Trouble(f"own queues are not safe: {'; '.join(texts)}")
+        self._verified[vhost] = catching
         return catching
 
     async def _policies(self, vhost: str) -> None:
@@ -53,6 +80,7 @@ class OwnQueues:
         try:
             problems = await self._management.check_own_queues(vhost, self._names)
         except ManagementError as error:  # what was harmful is so until it is seen to be gone
+            self._unanswered.add(vhost)
             self._readiness.note(note, f"own queues: policies not verified ({error})")
             return
         self._readiness.drop_note(note)
@@ -86,6 +114,7 @@ class OwnQueues:
                 return await self._management.standing(vhost, self._names)
             except ManagementError as error:
                 why = str(error)
+                self._unanswered.add(vhost)
         try:
             found = None if topology is None else await topology.standing()
         except Lost:
@@ -105,10 +134,16 @@ class OwnQueues:
     async def watch(self, vhost: str, trouble: Callable[[str], None], topology: Topology | None = None) -> None:
         """Check each minute; a policy that appears ends the session, so that nothing more is consumed."""
         while True:
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(AGAIN_S if vhost in self._unconfirmed else EVERY_S)
             try:
                 await self.check(vhost, topology)
+                self._confirm(vhost)
             except Trouble as error:
                 trouble(str(error))
             except TopologyError:
                 continue  # what was seen before holds until somebody tells
+
+    def _confirm(self, vhost: str) -> None:
+        if vhost in self._unconfirmed and vhost not in self._unanswered:
+            self._unconfirmed.discard(vhost)
+            log.info("own_queues.confirmed", vhost=vhost)

@@ -22,14 +22,10 @@ class QueueDepths:
     grid is looked for once, since rungs are kept, and then those that were there or that we have used meanwhile.
     """
 
-    def __init__(self, names: Names, management: Management | None, policies: PolicySet) -> None:
+    def __init__(self, names: Names, management: Management | None) -> None:
         self._names, self._management = names, management
-        self.pattern = resting_places(names, policies)
+        self.pattern = ""  # that of `resting_places`, of the policies in force
         self._rungs: frozenset[int] | None = None
-
-    def renew(self, policies: PolicySet) -> None:
-        """Other policies, other names of dead-letter queues."""
-        self.pattern = resting_places(self._names, policies)
 
     async def look(self, topology: Topology, used: Iterable[int]) -> Seen:
         """What is known; what could not be had is left out. `used`: rungs (ms) that certainly exist."""

@@ -41,10 +41,11 @@ class QueueTypes:
                 f"apply-to: the types of queues in vhost {self._vhost!r} are not known: {error}"
             ) from error
 
-    async def renew_for(self, policies: PolicySet) -> None:
-        """As `ask_for`, but while nobody tells, what was known holds."""
+    async def renew_for(self, policies: PolicySet, within_s: float | None = None) -> None:
+        """As `ask_for`, but while nobody tells, or not in time, what was known holds."""
         try:
-            await self.ask_for(policies)
-        except TopologyError:
+            async with asyncio.timeout(within_s if self.known else None):
+                await self.ask_for(policies)
+        except (TopologyError, TimeoutError):
             if not self.known:  # every letter of a policy for one type would be parked, as if there were no policy
                 raise

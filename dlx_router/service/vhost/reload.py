@@ -1,8 +1,8 @@
 """Reload: policies that changed come into force while letters are on their way, or nothing changes at all.
 
-Everything that can fail (read, parse, compile, resolve, declare what they need) is done before anything in force is
-touched. Contents are compared every second; a change is read once it has stayed the same for two looks, so that files
-which are being written are not read by halves. SIGHUP reads at once.
+Everything that can fail (read, parse, compile, resolve, declare what they need, build what each vhost judges by) is
+done before anything in force is touched. Contents are compared every second; a change is read once it has stayed the
+same for two looks, so that files which are being written are not read by halves. SIGHUP reads at once.
 """
 
 import asyncio
@@ -17,8 +17,7 @@ from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, 
 from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet, Selector, SelectorKind
 from dlx_router.core.target import dead_letter_queue
-from dlx_router.service.dispatch.resources import dead_letter_resource
-from dlx_router.service.inflight.job import Resource
+from dlx_router.service.inflight.routes import Resource, dead_letter_resource
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -67,7 +66,7 @@ def _needs(
 class Reloader:
     """Watches one folder, and reads it at once when `asked` is set.
 
-    `prepare(loaded)` may fail; `swap(loaded)` must not: it puts them into force.
+    `prepare(loaded)` may fail; what it returns cannot, and puts them into force.
     """
 
     def __init__(  # noqa: PLR0913 - what it watches, and what it tells
@@ -77,15 +76,14 @@ class Reloader:
         names: Names,
         vhosts: Sequence[str],
         current: LoadedPolicies,
-        prepare: Callable[[LoadedPolicies], Awaitable[None]],
-        swap: Callable[[LoadedPolicies], None],
+        prepare: Callable[[LoadedPolicies], Awaitable[Callable[[], None]]],
         metrics: Metrics,
         readiness: Readiness,
         asked: asyncio.Event,
     ) -> None:
         self._folder, self._names, self._vhosts = folder, names, vhosts
         self._current = current
-        self._prepare, self._swap = prepare, swap
+        self._prepare = prepare
         self._metrics, self._readiness = metrics, readiness
         self._asked = asked
         self._again_s = float("inf")
@@ -114,7 +112,7 @@ class Reloader:
         self._again_s = float("inf")
         try:
             loaded = await self._loaded()
-            await self._prepare(loaded)
+            swap = await self._prepare(loaded)
         except PolicyErrors as error:
             self._refused([str(one) for one in error.findings])
         except Unsteady as error:
@@ -125,6 +123,7 @@ class Reloader:
         except Exception as error:  # noqa: BLE001 - a mistake of ours must not end a router that works
             self._refused([f"the policies could not be read: {error!r}"])
         else:
+            swap()
             self._in_force(loaded)
 
     async def _loaded(self) -> LoadedPolicies:
@@ -138,7 +137,6 @@ class Reloader:
 
     def _in_force(self, loaded: LoadedPolicies) -> None:
         before, self._current = self._current, loaded
-        self._swap(loaded)
         self._metrics.revision = loaded.policies.revision
         self._metrics.reloads["success"] += 1
         self._readiness.drop_note(NOTE)

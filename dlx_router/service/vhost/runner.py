@@ -5,9 +5,9 @@ import contextlib
 import random
 import re
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
@@ -18,25 +18,24 @@ from dlx_router.config.environment.settings import SettingsError
 from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
-from dlx_router.core.printable import printable
-from dlx_router.journal.event_factory import EventFactory
+from dlx_router.core.printable import printable, redacted
 from dlx_router.journal.writer import Journal
 from dlx_router.redrive.condition_filter import compiled
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
 from dlx_router.service.dispatch.resources import CONFIRMS_S, remembered
 from dlx_router.service.dispatch.tracing import decider
 from dlx_router.service.inflight.clock import steady_ms
-from dlx_router.service.inflight.in_force import Rules
+from dlx_router.service.inflight.in_force import Attended, InForce, Rules
 from dlx_router.service.redrive.context import TaskContext
 from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.sources.attach import Wanted, leads
 from dlx_router.service.sources.registry import Setting
 from dlx_router.service.vhost.background import Background
-from dlx_router.service.vhost.leadership import Leadership
-from dlx_router.service.vhost.leading import lead
+from dlx_router.service.vhost.connect import Addresses, reached
+from dlx_router.service.vhost.leadership import Leadership, lead
 from dlx_router.service.vhost.own_queues import OwnQueues
 from dlx_router.service.vhost.policy_drift import PolicyDrift
-from dlx_router.service.vhost.queue_depths import QueueDepths
+from dlx_router.service.vhost.queue_depths import QueueDepths, resting_places
 from dlx_router.service.vhost.queue_types import QueueTypes
 from dlx_router.service.vhost.reload import foreseen
 from dlx_router.service.vhost.session import Limits, Session, Trouble
@@ -44,7 +43,7 @@ from dlx_router.service.vhost.signing_key import KeyFileError, SigningKey
 from dlx_router.service.vhost.stalls import Stalls
 from dlx_router.service.vhost.state_queue import StateQueueWatch
 from dlx_router.service.vhost.unreadable_head import UnreadableHead
-from dlx_router.telemetry.logs import log, redacted
+from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness, Speaker
 from dlx_router.telemetry.survey import Seen, Survey
@@ -52,11 +51,17 @@ from dlx_router.telemetry.traces import Traces
 
 FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 5.0
-ANSWERS_S: Final = 5.0
 STEADY_S: Final = 30.0
 RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsError, KeyFileError, OSError, TimeoutError)
 # vhost → the hosts as they are tried, the login, and TLS where it is used; asked at each connect: secrets change.
-Addresses = Callable[[str], tuple[Sequence[Host], Login, Tls | None]]
+
+
+class Revision(NamedTuple):
+    """What a reload brings to a vhost, all of it built. `resting`: the pattern of queues where letters rest."""
+
+    in_force: InForce
+    sources: tuple[Wanted, ...]
+    resting: str
 
 
 class VhostRunner:
@@ -88,8 +93,8 @@ class VhostRunner:
         self._addresses, self._names, self._limits = addresses, names, limits
         self._keys, self._guard, self._metrics, self._readiness = keys, guard, metrics, readiness
         self._said = Speaker(readiness)  # by a session
-        self._sources, self._declare, self._management = sources, declare, management
-        self._survey, self._lookout = survey, QueueDepths(names, management, rules.policies)
+        self._declare, self._management = declare, management
+        self._survey, self._lookout = survey, QueueDepths(names, management)
         self.journal = self._journal = journal
         self._watch = StateQueueWatch(vhost, names.state, readiness, self._quarantined)
         self._background = Background(metrics, readiness)
@@ -97,10 +102,12 @@ class VhostRunner:
         self.key = b""  # that signs; empty before the first session
         self.topology: Topology | None = None  # while there is a connection to ask
         self._oversight = oversight
-        self._policies = rules.policies
-        self._decider = decider(rules, vhost, metrics, journal, traces)
-        self._decider.leads = leads(sources)
+        self._attends = Attended()
         self._kinds = QueueTypes(management, vhost)
+        self._sources: tuple[Wanted, ...]
+        first = self.built(rules, sources)
+        self._decider = decider(first.in_force, metrics, journal, traces)
+        self.use(first)
         self._refusals = RefusingQueues(vhost, readiness)
         self._unreadable = UnreadableHead(
             vhost,
@@ -109,7 +116,7 @@ class VhostRunner:
             metrics=metrics,
             readiness=readiness,
             refusals=self._refusals,
-            event_factory=lambda: EventFactory(rules.router_id, self._policies.revision, observe),
+            event_factory=lambda: self._decider.in_force.event_factory,
         )
         self._traces = traces
         self._session: Session | None = None
@@ -133,20 +140,20 @@ class VhostRunner:
 
     def policy_of(self, letter: Letter) -> Effective | None:
         """What is in force for a letter."""
-        return self._decider.resolve(letter)
+        return self._decider.in_force.resolve(letter)
 
     def queue_type(self, queue: str) -> str | None:
         """A queue's type as letters are judged by; None: not known, or no policy asks for it."""
-        return self._decider.kinds.get(queue)
+        return self._decider.in_force.queue_types.get(queue)
 
     def policy_for(self, queue: str, reason: str) -> Effective | None:
         """What is in force for letters that fail in this queue for this reason, as the router applies it."""
-        return self._decider.policy_of(queue, reason)
+        return self._decider.in_force.policy_of(queue, reason)
 
     @property
     def policies(self) -> PolicySet:
         """The policies in force."""
-        return self._decider.policies
+        return self._decider.in_force.policies
 
     def not_leading(self) -> str:
         """Why the leader's duties are not ours now, and who can be asked."""
@@ -193,15 +200,19 @@ class VhostRunner:
         if self._session is not None and not self._observe:
             await self._session.provision.prepare(foreseen(policies, self.vhost, self._kinds.known))
 
-    def renew(self, rules: Rules, sources: tuple[Wanted, ...]) -> None:
-        """Judge by these rules and attend these queues from now on; sessions and what is in flight go on."""
-        self._decider, self._sources = self._decider.renewed(rules), sources
-        self._decider.know(self._kinds.known)
-        self._decider.leads = leads(sources)
-        self._lookout.renew(rules.policies)
-        self._policies = rules.policies
+    def built(self, rules: Rules, sources: tuple[Wanted, ...]) -> Revision:
+        """These rules and queues, as `use` takes them: whatever can fail about them fails here."""
+        found, types = leads(sources), self._kinds.known
+        in_force = InForce.of(rules, self.vhost, queue_types=types, leads=found, attended=self._attends)
+        return Revision(in_force, sources, resting_places(self._names, rules.policies))
+
+    def use(self, revision: Revision) -> None:
+        """Judge by it from now on; what is in flight is finished by what it came to. Cannot fail."""
+        self._decider.in_force, self._sources, self._lookout.pattern = revision
+
+    def attend(self) -> None:
+        """Attend the queues of what is in force; sessions go on."""
         if self._session is not None:
-            self._session.decider = self._decider
             self._session.provision.renew()
             self._session.attend_only(self._setting())
 
@@ -212,7 +223,7 @@ class VhostRunner:
         self._place = host, login, tls
         topology = Topology(host, login, tls, self._names, declare=self._declare, heartbeat_s=self._limits.heartbeat_s)
         try:
-            await _reached(topology, host, others=len(hosts) > 1)
+            await reached(topology, host, others=len(hosts) > 1)
             self._reached = True
             await self._ensure(topology)
             if await self._unreadable.search(*self._place):
@@ -221,8 +232,8 @@ class VhostRunner:
                 if key is None:
                     return
                 if not self._observe:
-                    self._refusals.catching = await self._guard.check(self.vhost, topology)
-                await self._know_types()
+                    self._refusals.catching = await self._guard.begin(self.vhost, topology)
+                await self._know_types(CONFIRMS_S)
                 if self._stopping.is_set():  # from here on nothing is awaited until there is a session to drain
                     return
                 if self._key_gone:
@@ -289,7 +300,7 @@ class VhostRunner:
         self, session: Session, topology: Topology
     ) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
         """What is looked at while a session lasts; an error of ours in it costs no letter."""
-        look, policies = partial(self._look, topology, session), lambda: self._policies
+        look, policies = partial(self._look, topology, session), lambda: self.policies
         looks: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
             ("oversight", lambda: self._oversight.watch(policies, lambda: self._sources)),
             ("stalls", lambda: self._stalls.watch(session, topology)),
@@ -328,7 +339,7 @@ class VhostRunner:
             journal=self._journal,
             metrics=self._metrics,
             router_id=self._router_id,
-            decider=lambda: self._decider,
+            in_force=lambda: self._decider.in_force,
             sign_with=lambda: key,
         )
 
@@ -346,10 +357,10 @@ class VhostRunner:
             shared=self._keys.is_shared,
         )
 
-    async def _know_types(self) -> None:
-        """The types of queues, where policies ask; the desk that is in force once they are told learns them."""
-        await self._kinds.renew_for(self._policies)
-        self._decider.know(self._kinds.known)
+    async def _know_types(self, within_s: float | None = None) -> None:
+        """The types of queues, where policies ask; what is in force once they are told knows them."""
+        await self._kinds.renew_for(self.policies, within_s)
+        self._decider.in_force = self._decider.in_force.with_types(self._kinds.known)
 
     async def _free_state(self, error: Exception) -> None:
         """What no AMQP 0-9-1 client can be given stands in the way of whoever is to lead."""
@@ -400,16 +411,6 @@ class VhostRunner:
                 await self._stopping.wait()
         except TimeoutError:
             pass
-
-
-async def _reached(topology: Topology, host: Host, *, others: bool) -> None:
-    """Connected. Where there are others to try, one that does not answer is not waited for long."""
-    try:
-        async with asyncio.timeout(ANSWERS_S if others else None):
-            await topology.connect()
-    except TimeoutError:
-        where = f"{host.name}:{host.port}"
-        raise TopologyError(f"{where} does not answer within {ANSWERS_S:g} s; the next in the URL is tried") from None
 
 
 def _leaf(group: BaseExceptionGroup[BaseException]) -> Exception:

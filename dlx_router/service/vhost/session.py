@@ -32,7 +32,7 @@ from dlx_router.service.dispatch.tracing import TracedSettler, Where
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE
 from dlx_router.service.inflight.encoder import LAST_DEATHS_SINCE, Encoder
-from dlx_router.service.inflight.job import Resource
+from dlx_router.service.inflight.routes import Resource
 from dlx_router.service.sources.attach import trusted
 from dlx_router.service.sources.consumers import Consumers
 from dlx_router.service.sources.observer import ObserverEncoder, ObserverWorker
@@ -116,7 +116,11 @@ class Session:
         self._refusals = refusals
         refusals.begin()
         in_use = InUse(lambda: self.publish_link, names, lambda queue: self.provision.lost(queue))  # noqa: PLW0108 - there is none yet
-        idle = IdleQueues(lambda: self.decider, self.vhost, self._every_lane, in_use) if topology.declares else None
+        idle = (
+            IdleQueues(lambda: self.decider.in_force, self.vhost, self._every_lane, in_use)
+            if topology.declares
+            else None
+        )
         most = limits.max_dead_letter_queues
         self.provision = TargetResources(
             topology, names, most, self.spawn, kind, refusals=refusals, idle=idle, was_there=was_there
@@ -152,7 +156,6 @@ class Session:
             key=self._key,
             quarantine=self._names.quarantine,
         )
-        self.decider.user = self._login.user.encode()
         self.publish_link.on_batch = self._published
         self.publish_link.gather_s = GATHER_S
         self.publish_link.on_blocked = self._blocked
@@ -174,7 +177,7 @@ class Session:
         self.spawn(self._journal.attend(self.publish_link, self._ensure_journal, self._published))
         probe = SerialPublisher(self.publish_link, self.encoder, self._limits.confirm_timeout_s)
         if self._observe:
-            watch = ObserverWorker(self, "copies", probe)
+            watch = ObserverWorker(self, probe)
             self._workers = [watch]
             self._own[self._names.observe] = watch, Arrival.INBOX, self._limits.prefetch
             await self._consume_own(self._names.observe)
@@ -184,7 +187,7 @@ class Session:
         self._readiness.clear(f"link {self.vhost}")
 
     async def _attend_letters(self, probe: SerialPublisher) -> None:
-        inbox, release = Worker(self, "letters", probe), Worker(self, "release", probe)
+        inbox, release = Worker(self, probe), Worker(self, probe)
         self._workers = [inbox, release]
         self._sources = Sources(self, self._setting, self.version)
         await inbox.open()
@@ -377,7 +380,7 @@ class Session:
             await asyncio.sleep(1.0)
             self._ticks = (self._ticks + 1) % REAP_EVERY
             if self._ticks == 0:
-                self.spawn(self.provision.reap(self.decider.policies_of))
+                self.spawn(self.provision.reap(self.decider.in_force.policies_of))
             for worker in self._every_lane():
                 worker.check(self._limits.confirm_timeout_s)
             self._published()

@@ -1,11 +1,12 @@
 """`pipeline compact` and `erase`: days that are over become one sorted file each, what is too old or unwanted goes.
 
-A day is written aside, put in its place, and counts from the moment its note (`days/D.json`) is renamed; until then the
-segments do. Killed at any instant, every event counts exactly once.
+A day is written aside, put in its place, and counts from the moment its note (`_days/D.json`) is renamed; until then
+the segments do. Killed at any instant, every event counts exactly once.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -18,7 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dlx_router.spark import schemas
 from dlx_router.spark.archive import delta, reading
-from dlx_router.spark.archive.layout import Archive, ArchiveError, Day, Entry, Part, moved, removed, token
+from dlx_router.spark.archive.files import ArchiveError, moved, removed, token
+from dlx_router.spark.archive.layout import Archive, Day, Entry, Part
+from dlx_router.spark.archive.verify import orphans
 
 ROWS_A_FILE: Final = 2_000_000
 _DAY_MS: Final = 86_400_000
@@ -47,8 +50,7 @@ class Compacted:
 def compact(spark: SparkSession, root: Path | str, rules: Rules, *, now: datetime | None = None) -> Compacted:
     """Compact every day before today (UTC), then forget what is too old. ArchiveError where another one is at it."""
     archive, now = Archive(root), now or datetime.now(UTC)
-    with archive.lease("compact"):
-        removed(archive.compacting)
+    with _whole(archive):
         expired = _expire(archive, now.date() - timedelta(rules.keep)) if rules.keep is not None else 0
         days = events = repeated = 0
         for day, parts in _open_days(archive, now.date()).items():
@@ -76,8 +78,7 @@ def erase(spark: SparkSession, root: Path | str, where: str) -> Erased:
     Killed in between, some days still have them: run it again. ArchiveError for a condition that cannot be read.
     """
     archive = Archive(root)
-    with archive.lease("compact"):
-        removed(archive.compacting)
+    with _whole(archive):
         parts = archive.parts()
         found = _matching(reading.rows(spark, archive, parts), where).select("id", "event_id").distinct().persist()
         letters = found.where("id is not null").select("id").distinct()
@@ -98,6 +99,16 @@ def erase(spark: SparkSession, root: Path | str, where: str) -> Erased:
         _mirrored(archive)
     bad = sum(pq.ParquetFile(file).metadata.num_rows for file in archive.bad_files())
     return Erased(counted, gone, bad)
+
+
+@contextmanager
+def _whole(archive: Archive) -> Iterator[None]:
+    """Under the lease, and only where no note is missing: files that count would look like leftovers."""
+    with archive.lease("compact"):
+        for said in orphans(archive):
+            raise ArchiveError(said)
+        removed(archive.compacting)
+        yield
 
 
 def _matching(rows: DataFrame, where: str) -> DataFrame:
@@ -166,7 +177,7 @@ def _expire(archive: Archive, before: date) -> int:
         archive.commit_state(replace(state, before=limit))
     for day in archive.days().values():
         if day.date < limit:
-            (archive.root / "days" / f"{day.date}.json").unlink()
+            archive.forget(archive.day(day.date))
     for folder in [*archive.root.glob("raw/event_date=*"), *archive.root.glob("events/event_date=*")]:
         if folder.name.partition("=")[2] < limit:
             removed(folder)
@@ -192,7 +203,7 @@ def _squash(archive: Archive) -> int:
     number = done[-1].number + 1
     archive.commit_state(replace(state, squashed=number, end=end, events=events, bad=bad))
     for entry in done:
-        (archive.root / "manifest" / f"{entry.number:010}.json").unlink()
+        archive.forget(archive.manifest(entry.number))
     return len(done)
 
 
@@ -203,6 +214,5 @@ def _is_past(archive: Archive, seg: str, day: str, days: dict[str, Day], before:
 
 
 def _mirrored(archive: Archive) -> None:
-    if (archive.root / "_delta_log").exists():
-        delta.require()
+    if delta.is_wanted(archive):
         delta.mirror(archive)

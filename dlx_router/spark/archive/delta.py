@@ -1,19 +1,25 @@
 """The archive as a Delta table too: its log names exactly the files that count, so every engine that reads Delta can.
 
 Written by delta-rs (extra `spark-delta`), because pip's Spark has no Delta. The manifests stay the truth: the table is
-brought up to them in one transaction, whatever was left out before.
+brought up to them, whatever was left out before. Once there is a table, every ingest, compact and erase does so: a
+VACUUM deletes what the log does not name.
 """
 
 import json
 import os
 import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
+import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from dlx_router.spark import schemas
-from dlx_router.spark.archive.layout import Archive, ArchiveError, Part
+from dlx_router.spark.archive.files import ArchiveError
+from dlx_router.spark.archive.layout import Archive, Part
 
 _KEYS: Final = ["event_date", "seg"]
 
@@ -24,25 +30,42 @@ def require() -> None:
         raise ArchiveError("a Delta table needs the extra `spark-delta`: pip install '.[spark-delta]' in a clone")
 
 
-def mirror(archive: Archive) -> tuple[int, int]:
-    """Make the table name the files that count now; how many files came and went."""
-    from deltalake import DeltaTable  # noqa: PLC0415 - an extra
-    from deltalake.transaction import RemoveAction, create_table_with_add_actions  # noqa: PLC0415
+def is_wanted(archive: Archive) -> bool:
+    """Whether the archive is a Delta table already. ArchiveError where it is, and delta-rs is not installed."""
+    if not (archive.root / "_delta_log").exists():
+        return False
+    require()
+    return True
 
-    wanted = {path: part for part in archive.parts() for path in _paths(archive, part)}
+
+def mirror(archive: Archive) -> tuple[int, int]:
+    """Make the table name the files that count now, with all columns; how many files came and went."""
+    from deltalake import DeltaTable  # noqa: PLC0415 - an extra
+    from deltalake.transaction import RemoveAction, create_table_with_add_actions  # noqa: PLC0415 - an extra
+
+    wanted = {str(part.folder.relative_to(archive.root)): part for part in archive.parts()}
     if not DeltaTable.is_deltatable(str(archive.root)):
-        create_table_with_add_actions(
-            str(archive.root), _schema(), _added(archive, wanted), partition_by=_KEYS, name="dlx-router events"
-        )
-        return len(wanted), 0
+        added = _added(archive, wanted.values())
+        create_table_with_add_actions(str(archive.root), _schema(), added, partition_by=_KEYS, name="dlx-router events")
+        return len(added), 0
     table = DeltaTable(archive.root)
+    _widen(table)
     present = {os.path.relpath(uri.removeprefix("file://"), archive.root) for uri in table.file_uris()}
+    known = {path: str(Path(path).parent) for path in present}
+    folders = {*known.values()}
     now = time.time_ns() // 1_000_000
-    gone: list[Any] = [RemoveAction(path, True, now) for path in sorted(present - {*wanted})]  # noqa: FBT003 - data changes
-    new = _added(archive, {path: part for path, part in wanted.items() if path not in present})
+    gone: list[Any] = [RemoveAction(path, True, now) for path in sorted(present) if known[path] not in wanted]  # noqa: FBT003 - data changes
+    new = _added(archive, [part for folder, part in wanted.items() if folder not in folders])
     if new or gone:
         table.create_write_transaction([*new, *gone], "append", _schema(), partition_by=_KEYS)
     return len(new), len(gone)
+
+
+def _widen(table: Any) -> None:  # noqa: ANN401 - an extra's type
+    """The columns that a newer version has and the table lacks: to write a transaction of another schema adds none."""
+    have = {one.name for one in table.schema().fields}
+    if new := [one for one in _schema().fields if one.name not in have]:
+        table.alter.add_columns(new)
 
 
 def _schema() -> Any:  # noqa: ANN401 - an extra's type
@@ -51,18 +74,36 @@ def _schema() -> Any:  # noqa: ANN401 - an extra's type
     return Schema.from_arrow(to_arrow_schema(schemas.ARCHIVE, timezone="UTC"))
 
 
-def _paths(archive: Archive, part: Part) -> list[str]:
-    return [str(file.relative_to(archive.root)) for file in part.folder.glob("*.parquet")]
-
-
-def _added(archive: Archive, files: dict[str, Part]) -> list[Any]:
+def _added(archive: Archive, parts: Iterable[Part]) -> list[Any]:
     from deltalake.transaction import AddAction  # noqa: PLC0415 - an extra
 
     actions = []
-    for path, part in sorted(files.items()):
-        told = (archive.root / path).stat()
+    for part in sorted(parts, key=lambda part: part.folder):
         keys = {"event_date": part.date, "seg": part.seg}
-        actions.append(
-            AddAction(path, told.st_size, keys, int(told.st_mtime * 1000), data_change=True, stats=json.dumps({}))
-        )
+        for file in sorted(part.folder.glob("*.parquet")):
+            told, path, stats = file.stat(), str(file.relative_to(archive.root)), json.dumps(_statistics(file))
+            written_ms = int(told.st_mtime * 1000)
+            actions.append(AddAction(path, told.st_size, keys, written_ms, data_change=True, stats=stats))
     return actions
+
+
+def _statistics(file: Path) -> dict[str, Any]:
+    """Rows of a file, and from when to when its events are: so engines leave out what is of another time.
+
+    Told by `ts_ms`, since Spark keeps no bounds of a timestamp; it has never more than milliseconds.
+    """
+    footer = pq.ParquetFile(file).metadata
+    told: dict[str, Any] = {"numRecords": footer.num_rows}
+    groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
+    columns = (group.column(at) for group in groups for at in range(group.num_columns))
+    bounds = [one.statistics for one in columns if one.path_in_schema == "ts_ms"]
+    if bounds and all(one is not None and one.has_min_max for one in bounds):
+        told["minValues"] = {"event_ts": _moment(min(one.min for one in bounds))}
+        told["maxValues"] = {"event_ts": _moment(max(one.max for one in bounds))}
+    return told
+
+
+def _moment(ms: int) -> str:
+    """As the protocol of Delta writes it."""
+    at = datetime.fromtimestamp(ms / 1000, UTC)
+    return f"{at.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"

@@ -16,14 +16,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from dlx_router.spark.archive import delta
-from dlx_router.spark.archive.layout import Archive, token
+from dlx_router.spark.archive.files import token
+from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.archive.sink import Sink
-from dlx_router.spark.errors import is_slow_start
 from dlx_router.spark.options import EARLIEST
+from dlx_router.spark.slow_start import patiently
 from dlx_router.spark.source import NAME
 
 EVERY_S: Final = 30.0
-STARTS: Final = 6
 _LOOK_S: Final = 0.5
 
 
@@ -56,24 +56,13 @@ def ingest(spark: SparkSession, job: Ingest, is_over: Callable[[], bool] = lambd
     Raises ArchiveError where another ingest runs; DataLoss and StreamError come inside Spark's StreamingQueryException.
     """
     archive = Archive(job.root)
-    if job.with_delta:
+    if job.with_delta or delta.is_wanted(archive):
         delta.require()
     with archive.lease("ingest"):
         base = archive.next_number()
         patiently(lambda: _run(spark, job, archive, is_over))
         new = [entry for entry in archive.entries() if entry.number >= base]
     return Ingested(len(new), sum(sum(one.rows.values()) for one in new), sum(one.bad for one in new))
-
-
-def patiently(run: Callable[[], None]) -> None:
-    """Run it, and again where Spark did not wait until its Python had started; after STARTS times its error counts."""
-    for _ in range(STARTS - 1):
-        try:
-            return run()
-        except Exception as error:
-            if not is_slow_start(error):
-                raise
-    return run()
 
 
 def _run(spark: SparkSession, job: Ingest, archive: Archive, is_over: Callable[[], bool]) -> None:

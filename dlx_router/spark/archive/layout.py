@@ -1,35 +1,36 @@
 """What lies where in an archive, and which of it counts. No Spark in here.
 
-    manifest/0000000042.json   segment 42 is complete: its rows by day, and the positions in the streams behind it
+    _manifest/0000000042.json  segment 42 is complete: its rows by day, and the positions in the streams behind it
     raw/event_date=D/seg=S/    its events, as they came; written elsewhere and moved here whole
-    bad/seg=S/                 its lines that are no events
-    days/D.json                day D is compacted: its file, and the segments of raw that are in it
+    _bad/seg=S/                its lines that are no events
+    _days/D.json               day D is compacted: its file, and the segments of raw that are in it
     events/event_date=D/seg=C/ the events of day D, each once, sorted
-    state.json                 manifests that were folded into one, and what retention took
+    _state.json                manifests that were folded into one, and what retention took
+    _copies/                   a second name of each of these JSON files
 
 A file counts if a manifest or a day says so; the rest is what a killed process left, and the next one clears it away.
-Manifests are numbered without holes and made by link(2), so of two writers of one number one fails. All paths are those
-of a file system that every machine of Spark mounts at the same place.
+So that a note which was lost is never taken for one that was not written yet, each has a copy (a hard link): where only
+that is left, every reader and writer refuses. Manifests are numbered without holes and made by link(2), so of two
+writers of one number one fails. All paths are those of a file system that every machine of Spark mounts at the same
+place.
+
+What is no event's file has a name with _, which a VACUUM of Delta passes over.
 """
 
-import fcntl
-import json
 import os
-import secrets
 import shutil
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
-FORMAT: Final = 1
+from dlx_router.spark.archive.files import ArchiveError, linked, loaded, locked, settle, written
+
 _DAYS: Final = "event_date="
-
-
-class ArchiveError(Exception):
-    """The archive cannot be used so; says where, why and what now."""
+_LEASES: Final = ("ingest", "compact")
+_RENAMED: Final = ("bad", "days", "manifest", "state.json")  # what had no _ at first
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,30 @@ class Archive:
 
     def bad(self, seg: str) -> Path:
         """Lines of a segment that are no events."""
-        return self.root / "bad" / f"seg={seg}"
+        return self.bad_lines / f"seg={seg}"
+
+    @property
+    def bad_lines(self) -> Path:
+        """Of all segments."""
+        return self._own("bad")
+
+    def _own(self, name: str) -> Path:
+        """Where this is: under its old name in an archive that was not renamed yet, see `lease`."""
+        new, old = self.root / f"_{name}", self.root / name
+        is_old = old.is_file() if old.suffix else old.is_dir()
+        return old if is_old and not new.exists() else new
+
+    def manifest(self, number: int) -> Path:
+        """The file of this manifest."""
+        return self._own("manifest") / f"{number:010}.json"
+
+    def day(self, date: str) -> Path:
+        """The file that says how this day is compacted."""
+        return self._own("days") / f"{date}.json"
+
+    def _copy(self, path: Path) -> Path:
+        """The second name of a file that counts."""
+        return self.root / "_copies" / str(path.relative_to(self.root)).removeprefix("_")
 
     @property
     def work(self) -> Path:
@@ -113,6 +137,7 @@ class Archive:
 
     def entries(self) -> list[Entry]:
         """The manifests from `state.squashed` on, in order. ArchiveError where one is missing or cannot be read."""
+        known = self._known()  # before their names: what is committed meanwhile is not missed
         numbers = self._numbers()
         first = self.state().squashed  # read after the names: what is squashed meanwhile is left out
         try:
@@ -123,25 +148,53 @@ class Archive:
             return self.entries()  # compact folded some away since; that goes on for so many only
         for number, entry in enumerate(found, first):
             if entry.number != number:
-                raise ArchiveError(f"{self.root}/manifest: {number:010}.json is missing; restore it from a backup")
+                raise self._missing(self.manifest(number))
+        if known >= first + len(found):
+            raise self._missing(self.manifest(first + len(found)))
         return found
 
     def entry(self, number: int) -> Entry:
         """One manifest."""
-        return Entry(**_loaded(self.root / "manifest" / f"{number:010}.json"))
+        return Entry(**loaded(self.manifest(number)))
 
     def _numbers(self) -> list[int]:
-        return sorted(int(path.stem) for path in (self.root / "manifest").glob("[0-9]*.json"))
+        return sorted(_number(path.stem) for path in self._own("manifest").glob("[0-9]*.json"))
+
+    def _known(self) -> int:
+        """The newest segment that was committed: it has a copy, or is in a day, or a later one has files."""
+        copies = (_number(path.stem) for path in (self.root / "_copies/manifest").glob("[0-9]*.json"))
+        folded = (_number(seg) for day in self.days().values() for seg in day.folded)
+        begun = (_number(path.name.removeprefix("seg=")) - 1 for path in self._segments())
+        return max([-1, *copies, *folded, *begun])
+
+    def _segments(self) -> Iterator[Path]:
+        yield from self.root.glob("raw/*/seg=*")
+        yield from self.bad_lines.glob("seg=*")
+
+    def _missing(self, path: Path) -> ArchiveError:
+        copy = self._copy(path)
+        where = f"it from its copy, {copy}" if copy.exists() else "it from a backup"
+        return ArchiveError(f"{path} is missing, and what it told of is not deleted: restore {where}")
 
     def days(self) -> dict[str, Day]:
-        """The compacted days, by date."""
-        found = [_loaded(path) for path in sorted((self.root / "days").glob("*.json"))]
-        return {one["date"]: Day(**{**one, "folded": tuple(one["folded"])}) for one in found}
+        """The compacted days, by date. ArchiveError where one is missing."""
+        copies = sorted(path.stem for path in (self.root / "_copies/days").glob("*.json"))
+        told = [loaded(path) for path in sorted(self._own("days").glob("*.json"))]
+        found = {one["date"]: Day(**{**one, "folded": tuple(one["folded"])}) for one in told}
+        before = self.state().before  # read after the days: those that are expired meanwhile are not missed
+        for date in copies:
+            if date not in found and date >= before:
+                raise self._missing(self.day(date))
+        return found
 
     def state(self) -> State:
         """The archive's state; that of an empty one where there is none."""
-        path = self.root / "state.json"
-        return State(**_loaded(path)) if path.exists() else State()
+        path = self._own("state.json")
+        if path.exists():
+            return State(**loaded(path))
+        if self._copy(path).exists():
+            raise self._missing(path)
+        return State()
 
     def end(self) -> dict[str, Any]:
         """Where the next segment begins in each stream."""
@@ -172,58 +225,97 @@ class Archive:
 
     def bad_files(self) -> list[Path]:
         """The files of lines that are no events."""
-        return sorted((self.root / "bad").glob("seg=*/*.parquet"))
+        return sorted(self.bad_lines.glob("seg=*/*.parquet"))
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def commit(self, entry: Entry) -> None:
         """From now on the segment counts. ArchiveError where somebody else has taken its number."""
-        folder = self.root / "manifest"
-        folder.mkdir(parents=True, exist_ok=True)
-        written = _written(folder, asdict(entry))
+        path = self.manifest(entry.number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        told = written(path.parent, asdict(entry))
         try:
-            os.link(written, folder / f"{entry.number:010}.json")
+            os.link(told, path)
         except FileExistsError:
             raise ArchiveError(
                 f"{self.root}: another ingest has written segment {entry.number}; let only one run"
             ) from None
         finally:
-            written.unlink()
-        _settle(folder)
+            told.unlink()
+        settle(path.parent)
+        linked(path, self._copy(path))
 
     def commit_day(self, day: Day) -> None:
         """From now on the day counts as it is compacted."""
-        self._replace(self.root / "days" / f"{day.date}.json", asdict(day))
+        self._replace(self.day(day.date), asdict(day))
 
     def commit_state(self, state: State) -> None:
         """From now on this is the state."""
-        self._replace(self.root / "state.json", asdict(state))
+        self._replace(self._own("state.json"), asdict(state))
 
     def _replace(self, path: Path, told: dict[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _written(path.parent, told).replace(path)
-        _settle(path.parent)
+        written(path.parent, told).replace(path)
+        settle(path.parent)
+        linked(path, self._copy(path))
+
+    def forget(self, path: Path) -> None:
+        """A manifest or a day is not needed any more: the state says what is known of it."""
+        path.unlink()
+        self._copy(path).unlink(missing_ok=True)
 
     @contextmanager
     def lease(self, what: str) -> Iterator[None]:
         """Held while one process does this (`ingest`, `compact`). ArchiveError at once where another one does."""
         self.root.mkdir(parents=True, exist_ok=True)
         with (self.root / f"_{what}.lock").open("a+") as file:
-            _lock(file, f"{self.root}: {what}")
+            locked(file, f"{self.root}: {what}")
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()
+            if any(self._own(name).name == name for name in _RENAMED):
+                self._rename(next(one for one in _LEASES if one != what))
+            else:
+                self._warn_off()
+            self._copy_all()
             yield
 
+    def _rename(self, other: str) -> None:
+        """The names of now, if nobody else writes; else the next one does it."""
+        with (self.root / f"_{other}.lock").open("a+") as file, suppress(ArchiveError):
+            locked(file, other)
+            for name in _RENAMED:
+                if (old := self._own(name)).name == name:
+                    old.rename(self.root / f"_{name}")
+            self._warn_off()
+            settle(self.root)
+
+    def _warn_off(self) -> None:
+        """An empty folder `state.json`: earlier versions, which look for that file, cannot read it and give up.
+
+        They would take this archive for an empty one, and delete what no manifest that they know of names.
+        """
+        with suppress(FileExistsError):  # a file of a backup does as well
+            (self.root / "state.json").mkdir()
+
+    def _copy_all(self) -> None:
+        """What a killed process, an earlier version or a restored backup left without a copy, or with an old one."""
+        found = [*self._own("manifest").glob("[0-9]*.json"), *self._own("days").glob("*.json"), self._own("state.json")]
+        for path in found:
+            if path.exists() and not (self._copy(path).exists() and path.samefile(self._copy(path))):
+                linked(path, self._copy(path))
+
     def clear(self) -> list[Path]:
-        """Remove segments that no manifest tells of: an ingest was killed before it could. Only under its lease."""
+        """Remove the segment that no manifest tells of: an ingest was killed before it could. Only under its lease.
+
+        ArchiveError, and nothing is removed, where it may be that the manifest was lost, see `entries`.
+        """
         known = {entry.seg for entry in self.entries()}
         folded = {(day.date, seg) for day in self.days().values() for seg in day.folded}
         gone = []
-        for path in [*self.root.glob("raw/*/seg=*"), *self.root.glob("bad/seg=*")]:
+        for path in [*self._segments()]:
             seg, date = path.name.removeprefix("seg="), path.parent.name.removeprefix(_DAYS)
-            number = int(seg.partition("-")[0])
-            if seg not in known and (date, seg) not in folded and number >= self.state().squashed:
+            if seg not in known and (date, seg) not in folded and _number(seg) >= self.state().squashed:
                 shutil.rmtree(path)
                 gone.append(path)
         return gone
@@ -236,63 +328,6 @@ class Archive:
         return [(path, 0 if day is None else day.written_ms) for path, day in others]
 
 
-def token() -> str:
-    """A name that no other process has."""
-    return secrets.token_hex(4)
-
-
-def removed(folder: Path) -> None:
-    """The folder is gone, if it was there. ArchiveError where it cannot be deleted."""
-    try:
-        if folder.exists():
-            shutil.rmtree(folder)
-    except OSError as error:
-        said = f"cannot be deleted ({error}), so events that should be gone are still on the disk"
-        raise ArchiveError(f"{folder}: {said}; make it deletable and run this again") from None
-
-
-def moved(source: Path, target: Path) -> None:
-    """The folder is at its place, whole, and stays there if the power goes."""
-    for file in source.iterdir():
-        _settle(file)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    source.rename(target)
-    _settle(target.parent)
-
-
-def _loaded(path: Path) -> dict[str, Any]:
-    try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        found = told.pop("format")
-    except (OSError, ValueError, LookupError, AttributeError) as error:
-        raise ArchiveError(f"{path}: cannot be read ({error}); restore it from a backup") from None
-    if found != FORMAT:
-        raise ArchiveError(f"{path}: format {found}; this version of dlx-router knows {FORMAT}")
-    return dict(told)
-
-
-def _written(folder: Path, told: Mapping[str, Any]) -> Path:
-    path = folder / f".{token()}.tmp"
-    with path.open("w", encoding="utf-8") as file:
-        json.dump({"format": FORMAT, **told}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    return path
-
-
-def _settle(path: Path) -> None:
-    """What is in this file or folder is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network file systems sync no folders
-            os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _lock(file: IO[str], what: str) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.seek(0)
-        raise ArchiveError(f"{what} is already running: {file.read() or 'another process'}") from None
+def _number(name: str) -> int:
+    """Of a segment or a manifest."""
+    return int(name.partition("-")[0])

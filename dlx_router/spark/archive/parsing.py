@@ -49,7 +49,7 @@ def rows(source: DataFrame, *, keep_lines: bool = False) -> DataFrame:
 
 
 @lru_cache(maxsize=2)
-def _steps(_kind: str, _context: Any, keep_lines: bool) -> list[list[Column]]:  # noqa: ANN401, FBT001
+def _steps(_kind: str, _context: Any, keep_lines: bool) -> list[list[Column]]:  # noqa: ANN401, FBT001 - Spark's own; and what it keeps is the key of a cache
     """What is selected, one upon the other; the same objects for every batch.
 
     To make them takes half a second. And a lambda gets another name each time that it is made: Spark would then compile

@@ -77,10 +77,10 @@ def bad(spark: SparkSession, root: Path | str) -> DataFrame:
     archive = Archive(root)
     segments = {entry.seg for entry in archive.entries()}
     squashed = archive.state().squashed
-    folders = [path for path in sorted(archive.root.glob("bad/seg=*")) if _counts(path, segments, squashed)]
+    folders = [path for path in sorted(archive.bad_lines.glob("seg=*")) if _counts(path, segments, squashed)]
     if not folders:
         return spark.createDataFrame([], schemas.BAD)
-    reader = spark.read.schema(schemas.BAD).option("basePath", str(archive.root / "bad"))
+    reader = spark.read.schema(schemas.BAD).option("basePath", str(archive.bad_lines))
     return reader.parquet(*map(str, folders))
 
 

@@ -18,7 +18,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from dlx_router.spark import schemas
 from dlx_router.spark.archive import delta
-from dlx_router.spark.archive.layout import Archive, ArchiveError, Entry, moved
+from dlx_router.spark.archive.files import ArchiveError, moved
+from dlx_router.spark.archive.layout import Archive, Entry
 from dlx_router.spark.archive.parsing import BAD_REASON, rows
 
 _NO_DATE: Final = "event_date=__HIVE_DEFAULT_PARTITION__"
@@ -56,7 +57,7 @@ class Sink:
         entry = Entry(number, seg, counts, bad, start, end, time.time_ns() // 1_000_000, _has_loss(start, end))
         archive.commit(entry)
         shutil.rmtree(staged, ignore_errors=True)
-        if self.with_delta:
+        if self.with_delta or delta.is_wanted(archive):
             delta.mirror(archive)
 
     def _number(self, archive: Archive) -> int:

@@ -37,7 +37,7 @@ def verify(root: Path | str, *, deep: bool = False) -> Verified:
     archive = Archive(root)
     entries, parts = archive.entries(), archive.parts()
     findings = [*_chain(archive, entries), *(said for part in parts for said in _counted(part))]
-    findings += _bad_counted(archive, entries)
+    findings += [*_bad_counted(archive, entries), *orphans(archive)]
     if deep and not findings:
         findings += [said for entry in entries for said in _placed(archive, entry)]
         findings += [said for part in parts if part.is_compacted for said in _unique(part)]
@@ -84,6 +84,18 @@ def _counted(part: Part) -> Iterator[str]:
         return
     if rows != part.rows:
         yield f"{part.folder}: {rows} rows, {part.rows} were written"
+
+
+def orphans(archive: Archive) -> Iterator[str]:
+    """Compacted folders whose events would be lost with them, though no day tells of them: their note is gone."""
+    days, before = archive.days(), archive.state().before
+    parts = archive.parts()
+    for folder, _ in archive.unnamed():
+        date = folder.parent.name.partition("=")[2]
+        if date >= before and date not in days:
+            raw = sum(part.rows for part in parts if part.date == date and part.folder.exists())
+            if (rows := sum(pq.ParquetFile(file).metadata.num_rows for file in folder.glob("*.parquet"))) > raw:
+                yield f"{folder}: {rows} events that no day tells of: restore {archive.day(date)} from a backup"
 
 
 def _bad_counted(archive: Archive, entries: list[Entry]) -> Iterator[str]:

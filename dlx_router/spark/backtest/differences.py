@@ -135,6 +135,6 @@ def summary(different: DataFrame) -> DataFrame:
 
 
 def _of_letter() -> Any:  # noqa: ANN401 - a WindowSpec, classic or of Connect
-    from pyspark.sql import Window  # noqa: PLC0415
+    from pyspark.sql import Window  # noqa: PLC0415 - pyspark may be missing
 
     return Window.partitionBy(*KEY)

@@ -92,7 +92,7 @@ def taken_back(event: Mapping[str, Any], sender: Sender, now_ms: int, why: str) 
                  detail=why[:DETAIL_CHARS])  # fmt: skip
 
 
-def _line(event: Mapping[str, Any], sender: Sender, now_ms: int, *, kind: str, **told: Any) -> bytes:  # noqa: ANN401
+def _line(event: Mapping[str, Any], sender: Sender, now_ms: int, *, kind: str, **told: Any) -> bytes:  # noqa: ANN401 - fields of a ruling, each of its own type
     before, digest = letter_of(event), event["digest"]
     letter = replace(before, redrives=before.redrives + 1, tries=before.tries + sender.tries, fresh=())
     ruling = Ruling(

@@ -1,12 +1,17 @@
-"""The charts: rows of the analyses → SVG. Pure; every mark says its numbers, every chart has a table beside it."""
+"""The charts: rows of the analyses → SVG. Pure; every mark says its numbers, every chart tells them in words too."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from dlx_router.spark.report import svg
-from dlx_router.spark.report.svg import DAY_MS, dot, duration, line, moment, number, percent, rect, text
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator
+from matplotlib.ticker import FuncFormatter
+
+from dlx_router.spark.report.drawing import LOOK, Drawing, beside, shown
+from dlx_router.spark.report.style import LIGHT
+from dlx_router.spark.report.words import DAY_MS, duration, moment, number, percent
 
 WIDTH: Final = 1080.0
 SERIES: Final = 6  # queues with a colour of their own; the rest is one series
@@ -15,7 +20,7 @@ Row = dict[str, Any]
 
 
 def colours(recovery: Sequence[Row]) -> dict[str, str]:
-    """Queue → CSS class, the queues with most letters first; the same in every chart."""
+    """Queue → colour of the page, the queues with most letters first; the same in every chart."""
     totals: dict[str, int] = {}
     for row in recovery:
         totals[row["failed_queue"]] = totals.get(row["failed_queue"], 0) + row["letters"]
@@ -23,68 +28,91 @@ def colours(recovery: Sequence[Row]) -> dict[str, str]:
     return {name: f"c{at + 1}" for at, name in enumerate(names[:SERIES])} | dict.fromkeys(names[SERIES:], "c0")
 
 
+@mpl.rc_context(LOOK)
 def deaths_over_time(rows: Sequence[Row], classes: dict[str, str], bucket_ms: int, first_ms: int, last_ms: int) -> str:
     """Letters that failed for the first time: a strip for each queue, to its own scale, so that none hides others."""
-    left, right, tall, top = 150.0, 74.0, 46.0, 4.0
-    begin, end = first_ms - first_ms % bucket_ms, last_ms - last_ms % bucket_ms + bucket_ms
-    step = (WIDTH - left - right) / max((end - begin) // bucket_ms, 1)
-    names = {css: name for name, css in reversed(classes.items()) if css != "c0"}
+    names = {colour: name for name, colour in reversed(classes.items()) if colour != "c0"}
     names |= {"c0": OTHERS} if "c0" in classes.values() else {}
-    bottom = top + len(names) * tall
-    parts = _days(begin, end, left, step / bucket_ms, bottom, top)
-    for at, css in enumerate(sorted(names, key=lambda one: one.replace("c0", "c99"))):
+    strips = sorted(names, key=lambda one: one.replace("c0", "c99"))
+    drawing = Drawing(WIDTH, len(strips) * 46 + 34, room=(_room(names.values()), 76, 6, 28), rows=max(len(strips), 1))
+    told = []
+    for axes, colour in zip(drawing.axes, strips, strict=False):
         counts: dict[int, int] = {}
-        for row in (one for one in rows if classes.get(one["failed_queue"], "c0") == css):
+        for row in (one for one in rows if classes.get(one["failed_queue"], "c0") == colour and one["new_letters"]):
             counts[row["bucket_ms"]] = counts.get(row["bucket_ms"], 0) + row["new_letters"]
-        base, most = top + (at + 1) * tall - 4, max(counts.values(), default=0)
-        parts += [line(left, base, WIDTH - right, base, "axis"), text(left - 12, base - 12, names[css], "name", "end")]
-        parts += [text(WIDTH, base - 18, f"peak {number(most)}", "value", "end")]
-        parts += [text(WIDTH, base - 4, f"of {number(sum(counts.values()))}", "tick", "end")]
-        for moment_ms, count in sorted(counts.items()):
-            high = count / max(most, 1) * (tall - 12)
-            said = f"{names[css]}: {number(count)} letters, {moment(moment_ms)}"
-            x = left + (moment_ms - begin) / bucket_ms * step
-            parts += [rect(x + step * 0.08, base - high, step * 0.84, high, css, said)] if count else []
-    return svg.svg(WIDTH, bottom + 26, "When letters failed for the first time, a strip for each queue", parts)
+        name, most, total = names[colour], max(counts.values(), default=0), sum(counts.values())
+        days = [(at + bucket_ms * 0.08) / DAY_MS for at in counts]
+        bars = axes.bar(days, [*counts.values()], bucket_ms * 0.84 / DAY_MS, align="edge", color=LIGHT[colour])
+        drawing.says(bars, (f"{name}: {number(count)} letters, {moment(at)}" for at, count in counts.items()))
+        axes.set_ylim(0, max(most, 1))
+        axes.set_yticks([max(most, 1) / 2], [shown(name)])
+        beside(axes, f"peak {number(most)}", (1, most * 0.55), (76, 0), weight="bold")
+        beside(axes, f"of {number(total)}", (1, 0), (76, 1), color=LIGHT["soft"])
+        told.append(f"{name}: {number(total)} letters, {number(most)} in the worst {duration(bucket_ms)}.")
+    begin, end = first_ms - first_ms % bucket_ms, last_ms - last_ms % bucket_ms + bucket_ms
+    _days(drawing.axes, begin, end)
+    return drawing.svg("When letters failed for the first time, a strip for each queue", told)
 
 
-def _days(begin: int, end: int, left: float, per_ms: float, bottom: float, top: float) -> list[str]:
-    """A faint line and a name for each day, or for a sixth of the time where there are few or very many days."""
-    every = DAY_MS if 2 * DAY_MS < end - begin <= 16 * DAY_MS else max((end - begin) // 6, 60_000)
-    form = "%a %d %b" if every >= DAY_MS else "%H:%M"
-    start = -(-begin // DAY_MS) * DAY_MS if every == DAY_MS else begin
-    parts = []
-    for at in range(start, end, every):
-        x = left + (at - begin) * per_ms
-        parts += [line(x, top, x, bottom + 6, "grid"), text(x + 4, bottom + 20, moment(at, form))]
-    return parts
+def _room(names: Iterable[str]) -> float:
+    """On the left, for the longest of these names."""
+    return 20 + 7.2 * max(map(len, map(shown, names)), default=0)
 
 
-_ROOM: Final = 5  # labels of waits that stand beside each other without touching
+def _days(strips: Sequence[Axes], begin_ms: int, end_ms: int) -> None:
+    """A faint line for each day, or for a round part of the time; names below the last strip."""
+    form = "%a %d %b" if end_ms - begin_ms > 2 * DAY_MS else "%H:%M"
+    for axes in strips:
+        axes.set_xlim(begin_ms / DAY_MS, end_ms / DAY_MS)
+        axes.xaxis.set_major_locator(AutoDateLocator(minticks=3, maxticks=9))  # type: ignore[no-untyped-call]  # matplotlib's
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda day, _: moment(day * DAY_MS, form)))
+        axes.grid(axis="x")
+
+
 FATES: Final = (
     ("by_retry", "good", "recovered by a retry"), ("by_redrive", "back", "recovered by a redrive"),
     ("open", "wait", "open"), ("lost", "bad", "not recovered"),
 )  # fmt: skip
+_ROOM_SHARE: Final = 0.06  # of a bar, for a number in it
 
 
+@mpl.rc_context(LOOK)
 def fates(recovery: Sequence[Row]) -> str:
     """What became of each queue's letters."""
-    left, right, tall = 250.0, 96.0, 34.0
-    parts = []
-    for at, row in enumerate(recovery):
-        y, x = at * tall + 6, left
-        told = row | {"by_retry": row["recovered"] - row["by_redrive"]}
-        parts.append(text(left - 12, y + 11, row["failed_queue"], "name", "end"))
-        parts.append(text(left - 12, y + 24, row["reason"], "tick", "end"))
-        for name, css, said in FATES:
-            wide = (WIDTH - left - right) * told[name] / max(row["letters"], 1)
-            if wide > 0:
-                share = percent(told[name] / row["letters"])
-                parts.append(rect(x, y, max(wide - 2, 1), 22, css, f"{said}: {number(told[name])} ({share})", 3))
-                parts += [text(x + 8, y + 15.5, share, f"on-{css}")] if wide > 52 else []  # noqa: PLR2004 - it has room
-            x += wide
-        parts.append(text(WIDTH, y + 15.5, number(row["letters"]), "value", "end"))
-    return svg.svg(WIDTH, len(recovery) * tall + 8, "What became of the letters of each queue", parts)
+    drawing = Drawing(
+        WIDTH,
+        len(recovery) * 36 + 6,
+        room=(_room(row[one] for row in recovery for one in ("failed_queue", "reason")), 76, 3, 3),
+    )
+    axes, rows = drawing.axes[0], [row | {"by_retry": row["recovered"] - row["by_redrive"]} for row in recovery]
+    left, told = [0.0] * len(rows), [""] * len(rows)
+    for name, colour, said in FATES:
+        shares = [row[name] / max(row["letters"], 1) for row in rows]
+        texts = [f"{said}: {number(row[name])} ({percent(share)})" for row, share in zip(rows, shares, strict=True)]
+        bars = axes.barh(range(len(rows)), shares, 0.66, left, color=LIGHT[colour], edgecolor=LIGHT["card"])
+        drawing.says(bars, texts)
+        inside = [percent(share) if share > _ROOM_SHARE else "" for share in shares]
+        axes.bar_label(bars, inside, label_type="center", color=LIGHT["ink" if colour == "wait" else "on"])
+        left = [at + share for at, share in zip(left, shares, strict=True)]
+        told = [f"{before} {text}," for before, text in zip(told, texts, strict=True)]
+    for at, row in enumerate(rows):
+        beside(axes, number(row["letters"]), (1, at), (76, -4), weight="bold")
+    axes.set_xlim(0, 1)
+    _rows(axes, rows)
+    axes.spines["bottom"].set_visible(False)
+    axes.set_xticks([])
+    told = [f"{row['failed_queue']}, {row['reason']}:{text[:-1]}." for row, text in zip(rows, told, strict=True)]
+    return drawing.svg("What became of the letters of each queue", told)
+
+
+def _rows(axes: Axes, rows: Sequence[Row]) -> None:
+    """The first row on top; beside each its queue, and its reason where it has one."""
+    axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
+    axes.set_yticks([])
+    for at, row in enumerate(rows):
+        lower = shown(row.get("reason", ""))
+        beside(axes, shown(row["failed_queue"]), (0, at), (-12, 1 if lower else -4))
+        beside(axes, lower, (0, at), (-12, -12), color=LIGHT["soft"], size=11)
 
 
 def efficacy(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
@@ -95,80 +123,90 @@ def efficacy(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
     return found
 
 
+_ROOM: Final = 5  # labels of waits that stand beside each other without touching
+
+
+@mpl.rc_context(LOOK)
 def _efficacy(rows: Sequence[Row], name: str) -> str:
-    width, height, bottom, left = 336.0, 178.0, 128.0, 46.0
-    step = (width - left) / max(len(rows), 3)
-    scale, wide = bottom - 14, min(30.0, step - 4)
+    drawing = Drawing(336, 184, room=(46, 4, 8, 56))
+    axes, places = drawing.axes[0], range(len(rows))
     every = 1 if len(rows) <= _ROOM else -(-len(rows) // (_ROOM - 1))
-    parts = []
-    for mark in (0, 0.25, 0.5, 0.75, 1):
-        y = bottom - mark * scale
-        parts.append(line(left, y, width, y, "axis" if mark == 0 else "grid"))
-        parts += [text(left - 6, y + 4, f"{mark * 100:.0f} %", "tick", "end")] if mark in {0, 0.5, 1} else []
-    for at, row in enumerate(rows):
-        x, y = left + at * step + step / 2, bottom - row["recovered_share"] * scale
-        said = (
-            f"delivery {row['attempts'] + 1}: {number(row['recovered'])} of {number(row['tried'])} succeeded "
-            f"({percent(row['low'])} to {percent(row['high'])})"
-        )
-        parts.append(rect(x - wide / 2, y, wide, bottom - y, "good", said, 2))
-        low, high = bottom - row["low"] * scale, bottom - row["high"] * scale
-        parts += [line(x, low, x, high, "whisker"), line(x - 4, low, x + 4, low, "whisker")]
-        parts += [line(x - 4, high, x + 4, high, "whisker")]
-        parts.append(text(x, bottom + 16, f"{row['attempts'] + 1}.", "name", "middle"))
-        if at % every == 0:  # the table has them all
-            parts.append(text(x, bottom + 30, f"+{duration(row['wait_p50_ms'])}", "tick", "middle"))
-            parts.append(text(x, bottom + 44, f"n {number(row['tried'])}", "tick", "middle"))
-    return svg.svg(width, height, f"How often each delivery succeeds: {name}", parts)
+    said = [
+        f"delivery {row['attempts'] + 1}: {number(row['recovered'])} of {number(row['tried'])} succeeded "
+        f"({percent(row['low'])} to {percent(row['high'])})"
+        for row in rows
+    ]
+    low, high = [row["low"] for row in rows], [row["high"] for row in rows]
+    bars = axes.bar(places, [row["recovered_share"] for row in rows], 0.5, color=LIGHT["good"])
+    drawing.says(bars, said)
+    axes.vlines(places, low, high, LIGHT["ink"], linewidth=1.4)
+    caps = [at - 0.07 for at in places], [at + 0.07 for at in places], LIGHT["ink"]
+    axes.hlines(low, *caps, linewidth=1.4)
+    axes.hlines(high, *caps, linewidth=1.4)
+    labels = [f"{row['attempts'] + 1}." for row in rows]
+    for at in places[::every]:  # the table has them all
+        labels[at] += f"\n+{duration(rows[at]['wait_p50_ms'])}\nn {number(rows[at]['tried'])}"
+    axes.set_xticks(places, labels)
+    axes.set_xlim(-0.5, max(len(rows), 3) - 0.5)
+    axes.set_ylim(0, 1)
+    axes.set_yticks((0, 0.25, 0.5, 0.75, 1), ("0 %", "", "50 %", "", "100 %"), color=LIGHT["soft"])
+    axes.grid(axis="y")
+    return drawing.svg(f"How often each delivery succeeds: {name}", (f"{one}." for one in said))
 
 
+_MARKS_MS: Final = (1, 10, 100, 1e3, 1e4, 6e4, 6e5, 3.6e6, 3.6e7, 8.64e7, 6.048e8)
+_POINTS: Final = (("p99", "99 %", 40, 1.5, "card"), ("p95", "95 %", 75, 2.5, "card"), ("p50", "half", 130, 1, "back"))
+
+
+@mpl.rc_context(LOOK)
 def times(recovery: Sequence[Row]) -> str:
     """Half, 95 % and 99 % of the recovered letters took so long; on a logarithmic scale."""
     rows = [row for row in recovery if row["time_p50_ms"] is not None]
     if not rows:
         return ""
-    left, tall = 250.0, 34.0
-    least = 10 ** math.floor(math.log10(max(min(row["time_p50_ms"] for row in rows), 1)))
-    most = max(*(row["time_p99_ms"] for row in rows), least * 10)
-    per_decade = (WIDTH - left - 60) / math.log10(most / least)
-
-    def at_x(ms: float) -> float:
-        return left + math.log10(max(ms, least) / least) * per_decade
-
-    marks = [1, 10, 100, 1e3, 1e4, 6e4, 6e5, 3.6e6, 3.6e7, 8.64e7, 6.048e8]
-    bottom = len(rows) * tall + 4
-    parts = []
-    for mark in marks:
-        if least <= mark <= most * 1.05:
-            parts += [line(at_x(mark), 0, at_x(mark), bottom, "grid")]
-            parts += [text(at_x(mark), bottom + 16, duration(mark), "tick", "middle")]
+    drawing = Drawing(
+        WIDTH,
+        len(rows) * 36 + 30,
+        room=(_room(row[one] for row in rows for one in ("failed_queue", "reason")), 40, 3, 27),
+    )
+    axes, told = drawing.axes[0], []
     for at, row in enumerate(rows):
-        y = at * tall + tall / 2
-        p50, p95, p99 = (row[f"time_p{one}_ms"] for one in (50, 95, 99))
-        parts += [text(left - 12, y, row["failed_queue"], "name", "end")]
-        parts += [text(left - 12, y + 13, row["reason"], "tick", "end")]
-        parts += [line(at_x(p50), y, at_x(p99), y, "range")]
-        for ms, name, radius, css in ((p99, "99 %", 4, "p99"), (p95, "95 %", 5, "p95"), (p50, "half", 6.5, "p50")):
-            parts.append(dot(at_x(ms), y, radius, css, f"{name} within {duration(ms)}"))
-    return svg.svg(WIDTH, bottom + 24, "How long letters took to recover: half, 95 % and 99 % of each queue", parts)
+        took = {name: max(row[f"time_{name}_ms"], 1) for name in ("p50", "p95", "p99")}
+        axes.hlines(at, took["p50"], took["p99"], LIGHT["back"], linewidth=3, alpha=0.4)
+        said = [f"{part} within {duration(took[name])}" for name, part, *_ in _POINTS]
+        for (name, _, area, edge, fill), text in zip(_POINTS, said, strict=True):
+            dot = axes.scatter(took[name], at, area, LIGHT[fill], linewidths=edge, edgecolors=LIGHT["back"], zorder=3)
+            drawing.says([dot], [text])
+        told.append(f"{row['failed_queue']}, {row['reason']}: {', '.join(reversed(said))}.")
+    least, most = min(row["time_p50_ms"] for row in rows), max(row["time_p99_ms"] for row in rows)
+    axes.set_xscale("log")
+    axes.set_xlim(max(least, 1) * 0.7, max(most, least * 10, 10) * 1.3)
+    low, high = axes.get_xlim()
+    marks = [mark for mark in _MARKS_MS if low <= mark <= high]
+    axes.set_xticks(marks, [duration(mark) for mark in marks])
+    axes.set_xticks([], minor=True)
+    axes.grid(axis="x")
+    axes.spines["bottom"].set_visible(False)
+    _rows(axes, rows)
+    return drawing.svg("How long letters took to recover: half, 95 % and 99 % of each queue", told)
 
 
+@mpl.rc_context(LOOK)
 def burn(rows: Sequence[Row]) -> str:
     """How many times over each queue used up its error budget; the line is all of it."""
-    shown = [row for row in rows if row["burn"] is not None]
-    left, tall, most = 250.0, 26.0, max([row["burn"] for row in shown] + [1.2])
-    scale = (WIDTH - left - 70) / most
-    limit = left + scale
-    parts = []
-    for at, row in enumerate(shown):
-        y = at * tall + 5
-        css = "bad" if row["burn"] > 1 else "good"
-        said = f"{number(row['bad'])} of {number(row['letters'] - row['open'])} letters late or lost"
-        parts += [text(left - 12, y + 12, row["failed_queue"], "name", "end")]
-        parts += [rect(left, y, max(row["burn"] * scale, 1), 16, css, said, 3)]
-        end = left + row["burn"] * scale
-        hides = end <= limit < end + 48  # the line would strike the number through
-        parts += [text((limit if hides else end) + 8, y + 12.5, f"{row['burn']:.1f} ×", "value")]
-    x, bottom = limit, len(shown) * tall + 6
-    parts += [line(x, 0, x, bottom, "limit"), text(x + 4, bottom + 12, "budget used up", "tick")]
-    return svg.svg(WIDTH, bottom + 20, "Error budget used up, by queue", parts)
+    shares = [row for row in rows if row["burn"] is not None]
+    drawing = Drawing(WIDTH, len(shares) * 28 + 24, room=(_room(row["failed_queue"] for row in shares), 76, 3, 21))
+    axes, burnt = drawing.axes[0], [row["burn"] for row in shares]
+    said = [f"{number(row['bad'])} of {number(row['letters'] - row['open'])} letters late or lost" for row in shares]
+    colour = [LIGHT["bad" if one > 1 else "good"] for one in burnt]
+    bars = axes.barh(range(len(shares)), burnt, 0.62, color=colour)
+    drawing.says(bars, said)
+    paper = {"facecolor": LIGHT["card"], "edgecolor": "none", "pad": 5}  # the line does not strike a number through
+    axes.bar_label(bars, [f"{one:.1f} ×" for one in burnt], padding=8, weight="bold", bbox=paper)
+    axes.axvline(1, color=LIGHT["ink"], linewidth=1.5, linestyle=(0, (4, 3)), zorder=0.5)
+    axes.set_xlim(0, max([*burnt, 1.2]))
+    axes.set_xticks([1], ["budget used up"])
+    axes.spines["bottom"].set_visible(False)
+    _rows(axes, [{"failed_queue": row["failed_queue"]} for row in shares])
+    told = [f"{row['failed_queue']}: {row['burn']:.1f} times, {text}." for row, text in zip(shares, said, strict=True)]
+    return drawing.svg("Error budget used up, by queue", told)

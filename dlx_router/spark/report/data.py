@@ -55,6 +55,7 @@ class ReportData:
     redrives: Rows
     gaps: int = 0
     signatures: dict[str, int] = field(default_factory=dict)  # events of each
+    complete_ms: int | None = None  # until then the journal is surely told to its end
 
     def total(self, name: str) -> int:
         """A column of `recovery`, summed up: letters, recovered, by_redrive, lost, open."""
@@ -90,6 +91,7 @@ def gather(
             title=title,
             made_at=datetime.now(UTC),
             first_ms=first_ms,
+            complete_ms=as_of_ms,
             last_ms=last_ms,
             bucket_ms=bucket_ms,
             objective=objective,

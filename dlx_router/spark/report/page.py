@@ -8,7 +8,7 @@ from dlx_router.config.units import duration_text
 from dlx_router.spark.report import charts
 from dlx_router.spark.report.data import ReportData
 from dlx_router.spark.report.style import CSS
-from dlx_router.spark.report.svg import duration, moment, number, percent
+from dlx_router.spark.report.words import duration, moment, number, percent
 
 Row = dict[str, Any]
 _VERDICTS: Final = {
@@ -42,7 +42,9 @@ def _tiles(data: ReportData) -> str:
     letters, closed = data.total("letters"), max(data.total("letters") - data.total("open"), 1)
     by_retry = data.total("recovered") - data.total("by_redrive")
     retries = sum(row["tried"] for row in data.efficacy)
+    vain = retries - sum(row["recovered"] for row in data.efficacy)
     spared = sum(row["retries_saved"] for row in data.advice)
+    spares = f"; what is advised below spares {percent(spared / retries)}" if retries and data.advice else ""
     shown = (
         ("", number(letters), "letters failed"),
         ("good", number(by_retry), f"recovered by a retry, {percent(by_retry / closed)}"),
@@ -53,7 +55,7 @@ def _tiles(data: ReportData) -> str:
         ),
         ("bad", number(data.total("lost")), f"not recovered, {percent(data.total('lost') / closed)}"),
         ("", number(data.total("open")), "still open"),
-        ("", percent(spared / retries) if retries else "–", f"of {number(retries)} retries in vain, see below"),
+        ("", percent(vain / retries) if retries else "–", f"of {number(retries)} retries in vain{spares}"),
     )
     tiles = (f'<div class="tile {css}"><b>{value}</b><span>{said}</span></div>' for css, value, said in shown)
     return f'<div class="tiles">{"".join(tiles)}</div>'
@@ -126,7 +128,7 @@ def _over_time(data: ReportData) -> str:
     why = (
         f"Each letter counts once, when it failed first. One bar is {duration(data.bucket_ms)}; strips have own scales."
     )
-    return _section("When letters failed", why, drawn)
+    return _section("When letters failed", why, _wide(drawn))
 
 
 def _fates(data: ReportData) -> str:
@@ -141,7 +143,7 @@ def _fates(data: ReportData) -> str:
             for row in data.recovery
         ),
     )  # fmt: skip
-    return _section("What became of them", why, legend, charts.fates(data.recovery), _more(table))
+    return _section("What became of them", why, legend, _wide(charts.fates(data.recovery)), _more(table))
 
 
 def _efficacy(data: ReportData) -> str:
@@ -169,13 +171,13 @@ def _times(data: ReportData) -> str:
     drawn = charts.times(data.recovery)
     why = "From the first death until the letter was given back for the last time: half of the recovered letters (full "
     why += "dot), 95 % (ring), 99 % (small ring)."
-    return _section("How long recovery took", why, drawn) if drawn else ""
+    return _section("How long recovery took", why, _wide(drawn)) if drawn else ""
 
 
 def _slo(data: ReportData) -> str:
     target = f"{percent(data.objective.share)} of the letters recover within {duration(data.objective.within_ms)}"
     why = f"The objective: {target} of their first death. 1 × uses up what it allows to fail."
-    return _section("Error budgets", why, charts.burn(data.slo)) if data.slo else ""
+    return _section("Error budgets", why, _wide(charts.burn(data.slo))) if data.slo else ""
 
 
 def _groups(data: ReportData) -> str:
@@ -237,11 +239,20 @@ def _foot(data: ReportData) -> str:
     kinds = ", ".join(f"{escape(kind)} {number(count)}" for kind, count in sorted(data.kinds.items()))
     signed = ", ".join(f"{escape(name)} {number(count)}" for name, count in sorted(data.signatures.items()))
     kinds += f". Signed by a router: {signed}" if {*data.signatures} - {"ok"} else ""
-    return f"<footer>Events: {kinds}. Made {data.made_at:%d %b %Y %H:%M} UTC by dlx-router. Times are UTC.</footer>"
+    complete = f" Complete until {moment(data.complete_ms, '%d %b %Y %H:%M')}." if data.complete_ms else ""
+    made = f"Made {data.made_at:%d %b %Y %H:%M} UTC by dlx-router. Times are UTC."
+    return f"<footer>Events: {kinds}.{complete} {made}</footer>"
 
 
 def _legend(named: Sequence[tuple[str, str]]) -> str:
     return f'<ul class="legend">{"".join(f"<li><i class={css}></i>{escape(said)}</li>" for css, said in named)}</ul>'
+
+
+def _wide(drawn: str) -> str:
+    """A chart that is moved sideways where there is no room, so that its words stay large enough to read."""
+    return (
+        f'<div class="scroll" tabindex="0" role="group" aria-label="a chart, wider than the page may be">{drawn}</div>'
+    )
 
 
 def _more(table: str) -> str:

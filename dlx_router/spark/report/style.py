@@ -3,13 +3,31 @@
 from typing import Final
 
 # Categories c1…c6 are told apart by people who see few colours, and have contrast ≥ 3 to both backgrounds.
-CSS: Final = """
-:root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1b2430;--soft:#5a6675;--line:#e3e7ec;--axis:#a9b3bf;
---good:#1a8f6e;--back:#3f78c9;--wait:#b7c0cb;--bad:#c8453b;--c1:#3566c4;--c2:#d9812a;--c3:#1a8f86;--c4:#b04a86;
---c5:#7a63c9;--c6:#8a8d2c;--c0:#98a2ae;--on:#fff;--warn:#8a5a00;--warnbg:#fff4dc}
-@media(prefers-color-scheme:dark){:root{--bg:#11161d;--card:#1a212b;--ink:#e8edf3;--soft:#9daab9;--line:#2b3541;
---axis:#5b6876;--good:#35b38c;--back:#6a9ff0;--wait:#566372;--bad:#ef6f63;--c1:#6c98f0;--c2:#f0a050;--c3:#3dbdb2;
---c4:#dd7fb6;--c5:#a594f0;--c6:#bdbf57;--c0:#758291;--on:#0e1319;--warn:#f3c76a;--warnbg:#33290f}}
+LIGHT: Final = {
+    "bg": "#f6f7f9", "card": "#ffffff", "ink": "#1b2430", "soft": "#5a6675", "line": "#e3e7ec", "axis": "#a9b3bf",
+    "good": "#1a8f6e", "back": "#3f78c9", "wait": "#b7c0cb", "bad": "#c8453b", "c1": "#3566c4", "c2": "#d9812a",
+    "c3": "#1a8f86", "c4": "#b04a86", "c5": "#7a63c9", "c6": "#8a8d2c", "c0": "#98a2ae", "on": "#fffffe",
+    "warn": "#8a5a00", "warnbg": "#fff4dc",
+}  # fmt: skip
+"""Colours by name, no two the same: charts are drawn in these, and the page puts its own in their place."""
+DARK: Final = {
+    "bg": "#11161d", "card": "#1a212b", "ink": "#e8edf3", "soft": "#9daab9", "line": "#2b3541", "axis": "#5b6876",
+    "good": "#35b38c", "back": "#6a9ff0", "wait": "#566372", "bad": "#ef6f63", "c1": "#6c98f0", "c2": "#f0a050",
+    "c3": "#3dbdb2", "c4": "#dd7fb6", "c5": "#a594f0", "c6": "#bdbf57", "c0": "#758291", "on": "#0e1319",
+    "warn": "#f3c76a", "warnbg": "#33290f",
+}  # fmt: skip
+
+
+def _named(colours: dict[str, str]) -> str:
+    return ";".join(f"--{name}:{value}" for name, value in colours.items())
+
+
+CSS: Final = (
+    f"""
+:root{{color-scheme:light dark;{_named(LIGHT)}}}
+@media(prefers-color-scheme:dark){{:root{{{_named(DARK)}}}}}
+"""
+    """\
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,
 "DejaVu Sans",sans-serif;font-variant-numeric:tabular-nums}
@@ -26,7 +44,7 @@ section{background:var(--card);border:1px solid var(--line);border-radius:14px;p
 .tile b{display:block;font-size:28px;line-height:1.15;letter-spacing:-.02em;font-weight:650}
 .tile span{color:var(--soft);font-size:13px}
 .tile.good b{color:var(--good)}.tile.bad b{color:var(--bad)}.tile.back b{color:var(--back)}
-.advice{display:grid;grid-template-columns:repeat(auto-fill,minmax(330px,1fr));gap:14px}
+.advice{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(330px,100%),1fr));gap:14px}
 .card{border:1px solid var(--line);border-radius:12px;padding:16px 18px;display:flex;flex-direction:column;gap:8px}
 .card .head{display:flex;justify-content:space-between;gap:8px;align-items:baseline}
 .card p{color:var(--soft);font-size:14px}
@@ -37,22 +55,11 @@ ui-monospace,Menlo,Consolas, "DejaVu Sans Mono",monospace;overflow-x:auto}
 .legend{display:flex;flex-wrap:wrap;gap:6px 18px;margin:0 0
 12px;padding:0;list-style:none;font-size:13px;color:var(--soft)} .legend
 i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:7px;vertical-align:-1px}
-.small{display:grid;grid-template-columns:repeat(auto-fill,minmax(310px,1fr));gap:22px 26px} .small
+.small{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(310px,100%),1fr));gap:22px 26px} .small
 p{color:var(--soft);font-size:13px;margin-bottom:4px} svg{display:block;width:100%;height:auto}
-svg text{font-family:inherit;font-size:12px;fill:var(--soft)}
-svg .name{fill:var(--ink);font-size:13px}svg .value{fill:var(--ink);font-size:13px;font-weight:600}
-.grid{stroke:var(--line);stroke-width:1}.axis{stroke:var(--axis);stroke-width:1}.limit{stroke:var(--ink);stroke-width:1.5;
-stroke-dasharray:4 3}
-.whisker{stroke:var(--ink);stroke-width:1.4}.range{stroke:var(--back);stroke-width:3;opacity:.4}
-.p50{fill:var(--back)}.p95{fill:var(--card);stroke:var(--back);stroke-width:2.5}.p99{fill:var(--card);stroke:var(--back);
-stroke-width:1.5}
-rect.good,i.good{fill:var(--good);background:var(--good)}rect.bad,i.bad{fill:var(--bad);background:var(--bad)}
-rect.back,i.back{fill:var(--back);background:var(--back)}rect.wait,i.wait{fill:var(--wait);background:var(--wait)}
-svg .on-good,svg .on-bad,svg .on-back{fill:var(--on);font-weight:600}svg .on-wait{fill:var(--ink)}
-.c0{fill:var(--c0);background:var(--c0)}.c1{fill:var(--c1);background:var(--c1)}.c2{fill:var(--c2);background:var(--c2)}
-.c3{fill:var(--c3);background:var(--c3)}.c4{fill:var(--c4);background:var(--c4)}.c5{fill:var(--c5);background:var(--c5)}
-.c6{fill:var(--c6);background:var(--c6)}
-.scroll{overflow-x:auto}
+svg text{font-family:inherit!important}
+i.good{background:var(--good)}i.bad{background:var(--bad)}i.back{background:var(--back)}i.wait{background:var(--wait)}
+.scroll{overflow-x:auto}.scroll svg{min-width:760px}
 table{border-collapse:collapse;width:100%;font-size:13.5px}
 th{font-weight:600;color:var(--soft);text-align:left;font-size:12.5px}
 th,td{padding:8px 10px;border-bottom:1px solid var(--line);vertical-align:top}
@@ -66,3 +73,4 @@ summary{color:var(--soft);cursor:pointer}
 footer{color:var(--soft);font-size:13px;margin-top:28px}
 @media print{body{background:#fff}section,.tile,.card{break-inside:avoid}details{display:none}}
 """
+)

@@ -1,0 +1,91 @@
+"""Files and folders of an archive: whole on the disk or not there, whatever is killed. No Spark in here."""
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Final
+
+FORMAT: Final = 1
+
+
+class ArchiveError(Exception):
+    """The archive cannot be used so; says where, why and what now."""
+
+
+def token() -> str:
+    """A name that no other process has."""
+    return secrets.token_hex(4)
+
+
+def removed(folder: Path) -> None:
+    """The folder is gone, if it was there. ArchiveError where it cannot be deleted."""
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+    except OSError as error:
+        said = f"cannot be deleted ({error}), so events that should be gone are still on the disk"
+        raise ArchiveError(f"{folder}: {said}; make it deletable and run this again") from None
+
+
+def moved(source: Path, target: Path) -> None:
+    """The folder is at its place, whole, and stays there if the power goes."""
+    for file in source.iterdir():
+        settle(file)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source.rename(target)
+    settle(target.parent)
+
+
+def loaded(path: Path) -> dict[str, Any]:
+    """What the file says. ArchiveError where it cannot be read, or is of another format."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        found = told.pop("format")
+    except (OSError, ValueError, LookupError, AttributeError) as error:
+        raise ArchiveError(f"{path}: cannot be read ({error}); restore it from a backup") from None
+    if found != FORMAT:
+        raise ArchiveError(f"{path}: format {found}; this version of dlx-router knows {FORMAT}")
+    return dict(told)
+
+
+def written(folder: Path, told: Mapping[str, Any]) -> Path:
+    """A file of another name that says so, on the disk; to be linked or renamed to its place."""
+    path = folder / f".{token()}.tmp"
+    with path.open("w", encoding="utf-8") as file:
+        json.dump({"format": FORMAT, **told}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    return path
+
+
+def settle(path: Path) -> None:
+    """What is in this file or folder is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems sync no folders
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def linked(path: Path, copy: Path) -> None:
+    """The same file stands under this name too, in the place of what stood there."""
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    link = copy.parent / f".{token()}.tmp"
+    os.link(path, link)
+    link.replace(copy)
+    link.unlink(missing_ok=True)  # rename(2) of a file to a name that it has already does nothing
+
+
+def locked(file: IO[str], what: str) -> None:
+    """This process has the lock until the file is closed. ArchiveError where another one has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        raise ArchiveError(f"{what} is already running: {file.read() or 'another process'}") from None

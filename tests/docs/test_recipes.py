@@ -1,0 +1,70 @@
+"""CONTRIBUTING.md: what its recipes name is there, and what they promise to be told is told."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import typer.main
+from typer.core import TyperGroup
+
+from dlx_router.cli.main import app
+from tests.conformance.scenario import VERSIONS
+from tests.docs import known
+from tests.docs.pages import PAGES, ROOT, read
+
+GUIDE: Final = read(ROOT / "CONTRIBUTING.md")
+# Of the client library, not ours.
+LIBRARY: Final = "process_"
+
+
+def test_every_path_of_the_guide_is_there() -> None:
+    named = {span for span in GUIDE.spans() if re.fullmatch(r"[\w.-]+(/[\w.-]+)*(/|\.(py|md|json))", span)}
+    assert len(named) > 30
+    assert {one for one in named if not (ROOT / one).exists() and not (ROOT / "dlx_router" / one).exists()} == set()
+
+
+def test_the_layers_are_those_of_the_contract() -> None:
+    said = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = next(one["layers"] for one in said if one.get("containers") == ["dlx_router"])
+    line = f"    {' → '.join(one for one in layers if one != 'client')}\n"
+    assert line in GUIDE.text
+    assert line in (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+
+
+def test_every_metric_stands_in_a_page() -> None:
+    families = {one for one in known.metrics() if not re.search(r"_(bucket|sum|count)$", one)}
+    text = _pages()
+    assert {
+        one for one in families if not one.startswith(LIBRARY) and one.removeprefix("dlx_router_") not in text
+    } == set()
+
+
+def test_every_command_stands_in_a_page() -> None:
+    text = _pages()
+    missing = [one for one in _commands(typer.main.get_command(app)) if not re.search(rf"(dlx-router |`){one}\b", text)]
+    assert missing == []
+
+
+def _pages() -> str:
+    return "\n".join(path.read_text(encoding="utf-8") for path in PAGES if path.name != "CHANGELOG.md")
+
+
+def _commands(command: Any, before: str = "") -> Iterator[str]:  # typer brings a click of its own
+    if isinstance(command, TyperGroup):
+        for name, inner in command.commands.items():
+            yield from _commands(inner, f"{before} {name}".strip())
+    else:
+        yield before
+
+
+def test_versions_of_rabbitmq_are_the_same_everywhere() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    asked = re.search(r"^versions := (\d.+)$", makefile, re.MULTILINE)
+    tables = [
+        re.findall(r'"([\d.]+)":', found[1])
+        for path in (ROOT / "tools").rglob("*.py")
+        if (found := re.search(r"^RELEASES: Final = \{(.+)\}$", path.read_text(encoding="utf-8"), re.MULTILINE))
+    ]
+    assert asked is not None
+    assert (asked[1].split(), tables) == ([*VERSIONS], [[*VERSIONS]])

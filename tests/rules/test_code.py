@@ -1,0 +1,100 @@
+"""Rules of CONTRIBUTING.md that hold for all code. Each list of exceptions is exact: who mends one takes it out."""
+
+import ast
+import re
+from collections import defaultdict
+from typing import Final
+
+import pytest
+
+from tests.rules.source import ROOT, body_lines, sources
+
+EVERYWHERE: Final = ("dlx_router", "tools", "tests", "docs", "deploy")
+REASONED: Final = (
+    ("noqa", re.compile(r"# (?:ruff: )?noqa(?!: [A-Z]+\d+(?:, [A-Z]+\d+)* - \S)")),
+    ("type: ignore", re.compile(r"# type: ignore(?!\[[a-z-]+(?:,[a-z-]+)*\]  # \S)")),
+    ("nosec", re.compile(r"# nosec(?! B\d+ - \S)")),
+)
+MOST_BODY_LINES: Final = 40
+# A function that is longer (file.function), and why it is one piece.
+LONGER: Final = {
+    "policy._effective": "one assignment for each key of a policy",
+    "app._attendant": "the wiring of a vhost",
+    "compiled.write": "the short way: a call costs more than the rest of a step",
+    "decoder.read": "as above",
+    "runner.__init__": "the wiring of a vhost",
+    "runner._once": "the tasks of a session, begun and ended in one place",
+    "metrics.__init__": "one line for each metric",
+    "parser._frames": "measured: a call for each frame costs a tenth of the rate",
+    "properties.parse": "as above, one step for each of the fourteen properties",
+    "test_record.test_the_record_is_laid_out_as_frozen": "the frozen document",
+    "test_faults.test_faults_of_the_broker_are_found": "its table",
+    "test_commands.test_report_backtest_and_redrive": "one archive serves all commands",
+}
+USUAL_LINES: Final = 300
+MOST_LINES: Final = 420
+VAGUE: Final = {"told", "said", "found", "one"}
+# Waits for who works on the modules that call it.
+VAGUE_STILL: Final = {("dlx_router/core/record.py", "told"), ("dlx_router/core/clienterrors.py", "told")}
+
+
+@pytest.mark.parametrize(("what", "bare"), REASONED, ids=[one[0] for one in REASONED])
+def test_whoever_switches_a_check_off_says_which_and_why(what: str, bare: re.Pattern[str]) -> None:
+    found = [
+        f"{one.name}:{number}"
+        for one in sources(*EVERYWHERE)
+        for number, line in enumerate(one.lines, 1)
+        if what in line and not one.name.startswith("tests/rules/") and bare.search(line)
+    ]
+    assert found == [], "write `# noqa: CODE - reason`, `# type: ignore[code]  # reason`, `# nosec CODE - reason`"
+
+
+def test_functions_have_forty_lines_at_most() -> None:
+    longer = {
+        f"{one.stem}.{function.name}"
+        for one in sources(*EVERYWHERE)
+        for function in one.functions()
+        if body_lines(function) > MOST_BODY_LINES
+    }
+    assert longer == {*LONGER}
+
+
+def test_modules_end_where_their_subject_ends() -> None:
+    lengths = {one.name: len(one.lines) - 1 for one in sources("dlx_router")}
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES} == {}
+    assert sum(lines > USUAL_LINES for lines in lengths.values()) <= len(lengths) // 15, "one in fifteen may be longer"
+
+
+def test_names_say_what_a_thing_is() -> None:
+    """Of modules, classes, functions and methods; inside a function they are fine."""
+    vague = set()
+    for one in sources("dlx_router"):
+        nodes = [*one.tree.body, *(node for top in one.tree.body if isinstance(top, ast.ClassDef) for node in top.body)]
+        names = {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)}
+        names.add(one.stem)
+        vague |= {(one.name, name) for name in names & VAGUE}
+    assert vague == VAGUE_STILL
+
+
+def test_a_class_of_the_service_has_a_name_of_its_own() -> None:
+    homes: defaultdict[str, list[str]] = defaultdict(list)
+    for one in sources("dlx_router/service"):
+        for node in one.tree.body:
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(one.name)
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+
+
+def test_groups_of_exceptions_are_taken_apart_by_hand() -> None:
+    """`except*` wraps what is raised inside it, before Python 3.11.4."""
+    assert [one.name for one in sources(*EVERYWHERE) for node in one.nodes if isinstance(node, ast.TryStar)] == []
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert [one.name for one in sources("dlx_router", "tools") if not ast.get_docstring(one.tree)] == []
+
+
+def test_a_policy_file_has_its_tests_beside_it() -> None:
+    files = [path for path in (ROOT / "policies").glob("*.yaml") if not path.name.endswith(".test.yaml")]
+    assert files
+    assert [path.name for path in files if not path.with_suffix(".test.yaml").is_file()] == []

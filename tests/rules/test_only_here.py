@@ -1,0 +1,92 @@
+"""What a head comment says to happen in one place only happens nowhere else: by name, in the source as it stands."""
+
+import ast
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from tests.rules.source import Source, called, dotted, sources
+
+Where = Callable[[Source], bool]
+
+
+def _calls(*names: str) -> Where:
+    return lambda one: any(called(call) in names for call in one.calls())
+
+
+def _imports(*packages: str, at_the_top: bool = False) -> Where:
+    return lambda one: any(module.split(".")[0] in packages for module, _ in one.imports(at_the_top=at_the_top))
+
+
+def _settles(one: Source) -> bool:
+    """By a consumer: its letters' deliveries, or messages of a stream."""
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr in {"settle", "reject", "give_back"}
+        and dotted(call.func.value).endswith("consumer")
+        for call in one.calls()
+    )
+
+
+def _acks(one: Source) -> bool:
+    return any(called(call) in {"frames.ack", "frames.nack", "frames.reject"} for call in one.calls())
+
+
+def _connects(one: Source) -> bool:
+    opens = {"create_connection", "open_connection"}
+    return any(called(call).rpartition(".")[2] in opens for call in one.calls())
+
+
+# What, in which folder, how it is seen, and the only places.
+ONLY: Final[dict[str, tuple[str, Where, set[str]]]] = {
+    "a letter is acked, rejected or given back: after its copies were confirmed": (
+        "dlx_router/service",
+        _settles,
+        {"service/dispatch/settler.py"},
+    ),
+    "acknowledgements are written": (
+        "dlx_router",
+        _acks,
+        {"broker/consumer.py", "broker/getter.py", "spark/amqp.py"},
+    ),
+    "a connection to RabbitMQ is opened": (
+        "dlx_router",
+        _connects,
+        {"broker/link.py", "broker/amqp10.py", "spark/amqp.py"},
+    ),
+    "a letter is dropped, which its policy alone may want": ("dlx_router", _calls("Discard"), {"core/decision.py"}),
+    "it is decided": (
+        "dlx_router",
+        _calls("decide"),
+        {
+            "cli/policy/explain.py",
+            "config/policytest.py",
+            "service/dispatch/decider.py",
+            "spark/backtest/replay.py",
+        },
+    ),
+    "the keys of policies are described": ("dlx_router/config", _calls("Key"), {"config/language/keys.py"}),
+    "OpenTelemetry is imported with a module": (
+        "dlx_router",
+        _imports("opentelemetry", at_the_top=True),
+        {"telemetry/outbox.py"},
+    ),
+    "the report runs Spark": ("dlx_router/spark/report", _imports("pyspark"), {"spark/report/data.py"}),
+    "a Spark session is made": (
+        "dlx_router",
+        lambda one: any(called(call).endswith(".getOrCreate") for call in one.calls()),
+        {"spark/session.py"},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ONLY)
+def test_it_happens_in_these_places_only(what: str) -> None:
+    folder, happens, places = ONLY[what]
+    assert {one.name.removeprefix("dlx_router/") for one in sources(folder) if happens(one)} == places
+
+
+def test_decide_has_one_meaning() -> None:
+    made = [one.name for one in sources("dlx_router") for function in one.functions() if function.name == "decide"]
+    assert made == ["dlx_router/core/decision.py"]

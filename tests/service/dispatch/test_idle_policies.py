@@ -1,0 +1,119 @@
+"""Dead-letter queues that are deleted once they are idle: as the policies in force say, whatever others said before."""
+
+from collections.abc import AsyncIterator, Callable
+from signal import SIGHUP
+from typing import Any, Final
+
+import pytest
+
+from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Source, ordered
+from dlx_router.service.dispatch.resources import TargetResources
+from dlx_router.service.inflight.in_force import Resolved, Rules
+from dlx_router.service.inflight.routes import Resource, dead_letter_resource
+from tests.broker.scene import NAMES
+from tests.service.dispatch.test_idle_queues import replicas
+from tests.support.bulk import INBOX
+from tests.support.client import Client
+from tests.support.eventually import consistently, eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+POLICY: Final = """
+version: 1
+policies:
+  - name: work
+    queue: work
+    definition:
+      max-delivery-attempts: 1
+      dead-letter-queue-type: classic
+"""
+SOURCE: Final = Source("p", "p.yaml", 1)
+ROUNDS: Final = 100  # each asks the broker: more than the millisecond that the queue may be idle
+KEPT: Final[dict[str, Any]] = {"dead-letter-queue-type": "classic"}
+DELETED: Final = {**KEPT, "auto-delete-dead-letter-queue-after": 1}
+IN_AN_HOUR: Final = {**KEPT, "auto-delete-dead-letter-queue-after": 3_600_000}
+
+
+@pytest.fixture
+async def provision(vhost: Vhost, amqp: Client) -> AsyncIterator[TargetResources]:
+    amqp.queue("work")
+    async with replicas(vhost, 1) as (one,):
+        yield one.session.provision
+
+
+def settings(definition: dict[str, Any]) -> dict[str, Setting]:
+    return {key: Setting(value, SOURCE) for key, value in definition.items()}
+
+
+def in_force(definition: dict[str, Any], **on: dict[str, Any]) -> Resolved:
+    overlays = {reason: settings(one) for reason, one in on.items()}
+    selector = Selector(SelectorKind.MATCH, "#")
+    policy = Policy("p", selector, SOURCE, definition=settings(definition), on=overlays)
+    return Resolved(Rules(ordered([policy]), NAMES, 0), "/", {})
+
+
+def needed(rules: Resolved, reason: str = "rejected") -> Resource:
+    policy = rules.policy_of("work", reason)
+    assert policy is not None
+    return dead_letter_resource(policy, "DLQ.work", "", "work")
+
+
+async def reaped(provision: TargetResources, amqp: Client, rules: Resolved) -> bool:
+    for _ in range(ROUNDS):
+        await provision.reap(rules.policies_of)
+        if not amqp.exists("DLQ.work"):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        in_force(KEPT),
+        in_force(IN_AN_HOUR),
+        in_force(DELETED | {"dead-letter-queue-prefix": "other."}),
+        in_force(DELETED | {"discard": True}),
+    ],
+    ids=["never", "in an hour", "another name", "discard"],
+)
+async def test_a_queue_that_no_policy_in_force_wants_deleted_stays(
+    later: Resolved, provision: TargetResources, amqp: Client
+) -> None:
+    await provision.prepare([needed(in_force(DELETED))])
+    assert not await reaped(provision, amqp, later)
+
+
+async def test_it_is_deleted_again_where_it_is_made_by_a_policy_that_wants_it(
+    provision: TargetResources, amqp: Client
+) -> None:
+    for definition in (DELETED, IN_AN_HOUR, KEPT, DELETED, KEPT):
+        await provision.prepare([needed(in_force(definition))])
+        provision.renew()
+    assert not await reaped(provision, amqp, in_force(DELETED)), "made last by one that keeps it"
+    await provision.prepare([needed(in_force(DELETED))])
+    provision.renew()
+    assert await reaped(provision, amqp, in_force(DELETED))
+    await provision.prepare([needed(in_force(DELETED))])
+    assert amqp.exists("DLQ.work"), "a letter that comes has it made anew"
+
+
+async def test_a_policy_for_one_reason_counts(provision: TargetResources, amqp: Client) -> None:
+    rules = in_force(KEPT, expired=DELETED)
+    await provision.prepare([needed(rules, "expired")])
+    assert await reaped(provision, amqp, rules)
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_reload_that_takes_the_deletion_away_holds_for_queues_that_are_there(
+    amqp: Client, start_router: Callable[..., Router]
+) -> None:
+    amqp.queue("work", dead_letter_exchange=INBOX)
+    router = start_router(POLICY + "      auto-delete-dead-letter-queue-after: 1s\n")
+    amqp.publish("a", key="work")
+    amqp.fail("work")
+    eventually(lambda: amqp.exists("DLQ.work") and amqp.depth("DLQ.work") == 1)
+    (router.policies / "policies.yaml").write_text(POLICY, encoding="utf-8")
+    router.signal(SIGHUP)
+    eventually(lambda: router.metric("reloads_total", result="success") == 1)
+    amqp.take("DLQ.work")
+    assert consistently(lambda: amqp.exists("DLQ.work"), for_s=7)

@@ -1,0 +1,190 @@
+"""The law of standing orders: the short way writes what the long way would have written, byte for byte."""
+
+import struct
+import time
+from typing import Any, Final, cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dlx_router.broker.consumer import Consumer
+from dlx_router.core.letter import Arrival
+from dlx_router.core.names import Names
+from dlx_router.core.policy import Policy, Selector, SelectorKind, Setting, Source, ordered
+from dlx_router.core.words import Cause
+from dlx_router.journal.mode import Mode
+from dlx_router.journal.writer import Journal
+from dlx_router.service.dispatch.decider import Decider
+from dlx_router.service.inflight import clock, compiled
+from dlx_router.service.inflight.decoder import Place
+from dlx_router.service.inflight.encoder import Encoder
+from dlx_router.service.inflight.in_force import InForce, Rules
+from dlx_router.service.inflight.job import Job
+from dlx_router.service.inflight.routes import Resource
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.telemetry.readiness import Readiness
+from dlx_router.wire import frames, properties, table
+
+KEY: Final = b"k" * 32
+SOURCE: Final = Source("orders", "orders.yaml", 1)
+NAMES: Final = Names("dlx-router")
+PLACE: Final = Place("/", NAMES.inbox, Arrival.INBOX, NAMES, KEY)
+JOURNAL: Final = Journal(mode=Mode.OFF, name="j", vhost="/", router_id="r", readiness=Readiness())
+NOBODY: Final = cast("Consumer", None)
+STAMP: Final = table.PUB_PREFIX + struct.pack(">q", 7)
+DEFINITIONS: Final[tuple[dict[str, Any], ...]] = (
+    {"dead-letter-exchange": "dlx", "max-delivery-attempts": 1},
+    {"max-delivery-attempts": 1},
+    {"max-delivery-attempts": 5, "redelivery-delay": 5000},
+    {"max-delivery-attempts": 5, "redelivery-delay": 5000, "redelivery-collision-avoidance-factor": 0.5},
+    {"dead-letter-exchange": "dlx", "max-delivery-attempts": 1, "dead-letter-headers": ("emq",)},
+)
+
+
+@pytest.fixture(autouse=True)
+def _a_clock_that_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_795_240_000.5)
+    monkeypatch.setattr(clock.Clock, "now_ms", lambda _self: 1_795_240_000_500)  # one of a process knows other times
+
+
+def _rules(definition: dict[str, Any], revision: str = "abcdef012345") -> Rules:
+    settings_ = {key: Setting(value, SOURCE) for key, value in definition.items()}
+    policy = Policy("orders", Selector(SelectorKind.MATCH, "#"), SOURCE, definition=settings_)
+    return Rules(ordered([policy], revision), NAMES, 30_000)
+
+
+def _decider(definition: dict[str, Any]) -> Decider:
+    return Decider(InForce.of(_rules(definition), "/"), Metrics(), JOURNAL)
+
+
+class _LongWay:
+    """A desk that has learnt nothing, each time."""
+
+    def __init__(self, definition: dict[str, Any]) -> None:
+        self._definition = definition
+
+    def judge(self, *given: Any) -> Job:
+        job = _decider(self._definition).judge(*given)
+        assert job.route is None
+        return job
+
+
+def _delivery(tag: int, reason: str, extra: bytes, body: bytes, **given_properties: Any) -> frames.Delivery:
+    death = table.long_(b"count", 1) + table.longstr(b"reason", reason) + table.longstr(b"queue", "orders")
+    death += table.timestamp(b"time", 1_795_239_999) + table.longstr(b"exchange", "")
+    death += table.array_of_longstr(b"routing-keys", ["orders"])
+    headers = table.field_array(b"x-death", [death]) + extra
+    for name, value in (("queue", "orders"), ("reason", reason), ("exchange", "")):
+        headers += table.longstr(f"x-first-death-{name}".encode(), value)
+    section = properties.build(headers=headers, **given_properties)
+    redelivered = False
+    header = struct.pack(">HHQ", 60, 0, len(body)) + section
+    return frames.Delivery(1, b"c", tag, redelivered, b"dlx-router.inbox", b"orders", header, body)
+
+
+def _written(job: Job, encoder: Encoder) -> tuple[bytes, bytes, bytes]:
+    if job.route is None:
+        return encoder.write(job, STAMP)
+    return job.route.exchange, job.route.routing_key, compiled.section(job, job.route, STAMP, b"guest")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@given(
+    definition=st.sampled_from(DEFINITIONS[:3]),
+    reason=st.sampled_from(["rejected", "delivery_limit"]),
+    body=st.binary(max_size=200),
+    extra=st.lists(
+        st.tuples(st.text("abc", min_size=1, max_size=3), st.text(max_size=5)), max_size=3, unique_by=lambda e: e[0]
+    ),
+    said=st.fixed_dictionaries(
+        {},
+        optional={
+            "message_id": st.binary(max_size=9),
+            "priority": st.integers(0, 255),
+            "delivery_mode": st.sampled_from([1, 2]),
+            "user_id": st.sampled_from([b"guest", b"shop"]),
+            "expiration": st.just(b"1000"),
+            "content_type": st.just(b"application/json"),
+            "app_id": st.just(b"shop"),
+        },
+    ),
+)
+def test_the_short_way_writes_what_the_long_way_writes(
+    definition: dict[str, Any], reason: str, body: bytes, extra: list[tuple[str, str]], said: dict[str, Any]
+) -> None:
+    encoder = Encoder(user="guest", last_deaths=True, key=KEY, quarantine=NAMES.quarantine)
+    entries = b"".join(table.longstr(name.encode(), value) for name, value in extra)
+    decider, other = _decider(definition), _LongWay(definition)
+    decider.judge(_delivery(1, reason, b"", b"the first teaches"), NOBODY, PLACE, 0.0)
+    delivery = _delivery(2, reason, entries, body, **said)
+    short = decider.judge(delivery, NOBODY, PLACE, 0.0)
+    long = other.judge(delivery, NOBODY, PLACE, 0.0)
+    assert short.route is not None
+    assert _written(short, encoder) == _written(long, encoder)
+    assert (short.action, short.resource) == (long.action, long.resource)
+    twin = tuple((name, value[::-1]) for name, value in extra)  # the same shape, other values: found without a walk
+    delivery = _delivery(3, reason, b"".join(table.longstr(name.encode(), value) for name, value in twin), body, **said)
+    short, long = decider.judge(delivery, NOBODY, PLACE, 0.0), other.judge(delivery, NOBODY, PLACE, 0.0)
+    assert short.route is not None
+    assert short.key is None
+    assert _written(short, encoder) == _written(long, encoder)
+
+
+def test_a_letter_of_the_same_shape_with_another_death_is_not_taken_for_its_like() -> None:
+    decider = _decider(DEFINITIONS[0])
+    for tag in (1, 2, 3):
+        decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0)
+    job = decider.judge(_delivery(4, "rejecteD", b"", b"x"), NOBODY, PLACE, 0.0)
+    assert job.route is None
+    assert job.letter is not None
+    assert job.letter.reason != "rejected"
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS[3:])
+def test_chance_and_aliases_go_the_long_way(definition: dict[str, Any]) -> None:
+    decider = _decider(definition)
+    for tag in (1, 2):
+        assert decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0).route is None
+
+
+def test_an_order_holds_only_where_there_is_what_its_event_names() -> None:
+    decider, known = _decider(DEFINITIONS[1]), dict[Resource, str]()
+
+    def judged(tag: int) -> Job:
+        return decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0, known)
+
+    resource = judged(1).resource
+    assert resource is not None
+    assert judged(2).route is None, "nobody has asked the broker yet"
+    known[resource] = "DLQ.transient"
+    assert judged(3).route is None, "it is another queue"
+    known[resource] = resource[1]
+    assert judged(4).route is not None
+
+
+def test_a_letter_in_flight_is_finished_by_the_policies_that_it_came_to() -> None:
+    decider = _decider(DEFINITIONS[0])
+    jobs = [decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0) for tag in (1, 2)]
+    assert jobs[1].route is not None, "the short way too"
+    decider.in_force = InForce.of(_rules(DEFINITIONS[1], "fedcba543210"), "/")
+    next_job = decider.judge(_delivery(3, "rejected", b"", b"x"), NOBODY, PLACE, 0.0)
+    assert next_job.route is None, "nothing that was worked out by the old rules is used"
+    assert next_job.copy is not None
+    assert (next_job.copy.exchange, next_job.copy.record.revision) == ("", "fedcba543210")
+    for job in jobs:
+        decider.in_full(job, PLACE)
+        assert job.copy is not None
+        assert (job.copy.exchange, job.copy.record.revision) == ("dlx", "abcdef012345")
+        decider.refused(job, Cause.TARGET_REFUSED)
+        assert job.copy.record.revision == "abcdef012345"
+
+
+def test_a_letter_whose_order_did_not_hold_is_counted_once() -> None:
+    metrics = Metrics()
+    decider = Decider(InForce.of(_rules(DEFINITIONS[1]), "/"), metrics, JOURNAL)
+    jobs = [decider.judge(_delivery(tag, "rejected", b"", b"x"), NOBODY, PLACE, 0.0) for tag in (1, 2)]
+    assert [job.route is None for job in jobs] == [True, False]
+    decider.in_full(jobs[1], PLACE)
+    assert [job.route is None for job in jobs] == [True, True]
+    assert sum(metrics.decisions.values()) == 2

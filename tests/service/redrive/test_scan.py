@@ -1,0 +1,112 @@
+"""When a look through a queue is over, by the clock and by what the queue says."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlx_router.core.names import Names
+from dlx_router.redrive.task import Spec, Task
+from dlx_router.service.redrive.scan_pass import AGAIN_S, QUIET_S, Over, ScanPass
+from dlx_router.service.redrive.worker import End, TaskWorker
+
+TICK_S = 0.02
+
+
+class Queue:
+    """One with so many letters ready, and how often it was asked."""
+
+    def __init__(self, ready: int) -> None:
+        self.ready, self.asked = ready, 0
+
+    async def depth(self) -> int:
+        self.asked += 1
+        return self.ready
+
+
+async def ends(
+    look: ScanPass, seen: int, *, within_s: float, busy: bool = False, later: bool = False
+) -> tuple[Over, float]:
+    """What it says at last, and when."""
+    now, over = 1000.0, Over.NO
+    while over is Over.NO and now < 1000.0 + within_s:
+        now += TICK_S
+        over = await look.over(now, seen, busy=busy, later=later)
+    return over, now - 1000.0
+
+
+@pytest.mark.parametrize(
+    ("seen", "ready", "busy", "later", "expected"),
+    [
+        (10, 0, False, False, Over.ALL),
+        (11, 0, False, False, Over.ALL),
+        (10, 3, False, False, Over.NO),
+        (10, 3, False, True, Over.ALL),
+        (10, 0, True, False, Over.NO),
+        (9, 0, False, False, Over.FEWER),
+        (0, 0, False, False, Over.FEWER),
+        (9, 1, False, False, Over.NO),
+        (9, 1, False, True, Over.NO),
+        (9, 0, True, False, Over.NO),
+    ],
+)
+async def test_a_look_is_over_once_all_was_seen_or_nothing_comes_any_more(
+    seen: int,
+    ready: int,
+    busy: bool,  # noqa: FBT001 - a column of the table
+    later: bool,  # noqa: FBT001 - a column of the table
+    expected: Over,
+) -> None:
+    over, after_s = await ends(ScanPass(10, Queue(ready).depth), seen, within_s=3, busy=busy, later=later)
+    assert over is expected
+    if over is not Over.NO:
+        assert (after_s >= QUIET_S) is (over is Over.FEWER)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(0, 2), min_size=150, max_size=300))
+def test_while_letters_come_nothing_is_over_and_the_queue_is_not_asked_often(steps: list[int]) -> None:
+    queue = Queue(0)
+
+    async def walk() -> None:
+        seen, now, last, look = 0, 1000.0, 1000.0, ScanPass(10_000, queue.depth)
+        for step in steps:
+            now, seen = now + TICK_S, seen + step
+            last = now if step else last
+            over = await look.over(now, seen, busy=False, later=False)
+            assert over is Over.NO or now - last >= QUIET_S - TICK_S
+
+    asyncio.run(walk())
+    assert queue.asked <= len(steps) * TICK_S / AGAIN_S + 1
+
+
+class Emptied:
+    """A topology that knows a queue of which all letters have gone."""
+
+    async def depths(self, queues: list[str]) -> dict[str, int]:
+        return dict.fromkeys(queues, 0)
+
+
+@pytest.mark.parametrize(("spec", "seen", "expected"), [
+    (Spec("/", "DLQ"), 9, None),
+    (Spec("/", "DLQ", dry_run=True), 9, End.DONE),
+    (Spec("/", "DLQ"), 10, End.DONE),
+])  # fmt: skip
+async def test_one_letter_that_leaves_another_way_does_not_keep_the_task(
+    spec: Spec, seen: int, expected: End | None
+) -> None:
+    journal = SimpleNamespace(is_working=True)
+    context: Any = SimpleNamespace(
+        router_id="r", names=Names("p"), in_force=None, login=SimpleNamespace(vhost="/"), sign_with=lambda: b"k",
+        topology=Emptied(), journal=journal, management=None,
+    )  # fmt: skip
+    worker = TaskWorker(Task("t", spec, total=10), context, lambda _letter: True)
+    scan: Any = SimpleNamespace(lost=None, is_changing=False, flush=lambda: None)
+    worker._scan, worker._sender._out = scan, SimpleNamespace(blocked=False)  # type: ignore[assignment]  # stand-ins: no broker
+    for _ in range(seen):
+        worker.counters.saw()
+    async with asyncio.timeout(20):
+        assert await worker._working(10, None) is expected, "None: look again, and count anew"

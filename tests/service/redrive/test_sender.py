@@ -1,0 +1,139 @@
+"""A stream that takes events and confirms none, in the default mode: no letter leaves its queue, no change holds.
+
+The journal, the sender and the API's context are the real ones; the stream is what answers when the test says so.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.exceptions import HTTPException
+
+from dlx_router.admin.api import context
+from dlx_router.broker.answers import LinkError
+from dlx_router.journal.batch import Batch
+from dlx_router.journal.mode import Mode
+from dlx_router.journal.writer import Journal
+from dlx_router.redrive.task import Counts, Kind, Spec
+from dlx_router.service.redrive.counters import Counters
+from dlx_router.service.redrive.sender import WINDOW, Sender
+from dlx_router.service.redrive.worker import HALTED_S, TaskWorker
+from dlx_router.telemetry.readiness import Readiness
+from tests.journal.conftest import soon
+
+LINE = b'{"v":1}\n'
+
+
+class Stream:
+    """Takes batches; `confirm` answers for all of them."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.taken: list[Batch] = []
+        self._journal = journal
+        link: Any = SimpleNamespace(blocked=False, is_open=True)
+        publisher: Any = self
+        journal._link, journal._publisher, journal.is_working = link, publisher, True
+
+    def stamp(self) -> bytes:
+        return b""
+
+    def publish(self, batch: Batch, *_args: object) -> None:
+        self.taken.append(batch)
+
+    def confirm(self) -> None:
+        for batch in self.taken:
+            self._journal._answered(batch, "")
+        self.taken.clear()
+
+
+def journal(mode: Mode = Mode.BEST_EFFORT, spool_bytes: int = 1000) -> Journal:
+    return Journal(mode=mode, name="j", vhost="/", router_id="r", readiness=Readiness(), spool_bytes=spool_bytes)
+
+
+def sender(one: Journal, settled: list[int], lines: int = 1) -> tuple[Sender, Callable[[int], Any]]:
+    """One that discards, and a maker of its letters."""
+    context: Any = SimpleNamespace(journal=one, metrics=SimpleNamespace(redrive_letters={"sent": 0}))
+    copies: Any = SimpleNamespace(events=lambda _job, _now: [LINE] * lines)
+    counters = Counters(Counts())
+    spec = Spec("/", "DLQ", kind=Kind.DISCARD)
+    made = Sender(spec, context, copies, ways=None, counters=counters, wake=lambda: None)  # type: ignore[arg-type]  # stand-ins: no broker
+    made._out = SimpleNamespace(blocked=False)  # type: ignore[assignment]  # stand-ins: no broker
+
+    def settle(tag: int) -> bool:
+        settled.append(tag)
+        return True
+
+    consumer = SimpleNamespace(settle=settle)
+    return made, lambda tag: SimpleNamespace(consumer=consumer, delivery=SimpleNamespace(tag=tag), batches=())
+
+
+@pytest.mark.parametrize("mode", [Mode.BEST_EFFORT, Mode.REQUIRED])
+async def test_no_letter_leaves_before_the_stream_itself_has_its_events(mode: Mode) -> None:
+    settled: list[int] = []
+    told = journal(mode)
+    stream = Stream(told)
+    sends, letter = sender(told, settled, lines=150)  # an edit has two; these do not fit into one batch
+    for tag in range(3):
+        await sends.send(letter(tag))
+    await soon(lambda: sum(batch.events for batch in stream.taken) == 450)
+    if mode is Mode.BEST_EFFORT:
+        await soon(lambda: all(batch.settled for batch in stream.taken))
+    assert (settled, sends.pending, sends.room) == ([], 3, WINDOW - 3), "all are on their way at once"
+    stream.confirm()
+    assert (settled, sends.pending, sends.failure) == ([0, 1, 2], 0, None)
+
+
+async def test_what_the_journal_loses_stays_and_nothing_more_goes() -> None:
+    settled: list[int] = []
+    told = journal(spool_bytes=0)
+    sends, letter = sender(told, settled)
+    assert sends.room == 0, "it does not work yet"
+    await sends.send(letter(1))
+    await soon(lambda: told.lost == 1)
+    assert (settled, sends.pending) == ([], 0)
+    assert isinstance(sends.failure, LinkError)
+
+
+async def test_who_is_halted_waits_for_the_journal_behind_the_last_confirm_not_beside_it() -> None:
+    """Else letters whose copies were confirmed a moment ago go back, and are there twice."""
+    told = journal()
+    sends, letter = sender(told, [])
+    worker = TaskWorker.__new__(TaskWorker)  # what it halts by, and nothing that works
+    worker._sender, worker._halt = sends, asyncio.Event()
+    worker._context = SimpleNamespace(confirm_timeout_s=30.0)  # type: ignore[assignment]  # stand-ins: no broker
+    Stream(told)
+    begun = time.monotonic()
+    assert worker._patient_until(begun) == begun + 10
+    worker._halt.set()
+    sends.flying = sends.pending = 1
+    assert worker._patient_until(begun) == begun + 10, "a copy is on its way"
+    await soon(lambda: time.monotonic() > begun + 0.1)
+    sends._confirmed([letter(1)])
+    assert begun + 0.1 + HALTED_S <= worker._patient_until(begun) < begun + 10, "its event is"
+
+
+async def answered(one: Journal) -> str:
+    """What who asks for a change is told; "" where it holds."""
+    attendant: Any = SimpleNamespace(journal=one, vhost="/")
+    names: Any = None
+    try:
+        await context.Context("r", names, {}).write(attendant, [LINE])
+    except HTTPException as error:
+        return f"{error.status_code} {error.detail}"
+    return ""
+
+
+async def test_a_change_holds_only_once_the_stream_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "CONFIRM_S", 0.6)  # more than best-effort waits
+    told = journal()
+    stream = Stream(told)
+    late = await answered(told)
+    assert (late[:4], "did not confirm in time" in late) == ("503 ", True)
+    stream.confirm()
+    stream.publish = lambda batch, *_args: told._answered(batch, "")  # type: ignore[method-assign]  # stand-ins: no broker
+    assert not await answered(told)
+    assert "too far behind" in await answered(journal(spool_bytes=0))
+    assert "JOURNAL=off" in await answered(journal(Mode.OFF))

@@ -1,0 +1,43 @@
+"""Who leads a vhost, and who is told: sessions come and go, the leadership stays."""
+
+import asyncio
+
+from dlx_router.service.vhost.leadership import Leadership, lead
+from tests.journal.conftest import soon
+
+
+async def test_a_session_that_is_over_leaves_no_listener_behind() -> None:
+    leadership, terms = Leadership("/"), list[int]()
+
+    async def work(term: int) -> None:
+        terms.append(term)
+        await asyncio.Event().wait()
+
+    for number in range(1, 4):
+        session = asyncio.create_task(lead(leadership, work))
+        await soon(lambda: len(leadership._listeners) == 1)
+        leadership._set(leads=True)
+        await soon(lambda number=number: len(terms) == number)  # type: ignore[misc]  # a default binds it
+        leadership._set(leads=False)
+        session.cancel()
+        await asyncio.gather(session, return_exceptions=True)
+    assert leadership._listeners == []
+
+
+async def test_work_ends_with_the_leadership() -> None:
+    leadership, at_work = Leadership("/"), list[int]()
+
+    async def work(term: int) -> None:
+        at_work.append(term)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            at_work.remove(term)
+
+    session = asyncio.create_task(lead(leadership, work))
+    leadership._set(leads=True)
+    await soon(lambda: bool(at_work))
+    leadership.lose()
+    await soon(lambda: not at_work)
+    session.cancel()
+    await asyncio.gather(session, return_exceptions=True)

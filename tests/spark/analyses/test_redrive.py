@@ -1,0 +1,220 @@
+"""Bulk redrive: what a consumer gets, what the ledger says, and what happens when the broker does not play along."""
+
+import base64
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from dlx_router.core.names import Names
+from dlx_router.core.remembered import decode
+from dlx_router.service.vhost.signing_key import from_file
+from dlx_router.spark.amqp import StreamError
+from dlx_router.spark.options import Options
+from dlx_router.spark.redrive.letters import Sender, Spoilt, copy_of
+from dlx_router.spark.redrive.plan import Choice, PlanError, freeze
+from dlx_router.spark.redrive.reconcile import reconcile
+from dlx_router.spark.redrive.run import Progress, Way, progress, run
+from tests.spark.analyses.conftest import AS_OF_MS, archived
+from tests.spark.analyses.test_backtest import read_journal
+from tests.support.client import Client
+from tests.support.vhost import Vhost
+from tools.pipeline import week
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+QUEUE = "orders.new"
+URL = "DLX_ROUTER_TEST_REDRIVE_URL"
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    path = tmp_path / "key"
+    path.write_text("k" * 40)
+    return path
+
+
+@pytest.fixture
+def way(vhost: Vhost, amqp: Client, key_file: Path, tmp_path: Path) -> Way:
+    """A broker with what a router would have declared, and where it is."""
+    (tmp_path / "url").write_text(vhost.amqp_url)
+    amqp.exchange("dlx-router.return")
+    amqp.queue("dlx-router.journal", "stream")
+    options = Options.read({"connection": f"file:{tmp_path}/url", "streams": "dlx-router.journal", "timeout": "20"})
+    return Way(options, str(key_file))
+
+
+@pytest.fixture(scope="module")
+def frozen(events: DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plan of 240 letters in four chunks; a test works on a copy."""
+    folder = tmp_path_factory.mktemp("plan") / "p"
+    freeze(events, Choice(queue=QUEUE), folder, redrive_id="r-1", as_of_ms=AS_OF_MS, chunk=60)
+    return folder
+
+
+@pytest.fixture
+def plan(frozen: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(frozen, tmp_path / "plan"))
+
+
+def dead(truth: week.Truth) -> list[str]:
+    return sorted(one.id for one in truth.fates if one.queue == QUEUE and one.dead)
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_killed_run_goes_on_and_each_letter_comes_once(  # noqa: PLR0917 - a scene needs many fixtures
+    spark: SparkSession, plan: Path, way: Way, amqp: Client, truth: week.Truth, key_file: Path, events: DataFrame,
+    vhost: Vhost, tmp_path: Path,
+) -> None:  # fmt: skip
+    amqp.queue(QUEUE)
+
+    def killed(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(spark, plan, way, on_chunk=killed)
+    assert (progress(plan).chunks_done, progress(plan).confirmed) == (1, 60)
+    found = run(spark, plan, way)
+    assert (found.is_done, found.confirmed, found.failed) == (True, len(dead(truth)), {})
+    assert run(spark, plan, way).confirmed == len(dead(truth))  # and once more sends nothing
+    got = [amqp.take(QUEUE) for _ in range(len(dead(truth)))]
+    assert amqp.get(QUEUE) is None
+    assert sorted(one.headers["dlx-router-id"] for one in got) == dead(truth)
+    bodies = {one.id: one.body for one in truth.fates}
+    for one in got:
+        assert one.body == bodies[one.headers["dlx-router-id"]]
+        assert one.routing_key == "new"  # as at its first delivery
+        assert one.properties.message_id.startswith("missing-vat-")
+        assert [(death["queue"], death["count"]) for death in one.deaths] == [(QUEUE, 6)]
+        record = decode(one.headers["dlx-router"].encode(), from_file(key_file))
+        assert (record.redrive_id, record.redrives, record.attempts, record.state) == ("r-1", 1, 0, "retrying")
+        assert record.is_about(crc32=crc32(one.body), size=len(one.body), message_id=one.properties.message_id)
+    told = archived(spark, read_journal(vhost, 240), tmp_path / "told.ndjson")
+    after = events.unionByName(told)
+    said = reconcile(spark, after, plan, as_of_ms=AS_OF_MS)
+    assert said == {"planned": 240, "told": 240, "untold": 0, "recovered": 0, "open": 240, "dead": 0}
+    later = max(row.ts_ms for row in told.select("ts_ms").collect()) + 3_600_000
+    assert reconcile(spark, after, plan, as_of_ms=later)["recovered"] == 240
+
+
+def test_before_it_is_sent_the_journal_has_nothing_of_a_plan(
+    spark: SparkSession, plan: Path, events: DataFrame
+) -> None:
+    assert reconcile(spark, events, plan, as_of_ms=AS_OF_MS)["untold"] == 240
+
+
+def test_a_full_queue_keeps_what_it_has_and_the_rest_goes_again(
+    spark: SparkSession, plan: Path, way: Way, amqp: Client, truth: week.Truth
+) -> None:
+    amqp.queue(QUEUE, max_length=100, overflow="reject-publish")
+    found = run(spark, plan, way)
+    assert not found.is_done
+    refused = found.failed["nacked"]
+    assert found.confirmed + refused == 240
+    got = [amqp.take(QUEUE) for _ in range(amqp.depth(QUEUE))]
+    for _ in range(3):  # it holds a hundred and a few each time
+        run(spark, plan, way)
+        got += [amqp.take(QUEUE) for _ in range(amqp.depth(QUEUE))]
+    assert progress(plan).is_done
+    assert Counter(one.headers["dlx-router-id"] for one in got) == Counter(dead(truth))
+
+
+def test_a_missing_queue_is_said_before_anything_is_sent(spark: SparkSession, plan: Path, way: Way) -> None:
+    with pytest.raises(StreamError, match=r"orders\.new"):
+        run(spark, plan, way)
+    assert progress(plan).chunks_done == 0
+
+
+def test_a_plan_is_frozen_once(events: DataFrame, plan: Path) -> None:
+    with pytest.raises(PlanError, match="not empty"):
+        freeze(events, Choice(), plan, redrive_id="r-2", as_of_ms=AS_OF_MS)
+
+
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        (Choice(where="nonsense > 3"), "nonsense"),
+        (Choice(where="attempts >>> 'x"), "--where"),
+        (Choice(queue="no.such.queue"), r"no letter to send back: none at its end fits$"),
+        (Choice(where="headers['tenant'] = '\"acme\"'"), "fits; --where asks for headers: the archive has only those"),
+    ],
+)
+def test_a_choice_that_cannot_be_is_said(events: DataFrame, tmp_path: Path, choice: Choice, said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        freeze(events, choice, tmp_path / "new", redrive_id="r-3", as_of_ms=AS_OF_MS)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_choice_by_group_and_condition_takes_the_oldest(events: DataFrame, truth: week.Truth, tmp_path: Path) -> None:
+    group = events.where("failed_queue = 'mail.send'").select("fingerprint").distinct().collect()[0][0]
+    choice = Choice(group=group, where="props.app_id = 'crm'", limit=20)
+    made = freeze(events, choice, tmp_path / "mail", redrive_id="r-4", as_of_ms=AS_OF_MS)
+    assert (made.letters, made.queues, made.unusable) == (20, {"mail.send": 20}, 0)
+    rows = events.sparkSession.read.parquet(str(tmp_path / "mail" / "chunks")).select("id").collect()
+    oldest = sorted(truth.of("mail-too-late"), key=lambda one: one.first_death_ms)[:20]
+    assert {row.id for row in rows} == {one.id for one in oldest}
+
+
+def event(lines: list[dict[str, Any]], **changed: Any) -> dict[str, Any]:
+    found = next(one for one in lines if one["kind"] == "dead_lettered" and one["failed_queue"] == QUEUE)
+    return {**found, "first": None, **changed}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"body_mode": "hash", "body": None}, "does not hold the body"),
+        ({"body_mode": "head"}, "does not hold the body"),
+        ({"redacted": ["/card"]}, "taken out"),
+        ({"body": base64.b64encode(b"another").decode()}, "size or checksum"),
+    ],
+)
+def test_a_letter_that_is_not_whole_is_not_sent(
+    lines: list[dict[str, Any]], changed: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(Spoilt, match=said):
+        copy_of(event(lines, **changed), Sender("r-1", Names(), b"k" * 32))
+
+
+@pytest.mark.parametrize("queue", ["dlx-router.state", "dlx-router.\nstate", "\rdlx-router.journal", "orders.\nnew"])
+def test_no_letter_goes_back_to_what_the_broker_reads_as_another_queue_or_the_routers(
+    lines: list[dict[str, Any]], queue: str
+) -> None:
+    with pytest.raises(Spoilt, match=r"which (is the router's own|the broker would read as)"):
+        copy_of(event(lines, failed_queue=queue), Sender("r-1", Names(), b"k" * 32))
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_forged_event_binds_no_queue_of_the_router(
+    spark: SparkSession, plan: Path, way: Way, amqp: Client, vhost: Vhost
+) -> None:
+    """Whoever may write to the journal may invent a letter of any queue; the other letters go back."""
+    amqp.queue(QUEUE)
+    amqp.queue("dlx-router.state", "quorum")
+    told = json.loads((plan / "plan.json").read_text())
+    told["queues"] |= {"dlx-router.state": 1, "\rdlx-router.state": 1}
+    (plan / "plan.json").write_text(json.dumps(told))
+    assert run(spark, plan, way).is_done
+    bound = vhost.get(f"exchanges/{vhost.quoted}/dlx-router.return/bindings/source")
+    assert {one["destination"] for one in bound} == {QUEUE}
+    assert amqp.depth("dlx-router.state") == 0
+
+
+def test_a_queue_that_goes_away_in_the_middle_costs_nothing(
+    spark: SparkSession, plan: Path, way: Way, amqp: Client
+) -> None:
+    amqp.queue(QUEUE)
+
+    def gone(so_far: Progress) -> None:
+        if so_far.chunks_done == 1:
+            amqp.channel.queue_delete(QUEUE)
+
+    found = run(spark, plan, way, on_chunk=gone)
+    assert (found.is_done, found.confirmed, found.failed) == (False, 60, {"returned": 180})
+    amqp.queue(QUEUE)
+    assert run(spark, plan, way).is_done
+    assert amqp.depth(QUEUE) == 180

@@ -1,0 +1,76 @@
+"""The archive as a table of Delta: what engines may do to it, and what they read; files only, no Spark session."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, Schema
+from deltalake.transaction import create_table_with_add_actions
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from dlx_router.spark import schemas
+from dlx_router.spark.archive import delta
+from dlx_router.spark.archive.layout import Archive, Day, Entry, State
+
+DATE = "2026-03-10"
+COLUMNS = to_arrow_schema(schemas.ARCHIVE, timezone="UTC")
+STORED = pa.schema([field for field in COLUMNS if field.name not in {"event_date", "seg"}])
+
+
+def put(archive: Archive, number: int, *ts_ms: int) -> None:
+    """A segment with events of these times."""
+    seg = f"{number:010}-run"
+    folder = archive.raw(DATE, seg)
+    folder.mkdir(parents=True)
+    rows = [{"ts_ms": one, "id": str(one), "breaker": "open"} for one in ts_ms]
+    pq.write_table(pa.Table.from_pylist(rows, STORED), folder / "part-0.parquet")
+    archive.commit(Entry(number, seg, {DATE: len(ts_ms)}, 0, {}, {}, 0))
+
+
+def at_ms(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def add_actions(root: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pa.table(DeltaTable(root).get_add_actions(flatten=True)).to_pylist()
+    return found
+
+
+def test_a_vacuum_lists_nothing_of_the_archives_own(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    with archive.lease("ingest"):
+        put(archive, 0, 1, 2)
+    archive.bad("0000000000-run").mkdir(parents=True)
+    (archive.bad("0000000000-run") / "part-0.parquet").write_bytes(b"x")
+    archive.commit_day(Day("2026-03-09", "c-1", 0, (), 0))
+    archive.commit_state(State())
+    delta.mirror(archive)
+    table = DeltaTable(tmp_path)
+    assert table.vacuum(retention_hours=0, enforce_retention_duration=False, full=True, dry_run=True) == []
+
+
+def test_a_column_of_a_newer_version_comes_into_the_table(tmp_path: Path) -> None:
+    old = pa.schema([field for field in COLUMNS if field.name != "breaker"])
+    create_table_with_add_actions(str(tmp_path), Schema.from_arrow(old), [], partition_by=["event_date", "seg"])
+    archive = Archive(tmp_path)
+    put(archive, 0, 1)
+    assert delta.mirror(archive) == (1, 0)
+    table = DeltaTable(tmp_path)
+    assert [one.name for one in table.schema().fields].count("breaker") == 1
+    assert pa.table(table.to_pyarrow_table(columns=["breaker"])).to_pylist() == [{"breaker": "open"}]
+    assert delta.mirror(archive) == (0, 0)
+
+
+def test_the_log_says_how_many_rows_and_of_what_time_a_file_is(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    put(archive, 0, 10, 30, 20)
+    delta.mirror(archive)
+    (found,) = add_actions(tmp_path)
+    assert (found["num_records"], found["min.event_ts"], found["max.event_ts"]) == (3, at_ms(10), at_ms(30))
+    put(archive, 1, 40)
+    assert delta.mirror(archive) == (1, 0)
+    files = [str(file) for file in archive.files()]
+    assert sum(one["num_records"] for one in add_actions(tmp_path)) == len(duckdb.read_parquet(files).fetchall()) == 4

@@ -1,0 +1,62 @@
+"""`make help` says what there is: every target, in a group, in one line each."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+TEXT: Final = (ROOT / "Makefile").read_text(encoding="utf-8")
+_TARGET: Final = re.compile(r"^([a-z][a-z-]*):", re.MULTILINE)
+_RULE: Final = re.compile(r"^([a-z][a-z-]*):.*?  ## (.+)$")
+
+
+def _groups() -> Iterator[tuple[str, str, str]]:
+    """Group, target and text, in the order of the file."""
+    group = ""
+    for line in TEXT.splitlines():
+        if line.startswith("##@ "):
+            group = line.removeprefix("##@ ")
+        elif found := _RULE.match(line):
+            yield group, found[1], found[2]
+
+
+def test_every_target_has_a_text_and_a_group() -> None:
+    said = list(_groups())
+    assert [target for _, target, _ in said] == _TARGET.findall(TEXT)
+    assert [target for group, target, _ in said if not group] == []
+
+
+def test_no_target_is_taken_for_a_file() -> None:
+    phony = [one for line in re.findall(r"^\.PHONY: (.+)$", TEXT, re.MULTILINE) for one in line.split()]
+    assert phony == _TARGET.findall(TEXT)
+
+
+def test_help_shows_every_group_and_target_within_80_columns() -> None:
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    expected = [f"{target} {text}" for _, target, text in _groups()]
+    assert [" ".join(line.split()) for line in lines if line.startswith("  ")] == expected
+    assert {line for line in lines[1:] if line and not line.startswith("  ")} == {group for group, _, _ in _groups()}
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("module", sorted(set(re.findall(r"-m (tools[.\w]+)", TEXT))))
+def test_what_a_target_starts_is_here(module: str) -> None:
+    path = ROOT / module.replace(".", "/")
+    assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
+
+
+def test_what_ci_and_our_programs_ask_make_for_exists() -> None:
+    commands = re.sub(r"#.*", "", (ROOT / ".ci/run").read_text(encoding="utf-8"))
+    asked = {*re.findall(r"\bmake ([a-z][a-z-]*)", commands)}
+    asked |= {
+        target
+        for folder in ("tools", "tests", "dlx_router")
+        for path in (ROOT / folder).rglob("*.py")
+        for target in re.findall(r"`make ([a-z][a-z-]*)[^`]*`", path.read_text(encoding="utf-8"))
+    }
+    assert sorted(asked - {*_TARGET.findall(TEXT)}) == []

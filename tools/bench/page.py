@@ -1,0 +1,252 @@
+"""docs/performance.md out of build/bench.json: every number of the page is in the file, none is written by hand.
+
+    python -m tools.bench.page [build/bench.json [docs/performance.md]]
+
+`make bench` runs it. What a file does not hold (contestants that were left out, shapes) has no section.
+Exit: 0 written · 2 the file is not there or not of `make bench`.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from tools.bench.contestants import LOCAL, NAMES, PAIR, RELAY, ROUTER, SHOVEL, SILENT
+from tools.bench.report import SMALL
+
+ROOT: Final = Path(__file__).parents[2]
+FULL_MESSAGES, FULL_ROUNDS, QUIET = 100_000, 8, 0.5
+Document = dict[str, Any]
+_GOALS: Final = (  # what is named in the summary, how it is said, the goal, whether more is better
+    ("ratio_to_amqp_shovel", "speed beside RabbitMQ's AMQP shovel, 1 KiB", 1.2, True),
+    ("large_ratio_to_amqp_shovel", "the same, 64 KiB and 512 KiB", 1.0, True),
+    ("ratio_to_aio_pika", "speed beside a relay on aio-pika", 5.0, True),
+    ("ratio_to_local_shovel", "speed beside the shovel inside the broker (4.3 only)", None, True),
+    ("ratio_to_no_journal", "speed beside itself without the journal", None, True),
+    ("ratio_of_two_to_one", "two processes on one inbox beside one", 1.0, True),
+    ("cpu_us_per_message", "CPU of the router for a letter, µs", 25.0, False),
+    ("rss_mb", "peak memory of the router, MB", 100.0, False),
+    ("large_rss_mb", "the same with large bodies, MB", None, False),
+)
+_TITLES: Final = {
+    ROUTER: "**dlx-router**, default settings",
+    SHOVEL: "AMQP shovel, on-confirm, prefetch 1000",
+    RELAY: "concurrent relay on aio-pika",
+    LOCAL: "`local` shovel, inside the broker",
+    SILENT: "dlx-router, `DLX_ROUTER_JOURNAL=off`",
+    PAIR: "two dlx-routers on one source",
+}
+_RATIOS: Final = {
+    SHOVEL: "ratio_to_amqp_shovel", LOCAL: "ratio_to_local_shovel", RELAY: "ratio_to_aio_pika",
+    SILENT: "ratio_to_no_journal",
+}  # fmt: skip
+_INTRO: Final = """# Performance
+
+Written by `make bench` (tools/bench/page.py, from `build/bench.json`); do not edit. A queue full of dead letters
+is moved to an exchange with confirms, by each contestant in turn, in an order drawn anew each round, on one private
+broker of the same machine. A letter is 1 KiB, persistent, with an `x-death` of one entry, trace context and three
+headers. Every letter that comes out is counted, random ones of each run are compared in full, and a run with a letter
+missing has no speed. How to measure it on your machines: [capacity](capacity.md).
+"""
+_READ: Final = """## How to read it
+
+* Speed is taken between the first look over 5 % and the first over 95 %, so starting is not in it. Numbers are medians
+  over rounds but the first; a ratio is the median of the ratios within each round, its spread beside it.
+* CPU of a contestant is user and system time of its processes. Both shovels run inside the broker: their work is in
+  the broker's.
+* In quorum cells all read `dlx-router.inbox`; in classic cells a classic queue. Target and source are of one type.
+* The router does more for a letter than the others: it decides by policy, writes a record, an `x-death` and an event of
+  the journal, and checks returns. The relay on aio-pika writes an `x-death`; the shovels copy.
+* Numbers of one machine say little about another; a broker on machines of its own leaves the router a core.
+"""
+
+
+def page(told: Document) -> str:
+    """The whole page."""
+    return "\n".join(
+        [_INTRO, *_warning(told), *_summary(told), *_sections(told), *_limit(told), _READ, *_run(told), ""]
+    )
+
+
+def _sections(told: Document) -> Iterator[str]:
+    small = [cell for cell in told["cells"] if cell["bytes"] == SMALL]
+    large = [cell for cell in told["cells"] if cell["bytes"] != SMALL]
+    if small:
+        yield from ("## Letters of 1 KiB", "")
+        for cell in small:
+            yield from (f"### RabbitMQ {cell['version']}, {cell['type']} queues", "", *_cell(cell), "")
+    if large:
+        yield from ("## Large bodies", "", *_large(large), "")
+    if pairs := [cell for cell in small if PAIR in cell and ROUTER in cell]:
+        yield from ("## Two processes on one inbox", "", *_pairs(pairs), "")
+    if told.get("shapes"):
+        yield from ("## Backlogs and sizes", "", *_shapes(told["shapes"]), "")
+
+
+def _warning(told: Document) -> Iterator[str]:
+    """A reader must not take a short or disturbed run for a measurement."""
+    options, load = told["options"], told["machine"]["load_before"]
+    if options["messages"] < FULL_MESSAGES or options["rounds"] < FULL_ROUNDS:
+        yield f"**A short run**: {options['messages']:,} letters, {options['rounds']} rounds. It shows that this works,"
+        yield f"not how fast the router is; a full one has {FULL_MESSAGES:,} letters and {FULL_ROUNDS} rounds."
+        yield ""
+    if load > QUIET:
+        yield f"**The machine was not at rest** when it began (load {load:g}): speeds are too low, ratios less sure."
+        yield ""
+    if told["failed_runs"]:
+        yield f"**{told['failed_runs']} runs failed** and have no numbers here; `build/bench.json` says why."
+        yield ""
+
+
+def _summary(told: Document) -> Iterator[str]:
+    yield from ("## In short", "", "The worst cell of broker version and queue type.", "")
+    yield from ("| | worst cell | goal | |", "|---|---:|---:|---|")
+    for name, said, goal, more in _GOALS:
+        if (value := told["summary"].get(name)) is not None:
+            yield f"| {said} | {value:g} | {_goal(goal, more=more)} | {_reached(value, goal, more=more)} |"
+    yield ""
+
+
+def _goal(goal: float | None, *, more: bool) -> str:
+    return "–" if goal is None else f"{'≥' if more else '≤'} {goal:g}"
+
+
+def _reached(value: float, goal: float | None, *, more: bool) -> str:
+    if goal is None:
+        return ""
+    return "reached" if (value >= goal if more else value <= goal) else "**not reached**"
+
+
+def _cell(cell: Document) -> Iterator[str]:
+    yield "| | letters/s | CPU of it, µs a letter | CPU of the broker, µs a letter | peak MB | the router is |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for name in NAMES:
+        if name in cell:
+            one = cell[name]
+            cpu, rss = (f"{one[key]:.0f}" if key in one else "–" for key in ("cpu_us_per_message", "rss_mb"))
+            broker, rate = f"{one['broker_cpu_us_per_message']:.0f}", f"{one['messages_per_s']:,.0f}"
+            yield f"| {_TITLES[name]} | {rate} | {cpu} | {broker} | {rss} | {_times(cell, name)} |"
+
+
+def _times(cell: Document, name: str) -> str:
+    ratio = _RATIOS.get(name, "")
+    return _with_range(cell, ratio) if ratio in cell else ""
+
+
+def _with_range(cell: Document, ratio: str) -> str:
+    low, high = cell[f"{ratio}_range"]
+    return f"{cell[ratio]:.2f} × ({low:.2f} … {high:.2f})"
+
+
+def _large(cells: list[Document]) -> Iterator[str]:
+    yield "| RabbitMQ | queues | body | router, MB/s | AMQP shovel, MB/s | the router is | peak MB |"
+    yield "|---|---|---:|---:|---:|---:|---:|"
+    for cell in cells:
+        ours, other = cell.get(ROUTER, {}), cell.get(SHOVEL, {})
+        speeds = " | ".join(f"{one['mb_per_s']:.0f}" if one else "–" for one in (ours, other))
+        rss = f"{ours['rss_mb']:.0f}" if ours else "–"
+        where = f"{cell['version']} | {cell['type']} | {_size(cell['bytes'])}"
+        yield f"| {where} | {speeds} | {_times(cell, SHOVEL)} | {rss} |"
+
+
+def _pairs(cells: list[Document]) -> Iterator[str]:
+    yield "Default settings, and a key that both share. What both say that they settled is together what came out, in"
+    yield "each run that has a number here: nothing is counted twice."
+    yield ""
+    yield "| RabbitMQ | queues | one, letters/s | two, letters/s | two beside one | share of the one that did less |"
+    yield "|---|---|---:|---:|---:|---:|"
+    for cell in cells:
+        one, two = cell[ROUTER]["messages_per_s"], cell[PAIR]["messages_per_s"]
+        share = f"{cell[PAIR].get('smaller_share', 0):.0%}"
+        ratio = _with_range(cell, "ratio_of_two_to_one") if "ratio_of_two_to_one" in cell else ""
+        yield f"| {cell['version']} | {cell['type']} | {one:,.0f} | {two:,.0f} | {ratio} | {share} |"
+
+
+def _shapes(rows: list[Document]) -> Iterator[str]:
+    yield "One run each, quorum queues. Short ones say little about speed: what they show is that both ends work."
+    yield ""
+    yield "| letters in the inbox | body | router, letters/s | MB/s | peak MB | AMQP shovel, letters/s |"
+    yield "|---:|---:|---:|---:|---:|---:|"
+    for row in rows:
+        ours, other = row["results"].get(ROUTER, {}), row["results"].get(SHOVEL, {})
+        told = [_number(ours, name) for name in ("messages_per_s", "mb_per_s", "rss_mb")]
+        told.append(_number(other, "messages_per_s"))
+        yield f"| {row['messages']:,} | {_size(row['bytes'])} | {' | '.join(told)} |"
+
+
+def _number(result: Document, name: str) -> str:
+    if "error" in result:
+        return "**failed**"
+    return f"{result[name]:,.0f}" if name in result else "–"
+
+
+def _size(count: int) -> str:
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:g} {name}"
+    return f"{count} B"
+
+
+def _limit(told: Document) -> Iterator[str]:
+    """How much of the machine was at work: letters a second times microseconds."""
+    cells = [cell for cell in told["cells"] if cell["bytes"] == SMALL and ROUTER in cell]
+    if not cells:
+        return
+    cores = told["machine"]["cores"]
+    yield from ("## What limits", "", f"Cores at work while the router moved letters, of {cores}:", "")
+    yield from ("| RabbitMQ | queues | router | broker | together |", "|---|---|---:|---:|---:|")
+    for cell in cells:
+        ours, broker = _cores(cell)
+        yield f"| {cell['version']} | {cell['type']} | {ours:.2f} | {broker:.2f} | {ours + broker:.2f} |"
+    most, own = max(sum(_cores(cell)) for cell in cells), max(_cores(cell)[0] for cell in cells)
+    yield from ("", _verdict(most, own, cores), "")
+
+
+def _cores(cell: Document) -> tuple[float, float]:
+    rate = cell[ROUTER]["messages_per_s"] / 1e6
+    return rate * cell[ROUTER]["cpu_us_per_message"], rate * cell[ROUTER]["broker_cpu_us_per_message"]
+
+
+def _verdict(most: float, own: float, cores: int) -> str:
+    """One process of the router has one core at most; broker, router and this benchmark share what there is."""
+    if own > 0.9:  # noqa: PLR2004 - a core
+        return "The router fills the one core that a process can have: it is what limits."
+    if most > 0.85 * cores:
+        return (
+            "Router and broker share these cores and fill them: what makes a letter cheaper for either is more speed."
+        )
+    return "Neither a core nor the machine is full: the way to the disk and back limits, and how much is in flight."
+
+
+def _run(told: Document) -> Iterator[str]:
+    machine, options, brokers = told["machine"], told["options"], told["brokers"]
+    packages = ", ".join(f"{name} {found}" for name, found in machine["packages"].items() if found)
+    yield from ("## The run", "", "| | |", "|---|---|")
+    yield f"| date | {told.get('date', 'unknown')} |"
+    yield f"| machine | {machine['cores']} cores of {machine['cpu']}, {machine['memory']} memory, {machine['system']} |"
+    yield f"| Python | {machine['python']}; {packages} |"
+    yield f"| RabbitMQ | {', '.join(brokers.values())} |"
+    rounds = f"{options['rounds']} of {options['messages']:,} letters (aio-pika: {options['aio_messages']:,})"
+    yield f"| rounds | {rounds}; the first of several is dropped |"
+    yield f"| shovel | {'over TCP, as between two brokers' if options['shovel'] == 'network' else 'without a socket'} |"
+    yield f"| took | {told['seconds'] / 60:.0f} min; load before {machine['load_before']:g}; seed {told['seed']} |"
+
+
+def main(argv: list[str]) -> int:
+    """See the module."""
+    source = Path(argv[0]) if argv else ROOT / "build" / "bench.json"
+    target = Path(argv[1]) if argv[1:] else ROOT / "docs" / "performance.md"
+    try:
+        told = json.loads(source.read_text(encoding="utf-8"))
+        text = page(told)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        print(f"{source}: not what `make bench` writes: {error!r}; run `make bench` first", file=sys.stderr)
+        return 2
+    target.write_text(text, encoding="utf-8")
+    print(f"written: {target}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

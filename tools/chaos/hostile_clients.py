@@ -1,0 +1,199 @@
+"""Faults that somebody causes: hostile publishers, junk and strangers among the router's own queues, slow clients.
+
+What these publish themselves is accounted for too: each message must be found in one of the last places.
+"""
+# ruff: noqa: ANN401 - pika ships no types
+
+import secrets
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import cycle, islice
+from typing import Any, Final, Protocol
+
+import pika
+
+from tests.support.router import Router
+from tools.chaos.accounting import ATTACHED, PARKING
+from tools.chaos.load import Load
+from tools.chaos.testbed import INBOX, OURS_ALONE, Scene, soon
+
+STATE: Final = OURS_ALONE[0]
+SECRET: Final = "chaos.secret"
+READY: Final = 200
+SEEN_S: Final = 30.0
+SLOW_CLIENTS: Final = 150
+MESSAGES: Final = 40
+VANISHED: Final = 30
+JUNK: Final = (b"x" * 25, b"{}", b'{"key": 1}', b"\x00" * 4096, b"null", b'{"kind": "key"}')
+
+
+class Target(Protocol):
+    """What these faults touch of an Arena."""
+
+    scene: Scene
+    load: Load
+    note: str
+    violations: list[str]
+
+    @property
+    def router(self) -> Router:
+        """The replica whose turn it is."""
+
+    def wait(self, low: float, high: float) -> None:
+        """A moment, drawn."""
+
+
+def own_queue_full(arena: Target) -> None:
+    """Parking refuses letters, while the router has some that go nowhere else."""
+    arena.load.hold(PARKING)
+    arena.scene.policy("parking", rf"^{PARKING}$".replace(".", r"\."), {"max-length": 1, "overflow": "reject-publish"})
+    try:
+        _publish(arena, INBOX, MESSAGES, [{}])
+        arena.wait(4.0, 12.0)
+    finally:
+        arena.scene.drop_policy("parking")
+        arena.load.release(PARKING)
+
+
+def foreign_own_queue(arena: Target) -> None:
+    """Parking as somebody else declared it, before the routers start: they must not use it."""
+    for router in arena.scene.routers:
+        router.stop()
+    soon(lambda: not arena.scene.depths().get(PARKING), SEEN_S)
+    arena.load.hold(PARKING)
+    arena.scene.channel(lambda channel: _declared_anew(channel, {"x-max-length": 5}))
+    try:
+        arena.router.start(wait=False)
+        if not soon(lambda: PARKING in arena.router.ask("/readyz")[1], SEEN_S):
+            arena.violations.append("nobody said that parking is not as the router declares it")
+        arena.router.stop()
+    finally:
+        arena.scene.channel(lambda channel: channel.queue_delete(PARKING, if_empty=False))
+        arena.load.release(PARKING)
+        for router in arena.scene.routers:
+            router.start(wait=False)
+
+
+def state_junk(arena: Target) -> None:
+    """Somebody publishes into the state queue what the router cannot read."""
+    arena.load.books.junk.update(JUNK)
+    for body in JUNK:
+        arena.scene.channel(lambda channel, body=body: _confirmed(channel, "", STATE, body, {}))  # type: ignore[misc]  # a default binds it
+    arena.wait(0.5, 3.0)
+
+
+def hostile_publisher(arena: Target) -> None:
+    """An ordinary publisher writes histories, names and records of its own into an attached queue."""
+    arena.scene.channel(lambda channel: channel.queue_declare(SECRET, durable=True))
+    _publish(arena, ATTACHED.source, MESSAGES, _lies(), expiration=None)
+    arena.wait(0.5, 2.0)
+
+
+def vanished_queues(arena: Target) -> None:
+    """Queues of one connection fail a message each, and are gone with it."""
+    bodies = [arena.load.books.hostile() for _ in range(VANISHED)]
+    dead = {"x-dead-letter-exchange": INBOX, "x-message-ttl": 0}
+
+    def act(channel: Any) -> None:
+        names = [f"chaos.gone.{secrets.token_hex(4)}" for _ in bodies]
+        for name, body in zip(names, bodies, strict=True):
+            channel.queue_declare(name, exclusive=True, arguments=dead)
+            _confirmed(channel, "", name, body, {})
+        soon(lambda: not any(_ready(channel, name) for name in names), SEEN_S)
+
+    arena.scene.channel(act)
+
+
+def slow_clients(arena: Target) -> None:
+    """Connections that say nothing, or half a request, while somebody asks whether the router lives."""
+    port = arena.router.port
+    with ExitStack() as stack:
+        for said in islice(
+            cycle([b"", b"GET /rea", b"POST /api/v1/x HTTP/1.1\r\nContent-Length: 9\r\n\r\n"]), SLOW_CLIENTS
+        ):
+            link = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            link.sendall(said)
+        answers = [arena.router.ask("/livez")[0] for _ in range(20)]
+        arena.wait(0.5, 2.0)
+    if dead := sum(code != READY for code in answers):
+        arena.violations.append(
+            f"/livez did not answer {dead} of {len(answers)} times beside {SLOW_CLIENTS} slow clients"
+        )
+
+
+def _publish(
+    arena: Target, queue: str, count: int, headers: list[dict[str, Any]], expiration: str | None = None
+) -> None:
+    bodies = [arena.load.books.hostile() for _ in range(count)]
+
+    def act(channel: Any) -> None:
+        for body, one in zip(bodies, cycle(headers)):
+            _confirmed(channel, "", queue, body, one, expiration)
+
+    arena.scene.channel(act)
+
+
+def _confirmed(
+    channel: Any, exchange: str, key: str, body: bytes, headers: dict[str, Any], expiration: str | None = None
+) -> None:
+    """Published; an error where the broker does not take it."""
+    channel.confirm_delivery()
+    properties = pika.BasicProperties(delivery_mode=2, headers=headers, expiration=expiration)
+    channel.basic_publish(exchange, key, body, properties, mandatory=True)
+
+
+def _lies() -> list[dict[str, Any]]:
+    """Histories of deaths that never were, at queues of others and of the router, spelled in every way."""
+    own = (
+        "dlx-router.state",
+        "dlx-router.\rjournal",
+        "\ndlx-router.release",
+        "dlx-router.inbox\r\n",
+        "dlx-router.return",
+    )
+    names = (SECRET, f"{SECRET}\n", *own, "", "amq.direct", "x" * 255, "\x00", "ü", "to:" + SECRET)
+    deaths = [
+        [_death(name, exchange)] for name in names for exchange in ("", "dlx-router.return", "dlx-router.\ndeclared")
+    ]
+    odd: list[Any] = ["no list", 7, [], [1], [{}], [{"queue": 5, "reason": [], "count": "x"}]]
+    records = [
+        '{"v":1}',
+        "{",
+        '{"v":1,"id":"x","state":"retrying","failed_queue":"' + SECRET + '","mac":"00"}',
+        7,
+        None,
+    ]
+    return [
+        *({"x-death": one} for one in (*deaths, *odd)),
+        *({"dlx-router": one} for one in records),
+        {"dlx-death": '{"queue":"' + SECRET + '","exchange":"","routing_keys":[],"reason":"x"}'},
+        {"dlx-router-pub": 1, "dlx-router-id": "00"},
+        {"x-first-death-queue": SECRET, "x-death": [_death(SECRET, "")] * 20},
+    ]
+
+
+def _death(queue: str, exchange: str) -> dict[str, Any]:
+    return {"queue": queue, "reason": "rejected", "count": 1, "exchange": exchange, "routing-keys": [queue]}
+
+
+def _ready(channel: Any, queue: str) -> int:
+    return int(channel.queue_declare(queue, passive=True).method.message_count)
+
+
+def _declared_anew(channel: Any, arguments: dict[str, Any]) -> None:
+    channel.queue_delete(PARKING)
+    channel.queue_declare(PARKING, durable=True, arguments={"x-queue-type": "quorum", **arguments})
+
+
+HOSTILE_KINDS: Final[dict[str, Callable[[Any], None]]] = {
+    "own queue full (nack)": own_queue_full,
+    "foreign own queue": foreign_own_queue,
+    "state junk": state_junk,
+    "hostile publisher": hostile_publisher,
+    "vanished queues": vanished_queues,
+    "slow HTTP clients": slow_clients,
+}
+HOSTILE_GENTLE: Final = {"state junk", "hostile publisher", "vanished queues", "slow HTTP clients"}

@@ -1,0 +1,125 @@
+"""Write charts/dlx-router/README.md: its table of values is made from values.yaml and the comments there (`# -- …`)."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+CHART: Final = Path(__file__).parents[2] / "charts" / "dlx-router"
+PAGE: Final = CHART / "README.md"
+SAYS: Final = "# -- "
+INTRO: Final = """# dlx-router
+
+A dead-letter system for RabbitMQ. Written by tools/pages/chart_readme.py from values.yaml; do not edit.
+
+```console
+kubectl create secret generic rabbit --from-literal=amqp-url=amqp://USER:PASSWORD@HOST:5672/
+helm install dlx-router charts/dlx-router --set amqp.existingSecret=rabbit \\
+  --set-file 'policies.files.orders\\.yaml=orders.yaml'
+```
+
+* Secrets are never values: name the Secrets that exist; they are mounted as files and read anew at each connect.
+* Policies come from `policies.files` or from a ConfigMap of yours. The whole folder is mounted, so a change reaches the
+  running routers; a set that does not parse is refused and the old one stays in force.
+* More than one replica needs `provenance.existingSecret`, and so does a rolling update; without it the one pod is
+  replaced (`Recreate`), and letters wait in the inbox meanwhile.
+
+## Scaling by KEDA
+
+`keda.enabled` makes a ScaledObject that asks RabbitMQ for the length of the inbox. What it brings, and what not:
+
+* A replica takes CPU of its own, and the broker still does the larger part of the work. Where broker and router share
+  a small machine, two processes on one inbox settled 0.94 to 1.07 times what one did (docs/performance.md). It pays
+  where the router's core is full and the broker's are not.
+* One replica leads: redrive tasks and the index do not become faster. `ordering: fifo` is one letter at a time, by one
+  replica.
+* The breaker of `outage:` is per replica: more replicas send more probes.
+* It is never scaled to none: waits that end, redrive tasks and the index need a router though the inbox is empty.
+* A replica that goes drains first (`settings.drainSeconds`); what it cannot finish goes back to the inbox.
+
+Give KEDA a user of its own, not the router's. What the chart renders is checked by the tests; it was not tried in a
+cluster with KEDA.
+
+## As a sidecar
+
+The router needs no place beside the broker, but it may have one. In a pod template of yours:
+
+```yaml
+containers:
+  - name: dlx-router
+    image: dlx-router:0.1.0
+    args: [run]
+    env:
+      - {name: DLX_ROUTER_AMQP_URL_FILE, value: /etc/dlx-router/amqp/url}
+      - {name: DLX_ROUTER_HTTP_HOST, value: "0.0.0.0"}
+    ports: [{name: http, containerPort: 9719}]
+    readinessProbe: {httpGet: {path: /readyz, port: http}, timeoutSeconds: 3}
+    livenessProbe: {httpGet: {path: /livez, port: http}, timeoutSeconds: 5, failureThreshold: 6}
+    securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+    volumeMounts:
+      - {name: amqp, mountPath: /etc/dlx-router/amqp, readOnly: true}
+      - {name: policies, mountPath: /policies, readOnly: true}
+volumes:
+  - {name: amqp, secret: {secretName: rabbit, items: [{key: amqp-url, path: url}]}}
+  - {name: policies, configMap: {name: our-policies}}
+```
+
+With several such pods every sidecar is a replica: give all of them the same `DLX_ROUTER_PROVENANCE_KEY_FILE`.
+
+## Values
+
+| value | default | meaning |
+|---|---|---|
+"""
+
+
+def page() -> str:
+    """The whole README."""
+    text = (CHART / "values.yaml").read_text(encoding="utf-8")
+    said = _comments(text)
+    rows = (f"| `{name}` | {_shown(value)} | {said.get(name, '')} |" for name, value in _leaves(yaml.safe_load(text)))
+    return INTRO + "\n".join(rows) + "\n"
+
+
+def _leaves(values: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        name = f"{above}.{key}" if above else key
+        if isinstance(value, dict) and value and name not in {"policies.files", "resources"}:
+            yield from _leaves(value, name)
+        else:
+            yield name, value
+
+
+def _comments(text: str) -> dict[str, str]:
+    """Full name → the `# -- ` lines above it, by indentation."""
+    found: dict[str, str] = {}
+    path: list[str] = []
+    said = ""
+    for line in text.splitlines():
+        bare = line.strip()
+        if bare.startswith(SAYS):
+            said = bare.removeprefix(SAYS)
+        elif bare and not bare.startswith("#") and ":" in bare:
+            depth = (len(line) - len(line.lstrip())) // 2
+            path = [*path[:depth], bare.partition(":")[0]]
+            found[".".join(path)], said = said, ""
+    return found
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict) and "default.yaml" in value:
+        return "five attempts for everything"
+    text = yaml.safe_dump(value, default_flow_style=True, width=1000).strip().removesuffix("...").strip()
+    return f"`{text}`"
+
+
+def main() -> int:
+    """0: written."""
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""docs/policies.md and docs/policies.schema.json, from the tables that parse policies: `python -m tools.pages.policies`."""
+
+# ruff: noqa: E501 - text of a page
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from dlx_router.config.language.keys import DEFINITION, Key
+from dlx_router.config.policy_files.json_schema import schema, schema_text
+from dlx_router.config.units import duration_text
+
+DOCS: Final = Path(__file__).parents[2] / "docs"
+HEAD: Final = """# The policy language
+
+This page is made from the tables that read policies (`make pages`); a test fails where it is stale. Durations are integers
+(milliseconds, as in RabbitMQ) or `250ms`, `5s`, `10m`, `1h`, `7d`; sizes are integers (bytes) or `64KiB`, `10MiB`. Unknown keys
+are errors with file and line. `dlx-router policy explain QUEUE` shows what is in force and who set it.
+
+All policies that select the failed queue are merged key by key: higher `priority` first, then `queue:` before `match:` before
+`pattern:`, more literal words first. `inherit: false` ends the chain; keys under `on:` overlay the merged base.
+"""
+CONDITIONS: Final = """
+## Conditions
+
+`never-retry` and `retry-only` are lists of expressions in [CEL](https://cel.dev), checked and compiled when policies are read. One
+that cannot be evaluated for a letter counts as false, is counted (`dlx_router_condition_errors_total`) and logged once.
+
+| variable | |
+|---|---|
+| `reason` `cause` | why it died; cause in its record, `""` without one |
+| `attempts` `redrives` | failed deliveries that count, this one included; how often it was sent back |
+| `age` | whole seconds since its first death |
+| `queue` `exchange` `routing_key` `vhost` | where it failed, and by which exchange and key it had come there |
+| `content_type` `size` | property of the message; bytes of its body |
+
+| function | |
+|---|---|
+| `header("name")` | a header as text, as in templates; `""` where it is missing or no scalar. Numbers: `int(header("n")) > 3` |
+| `body("/json/pointer")` | a place of a JSON body of up to 1 MiB; `null` where there is none |
+| `text.matches("re")` | RE2: linear time, whatever the message |
+
+Names and pointers are written out in quotes: the journal tells what a decision looked at, so that it can be replayed. Values named
+in `journal: {redact: […]}` are missing there, and a replay sees them so.
+
+## Outage
+
+`outage: {deaths: 50, within: 10s, probe-every: 5s}`: when so many letters of a queue died in that time, its breaker opens.
+Letters that would use an attempt are then held, each for `probe-every` (`100ms` or more), doubling up to 5 minutes, without
+using it. One of them at a time is sent to its queue as a probe. A probe that does not come back within `probe-every`, while the
+others do not die as fast as before, closes the breaker: the rest is released at a ramp, 1, 2, 4 … a second, and held letters
+whose wait is longer when it is over. Each replica has a breaker of its own, and forgets it when it ends.
+`redelivery-max-elapsed` holds during an outage too, and conditions of `never-retry`.
+
+## Order
+
+`ordering: fifo`: give the queue `x-dead-letter-exchange: dlx-router.inbox.fifo`. Its letters are dead-lettered in the order in
+which they arrived there, one at a time; nothing waits. A full target stops them; a missing one too, until `UNROUTABLE_GRACE` is
+over and the letter is parked. Auto-created dead-letter queues are declared with `x-single-active-consumer`.
+"""
+
+
+def page() -> str:
+    """The page."""
+    defs = schema()["$defs"]
+    parts = [HEAD, "## A policy\n", _table(defs["policy"]["properties"])]
+    parts += ["\n## An attachment\n", _table(defs["attachment"]["properties"])]
+    parts += ["\n## A delayed exchange\n", _table(defs["delayed"]["properties"])]
+    rows = [f"| `{name}` | {_type(key.parse.schema)} | {_default(key)} | {_cell(key.doc)} |" for name, key in _keys()]
+    parts += ["\n## Keys of a definition\n", "| key | takes | default | meaning |\n|---|---|---|---|", *rows]
+    on = "| `on` | mapping | – | Keys that hold for one reason only: rejected, expired, maxlen, delivery_limit, application, "
+    return "\n".join([*parts, f"{on}application:NAME. |", CONDITIONS])
+
+
+def _keys() -> list[tuple[str, Key]]:
+    return [*DEFINITION.items()]
+
+
+def _table(properties: dict[str, Any]) -> str:
+    rows = [f"| `{name}` | {_cell(one.get('description', ''))} |" for name, one in properties.items()]
+    return "\n".join(["| key | meaning |", "|---|---|", *rows])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _default(key: Key) -> str:
+    if key.says:
+        return _cell(key.says)
+    value = list(key.default) if isinstance(key.default, tuple) else key.default
+    if "delay" in key.name and isinstance(value, int) and not isinstance(value, bool):
+        return f"`{duration_text(value)}`"
+    return f"`{json.dumps(value)}`"
+
+
+def _type(found: Mapping[str, Any]) -> str:
+    """A schema in a few words."""
+    if "enum" in found:
+        return ", ".join(f"`{one}`" for one in found["enum"])
+    if "anyOf" in found:
+        words = [_type(one) for one in found["anyOf"]]
+        text = " ".join(str(one.get("pattern", "")) for one in found["anyOf"])
+        return "duration" if "ms|s|m|h" in text else "size" if "KiB" in text else " or ".join(words)
+    if "const" in found:
+        return f"`{json.dumps(found['const'])}`"
+    if found.get("type") == "array":
+        return f"list of {_type(found['items'])}"
+    if found.get("type") == "object":
+        return f"`{{{', '.join(found.get('properties', {}))}}}`"
+    return {"string": "text", "integer": "integer", "number": "number", "boolean": "true, false"}[found["type"]]
+
+
+def write() -> None:
+    """Both files."""
+    (DOCS / "policies.md").write_text(page(), encoding="utf-8")
+    (DOCS / "policies.schema.json").write_text(f"{schema_text()}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

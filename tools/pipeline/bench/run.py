@@ -1,0 +1,142 @@
+"""Measure the pipeline, and what it stands beside: a plain script without Spark, and DuckDB on the same files.
+
+    python -m tools.pipeline.bench.run --events 100000,1000000,10000000 --rounds 3
+
+For each length: a journal of batches of 100 events is published, archived by `dlx-router pipeline ingest` with one
+core and with two, and by pika + pyarrow; of the archive are asked failure groups, before and after it is compacted
+(DuckDB too: the answers must be equal), and a backtest; letters are sent back. Of journals longer than a million events
+only what grows with them: ingest and groups with two cores, the plain script for their first million. Once a round:
+freshness at 1,000 events a second, and the restart after a kill. The broker is on the same cores. Writes
+build/bench-pipeline.json after every part, and a page: medians over the rounds.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from tools import brokers
+from tools.bench.report import machine
+from tools.pipeline.bench.ingest import freshness, plain_ingest, publish, restart, spark_ingest
+from tools.pipeline.bench.page import page
+from tools.pipeline.kills import declare
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+BUILD: Final = ROOT / "build"
+CORES: Final = (1, 2)
+LONG: Final = 1_000_000  # events; of longer journals only what grows with them is measured
+TRIGGER_S: Final = 1.0
+Part = dict[str, dict[str, float]]
+
+
+def one_size(events: int) -> Part:
+    """Everything that depends on the length, on a broker of its own."""
+    is_long = events > LONG
+    with brokers.running("4.3") as broker, tempfile.TemporaryDirectory(prefix="dlx-router-bench-") as name:
+        folder, url = Path(name), broker.amqp_url
+        declare(url)
+        found: Part = {"published": published(url, events)}
+        for cores in CORES[is_long:]:
+            found[f"ingest_{cores}"] = told(f"ingest_{cores}", spark_ingest(url, folder / f"a{cores}", events, cores))
+        found["plain"] = told("plain", plain_ingest(url, folder / "plain.parquet", min(events, LONG)))
+        for cores in reversed(CORES[is_long:]):  # the last of them compacts
+            found |= {f"{part}_{cores}": one for part, one in _reads(url, folder / "a2", cores, is_long).items()}
+        return found
+
+
+def told(part: str, found: dict[str, float]) -> dict[str, float]:
+    """The same, said as soon as it is known."""
+    print(f"{time.strftime('%H:%M:%S')} {part} {json.dumps(found)}", file=sys.stderr, flush=True)
+    return found
+
+
+def published(url: str, events: int) -> dict[str, float]:
+    """Fill the stream; seconds, the making of the events included."""
+    began = time.monotonic()
+    publish(url, events)
+    return told("published", {"events": events, "seconds": time.monotonic() - began})
+
+
+def _reads(url: str, root: Path, cores: int, is_long: bool) -> Part:  # noqa: FBT001 - as it is passed on
+    """In a process of its own: Java keeps what it was given, and so does DuckDB."""
+    argv = [sys.executable, "-m", "tools.pipeline.bench.run", "--reads", str(root), "--cores", str(cores)]
+    argv += ["--url-from", "DLX_ROUTER_AMQP_URL", *(["--long"] if is_long else [])]
+    env = os.environ | {"DLX_ROUTER_AMQP_URL": url}
+    done = subprocess.run(argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, check=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def by_itself(seconds: float) -> Part:
+    """What does not depend on the length."""
+    with brokers.running("4.3") as broker, tempfile.TemporaryDirectory(prefix="dlx-router-bench-") as name:
+        declare(broker.amqp_url)
+        return {
+            "restart": told("restart", restart(broker.amqp_url, Path(name) / "restarted")),
+            "freshness": told("freshness", freshness(broker.amqp_url, Path(name) / "fresh", TRIGGER_S, seconds)),
+        }
+
+
+def medians(rounds: Iterable[Part]) -> Part:
+    """Of each number."""
+    every = list(rounds)
+    return {
+        part: {name: statistics.median(one[part][name] for one in every) for name in every[0][part]}
+        for part in every[0]
+    }
+
+
+def measured(given: argparse.Namespace) -> dict[str, Any]:
+    """All rounds; what is known so far is on the disk after each."""
+    alone: list[Part] = []
+    sizes: dict[int, list[Part]] = {events: [] for events in given.events}
+    found = {"machine": machine(), "rounds": given.rounds, "command": " ".join(sys.argv[1:])}
+    for _ in range(given.rounds):
+        alone.append(by_itself(given.seconds))
+        for events, parts in sizes.items():
+            parts.append(one_size(events))
+        found["summary"] = {"by_itself": medians(alone), **{str(size): medians(parts) for size, parts in sizes.items()}}
+        text = json.dumps({**found, "by_itself": alone, "sizes": sizes}, indent=1)
+        (BUILD / "bench-pipeline.json").write_text(text, encoding="utf-8")
+    return found
+
+
+def _lengths(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def main() -> int:
+    """0 measured; where the figures are is said."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--events", type=_lengths, default=[100_000, 1_000_000, 5_000_000], help="lengths, commas between"
+    )
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=30, help="of the freshness measurement")
+    parser.add_argument("--page", type=Path, default=BUILD / "bench-pipeline.md", help="where the page goes")
+    parser.add_argument("--reads", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--cores", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--long", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--url-from", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.reads:
+        from tools.pipeline.bench.reads import reads  # noqa: PLC0415 - the only part with a session of its own
+
+        first = given.cores == CORES[-1]
+        print(json.dumps(reads(os.environ[given.url_from], given.reads, given.cores, first=first, long=given.long)))
+        return 0
+    BUILD.mkdir(exist_ok=True)
+    found = measured(given)
+    given.page.write_text(page(found), encoding="utf-8")
+    print(f"{given.page}, {BUILD / 'bench-pipeline.json'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

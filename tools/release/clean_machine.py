@@ -1,0 +1,106 @@
+"""The two README commands on a machine that has nothing: a freshly unpacked Debian 12 with README's prerequisites.
+
+What is committed is cloned into it, so a forgotten file is missed here. The unpacked system is kept in the cache and
+copied for each run. The way to packages is the host's: pip's and apt's settings, certificates, proxies. Root only.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from tools.brokers.node import PRIVATE_MOUNTS
+from tools.brokers.programs import BrokerError, cache, debootstrap
+
+ROOT: Final = Path(__file__).parents[2]
+RELEASE: Final = "bookworm"
+PREREQUISITES: Final = ("make", "git", "ca-certificates", "python3")  # README names the same
+COMMANDS: Final = ("make demo", "make test")
+
+_SETTINGS: Final = (
+    "/etc/apt/apt.conf",
+    "/etc/apt/apt.conf.d",
+    "/etc/pip.conf",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/ssl/certs",
+    "/usr/local/share/ca-certificates",
+)
+_ENTER: Final = """
+root=$1; shift
+while read -r path; do mount --bind "$path" "$root$path" && mount -o remount,bind,ro "$root$path" || exit 71; done
+mount --rbind /dev "$root/dev" && mount --rbind /proc "$root/proc" && exec chroot "$root" "$@" </dev/null
+"""
+
+
+def main() -> int:
+    """0: both commands passed · 1: one failed, or no such machine can be made here."""
+    try:
+        base = _base()
+    except BrokerError as error:
+        print(error, file=sys.stderr)
+        return 1
+    machine = Path(tempfile.mkdtemp(prefix="dlx-router-clean-"))
+    try:
+        subprocess.run(["cp", "-a", "--reflink=auto", f"{base}/.", str(machine)], check=True)
+        named = _named_by_pip()
+        settings = [path for path in (*_SETTINGS, *(one for one in named if not _is_data(one))) if Path(path).exists()]
+        # settings are copied, never mounted: apt in there may write to them
+        subprocess.run(["cp", "-a", "--parents", *settings, str(machine)], check=True)
+        paths = [path for path in named if _is_data(path)]
+        for path in paths:
+            (machine / path.removeprefix("/")).mkdir(parents=True, exist_ok=True)
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(machine / "srv/dlx-router")], check=True)
+        return max(_timed(machine, command, paths) for command in COMMANDS)
+    finally:
+        shutil.rmtree(machine, ignore_errors=True)
+
+
+def _base() -> Path:
+    if os.geteuid() != 0:
+        message = "a clean machine needs root (mounts and chroot)"
+        raise BrokerError(message)
+    place = cache() / f"clean-{RELEASE}"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if not place.exists():
+        print(f"Unpacking Debian {RELEASE} ...", flush=True)
+        debootstrap(RELEASE, place, *PREREQUISITES)
+    return place
+
+
+def _named_by_pip() -> list[str]:
+    """Every file and folder that the host's pip settings name: pip in there must find the same."""
+    ask = [sys.executable, "-m", "pip", "config", "list"]
+    words = subprocess.run(ask, capture_output=True, text=True, check=False).stdout.replace("'", " ").split()
+    found = [word.removeprefix("file://") for word in words]
+    return sorted({path for path in found if path.startswith("/") and Path(path).exists()})
+
+
+def _is_data(path: str) -> bool:
+    """A folder of packages: mounted, read-only; everything else is a setting: copied."""
+    return Path(path).is_dir() and not path.startswith("/etc/")
+
+
+def _environment() -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if key.startswith("PIP_") or key.lower().endswith("_proxy")}
+    kept |= {key: os.environ[key] for key in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE") if key in os.environ}
+    return {**kept, "HOME": "/root", "LANG": "C.UTF-8", "TERM": "dumb", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+
+
+def _timed(machine: Path, command: str, paths: list[str]) -> int:
+    print(f"\n== {command}", flush=True)
+    started = time.monotonic()
+    inside = f"cd /srv/dlx-router && exec {command}"
+    argv = [*PRIVATE_MOUNTS, "sh", "-c", _ENTER, "enter", str(machine), "sh", "-c", inside]
+    text = "".join(f"{path}\n" for path in paths)
+    code = subprocess.run(argv, input=text, text=True, env=_environment(), check=False).returncode
+    print(f"== {command}: exit {code} after {time.monotonic() - started:.0f} s", flush=True)
+    return min(code, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
