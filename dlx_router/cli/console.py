@@ -31,17 +31,17 @@ def console(
 ) -> None:
     """Serve web pages: what dies and why, letters, redrives. It asks the routers' API, and logs in with its tokens."""
     from dlx_router.config.api_access.allowed_hosts import split  # noqa: PLC0415 - see main
-    from dlx_router.config.environment.settings import Settings, SettingsError  # noqa: PLC0415
-    from dlx_router.console.router_api import named  # noqa: PLC0415
-    from dlx_router.console.serving import ConsoleError, serve  # noqa: PLC0415
-    from dlx_router.telemetry import logs  # noqa: PLC0415
+    from dlx_router.config.environment.settings import Settings, SettingsError  # noqa: PLC0415 - only this command needs it
+    from dlx_router.console.router_api import named  # noqa: PLC0415 - only this command needs it
+    from dlx_router.console.serving import ConsoleError, serve  # noqa: PLC0415 - only this command needs it
+    from dlx_router.telemetry import logs  # noqa: PLC0415 - only this command needs it
 
     try:
         settings = Settings.load({})
         routers = [*map(named, router or [settings.api_url])]
         split(allowed_hosts)
         if len({name for name, _ in routers}) < len(routers):
-            raise ValueError("--router: two have the same name; write NAME=URL")  # noqa: TRY301
+            raise ValueError("--router: two have the same name; write NAME=URL")  # noqa: TRY301 - told as all wrong use is
         logs.configure(settings.log_format, settings.log_level)
         serve(routers, host, port, names=allowed_hosts, secure=https)
     except (SettingsError, ValueError, ConsoleError) as error:

@@ -83,7 +83,7 @@ class Asked:
         method: str,
         path: str,
         body: Mapping[str, Any] | None = None,
-        **wanted: Any,  # noqa: ANN401
+        **wanted: Any,  # noqa: ANN401 - as a form gives them
     ) -> dict[str, Any]:
         """The router's answer to a change. Raises ApiError."""
         return await self.router.ask(method, path, self.session.token, query=wanted or None, body=body)

@@ -99,7 +99,7 @@ def ago(ms: object, now_ms: int | None = None) -> Markup:
         return Markup("–")
     away = (int(time.time() * 1000) if now_ms is None else now_ms) - ms
     one = lasting(abs(away) - abs(away) % 1000).split(" ")[:2]
-    said = "now" if abs(away) < 1000 else f"{' '.join(one)} ago" if away > 0 else f"in {' '.join(one)}"  # noqa: PLR2004
+    said = "now" if abs(away) < 1000 else f"{' '.join(one)} ago" if away > 0 else f"in {' '.join(one)}"  # noqa: PLR2004 - a second, in ms
     machine = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
     return Markup('<time datetime="{}" title="{}">{}</time>').format(machine, exact, said)
 
