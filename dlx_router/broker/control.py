@@ -35,6 +35,16 @@ HEARTBEAT_S: Final = 6
 # StopAsyncIteration is what aiormq raises where a connection ends before its first frame.
 _BROKEN: Final = (AMQPError, OSError, TimeoutError, RuntimeError, TypeError, ValueError, StopAsyncIteration)
 Found = TypeVar("Found")
+CONFIRMS_S: Final = 3.0
+
+
+def time_to_confirm(*, known: bool) -> asyncio.Timeout:
+    """All the time that an answer needs; but what was `known` before is confirmed soon, or believed: TimeoutError.
+
+    A cluster whose metadata has no leader answers nobody who binds, and one with a frozen node nobody who asks its
+    management API; its queues deliver meanwhile, and letters wait for whoever waits for such an answer.
+    """
+    return asyncio.timeout(CONFIRMS_S if known else None)
 
 
 class TopologyError(Exception):

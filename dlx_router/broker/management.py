@@ -92,6 +92,7 @@ class Management:
         self._tls = tls
         self._client: httpx.AsyncClient | None = None
         self._turn = 0  # which of the hosts
+        self.disagreeing: set[str] = set()  # vhosts of which the last look saw a policy come or go, and has not ended
         self.ahead_s: float | None = None  # the broker's of ours, to a second, by the last answer
 
     def __repr__(self) -> str:
@@ -122,7 +123,10 @@ class Management:
         while True:
             said, computed = await self._both(vhost, names)
             agreed = all(bool(said[queue]) == bool(computed[queue]) for queue in said if said[queue] is not None)
+            if not agreed:
+                self.disagreeing.add(vhost)
             if agreed or asyncio.get_running_loop().time() > deadline:
+                self.disagreeing.discard(vhost)
                 return [problem for queue in said for problem in (_first(said[queue], computed[queue]))]
             await asyncio.sleep(EVERY_S)
 
@@ -285,6 +289,9 @@ class Management:
                     extensions=self._named(),
                     timeout=SHORT_S if left else TIMEOUT_S,
                 )
+            except asyncio.CancelledError:  # who asked waited no longer: the next is asked elsewhere
+                self._turn += self._turn == turn
+                raise
             except _UNASKED as error:
                 failed.append(f"{where}: {f'{type(error).__name__} {error}'.strip()}")
                 await self.close()

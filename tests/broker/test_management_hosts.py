@@ -1,5 +1,7 @@
 """MANAGEMENT_URL may name several hosts: they are tried in turn, and one that is frozen is not asked each time."""
 
+import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -53,6 +55,17 @@ def frozen() -> Iterator[int]:
 
 def url(*ports: int) -> str:
     return f"http://u:hunter2@{','.join(f'127.0.0.1:{port}' for port in ports)}"
+
+
+async def test_who_waits_for_a_frozen_host_no_longer_has_the_next_one_asked(api: Api, frozen: int) -> None:
+    """Questions with a bound of their own never came to the host that answers."""
+    management = Management(url(frozen, api.server_port))
+    for _ in range(2):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await management.vhosts()
+    assert api.asked
+    await management.close()
 
 
 async def test_a_frozen_host_costs_its_short_timeout_once(api: Api, frozen: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tools.chaos.cluster.accounting import CLASSIC, CONSUMER, ENDS, NAMED, QUORUM, WAYS, Books, Lost, Way, body_of
 from tools.chaos.cluster.attribution import BROKER, ROUTER, UNDECIDED, Troubles, attributed
 from tools.chaos.cluster.faults import Fault
-from tools.chaos.cluster.invariants import Readiness, Sample, Stand, Standstills
+from tools.chaos.cluster.invariants import DeadLetterStages, Readiness, Sample, Stand, Standstills
 from tools.chaos.cluster.report import PartReport, Report, Row, as_json, markdown
 from tools.chaos.cluster.schedule import (
     KILLED,
@@ -193,6 +193,25 @@ def test_what_the_control_stood_too_is_not_the_routers() -> None:
     waits = {**NOBODY, QUORUM_WAY: 0.0}
     (stand,) = stands(*(sample(at, waits=waits, control=waits if at <= 30 else NOBODY) for at in range(36)))
     assert (stand.seconds, stand.alone_s) == (35.0, 5.0)
+
+
+def test_what_lies_in_the_brokers_own_dead_letter_stage_is_not_the_routers() -> None:
+    waits, held, nothing = {**NOBODY, QUORUM_WAY: 0.0}, frozenset({QUORUM_WAY.source}), frozenset[str]()
+    (stand,) = stands(*(sample(at, waits=waits, broker_holds=held if at > 20 else nothing) for at in range(41)))
+    assert (stand.seconds, stand.alone_s) == (40.0, 0.0)
+    (stand,) = stands(*(sample(at, waits=waits, broker_holds=held if at < 20 else nothing) for at in range(41)))
+    assert (stand.seconds, stand.alone_s) == (40.0, 21.0)
+
+
+def test_a_dead_letter_worker_stands_while_nothing_leaves_its_stage() -> None:
+    stages = DeadLetterStages()
+    for at, many in enumerate([3, 3, 5, 8, 8]):  # each 3 s, as the broker counts
+        stages.feed(3.0 * at, {"a": many, "b": 8 - at})
+    assert stages.standing(12.0) == {"a"}
+    stages.feed(15.0, {"a": 7, "b": 9})
+    assert stages.standing(15.0) == frozenset(), "one left it"
+    stages.feed(18.0, {})
+    assert stages.standing(60.0) == frozenset()
 
 
 def test_two_standstills_of_a_way_are_two() -> None:

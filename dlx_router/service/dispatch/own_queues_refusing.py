@@ -33,6 +33,10 @@ class RefusingQueues:
         self._listeners: dict[Heard, None] = {}
         self._key, self._note, self._crash = f"refused {vhost}", f"careful {vhost}", f"crashed {vhost}"
 
+    def catch(self, queues: frozenset[str]) -> None:
+        """From these what is rejected surely falls into quarantine."""
+        self.catching = queues
+
     def begin(self) -> None:
         """A session begins, and holds nothing."""
         self._held.clear()

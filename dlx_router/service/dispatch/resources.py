@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
 from dlx_router.broker.answers import LinkError
+from dlx_router.broker.control import CONFIRMS_S
 from dlx_router.broker.topology import Forbidden, QueueExclusive, QueueMissing, QueueOwn, Topology, TopologyError
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.core.names import Names, as_read
@@ -29,7 +30,6 @@ from dlx_router.telemetry.readiness import Readiness
 
 ABSENT_S: Final = 5.0
 WITHIN_S: Final = 15.0
-CONFIRMS_S: Final = 3.0  # what was there before; a cluster whose metadata has no leader answers nobody who binds
 AT_ONCE: Final = 32  # checks: each is a channel, and hundreds at once would all be too late
 # Resolved to this where the default exchange leads to the queue: exclusive queues cannot be bound by others.
 PLAIN: Final = ""

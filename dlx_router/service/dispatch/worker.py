@@ -273,8 +273,11 @@ class Worker:
         if answer in _HEARD:
             self._owner.metrics.publish_refused[str(answer)] += 1
         step, learned = refusal.after(answer, self._targets.facts(job, place, self._line_of(job), now_s))
-        if job.route is not None and not isinstance(step, next_step.TryAgain | next_step.QuarantineRaw):
+        once_more = learned.nacked and isinstance(step, next_step.TryAgain)
+        if job.route is not None and not once_more and not isinstance(step, next_step.QuarantineRaw):
+            nacks = job.nacks
             self._owner.decider.in_full(job, place)
+            job.nacks = nacks
             step, learned = refusal.after(answer, self._targets.facts(job, place, self._line_of(job), now_s))
         self._targets.learn(job, learned, now_s)
         return step

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.control import CONFIRMS_S, time_to_confirm
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.policy_files.attachments import GUARD, RELAY, Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
@@ -20,7 +21,6 @@ from dlx_router.core.names import Names
 from dlx_router.core.passing import Target
 from dlx_router.core.selector import Selector
 from dlx_router.service.dispatch.owner import Owner
-from dlx_router.service.dispatch.resources import CONFIRMS_S
 from dlx_router.service.dispatch.serial_publisher import SerialPublisher
 from dlx_router.service.dispatch.worker import Worker
 from dlx_router.service.sources.consumers import Consumers
@@ -119,6 +119,7 @@ class Attach:
         self._letters, self._probe = letters, probe
         self.workers: list[Relay | DelayedExchange] = []
         self._asking, self._ask_again_s = asyncio.Lock(), 0.0
+        self._unanswered: set[str] = set()  # queues of which nobody told in time, in this session
 
     def worker(self, one: Wanted, queue: str, setting: Setting) -> Worker:
         """The way that its messages go."""
@@ -156,8 +157,11 @@ class Attach:
             limit = None if facts is None else attending.deadly_limit(facts, self._version)
             return Begun(await self._guarded(one, queue, setting, limit))
         limit = attending.unknown_limit(self._version)
-        if facts is not None:
-            limit = attending.deadly_limit(facts, self._version)
+        if told is not None:
+            limit = attending.deadly_limit(told, self._version)
+        elif facts is not None:  # it may have been made anew since: what either would delete is spared
+            believed = attending.deadly_limit(facts, self._version)
+            limit = min((one for one in (limit, believed) if one is not None), default=None)
         consumer = await self._consumed(one, queue, worker, setting, facts or UNKNOWN, limit)
         return Begun(unverified=None if told is not None or setting.management is None else consumer)
 
@@ -283,10 +287,12 @@ class Attach:
     async def _told(self, queue: str, setting: Setting) -> QueueFacts | None:
         if setting.management is None:
             raise ManagementError("no MANAGEMENT_URL")
+        is_known = self._last_facts.get(queue) is not None and queue not in self._unanswered
         try:
-            async with asyncio.timeout(None if self._last_facts.get(queue) is None else CONFIRMS_S):
+            async with time_to_confirm(known=is_known):
                 return await setting.management.facts(self._session.vhost, queue)
-        except TimeoutError:  # of a cluster with a frozen node each question may take 16 s, and letters wait
+        except TimeoutError:
+            self._unanswered.add(queue)  # the next question has all the time that it needs
             raise ManagementError(f"the management API gave no answer within {CONFIRMS_S:.0f} s") from None
 
     @property

@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from dlx_router.broker.control import CONFIRMS_S, time_to_confirm
 from dlx_router.broker.declared import Standing, compared
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import Lost, Topology, TopologyError
 from dlx_router.core.names import Names
-from dlx_router.service.dispatch.resources import CONFIRMS_S
 from dlx_router.service.vhost.session import Trouble
 from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.readiness import Readiness
@@ -42,16 +42,17 @@ class OwnQueues:
     async def begin(self, vhost: str, topology: Topology) -> frozenset[str]:
         """As `check`, for a session that is to begin: what was verified before is believed where nobody answers soon.
 
-        A node that is frozen holds the management API of its whole cluster, and the queues of the others deliver. The
-        look is repeated at once beside the session, which ends where that finds harm.
+        The look is repeated at once beside the session, which ends where that finds harm.
         """
         before = self._verified.get(vhost)
         try:
-            async with asyncio.timeout(None if before is None else CONFIRMS_S):
+            async with time_to_confirm(known=before is not None):
                 return await self.check(vhost, topology)
         except TimeoutError:
             if before is None:
                 raise
+        if self._is_suspect(vhost):
+            return await self.check(vhost, topology)
         self._unconfirmed.add(vhost)
         fate = "they were as they should be before; letters go on, and it is asked again at once"
         log.warning("own_queues.unconfirmed", vhost=vhost, seconds=CONFIRMS_S, fate=fate)
@@ -69,8 +70,14 @@ class OwnQueues:
         if texts:
             self._verified.pop(vhost, None)
             raise Trouble(f"own queues are not safe: {'; '.join(texts)}")
-        self._verified[vhost] = catching
+        if vhost not in self._unanswered:
+            self._verified[vhost] = catching
         return catching
+
+    def _is_suspect(self, vhost: str) -> bool:
+        """Something harmful was seen, or a policy that comes just now: then nothing is believed."""
+        changes = self._management is not None and vhost in self._management.disagreeing
+        return changes or bool(self._harmful.get(vhost) or self._foreign.get(vhost))
 
     async def _policies(self, vhost: str) -> None:
         reason, note = f"own queues {vhost}", f"policies {vhost}"
@@ -131,19 +138,26 @@ class OwnQueues:
             into.pop(vhost, None)
             self._readiness.clear(reason)
 
-    async def watch(self, vhost: str, trouble: Callable[[str], None], topology: Topology | None = None) -> None:
-        """Check each minute; a policy that appears ends the session, so that nothing more is consumed."""
+    async def watch(
+        self, vhost: str, trouble: Callable[[str], None], topology: Topology, catching: Callable[[frozenset[str]], None]
+    ) -> None:
+        """Check each minute; a policy that appears ends the session, so that nothing more is consumed.
+
+        `catching`: hears from which queues what is rejected falls into quarantine, where that was answered.
+        """
         while True:
             await asyncio.sleep(AGAIN_S if vhost in self._unconfirmed else EVERY_S)
             try:
-                await self.check(vhost, topology)
-                self._confirm(vhost)
+                caught = await self.check(vhost, topology)
+                if vhost not in self._unanswered:
+                    catching(caught)
+                    self._confirm(vhost)
             except Trouble as error:
                 trouble(str(error))
             except TopologyError:
                 continue  # what was seen before holds until somebody tells
 
     def _confirm(self, vhost: str) -> None:
-        if vhost in self._unconfirmed and vhost not in self._unanswered:
+        if vhost in self._unconfirmed:
             self._unconfirmed.discard(vhost)
             log.info("own_queues.confirmed", vhost=vhost)

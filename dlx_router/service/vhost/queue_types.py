@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from typing import Final
 
+from dlx_router.broker.control import time_to_confirm
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import TopologyError
 from dlx_router.core.policy import PolicySet
@@ -41,10 +42,10 @@ class QueueTypes:
                 f"apply-to: the types of queues in vhost {self._vhost!r} are not known: {error}"
             ) from error
 
-    async def renew_for(self, policies: PolicySet, within_s: float | None = None) -> None:
-        """As `ask_for`, but while nobody tells, or not in time, what was known holds."""
+    async def renew_for(self, policies: PolicySet, *, is_beginning: bool = False) -> None:
+        """As `ask_for`, but while nobody tells, what was known holds; letters of a session that begins wait for it."""
         try:
-            async with asyncio.timeout(within_s if self.known else None):
+            async with time_to_confirm(known=is_beginning and bool(self.known)):
                 await self.ask_for(policies)
         except (TopologyError, TimeoutError):
             if not self.known:  # every letter of a policy for one type would be parked, as if there were no policy

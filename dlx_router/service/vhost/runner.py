@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
+from dlx_router.broker.control import CONFIRMS_S, time_to_confirm
 from dlx_router.broker.management import Management
 from dlx_router.broker.stream import ensure_stream, journal_stream
 from dlx_router.broker.topology import Topology, TopologyError
@@ -22,7 +23,7 @@ from dlx_router.core.printable import printable, redacted
 from dlx_router.journal.writer import Journal
 from dlx_router.redrive.condition_filter import compiled
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
-from dlx_router.service.dispatch.resources import CONFIRMS_S, remembered
+from dlx_router.service.dispatch.resources import remembered
 from dlx_router.service.dispatch.tracing import decider
 from dlx_router.service.inflight.clock import steady_ms
 from dlx_router.service.inflight.in_force import Attended, InForce, Rules
@@ -38,7 +39,7 @@ from dlx_router.service.vhost.policy_drift import PolicyDrift
 from dlx_router.service.vhost.queue_depths import QueueDepths, resting_places
 from dlx_router.service.vhost.queue_types import QueueTypes
 from dlx_router.service.vhost.reload import foreseen
-from dlx_router.service.vhost.session import Limits, Session, Trouble
+from dlx_router.service.vhost.session import Limits, Session, Trouble, first_error
 from dlx_router.service.vhost.signing_key import KeyFileError, SigningKey
 from dlx_router.service.vhost.stalls import Stalls
 from dlx_router.service.vhost.state_queue import StateQueueWatch
@@ -62,6 +63,9 @@ class Revision(NamedTuple):
     in_force: InForce
     sources: tuple[Wanted, ...]
     resting: str
+
+
+Beside = tuple[str, Callable[[], Coroutine[Any, Any, None]]]  # a name, and what is looked at while a session lasts
 
 
 class VhostRunner:
@@ -233,7 +237,7 @@ class VhostRunner:
                     return
                 if not self._observe:
                     self._refusals.catching = await self._guard.begin(self.vhost, topology)
-                await self._know_types(CONFIRMS_S)
+                await self._know_types(is_beginning=True)
                 if self._stopping.is_set():  # from here on nothing is awaited until there is a session to drain
                     return
                 if self._key_gone:
@@ -274,7 +278,7 @@ class VhostRunner:
             known, others = group.split(RETRIED)
             if others is not None or known is None:
                 raise
-            raise _leaf(known) from None
+            raise first_error(known) from None
         finally:
             self._session = self.topology = None
             self._reached = False
@@ -282,12 +286,9 @@ class VhostRunner:
             await topology.close()
 
     async def _ensure(self, topology: Topology) -> None:
-        """All that a session needs is there; where it was before and the broker does not answer, that is believed.
-
-        A cluster whose metadata has no leader answers nobody who binds or declares, and its queues go on.
-        """
+        """All that a session needs is there; where it was before and the broker does not answer, that is believed."""
         try:
-            async with asyncio.timeout(CONFIRMS_S if self._was_complete else None):
+            async with time_to_confirm(known=self._was_complete):
                 await topology.ensure_core()
                 if self._observe:
                     await topology.ensure_observe()
@@ -296,18 +297,17 @@ class VhostRunner:
             fate = "all was there before; letters go on, and what is missing is made in the next session"
             log.warning("topology.unconfirmed", vhost=self.vhost, seconds=CONFIRMS_S, fate=fate)
 
-    def _beside(
-        self, session: Session, topology: Topology
-    ) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
+    def _beside(self, session: Session, topology: Topology) -> list[Beside]:
         """What is looked at while a session lasts; an error of ours in it costs no letter."""
         look, policies = partial(self._look, topology, session), lambda: self.policies
-        looks: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
+        looks: list[Beside] = [
             ("oversight", lambda: self._oversight.watch(policies, lambda: self._sources)),
             ("stalls", lambda: self._stalls.watch(session, topology)),
             ("survey", lambda: self._survey.watch(self.vhost, look)),
         ]
         if not self._observe:
-            looks.append(("guard", lambda: self._guard.watch(self.vhost, session.trouble, topology)))
+            watch = partial(self._guard.watch, self.vhost, session.trouble, topology, self._refusals.catch)
+            looks.append(("guard", watch))
         return looks
 
     async def _attended(self, session: Session) -> None:
@@ -357,9 +357,9 @@ class VhostRunner:
             shared=self._keys.is_shared,
         )
 
-    async def _know_types(self, within_s: float | None = None) -> None:
+    async def _know_types(self, *, is_beginning: bool = False) -> None:
         """The types of queues, where policies ask; what is in force once they are told knows them."""
-        await self._kinds.renew_for(self.policies, within_s)
+        await self._kinds.renew_for(self.policies, is_beginning=is_beginning)
         self._decider.in_force = self._decider.in_force.with_types(self._kinds.known)
 
     async def _free_state(self, error: Exception) -> None:
@@ -411,10 +411,3 @@ class VhostRunner:
                 await self._stopping.wait()
         except TimeoutError:
             pass
-
-
-def _leaf(group: BaseExceptionGroup[BaseException]) -> Exception:
-    inner = group.exceptions[0]
-    while isinstance(inner, BaseExceptionGroup):
-        inner = inner.exceptions[0]
-    return inner if isinstance(inner, Exception) else Trouble(repr(inner))

@@ -384,3 +384,11 @@ class Session:
             for worker in self._every_lane():
                 worker.check(self._limits.confirm_timeout_s)
             self._published()
+
+
+def first_error(group: BaseExceptionGroup[BaseException]) -> Exception:
+    """What ended the tasks of a session, as any other error that ends one."""
+    inner: BaseException = group
+    while isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    return inner if isinstance(inner, Exception) else Trouble(repr(inner))

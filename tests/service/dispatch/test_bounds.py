@@ -10,9 +10,10 @@ import pytest
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.config.policy_files.attachments import RELAY, Attachment
+from dlx_router.core import next_step
 from dlx_router.core.letter import Arrival
 from dlx_router.core.passing import Target
-from dlx_router.core.refusal import ResourceRefused
+from dlx_router.core.refusal import NACK_PAUSE_S, NotTaken, ResourceRefused
 from dlx_router.core.selector import Selector, SelectorKind
 from dlx_router.core.words import Action, Cause
 from dlx_router.journal.batch import Batch
@@ -83,6 +84,39 @@ async def test_a_letter_in_order_is_parked_after_a_grace_that_is_longer_than_a_d
         assert len(taken.back) - before == 1
         worker._confirmed(sent.answered())
     assert not session.troubles
+
+
+async def test_a_letter_in_order_that_came_by_a_compiled_route_is_parked_as_soon(clock: Clock) -> None:
+    """Its policy knows of no order, so its like was judged before: it was never parked, and nothing behind it moved."""
+    session = Session({"dead-letter-exchange": "gone", "max-delivery-attempts": 1}, grace_ms=60_000)
+    worker, sent, taken = _worker(session, NAMES.fifo)
+    for tag in (1, 2):
+        worker.take(dead(tag), cast("Consumer", taken))
+        worker._confirmed(await _all_sent(sent, 1))
+    began = clock.now
+    while clock.now - began < 200:
+        job = session.decider.judge(dead(3), cast("Consumer", taken), place(NAMES.fifo), clock.now)
+        assert job.route is not None, "or this test would say nothing"
+        back = len(taken.back)
+        while len(taken.back) == back:
+            worker._carry_out(job, worker._after(job, NotTaken.RETURNED, clock.now))
+            clock.now += 1
+            if job.action is Action.PARK:
+                assert clock.now - began == pytest.approx(61, abs=3)
+                return
+    raise AssertionError("never parked")
+
+
+async def test_a_letter_by_a_compiled_route_is_nacked_twice_and_then_waits() -> None:
+    session = Session({"dead-letter-exchange": "gone", "max-delivery-attempts": 1})
+    worker, sent, taken = _worker(session, NAMES.inbox)
+    for tag in (1, 2):
+        worker.take(dead(tag), cast("Consumer", taken))
+        worker._confirmed(await _all_sent(sent, 1))
+    job = session.decider.judge(dead(3), cast("Consumer", taken), place(NAMES.inbox), 0.0)
+    assert job.route is not None
+    assert worker._after(job, NotTaken.NACKED) == next_step.TryAgain(NACK_PAUSE_S)
+    assert isinstance(worker._after(job, NotTaken.NACKED), next_step.HoldOnLadder)
 
 
 def test_what_is_parked_at_once_tells_its_last_attempt_too() -> None:

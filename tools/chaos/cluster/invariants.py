@@ -1,6 +1,6 @@
 """The laws that are watched while faults happen: no standstill, and no readiness while nothing moves. No clock."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,6 +11,7 @@ STANDSTILL_S: Final = 30.0
 NOTICED_S: Final = 10.0
 WORTH_TELLING_S: Final = 5.0
 CONTROL_STANDS_S: Final = 5.0
+WORKER_STANDS_S: Final = 10.0  # the broker counts every 5 s
 NEIGHBOURS_S: Final = 3.0
 READY: Final = 200
 _MAJORITY: Final = NODES // 2 + 1
@@ -28,6 +29,7 @@ class Sample:
     settled: float  # deliveries acked by all replicas together
     held: int | None  # ready letters in the inbox and attended sources; None: the broker does not say
     ready: tuple[int, ...]  # what /readyz of each replica said; 0: nothing
+    broker_holds: frozenset[str] = frozenset()  # sources whose own dead-letter worker stands, see DeadLetterStages
 
     def serves(self, way: Way) -> bool:
         """A majority is up, and the node of the source."""
@@ -47,11 +49,36 @@ class Stand:
     fault: str
     begun_s: float
     seconds: float
-    alone_s: float  # of these, since the control, the same queues without a router, stood too
+    alone_s: float  # of these, since the control stood too (the same queues without a router), or the broker's own hop
 
     def __str__(self) -> str:
         longer = f"{self.alone_s:.0f} s longer than the control"
         return f"{self.source} stood for {self.seconds:.0f} s, {longer} ({self.fault})"
+
+
+class DeadLetterStages:
+    """Letters that died in a quorum queue and lie there still, because its own worker gets no confirm for them.
+
+    They came to no inbox, so no router can have them. After a partition a worker may stand until its queue has another
+    leader, in a cluster without a router too.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, int]] = {}  # queue → since when none left the stage, and how many are in it
+
+    def feed(self, at_s: float, counts: Mapping[str, int]) -> None:
+        """How many lie in the stage of each queue (`messages_dlx`)."""
+        for queue in {*self._known, *counts}:
+            many = counts.get(queue, 0)
+            since, before = self._known.get(queue, (at_s, many))
+            if many:
+                self._known[queue] = (at_s if many < before else since, many)
+            else:
+                self._known.pop(queue, None)
+
+    def standing(self, at_s: float) -> frozenset[str]:
+        """The queues whose worker has moved nothing for so long that it is no count that is old."""
+        return frozenset(queue for queue, (since, _) in self._known.items() if at_s - since >= WORKER_STANDS_S)
 
 
 class Standstills:
@@ -95,7 +122,7 @@ class Standstills:
         known = self._open.get(way)
         if waits is None or (known and max(since, waits) > known.begun_s):
             self._close(way)
-        if _stands(sample.control[way], since, sample.at_s):
+        if _stands(sample.control[way], since, sample.at_s) or way.source in sample.broker_holds:
             self._control_stood[way] = sample.at_s
         if waits is not None:
             begun = max(since, waits)

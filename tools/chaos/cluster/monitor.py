@@ -12,13 +12,14 @@ import httpx
 
 from tools.brokers.node import Node
 from tools.brokers.programs import BrokerError
-from tools.chaos.cluster.invariants import Readiness, Sample, Stand, Standstills
+from tools.chaos.cluster.invariants import DeadLetterStages, Readiness, Sample, Stand, Standstills
 from tools.chaos.cluster.load import Load
 from tools.chaos.cluster.schedule import NODES
 from tools.chaos.cluster.testbed import ROUTER_INBOX, VHOST, NodesScene
 
 EVERY_S: Final = 1.0
 ANSWER_S: Final = 0.8
+STAGES_S: Final = 3.0
 STANDS_S: Final = 20.0
 MOST_WRITTEN: Final = 12
 SETTLED: Final = "dlx_router_settled_total{"
@@ -45,6 +46,7 @@ class Watch:
         self.fault = "before the first fault"
         self.down: set[int] = set()  # nodes that a fault holds down
         self.standstills, self.readiness = Standstills(), Readiness()
+        self._stages, self._staged = DeadLetterStages(), threading.Thread(target=self._look_at_stages, daemon=True)
         self.written: list[str] = []
         self._http = [httpx.Client(timeout=ANSWER_S, trust_env=False) for _ in scene.routers]
         self._pool = ThreadPoolExecutor(NODES + 2 * len(scene.routers))
@@ -56,11 +58,13 @@ class Watch:
     def start(self) -> None:
         """Looks begin."""
         self._thread.start()
+        self._staged.start()
 
     def close(self) -> None:
         """The last look is done, and what stood is written down."""
         self._over.set()
         self._thread.join(30)
+        self._staged.join(15)
         if self._writing:
             self._writing.join(120)
         self.standstills.end()
@@ -83,7 +87,7 @@ class Watch:
                 stands = " ".join(f"{one.source}={one.seconds:.0f}/{one.alone_s:.0f}" for one in self._standing(3.0))
                 print(
                     f"{sample.at_s:.1f} up={sample.up} ready={sample.ready} held={sample.held}"
-                    f" settled={sample.settled:.0f} {sample.fault}{vain} {stands}",
+                    f" settled={sample.settled:.0f} {sample.fault}{vain} {stands} {sorted(sample.broker_holds) or ''}",
                     file=log,
                     flush=True,
                 )
@@ -101,7 +105,13 @@ class Watch:
             settled=sum(self._settled),
             held=self._load.held(),
             ready=ready,
+            broker_holds=self._stages.standing(time.time()),
         )
+
+    def _look_at_stages(self) -> None:
+        while not self._over.wait(STAGES_S):
+            counts = self._scene.dead_letter_stages(VHOST)
+            self._stages.feed(time.time(), counts)
 
     def _ask(self, at: int) -> int:
         base = f"http://127.0.0.1:{self._scene.routers[at].port}"

@@ -21,7 +21,9 @@ exchanges and consumers), so what it loses is what the broker loses by itself. A
 router had it; by the broker if its source is classic, no router ever settled it by the journal, and a node had a fault
 near it. The rest is undecided, and breaks the law too ([how](decisions/0062-what-the-broker-loses-by-itself.md)). A
 standstill: letters of a way wait and none of them arrives, while two nodes (and that of the classic source) run and
-serve. Ready in vain: a replica says 200, letters are held, and no replica has settled one for more than 10 s. Every
+serve; not longer than the control's are seconds in which it stood too, or in which the broker's own dead-letter worker
+of the source stood: what it has came to no inbox yet. Ready in vain: a replica says 200, letters are held, and no
+replica has settled one for more than 10 s. Every
 fault with its moment is in `build/chaos-cluster.log` of the machine that ran this. The brokers' dead-letter workers ask
 again after 3 s where an inbox did not confirm, and not after 3 minutes as they do by default.
 """
@@ -40,6 +42,8 @@ OF_FAULTS: Final = (
 )
 HOLE_TIMES: Final = 3
 HOLE_MORE: Final = 50
+LED_ANEW: Final = """Where the broker's own worker of dead letters stood to the end, ours or the control's: its queue
+got another leader, and the letters came:"""
 SILENT: Final = "RabbitMQ's own: who is silent is down after 45 to 75 s"
 
 
@@ -76,6 +80,7 @@ class PartReport:
     places: dict[str, int] = field(default_factory=dict)
     logged: dict[str, int] = field(default_factory=dict)
     evidence: list[str] = field(default_factory=list)
+    led_anew: list[str] = field(default_factory=list)  # queues whose own dead-letter worker stood to the end
     violations: list[str] = field(default_factory=list)
 
     def lost(self, who: str) -> int:
@@ -205,6 +210,11 @@ def _losses(report: Report) -> Iterator[str]:
     if arguments:
         yield ""
         yield from (f"* {many} letters: {why}" for why, many in arguments.most_common())
+    if led_anew := [one for part in report.parts for one in part.led_anew]:
+        yield ""
+        yield LED_ANEW
+        yield ""
+        yield from (f"* {one}" for one in led_anew)
 
 
 def _faults(report: Report) -> Iterator[str]:

@@ -138,7 +138,12 @@ def _drain(scene: NodesScene, load: Load, report: PartReport) -> None:
         if not load.main.books.lost() and not load.control.books.lost():
             return True
         same = [when for when, finds in looks if finds == looks[-1][1]]
-        return time.monotonic() - same[0] > UNCHANGED_S and not _waiting(scene)
+        if time.monotonic() - same[0] <= UNCHANGED_S or _waiting(scene):
+            return False
+        if stages := _stages(scene):
+            _lead_anew(scene, report, stages)
+            looks.clear()
+        return not stages
 
     if not soon(at_rest, DRAIN_S, every=1.0):
         report.violations.append(f"letters still waited {DRAIN_S:g} s after the last publish: {_waiting(scene)}")
@@ -146,6 +151,18 @@ def _drain(scene: NodesScene, load: Load, report: PartReport) -> None:
     for at, router in enumerate(scene.routers):
         if code := router.stop():
             report.violations.append(f"router {at} did not drain: exit {code}")
+
+
+def _stages(scene: NodesScene) -> list[tuple[str, str, int]]:
+    """Where letters lie that died and that the broker's own worker does not hand over: vhost, queue, how many."""
+    return [(vhost, *one) for vhost in (VHOST, CONTROL) for one in scene.dead_letter_stages(vhost).items()]
+
+
+def _lead_anew(scene: NodesScene, report: PartReport, stages: list[tuple[str, str, int]]) -> None:
+    """As an operator would: each of these queues gets another leader, and with it another worker."""
+    for vhost, queue, many in stages:
+        report.led_anew.append(f"{report.part}: {vhost}/{queue}, where {many} letters lay")
+        say(f"led anew: {report.led_anew[-1]}: {scene.lead_anew(vhost, queue)}")
 
 
 def _waiting(scene: NodesScene) -> dict[str, int]:

@@ -49,6 +49,12 @@ Named = fun(Vhost, Name) -> {{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(Vho
 Theirs = [Named(<<"{CONTROL}">>, Name) || Name <- [{", ".join(f'<<"{name}">>' for name in _HOPS)}]],
 {{Leader, [rabbit_quorum_queue:transfer_leadership(Queue, Leader) || Queue <- Theirs]}}.
 """
+LEAD_ANEW: Final = """
+{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"VHOST">>, queue, <<"QUEUE">>)),
+{ok, Members, {_, Leader}} = ra:members(amqqueue:get_pid(Q)),
+[Next | _] = [Node || {_, Node} <- Members, Node =/= Leader],
+rabbit_quorum_queue:transfer_leadership(Q, Next).
+"""
 _QUORUM: Final = {"x-queue-type": "quorum", "x-queue-leader-locator": "balanced"}
 _AT_LEAST_ONCE: Final = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
 
@@ -155,6 +161,23 @@ class NodesScene:
         names = [one["name"] for one in answer if one["name"] not in OURS_ALONE and not one.get("exclusive")]
         with self._link(vhost) as link:
             return {name: _depth(link, name) for name in names}
+
+    def dead_letter_stages(self, vhost: str) -> dict[str, int]:
+        """How many letters died in each quorum queue and wait for its own worker, where any do; some seconds old."""
+        for node in self.nodes:
+            with contextlib.suppress(httpx.HTTPError, ValueError):
+                url = f"{node.management_url}/api/queues/{vhost}?columns=name,messages_dlx"
+                answer = httpx.get(url, timeout=3, trust_env=False).raise_for_status().json()
+                return {one["name"]: one["messages_dlx"] for one in answer if one.get("messages_dlx")}
+        return {}
+
+    def lead_anew(self, vhost: str, queue: str) -> str:
+        """Another node leads the queue from now on, and begins a dead-letter worker; → what the broker said."""
+        said = LEAD_ANEW.replace("VHOST", vhost).replace("QUEUE", queue)
+        try:
+            return self.nodes[0].rabbitmqctl("eval", said).strip().replace("\n", " ")
+        except (BrokerError, subprocess.TimeoutExpired) as error:
+            return f"not led anew: {str(error)[-200:]!r}"
 
     def leftovers(self, vhost: str) -> Iterator[tuple[str, bytes]]:
         """What lies anywhere still; it is taken out."""
