@@ -65,6 +65,7 @@ async def _serve(settings: Settings, loaded: LoadedPolicies, *, observe: bool) -
     at = (settings.http_host, settings.http_port)
     server = AdminServer(*at, app.metrics, app.readiness, door, hosts=hosts, console=console)
     await server.start()
+    app.http_port = server.port
     if console is not None:
         console.port = server.port
     watching = None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from dlx_router.admin.api.answers import refuse
+from dlx_router.admin.api.answers import NotLed, refuse
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import TopologyError
 from dlx_router.config.api_access.allowed_hosts import Hosts
@@ -61,7 +61,7 @@ class Context:
         """As `attendant`; 503 where another router has the leader's duties."""
         found = self.attendant(vhost, who)
         if not found.leadership.is_ours:
-            raise refuse(503, found.not_leading(), retry_after_s=2)
+            raise NotLed(vhost, found.not_leading())
         return found
 
     async def audit(self, who: Caller, vhost: str, action: str, details: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """The shapes of the API. Times are ms since 1970; null: not known, or there is none."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -54,11 +54,18 @@ class Letter(BaseModel):
     cursor: int
 
 
+Missing = Annotated[
+    dict[str, str],
+    Field(description="Vhosts that nobody could be asked about just now, and why; only where some are led by others."),
+]
+
+
 class Letters(BaseModel):
-    """A page of letters; `next` is the cursor of the page after it."""
+    """A page of letters; `next` is the cursor of the page after it: a text where several routers were asked."""
 
     letters: list[Letter]
-    next: int | None
+    next: int | str | None
+    missing: Missing = {}
 
 
 class Step(BaseModel):
@@ -133,6 +140,7 @@ class Groups(BaseModel):
 
     groups: list[Group]
     next: int | None
+    missing: Missing = {}
 
 
 class GroupChange(BaseModel, extra="forbid"):
@@ -171,6 +179,7 @@ class Queues(BaseModel):
     failed: list[FailedQueue]
     lying: list[Place]
     signatures: dict[str, dict[str, int]]  # by vhost: how many events of the journal have which signature
+    missing: Missing = {}
 
 
 class Policy(BaseModel):
@@ -231,6 +240,7 @@ class Audits(BaseModel):
     """The newest come first."""
 
     audits: list[Audit]
+    missing: Missing = {}
 
 
 class Import(BaseModel, extra="forbid"):

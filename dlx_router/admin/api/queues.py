@@ -7,10 +7,11 @@ from starlette.responses import Response
 
 from dlx_router import __version__
 from dlx_router.admin.api import models
-from dlx_router.admin.api.answers import CHANGES, Answer, refuse
+from dlx_router.admin.api.answers import CHANGES, Answer, NotLed, refuse
 from dlx_router.admin.api.asking import asked, sees_of
 from dlx_router.admin.api.context import Admin, Given, Operator, Viewer
 from dlx_router.service.redrive.peek import PeekError
+from dlx_router.service.vhost.runner import VhostRunner
 
 router = APIRouter(tags=["queues"])
 
@@ -70,11 +71,7 @@ async def audits(given: Given, who: Viewer, limit: Annotated[int, Query(ge=1, le
 @router.get("/status", response_model=models.Status)
 async def status(given: Given, who: Viewer) -> Response:
     """This router, who asks, each vhost that it serves, and how far its index is."""
-    vhosts = {
-        vhost: {"leads": one.leadership.is_ours, "term": one.leadership.term, "journal": str(one.journal.mode)}
-        for vhost, one in given.attendants.items()
-        if who.may_see(vhost)
-    }
+    vhosts = {vhost: _leading(given.attendants[vhost], given.router_id) for vhost in given.visible(who)}
     index: dict[str, Any] = {"on": given.index is not None}
     if given.index is not None:
         told = given.index.status
@@ -86,15 +83,34 @@ async def status(given: Given, who: Viewer) -> Response:
     return Answer({**told, "vhosts": vhosts, "index": index, "tokens": tokens})
 
 
+def _leading(one: VhostRunner, router_id: str) -> dict[str, Any]:
+    """Who leads the vhost, as far as this router knows."""
+    leadership = one.leadership
+    leader = leadership.leader
+    name = router_id if leadership.is_ours else leader.router_id if leader is not None else None
+    lasts_s = leadership.leaderless_s
+    return {
+        "leads": leadership.is_ours,
+        "term": leadership.term,
+        "leader": name,
+        "leaderless_ms": None if lasts_s is None else int(lasts_s * 1000),
+        "journal": str(one.journal.mode),
+    }
+
+
 @router.post("/index/rebuild", status_code=202, response_model=models.Status)
 async def rebuild(given: Given, who: Admin) -> Response:
     """Make the index anew from the start of the journal. What was imported has to be imported again."""
     index = given.index
     if index is None or who.is_limited:
         raise refuse(503 if index is None else 403, "no index here" if index is None else "not for a limited token")
-    for vhost in given.visible(who):
-        if given.attendants[vhost].leadership.is_ours:
-            await given.audit(who, vhost, "index.rebuild", {})
+    led = [vhost for vhost in given.visible(who) if given.attendants[vhost].leadership.is_ours]
+    if not led and (others := given.visible(who)):
+        raise NotLed(
+            others[0], given.attendants[others[0]].not_leading()
+        )  # an index that stands still is asked for nothing
+    for vhost in led:
+        await given.audit(who, vhost, "index.rebuild", {})
     index.rebuild()
     answer = await status(given, who)
     answer.status_code = 202

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 from starlette.responses import Response
 
-from dlx_router.admin.api.answers import CHANGES, Answer, refuse
+from dlx_router.admin.api.answers import CHANGES, Answer, NotLed, refuse
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.api_access.tokens import Caller
 from dlx_router.redrive.letter_edits import Edit
@@ -281,6 +281,8 @@ def _of(given: Context, who: Caller, vhost: str) -> Tasks:
     found = given.attendant(vhost, who)
     if who.match is not None:
         raise refuse(403, f"token {who.name!r} is limited to some failed queues; tasks need one for the whole vhost")
+    if found.journal.is_on and not found.leadership.is_ours:
+        raise NotLed(vhost, found.not_leading())
     return found.tasks
 
 

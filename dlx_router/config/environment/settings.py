@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from dlx_router.config.api_access import allowed_hosts
+from dlx_router.config.api_access import allowed_hosts, replica_address
 from dlx_router.config.environment import broker_url
 from dlx_router.config.environment import prefix as prefixes
 from dlx_router.config.environment.broker_url import BrokerAddress
@@ -92,6 +92,10 @@ def _hosts(value: str) -> str:
     return value
 
 
+def _advertised(value: str) -> str:
+    return value if value == replica_address.OFF else replica_address.checked(value)
+
+
 DurationMs = Annotated[int, BeforeValidator(_duration)]
 SizeBytes = Annotated[int, BeforeValidator(_size)]
 OptionalPath = str | None
@@ -136,6 +140,10 @@ class Settings(BaseSettings):
     http_port: int = Field(9719, ge=0, le=65535, description="Port of /livez, /readyz, /metrics and /api/v1.")
     http_allowed_hosts: Annotated[str, AfterValidator(_hosts)] | None = Field(
         None, description="Host names a,b of this port besides addresses and local names; * for any. See operate.md."
+    )
+    advertised_url: Annotated[str, AfterValidator(_advertised)] | None = Field(
+        None,
+        description="Where other replicas reach this port: http://HOST:9719; off: nowhere. Else as the broker sees us.",
     )
     console: Literal["on", "https", "off"] = Field(
         "on",
