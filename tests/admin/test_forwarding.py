@@ -287,7 +287,10 @@ async def test_two_that_take_each_other_for_the_leader_send_it_once_each_time_an
     assert 1 <= len(network.sent) <= 6
 
 
-async def test_a_takeover_is_waited_for(pair: tuple[Replica, Replica], network: Network) -> None:
+async def test_a_takeover_is_waited_for(
+    pair: tuple[Replica, Replica], network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "WAIT_S", 10.0)
     first, second = pair
     del network.apps["first"]
 

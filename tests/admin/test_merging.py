@@ -51,6 +51,7 @@ def page_of(rows: Rows, target: str) -> dict[str, Any]:
 @given(LETTERS, st.integers(1, 5))
 def test_pages_of_letters_have_each_once_in_the_order_of_its_router(rows: Rows, limit: int) -> None:
     target, seen = f"/api/v1/letters?limit={limit}&queue=%2F%C3%BC", list[dict[str, Any]]()
+    page: dict[str, Any] = {}
     for _ in range(60):
         page = page_of(rows, target)
         assert len(page["letters"]) <= limit
@@ -90,7 +91,7 @@ def test_pages_of_groups_have_each_once_in_order(deaths: list[tuple[str, int]], 
         for router, asked in merge.split(target, ROUTERS).items():
             given = query(asked)
             assert given["state"] == "open"
-            its = sorted((one for one in rows if one["router"] == router), key=lambda one: -int(one["last_ms"]))
+            its = sorted((one for one in rows if one["router"] == router), key=lambda one: -int(str(one["last_ms"])))
             whole = int(given["limit"])
             parts.append(part(router, groups=its[:whole], next=whole if len(its) > whole else None))
         page = json.loads(merge.join(target, parts, {"x": "away"}).body)

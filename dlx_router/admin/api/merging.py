@@ -19,6 +19,7 @@ from dlx_router.admin.api.envelope import Answered
 OK: Final = 200
 _MISSING: Final = 404
 MARK: Final = "~"  # begins a cursor over several routers
+SEVERAL: Final = "who leads has changed since the page before; begin with the newest again"
 _LATEST: Final = 2**53  # the cursor before the first letter
 MOST: Final = 500
 USUAL: Final = 100
@@ -84,7 +85,7 @@ def _letters_asked(target: str, routers: Sequence[str]) -> dict[str, str]:
         return _same(target, routers)
     at = _decoded(cursor)
     if at is None or {*at} != {*routers}:
-        raise Unmergeable("who leads has changed since the page before; begin with the newest again")
+        raise Unmergeable(SEVERAL)
     asked = {}
     for router in routers:
         rest = [(name, value) for name, value in given.multi_items() if name != "cursor"]
@@ -150,8 +151,8 @@ GROUP_ORDERS: Final = {"last": "last_ms", "first": "first_ms", "deaths": "deaths
 
 def _audits(asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
     limit = _number(asked.get("limit"), USUAL)
-    rows = sorted((one for _, told in parts for one in told["audits"]), key=lambda one: one["event_id"])
-    rows.sort(key=lambda one: -one["ts_ms"])
+    rows = [one for _, told in parts for one in told["audits"]]
+    rows.sort(key=lambda one: (one["ts_ms"], one["event_id"]), reverse=True)
     goes_on = len(rows) > limit or any(told.get("next") is not None for _, told in parts)
     page = rows[:limit]
     return {"audits": page, "next": page[-1]["cursor"] if goes_on and page else None}

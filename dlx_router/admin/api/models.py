@@ -152,12 +152,20 @@ class GroupChange(BaseModel, extra="forbid"):
 
 
 class FailedQueue(BaseModel):
-    """A queue whose letters the index knows."""
+    """A queue whose letters the index knows.
+
+    `oldest_ms`: since when the letter rests that rests longest, as far as the first of each group tell. `policy`: what
+    is in force for letters that are rejected there. `breaker`: of the router that leads; null: no policy asks for one,
+    or nothing died since it started.
+    """
 
     vhost: str
     failed_queue: str
     states: dict[str, int]
     last_ms: int
+    oldest_ms: int | None
+    policy: str | None
+    breaker: Literal["closed", "half_open", "open"] | None
 
 
 class Place(BaseModel):
@@ -234,12 +242,14 @@ class Audit(BaseModel):
     action: str
     details: dict[str, Any]
     signature: Signature  # whether a router is known to have written it
+    cursor: str
 
 
 class Audits(BaseModel):
-    """The newest come first."""
+    """The newest come first; `next` is the cursor of the page after it."""
 
     audits: list[Audit]
+    next: str | None
     missing: Missing = {}
 
 

@@ -10,6 +10,7 @@ from dlx_router.admin.api import models
 from dlx_router.admin.api.answers import CHANGES, Answer, NotLed, refuse
 from dlx_router.admin.api.asking import asked, sees_of
 from dlx_router.admin.api.context import Admin, Given, Operator, Viewer
+from dlx_router.config.language.keys import REASONS
 from dlx_router.service.redrive.peek import PeekError
 from dlx_router.service.vhost.runner import VhostRunner
 
@@ -25,6 +26,11 @@ async def queues(given: Given, who: Viewer) -> Response:
     failed = await asked(given, lambda reader: reader.failed_queues(sees))
     places = await asked(given, lambda reader: reader.places(sees))
     signatures = await asked(given, lambda reader: reader.signatures(given.visible(who)))
+    breakers = {vhost: given.attendants[vhost].breakers() for vhost in {one["vhost"] for one in failed}}
+    for one in failed:
+        attendant, queue = given.attendants[one["vhost"]], one["failed_queue"]
+        policy = attendant.policy_for(queue, REASONS[0])
+        one |= {"policy": None if policy is None else policy.policy, "breaker": breakers[one["vhost"]].get(queue)}
     drift = given.drift
     told = [drift.to_document(one, limited=who.is_limited) if drift is not None else _unchecked(one) for one in places]
     return Answer({"failed": failed, "lying": told, "signatures": signatures})
@@ -59,13 +65,24 @@ async def bring_in(
 
 
 @router.get("/audits", response_model=models.Audits)
-async def audits(given: Given, who: Viewer, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> Response:
+async def audits(
+    given: Given,
+    who: Viewer,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    cursor: Annotated[
+        str | None, Query(max_length=300, pattern=r"^\d{1,16}\..+$", description="`next` of the page before.")
+    ] = None,
+) -> Response:
     """What people did, newest first. Not for tokens that see some queues only: an audit may name others."""
     if who.match is not None:
         raise refuse(403, f"token {who.name!r} sees some queues only; an audit may name others")
     sees_of(given, who)
-    found = await asked(given, lambda reader: reader.audits(given.visible(who), limit=limit))
-    return Answer({"audits": found})
+    ms, _, event_id = (cursor or "").partition(".")
+    before = (int(ms), event_id) if cursor is not None else None
+    found = await asked(given, lambda reader: reader.audits(given.visible(who), limit=limit, before=before))
+    for one in found:
+        one["cursor"] = f"{one['ts_ms']}.{one['event_id']}"
+    return Answer({"audits": found, "next": found[-1]["cursor"] if len(found) == limit else None})
 
 
 @router.get("/status", response_model=models.Status)
