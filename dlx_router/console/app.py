@@ -28,6 +28,7 @@ PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
     ("GET", "/letters", letters.letters),
     ("GET", "/letters/{letter_id}", letters.letter),
     ("POST", "/letters/{letter_id}/send-back", letters.send_back),
+    ("POST", "/letters/{letter_id}/discard", letters.discard),
     ("GET", "/letters/{letter_id}/edit", letters.edit),
     ("POST", "/letters/{letter_id}/edit", letters.send_edited),
     ("GET", "/redrive", tasks.redrive),

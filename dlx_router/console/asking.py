@@ -19,6 +19,7 @@ from dlx_router.console.sessions import LoginLimit, Session, Sessions
 THEMES: Final = ("auto", "light", "dark")
 THEME: Final = "dlx_theme"
 CLIENT: Final = "x-dlx-router-client"
+_OF_A_PAGE: Final = frozenset({"cursor", "offset", "format", "list"})
 _ROLES: Final = ("viewer", "operator", "admin")
 
 
@@ -96,6 +97,11 @@ class Asked:
         """The address of a page about the same router; `parts` are names, in which anything may stand."""
         named = "".join(f"/{quoted(one)}" for one in parts)
         return query(f"{self.at(self.router.name)}{path}{named}", given)
+
+    def again(self, **changed: object) -> str:
+        """This page's address with some of its fields changed, from its first row on."""
+        given = {name: value for name, value in self.request.query_params.items() if name not in _OF_A_PAGE}
+        return query(self.request.url.path, given | changed)
 
     def at(self, router: str) -> str:
         """What stands before the paths of a router; nothing where there is only one."""

@@ -183,13 +183,15 @@ class Liar:
             "objection": text,
         }
         failed = {"vhost": text, "failed_queue": text, "states": {"dead": 1}, "last_ms": WHEN}
+        failed |= {"oldest_ms": WHEN, "policy": text, "breaker": "open"}
+        missing = {text: text}
         known: dict[str, dict[str, Any]] = {
             "/readyz": {"ready": False, "reasons": [text], "notes": [text]},
-            "/status": {"who": {"name": text, "role": self.role}, "vhosts": {text: {}}},
-            "/queues": {"failed": [failed], "lying": [place]},
-            "/groups": {"groups": [group(text)], "next": None},
+            "/status": {"who": {"name": text, "role": self.role}, "vhosts": {text: {"leaderless_ms": 12_000}}},
+            "/queues": {"failed": [failed], "lying": [place], "missing": missing},
+            "/groups": {"groups": [group(text)], "next": 50, "missing": missing},
             "/groups/g1-1": group(text),
-            "/letters": {"letters": [letter(text)], "next": 7},
+            "/letters": {"letters": [letter(text)], "next": "~e30", "missing": missing},
             "/tasks": {"tasks": [task(text)]},
             "/edits": task(text),
             "/tasks/preview": preview,
@@ -201,7 +203,7 @@ class Liar:
                 "policies": [text],
                 "keys": [{"key": text, "value": text, "set_by": text}],
             },
-            "/audits": {"audits": [audit]},
+            "/audits": {"audits": [audit], "next": "7.a", "missing": missing},
         }
         if re.fullmatch("/letters/[^/]+", path):
             found = whole(text)

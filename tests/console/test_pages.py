@@ -34,6 +34,7 @@ PATHS = [
 CHANGES = [
     "/groups/g1-1",
     "/letters/4f/send-back",
+    "/letters/4f/discard",
     "/letters/4f/edit",
     "/redrive",
     "/tasks/5cc6/start",
@@ -132,10 +133,13 @@ async def test_no_text_does_anything_on_any_page(text: str) -> None:
             harmless(page)
 
 
+LISTS = ("/", "/?list=lying", "/groups", "/letters", "/tasks", "/policies", "/explain?queue=q", "/audit")
+
+
 @pytest.mark.parametrize("form", ["csv", "json"])
 async def test_every_list_is_a_file_too(form: str) -> None:
     async with logged_in(console(Liar("=1+1"))) as client:
-        for path in ("/", "/groups", "/letters", "/tasks", "/policies", "/explain?queue=q", "/audit"):
+        for path in LISTS:
             found = await client.get(f"{path}{'&' if '?' in path else '?'}format={form}")
             assert (found.status_code, found.headers["content-disposition"][:11]) == (200, "attachment;")
             if form == "csv":
@@ -375,3 +379,93 @@ async def test_several_routers_have_addresses_of_their_own() -> None:
         page = await client.get("/at/north/groups")
         assert page.status_code == 401
         assert (await client.get("/at/south/groups")).status_code == 200, "the other router still knows the token"
+
+
+async def test_one_letter_is_deleted_only_where_somebody_says_that_they_mean_it() -> None:
+    liar = Liar("q")
+    async with logged_in(console(liar)) as client:
+        page = (await client.get("/letters/4f2445e91123")).text
+        assert 'action="/letters/4f2445e911230000' in page
+        form = {"csrf": csrf(page), "vhost": "/", "queue": "DLQ.q"}
+        assert (await client.post("/letters/4f/discard", data=form)).status_code == 422
+        assert liar.asked == []
+        assert (await client.post("/letters/4f/discard", data={**form, "sure": "1"})).status_code == 303
+    ((method, path, asked),) = liar.asked
+    assert (method, path, asked["kind"], asked["ids"]) == ("POST", "/tasks", "discard", ["4f"])
+    async with logged_in(console(Liar("q", "viewer"))) as client:
+        assert "Delete for good" not in (await client.get("/letters/4f2445e91123")).text
+
+
+class Several(Liar):
+    """Three queues, the second one without an oldest letter."""
+
+    def answers(self, path: str) -> dict[str, Any] | None:
+        found = super().answers(path)
+        if path == "/queues" and found is not None:
+            (one,) = found["failed"]
+            many = [("b", 3, 30, 5), ("a", 1, None, 9), ("c", 2, 10, 7)]
+            found["failed"] = [
+                {**one, "failed_queue": name, "states": {"dead": n}, "oldest_ms": ms, "last_ms": last}
+                for name, n, ms, last in many
+            ]
+        return found
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        ("", "acb"), ("-last", "acb"), ("last", "bca"), ("queue", "abc"), ("-queue", "cba"), ("dead", "acb"),
+        ("-dead", "bca"), ("oldest", "cba"), ("-oldest", "bca"), ("nonsense", "acb"), ("-", "acb"), ("--dead", "acb"),
+    ],
+)  # fmt: skip
+async def test_a_list_comes_in_the_order_that_its_address_asks_for(sort: str, order: str) -> None:
+    async with logged_in(console(Several())) as client:
+        rows = (await client.get("/", params={"sort": sort, "format": "json"})).json()
+        page = (await client.get("/", params={"sort": sort, "x": "<y>"})).text
+    assert "".join(row["failed_queue"] for row in rows) == order
+    said = [attrs["aria-sort"] for tag, attrs in Read(page).elements if tag == "th" and "aria-sort" in attrs]
+    assert sorted(said)[:1] != ["none"]
+    assert said.count("none") == len(said) - 1, "one column says that it is in order"
+    assert "x=%3Cy%3E" in page, "what else the address says stays"
+
+
+async def test_a_column_is_turned_by_its_second_click_and_pages_keep_the_order() -> None:
+    liar = Liar()
+    async with logged_in(console(liar)) as client:
+        assert 'href="/tasks?vhost=a&amp;sort=-sent"' in (await client.get("/tasks?vhost=a")).text
+        assert 'href="/tasks?vhost=a&amp;sort=sent"' in (await client.get("/tasks?vhost=a&sort=-sent")).text
+        letters = (await client.get("/letters?queue=q&sort=last")).text
+        assert 'href="/letters?queue=q&amp;sort=last&amp;cursor=~e30"' in letters.replace("%7E", "~")
+        groups = (await client.get("/groups?sort=-deaths&offset=50")).text
+        assert 'href="/groups?sort=-deaths&amp;offset=50"' in groups
+        assert 'href="/groups?sort=-deaths"' in groups, "the first page"
+        audit = (await client.get("/audit?cursor=9.x")).text
+        assert 'href="/audit?cursor=7.a"' in audit
+
+
+async def test_what_nobody_could_be_asked_about_is_said_and_for_how_long_nobody_leads() -> None:
+    async with logged_in(console(Liar("the <vhost>"))) as client:
+        for path in ("/groups", "/letters", "/audit"):
+            page = (await client.get(path)).text
+            assert "Not all is here" in page
+            assert "Vhost the &lt;vhost&gt;: the &lt;vhost&gt;" in page
+        assert "nobody leads for 12 s" in (await client.get("/")).text
+
+
+class Before(Liar):
+    """A router of a version that says less."""
+
+    def answers(self, path: str) -> dict[str, Any] | None:
+        found = super().answers(path)
+        for one in (found or {}).get("failed", []):
+            for name in ("oldest_ms", "policy", "breaker"):
+                del one[name]
+        for name in ("missing", "next") if path in {"/queues", "/audits", "/groups"} else ():
+            (found or {}).pop(name, None)
+        return {**(found or {}), "next": None} if path == "/groups" else found
+
+
+async def test_a_router_of_before_is_shown_as_far_as_it_says() -> None:
+    async with logged_in(console(Before("q"))) as client:
+        for path in PATHS:
+            assert (await client.get(path)).status_code == 200, path

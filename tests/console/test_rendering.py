@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import typer
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.core import TyperGroup
 
@@ -162,6 +162,7 @@ NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_
 )
 
 
+@settings(deadline=None)  # the first one loads the command line
 @given(
     queue=NAMES,
     group=NAMES,

@@ -8,10 +8,13 @@ from starlette.responses import Response
 from dlx_router.console.asking import Asked
 from dlx_router.console.command_lines import command
 from dlx_router.console.forms import FormError
-from dlx_router.console.pages.overview import BARS, RESTING, course
+from dlx_router.console.pages.overview import BARS, RESTING, course, missing
 from dlx_router.console.rendering import quoted
+from dlx_router.console.sorting import Order, order_of
 
 PAGE: Final = 50
+MOST: Final = 500
+SORTS: Final = ("last", "first", "deaths", "lying")  # the most of it first
 LETTERS: Final = 200
 SHOWN: Final = 20
 COLUMNS: Final = [
@@ -27,12 +30,22 @@ async def groups(asked: Asked) -> Response:
     wanted = {name: asked.query(name) for name in ("vhost", "queue", "state")}
     at = asked.query("offset", most=7)
     offset = int(at) if at.isascii() and at.isdigit() else 0
-    found = await asked.get("/groups", **wanted, limit=PAGE, offset=offset)
+    order = order_of(asked.query("sort"), SORTS, "-last")
+    limit = MOST if asked.query("format") else PAGE
+    how = {} if order.name == "last" else {"sort": order.name}  # as routers of before have it
+    found = await asked.get("/groups", **wanted, **how, limit=limit, offset=offset)
     listed = asked.listing("groups", COLUMNS, found["groups"])
-    older = None if found["next"] is None else asked.path("/groups", **wanted, offset=found["next"])
+    older = None if found["next"] is None else asked.again(offset=found["next"])
     told = command("groups", **{name: value for name, value in wanted.items() if name != "vhost"})
     return listed or asked.page(
-        "groups.html", groups=found["groups"], wanted=wanted, older=older, offset=offset, command=told
+        "groups.html",
+        groups=found["groups"],
+        wanted=wanted,
+        older=older,
+        offset=offset,
+        command=told,
+        order=Order(order.name, falls=True),
+        missing=missing(found),
     )
 
 

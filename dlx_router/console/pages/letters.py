@@ -9,9 +9,10 @@ from starlette.responses import Response
 from dlx_router.console.asking import Asked
 from dlx_router.console.command_lines import command
 from dlx_router.console.forms import FormError
-from dlx_router.console.pages.overview import RESTING
+from dlx_router.console.pages.overview import RESTING, missing
 from dlx_router.console.rendering import MAX_BODY, cut, hexdump, pretty, quoted
 from dlx_router.console.router_api import ApiError
+from dlx_router.console.sorting import Order
 from dlx_router.core.printable import printable_lines
 
 PAGE: Final = 50
@@ -33,16 +34,17 @@ async def letters(asked: Asked) -> Response:
     """Those that the address asks for, newest first. What the router does not understand is said beside the form."""
     wanted = {name: asked.query(name) for name in _FILTERS}
     limit = MOST if asked.query("format") else PAGE
+    order = {"order": "oldest"} if asked.query("sort") == "last" else {}
     found: dict[str, Any] = {"letters": [], "next": None}
     said = ""
     try:
-        found = await asked.get("/letters", **wanted, cursor=asked.query("cursor"), limit=limit)
+        found = await asked.get("/letters", **wanted, **order, cursor=asked.query("cursor", most=4000), limit=limit)
     except ApiError as error:
         if error.status != _REFUSED:
             raise
         said = "; ".join((error.error, *error.problems))
     listed = asked.listing("letters", COLUMNS, found["letters"])
-    older = None if found["next"] is None else asked.path("/letters", **wanted, cursor=found["next"])
+    older = None if found["next"] is None else asked.again(cursor=found["next"])
     return listed or asked.page(
         "letters.html",
         letters=found["letters"],
@@ -52,6 +54,8 @@ async def letters(asked: Asked) -> Response:
         is_first=not asked.query("cursor"),
         states=STATES,
         command=_command(wanted),
+        order=Order("last", falls=not order),
+        missing=missing(found),
     )
 
 
@@ -111,6 +115,17 @@ async def send_back(asked: Asked) -> Response:
     """One letter, by a task that takes only it."""
     form, name = asked.form, asked.request.path_params["letter_id"]
     body = {"vhost": form.raw("vhost"), "queue": form.raw("queue"), "ids": [name], "rate": 0}
+    body |= {"not_a_dead_letter_queue": form.ticked("known")}
+    task = await asked.change("POST", "/tasks", body)
+    return asked.go(asked.path("/tasks", task["id"], vhost=task["spec"]["vhost"]))
+
+
+async def discard(asked: Asked) -> Response:
+    """One letter is deleted for good, by a task that takes only it."""
+    form, name = asked.form, asked.request.path_params["letter_id"]
+    if not form.ticked("sure"):
+        raise FormError("a letter that is deleted is gone: tick that you mean it")
+    body = {"vhost": form.raw("vhost"), "queue": form.raw("queue"), "ids": [name], "rate": 0, "kind": "discard"}
     body |= {"not_a_dead_letter_queue": form.ticked("known")}
     task = await asked.change("POST", "/tasks", body)
     return asked.go(asked.path("/tasks", task["id"], vhost=task["spec"]["vhost"]))

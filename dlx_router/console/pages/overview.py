@@ -2,13 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from starlette.responses import Response
 
 from dlx_router.console.asking import Asked
+from dlx_router.console.rendering import lasting
 from dlx_router.console.router_api import ApiError, RouterApi
+from dlx_router.console.sorting import arranged, order_of
 
 KEPT_S: Final = 10.0
 MAX_KEPT: Final = 64
@@ -23,15 +26,28 @@ Found = TypeVar("Found")
 Told = dict[str, Any]
 
 
+COLUMNS: Final = [
+    "router", "vhost", "failed_queue", "policy", "breaker", "resting", "waiting", "hour", "oldest_ms", "last_ms",
+]  # fmt: skip
+LYING: Final = ["router", "vhost", "queue", "exchange", "routing_key", "depth", "indexed", "drift", "checked_ms"]
+VALUES: Final = {
+    "queue": itemgetter("failed_queue"), "hour": itemgetter("hour"), "dead": itemgetter("resting"),
+    "waiting": itemgetter("waiting"), "oldest": itemgetter("oldest_ms"), "last": itemgetter("last_ms"),
+}  # fmt: skip
+
+
 async def overview(asked: Asked) -> Response:
     """Every router that the console shows, or the one that the address names."""
     routers = list(asked.console.routers.values())
     shown = [asked.router] if "router" in asked.request.path_params else routers
     boards = await asyncio.gather(*(_board(asked, one) for one in shown))
-    columns = ["router", "vhost", "failed_queue", "resting", "waiting", "hour", "last_ms"]
-    rows = [{"router": board["router"].name, **row} for board in boards for row in board["rows"]]
-    listed = asked.listing("overview", columns, [{name: row[name] for name in columns} for row in rows])
-    return listed or asked.page("overview.html", boards=boards)
+    order = order_of(asked.query("sort"), VALUES, "-last")
+    for board in boards:
+        board["rows"] = arranged(board["rows"], VALUES, order)
+    of, columns = ("lying", LYING) if asked.query("list") == "lying" else ("rows", COLUMNS)
+    rows = [{"router": board["router"].name, **row} for board in boards for row in board[of]]
+    listed = asked.listing("overview", columns, [{name: row.get(name) for name in columns} for row in rows])
+    return listed or asked.page("overview.html", boards=boards, order=order)
 
 
 async def _board(asked: Asked, router: RouterApi) -> Told:
@@ -54,7 +70,7 @@ async def _board(asked: Asked, router: RouterApi) -> Told:
         "vhosts": len({one["vhost"] for one in (*found["failed"], *found["lying"])}),
         "ready": ready,
         "status": status,
-        "trouble": _said([status, queues]),
+        "trouble": [*_said([status, queues]), *_led_by_nobody(status), *missing(found)],
         "rows": [_row(one, newest, now_ms) for one in found["failed"]],
         "lying": found["lying"],
         "groups": groups["groups"] if isinstance(groups, dict) else [],
@@ -76,11 +92,27 @@ def _row(one: Told, newest: Sequence[Told], now_ms: int) -> Told:
     states = one["states"]
     return {
         **one,
+        "oldest_ms": one.get("oldest_ms"),  # routers of before do not say it, nor policy and breaker
         "resting": sum(n for state, n in states.items() if state in RESTING),
         "waiting": sum(n for state, n in states.items() if state in WAITING),
         "bars": bars,
         "hour": sum(bars),
     }
+
+
+def missing(found: Mapping[str, Any]) -> list[str]:
+    """What is not in a list because nobody could be asked about it."""
+    return [f"Vhost {vhost}: {why}" for vhost, why in (found.get("missing") or {}).items()]
+
+
+def _led_by_nobody(status: Told | ApiError) -> list[str]:
+    """Vhosts that nobody leads just now, and for how long."""
+    vhosts = status.get("vhosts") or {} if isinstance(status, dict) else {}
+    lasting_ms = {vhost: one.get("leaderless_ms") for vhost, one in vhosts.items() if isinstance(one, dict)}
+    fate = "tasks and the index rest until somebody does; letters go on"
+    return [
+        f"Vhost {vhost}: nobody leads for {lasting(ms)}; {fate}" for vhost, ms in lasting_ms.items() if ms is not None
+    ]
 
 
 def course(moments: Sequence[int], since_ms: int, until_ms: int) -> list[int]:

@@ -1,17 +1,23 @@
 """What is in force, what of it holds for a queue, and who did what."""
 
+from operator import itemgetter
 from typing import Any, Final
 
 from starlette.responses import Response
 
 from dlx_router.console.asking import Asked
 from dlx_router.console.command_lines import command
+from dlx_router.console.pages.overview import missing
 from dlx_router.console.router_api import ApiError
+from dlx_router.console.sorting import arranged, order_of
 
 REASONS: Final = ("rejected", "expired", "maxlen", "delivery_limit", "application")
 COLUMNS: Final = ["name", "vhost", "selects", "priority", "file", "keys"]
 KEYS: Final = ["key", "value", "set_by"]
 AUDITS: Final = ["ts_ms", "actor", "action", "vhost", "details", "signature", "event_id"]
+POLICIES: Final = {
+    "name": itemgetter("name"), "priority": itemgetter("priority"), "file": itemgetter("file"),
+}  # fmt: skip
 _FEW, _MANY = 100, 500
 _SAID: Final = frozenset({404, 422})
 
@@ -19,8 +25,10 @@ _SAID: Final = frozenset({404, 422})
 async def policies(asked: Asked) -> Response:
     """The policies in force, as the router has them now."""
     found = await asked.get("/policies")
+    order = order_of(asked.query("sort"), POLICIES, "")
+    found["policies"] = arranged(found["policies"], POLICIES, order) if order.name else found["policies"]
     listed = asked.listing("policies", COLUMNS, found["policies"])
-    return listed or asked.page("policies.html", found=found, command=command("policy", "lint"))
+    return listed or asked.page("policies.html", found=found, order=order, command=command("policy", "lint"))
 
 
 async def explain(asked: Asked) -> Response:
@@ -51,7 +59,10 @@ async def explain(asked: Asked) -> Response:
 
 async def audit(asked: Asked) -> Response:
     """Who did what, the newest first."""
-    is_all = bool(asked.query("all")) or bool(asked.query("format"))
-    found = (await asked.get("/audits", limit=_MANY if is_all else _FEW))["audits"]
-    listed = asked.listing("audit", AUDITS, found)
-    return listed or asked.page("audit.html", audits=found, more=not is_all and len(found) == _FEW)
+    limit, cursor = _MANY if asked.query("format") else _FEW, asked.query("cursor")
+    found = await asked.get("/audits", limit=limit, cursor=cursor)
+    listed = asked.listing("audit", AUDITS, found["audits"])
+    older = None if found.get("next") is None else asked.again(cursor=found["next"])
+    return listed or asked.page(
+        "audit.html", audits=found["audits"], older=older, is_first=not cursor, missing=missing(found)
+    )

@@ -10,6 +10,7 @@ from dlx_router.console.forms import Form, FormError
 from dlx_router.console.pages.overview import AT_WORK
 from dlx_router.console.rendering import quoted
 from dlx_router.console.router_api import ApiError
+from dlx_router.console.sorting import Values, arranged, order_of
 
 COLUMNS: Final = [
     "id", "vhost", "queue", "kind", "dry_run", "state", "sent", "left", "unreadable", "not_letters", "total", "by",
@@ -17,6 +18,13 @@ COLUMNS: Final = [
 ]  # fmt: skip
 KINDS: Final = {"redrive": "send back", "park": "put into parking", "discard": "delete for good"}
 VERBS: Final = ("pause", "resume", "cancel")
+VALUES: Final[Values] = {
+    "queue": lambda one: one["spec"]["queue"],
+    "state": lambda one: one["state"],
+    "sent": lambda one: one["counts"]["sent"],
+    "stays": lambda one: one["counts"]["left"] + one["counts"]["unreadable"] + one["counts"]["not_letters"],
+    "changed": lambda one: one["changed_ms"],
+}
 _OBJECTS: Final = frozenset({403, 404, 409, 503})
 
 
@@ -25,9 +33,11 @@ async def tasks(asked: Asked) -> Response:
     vhosts = await _vhosts(asked)
     vhost = asked.query("vhost") or next(iter(vhosts), "/")
     found = (await asked.get("/tasks", vhost=vhost, queue=asked.query("queue")))["tasks"]
+    order = order_of(asked.query("sort"), VALUES, "")
+    found = arranged(found, VALUES, order) if order.name else found
     listed = asked.listing("tasks", COLUMNS, [_row(one) for one in found])
     told = command("redrive", "list", vhost=vhost if vhost != "/" else None)
-    return listed or asked.page("tasks.html", tasks=found, vhost=vhost, vhosts=vhosts, command=told)
+    return listed or asked.page("tasks.html", tasks=found, vhost=vhost, vhosts=vhosts, command=told, order=order)
 
 
 async def redrive(asked: Asked) -> Response:
