@@ -18,8 +18,11 @@ import httpx
 
 from dlx_router.admin.connections import listener
 from dlx_router.admin.server import Message, Receive, Send
+from dlx_router.config.api_access.passes import Passes
+from dlx_router.config.api_access.single_sign_on import SingleSignOn
 from dlx_router.config.environment.settings import Settings
 from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.wall_clock import wall_ms
 
 PATHS: Final = re.compile(r"/|/(login|logout|theme|groups|letters|redrive|tasks|policies|explain|audit|static)(/.*)?")
 MAX_BODY_BYTES: Final = 1_500_000
@@ -27,6 +30,8 @@ AT_ONCE: Final = 16
 TIMEOUT_S: Final = 9.0  # a connection of the port ends after 10
 END_S: Final = 2.0
 CLIENT: Final = "x-dlx-router-client"
+PERSON: Final = "x-dlx-router-person"
+_OURS: Final = frozenset({CLIENT.encode(), PERSON.encode()})  # which nobody else may say
 _OF_ONE_LEG: Final = frozenset(
     {b"connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade", b"expect", b"trailer"}
 )
@@ -36,9 +41,10 @@ _OF_THE_PORT: Final = frozenset({b"date", b"x-content-type-options"})  # which i
 class ConsoleDoor:
     """An ASGI app. `port`: of this router's HTTP, once it is known."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, passes: Passes) -> None:
         self.port = settings.http_port
-        self._settings = settings
+        self._settings, self._passes = settings, passes
+        self._sso = SingleSignOn(settings.sso_proxies, settings.sso_roles, settings.sso_headers)
         self._process: Process | None = None
         self._socket: socket.socket | None = None
         self._http: httpx.AsyncClient | None = None
@@ -74,11 +80,18 @@ class ConsoleDoor:
         if body is None:
             await _said(send, 413, f"at most {MAX_BODY_BYTES} bytes")
             return
+        client = str((scope.get("client") or ("?",))[0])
+        person = self._sso.person(client, scope["headers"])
+        if person is not None and person.role is None:
+            await _said(send, 403, f"{person.name!r} is in no group of DLX_ROUTER_SSO_ROLES")
+            return
         try:
             http = await self._reach()
             headers = [(name, value) for name, value in scope["headers"] if name not in _OF_ONE_LEG]
-            headers = [one for one in headers if one[0] != CLIENT.encode()]
-            headers.append((CLIENT.encode(), str((scope.get("client") or ("?",))[0]).encode()))
+            headers = [one for one in headers if one[0] not in _OURS | self._sso.headers]
+            headers.append((CLIENT.encode(), client.encode()))
+            if person is not None and person.role is not None:
+                headers.append((PERSON.encode(), self._passes.vouch(person.name, person.role, wall_ms()).encode()))
             target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
             url = httpx.URL(f"http://127.0.0.1:{self._port()}").copy_with(raw_path=target)
             async with http.stream(scope["method"], url, headers=headers, content=body) as answer:
@@ -116,6 +129,7 @@ class ConsoleDoor:
             "host": of.http_host,
             "names": of.http_allowed_hosts or "",
             "secure": of.console == "https",
+            "sealed": self._passes.has_sessions,
             "log": [of.log_format, of.log_level],
         }
         argv = (sys.executable, "-m", "dlx_router.console", json.dumps(told))

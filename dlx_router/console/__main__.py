@@ -13,6 +13,5 @@ if __name__ == "__main__":
     os.nice(5)  # the letters come first
     logs.configure(*told["log"])
     logs.take_faults()
-    embedded(
-        socket.socket(fileno=told["socket"]), told["router"], told["host"], names=told["names"], secure=told["secure"]
-    )
+    how = {name: told[name] for name in ("names", "secure", "sealed")}
+    embedded(socket.socket(fileno=told["socket"]), told["router"], told["host"], **how)

@@ -12,12 +12,13 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from dlx_router.config.api_access.allowed_hosts import Hosts
-from dlx_router.console.asking import Console, Page, endpoint, trouble
+from dlx_router.console.asking import Page, endpoint, trouble
 from dlx_router.console.assets import Assets
 from dlx_router.console.guard import Guard
 from dlx_router.console.pages import groups, letters, login, overview, policies, tasks
 from dlx_router.console.rendering import environment
 from dlx_router.console.router_api import ApiError, RouterApi
+from dlx_router.console.who import Console
 from dlx_router.telemetry.logs import log
 
 PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
@@ -44,12 +45,18 @@ PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
 
 
 def create_app(
-    routers: Iterable[RouterApi], hosts: Hosts, *, is_loopback: bool = True, secure: bool = False, carried: bool = False
+    routers: Iterable[RouterApi],
+    hosts: Hosts,
+    *,
+    is_loopback: bool = True,
+    secure: bool = False,
+    carried: bool = False,
+    sealed: bool = False,
 ) -> ASGIApp:
-    """The console over these routers, the first one first. `carried`: the router itself says who asks."""
+    """The console over these routers, the first one first. The rest: see Console."""
     known = {one.name: one for one in routers}
     assets = Assets()
-    console = Console(known, environment(), assets.addresses, hosts, is_loopback, secure, carried)
+    console = Console(known, environment(), assets.addresses, hosts, is_loopback, secure, carried, sealed)
     pages = [Route(path, endpoint(console, shows), methods=[method]) for method, path, shows in PAGES]
     routes: list[BaseRoute] = [
         Route("/static/{name}", assets.serve),

@@ -4,64 +4,22 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from dlx_router import __version__
-from dlx_router.config.api_access.allowed_hosts import Hosts, authority, foreign_page, is_loopback
+from dlx_router.config.api_access.allowed_hosts import foreign_page
 from dlx_router.console import forms
 from dlx_router.console.exports import exported
 from dlx_router.console.rendering import query, quoted
 from dlx_router.console.router_api import UNREACHABLE, ApiError, RouterApi
-from dlx_router.console.sessions import LoginLimit, Session, Sessions
+from dlx_router.console.sessions import Session
+from dlx_router.console.who import Console, session_of
 
 THEMES: Final = ("auto", "light", "dark")
 THEME: Final = "dlx_theme"
-CLIENT: Final = "x-dlx-router-client"
 _OF_A_PAGE: Final = frozenset({"cursor", "offset", "format", "list"})
 _ROLES: Final = ("viewer", "operator", "admin")
-
-
-@dataclass(slots=True)
-class Console:
-    """What all requests share. `secure`: people come by https, so cookies go by nothing else.
-
-    `carried`: requests come by the router that started us, which names their sender.
-    """
-
-    routers: Mapping[str, RouterApi]
-    templates: Environment
-    assets: Mapping[str, str]  # file → its address, which changes with its content
-    hosts: Hosts = field(default_factory=Hosts)
-    is_loopback: bool = True
-    secure: bool = False
-    carried: bool = False
-    sessions: Sessions = field(default_factory=Sessions)
-    logins: LoginLimit = field(default_factory=LoginLimit)
-    kept: dict[Any, Any] = field(default_factory=dict)
-
-    @property
-    def cookie(self) -> str:
-        """Its name; behind https one that only this very host can set."""
-        return "__Host-dlx_console" if self.secure else "dlx_console"
-
-    def client(self, request: Request) -> str:
-        """Whose tries to log in are counted together."""
-        if self.carried:
-            return request.headers.get(CLIENT, "?")
-        return request.client.host if request.client is not None else "?"
-
-    async def callers(self, token: str) -> tuple[dict[str, dict[str, Any]], list[ApiError]]:
-        """Who this token is, by router that knows it; what the others said."""
-        known: dict[str, dict[str, Any]] = {}
-        refused: list[ApiError] = []
-        for router in self.routers.values():
-            try:
-                known[router.name] = (await router.get("/status", token)).get("who") or {}
-            except ApiError as error:
-                refused.append(error)
-        return known, refused
 
 
 @dataclass(slots=True)
@@ -150,7 +108,7 @@ def endpoint(console: Console, shows: Page) -> Callable[[Request], Awaitable[Res
         router = _router(console, request)
         if router is None:
             return trouble(console, request, ApiError(404, "the console shows no router of that name"))
-        key, session = await _session(console, request)
+        key, session = await session_of(console, request)
         if session is None:
             return _to_login(console, request)
         asked = Asked(console, request, session, key, router)
@@ -161,7 +119,7 @@ def endpoint(console: Console, shows: Page) -> Callable[[Request], Awaitable[Res
             answered = _failed(asked, error)
         except forms.FormError as error:
             answered = trouble(console, request, ApiError(error.status, str(error)), asked)
-        if key != request.cookies.get(console.cookie) and console.sessions.find(key) is not None:
+        if key != request.cookies.get(console.cookie) and not session.is_over:
             set_cookie(console, answered, key)
         return answered
 
@@ -197,19 +155,6 @@ def _router(console: Console, request: Request) -> RouterApi | None:
     return console.routers.get(named) if named is not None else next(iter(console.routers.values()))
 
 
-async def _session(console: Console, request: Request) -> tuple[str, Session | None]:
-    """The cookie's session; where the router asks nobody for a token and this is the same machine, a new one."""
-    key = request.cookies.get(console.cookie, "")
-    found = console.sessions.find(key, is_use="hx-request" not in request.headers)
-    if found is not None:
-        return key, found
-    host, _ = authority(request.headers.get("host", "")) or ("", "")
-    if not (console.is_loopback and is_loopback(host) and request.method == "GET"):
-        return "", None
-    callers, _ = await console.callers("")
-    return console.sessions.begin("", callers) if callers else ("", None)
-
-
 def _to_login(console: Console, request: Request) -> Response:
     """To the login and back. A link of a chat brings no cookie (SameSite=Strict): our own page asks again, with it."""
     if request.method != "GET":
@@ -237,6 +182,7 @@ async def _refused(asked: Asked) -> Response | None:
 def _failed(asked: Asked, error: ApiError) -> Response:
     if error.status == 401 and len(asked.console.routers) == 1:  # noqa: PLR2004 - the token was taken back
         asked.console.sessions.end(asked.key)
+        asked.session.is_over = True
         if asked.request.method == "GET":
             return _to_login(asked.console, asked.request)
     return trouble(asked.console, asked.request, error, asked)

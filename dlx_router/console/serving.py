@@ -37,10 +37,10 @@ def serve(routers: Sequence[tuple[str, str]], host: str, port: int, *, names: st
     uvicorn.Server(_config(app)).run(sockets=[one])
 
 
-def embedded(one: socket.socket, router: str, host: str, *, names: str = "", secure: bool = False) -> None:
+def embedded(one: socket.socket, router: str, host: str, *, names: str = "", secure: bool, sealed: bool) -> None:
     """Answer on this socket for the router that listens at `host`, until stdin ends. It names the clients."""
-    hosts = Hosts(host, names or None)
-    app = create_app([RouterApi("router", router)], hosts, is_loopback=is_loopback(host), secure=secure, carried=True)
+    hosts, routers = Hosts(host, names or None), [RouterApi("router", router)]
+    app = create_app(routers, hosts, is_loopback=is_loopback(host), secure=secure, carried=True, sealed=sealed)
     server = uvicorn.Server(_config(app))
     asyncio.run(_until_stdin_ends(server, one))
 

@@ -30,6 +30,13 @@ class Session:
     began: float
     used: float
     callers: dict[str, dict[str, Any]]
+    person: str = ""  # whom a proxy named: there is nothing to log out of
+    is_over: bool = False
+
+    @property
+    def account(self) -> str:
+        """What answers are kept under: tokens differ, and a person's word is another one each time."""
+        return f"person {self.person}" if self.person else self.token
 
     def allows(self, csrf: str) -> bool:
         """Whether this is the word that our own forms carry."""

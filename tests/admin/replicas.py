@@ -12,10 +12,11 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from dlx_router.admin.api import groups, letters, policies, queues, tasks
+from dlx_router.admin.api import groups, letters, policies, queues, sessions, tasks
 from dlx_router.admin.api.answers import Answer
 from dlx_router.admin.api.app import create_app
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
+from dlx_router.config.api_access.passes import Passes
 from dlx_router.config.api_access.tokens import Tokens
 from dlx_router.core.names import Names
 from dlx_router.core.statemessage import Claim
@@ -32,7 +33,7 @@ tokens:
   - {{name: olga, token: {OLGA}, role: operator}}
   - {{name: bob, token: {BOB}, role: operator, vhost: b}}
 """
-REAL: Final = (queues.router, groups.router, letters.router, policies.router, tasks.router)
+REAL: Final = (queues.router, groups.router, letters.router, policies.router, tasks.router, sessions.router)
 echo = APIRouter()
 
 
@@ -107,15 +108,17 @@ class Replica:
 
     def __init__(self, network: Network, folder: Path, name: str, vhosts: tuple[str, ...], **how: Any) -> None:
         self.name, self.id, self.network = name, f"{name}-abc123", network
+        self.tokens_file = folder / f"{name}.yaml"
         self.vhosts = {vhost: Attendant(vhost, how.get("key", KEY)) for vhost in vhosts}
         tokens: Tokens | None = None
         if how.get("tokens", True):
-            file = folder / f"{name}.yaml"
-            file.write_text(TOKENS, encoding="utf-8")
-            tokens = Tokens(file)
+            self.tokens_file.write_text(TOKENS, encoding="utf-8")
+            tokens = Tokens(self.tokens_file)
         attendants: Any = self.vhosts
         index = Supervisor(folder / name, "journal", lambda _vhost: ((), None, None), Readiness())  # type: ignore[arg-type,return-value]  # it is never run
-        self.context = Context(self.id, Names("dlx-router"), attendants, tokens=tokens, index=index)
+        self.context = Context(
+            self.id, Names("dlx-router"), attendants, tokens=tokens, index=index, passes=Passes(how.get("sessions"))
+        )
         self.app = create_app(self.context, how.get("routers", (echo, *REAL)), network)
         network.apps[name] = self.app
 

@@ -373,7 +373,7 @@ async def test_a_claim_leads_to_no_address_that_is_no_routers(
 
 # -- every path -------------------------------------------------------------------------------------------------------
 
-HERE: Final = {"/api/v1/status", "/api/v1/policies", "/api/v1/explain"}
+HERE: Final = {"/api/v1/status", "/api/v1/policies", "/api/v1/explain", "/api/v1/sessions"}
 BODIES: Final = {
     "/api/v1/tasks": {"queue": "q"},
     "/api/v1/edits": {"queue": "q", "id": "a", "text": "x"},

@@ -423,7 +423,7 @@ async def test_a_list_comes_in_the_order_that_its_address_asks_for(sort: str, or
         rows = (await client.get("/", params={"sort": sort, "format": "json"})).json()
         page = (await client.get("/", params={"sort": sort, "x": "<y>"})).text
     assert "".join(row["failed_queue"] for row in rows) == order
-    said = [attrs["aria-sort"] for tag, attrs in Read(page).elements if tag == "th" and "aria-sort" in attrs]
+    said = [str(attrs["aria-sort"]) for tag, attrs in Read(page).elements if tag == "th" and "aria-sort" in attrs]
     assert sorted(said)[:1] != ["none"]
     assert said.count("none") == len(said) - 1, "one column says that it is in order"
     assert "x=%3Cy%3E" in page, "what else the address says stays"

@@ -19,6 +19,7 @@ from dlx_router.admin.api.envelope import Answered, Opened, Seen, Unsealed
 from dlx_router.admin.api.forwarding import Forwarding
 from dlx_router.admin.api.leaders import Leaders
 from dlx_router.config.api_access.allowed_hosts import authority, foreign_page, is_loopback
+from dlx_router.config.api_access.passes import is_pass
 from dlx_router.config.api_access.tokens import LOCAL, Caller
 from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.wall_clock import wall_ms
@@ -100,6 +101,9 @@ class Gate:
     def _who(self, scope: Scope) -> tuple[Caller | None, Answer | None]:
         context, tokens = self._context, self._context.tokens
         scheme, _, token = _header(scope, b"authorization").partition(" ")
+        if is_pass(token.strip()):
+            passed = context.passes.caller(token.strip(), tokens, wall_ms())
+            return passed, None if passed is not None else refused(401, "the session is over; log in again")
         if tokens is None and not context.is_loopback:
             return None, refused(401, "off loopback every request needs a token; set DLX_ROUTER_API_TOKENS_FILE")
         if tokens is None:

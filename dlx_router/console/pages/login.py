@@ -1,15 +1,18 @@
 """Logging in and out, and which theme."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from dlx_router.config.api_access.passes import is_pass
 from dlx_router.console import forms
-from dlx_router.console.asking import THEME, THEMES, Asked, Console, foreign, page, set_cookie, trouble
+from dlx_router.console.asking import THEME, THEMES, Asked, foreign, page, set_cookie, trouble
 from dlx_router.console.router_api import UNREACHABLE, ApiError
 from dlx_router.console.sessions import MAX_TOKEN
+from dlx_router.console.who import Callers, Console
 
 _A_YEAR_S: Final = 365 * 86_400
 
@@ -47,15 +50,27 @@ async def _refused(console: Console, request: Request, form: forms.Form) -> str 
         away = [one.error for one in refused if one.status == UNREACHABLE]
         return "; ".join(away) or "no router knows this token, or it may not look"
     console.sessions.end(request.cookies.get(console.cookie, ""))
-    key, _ = console.sessions.begin(token, callers)
+    key = await _begun(console, token, callers)
     answer = RedirectResponse(_local(form.text("next")) or "/", 303)
     set_cookie(console, answer, key)
     return answer
 
 
+async def _begun(console: Console, token: str, callers: Callers) -> str:
+    """The cookie of a new session: a pass of the router where it gives one, so that other replicas know it too."""
+    if console.sealed:
+        with suppress(ApiError):
+            return await console.begin(token)
+    return console.sessions.begin(token, callers)[0]
+
+
 async def logout(asked: Asked) -> Response:
     """The session ends here, whoever has its cookie."""
     asked.console.sessions.end(asked.key)
+    asked.session.is_over = True
+    if is_pass(asked.key):
+        with suppress(ApiError):  # the browser forgets it anyway
+            await asked.change("DELETE", "/sessions")
     answer = RedirectResponse("/login", 303)
     answer.delete_cookie(asked.console.cookie, path="/", secure=asked.console.secure, httponly=True, samesite="strict")
     return answer

@@ -126,7 +126,7 @@ def course(moments: Sequence[int], since_ms: int, until_ms: int) -> list[int]:
 
 async def _recent(asked: Asked, router: RouterApi) -> Told:
     """The newest letters; asked once for all who look within some seconds by the same token."""
-    kept, key, now = asked.console.kept, (router.name, asked.session.token), time.monotonic()
+    kept, key, now = asked.console.kept, (router.name, asked.session.account), time.monotonic()
     at, found = kept.get(key, (0.0, {}))
     if now - at > KEPT_S or not found:
         found = await router.get("/letters", asked.session.token, limit=NEWEST)
