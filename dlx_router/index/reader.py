@@ -22,14 +22,11 @@ from dlx_router.telemetry.wall_clock import wall_ms
 LIMIT_S: Final = 3.0
 _PLACES: Final = frozenset({"number", "exchange", "routing_key", "sent_exchange", "sent_routing_key"})
 OLDEST: Final = 100  # of a place, to find the oldest among
-FIRST: Final = 5  # of a group in a state: one that was sent back and rests again would hide those behind it
-_RESTING_SINCE: Final = (
-    "SELECT queues.vhost, queues.name, min(letters.last_ms) AS ms FROM"
-    f" (SELECT DISTINCT grp, state FROM counts WHERE n > 0 AND state IN {LYING!r}) AS rests"
-    " JOIN groups ON groups.number = rests.grp JOIN queues ON queues.number = groups.queue"
-    " CROSS JOIN letters ON letters.number IN (SELECT number FROM letters AS near INDEXED BY letters_group"
-    f" WHERE near.grp = rests.grp AND near.state = rests.state ORDER BY near.number LIMIT {FIRST})"
-    " GROUP BY queues.number"
+FIRST: Final = 5  # of a failed queue: one that was sent back and rests again would hide those behind it
+_RESTING: Final = (  # by index alone: of each group in a state, the letter that was known first
+    "SELECT groups.queue, (SELECT min(number) FROM letters INDEXED BY letters_group WHERE grp = rests.grp"
+    " AND state = rests.state) AS number FROM (SELECT DISTINCT grp, state FROM counts WHERE n > 0"
+    f" AND state IN {LYING!r}) AS rests JOIN groups ON groups.number = rests.grp ORDER BY number"
 )
 SORTS: Final = {
     "last": "last_ms",
@@ -127,9 +124,9 @@ class Reader:
                     one = found.setdefault(key, dict(zip(("vhost", "failed_queue"), key, strict=True)) | blank)
                     one["states"][row["state"]] = row["n"]
                     one["last_ms"] = max(one["last_ms"], row["last_ms"])
-            for row in ask(_RESTING_SINCE).fetchall():
-                if (key := (row["vhost"], row["name"])) in found:
-                    found[key]["oldest_ms"] = row["ms"]
+            for key, ms in _resting_since(ask).items():
+                if key in found:
+                    found[key]["oldest_ms"] = ms
         return list(found.values())
 
     def places(self, sees: Sees | None = None) -> list[dict[str, Any]]:
@@ -243,6 +240,20 @@ def outcome(letter: dict[str, Any], *, as_of_ms: int, window_ms: int) -> str | N
         return None
     kind, ts_ms, due_ms = letter["newest"]
     return fate(kind, ts_ms, due_ms, as_of_ms=as_of_ms, window_ms=window_ms)
+
+
+def _resting_since(ask: Callable[..., sqlite3.Cursor]) -> dict[tuple[str, str], int]:
+    """By failed queue: since when the letter rests that rests longest, as far as the first ones of its groups tell."""
+    first: dict[int, list[int]] = {}
+    for queue, number in ask(_RESTING):
+        if number is not None and len(first.setdefault(queue, [])) < FIRST:
+            first[queue].append(number)
+    numbers = listed([number for its in first.values() for number in its])
+    sql = (
+        "SELECT queues.vhost, queues.name, min(letters.last_ms) AS ms FROM letters"
+        f" JOIN queues ON queues.number = letters.queue WHERE letters.number IN ({numbers}) GROUP BY queues.number"
+    )
+    return {(row["vhost"], row["name"]): row["ms"] for row in ask(sql)}
 
 
 def _letter(row: sqlite3.Row) -> dict[str, Any]:

@@ -21,7 +21,9 @@ BAD = [
     "http://router:99999", "http://router:0", "http://169.254.169.254", "http://[fe80::1]:9719", "http://0.0.0.0:9719",
     "http://[::]:9719", "http://224.0.0.1", "http://[ff02::1]", "http://255.255.255.255", "http://[::ffff:169.254.169.254]",
     "http://router\r\nx: y", "http://ro uter", "http://r\u00f6uter", "http://router/..//evil", "http://-" + "a" * 400,
-    "http://a/b@c:9719", "http://[::1%25lo]:1", "javascript:alert(1)", "//router:9719",
+    "http://a/b@c:9719", "http://[::1%25lo]:1", "javascript:alert(1)",
+    "http://127.1:9719", "http://2852039166", "http://0xa9.254.169.254", "http://0x7f000001", "http://1.2.3.4.5",
+    "http://169.254.169.254.", "//router:9719",
 ]  # fmt: skip
 
 

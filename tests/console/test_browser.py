@@ -4,13 +4,17 @@ Needs playwright (extra `console-dev`) and a Chromium of the system; skipped whe
 """
 
 import os
+import re
 import shutil
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tests.conftest import NAMED
 from tests.console.conftest import Desk
 from tests.console.liar import TOKEN
 
@@ -20,9 +24,25 @@ AXE: Final = (Path(__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 SHOTS: Final = os.environ.get("DLX_ROUTER_TEST_SHOTS", "")
 pytestmark = [
     pytest.mark.skipif(not CHROMIUM, reason="no chromium"),
-    pytest.mark.usefixtures("newest"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
+
+once = pytest.mark.usefixtures("newest")  # the browser is the same whatever the broker
+FOCUSED: Final = """() => {
+  const one = document.activeElement, label = one.labels && one.labels[0];
+  const name = one.getAttribute("aria-label") || (label && label.innerText) || one.innerText || one.value || "";
+  return [name.trim(), getComputedStyle(one).outlineStyle];
+}"""
+TOUR_S: Final = 180.0
+MOST_OF_A_KIND: Final = 3
+SPRING: Final = 'body("/coupon") == "SPRING"'
+
+
+@pytest.fixture
+def ends(request: pytest.FixtureRequest) -> None:
+    """On the oldest and on the newest broker of several."""
+    if NAMED and request.node.callspec.params.get("broker") not in {NAMED[0], NAMED[-1]}:
+        pytest.skip(f"runs on {NAMED[0]} and {NAMED[-1]}")
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +90,23 @@ class Person:
         if SHOTS:
             self.page.screenshot(path=f"{SHOTS}/{name}.png", full_page=True)
 
+    def tab_to(self, words: str) -> None:
+        """By the Tab key alone to what is called so; each stop on the way can be seen."""
+        for _ in range(150):
+            self.page.keyboard.press("Tab")
+            name, outline = self.page.evaluate(FOCUSED)
+            assert outline != "none", f"{name!r} has the focus, and nobody sees it"
+            if words in name:
+                return
+        raise AssertionError(f"no Tab leads to {words!r}")
+
     def leave(self) -> None:
         self.context.close()
-        assert (self.complaints, self.elsewhere) == ([], [])
+        expected = [one for one in self.complaints if "404 (Not Found)" not in one]  # /nowhere, which was asked for
+        assert (expected, self.elsewhere) == ([], [])
 
 
+@once
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("width", [360, 1440])
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -99,8 +131,12 @@ def test_every_page_can_be_read_by_everybody(desk: Desk, chromium: Any, theme: s
         "/policies",
         f"/explain?queue={queue}",
         "/audit",
+        "/?sort=-dead",
+        "/letters?q=nobodyhasthis",
+        "/nowhere",
     ):
-        assert person.page.goto(path).status == 200, path
+        status = person.page.goto(path).status
+        assert status == (404 if path == "/nowhere" else 200), path
         name = (
             path.strip("/")
             .partition("?")[0]
@@ -112,26 +148,92 @@ def test_every_page_can_be_read_by_everybody(desk: Desk, chromium: Any, theme: s
     person.leave()
 
 
+@pytest.mark.usefixtures("ends")
 def test_a_newcomer_with_the_mouse_alone_sends_back_what_failed(desk: Desk, chromium: Any) -> None:
     desk.kill("mouse.orders", 4, error="mouse timed out")
     person = Person(chromium, desk.url, "light", 1440)
     page = person.page
     person.log_in()
-    page.goto("/groups")
-    page.get_by_role("row", name="mouse.orders").get_by_role("link", name="TimeoutError").click()
+    began = time.monotonic()
+    page.get_by_role("link", name="mouse.orders").first.click()
+    page.locator("td.main a").first.click()
+    page.get_by_role("link", name="g1-").click()
     page.get_by_role("link", name="Redrive these…").first.click()
+    page.get_by_label("Filter").fill(SPRING)
     page.get_by_role("button", name="Count them").click()
     number = page.get_by_label("to send back as many letters")
     number.wait_for(timeout=20_000)  # it comes by itself when all are counted
     person.look("dry-run")
-    number.fill("4")
+    number.fill("2")
     page.get_by_role("button", name="Send back").click()
     page.locator(".badge", has_text="done").wait_for(timeout=20_000)
+    assert time.monotonic() - began < TOUR_S
     person.look("done")
-    assert desk.amqp.depth("mouse.orders") == 4
+    assert (desk.amqp.depth("mouse.orders"), desk.amqp.depth("DLQ.mouse.orders")) == (2, 2)
     person.leave()
 
 
+@once
+def test_with_the_keyboard_alone_too(desk: Desk, chromium: Any) -> None:
+    desk.kill("keys.orders", 4, error="keys timed out")
+    person = Person(chromium, desk.url, "dark", 1440)
+    page, keys = person.page, person.page.keyboard
+    page.goto("/")
+    keys.type(TOKEN)  # the field has the focus
+    keys.press("Enter")
+    page.get_by_role("heading", name="What dies now").wait_for()
+    person.tab_to("To the content")
+    person.tab_to("Groups")
+    keys.press("Enter")
+    page.get_by_role("heading", name="Groups").wait_for()
+    person.tab_to("Failed queue")
+    keys.type("keys.orders")
+    keys.press("Enter")
+    page.wait_for_url("**queue=keys.orders**")
+    person.tab_to("TimeoutError")
+    keys.press("Enter")
+    page.get_by_role("heading", name="TimeoutError").wait_for()
+    person.tab_to("Redrive these…")
+    keys.press("Enter")
+    page.get_by_role("heading", name="Redrive", exact=True).wait_for()
+    person.tab_to("Filter")
+    keys.type(SPRING)
+    person.tab_to("Count them")
+    keys.press("Enter")
+    page.get_by_label("to send back as many letters").wait_for(timeout=20_000)
+    person.tab_to("to send back as many letters")
+    keys.type("2")
+    person.tab_to("Send back")
+    keys.press("Enter")
+    page.locator(".badge", has_text="done").wait_for(timeout=20_000)
+    assert (desk.amqp.depth("keys.orders"), desk.amqp.depth("DLQ.keys.orders")) == (2, 2)
+    person.leave()
+
+
+@once
+def test_no_link_of_any_page_leads_to_an_error(desk: Desk, chromium: Any) -> None:
+    """All that is linked from the overview on, each kind of page a few times; nothing complains anywhere."""
+    desk.kill("crawl.orders", 2, error="</pre><script>alert(1)</script>")
+    person = Person(chromium, desk.url, "light", 1440)
+    person.log_in()
+    todo, kinds, seen = ["/"], Counter[str](), set[str]()
+    while todo:
+        path = todo.pop(0)
+        kind = re.sub(r"[0-9a-f]{8,}|g1-\w+", "*", path.partition("?")[0])
+        if path in seen or kinds[kind] >= MOST_OF_A_KIND or "format=" in path:
+            continue
+        seen.add(path)
+        kinds[kind] += 1
+        answer = person.page.goto(path)
+        assert answer.status == 200, path
+        assert answer.headers["content-security-policy"].startswith("default-src 'self'"), path
+        found = person.page.evaluate("[...document.querySelectorAll('a[href]')].map(one => one.getAttribute('href'))")
+        todo += [one for one in found if one.startswith("/")]
+    assert len(kinds) >= 11, kinds
+    person.leave()
+
+
+@once
 def test_without_javascript_all_can_be_read_and_done(desk: Desk, chromium: Any) -> None:
     desk.kill("plain.orders", 1, error="plain timed out")
     person = Person(chromium, desk.url, "dark", 1440, java_script_enabled=False)
@@ -147,6 +249,7 @@ def test_without_javascript_all_can_be_read_and_done(desk: Desk, chromium: Any) 
     person.leave()
 
 
+@once
 def test_the_theme_that_a_person_chose_wins_over_the_system(desk: Desk, chromium: Any) -> None:
     person = Person(chromium, desk.url, "light", 1440)
     person.log_in()

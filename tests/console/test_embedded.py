@@ -64,3 +64,23 @@ def test_off_there_is_nothing_and_without_tokens_nobody_logs_in(start_router: Ca
     off = start_router(POLICIES, CONSOLE="off")
     assert off.ask("/")[0] == 404
     assert off.ask("/login")[0] == 404
+
+
+def test_a_person_whom_a_trusted_proxy_names_is_in_and_nobody_else(
+    start_router: Callable[..., Router], tmp_path: Path
+) -> None:
+    (tmp_path / "tokens.yaml").write_text(TOKENS, encoding="utf-8")
+    settings = {"INDEX_PATH": str(tmp_path / "i"), "API_TOKENS_FILE": str(tmp_path / "tokens.yaml")}
+    settings |= {"SSO_PROXIES": "127.0.0.1", "SSO_ROLES": "ops=operator"}
+    router = start_router(POLICIES, **settings)
+    named = {"x-forwarded-user": "ann@example.com", "x-forwarded-groups": "dev, ops"}
+    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=20, trust_env=False) as web:
+        eventually(lambda: "ann@example.com · operator" in web.get("/", headers=named).text, 20, every=0.2)
+        assert web.get("/", headers={**named, "x-forwarded-groups": "dev"}).status_code == 403
+        web.cookies.clear()
+        assert web.get("/groups").status_code == 303, "the proxy names nobody"
+        assert web.get("/groups", headers={"x-dlx-router-person": "dlxp.e30=.x"}).status_code == 303
+        assert web.get("/api/v1/groups", headers=named).status_code == 401, "the API asks for tokens"
+    other = start_router(POLICIES, **{**settings, "SSO_PROXIES": "10.9.9.9"})
+    with httpx.Client(base_url=f"http://127.0.0.1:{other.port}", timeout=20, trust_env=False) as web:
+        assert web.get("/groups", headers=named).headers["location"].startswith("/login")

@@ -1,8 +1,14 @@
 """The console over a real router: what its pages say is so, and what its buttons do is done."""
 
 import time
+from dataclasses import replace
+
+import httpx
+import pytest
 
 from tests.console.conftest import Desk
+from tests.console.liar import TOKEN
+from tests.support.bulk import INBOX
 from tests.support.eventually import eventually
 
 
@@ -107,3 +113,70 @@ def test_a_page_takes_little_time(desk: Desk) -> None:
         assert desk.web.get("/letters").status_code == 200
         took.append(time.perf_counter() - began)
     assert sorted(took)[len(took) // 2] < 1.0, took
+
+
+def counted(desk: Desk, queue: str, letters: int) -> str:
+    """The page of a dry run that is done."""
+    told = {"queue": f"DLQ.{queue}", "vhost": desk.vhost.name, "kind": "redrive"}
+    page = desk.send("/redrive", "/redrive", **told).headers["location"]
+    eventually(lambda: f"Type <strong>{letters}</strong>" in desk.web.get(page).text or None, 20, every=0.2)
+    return page
+
+
+@pytest.mark.usefixtures("newest")
+def test_of_two_people_who_send_back_the_same_letters_one_does_and_the_other_is_told(desk: Desk) -> None:
+    desk.kill("two.orders", 3)
+    with httpx.Client(base_url=desk.url, timeout=20, trust_env=False) as web:
+        assert web.post("/login", data={"token": TOKEN}).status_code == 303
+        people = desk, replace(desk, web=web)
+        pages = [counted(one, "two.orders", 3) for one in people]
+        first, second = (
+            one.send(page, page.replace("?", "/start?"), letters="3", rate="0.2")
+            for one, page in zip(people, pages, strict=True)
+        )
+        assert (first.status_code, second.status_code) == (303, 409)
+        task = first.headers["location"]
+        assert "Something is in the way" in second.text
+        assert task.split("/")[2].partition("?")[0] in second.text, "which task that is"
+        assert people[1].send(task, task.replace("?", "/cancel?")).status_code == 303, "the other may end it"
+        assert ">cancelled</span>" in desk.web.get(task).text
+        gone = desk.send(task, task.replace("?", "/pause?"))
+        assert (gone.status_code, "cancelled" in gone.text) == (409, True)
+    assert desk.amqp.depth("two.orders") + desk.amqp.depth("DLQ.two.orders") == 3
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_page_of_a_task_outlives_a_restart_of_the_router(desk: Desk) -> None:
+    desk.kill("restart.orders", 4)
+    page = counted(desk, "restart.orders", 4)
+    task = desk.send(page, page.replace("?", "/start?"), letters="4", rate="1").headers["location"]
+    desk.router.stop()
+    away = desk.web.get(task)
+    assert (away.status_code, "does not answer" in away.text) == (502, True)
+    assert "Log out" in away.text, "nobody is logged out by it"
+    live = desk.web.get(task, headers={"hx-request": "true"})
+    assert live.status_code == 502, "htmx keeps what it shows, and asks again"
+    form = {"csrf": "guessed"}
+    assert desk.web.post(task.replace("?", "/cancel?"), data=form).status_code == 403
+    desk.router.start(within=40)
+    eventually(lambda: 'good">done<' in desk.web.get(task).text or None, 30, every=0.2)
+    assert desk.amqp.depth("restart.orders") == 4
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_letter_of_16_mib_has_a_page_like_any_other(desk: Desk) -> None:
+    queue = "<b>large</b>.orders"
+    desk.amqp.queue(queue, dead_letter_exchange=INBOX)
+    desk.amqp.publish("<x>" + "=" * ((16 << 20) - 3), key=queue, headers={"x-error-message": "\u202egnp.exe"})
+    desk.amqp.fail(queue)
+    (letter,) = eventually(lambda: desk.rows("/letters", queue=queue), 30, every=0.2)
+    began = time.perf_counter()
+    page = desk.web.get(f"/letters/{letter['id']}")
+    assert time.perf_counter() - began < 5
+    assert page.status_code == 200
+    assert len(page.content) < 400_000
+    assert "16,777,216 bytes" in page.text
+    assert "&lt;b&gt;large&lt;/b&gt;.orders" in page.text
+    assert "\u202e" not in page.text
+    assert desk.web.get(f"/letters/{letter['id']}?form=hex").status_code == 200
+    assert desk.web.get(f"/letters/{letter['id']}/edit").status_code == 200

@@ -30,7 +30,7 @@ from dlx_router.core.statemessage import Claim
 
 Asking = tuple[str, list[str], Callable[[Request], Awaitable[Answered]]]  # a router's id, its vhosts, and how
 WAIT_S: Final = 4.0  # for somebody who leads; then the answer says for how long nobody did
-PAUSE_S: Final = 0.1
+PAUSE_S: Final = 0.2
 TOGETHER_S: Final = 7.0
 _LETTER: Final = re.compile(r"/api/v1/letters/[^/]+")
 _GROUP: Final = re.compile(r"/api/v1/groups/[^/]+")

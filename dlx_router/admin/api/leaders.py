@@ -21,7 +21,7 @@ from dlx_router.telemetry.wall_clock import wall_ms
 
 CONNECT_S: Final = 1.0
 ANSWER_S: Final = 8.0  # a connection of the port ends after 10
-MAX_ANSWER_BYTES: Final = 16 << 20
+MAX_ANSWER_BYTES: Final = 8 << 20  # as much as the console reads
 AT_ONCE: Final = 16
 
 
@@ -79,6 +79,8 @@ class Leaders:
     async def ask(self, vhost: str, claim: Claim, request: Request) -> Answered:
         """What the leader answers. Unsent, Doubtful, TooLarge."""
         key = self._attendants[vhost].shared_key
+        if not key:
+            raise Unsent(f"vhost {vhost!r}: no key is shared any more")  # what is sealed with none is sealed by anybody
         try:
             url = f"{checked(claim.url)}{envelope.PATH}"
         except ValueError as error:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 OFF: Final = "off"
 MOST: Final = 300
 _NAME: Final = re.compile(r"[a-z0-9_-]([a-z0-9._-]{0,252})")
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _SCHEMES: Final = frozenset({"http", "https"})
 
 
@@ -55,7 +56,8 @@ def _nobodys(host: str) -> str | None:
     try:
         found = ip_address(host)
     except ValueError:
-        return None if _NAME.fullmatch(host) else "no name of a host"
+        is_name = _NAME.fullmatch(host) and not _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2])
+        return None if is_name else "no name of a host"  # 127.1 and 2852039166 are addresses by another spelling
     mapped = getattr(found, "ipv4_mapped", None)
     found = found if mapped is None else mapped
     strange = found.is_link_local or found.is_multicast or found.is_unspecified or str(found) == "255.255.255.255"
