@@ -245,9 +245,9 @@ def outcome(letter: dict[str, Any], *, as_of_ms: int, window_ms: int) -> str | N
 def _resting_since(ask: Callable[..., sqlite3.Cursor]) -> dict[tuple[str, str], int]:
     """By failed queue: since when the letter rests that rests longest, as far as the first ones of its groups tell."""
     first: dict[int, list[int]] = {}
-    for queue, number in ask(_RESTING):
-        if number is not None and len(first.setdefault(queue, [])) < FIRST:
-            first[queue].append(number)
+    for failed, number in ask(_RESTING):
+        if number is not None and len(first.setdefault(failed, [])) < FIRST:
+            first[failed].append(number)
     numbers = listed([number for its in first.values() for number in its])
     sql = (
         "SELECT queues.vhost, queues.name, min(letters.last_ms) AS ms FROM letters"

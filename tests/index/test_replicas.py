@@ -1,6 +1,5 @@
 """Only the leader of a vhost indexes it; whichever replica is asked answers, and the next leader takes over."""
 
-import json
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -49,7 +48,7 @@ def ask(router: Router, path: str, method: str = "GET", token: str = OLGA, **how
 def known(router: Router, **query: str) -> int:
     status, told = ask(router, "/letters", params=query)
     assert status == 200, told
-    assert told["missing"] == {}
+    assert not told.get("missing")
     return len(told["letters"])
 
 
@@ -139,8 +138,7 @@ def test_vhosts_that_several_routers_lead_are_one_list(
     assert {one["vhost"] for one in groups} == {vhost.name, other.name}
     for one in groups:
         assert ask(second, f"/groups/{one['id']}")[1]["id"] == one["id"]
-        assert ask(second, f"/letters/{found[0]}")[0] == 200
-    text = json.dumps(page)
+    for letter in found:
+        assert ask(second, f"/letters/{letter}")[0] == 200
     first.stop()
     eventually(lambda: known(second) == 5, 40)
-    assert text
