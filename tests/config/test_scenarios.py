@@ -47,7 +47,7 @@ KEYS: Final[Mapping[str, str]] = {
     "dead-letter-queue-max-length": "service/test_retention.py::test_what_leaves_by_retention_is_journalled_first",
     "dead-letter-queue-max-length-bytes": "service/test_retention.py::test_what_leaves_by_retention_is_journalled_first",
     "auto-delete-dead-letter-queue-after": "service/test_keys.py::test_auto_delete_dead_letter_queue_after",
-    "allow-chain": "config/test_lint_page.py::test_the_first_example_is_found_and_the_second_is_sound",
+    "allow-chain": "config/lint/test_lint_page.py::test_the_first_example_is_found_and_the_second_is_sound",
     "alert": "service/test_keys.py::test_alert",
     "journal": "service/test_keys.py::test_a_condition_that_fails_is_false_counted_told_and_costs_no_letter",
     "on": "service/test_routing.py::test_each_reason_has_its_own_target",
@@ -81,7 +81,7 @@ RULES: Final[Mapping[str, str]] = {
     "Artemis: 875, 1375, 975": "core/test_backoff.py::test_artemis_avoids_collisions",
     "Artemis: -1 is infinite": "service/test_retry.py::test_minus_one_never_gives_up",
     "Artemis: a global limit of 3 and -1 for one":
-        "config/test_policies.py::test_a_global_limit_of_three_attempts_and_none_for_the_hot_queue",
+        "config/policy_files/test_policies.py::test_a_global_limit_of_three_attempts_and_none_for_the_hot_queue",
     "Artemis: DLQ.stocks gets the letters of stocks only":
         "core/test_decision.py::test_dead_letter_queues_are_named_after_the_failed_queue",
     "Artemis: dead letters tell where they came from":
@@ -94,7 +94,7 @@ RULES: Final[Mapping[str, str]] = {
     "Yandex: retention": "service/test_retention.py::test_what_leaves_by_retention_is_journalled_first",
     "EMQ: a deleted DLQ loses nothing": "service/test_routing.py::test_a_dead_letter_queue_that_is_deleted_is_made_again",
     "EMQ: a source is no other queue's DLQ":
-        "config/test_lint_page.py::test_the_first_example_is_found_and_the_second_is_sound",
+        "config/lint/test_lint_page.py::test_the_first_example_is_found_and_the_second_is_sound",
     "EMQ: reserved attributes": "service/test_routing.py::test_a_producers_own_value_under_an_alias_is_replaced_and_kept",
     "EMQ: what was sent to a DLQ directly has none of them":
         "core/test_publication.py::test_a_letter_without_a_history_gets_no_aliases",
@@ -122,7 +122,11 @@ def test_the_test_that_shows_it_is_there(where: str) -> None:
 def test_every_key_of_the_schema_has_a_scenario_that_writes_it(key: str) -> None:
     if key in HANDED_ON:
         return
-    page = "docs/lint.md" if KEYS[key].startswith("config/test_lint_page") else f"tests/{KEYS[key].partition('::')[0]}"
+    page = (
+        "docs/lint.md"
+        if KEYS[key].startswith("config/lint/test_lint_page")
+        else f"tests/{KEYS[key].partition('::')[0]}"
+    )
     text = (ROOT / page).read_text(encoding="utf-8")
     assert key in text or key.replace("-", "_") in text
 

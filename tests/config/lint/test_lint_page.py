@@ -10,7 +10,7 @@ from dlx_router.config import findings
 from dlx_router.config.findings import TITLES, UNREADABLE, Finding, Severity
 from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
 
-PAGE: Final = (Path(__file__).parents[2] / "docs" / "lint.md").read_text(encoding="utf-8")
+PAGE: Final = (Path(__file__).parents[3] / "docs" / "lint.md").read_text(encoding="utf-8")
 SECTIONS: Final = {
     found[1]: found[2] for found in re.finditer(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
 }

@@ -13,7 +13,7 @@ from dlx_router.config.language.keys import DEFINITION
 from dlx_router.config.language.yaml_tree import Items, Node, Pairs
 from dlx_router.config.policy_files import json_schema
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 SHIPPED: Final = sorted(one for one in (ROOT / "policies").glob("*.yaml") if not one.name.endswith(".test.yaml"))
 EXAMPLES: Final = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "lint.md").read_text(), re.MULTILINE | re.DOTALL)
 # Codes that are about a key or a shape, which a schema can say; bad values it says as far as it can.

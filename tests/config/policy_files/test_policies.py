@@ -9,7 +9,7 @@ from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, 
 from dlx_router.core.policy import Effective, Selector, SelectorKind
 from dlx_router.core.template import Template
 
-SHIPPED = Path(__file__).parents[2] / "policies"
+SHIPPED = Path(__file__).parents[3] / "policies"
 
 
 def loaded(folder: Path, *files: str) -> LoadedPolicies:
