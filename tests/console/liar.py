@@ -187,7 +187,11 @@ class Liar:
         missing = {text: text}
         known: dict[str, dict[str, Any]] = {
             "/readyz": {"ready": False, "reasons": [text], "notes": [text]},
-            "/status": {"who": {"name": text, "role": self.role}, "vhosts": {text: {"leaderless_ms": 12_000}}},
+            "/status": {
+                "who": {"name": text, "role": self.role},
+                "router_id": text,
+                "vhosts": {text: {"leaderless_ms": 12_000, "leader": None}, "b": {"leader": "x"}},
+            },
             "/queues": {"failed": [failed], "lying": [place], "missing": missing},
             "/groups": {"groups": [group(text)], "next": 50, "missing": missing},
             "/groups/g1-1": group(text),

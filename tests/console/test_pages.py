@@ -133,7 +133,7 @@ async def test_no_text_does_anything_on_any_page(text: str) -> None:
             harmless(page)
 
 
-LISTS = ("/", "/?list=lying", "/groups", "/letters", "/tasks", "/policies", "/explain?queue=q", "/audit")
+LISTS = ("/", "/?list=lying", "/tasks/5cc6", "/groups", "/letters", "/tasks", "/policies", "/explain?queue=q", "/audit")
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])

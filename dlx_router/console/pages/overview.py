@@ -70,6 +70,7 @@ async def _board(asked: Asked, router: RouterApi) -> Told:
         "vhosts": len({one["vhost"] for one in (*found["failed"], *found["lying"])}),
         "ready": ready,
         "status": status,
+        "leads": _who_leads(status),
         "trouble": [*_said([status, queues]), *_led_by_nobody(status), *missing(found)],
         "rows": [_row(one, newest, now_ms) for one in found["failed"]],
         "lying": found["lying"],
@@ -103,6 +104,16 @@ def _row(one: Told, newest: Sequence[Told], now_ms: int) -> Told:
 def missing(found: Mapping[str, Any]) -> list[str]:
     """What is not in a list because nobody could be asked about it."""
     return [f"Vhost {vhost}: {why}" for vhost, why in (found.get("missing") or {}).items()]
+
+
+def _who_leads(status: Told | ApiError) -> str:
+    """Which router answers, and which it asks for what it does not lead."""
+    if not isinstance(status, dict) or not status.get("router_id"):
+        return ""
+    vhosts = [one for one in (status.get("vhosts") or {}).values() if isinstance(one, dict)]
+    others = sorted({str(one["leader"]) for one in vhosts if one.get("leader") not in (None, status["router_id"])})
+    asks = f", which asks {', '.join(others)} for what it does not lead" if others else ""
+    return f"router {status['router_id']}{asks}"
 
 
 def _led_by_nobody(status: Told | ApiError) -> list[str]:

@@ -16,6 +16,7 @@ COLUMNS: Final = [
     "id", "vhost", "queue", "kind", "dry_run", "state", "sent", "left", "unreadable", "not_letters", "total", "by",
     "created_ms", "changed_ms", "why",
 ]  # fmt: skip
+GROUPS: Final = ["group", "failed_queue", "reason", "letters"]
 KINDS: Final = {"redrive": "send back", "park": "put into parking", "discard": "delete for good"}
 VERBS: Final = ("pause", "resume", "cancel")
 VALUES: Final[Values] = {
@@ -82,6 +83,8 @@ async def task(asked: Asked) -> Response:
     """One task as it stands; a dry run that is done offers the deed."""
     one = await _one(asked)
     spec, counts = one["spec"], one["counts"]
+    if (listed := asked.listing("groups-of-task", GROUPS, one["groups"])) is not None:
+        return listed
     counted = spec["dry_run"] and one["state"] == "done"
     preview, said = await _preview(asked, spec["vhost"], spec["queue"]) if counted else (None, "")
     return asked.page(
