@@ -12,7 +12,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from dlx_router.admin.api import envelope, forwarding, leaders
+from dlx_router.admin.api import envelope, forwarding, leaders, tasks
 from dlx_router.admin.api.envelope import Answered
 from dlx_router.admin.api.envelope import Request as Handed
 from dlx_router.config.api_access.tokens import LOCAL, Role, caller
@@ -27,6 +27,7 @@ WHO: Final = caller("olga", Role.OPERATOR)
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     monkeypatch.setattr(forwarding, "WAIT_S", 0.3)
+    monkeypatch.setattr(tasks, "KNOWN_S", 0.0)
     return Network()
 
 

@@ -35,6 +35,7 @@ FOCUSED: Final = """() => {
 }"""
 TOUR_S: Final = 180.0
 MOST_OF_A_KIND: Final = 3
+COUNT: Final = "to send back as many letters"
 SPRING: Final = 'body("/coupon") == "SPRING"'
 
 
@@ -100,6 +101,13 @@ class Person:
                 return
         raise AssertionError(f"no Tab leads to {words!r}")
 
+    def await_count(self) -> None:
+        """The field for the number of letters comes by itself, when all are counted."""
+        try:
+            self.page.get_by_label(COUNT).wait_for(timeout=20_000)
+        except playwright.TimeoutError:
+            raise AssertionError(f"{self.page.url}: {self.page.inner_text('main')[:1000]}") from None
+
     def leave(self) -> None:
         self.context.close()
         expected = [one for one in self.complaints if "404 (Not Found)" not in one]  # /nowhere, which was asked for
@@ -161,10 +169,9 @@ def test_a_newcomer_with_the_mouse_alone_sends_back_what_failed(desk: Desk, chro
     page.get_by_role("link", name="Redrive these…").first.click()
     page.get_by_label("Filter").fill(SPRING)
     page.get_by_role("button", name="Count them").click()
-    number = page.get_by_label("to send back as many letters")
-    number.wait_for(timeout=20_000)  # it comes by itself when all are counted
+    person.await_count()
     person.look("dry-run")
-    number.fill("2")
+    page.get_by_label(COUNT).fill("2")
     page.get_by_role("button", name="Send back").click()
     page.locator(".badge", has_text="done").wait_for(timeout=20_000)
     assert time.monotonic() - began < TOUR_S
@@ -200,8 +207,8 @@ def test_with_the_keyboard_alone_too(desk: Desk, chromium: Any) -> None:
     keys.type(SPRING)
     person.tab_to("Count them")
     keys.press("Enter")
-    page.get_by_label("to send back as many letters").wait_for(timeout=20_000)
-    person.tab_to("to send back as many letters")
+    person.await_count()
+    person.tab_to(COUNT)
     keys.type("2")
     person.tab_to("Send back")
     keys.press("Enter")

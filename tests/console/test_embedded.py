@@ -81,6 +81,3 @@ def test_a_person_whom_a_trusted_proxy_names_is_in_and_nobody_else(
         assert web.get("/groups").status_code == 303, "the proxy names nobody"
         assert web.get("/groups", headers={"x-dlx-router-person": "dlxp.e30=.x"}).status_code == 303
         assert web.get("/api/v1/groups", headers=named).status_code == 401, "the API asks for tokens"
-    other = start_router(POLICIES, **{**settings, "SSO_PROXIES": "10.9.9.9"})
-    with httpx.Client(base_url=f"http://127.0.0.1:{other.port}", timeout=20, trust_env=False) as web:
-        assert web.get("/groups", headers=named).headers["location"].startswith("/login")
