@@ -35,7 +35,7 @@ policies:
   - name: payments
     match: "payments.#"
     priority: 1
-    definition: {max-delivery-attempts: 2, redelivery-delay: 10m, outage: {deaths: 50, within: 1m}}
+    definition: {max-delivery-attempts: 2, redelivery-delay: 10m, outage: {deaths: 8, within: 1m, probe-every: 30s}}
 """
 
 
@@ -89,9 +89,9 @@ def _pages(url: str, vhost: str) -> dict[str, str]:
         groups = api.get("/groups").raise_for_status().json()["groups"]
         group = next(one["id"] for one in groups if one["failed_queue"] == "mails.receipts")
         letter = api.get("/letters", params={"queue": "stock.reservations"}).json()["letters"][0]["id"]
-        wanted = {"vhost": vhost, "queue": "DLQ.mails.receipts", "dry_run": True}
+        wanted = {"vhost": vhost, "queue": "DLQ.mails.receipts", "dry_run": True, "rate": 0}
         task = api.post("/tasks", json=wanted).raise_for_status().json()["id"]
-        _until(lambda: api.get(f"/tasks/{task}", params={"vhost": vhost}).json()["state"] == "done")
+        _until(lambda: api.get(f"/tasks/{task}", params={"vhost": vhost}).json()["state"] in {"done", "stopped"})
     shown = ("/", f"/groups/{group}", f"/letters/{letter}", f"/tasks/{task}?vhost={quote(vhost, safe='')}")
     return dict(zip(PICTURES, shown, strict=True))
 
@@ -108,6 +108,7 @@ def _router() -> Iterator[tuple[str, str]]:
         (Path(work) / "policies" / "shop.yaml").write_text(POLICIES, encoding="utf-8")
         port = free_port()
         own = {"AMQP_URL": vhost.amqp_url, "HTTP_PORT": str(port), "INDEX_PATH": f"{work}/index.sqlite"}
+        own["MANAGEMENT_URL"] = broker.management_url
         env = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
         env |= {f"DLX_ROUTER_{key}": value for key, value in own.items()}
         argv = [sys.executable, "-m", "dlx_router", "run", "--policies", f"{work}/policies"]
