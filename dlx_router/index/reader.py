@@ -33,6 +33,18 @@ _EVENT: Final = (
     "SELECT events.line, shared.line AS shared FROM events LEFT JOIN shared ON shared.number = events.shared"
     " WHERE letter = ?"
 )
+FIRST: Final = 5  # of a failed queue: one that was sent back and rests again would hide those behind it
+_RESTING: Final = (  # by index alone: of each group in a state, the letter that was known first
+    "SELECT groups.queue, (SELECT min(number) FROM letters INDEXED BY letters_group WHERE grp = rests.grp"
+    " AND state = rests.state) AS number FROM (SELECT DISTINCT grp, state FROM counts WHERE n > 0"
+    f" AND state IN {LYING!r}) AS rests JOIN groups ON groups.number = rests.grp ORDER BY number"
+)
+SORTS: Final = {
+    "last": "last_ms",
+    "first": "first_ms",
+    "deaths": "deaths",
+    "lying": f"(SELECT sum(n) FROM counts WHERE grp = groups.number AND counts.state IN {LYING!r})",
+}
 _STATE: Final = (
     "CASE WHEN state = 'resolved' AND last_ms > state_ms THEN 'open'"
     " WHEN state = 'ignored' AND until_ms IS NOT NULL AND until_ms <= :now THEN 'open' ELSE state END"
@@ -54,13 +66,15 @@ class Reader:
         self._path = path
         self._idle: queue.SimpleQueue[tuple[int, sqlite3.Connection]] = queue.SimpleQueue()
 
-    def letters(self, wanted: Wanted, sees: Sees, *, limit: int, before: int | None) -> list[dict[str, Any]]:
-        """At most `limit`, the newest first, older than the cursor. Raises IndexAway, TooLong."""
+    def letters(
+        self, wanted: Wanted, sees: Sees, *, limit: int, before: int | None, oldest: bool = False
+    ) -> list[dict[str, Any]]:
+        """At most `limit` behind the cursor, the newest first or the oldest. Raises IndexAway, TooLong."""
         with self._asking() as ask:
             numbers = visible(ask, wanted, sees)
             if not numbers:
                 return []
-            return [_letter(row) for row in ask(*letters_of(ask, wanted, numbers, before, limit))]
+            return [_letter(row) for row in ask(*letters_of(ask, wanted, numbers, before, limit, oldest=oldest))]
 
     def letter(self, letter_id: str, sees: Sees, failed_queue: str | None = None) -> list[dict[str, Any]]:
         """All that is known of the letter: one entry for each failed queue that it died in (copies)."""
@@ -72,16 +86,24 @@ class Reader:
             seen = [row for row in rows if sees(row["vhost"], row["failed_queue"])]
             return [_whole(ask, row) for row in seen if failed_queue in {None, row["failed_queue"]}]
 
-    def groups(
-        self, sees: Sees, *, vhost: str | None, failed_queue: str | None, state: str | None, limit: int, offset: int
+    def groups(  # noqa: PLR0913 - each is a filter
+        self,
+        sees: Sees,
+        *,
+        vhost: str | None,
+        failed_queue: str | None,
+        state: str | None,
+        limit: int,
+        offset: int,
+        sort: str = "last",
     ) -> list[dict[str, Any]]:
-        """At most `limit` groups, those that had a death last come first."""
+        """At most `limit` groups, those first that have the most of what `sort` names (see SORTS)."""
         with self._asking() as ask:
             numbers = visible(ask, Wanted(vhost=vhost, failed_queue=failed_queue), sees)
             sql = (
                 f"SELECT groups.*, queues.vhost, queues.name, {_STATE} AS now_state FROM groups"
                 f" JOIN queues ON queues.number = groups.queue WHERE queue IN ({listed(numbers)})"
-                f" AND (:state IS NULL OR {_STATE} = :state) ORDER BY last_ms DESC, groups.number DESC"
+                f" AND (:state IS NULL OR {_STATE} = :state) ORDER BY {SORTS[sort]} DESC, groups.number DESC"
                 " LIMIT :limit OFFSET :offset"
             )
             values = {"now": wall_ms(), "state": state, "limit": limit, "offset": offset}
@@ -98,7 +120,7 @@ class Reader:
             return _group(ask, row) if row is not None and sees(row["vhost"], row["name"]) else None
 
     def failed_queues(self, sees: Sees) -> list[dict[str, Any]]:
-        """Each failed queue, and how many of its letters are in which state."""
+        """Each failed queue: how many of its letters are in which state, and since when the oldest rests."""
         sql = (
             "SELECT queues.vhost, queues.name, counts.state, sum(counts.n) AS n, max(groups.last_ms) AS last_ms,"
             " count(DISTINCT groups.number) AS known FROM counts JOIN groups ON groups.number = counts.grp"
@@ -109,10 +131,14 @@ class Reader:
         with self._asking() as ask:
             for row in ask(sql).fetchall():
                 if sees(row["vhost"], row["name"]):
-                    blank = {"vhost": row["vhost"], "failed_queue": row["name"], "states": {}, "last_ms": 0}
-                    one = found.setdefault((row["vhost"], row["name"]), blank)
+                    key = (row["vhost"], row["name"])
+                    blank = {"states": {}, "last_ms": 0, "oldest_ms": None}
+                    one = found.setdefault(key, dict(zip(("vhost", "failed_queue"), key, strict=True)) | blank)
                     one["states"][row["state"]] = row["n"]
                     one["last_ms"] = max(one["last_ms"], row["last_ms"])
+            for key, ms in _resting_since(ask).items():
+                if key in found:
+                    found[key]["oldest_ms"] = ms
         return list(found.values())
 
     def places(self, sees: Sees | None = None) -> list[dict[str, Any]]:
@@ -163,12 +189,15 @@ class Reader:
                     found.setdefault(row["vhost"], {})[row["signature"]] = row["events"]
         return found
 
-    def audits(self, visible: Sequence[str], *, limit: int) -> list[dict[str, Any]]:
-        """What people did in these vhosts, the newest first."""
+    def audits(
+        self, visible: Sequence[str], *, limit: int, before: tuple[int, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """What people did in these vhosts, the newest first; `before`: moment and id of the last one that was seen."""
         with self._asking() as ask:
             held = ", ".join("?" * len(visible))
-            sql = f"SELECT * FROM audits WHERE vhost IN ({held}) ORDER BY ts_ms DESC LIMIT ?"
-            rows = ask(sql, (*visible, limit)).fetchall()
+            older = " AND (ts_ms, event_id) < (?, ?)" if before is not None else ""
+            sql = f"SELECT * FROM audits WHERE vhost IN ({held}){older} ORDER BY ts_ms DESC, event_id DESC LIMIT ?"
+            rows = ask(sql, (*visible, *(before or ()), limit)).fetchall()
         return [{**dict(row), "details": json.loads(row["details"])} for row in rows]
 
     # -- asking -------------------------------------------------------------------------------------------------
@@ -223,6 +252,20 @@ def outcome(letter: dict[str, Any], *, as_of_ms: int, window_ms: int) -> str | N
         return None
     kind, ts_ms, due_ms = letter["newest"]
     return fate(kind, ts_ms, due_ms, as_of_ms=as_of_ms, window_ms=window_ms)
+
+
+def _resting_since(ask: Callable[..., sqlite3.Cursor]) -> dict[tuple[str, str], int]:
+    """By failed queue: since when the letter rests that rests longest, as far as the first ones of its groups tell."""
+    first: dict[int, list[int]] = {}
+    for failed, number in ask(_RESTING):
+        if number is not None and len(first.setdefault(failed, [])) < FIRST:
+            first[failed].append(number)
+    numbers = listed([number for its in first.values() for number in its])
+    sql = (
+        "SELECT queues.vhost, queues.name, min(letters.last_ms) AS ms FROM letters"
+        f" JOIN queues ON queues.number = letters.queue WHERE letters.number IN ({numbers}) GROUP BY queues.number"
+    )
+    return {(row["vhost"], row["name"]): row["ms"] for row in ask(sql)}
 
 
 def _letter(row: sqlite3.Row) -> dict[str, Any]:
