@@ -13,6 +13,10 @@ ifeq ($(origin SECONDS),command line)
 demo_options := --seconds $(SECONDS)
 endif
 
+ifneq ($(KEEP),)
+demo_options += --keep
+endif
+
 ifdef ALL
 versions := 3.10 4.0 4.3
 comma    := ,
@@ -44,7 +48,7 @@ READY_CLIENTS := build/clients/.ready
 
 .PHONY: demo demo-pipeline brokers help
 
-demo: $(READY)  ## failing consumers, an outage, the router; SECONDS=20: shorter
+demo: $(READY)  ## failing consumers, an outage; SECONDS=20, KEEP=1: stays
 	$(BIN)/python -m tools.brokers fetch any
 	$(BIN)/python -m tools.demo.run $(demo_options)
 
@@ -154,7 +158,7 @@ pipeline-chaos: $(READY_SPARK)  ## kill ingest KILLS=100 times, then audit the a
 
 ##@ Measure (a quiet machine)
 
-.PHONY: bench lateness latency waiting full-target measure-queues measure-webhooks measure-index redrive-bench bench-pipeline
+.PHONY: bench lateness latency waiting full-target measure-queues measure-webhooks measure-console measure-index redrive-bench bench-pipeline
 
 bench: $(READY)  ## beside shovels and aio-pika; writes docs/performance.md
 	$(BIN)/python -m tools.brokers fetch
@@ -185,6 +189,10 @@ measure-webhooks: $(READY)  ## letters a second, with dead receivers of webhooks
 	$(BIN)/python -m tools.brokers fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/service/upkeep/test_webhooks_measure.py
 
+measure-console: $(READY)  ## pages over a million letters, routing beside them
+	$(BIN)/python -m tools.brokers fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/index/test_measure_pages.py
+
 measure-index: $(READY)  ## events a second, searches over a million letters
 	$(BIN)/python -m tools.brokers fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/index/test_measure.py
@@ -208,6 +216,7 @@ pages: $(READY)  ## policies.md and schemas in docs/, from the tables in the cod
 screenshots: $(READY)  ## the pictures of README and docs → docs/img
 	$(BIN)/python -m tools.brokers fetch any
 	$(BIN)/python -m tools.pages.screenshots $(ARGS)
+	$(if $(ARGS),,$(BIN)/python -m tools.pages.console_pictures)
 
 site: $(READY)  ## the documentation as a site → build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

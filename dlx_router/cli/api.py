@@ -36,6 +36,7 @@ class Api:
         if not self._url.startswith(("http://", "https://")):
             _end(f"DLX_ROUTER_API_URL {settings.api_url!r}: not the address of a router; write http://HOST:9719")
         headers = _authorization(token)
+        self._missing: set[str] = set()
         try:
             self._http = httpx.Client(
                 base_url=f"{self._url}/api/v1",
@@ -71,9 +72,18 @@ class Api:
         if not answer.is_success:
             _end(self._said(answer))
         try:
-            return _document(answer)
+            return self._whole(_document(answer))
         except ValueError:
             _end(f"{self._url}: what answers there is no router's API; look at DLX_ROUTER_API_URL")
+
+    def _whole(self, document: dict[str, Any]) -> dict[str, Any]:
+        """The document; what a list lacks, because nobody could be asked about a vhost, is said on stderr, once."""
+        lacks = document.get("missing")
+        for vhost, why in lacks.items() if isinstance(lacks, dict) else ():
+            if vhost not in self._missing:
+                output.warn(f"vhost {vhost} is not in it: {why}", ids=[vhost])
+            self._missing.add(vhost)
+        return document
 
     def look(self, path: str, **query: Any) -> tuple[dict[str, Any] | None, str]:  # noqa: ANN401 - as for get
         """The answer to one GET; None, and why, where the router gives none. Waits for nobody."""

@@ -89,6 +89,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         'dlx-router discard DLQ.orders.new --filter "age > 2592000"',
     ),
     "audits": ("dlx-router audits", "dlx-router audits --limit 500 --json"),
+    "console": (
+        "dlx-router console",
+        "dlx-router console --router north=http://10.0.0.1:9719 --router south=http://10.0.0.2:9719",
+    ),
     "webhooks": ("dlx-router webhooks test --file webhooks.yaml",),
     "webhooks test": (
         "dlx-router webhooks test --file webhooks.yaml",

@@ -67,8 +67,15 @@ def _troubles(told: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 def _vhost_row(
     name: str, one: Mapping[str, Any], index: Mapping[str, Any], indexed: Mapping[str, Any] | None
 ) -> Sequence[str]:
-    leads = "yes" if one["leads"] else f"no, {one.get('leader') or 'another router'}"
-    return name, leads, one["journal"], _index_text(index, indexed)
+    return name, _leads(one), one["journal"], _index_text(index, indexed)
+
+
+def _leads(one: Mapping[str, Any]) -> str:
+    if one["leads"]:
+        return "yes"
+    if (alone_ms := one.get("leaderless_ms")) is not None:
+        return f"nobody, for {lasting(alone_ms)}"
+    return f"no, {one.get('leader') or 'another router'}"
 
 
 def _index_text(index: Mapping[str, Any], of: Mapping[str, Any] | None) -> str:

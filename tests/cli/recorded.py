@@ -222,6 +222,7 @@ TOLD: Final = {
 AUDITS: Final = [
     {
         "event_id": f"audit-{number}",
+        "cursor": f"{NOW_MS - number * 60_000}.audit-{number}",
         "vhost": "/",
         "ts_ms": NOW_MS - number * 60_000,
         "actor": "ann",
@@ -247,8 +248,24 @@ AUDITS: Final = [
 ]
 QUEUES: Final[dict[str, Any]] = {
     "failed": [
-        {"vhost": "/", "failed_queue": QUEUE, "states": {"dead": 20, "redriven": 1}, "last_ms": NOW_MS - 200_000},
-        {"vhost": "/", "failed_queue": LONG, "states": {"retrying": 3, "held": 1}, "last_ms": NOW_MS - 9_000_000},
+        {
+            "vhost": "/",
+            "failed_queue": QUEUE,
+            "states": {"dead": 20, "redriven": 1},
+            "last_ms": NOW_MS - 200_000,
+            "oldest_ms": NOW_MS - 9_000_000,
+            "policy": "orders",
+            "breaker": "closed",
+        },
+        {
+            "vhost": "/",
+            "failed_queue": LONG,
+            "states": {"retrying": 3, "held": 1},
+            "last_ms": NOW_MS - 9_000_000,
+            "oldest_ms": None,
+            "policy": None,
+            "breaker": None,
+        },
     ],
     "lying": [
         {
@@ -273,6 +290,7 @@ QUEUES: Final[dict[str, Any]] = {
         },
     ],
     "signatures": {"/": {"ok": 40, "bad": 1}},
+    "missing": {},
 }
 READY: Final = {
     "ready": False,
@@ -281,12 +299,21 @@ READY: Final = {
     ],
     "notes": ["management API: set DLX_ROUTER_MANAGEMENT_URL, or rungs and oldest letters are not counted"],
 }
+ROUTER: Final = "shop-router-7f9c6d5b8-abcde"
 STATUS: Final = {
-    "router_id": "shop-router-7f9c6d5b8-abcde",
+    "router_id": ROUTER,
     "version": "0.1.0",
+    "who": {"name": "ann", "role": "operator", "vhost": None, "match": None},
     "vhosts": {
-        "/": {"leads": True, "term": 3, "journal": "best-effort"},
-        "shop": {"leads": False, "term": 0, "journal": "required"},
+        "/": {"leads": True, "term": 3, "leader": ROUTER, "leaderless_ms": None, "journal": "best-effort"},
+        "mail": {"leads": False, "term": None, "leader": None, "leaderless_ms": 4000, "journal": "best-effort"},
+        "shop": {
+            "leads": False,
+            "term": None,
+            "leader": "shop-router-7f9c6d5b8-fghij",
+            "leaderless_ms": None,
+            "journal": "required",
+        },
     },
     "index": {
         "on": True,
@@ -317,9 +344,9 @@ ANSWERS: Final[Mapping[str, Any]] = {
     "/readyz": READY,
     "/status": STATUS,
     "/queues": QUEUES,
-    "/groups": {"groups": [GROUP_OF_IT], "next": None},
+    "/groups": {"groups": [GROUP_OF_IT], "next": None, "missing": {}},
     f"/groups/{GROUP}": GROUP_OF_IT,
-    "/letters": {"letters": [letter(), WAITING], "next": None},
+    "/letters": {"letters": [letter(), WAITING], "next": None, "missing": {}},
     f"/letters/{LETTER}": {"letters": [WHOLE]},
     "/tasks": {"tasks": [task(), DRY, STOPPED]},
     "/tasks/preview": PREVIEW,
@@ -327,7 +354,7 @@ ANSWERS: Final[Mapping[str, Any]] = {
     f"/tasks/{TASK}/pause": task(state="paused"),
     f"/tasks/{DRY['id']}": DRY,
     f"/tasks/{STOPPED['id']}": STOPPED,
-    "/audits": {"audits": AUDITS},
+    "/audits": {"audits": AUDITS, "next": None, "missing": {}},
     "/policies": POLICIES,
 }
 STARTED: Final = task(

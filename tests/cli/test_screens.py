@@ -3,6 +3,7 @@
 The screens lie in tests/cli/screens; `python -m tests.cli.test_screens` writes them anew, for somebody to look at.
 """
 
+import json
 import os
 import re
 import sys
@@ -232,10 +233,23 @@ def test_what_goes_into_a_pipe_has_a_line_for_each_row(address: str, capsys: pyt
     assert [row.split()[0] for row in rows] == [TASK, DRY["id"], STOPPED["id"]]
 
 
+def test_a_list_without_the_letters_of_a_vhost_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where several routers lead, one that is asked for all may find nobody to ask about one of the vhosts."""
+    lacks = {**recorded.ANSWERS["/letters"], "missing": {"shop": "nobody leads it for 4 s"}}
+    with at_work(), recorded.router({"/letters": lacks}) as address:
+        os.environ["DLX_ROUTER_API_URL"] = address
+        with pytest.raises(SystemExit) as ended:
+            main(["letters", "list", "--json"])
+    told = capsys.readouterr()
+    assert (ended.value.code or 0, told.err) == (0, "vhost shop is not in it: nobody leads it for 4 s\n")
+    assert len(json.loads(told.out)) == 2
+
+
 def test_every_command_that_prints_has_a_screen() -> None:
     """What is not here prints a file, JSON, or one line of numbers; or it needs Spark."""
     others = {
         "run",
+        "console",
         "apply",
         "policy-import",
         "policy-schema",

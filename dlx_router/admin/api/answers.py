@@ -9,6 +9,8 @@ from fastapi import HTTPException
 from pydantic import BaseModel
 from starlette.responses import Response
 
+ELSEWHERE: Final = "dlx_router.elsewhere"  # in a scope: the vhost of NotLed
+
 
 class Error(BaseModel):
     """What went wrong, and what to do now."""
@@ -59,6 +61,14 @@ def refuse(status: int, error: str, *, retry_after_s: int | None = None) -> HTTP
     """To be raised inside a path."""
     headers = None if retry_after_s is None else {"retry-after": str(retry_after_s)}
     return HTTPException(status, error, headers)
+
+
+class NotLed(HTTPException):
+    """Another router leads the vhost, and nothing was changed here: forwarding.py asks there."""
+
+    def __init__(self, vhost: str, said: str) -> None:
+        super().__init__(503, said, {"retry-after": "2"})
+        self.vhost = vhost
 
 
 _SAYS: Final = {

@@ -20,6 +20,7 @@ from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
 from dlx_router.core.printable import printable, redacted
+from dlx_router.core.statemessage import Claim
 from dlx_router.journal.writer import Journal
 from dlx_router.redrive.condition_filter import compiled
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
@@ -91,6 +92,7 @@ class VhostRunner:
         journal: Journal,
         observe: bool = False,
         traces: Traces | None = None,
+        claim: Callable[[str], Claim | None] = lambda _local: None,
     ) -> None:
         self.vhost = vhost
         self._observe = observe
@@ -102,7 +104,7 @@ class VhostRunner:
         self.journal = self._journal = journal
         self._watch = StateQueueWatch(vhost, names.state, readiness, self._quarantined)
         self._background = Background(metrics, readiness)
-        self.leadership = Leadership(vhost, self._watch, self._background, self._free_state)
+        self.leadership = Leadership(vhost, self._watch, self._background, self._free_state, claim)
         self.key = b""  # that signs; empty before the first session
         self.topology: Topology | None = None  # while there is a connection to ask
         self._oversight = oversight
@@ -167,9 +169,14 @@ class VhostRunner:
             said = "has not begun to attend it" if self._reached else "has no connection to the broker"
             why = f" ({self._trouble})" if self._trouble and not self._reached else ""
             return f"vhost {self.vhost!r}: this router {said}{why}; see /readyz, and ask again"
-        if self._watch.missing:
-            return f"vhost {self.vhost!r}: nobody leads just now ({self._watch.missing}); see /readyz, and ask again"
+        if why := self._watch.leaderless:
+            return f"vhost {self.vhost!r}: {why}; see /readyz, and ask again"
         return f"this router does not lead vhost {self.vhost!r}; ask the one that does"
+
+    @property
+    def shared_key(self) -> bytes:
+        """The key that replicas share; empty where there is none, or no session was there yet."""
+        return self.key if self._keys.is_shared and not self._observe else b""
 
     def breakers(self) -> dict[str, str]:
         """Each queue's breaker, by its state."""
