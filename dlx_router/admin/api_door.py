@@ -35,7 +35,7 @@ class Door:
         await self._app(scope, receive, send)
 
     def _load(self) -> Any:  # noqa: ANN401 - an ASGI app, as frameworks type it
-        from dlx_router.admin.api import groups, letters, policies, queues, tasks  # noqa: PLC0415 - see the module
+        from dlx_router.admin.api import groups, leases, letters, policies, queues, tasks  # noqa: PLC0415 - see the module
         from dlx_router.admin.api.app import create_app  # noqa: PLC0415 - see the module
         from dlx_router.admin.api.context import Context  # noqa: PLC0415 - see the module
 
@@ -51,4 +51,5 @@ class Door:
             importer=self._router.importer,
             management=self._router.management,
         )
-        return create_app(context, [queues.router, groups.router, letters.router, policies.router, tasks.router])
+        routers = [groups.router, letters.router, policies.router, tasks.router, leases.router]
+        return create_app(context, [queues.router, *routers])

@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 from dlx_router.core.bounded import MIB, Bounded
 
 T = TypeVar("T")
-MAX_LEASES: Final = 2000  # of a vhost; each may have a channel of its own, and a connection has 2,047
+MAX_LEASES: Final = 1500  # of a vhost; each may have a channel of its own, and a connection has 2,047
 MAX_OF_ONE: Final = 1000  # of one token
 MAX_BYTES: Final = 128 * MIB  # bodies are kept while they are leased: what is sent back is sent from here
 ENDED: Final = 100_000  # so many ends are remembered
@@ -36,6 +36,27 @@ class Ended(StrEnum):
 
 REMOVED: Final = frozenset({Ended.DONE, Ended.REDRIVEN, Ended.PARKED, Ended.EDITED})
 """The letter is in its queue no more."""
+
+
+LONGEST_S: Final = 12 * 3600
+CONSUMER_TIMEOUT_MS: Final = 30 * 60 * 1000  # RabbitMQ's own, where nobody sets another
+QUEUES_SET_IT_SINCE: Final = (3, 12)
+CLASSIC_EXEMPT_SINCE: Final = (4, 3)
+
+
+def longest_s(kind: str | None, version: tuple[int, ...], *, timeout_ms: int | None, expires_ms: int | None) -> int:
+    """How long a letter of this queue can be held (s), with a margin: then the broker takes it back by itself.
+
+    `kind` None: not known. `timeout_ms`: consumer-timeout of the queue. `expires_ms`: the queue goes where nobody uses
+    it, and a lease is no use that the broker counts.
+    """
+    limits = [LONGEST_S]
+    if kind != "classic" or version < CLASSIC_EXEMPT_SINCE:
+        own_ms = timeout_ms if version >= QUEUES_SET_IT_SINCE else None
+        limits.append((own_ms or CONSUMER_TIMEOUT_MS) // 1000 * 5 // 6)
+    if expires_ms is not None:
+        limits.append(expires_ms // 1000 * 5 // 6)
+    return max(min(limits), 1)
 
 
 class LeaseError(Exception):
@@ -72,7 +93,7 @@ WHY: Final = {
 
 @dataclass(slots=True, eq=False)
 class Lease(Generic[T]):
-    """One letter in somebody's hands. `key`: the letter with all that tells it from others; `held`: the caller's own."""
+    """One letter in somebody's hands. `key`: it with all that tells it from others; `held`: the caller's own."""
 
     id: str
     by: str
@@ -87,9 +108,7 @@ class Lease(Generic[T]):
 class Leases(Generic[T]):
     """Those that are held now, and how the last ones ended."""
 
-    def __init__(
-        self, *, most: int = MAX_LEASES, most_of_one: int = MAX_OF_ONE, most_bytes: int = MAX_BYTES
-    ) -> None:
+    def __init__(self, *, most: int = MAX_LEASES, most_of_one: int = MAX_OF_ONE, most_bytes: int = MAX_BYTES) -> None:
         self._most, self._most_of_one, self._most_bytes = most, most_of_one, most_bytes
         self._held: dict[str, Lease[T]] = {}
         self._of: dict[str, int] = {}
@@ -158,6 +177,10 @@ class Leases(Generic[T]):
         """Those whose time has run out."""
         return [one for one in self._held.values() if one.until_ms <= now_ms and not one.is_busy]
 
+    def how_ended(self, lease_id: str) -> Ended | None:
+        """As far as is remembered."""
+        return self._ended.get(lease_id)
+
     def learn(self, lease_id: str, how: Ended) -> None:
         """How a lease of another leader ended."""
         if lease_id not in self._held and lease_id not in self._ended:
@@ -168,8 +191,8 @@ class Removed:
     """Letters that leases removed. A copy that the broker brings back is told from a letter that is only equal.
 
     Known by `key`, which a letter and a twin of it share: equal in every byte, dead in the same millisecond. Only where
-    an ack can have been lost does a key count, and once for each removal: the connection on which it was acked (`epoch`)
-    is over, or the delivery was delivered before.
+    an ack can have been lost does a key count, and once for each removal: the connection on which it was acked
+    (`epoch`) is over, or the delivery was delivered before.
     """
 
     def __init__(self, *, most: int = ENDED) -> None:
@@ -188,7 +211,7 @@ class Removed:
     def came_back(self, key: str, epoch: int, *, redelivered: bool) -> str | None:
         """The lease that removed this very letter, as far as can be told, and whoever asks removes it again; or None.
 
-        In the same epoch it is told once: what comes then is a twin. That ack too may be lost, so it counts again later.
+        In the same epoch it is told once: what comes then is a twin. That ack may be lost too: later it counts again.
         """
         removals = self._keys.get(key, ())
         for at, (since, was_back, lease_id) in enumerate(removals):

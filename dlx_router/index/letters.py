@@ -78,6 +78,11 @@ class Letters:
         known = self._letters.get((event.id, queue))
         if known is not None and (not line or self._is_told(known, step)):
             return  # imported, and known better; or told twice
+        if shared.kind in rows.STEPS:
+            if known is not None:  # else nothing is known of where it is
+                known.steps[step] = (rows.whole(own["ts_ms"]), *rows.lease_step(event), str(signature))
+                self._touched[event.id, queue] = known
+            return
         body = rows.body_of(own)
         kept, text, told = rows.without_body(line, own) if line else None, rows.text_of(event, body), rows.own_of(event)
         ts_ms, due_ms = told[6], told[7]
@@ -119,7 +124,7 @@ class Letters:
     def write(self) -> None:
         """All that was taken."""
         new = [one for one in self._touched.items() if one[1].before is None]
-        old = [one for one in self._touched.values() if one.before is not None]
+        old = [one for one in self._touched.values() if one.before is not None and one.own]
         self._many(
             _INSERT, ((a.number, rows.key_of(name), name, queue, *(a.where or ()), *a.own) for (name, queue), a in new)
         )

@@ -24,9 +24,11 @@ STATE_OF: Final = {
     "edited": "edited",
     "retired": "retired",
 }
+STEPS: Final = frozenset({"leased", "lease_ended"})  # on a letter's way, which change nothing about where it is
 GONE: Final = "gone"  # was lying in a queue that has been found empty since
 LYING: Final = ("dead", "parked", "quarantined")  # in a queue, until somebody does something
 STATES: Final = (*STATE_OF.values(), GONE)
+_OF_LETTERS: Final = STEPS | STATE_OF.keys()
 TEXT_CHARS: Final = 4096  # of a letter are searched
 _BODY_CHARS: Final = 2048
 _HALF: Final = 1 << 63
@@ -37,7 +39,7 @@ _SEARCHED_PROPS: Final = ("message_id", "correlation_id", "type", "app_id", "rep
 _SHARED_BYTES: Final = 4096
 _HEAD: Final = re.compile(rb'\{"v":[012],"event_id":"[\w-]+","id":"(\w+)",(?="kind":)')
 _OWN_NAMES: Final = """v event_id id ts_ms draw due_ms first_death_ms last_death_ms props digest headers body_values
- redacted error body_mode body_sha256 body"""
+ redacted error body_mode body_sha256 body lease"""
 _OWN: Final = frozenset(_OWN_NAMES.split())
 _TIME: Final = b',"ts_ms":'  # no string has this in it: the quotes would be escaped
 
@@ -126,7 +128,7 @@ def imported(event: Mapping[str, Any]) -> Event:
 def _alone(event: Any) -> Event:  # noqa: ANN401 - JSON
     if event["v"] not in {0, 1, 2} or not isinstance(event["kind"], str) or not isinstance(event["event_id"], str):
         raise EventError(f"version {event['v']!r}, kind {event['kind']!r}")
-    if event["kind"] not in STATE_OF or event.get("observed"):
+    if event["kind"] not in _OF_LETTERS or event.get("observed"):
         return Event("", None, event)
     return Event(plain(event["id"]), shared_of(event), event)
 
@@ -135,7 +137,7 @@ def _shared(members: bytes) -> Shared | None:
     """None: these are not the members of one letter's event, by themselves."""
     try:
         event = decoded(f"{{{str(members, 'utf-8')}}}")
-        fits = event["kind"] in STATE_OF and not event.get("observed") and event.keys().isdisjoint(_OWN)
+        fits = event["kind"] in _OF_LETTERS and not event.get("observed") and event.keys().isdisjoint(_OWN)
         return shared_of(event) if fits else None
     except ODD:
         return None
@@ -226,6 +228,15 @@ def whole(value: Any) -> int:  # noqa: ANN401 - a journal may have been written 
 def whole_or_none(value: Any) -> int | None:  # noqa: ANN401 - as above
     """The same, but None for none."""
     return None if value is None else whole(value)
+
+
+def lease_step(event: Event) -> tuple[Any, ...]:
+    """What a step of a lease says, as Shared.step; how the lease ended stands where others have their cause."""
+    shared = event.shared
+    assert shared is not None
+    (kind, source, reason, cause, *numbers), rest = shared.step
+    ended = plain((event.own.get("lease") or {}).get("ended")) or cause
+    return (kind, source, reason, ended, *numbers, whole_or_none(event.own.get("due_ms")), *rest)
 
 
 def text_of(event: Event, body: Body | None) -> str:

@@ -9,6 +9,8 @@ from fastapi import HTTPException
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from dlx_router.core.leases import Ended
+
 
 class Error(BaseModel):
     """What went wrong, and what to do now."""
@@ -61,11 +63,18 @@ def refuse(status: int, error: str, *, retry_after_s: int | None = None) -> HTTP
     return HTTPException(status, error, headers)
 
 
+class Over(Error):
+    """A lease that has ended; null: nobody remembers how."""
+
+    ended: Ended | None
+
+
 _SAYS: Final = {
     401: "no token, or not a valid one",
     403: "the token's role or scope does not allow it",
     404: "there is no such thing",
     409: "it is in the way of something else",
+    410: "the lease has ended; `ended` says how",
     413: "the request is too large",
     422: "the request cannot be understood",
     429: "too many requests; wait as Retry-After says",
@@ -74,4 +83,5 @@ _SAYS: Final = {
 EVERYWHERE: Final[dict[int | str, dict[str, Any]]] = {
     status: {"model": Error, "description": _SAYS[status]} for status in (401, 403, 404, 413, 422, 429, 503)
 }
+LEASES: Final[dict[int | str, dict[str, Any]]] = {410: {"model": Over, "description": _SAYS[410]}}
 CHANGES: Final[dict[int | str, dict[str, Any]]] = {409: {"model": Error, "description": _SAYS[409]}}

@@ -7,6 +7,8 @@ another origin, with or without a token.
 
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -37,12 +39,21 @@ class Gate:
         if answer is not None:
             await answer(scope, receive, send)
             return
-        scope["dlx_router.caller"] = who
+        scope["dlx_router.caller"], scope["dlx_router.gate"] = who, self
         self._inside += 1
         try:
             await self._app(scope, _Bounded(receive, self._context.max_body_bytes), send)
         finally:
             self._inside -= 1
+
+    @contextmanager
+    def waits(self) -> Iterator[None]:
+        """Inside the block the request has neither body nor answer here, and keeps nobody else out."""
+        self._inside -= 1
+        try:
+            yield
+        finally:
+            self._inside += 1
 
     # -- who ----------------------------------------------------------------------------------------------------
 

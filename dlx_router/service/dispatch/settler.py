@@ -11,6 +11,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final, Protocol
 
+from dlx_router.broker.consumer import Consumer
 from dlx_router.journal.batch import Batch, unsure
 from dlx_router.service.inflight.encoder import Encoder
 from dlx_router.service.inflight.job import Job
@@ -51,6 +52,11 @@ def once_sure(job: Job, ended: Callable[[Job, Ending], None]) -> None:
         ended(job, Ending.LOST)
     else:
         ended(job, Ending.SETTLED if job.consumer.settle(job.delivery.tag) else Ending.GONE)
+
+
+def returned(consumer: Consumer, tag: int) -> bool:
+    """Back to its place: what was only looked at, or whose lease is over. False where the broker has it already."""
+    return consumer.give_back(tag)
 
 
 class Settler:

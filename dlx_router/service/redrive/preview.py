@@ -6,6 +6,7 @@ somebody consumes, those are messages that the consumer waits for.
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -68,6 +69,15 @@ async def see_to_letters(context: TaskContext, spec: Spec) -> None:
             f"{said}; what lies there may be living messages. Nothing was done. A task takes letters only, and leaves "
             f"what never died, but holds all of it while it looks; if that is meant: {KNOWING}"
         )
+
+
+async def living(context: TaskContext, queue: str, ours: Callable[[], int]) -> str:
+    """What is against receiving from this queue; "" for nothing. `ours`: how many of its consumers only wait for us."""
+    is_ours = await _is_dead_letter_queue(context, queue)
+    consumers = (await context.topology.censuses([queue])).get(queue, (0, 0))[1]
+    if consumers > ours():
+        consumers = await _consumers(context, queue)
+    return objection(queue, max(consumers - ours(), 0), is_dead_letter_queue=is_ours)
 
 
 async def previewed(context: TaskContext, queue: str) -> Preview:

@@ -42,7 +42,7 @@ async def all_tasks(link: Link, journal: Journal, key: bytes, is_busy: Callable[
     """Every task that the journal still tells of. `is_busy`: whether letters are on their way, which come first."""
     found: list[Task] = []
     strange = 0
-    async for _, batch, mac in _upto_now(link, journal, "first", only=TASKS):
+    async for _, batch, mac in messages(link, journal, "first", only=TASKS):
         found += tasks(batch, key)
         strange += bool(batch) and not journal.verified(batch, mac)
         if is_busy():
@@ -61,7 +61,7 @@ async def flock(link: Link, journal: Journal, task: Task) -> Flock:
     sure, told = (Flock(task.id, elsewhere=elsewhere, before=before) for _ in range(2))
     start = datetime.fromtimestamp(task.created_ms // 1000 - RECENT_S, UTC)  # by our clock, not the broker's
     strange = 0
-    async for _, batch, mac in _upto_now(link, journal, start):
+    async for _, batch, mac in messages(link, journal, start):
         is_ours = journal.verified(batch, mac)
         strange += bool(batch) and not is_ours
         for event in letters(batch):
@@ -88,16 +88,17 @@ async def upto_now(
     `only`: others may be missing. Nobody says that the end is reached then, so a mark is written behind the newest.
     From a time on, which the broker's clock may not have reached, silence is the end too.
     """
-    async for one in _upto_now(link, journal, start, only):
+    async for one in messages(link, journal, start, only):
         yield one.body
 
 
-async def _upto_now(
+async def messages(
     link: Link,
     journal: Journal,
     start: Any,  # noqa: ANN401 - as AMQP has it
     only: str = "",
 ) -> AsyncIterator[tail.Message]:
+    """As `upto_now`, with offsets and signatures."""
     last = await _newest(link, journal)
     if last < 0:
         return
@@ -137,12 +138,12 @@ async def _newest(link: Link, journal: Journal) -> int:
 
 
 async def _upto(
-    last: int, messages: AsyncGenerator[tail.Message, None], silence_s: float | None
+    last: int, stream: AsyncGenerator[tail.Message, None], silence_s: float | None
 ) -> AsyncIterator[tail.Message]:
     try:
         while True:
             async with asyncio.timeout(silence_s):
-                one = await anext(messages)
+                one = await anext(stream)
             if one.offset <= last:
                 yield one
             if one.offset >= last:
@@ -150,7 +151,7 @@ async def _upto(
     except TimeoutError:
         return
     finally:
-        await messages.aclose()
+        await stream.aclose()
 
 
 async def _marked(journal: Journal) -> bool:

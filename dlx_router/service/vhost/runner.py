@@ -27,6 +27,7 @@ from dlx_router.service.dispatch.resources import remembered
 from dlx_router.service.dispatch.tracing import decider
 from dlx_router.service.inflight.clock import steady_ms
 from dlx_router.service.inflight.in_force import Attended, InForce, Rules
+from dlx_router.service.leases.vhost_leases import VhostLeases
 from dlx_router.service.redrive.context import TaskContext
 from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.sources.attach import Wanted, leads
@@ -136,6 +137,7 @@ class VhostRunner:
         self._router_id = rules.router_id
         self._trouble, self._reached = "", False  # why there is no session; whether the broker answered
         self.tasks = Tasks(vhost, compiled, journal_is_on=journal.is_on, not_leading=self.not_leading)
+        self.leases = VhostLeases(self.tasks, compiled, journal_is_on=journal.is_on, not_leading=self.not_leading)
 
     @property
     def in_flight(self) -> int:
@@ -190,6 +192,7 @@ class VhostRunner:
         """Drain and end; → how many letters were not finished, and stay in their queues."""
         self._stopping.set()
         await self.tasks.stop()
+        await self.leases.stop()
         if self._session is not None:
             return await self._session.drain()
         await self._journal.drain(0)  # there is nobody to write to: it says what is lost
@@ -323,8 +326,8 @@ class VhostRunner:
             self._refusals.ended(time.monotonic() - began, session.consumers.returned)
 
     async def _lead(self, context: TaskContext) -> None:
-        """Redrive tasks, for as long as we lead."""
-        await lead(self.leadership, lambda term: self.tasks.lead(context, term))
+        """Redrive tasks and leases, for as long as we lead."""
+        await lead(self.leadership, lambda term: self.leases.lead(context, term))
 
     def _context(self, host: Host, login: Login, tls: Tls | None, topology: Topology, key: bytes) -> TaskContext:
         return TaskContext(
