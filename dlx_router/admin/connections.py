@@ -83,7 +83,7 @@ class OneRequest(H11Protocol):
         self._among.enter(self)
 
     def _late(self) -> None:
-        scope: dict[str, Any] = {} if self.waits else self.cycle.scope
+        scope: Any = {} if self.waits else self.cycle.scope
         until_s: float = scope.get(PATIENT, 0.0)
         if until_s > self.loop.time():
             self._deadline = self.loop.call_at(until_s, self._late)

@@ -1,7 +1,7 @@
 """/queues/{queue}/receive and /leases: letters of a dead-letter queue, worked off one by one.
 
 A letter that was received is nobody else's until its lease ends: as its holder says, or by itself. It is in its queue
-all the time, unacknowledged, so whatever happens to holder, router or broker, it comes back unless it is said to be done.
+all the time, unacknowledged, so whatever happens to holder, router or broker, it comes back unless somebody ended it.
 """
 
 import asyncio
@@ -97,6 +97,19 @@ class Action(StrEnum):
     EDIT = "edit"  # as redrive, with another body or other headers
 
 
+_WITH: Final = {
+    Action.EXTEND: {"visibility"},
+    Action.REDRIVE: {"to"},
+    Action.EDIT: {"to", "body", "text", "headers"},
+}
+_ENDS: Final = {
+    Action.DONE: Ended.DONE,
+    Action.PARK: Ended.PARKED,
+    Action.REDRIVE: Ended.REDRIVEN,
+    Action.EDIT: Ended.EDITED,
+}
+
+
 class Change(BaseModel):
     """`visibility` goes with extend, `to` with redrive and edit, `body`, `text` and `headers` with edit."""
 
@@ -113,12 +126,7 @@ class Change(BaseModel):
 
     def check(self) -> None:
         """TaskError: something is said that does not go with the action, or is missing."""
-        allowed = {
-            Action.EXTEND: {"visibility"},
-            Action.REDRIVE: {"to"},
-            Action.EDIT: {"to", "body", "text", "headers"},
-        }
-        odd = self.model_fields_set - {"action"} - allowed.get(self.action, set())
+        odd = self.model_fields_set - {"action"} - _WITH.get(self.action, set())
         if odd:
             raise TaskError(f"{', '.join(sorted(odd))}: not with {self.action}")
         if self.action is Action.EXTEND and self.visibility is None:
@@ -178,20 +186,15 @@ async def change(
 
 
 async def _changed(leases: VhostLeases, handle: str, by: str, wanted: Change) -> dict[str, Any]:
+    if wanted.action is Action.EXTEND:
+        assert wanted.visibility is not None
+        return {"ended": None, "until_ms": await leases.extend(handle, by, wanted.visibility)}
+    if wanted.action is Action.RELEASE:
+        await leases.release(handle, by)
+        return {"ended": Ended.RELEASED, "until_ms": None}
     to = None if wanted.to is None else To(wanted.to.exchange, wanted.to.routing_key)
-    match wanted.action:
-        case Action.EXTEND:
-            assert wanted.visibility is not None
-            return {"ended": None, "until_ms": await leases.extend(handle, by, wanted.visibility)}
-        case Action.RELEASE:
-            await leases.release(handle, by)
-            ended = Ended.RELEASED
-        case Action.DONE | Action.PARK | Action.REDRIVE:
-            ended = {Action.DONE: Ended.DONE, Action.PARK: Ended.PARKED, Action.REDRIVE: Ended.REDRIVEN}[wanted.action]
-            await leases.remove(handle, by, ended, to=to)
-        case Action.EDIT:
-            ended = Ended.EDITED
-            await leases.remove(handle, by, ended, to=to, edit=wanted.to_edit())
+    ended, edit = _ENDS[wanted.action], wanted.to_edit() if wanted.action is Action.EDIT else None
+    await leases.remove(handle, by, ended, to=to, edit=edit)
     return {"ended": ended, "until_ms": None}
 
 
