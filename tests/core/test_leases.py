@@ -1,6 +1,7 @@
 """Leases: one holder at a time; what is done is never handed out again, what is not comes back; kills included."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from dlx_router.core.leases import (
     Leases,
     NoRoom,
     Removed,
+    longest_s,
 )
 from tests.core.core_samples import KEY, THOROUGH, law
 
@@ -95,6 +97,30 @@ def test_one_that_is_alone_may_have_any_size() -> None:
     book: Leases[str] = Leases(most_bytes=10)
     book.hold(lease(size=500))
     assert len(book) == 1
+
+
+HALF_HOUR: Final = 1_800_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "timeout_ms", "expires_ms", "longest"),
+    [
+        ("classic", (3, 10), None, None, 1500),
+        ("quorum", (4, 3), None, None, 1500),
+        ("classic", (4, 3), None, None, 43_200),
+        (None, (4, 3), None, None, 1500),
+        ("quorum", (4, 0), 14 * 3_600_000, None, 42_000),
+        ("quorum", (4, 0), 24 * 3_600_000, None, 43_200),
+        ("quorum", (3, 10), 14 * 3_600_000, None, 1500),
+        ("quorum", (4, 3), 60_000, None, 50),
+        ("classic", (4, 3), None, HALF_HOUR, 1500),
+        ("classic", (4, 3), None, 100, 1),
+    ],
+)
+def test_a_lease_ends_before_the_broker_takes_the_letter_back(
+    kind: str | None, version: tuple[int, ...], timeout_ms: int | None, expires_ms: int | None, longest: int
+) -> None:
+    assert longest_s(kind, version, timeout_ms=timeout_ms, expires_ms=expires_ms) == longest
 
 
 # -- what the broker brings back ---------------------------------------------------------------------------------
@@ -210,7 +236,7 @@ class Histories(RuleBasedStateMachine):
         self.held[one.number] = one
         self.book.hold(Lease(name, by, one.key, 1, self.now + visibility, one))
 
-    @precondition(lambda self: len(self.book))
+    @precondition(lambda self: len(self.book) > 0)
     @rule(data=st.data(), killed=st.sampled_from(["", "", "", "untold", "told", "acked"]))
     def says_done(self, data: st.DataObject, killed: str) -> None:
         """The router may be killed between any two of its steps, and the journal may not take it."""
@@ -231,7 +257,7 @@ class Histories(RuleBasedStateMachine):
         self.book.end(lease, Ended.DONE)
         self.done.add(lease.held.number)
 
-    @precondition(lambda self: len(self.book))
+    @precondition(lambda self: len(self.book) > 0)
     @rule(data=st.data())
     def releases(self, data: st.DataObject) -> None:
         self._returned(self.book.begin_end(data.draw(st.sampled_from([one.id for one in self.book]))), Ended.RELEASED)
