@@ -220,5 +220,10 @@ class Removed:
                 return lease_id
         return None
 
+    def not_again(self, key: str, lease_id: str) -> None:
+        """It could not be removed again, and comes once more."""
+        removals = self._keys.get(key, ())
+        self._keys[key] = tuple((since, was and name != lease_id, name) for since, was, name in removals)
+
 
 _Removal = tuple[int, bool, str]  # epoch of its last ack, whether it came back in it, lease

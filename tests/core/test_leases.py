@@ -144,6 +144,15 @@ def test_what_comes_back_is_known_once_and_again_after_the_next_loss() -> None:
     assert (removed.came_back("key", 3, redelivered=False), len(removed)) == ("lease", 1)
 
 
+def test_what_could_not_be_removed_again_is_known_once_more() -> None:
+    removed = Removed()
+    removed.add("key", "lease", 1)
+    assert removed.came_back("key", 1, redelivered=True) == "lease"
+    removed.not_again("key", "lease")
+    assert removed.came_back("key", 1, redelivered=True) == "lease"
+    assert removed.came_back("key", 1, redelivered=True) is None
+
+
 def test_two_removals_of_twins_are_known_twice() -> None:
     removed = Removed()
     removed.add("key", "a", 1)

@@ -46,7 +46,7 @@ def delivery(body: bytes = b"hello", headers: bytes = b"") -> frames.Delivery:
 
 def lease(one: frames.Delivery) -> Lease[HeldLetter]:
     letter, envelope = decoder.read(one, PLACE)
-    held = held_letter(Channel(), letter, envelope, InForce(), since_s=0.0)  # type: ignore[arg-type]  # as the real ones
+    held = held_letter(Channel(), letter, envelope, InForce(), since_s=0.0, epoch=1)  # type: ignore[arg-type]  # as the real ones
     return Lease("lease-1", "ann", key_of(letter, envelope), 5, 0, held, receives=2)
 
 

@@ -122,6 +122,7 @@ class LeaseChannels:
             task.cancel()
         for holder in [*self._held]:
             with suppress(*TROUBLE):
+                await holder.halt()
                 await holder.give_all_back()
         for link in (self._link, self._out):
             if link is not None:

@@ -23,6 +23,7 @@ class HeldLetter:
     queue: str
     job: Job
     since_s: float  # by the monotonic clock
+    epoch: int  # of the connection that holds it
 
     @property
     def letter(self) -> Letter:
@@ -37,11 +38,13 @@ class HeldLetter:
         return self.job.envelope
 
 
-def held_letter(holder: Holder, letter: Letter, envelope: Envelope, in_force: InForce, *, since_s: float) -> HeldLetter:
+def held_letter(
+    holder: Holder, letter: Letter, envelope: Envelope, in_force: InForce, *, since_s: float, epoch: int
+) -> HeldLetter:
     """As it was read."""
     job = Job(holder, envelope.delivery, 0.0, in_force)
     job.letter, job.envelope, job.policy = letter, envelope, in_force.resolve(letter)
-    return HeldLetter(holder, holder.queue, job, since_s)
+    return HeldLetter(holder, holder.queue, job, since_s, epoch)
 
 
 def key_of(letter: Letter, envelope: Envelope) -> str:

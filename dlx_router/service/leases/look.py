@@ -94,7 +94,7 @@ class Look:
         self.came += 1
         self._came_s = time.monotonic()
         self._wake.set()
-        meant = Meant.LEFT if self._is_enough else self._consider(delivery, self._holder)
+        meant = Meant.LEFT if self._is_enough or self.lost is not None else self._consider(delivery, self._holder)
         self.kept += meant is Meant.KEPT
         self._is_full |= meant is Meant.FULL
         if meant in {Meant.LEFT, Meant.FULL}:

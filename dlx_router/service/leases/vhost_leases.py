@@ -107,9 +107,9 @@ class VhostLeases:
         while True:
             try:
                 await self._read(context, worker)
-            except TROUBLE as error:
+            except Exception as error:  # noqa: BLE001 - or nothing would ever be received here
                 fate = "no letter is received until the journal was read; tried again"
-                once.warn("read", "lease.unread", vhost=self.vhost, error=str(error), fate=fate)
+                once.warn("read", "lease.unread", vhost=self.vhost, error=repr(error), fate=fate)
                 await asyncio.sleep(AGAIN_S)
             else:
                 self._knows_all = True

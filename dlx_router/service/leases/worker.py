@@ -9,16 +9,16 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from dlx_router.broker.answers import LinkError
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.holder import Holder
 from dlx_router.core.bounded import MIB, Bounded
-from dlx_router.core.leases import Ended, Lease, Leases, NoRoom, Removed
+from dlx_router.core.leases import Ended, Lease, LeaseError, Leases, NoRoom, Removed
 from dlx_router.core.letter import Letter
 from dlx_router.redrive.eligibility import is_letter
 from dlx_router.redrive.letter_edits import Edit
@@ -34,15 +34,16 @@ from dlx_router.service.leases.removal import Remover, spec_of
 from dlx_router.service.redrive.binding_facts import version_of
 from dlx_router.service.redrive.context import TaskContext, place_of
 from dlx_router.service.redrive.task_log import NotLeader
-from dlx_router.telemetry.logs import Once
+from dlx_router.telemetry.logs import Once, log
 from dlx_router.telemetry.wall_clock import wall_ms
 from dlx_router.wire import frames
 
 TICK_S: Final = 0.25
-AGAIN_S: Final = 1.0  # between two looks of one filter
+AGAIN_S: Final = 1.0  # between two looks of one request
 ANSWER_BYTES: Final = 16 * MIB  # of bodies in one answer, but for a single larger letter
 ANSWERED_S: Final = 8.0
 LOOKS: Final = 200  # at once
+KNOWN: Final = (LeaseError, TaskError, NotLeader, *TROUBLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +94,26 @@ class LeaseWorker:
             raise NoRoom(f"{LOOKS} requests wait for letters; ask again")
         await self._channels.keep(asked.queue)
         until_s = time.monotonic() + asked.wait_s
-        async with self._turn_of(asked):
-            while True:
-                found = await self._look(asked, facts, until_s)
-                if found or asked.holds is None or time.monotonic() + AGAIN_S > until_s:
-                    return found
-                await asyncio.sleep(AGAIN_S)
+        while True:
+            found = await self._in_turn(asked, facts, until_s)
+            if found or time.monotonic() + AGAIN_S > until_s:
+                return found
+            await asyncio.sleep(AGAIN_S)
 
-    @asynccontextmanager
-    async def _turn_of(self, asked: Asked) -> AsyncIterator[None]:
+    async def _in_turn(self, asked: Asked, facts: LeaseFacts, until_s: float) -> list[Lease[HeldLetter]]:
         """Filters of one queue look in turns: each holds what the next one may mean."""
         if asked.holds is None:
-            yield
-            return
-        async with self._sifting.setdefault(asked.queue, asyncio.Lock()):
-            yield
+            return await self._look(asked, facts, until_s)
+        turn = self._sifting.setdefault(asked.queue, asyncio.Lock())
+        try:
+            async with asyncio.timeout(max(until_s - time.monotonic(), AGAIN_S)):
+                await turn.acquire()
+        except TimeoutError:
+            return []
+        try:
+            return await self._look(asked, facts, until_s)
+        finally:
+            turn.release()
 
     async def _look(self, asked: Asked, facts: LeaseFacts, until_s: float) -> list[Lease[HeldLetter]]:
         if why := self.book.why_full(asked.by):
@@ -142,7 +148,7 @@ class LeaseWorker:
         try:
             letter, envelope = decoder.read(delivery, place_of(self._context, asked.queue))
             in_force = self._context.in_force()
-            held = held_letter(holder, letter, envelope, in_force, since_s=time.monotonic())
+            held = held_letter(holder, letter, envelope, in_force, since_s=time.monotonic(), epoch=self._channels.epoch)
             return self._meant(asked, facts, found, held)
         except decoder.Malformed:
             return Meant.LEFT
@@ -197,7 +203,7 @@ class LeaseWorker:
             if not lease.held.holder.is_open:
                 self._ended(lease, Ended.LOST)
             raise
-        self._removed.add(lease.key, lease.id, self._channels.epoch)
+        self._removed.add(lease.key, lease.id, lease.held.epoch)
         is_certain = ending is Ending.SETTLED and await is_seen(lease.held.holder)
         self._ended(lease, how, is_told=True)
         if not is_certain:
@@ -216,8 +222,9 @@ class LeaseWorker:
         self._channels.hold(held.holder)
         try:
             ending = await self._removed_by(lease, Ended.DONE if has_id else Ended.PARKED, None, None)
-        except (TaskError, NotLeader, *TROUBLE) as error:
-            self._once.warn("again", "lease.came_back", error=str(error), fate="it is given back, and removed later")
+        except Exception as error:  # noqa: BLE001 - nobody waits for it, and it must not be held for ever
+            self._removed.not_again(lease.key, lease.id)
+            self._once.warn("again", "lease.came_back", error=repr(error), fate="it is given back, and removed later")
             returned(held.holder, held.job.delivery.tag)
         else:
             self._context.metrics.lease_letters["came_back"] += ending is Ending.SETTLED
@@ -249,27 +256,30 @@ class LeaseWorker:
             self._context.journal.record(ended_line(lease, how, self._context.router_id, wall_ms()))
         self._channels.free(lease.held.holder)
 
-    async def _is_seen(self, holder: Holder) -> bool:
-        with suppress(*TROUBLE):
-            return await holder.seen()
-        return False
-
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Leases whose time is over end; until cancelled."""
         while True:
             await asyncio.sleep(TICK_S)
-            for lease in self.book.due(_now_ms()):
-                returned(lease.held.holder, lease.held.job.delivery.tag)
-                self._ended(lease, Ended.EXPIRED)
+            try:
+                self._expire()
+            except Exception as error:  # noqa: BLE001 - or no lease would ever end again
+                self._once.warn("expire", "lease.fault", error=repr(error), fate="it is tried again")
             await self._channels.keep_only(self.queues | {queue for queue, looks in self._looking.items() if looks})
+
+    def _expire(self) -> None:
+        for lease in self.book.due(_now_ms()):
+            returned(lease.held.holder, lease.held.job.delivery.tag)
+            self._ended(lease, Ended.EXPIRED)
 
     async def stop(self) -> None:
         """Everything that is held goes back, by nack: a connection that is lost counts as a failed delivery."""
         for task in [*self._tasks]:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for look in self._looks.values():
+            look.lose(LinkError("the router stops, or leads no more"))
         for lease in self.book:
             self._ended(lease, Ended.LOST)
         await self._channels.close()
@@ -298,8 +308,9 @@ class LeaseWorker:
 
     def _over(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # told to who asked, if they still wait
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, KNOWN):  # else it is told to who asked, if they still wait
+            log.error("lease.fault", error=repr(error), fate="the letter is leased as before, or back in its queue")
 
 
 def _too_long(queue: str, facts: LeaseFacts, over: str = "") -> str:
