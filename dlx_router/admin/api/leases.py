@@ -224,7 +224,7 @@ def _refusing() -> Iterator[None]:
         raise refuse(404, str(error)) from None
     except NoRoom as error:
         raise refuse(429, str(error), retry_after_s=RETRY_AFTER_S) from None
-    except (TaskError, LeaseBusy) as error:
+    except TaskError as error:
         raise refuse(409, str(error)) from None
-    except NotLeader as error:
+    except (NotLeader, LeaseBusy) as error:
         raise refuse(503, str(error), retry_after_s=RETRY_AFTER_S) from None

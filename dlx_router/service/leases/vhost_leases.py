@@ -1,6 +1,7 @@
 """The leases of one vhost: who asks, and the leader's answers. Only the leader holds letters and answers."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -15,6 +16,7 @@ from dlx_router.core.lease_handle import Claims, handle_of, verified
 from dlx_router.core.leases import Ended, Lease, LeaseError, LeaseOver, Leases, Removed
 from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
+from dlx_router.journal.audit import audit
 from dlx_router.redrive.letter_edits import Edit
 from dlx_router.redrive.letter_edits import check as checked
 from dlx_router.redrive.task import Destination, TaskError
@@ -23,13 +25,17 @@ from dlx_router.service.leases.held_letter import HeldLetter
 from dlx_router.service.leases.lease_events import removals
 from dlx_router.service.leases.worker import Asked, LeaseWorker
 from dlx_router.service.redrive import replay
+from dlx_router.service.redrive.binding_facts import version_of
 from dlx_router.service.redrive.context import Stopped, TaskContext
 from dlx_router.service.redrive.task_log import NotLeader, UnknownTask
 from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.wall_clock import wall_ms
 
-RECENT_S: Final = 300.0  # what was acked before, the broker has written
+RECENT_S: Final = 3600.0  # what was acked before, the broker has written
+RECENT_UNFILTERED_S: Final = 300.0  # before 3.13 all events have to be read for it
+AUDITED_S: Final = 3600.0  # who works at a queue is told once an hour; each letter's events say who had it
+MOST_AUDITED: Final = 10_000
 AGAIN_S: Final = 1.0
 FORBIDDEN: Final = 403
 _OLD: Final = -1  # epoch of what another leader removed
@@ -59,6 +65,7 @@ class VhostLeases:
         self._context: TaskContext | None = None
         self._term = 0
         self._knows_all = False
+        self._audited: dict[tuple[str, str], float] = {}  # token, queue: until when
 
     # -- leading ------------------------------------------------------------------------------------------------
 
@@ -117,7 +124,8 @@ class VhostLeases:
 
     async def _read(self, context: TaskContext, worker: LeaseWorker) -> None:
         link = await context.link("lease replay")
-        start = datetime.fromtimestamp(int(wall_ms() / 1000 - RECENT_S), UTC)
+        recent_s = RECENT_S if version_of(link) >= replay.FILTERS_SINCE else RECENT_UNFILTERED_S
+        start = datetime.fromtimestamp(int(wall_ms() / 1000 - recent_s), UTC)
         try:
             async for one in replay.messages(link, context.journal, start, only=TASKS):
                 if context.journal.verified(one.body, one.mac):
@@ -140,6 +148,8 @@ class VhostLeases:
             if not await context.topology.queue_exists(asked.queue):
                 raise UnknownTask(f"queue {asked.queue!r} does not exist in vhost {self.vhost!r}")
             found = await worker.receive(asked)
+        if found:
+            self._audit(asked, context)
         return [(self._handle(one, context), one) for one in found]
 
     async def remove(
@@ -171,6 +181,19 @@ class VhostLeases:
             with suppress(LeaseError, *TROUBLE):
                 assert worker is not None
                 await worker.release(lease.id)
+
+    def _audit(self, asked: Asked, context: TaskContext) -> None:
+        key, now = (asked.by, asked.queue), time.monotonic()
+        if now < self._audited.get(key, 0.0):
+            return
+        if len(self._audited) >= MOST_AUDITED:
+            self._audited.clear()
+        self._audited[key] = now + AUDITED_S
+        details = {"queue": asked.queue, "filtered": asked.holds is not None}
+        told = audit(
+            context.router_id, self.vhost, actor=asked.by, action="lease.work", details=details, ts_ms=wall_ms()
+        )
+        context.journal.record(told)
 
     def _leading(self) -> tuple[LeaseWorker, TaskContext]:
         if not self._journal_is_on:
