@@ -82,6 +82,8 @@ class Letters:
             if known is not None:  # else nothing is known of where it is
                 known.steps[step] = (rows.whole(own["ts_ms"]), *rows.lease_step(event), str(signature))
                 self._touched[event.id, queue] = known
+                if rows.times_leased(event) > MAX_STEPS // 4:
+                    self._long.append(known.number)
             return
         body = rows.body_of(own)
         kept, text, told = rows.without_body(line, own) if line else None, rows.text_of(event, body), rows.own_of(event)

@@ -239,6 +239,11 @@ def lease_step(event: Event) -> tuple[Any, ...]:
     return (kind, source, reason, ended, *numbers, whole_or_none(event.own.get("due_ms")), *rest)
 
 
+def times_leased(event: Event) -> int:
+    """How often the letter was received; 0 where its event does not say."""
+    return whole((event.own.get("lease") or {}).get("receives"))
+
+
 def text_of(event: Event, body: Body | None) -> str:
     """What a letter is found by: its ids, keys, error, the values that the journal shows, and the start of its body.
 

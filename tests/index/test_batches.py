@@ -22,7 +22,7 @@ from dlx_router.journal.audit import audit
 from tests.core.core_samples import NOW, letter
 from tests.journal.journal_samples import RULING, letters, line, props, rulings
 
-KINDS = ("retried", "released", "dead_lettered", "held", "edited", "redriven")
+KINDS = ("retried", "released", "dead_lettered", "held", "edited", "redriven", "leased", "lease_ended")
 BODY = '"error":{"type":"E","message":"order %d"},"body_mode":"inline","body_sha256":"00","body":"YWJj"'
 
 
