@@ -121,6 +121,9 @@ class Leases(Generic[T]):
     def __iter__(self) -> Iterator[Lease[T]]:
         return iter([*self._held.values()])
 
+    def __contains__(self, lease_id: object) -> bool:
+        return lease_id in self._held
+
     def why_full(self, by: str, size: int = 0) -> str:
         """Why no letter of this size may be held for them; "" where it may. One that is alone may have any size."""
         if len(self._held) >= self._most:

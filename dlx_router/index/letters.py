@@ -80,9 +80,10 @@ class Letters:
             return  # imported, and known better; or told twice
         if shared.kind in rows.STEPS:
             if known is not None:  # else nothing is known of where it is
+                times = rows.times_leased(event)
                 known.steps[step] = (rows.whole(own["ts_ms"]), *rows.lease_step(event), str(signature))
                 self._touched[event.id, queue] = known
-                if rows.times_leased(event) > MAX_STEPS // 4:
+                if times > MAX_STEPS // 4:
                     self._long.append(known.number)
             return
         body = rows.body_of(own)

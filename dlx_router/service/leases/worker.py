@@ -294,7 +294,7 @@ class LeaseWorker:
                 look.lose(error)
 
     def _is_held(self, lease: Lease[HeldLetter]) -> bool:
-        return lease.held.holder.is_open
+        return lease.held.holder.is_open and lease.id in self.book
 
     def _see_working(self) -> None:
         if not self._context.journal.is_working:
