@@ -245,6 +245,25 @@ async def test_another_leader_knows_what_was_removed() -> None:
         await soon(lambda: [message.body for message in queue.acked] == [b"a"])
 
 
+async def test_who_leads_no_more_is_in_nobodys_way_when_the_journal_answers_late() -> None:
+    queue = Queue()
+    queue.fill(b"a")
+    async with leading(queue) as scene:
+        (one,) = await scene.receive(1)
+        scene.stream.stands_still = True
+        ending = asyncio.create_task(scene.worker.remove(one.id, Ended.DONE))
+        await soon(lambda: b'"discarded"' in scene.told)
+        await scene.worker.stop()
+        with pytest.raises(NotLeader, match="leads no more"):
+            await ending
+        others: list[int] = []
+        scene.worker._context.journal.record(b"{}\n").wait_sure(others.append, 1)
+        scene.stream.stands_still = False
+        scene.stream.confirm()
+        await soon(lambda: others == [1])
+    assert [message.body for message in queue.ready] == [b"a"]
+
+
 async def test_no_more_are_held_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = Queue()
     queue.fill(*(str(number).encode() * 1000 for number in range(5)))

@@ -100,7 +100,12 @@ class Remover:
         ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         record = partial(self._context.journal.record, of_task=self._copies.tell_tasks)
         self._job.batches = tuple(map(record, self._copies.events(self._job, wall_ms())))
-        once_sure(self._job, lambda _job, how: ended.set_result(how))
+
+        def tell(_job: Job, how: Ending) -> None:
+            if not ended.done():  # the journal outlives who waits for it
+                ended.set_result(how)
+
+        once_sure(self._job, tell)
         how = await ended
         if how is Ending.LOST:
             raise NotLeader(UNTOLD)

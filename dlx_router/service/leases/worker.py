@@ -193,6 +193,8 @@ class LeaseWorker:
         done, _ = await asyncio.wait([removing], timeout=ANSWERED_S)
         if not done:
             raise NotLeader("it takes long; the lease is being ended, ask again")
+        if removing.cancelled():
+            raise NotLeader("this router leads no more; ask what became of the lease")
         removing.result()
 
     async def _removing(self, lease: Lease[HeldLetter], how: Ended, to: Destination | None, edit: Edit | None) -> None:
