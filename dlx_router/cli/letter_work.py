@@ -25,6 +25,7 @@ from dlx_router.config.units import duration_ms
 
 WAIT_S: Final = 2.0  # for a letter, before there are said to be none
 FOLLOWED_S: Final = 20.0
+LEAST_S: Final = 5.0
 PATIENCE_S: Final = 60.0  # for a takeover or a restart of the router
 AGAIN_S: Final = 0.5
 INTERRUPTED: Final = 130
@@ -55,6 +56,8 @@ def run(reach: Callable[[], Api], queue: str, asked: Mapping[str, Any], orders: 
         argv, visibility_s = shlex.split(orders.program), duration_ms(asked["visibility"]) / 1000
     except ValueError as error:
         return output.wrong_use(f"--exec, --visibility: {error}")
+    if visibility_s < LEAST_S:
+        return output.wrong_use(f"--visibility {asked['visibility']}: {LEAST_S:g}s at least")
     if not argv or shutil.which(argv[0]) is None:
         return output.wrong_use(f"--exec {orders.program!r}: no such program; name one that can be run")
     work = _Work(queue, asked, orders, argv, visibility_s)
@@ -88,6 +91,7 @@ class _Work:
         self._lock = threading.Lock()
         self._begun = 0
         self._counts: Counter[str] = Counter()
+        self._failed: set[str] = set()  # they come back, but not to this run; it would not end
 
     @property
     def is_well(self) -> bool:
@@ -108,7 +112,8 @@ class _Work:
                 if self._orders.follow:
                     continue
                 return
-            self._count(self._work_off(api, letters[0]))
+            if self._orders.follow or letters[0]["id"] not in self._failed:
+                self._count(self._work_off(api, letters[0]))
 
     def _may_begin(self) -> bool:
         with self._lock:
@@ -130,6 +135,7 @@ class _Work:
         code = self._executed(api, path, letter)
         action = ACTIONS.get(code)
         if action is None:
+            self._failed.add(letter["id"])
             return f"failed (exit {code}), back when their lease ends"
         answer = _asked(api, path, {"action": action}, self.stopping)
         ended = answer.get("ended")
@@ -137,7 +143,7 @@ class _Work:
 
     def _executed(self, api: Api, path: str, letter: Mapping[str, Any]) -> int:
         """The exit code; while the program runs its letter stays leased."""
-        body = b64decode(letter["body"]) if letter.get("body") is not None else b""
+        body: bytes | None = b64decode(letter["body"]) if letter.get("body") is not None else b""
         env = {name: value for name, value in os.environ.items() if name not in SECRET}
         env |= {f"DLX_LETTER_{name.upper()}": _text(letter[name]) for name in TOLD}
         with subprocess.Popen(self._argv, stdin=subprocess.PIPE, env=env) as process:  # noqa: S603 - no shell  # nosec B603 - as said
@@ -145,6 +151,7 @@ class _Work:
                 try:
                     process.communicate(body, timeout=self._visibility_s / 2)
                 except subprocess.TimeoutExpired:
+                    body = None  # it has it, or is reading it
                     api.attempt(path, {"action": "extend", "visibility": self._visibility_s})
                 else:
                     return process.returncode

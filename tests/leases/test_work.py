@@ -42,7 +42,7 @@ def test_the_exit_code_says_what_becomes_of_a_letter(bench: Bench, tmp_path: Pat
     program, seen = tmp_path / "program.py", tmp_path / "seen"
     program.write_text(PROGRAM, encoding="utf-8")
     queue = bench.failed("exec.a", ["0 fine", "65 odd", "3 fails", "0 fine too"])
-    ended = work(bench, queue, program, seen, "--visibility", "4s")
+    ended = work(bench, queue, program, seen, "--visibility", "5s")
     assert ended.returncode == 1, ended.stderr
     assert "2 done" in ended.stderr
     assert "1 parked" in ended.stderr
@@ -66,6 +66,8 @@ def test_a_limit_a_wrong_program_and_a_wrong_queue(bench: Bench, tmp_path: Path)
     assert bench.amqp.depth(queue) == 2
     nobody = work(bench, "DLQ.nobody", program, seen)
     assert (nobody.returncode, "does not exist" in nobody.stderr) == (2, True)
+    short = work(bench, queue, program, seen, "--visibility", "1s")
+    assert (short.returncode, "5s at least" in short.stderr) == (2, True)
     nothing = work(bench, queue, program, seen, "--exec", "no-such-program")
     assert (nothing.returncode, "no such program" in nothing.stderr) == (2, True)
 
