@@ -31,7 +31,7 @@ class InForce:
 
 
 class Channel:
-    queue = "DLQ.work"
+    queue, turn = "DLQ.work", 1
 
 
 def delivery(body: bytes = b"hello", headers: bytes = b"") -> frames.Delivery:

@@ -159,7 +159,7 @@ def test_what_never_died_stays_where_it_is(bench: Bench) -> None:
 
 
 def test_a_task_and_a_lease_do_not_share_a_queue(bench: Bench) -> None:
-    queue = bench.failed("task.a", ["hello", "again"])
+    queue = bench.failed("task.a", [f"letter {number}" for number in range(5)])
     (letter,) = bench.receive(queue)
     task = {"vhost": bench.vhost.name, "queue": queue, "rate": 0.1, "to": {"routing_key": bench.amqp.queue("task.to")}}
     begun = bench.post("/tasks", task)
@@ -191,7 +191,8 @@ def test_the_index_shows_leases_on_a_letters_way_and_nothing_is_gone_while_they_
     (letter,) = bench.receive(queue)
 
     def shown() -> dict[str, Any]:
-        _, text = bench.router.ask(f"/api/v1/letters/{letter['id']}")
+        status, text = bench.router.ask(f"/api/v1/letters/{letter['id']}")
+        assert status == 200, text
         return json.loads(text)["letters"][0]  # type: ignore[no-any-return]  # JSON
 
     def kinds() -> list[str]:

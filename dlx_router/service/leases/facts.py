@@ -1,7 +1,7 @@
 """What must be known of a queue before letters of it are leased: whether that could end them, and for how long."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,14 +30,15 @@ class LeaseFacts:
 
     longest_s: int
     fatal: int | None
+    kind: str | None
 
 
 class KnownQueues:
     """Asked once in a while, because each receive needs it."""
 
-    def __init__(self, context: TaskContext, ours: Callable[[str], int]) -> None:
-        """`ours(queue)`: how many consumers of the queue are looks of ours."""
-        self._context, self._ours = context, ours
+    def __init__(self, context: TaskContext) -> None:
+        self._context = context
+        self.kinds: dict[str, str | None] = {}  # None: not known
         self._known: dict[tuple[str, bool], tuple[float, LeaseFacts]] = {}
 
     async def facts(self, queue: str, version: tuple[int, ...], *, knowing: bool) -> LeaseFacts:
@@ -47,10 +48,12 @@ class KnownQueues:
         if known is not None and now < until:
             return known
         found = _judged(queue, await facts_of(self._context, queue), version)
-        if not knowing and (why := await living(self._context, queue, lambda: self._ours(queue))):
+        self.kinds[queue] = found.kind
+        if not knowing and (why := await living(self._context, queue)):
             raise TaskError(f"{why}; what lies there may be living messages. If that is meant: {KNOWING}")
         if len(self._known) >= MOST:
             self._known.clear()
+            self.kinds.clear()
         self._known[queue, knowing] = now + FRESH_S, found
         return found
 
@@ -67,4 +70,4 @@ def _judged(queue: str, facts: Mapping[str, Any], version: tuple[int, ...]) -> L
     effective = DEFAULT_LIMIT if limit is None else limit
     fatal = effective - MARGIN if kind == "quorum" and 0 <= effective < NO_LIMIT else None
     timeout_ms, expires_ms = number_of(facts, "consumer-timeout"), number_of(facts, "expires")
-    return LeaseFacts(longest_s(kind, version, timeout_ms=timeout_ms, expires_ms=expires_ms), fatal)
+    return LeaseFacts(longest_s(kind, version, timeout_ms=timeout_ms, expires_ms=expires_ms), fatal, kind)

@@ -24,6 +24,7 @@ class HeldLetter:
     job: Job
     since_s: float  # by the monotonic clock
     epoch: int  # of the connection that holds it
+    turn: int = 0  # of the channel: the consumer that it came to
 
     @property
     def letter(self) -> Letter:
@@ -44,7 +45,7 @@ def held_letter(
     """As it was read."""
     job = Job(holder, envelope.delivery, 0.0, in_force)
     job.letter, job.envelope, job.policy = letter, envelope, in_force.resolve(letter)
-    return HeldLetter(holder, holder.queue, job, since_s, epoch)
+    return HeldLetter(holder, holder.queue, job, since_s, epoch, holder.turn)
 
 
 def key_of(letter: Letter, envelope: Envelope) -> str:

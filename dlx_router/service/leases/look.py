@@ -13,11 +13,12 @@ from typing import Final
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.holder import Holder
-from dlx_router.service.dispatch.settler import returned
+from dlx_router.service.dispatch.settler import returned, returned_up_to
 from dlx_router.wire import frames
 
 MOST: Final = 10_000  # letters that one look may hold
 LINGER_S: Final = 0.03  # after the last that came: those that lay there came together
+STEP: Final = 16  # letters that are given back one by one, until the broker has seen to them
 QUIET_S: Final = 0.3  # after which what is not there is not in the queue
 
 
@@ -38,6 +39,8 @@ class Look:
         self.lost: Exception | None = None
         self._holder, self._most, self._consider = holder, most, consider
         self._left: list[int] = []
+        self._ends: list[int] = []  # the last tag of each turn
+        self._others = 0  # tag of the first that is not left
         self._is_full = False
         self._came_s = 0.0
         self._wake = asyncio.Event()
@@ -58,13 +61,13 @@ class Look:
                 self._came_s = time.monotonic()
                 is_over = await self._turn(begun + asked, until_s)
                 await self._holder.halt()
+                self._ends.append(self._holder.last_tag)
                 self._raise_lost()
                 if is_over or self._is_enough:
                     return
                 asked = min(2 * asked, MOST - self.came)
         finally:
-            for tag in self._left:
-                returned(self._holder, tag)
+            await self._give_back()
 
     @property
     def _is_enough(self) -> bool:
@@ -99,3 +102,19 @@ class Look:
         self._is_full |= meant is Meant.FULL
         if meant in {Meant.LEFT, Meant.FULL}:
             self._left.append(delivery.tag)
+        else:
+            self._others = self._others or delivery.tag
+
+    async def _give_back(self) -> None:
+        """What lies before the first that is kept goes back as it lay, the rest in steps that keep its order.
+
+        Quorum queues: beyond 32 commands under way the broker gathers those to come, and mixes up their order.
+        """
+        first = [tag for tag in self._left if not self._others or tag < self._others]
+        for end in (*self._ends, *first[-1:]):  # of several consumers at once the order is mixed up as well
+            if first and first[0] <= end <= first[-1]:
+                returned_up_to(self._holder, end)
+        for at, tag in enumerate(self._left[len(first) :], 1):
+            returned(self._holder, tag)
+            if at % STEP == 0 and self._holder.is_open:
+                await self._holder.counted()

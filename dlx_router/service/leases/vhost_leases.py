@@ -103,6 +103,10 @@ class VhostLeases:
         """Whose letters are held."""
         return set() if self._worker is None else self._worker.queues
 
+    def consumers(self, queue: str) -> int:
+        """How many consumers of the queue are leases' own."""
+        return 0 if self._worker is None else self._worker.consumers(queue)
+
     @property
     def held(self) -> int:
         """How many letters are held."""

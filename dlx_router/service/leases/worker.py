@@ -68,7 +68,7 @@ class LeaseWorker:
         self.book = book
         self._context, self._removed = context, removed
         self._channels = LeaseChannels(context, epoch, self._lost)
-        self._known = KnownQueues(context, lambda queue: self._looking[queue])
+        self._known = KnownQueues(context)
         self._looking: Counter[str] = Counter()
         self._looks: dict[Holder, Look] = {}
         self._sifting: dict[str, asyncio.Lock] = {}
@@ -80,6 +80,16 @@ class LeaseWorker:
     def queues(self) -> set[str]:
         """Whose letters are held."""
         return {lease.held.queue for lease in self.book}
+
+    def consumers(self, queue: str) -> int:
+        """How many consumers of the queue are ours, as the broker counts them, or more.
+
+        A consumer that was cancelled counts in a quorum queue until all that it held is settled.
+        """
+        if self._known.kinds.get(queue) == "classic":
+            return self._looking[queue]
+        turns = {(lease.held.holder, lease.held.turn) for lease in self.book if lease.held.queue == queue}
+        return self._looking[queue] + len(turns)
 
     # -- receiving ----------------------------------------------------------------------------------------------
 

@@ -344,6 +344,7 @@ class VhostRunner:
             router_id=self._router_id,
             in_force=lambda: self._decider.in_force,
             sign_with=lambda: key,
+            leased=self.leases.consumers,
         )
 
     def _setting(self) -> Setting:
