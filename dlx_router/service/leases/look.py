@@ -111,9 +111,12 @@ class Look:
         Quorum queues: beyond 32 commands under way the broker gathers those to come, and mixes up their order.
         """
         first = [tag for tag in self._left if not self._others or tag < self._others]
-        for end in (*self._ends, *first[-1:]):  # of several consumers at once the order is mixed up as well
-            if first and first[0] <= end <= first[-1]:
-                returned_up_to(self._holder, end)
+        before = 0
+        for end in sorted({*self._ends, *first[-1:]}):  # of several consumers at once the order is mixed up as well
+            turn = [tag for tag in first if before < tag <= end]
+            if turn:  # an unknown tag would close the channel
+                returned_up_to(self._holder, turn[-1])
+            before = end
         for at, tag in enumerate(self._left[len(first) :], 1):
             returned(self._holder, tag)
             if at % STEP == 0 and self._holder.is_open:
