@@ -209,6 +209,7 @@ def test_killed_again_and_again_what_is_done_is_gone_and_what_is_not_comes_back(
     assert ledger.wrong == [], f"seed {SEED}"
     assert letters <= ledger.done.keys() | ledger.doubtful
     assert _depth(vhost) == 0, "what is done is gone"
+    vhost.close()
     own_broker.kill()
 
 

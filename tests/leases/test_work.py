@@ -91,12 +91,12 @@ async def test_a_loop_over_letters(bench: Bench) -> None:
 
     with pytest.raises(RuntimeError):
         await handled()
-    eventually(lambda: bench.amqp.depth(queue) == 3)  # what nobody had looked at too
+    await asyncio.to_thread(eventually, lambda: bench.amqp.depth(queue) == 3)  # what nobody had looked at too
     bench.amqp.take(queue)
     await handled()
     assert seen == ["good", "bad", "back", "rest"]
     assert bench.amqp.take("loop.a").body == b"back"
-    eventually(lambda: bench.amqp.depth(queue) == 1)
+    await asyncio.to_thread(eventually, lambda: bench.amqp.depth(queue) == 1)
 
 
 async def test_a_letter_is_kept_while_it_is_worked_at_and_late_is_late(bench: Bench) -> None:
