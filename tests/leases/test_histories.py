@@ -115,7 +115,6 @@ class History:
         for lease in self.scene.worker.book:
             lease.until_ms = 0
         self.scene.worker._expire()
-        await asyncio.sleep(0.01)
         back = {self.body_of(one) for one in await self.scene.receive(100)}
         every = {f"letter {number}".encode() for number in range(LETTERS)}
         assert every - self.doubtful <= back, "what nobody said is done came back"
