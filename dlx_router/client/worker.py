@@ -218,11 +218,14 @@ async def receive(  # noqa: PLR0913 - what there is to say
     while True:
         answer = await router.post(path, asked, wait + WITHIN_S)
         waiting = [Letter(router, one, visibility) for one in answer["letters"]]
+        given: list[Letter] = []
         try:
             while waiting:
-                yield waiting.pop(0)
+                given = [waiting.pop(0)]
+                yield given[0]
+                given = []  # the loop goes on: who has it may still be at work
         finally:
-            for letter in waiting:
+            for letter in [one for one in (*given, *waiting) if not one.is_over]:
                 with suppress(WorkerError):
                     await letter.release()
         if until_empty and not answer["letters"]:
