@@ -49,9 +49,15 @@ def _seconds(value: Any) -> Any:  # noqa: ANN401 - what JSON can hold
     return duration_ms(value) / 1000 if isinstance(value, str) else value
 
 
-Duration = Annotated[float, BeforeValidator(_seconds)]
 Visibility = Annotated[
-    Duration, Field(gt=0, le=LONGEST_S, description="Seconds, or text with a unit (5m): so long the lease lasts.")
+    float,
+    Field(gt=0, le=LONGEST_S, description="Seconds, or text with a unit (5m): so long the lease lasts."),
+    BeforeValidator(_seconds),
+]
+Wait = Annotated[
+    float,
+    Field(ge=0, le=LONGEST_WAIT_S, description="Seconds, or text with a unit: for a first letter."),
+    BeforeValidator(_seconds),
 ]
 
 
@@ -61,9 +67,7 @@ class Wanted(BaseModel):
     model_config = ConfigDict(extra="forbid")
     vhost: Text = "/"
     max: Annotated[int, Field(ge=1, le=MOST)] = 1
-    wait: Annotated[
-        Duration, Field(ge=0, le=LONGEST_WAIT_S, description="Seconds, or text with a unit: for a first letter.")
-    ] = 0.0
+    wait: Wait = 0.0
     visibility: Visibility = 30.0
     filter: Annotated[str | None, Field(min_length=1, max_length=2000, description="CEL, as a task's.")] = None
     not_a_dead_letter_queue: Known = False
