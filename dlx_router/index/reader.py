@@ -18,21 +18,11 @@ from dlx_router.index import schema
 from dlx_router.index.keys import SOUGHT
 from dlx_router.index.queries import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
 from dlx_router.index.rows import LYING, key_of
-from dlx_router.journal.reading import event_of
+from dlx_router.index.shown import group_told, letter_told, whole_letter
 from dlx_router.telemetry.wall_clock import wall_ms
 
 LIMIT_S: Final = 3.0
-_PLACES: Final = frozenset({"number", "exchange", "routing_key", "sent_exchange", "sent_routing_key"})
 OLDEST: Final = 100  # of a place, to find the oldest among
-_JOURNEY: Final = (
-    "SELECT ts_ms, kind, source, reason, cause, attempts, redrives, tries, due_ms, policy, exchange, routing_key,"
-    " refused, redrive_id, signature FROM steps JOIN fates ON fates.number = fate WHERE letter = ?"
-    " ORDER BY ts_ms, kind != 'released'"
-)
-_EVENT: Final = (
-    "SELECT events.line, shared.line AS shared FROM events LEFT JOIN shared ON shared.number = events.shared"
-    " WHERE letter = ?"
-)
 FIRST: Final = 5  # of a failed queue: one that was sent back and rests again would hide those behind it
 _RESTING: Final = (  # by index alone: of each group in a state, the letter that was known first
     "SELECT groups.queue, (SELECT min(number) FROM letters INDEXED BY letters_group WHERE grp = rests.grp"
@@ -74,7 +64,7 @@ class Reader:
             numbers = visible(ask, wanted, sees)
             if not numbers:
                 return []
-            return [_letter(row) for row in ask(*letters_of(ask, wanted, numbers, before, limit, oldest=oldest))]
+            return [letter_told(row) for row in ask(*letters_of(ask, wanted, numbers, before, limit, oldest=oldest))]
 
     def letter(self, letter_id: str, sees: Sees, failed_queue: str | None = None) -> list[dict[str, Any]]:
         """All that is known of the letter: one entry for each failed queue that it died in (copies)."""
@@ -84,7 +74,7 @@ class Reader:
                 {"key": key_of(letter_id), "id": letter_id},
             ).fetchall()
             seen = [row for row in rows if sees(row["vhost"], row["failed_queue"])]
-            return [_whole(ask, row) for row in seen if failed_queue in {None, row["failed_queue"]}]
+            return [whole_letter(ask, row) for row in seen if failed_queue in {None, row["failed_queue"]}]
 
     def groups(  # noqa: PLR0913 - each is a filter
         self,
@@ -107,7 +97,7 @@ class Reader:
                 " LIMIT :limit OFFSET :offset"
             )
             values = {"now": wall_ms(), "state": state, "limit": limit, "offset": offset}
-            return [_group(ask, row) for row in ask(sql, values).fetchall()]
+            return [group_told(ask, row) for row in ask(sql, values).fetchall()]
 
     def group(self, group_id: str, sees: Sees) -> dict[str, Any] | None:
         """One group; None where there is none that may be seen."""
@@ -117,7 +107,7 @@ class Reader:
                 " JOIN queues ON queues.number = groups.queue WHERE groups.id = :id"
             )
             row = ask(sql, {"now": wall_ms(), "id": group_id}).fetchone()
-            return _group(ask, row) if row is not None and sees(row["vhost"], row["name"]) else None
+            return group_told(ask, row) if row is not None and sees(row["vhost"], row["name"]) else None
 
     def failed_queues(self, sees: Sees) -> list[dict[str, Any]]:
         """Each failed queue: how many of its letters are in which state, and since when the oldest rests."""
@@ -266,64 +256,3 @@ def _resting_since(ask: Callable[..., sqlite3.Cursor]) -> dict[tuple[str, str], 
         f" JOIN queues ON queues.number = letters.queue WHERE letters.number IN ({numbers}) GROUP BY queues.number"
     )
     return {(row["vhost"], row["name"]): row["ms"] for row in ask(sql)}
-
-
-def _letter(row: sqlite3.Row) -> dict[str, Any]:
-    told = {key: row[key] for key in row.keys() if key not in _PLACES}  # noqa: SIM118 - a Row iterates over its values
-    told["newest"] = None if row["newest"] is None else json.loads(row["newest"])
-    told["cursor"] = row["number"]
-    told["target"] = _place(row["exchange"], row["routing_key"])
-    told["sent_to"] = _place(row["sent_exchange"], row["sent_routing_key"])
-    return told
-
-
-def _place(exchange: str | None, routing_key: str | None) -> dict[str, str | None] | None:
-    return None if exchange is None else {"exchange": exchange, "routing_key": routing_key}
-
-
-def _whole(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:
-    number = (row["number"],)
-    steps = ask(_JOURNEY, number).fetchall()
-    line = ask(_EVENT, number).fetchone()
-    body = ask("SELECT mode, sha256, content_type, body FROM bodies WHERE letter = ?", number).fetchone()
-    return {
-        **_letter(row),
-        "journey": [dict(step) for step in steps],
-        "event": None if line is None else _event(line["shared"], line["line"]),
-        "stored": None if body is None else tuple(body),
-    }
-
-
-def _event(shared: bytes | None, line: bytes | None) -> dict[str, Any] | None:
-    """The event as the journal told it; None: the letter was imported."""
-    if line is None:
-        return None
-    told: dict[str, Any] | None = event_of(shared, line) if shared is not None else json.loads(line)
-    return told
-
-
-def _group(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:
-    counts = ask("SELECT state, sum(n) FROM counts WHERE grp = ? GROUP BY state", (row["number"],)).fetchall()
-    states = {state: n for state, n in counts if n > 0}
-    names = (
-        "id",
-        "vhost",
-        "reason",
-        "error_type",
-        "frame",
-        "message",
-        "first_ms",
-        "last_ms",
-        "deaths",
-        "note",
-        "actor",
-    )
-    return {
-        **{name: row[name] for name in names},
-        "failed_queue": row["name"],
-        "state": row["now_state"],
-        "until_ms": row["until_ms"] if row["now_state"] == "ignored" else None,
-        "returned": row["state"] == "resolved" and row["now_state"] == "open",
-        "lying": sum(n for state, n in states.items() if state in LYING),
-        "states": states,
-    }
