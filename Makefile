@@ -107,7 +107,7 @@ audit-deps: $(READY)  ## known vulnerabilities in constraints.txt (asks the netw
 
 ##@ Prove (minutes to hours)
 
-.PHONY: mutants audit chaos chaos-cluster soak long fuzz upgrade redrive-audit redrive-sift pipeline-chaos
+.PHONY: mutants audit chaos chaos-cluster soak long fuzz upgrade redrive-audit redrive-sift lease-audit pipeline-chaos
 
 mutants: $(READY)  ## spoil the router in small ways: a test must notice each
 	$(BIN)/python -m tools.brokers fetch any
@@ -151,6 +151,11 @@ redrive-audit: $(READY)  ## redrive LETTERS=100000, killed twice: every letter i
 redrive-sift: $(READY)  ## redrive a tenth of LETTERS=100000: the rest keeps its order
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	DLX_ROUTER_TEST_BROKERS=$(BROKER) DLX_ROUTER_SIFT_LETTERS=$(LETTERS) $(BIN)/python -m pytest tests/redrive/test_sift.py
+
+lease-audit: $(READY)  ## 100000 receives (LETTERS), 20 workers, 5 kills: done is gone
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
+	DLX_ROUTER_TEST_BROKERS=$(BROKER) DLX_ROUTER_LEASE_RECEIVES=$(LETTERS) DLX_ROUTER_LEASE_WORKERS=20 DLX_ROUTER_LEASE_KILLS=5 \
+		$(BIN)/python -m pytest tests/leases/test_kill.py -k again -s $(ARGS)
 
 pipeline-chaos: $(READY_SPARK)  ## kill ingest KILLS=100 times, then audit the archive
 	$(BIN)/python -m tools.brokers fetch 4.3

@@ -93,6 +93,9 @@ def _told(step: Mapping[str, Any], queue: str) -> str:
         case "redriven":
             by = f", by {step['redrive_id']}" if step["redrive_id"] else ""
             return f"redriven: time {step['redrives']}{at}{by}{_doubt(step)}"
+        case "leased" | "lease_ended" as kind:
+            how = f"received, for {waits.removeprefix(', waits ')}" if kind == "leased" else step["cause"]
+            return f"{kind.replace('_', ' ')}: {how}{_doubt(step)}"
         case kind:
             failed = number_of(step["attempts"] or 0, "failed delivery", "failed deliveries")
             return f"{kind.replace('_', '-')}: after {failed}, {why}{at}"

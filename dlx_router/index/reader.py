@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from dlx_router.index import schema, sent, telling
-from dlx_router.index.answers import group_of, letter_of, resting_since, whole_letter
 from dlx_router.index.keys import SOUGHT
 from dlx_router.index.queries import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
 from dlx_router.index.rows import LYING, key_of
+from dlx_router.index.shown import group_told, letter_told, resting_since, whole_letter
 from dlx_router.telemetry.wall_clock import wall_ms
 
 LIMIT_S: Final = 3.0
@@ -57,7 +57,7 @@ class Reader:
             numbers = visible(ask, wanted, sees)
             if not numbers:
                 return []
-            return [letter_of(row) for row in ask(*letters_of(ask, wanted, numbers, before, limit, oldest=oldest))]
+            return [letter_told(row) for row in ask(*letters_of(ask, wanted, numbers, before, limit, oldest=oldest))]
 
     def letter(self, letter_id: str, sees: Sees, failed_queue: str | None = None) -> list[dict[str, Any]]:
         """All that is known of the letter: one entry for each failed queue that it died in (copies)."""
@@ -90,7 +90,7 @@ class Reader:
                 " LIMIT :limit OFFSET :offset"
             )
             values = {"now": wall_ms(), "state": state, "limit": limit, "offset": offset}
-            return [group_of(ask, row) for row in ask(sql, values).fetchall()]
+            return [group_told(ask, row) for row in ask(sql, values).fetchall()]
 
     def group(self, group_id: str, sees: Sees) -> dict[str, Any] | None:
         """One group; None where there is none that may be seen."""
@@ -100,7 +100,7 @@ class Reader:
                 " JOIN queues ON queues.number = groups.queue WHERE groups.id = :id"
             )
             row = ask(sql, {"now": wall_ms(), "id": group_id}).fetchone()
-            return group_of(ask, row) if row is not None and sees(row["vhost"], row["name"]) else None
+            return group_told(ask, row) if row is not None and sees(row["vhost"], row["name"]) else None
 
     def failed_queues(self, sees: Sees) -> list[dict[str, Any]]:
         """Each failed queue: how many of its letters are in which state, and since when the oldest rests."""

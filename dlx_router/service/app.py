@@ -125,6 +125,7 @@ class App:
         self.metrics.in_flight = lambda: {one.vhost: one.in_flight for one in self._attendants}
         self.metrics.asyncio_tasks = lambda: len(asyncio.all_tasks(loop))
         self.metrics.breakers = self._breakers
+        self.metrics.leases = lambda: {"held": sum(one.leases.held for one in self.attendants.values())}
         self.metrics.thresholds = thresholds(policies)
         self.readiness.clear("start")
         if self._observe:

@@ -1,5 +1,6 @@
 """Replicas of one router, each an API of its own, that reach each other over a network made of ASGI apps."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,9 +13,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from dlx_router.admin.api import groups, letters, policies, queues, sessions, tasks
-from dlx_router.admin.api.answers import Answer
+from dlx_router.admin.api import groups, leases, letters, policies, queues, sessions, tasks
+from dlx_router.admin.api.answers import LETTERS_BYTES, PLAIN, Answer, Takes
 from dlx_router.admin.api.app import create_app
+from dlx_router.admin.api.asgi import WAITING
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.api_access.passes import Passes
 from dlx_router.config.api_access.tokens import Tokens
@@ -22,6 +24,7 @@ from dlx_router.core.names import Names
 from dlx_router.core.statemessage import Claim
 from dlx_router.index.supervisor import Supervisor
 from dlx_router.redrive.condition_filter import compiled
+from dlx_router.service.leases.vhost_leases import VhostLeases
 from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.telemetry.readiness import Readiness
 
@@ -33,7 +36,7 @@ tokens:
   - {{name: olga, token: {OLGA}, role: operator}}
   - {{name: bob, token: {BOB}, role: operator, vhost: b}}
 """
-REAL: Final = (queues.router, groups.router, letters.router, policies.router, tasks.router, sessions.router)
+REAL: Final = tuple(one.router for one in (queues, groups, letters, policies, tasks, leases, sessions))
 echo = APIRouter()
 
 
@@ -53,6 +56,24 @@ async def change(given: Given, who: Operator, vhost: str = "/") -> Response:
     given.led(vhost, who)
     given.extras.setdefault("done", []).append(who.name)
     return Answer({"by": given.router_id})
+
+
+@echo.post("/patient", include_in_schema=False)
+async def patient(given: Given, who: Viewer, request: Request, wait: float) -> Response:
+    """Waits for `given.extras["news"]`, or until whoever asks has gone."""
+    given.led_whole("/", who, "news", Takes(wait))
+    news: asyncio.Event = given.extras.setdefault("news", asyncio.Event())
+    with request.scope[WAITING].until(asyncio.get_running_loop().time() + wait):
+        given.extras["waiting"] = given.extras.get("waiting", 0) + 1
+        await asyncio.wait_for(news.wait(), wait)
+    return Answer({"by": given.router_id, "is_gone": await request.is_disconnected()})
+
+
+@echo.get("/letters-as-they-lie", include_in_schema=False)
+async def large(given: Given, who: Viewer) -> Response:
+    """More than any page has."""
+    given.led_whole("/", who, "letters", Takes(most_bytes=LETTERS_BYTES))
+    return Answer({"body": "x" * (PLAIN.most_bytes + 1)})
 
 
 @dataclass
@@ -79,6 +100,10 @@ class Attendant:
     @property
     def tasks(self) -> Tasks:
         return Tasks(self.vhost, compiled, journal_is_on=True, not_leading=self.not_leading)
+
+    @property
+    def leases(self) -> VhostLeases:
+        return VhostLeases(self.tasks, compiled, journal_is_on=True, not_leading=self.not_leading)
 
     def not_leading(self) -> str:
         return f"this router does not lead vhost {self.vhost!r}"

@@ -12,10 +12,12 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from dlx_router.admin.api import envelope, forwarding, leaders, tasks
+from dlx_router.admin.api import envelope, forwarding, leaders, leases, tasks
+from dlx_router.admin.api.answers import PLAIN
 from dlx_router.admin.api.envelope import Answered
 from dlx_router.admin.api.envelope import Request as Handed
 from dlx_router.config.api_access.tokens import LOCAL, Role, caller
+from dlx_router.core.lease_handle import Claims, handle_of
 from dlx_router.core.statemessage import Claim
 from dlx_router.telemetry.wall_clock import wall_ms
 from tests.admin.replicas import ANN, BOB, KEY, OLGA, Leading, Network, Replica
@@ -27,7 +29,8 @@ WHO: Final = caller("olga", Role.OPERATOR)
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     monkeypatch.setattr(forwarding, "WAIT_S", 0.3)
-    monkeypatch.setattr(tasks, "KNOWN_S", 0.0)
+    for module in (tasks, leases):
+        monkeypatch.setattr(module, "KNOWN_S", 0.0)
     return Network()
 
 
@@ -372,6 +375,64 @@ async def test_a_claim_leads_to_no_address_that_is_no_routers(
     assert network.sent == []
 
 
+# -- what is to wait ---------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_to_wait_is_waited_for_and_keeps_nobody_else_out(
+    pair: tuple[Replica, Replica], network: Network
+) -> None:
+    first, second = pair
+    first.context.extras["news"] = news = asyncio.Event()
+    for replica in pair:
+        replica.context.at_once = 1
+    waiting = []
+    for number in range(2):
+        waiting.append(asyncio.create_task(second.ask("POST", "/patient", params={"wait": "15"})))
+        await soon(lambda number=number: first.context.extras.get("waiting") == number + 1)  # type: ignore[misc]  # a default binds it
+    assert (await second.ask("GET", "/echo/a"))[0] == 200, "both are as good as idle"
+    news.set()
+    assert await asyncio.gather(*waiting) == [(200, {"by": first.id, "is_gone": False})] * 2
+    timeout = network.sent[0].extensions["timeout"]
+    assert (timeout["read"], timeout["connect"]) == (leaders.ANSWER_S + 15, leaders.CONNECT_S)
+
+
+async def test_letters_as_they_lie_are_as_large_as_the_broker_takes_them(pair: tuple[Replica, Replica]) -> None:
+    """A letter of 6 MiB could be received and exported by the leader only, and was leased to nobody meanwhile."""
+    status, told = await pair[1].ask("GET", "/letters-as-they-lie")
+    assert (status, len(told["body"])) == (200, PLAIN.most_bytes + 1)
+
+
+async def test_who_hangs_up_is_waited_for_no_longer(pair: tuple[Replica, Replica], network: Network) -> None:
+    _, second = pair
+    asking = asyncio.Event()
+    messages = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        if messages:
+            return messages.pop()
+        await asking.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(_message: Any) -> None:
+        raise AssertionError("nobody is there")
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/api/v1/patient",
+        "raw_path": b"/api/v1/patient",
+        "query_string": b"wait=15",
+        "headers": [(b"authorization", f"Bearer {OLGA}".encode()), (b"host", b"127.0.0.1")],
+    }
+    request: asyncio.Task[None] = asyncio.create_task(second.app(scope, receive, send))  # type: ignore[arg-type]  # an ASGI app, given a scope of ours
+    await soon(lambda: len(network.sent) == 1)
+    asking.set()
+    async with asyncio.timeout(2):
+        await request
+
+
 # -- every path -------------------------------------------------------------------------------------------------------
 
 HERE: Final = {"/api/v1/status", "/api/v1/policies", "/api/v1/explain", "/api/v1/sessions"}
@@ -380,7 +441,10 @@ BODIES: Final = {
     "/api/v1/edits": {"queue": "q", "id": "a", "text": "x"},
     "/api/v1/queues/import": {"queue": "q"},
     "/api/v1/groups/{group_id}": {"state": "open"},
+    "/api/v1/queues/{queue}/receive": {},
+    "/api/v1/leases/{handle}": {"action": "done"},
 }
+HANDLE: Final = handle_of(Claims("/", 1, "lease-1", "olga"), KEY)
 ADMIN: Final = {"/api/v1/index/rebuild"}
 
 
@@ -392,7 +456,7 @@ async def test_every_path_is_answered_by_whoever_leads(pair: tuple[Replica, Repl
     for path, methods in described["paths"].items():
         for method in methods:
             network.sent.clear()
-            target = re.sub(r"\{\w+\}", "a", path).removeprefix("/api/v1")
+            target = re.sub(r"\{\w+\}", "a", path.replace("{handle}", HANDLE)).removeprefix("/api/v1")
             query = {"queue": "q"} if method == "get" and "tasks/preview" in path else {}
             token = OLGA
             status, told = await second.ask(method.upper(), target, token, params=query, json=BODIES.get(path))

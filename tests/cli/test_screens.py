@@ -254,6 +254,7 @@ def test_every_command_that_prints_has_a_screen() -> None:
         "policy-import",
         "policy-schema",
         "letters-export",
+        "letters-work",
         "groups-ignore",
         "groups-open",
         "redrive-park",

@@ -16,6 +16,7 @@ from dlx_router.console.router_api import RouterApi
 TOKEN: Final = "olga-" + "o" * 20
 WHEN: Final = 1_700_000_000_000
 HOME: Final = "http://127.0.0.1:9718"
+LEASE: Final = "9c" * 12
 
 
 def letter(text: str) -> dict[str, Any]:
@@ -79,7 +80,9 @@ def whole(text: str) -> dict[str, Any]:
         "sha256": None,
         "why": text,
     }
-    return {**letter(text), "journey": [step, step], "event": event, "body": body}
+    leased = {**step, "redrive_id": LEASE, "due_ms": WHEN + 30_000}
+    steps = [step, step, *({**leased, "kind": kind} for kind in ("leased", "discarded", "lease_ended"))]
+    return {**letter(text), "journey": steps, "event": event, "body": body}
 
 
 def group(text: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dlx_router.console.app import PAGES, create_app
 from dlx_router.console.forms import MAX_FORM_BYTES
 from dlx_router.console.router_api import MAX_ANSWER_BYTES, RouterApi
 from dlx_router.console.sessions import LOGINS
-from tests.console.liar import TOKEN, Liar, browser, console, csrf, logged_in
+from tests.console.liar import LEASE, TOKEN, Liar, browser, console, csrf, logged_in
 from tests.console.test_rendering import HOSTILE, TEXTS, Read
 
 PATHS = [
@@ -159,6 +159,16 @@ async def test_a_header_of_a_megabyte_is_shown_by_its_beginning() -> None:
     assert page.status_code == 200
     assert len(page.content) < 400_000
     assert "more characters)" in page.text
+
+
+async def test_what_a_lease_did_to_a_letter_is_told_and_leads_to_no_task() -> None:
+    async with logged_in(console(Liar())) as client:
+        page = harmless(await client.get("/letters/4f2445e91123"))
+        text = (await client.get("/letters/4f2445e91123")).text
+    assert text.count(f"lease {LEASE}") == 3
+    leads = [attrs["href"] for tag, attrs in page.elements if tag == "a" and "/tasks/" in (attrs.get("href") or "")]
+    assert leads, "of the steps that a task made"
+    assert not any(LEASE in (one or "") for one in leads)
 
 
 async def test_an_answer_that_has_no_end_costs_only_its_page() -> None:

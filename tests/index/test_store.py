@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,12 @@ from dlx_router.journal.packing import packed
 from tests.core.core_samples import NOW, letter
 from tests.index.kept import kept_events, kept_steps
 from tests.journal.journal_samples import RULING, letters, line, moments, props, rulings, some_props, told
+from tests.journal.rows_of import rows_of
 
 EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731 - a constant beside the others
 ALL = Wanted()
+LEASED = '"lease":{"id":"l1","by":"me","receives":1},"body_mode":"none"'
+LEASE_ENDED = '"lease":{"id":"l1","by":"me","receives":1,"ended":"expired"},"body_mode":"none"'
 
 
 @pytest.fixture
@@ -60,6 +63,30 @@ def test_an_event_counts_once_however_often_it_comes(store: Store, file: Path) -
     assert group["id"] == of_event(json.loads(told(1))).id
     assert store.position("/") is not None
     assert store.position("other") is None
+
+
+@pytest.mark.parametrize("written", [b"".join, rows_of], ids=["lines", "rows"])
+def test_a_lease_is_a_step_on_a_letters_way_and_changes_nothing_else(
+    store: Store, file: Path, written: Callable[[list[bytes]], bytes]
+) -> None:
+    one, shown = letter(id=f"{1:032x}", failed_queue="orders"), EVERYTHING
+    lines = [
+        line(one, RULING._replace(kind="leased", redrive_id="l1"), now_ms=NOW + 10, due_ms=NOW + 99, extra=LEASED),
+        line(one, RULING._replace(kind="lease_ended", redrive_id="l1"), now_ms=NOW + 20, extra=LEASE_ENDED),
+    ]
+    store.apply("/", [Message(0, written(lines[:1]))])
+    assert everything(file) == [], "nothing is known of where it is"
+    store.apply("/", [Message(1, told(1))])
+    before = everything(file)
+    store.apply("/", [Message(2, written(lines)), Message(3, written(lines[1:]))])
+    after = everything(file)
+    assert [{**one, "cursor": 0} for one in after] == [{**one, "cursor": 0} for one in before]
+    (whole,) = Reader(file).letter(f"{1:032x}", shown)
+    steps = [(step["kind"], step["cause"], step["due_ms"], step["redrive_id"]) for step in whole["journey"][1:]]
+    assert steps == [("leased", None, NOW + 99, "l1"), ("lease_ended", "expired", None, "l1")]
+    assert whole["event"]["kind"] == "dead_lettered"
+    (group,) = Reader(file).groups(shown, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
+    assert (group["deaths"], group["states"]) == (1, {"dead": 1})
 
 
 @pytest.mark.parametrize("kind", ["redriven", "discarded", "parked", "edited"])

@@ -49,7 +49,7 @@ def create_app(
 
 async def _refused(request: Request, error: Any) -> Answer:  # noqa: ANN401 - as starlette has it
     if isinstance(error, NotLed):
-        request.scope[ELSEWHERE] = error.vhost
+        request.scope[ELSEWHERE] = error
     said = str(error.detail) if error.status_code not in {404, 405} or error.detail else ""
     if said == "Not Found":
         said = f"no such path: {request.url.path}; see {PREFIX}/openapi.json"

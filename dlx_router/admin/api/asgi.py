@@ -1,8 +1,8 @@
 """Requests and answers as ASGI has them, and as they are handed on."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 from starlette.types import Message, Receive, Scope, Send
@@ -14,7 +14,13 @@ from dlx_router.config.api_access.tokens import Caller
 OK: Final = 200
 HANDED: Final = "dlx_router.handed"  # in a scope: it came from another replica
 CALLER: Final = "dlx_router.caller"
-_OF_THE_PORT: Final = ("type", "asgi", "http_version", "scheme", "server", "client")
+WAITING: Final = "dlx_router.waiting"  # gate.Waiting
+_OF_THE_PORT: Final = ("type", "asgi", "http_version", "scheme", "server", "client", WAITING)
+Told = TypeVar("Told")
+
+
+class Gone(Exception):
+    """Nobody is there any more for whom it was asked."""
 
 
 class Taken:
@@ -36,17 +42,33 @@ class Taken:
         return Answered(self._status, kind or "application/json", bytes(self._body), after)
 
 
-def replayed(body: bytes) -> Receive:
-    """A body that was read, to be read again."""
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """A body that was read by this, to be read again; and whether the client has gone."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def receive() -> Message:
-        if messages:
-            return messages.pop()
-        await asyncio.Event().wait()
-        raise AssertionError
+    async def again() -> Message:
+        return messages.pop() if messages else await receive()
 
-    return receive
+    return again
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, Told]) -> Told:
+    """What the work gives. Gone: the client, whose body was read by this, hung up; then the work was cancelled."""
+    working, leaving = asyncio.create_task(work), asyncio.create_task(_hung_up(receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Gone
+        return working.result()
+    finally:
+        for one in (working, leaving):
+            one.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] == "http.request":
+        pass
 
 
 async def send_answer(answered: Answered, send: Send, sealed: Mapping[str, str] | None = None) -> None:
@@ -85,9 +107,7 @@ def scope_of(scope: Scope, request: Request) -> Scope:
     """A scope in which nothing is but what was sealed."""
     raw, _, query = request.target.partition("?")
     kind = [(b"content-type", request.kind.encode("latin-1", "replace"))] if request.kind else []
-    made = {
-        name: scope[name] for name in ("type", "asgi", "http_version", "scheme", "server", "client") if name in scope
-    }
+    made = {name: scope[name] for name in _OF_THE_PORT if name in scope}
     return {
         **made,
         "method": request.method,

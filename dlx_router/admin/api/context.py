@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from dlx_router.admin.api.answers import NotLed, refuse
+from dlx_router.admin.api.answers import PLAIN, NotLed, Takes, refuse
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import TopologyError
 from dlx_router.config.api_access.allowed_hosts import Hosts
@@ -64,6 +64,20 @@ class Context:
         found = self.attendant(vhost, who)
         if not found.leadership.is_ours:
             raise NotLed(vhost, found.not_leading())
+        return found
+
+    def led_whole(self, vhost: str, who: Caller, what: str, takes: Takes = PLAIN) -> VhostRunner:
+        """As `led`, for `what` asks for all of a queue: it holds letters of many failed queues.
+
+        So a scope of some of those is too small: 403. Without a journal nobody leads, and what is asked for says so.
+        """
+        found = self.attendant(vhost, who)
+        if who.match is not None:
+            raise refuse(
+                403, f"token {who.name!r} is limited to some failed queues; {what} need one for the whole vhost"
+            )
+        if found.journal.is_on and not found.leadership.is_ours:
+            raise NotLed(vhost, found.not_leading(), takes)
         return found
 
     async def audit(self, who: Caller, vhost: str, action: str, details: Mapping[str, Any]) -> None:

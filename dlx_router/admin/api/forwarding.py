@@ -20,8 +20,19 @@ from starlette.datastructures import QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dlx_router.admin.api import merging
-from dlx_router.admin.api.answers import ELSEWHERE, refused
-from dlx_router.admin.api.asgi import CALLER, Taken, replayed, request_of, scope_of, send_answer, whole
+from dlx_router.admin.api.answers import ELSEWHERE, PLAIN, NotLed, refused
+from dlx_router.admin.api.asgi import (
+    CALLER,
+    WAITING,
+    Gone,
+    Taken,
+    replayed,
+    request_of,
+    scope_of,
+    send_answer,
+    unless_gone,
+    whole,
+)
 from dlx_router.admin.api.envelope import Answered, Request, TooLarge
 from dlx_router.admin.api.leaders import Doubtful, Leaders, Unsent
 from dlx_router.admin.api.merging import Merge, Part
@@ -32,6 +43,7 @@ Asking = tuple[str, list[str], Callable[[Request], Awaitable[Answered]]]  # a ro
 WAIT_S: Final = 4.0  # for somebody who leads; then the answer says for how long nobody did
 PAUSE_S: Final = 0.2
 TOGETHER_S: Final = 7.0
+LATER_S: Final = 10.0  # beyond what a request is to wait, here and there
 _LETTER: Final = re.compile(r"/api/v1/letters/[^/]+")
 _GROUP: Final = re.compile(r"/api/v1/groups/[^/]+")
 
@@ -54,39 +66,41 @@ class Forwarding:
             return
         request = request_of(scope, who, body)
         try:
-            answered = await self._answer(scope, request)
+            answered = await self._answer(scope, request, receive)
         except TooLarge:
             answered = _told(414, "the address is too long to be handed to the router that leads")
+        except Gone:
+            return
         await send_answer(answered, send)
 
-    async def handed(self, scope: Scope, request: Request) -> Answered:
+    async def handed(self, scope: Scope, request: Request, receive: Receive) -> Answered:
         """What this router says to a request that another replica handed to it. It is not handed on again."""
-        return await self._here(scope_of(scope, request), request.body)
+        return await self._here(scope_of(scope, request), request.body, receive)
 
-    async def _answer(self, scope: Scope, request: Request) -> Answered:
+    async def _answer(self, scope: Scope, request: Request, receive: Receive) -> Answered:
         merge = _merge(scope["method"], scope["path"])
         vhosts = [] if merge is None else self._wanted(request)
         if merge is not None and not all(map(self._leaders.leads, vhosts)):
-            return await self._of_all(scope, request, merge, vhosts)
-        return await self._of_one(scope, request)
+            return await self._of_all(scope, request, merge, vhosts, receive)
+        return await self._of_one(scope, request, receive)
 
     # -- one router ---------------------------------------------------------------------------------------------
 
-    async def _of_one(self, scope: Scope, request: Request) -> Answered:
+    async def _of_one(self, scope: Scope, request: Request, receive: Receive) -> Answered:
         """Here, or where the vhost is led that the request is about."""
         ends, why = time.monotonic() + WAIT_S, ""
         while True:
             here = {**scope}
-            answered = await self._here(here, request.body)
-            vhost: str | None = here.get(ELSEWHERE)
-            if vhost is None or self._leaders.is_hopeless(vhost):
+            answered = await self._here(here, request.body, receive)
+            elsewhere: NotLed | None = here.get(ELSEWHERE)
+            if elsewhere is None or self._leaders.is_hopeless(elsewhere.vhost):
                 return answered
-            claim = self._leaders.of(vhost)
+            claim = self._leaders.of(elsewhere.vhost)
             if claim is None:
-                why = self._leaders.why(vhost)
+                why = self._leaders.why(elsewhere.vhost)
             else:
                 try:
-                    return await self._leaders.ask(vhost, claim, request)
+                    return await self._there(scope, request, claim, elsewhere, receive)
                 except Unsent as error:
                     why = str(error)
                 except Doubtful as error:
@@ -97,10 +111,22 @@ class Forwarding:
                 return _nobody(why)
             await asyncio.sleep(PAUSE_S)
 
-    async def _here(self, scope: Scope, body: bytes) -> Answered:
+    async def _there(
+        self, scope: Scope, request: Request, claim: Claim, elsewhere: NotLed, receive: Receive
+    ) -> Answered:
+        """What the leader says. What may take long is asked for as long as somebody waits here: Gone."""
+        takes = elsewhere.takes
+        asking = self._leaders.ask(elsewhere.vhost, claim, request, takes)
+        if takes is PLAIN:
+            return await asking
+        until_s = asyncio.get_running_loop().time() + takes.waits_s + LATER_S
+        with scope[WAITING].until(until_s):
+            return await unless_gone(receive, asking)
+
+    async def _here(self, scope: Scope, body: bytes, receive: Receive) -> Answered:
         """What our own paths say; `scope` then tells whether another router leads."""
         taken = Taken()
-        await self._app(scope, replayed(body), taken)
+        await self._app(scope, replayed(body, receive), taken)
         return replace(taken.answered(), is_elsewhere=scope.get(ELSEWHERE) is not None)
 
     # -- several ------------------------------------------------------------------------------------------------
@@ -111,24 +137,27 @@ class Forwarding:
         visible = [*self._vhosts(request.who)]
         return visible if named is None else [one for one in visible if one == named]
 
-    async def _of_all(self, scope: Scope, request: Request, merge: Merge, vhosts: list[str]) -> Answered:
+    async def _of_all(
+        self, scope: Scope, request: Request, merge: Merge, vhosts: list[str], receive: Receive
+    ) -> Answered:
         """What each router says that leads one of them, put together. Where nobody leads one, the answer names it.
 
         What could not be had is asked for again for a moment, of whoever leads by then: this router, say.
         """
         ends = time.monotonic() + WAIT_S
         while True:
-            asks, missing = self._asks(scope, vhosts)
+            asks, missing = self._asks(scope, vhosts, receive)
             is_settled = all(map(self._leaders.is_hopeless, missing))
             answered, is_whole = await _together(merge, request, asks, missing)
             if (is_settled and is_whole) or time.monotonic() >= ends:
                 return answered
             await asyncio.sleep(PAUSE_S)
 
-    def _asks(self, scope: Scope, vhosts: list[str]) -> tuple[list[Asking], dict[str, str]]:
+    def _asks(self, scope: Scope, vhosts: list[str], receive: Receive) -> tuple[list[Asking], dict[str, str]]:
         """Who is to be asked, each with the vhosts that it leads; and vhosts that nobody leads, with the reason."""
         here = [one for one in vhosts if self._leaders.leads(one)]
-        asks: list[Asking] = [(self._leaders.router_id, here, partial(self._own, scope))] if here else []
+        own = partial(self._own, scope, receive)
+        asks: list[Asking] = [(self._leaders.router_id, here, own)] if here else []
         others: dict[Claim, list[str]] = {}
         missing: dict[str, str] = {}
         for one in vhosts:
@@ -141,8 +170,8 @@ class Forwarding:
         asks += [(claim.router_id, its, partial(self._leaders.ask, its[0], claim)) for claim, its in others.items()]
         return asks, missing
 
-    async def _own(self, scope: Scope, request: Request) -> Answered:
-        answered = await self._here(scope_of(scope, request), request.body)
+    async def _own(self, scope: Scope, receive: Receive, request: Request) -> Answered:
+        answered = await self._here(scope_of(scope, request), request.body, receive)
         if answered.is_elsewhere:
             raise Unsent("this router does not lead any more")
         return answered

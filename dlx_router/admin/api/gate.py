@@ -7,17 +7,20 @@ another origin, with or without a token. What another replica hands over has no 
 
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from starlette.types import Message, Receive, Scope, Send
 
 from dlx_router.admin.api import envelope
 from dlx_router.admin.api.answers import Answer, refused
-from dlx_router.admin.api.asgi import send_answer
+from dlx_router.admin.api.asgi import CALLER, WAITING, send_answer
 from dlx_router.admin.api.context import Context
 from dlx_router.admin.api.envelope import Answered, Opened, Seen, Unsealed
 from dlx_router.admin.api.forwarding import Forwarding
 from dlx_router.admin.api.leaders import Leaders
+from dlx_router.admin.connections import PATIENT
 from dlx_router.config.api_access.allowed_hosts import authority, foreign_page, is_loopback
 from dlx_router.config.api_access.passes import is_pass
 from dlx_router.config.api_access.tokens import LOCAL, Caller
@@ -50,12 +53,18 @@ class Gate:
         if answer is not None:
             await answer(scope, receive, send)
             return
-        scope["dlx_router.caller"] = who
-        self._inside += 1
-        try:
+        scope[CALLER], scope[WAITING] = who, Waiting(self, scope)
+        with self.inside():
             await self._app(scope, _Bounded(receive, self._context.max_body_bytes), send)
+
+    @contextmanager
+    def inside(self, by: int = 1) -> Iterator[None]:
+        """Inside the block so many requests more (or less) have a body or an answer here; see `_full`."""
+        self._inside += by
+        try:
+            yield
         finally:
-            self._inside -= 1
+            self._inside -= by
 
     # -- from another replica -----------------------------------------------------------------------------------
 
@@ -73,11 +82,9 @@ class Gate:
         if busy is not None:
             answered = Answered(busy.status_code, JSON, bytes(busy.body), busy.headers.get("retry-after", ""))
         else:
-            self._inside += 1
-            try:
-                answered = await self._app.handed(scope, request)
-            finally:
-                self._inside -= 1
+            scope[WAITING] = Waiting(self, scope)
+            with self.inside():
+                answered = await self._app.handed(scope, request, receive)
         await send_answer(answered, send, opened.answer(answered))
 
     def _opened(self, scope: Scope) -> Opened:
@@ -149,6 +156,23 @@ class Gate:
         if self._inside < self._context.at_once:
             return None
         return refused(503, f"{self._inside} requests are being answered; ask again", retry_after_s=1)
+
+
+class Waiting:
+    """Of a request that came by this port, however often it is handed on inside."""
+
+    def __init__(self, gate: Gate, scope: Scope) -> None:
+        self._gate, self._scope = gate, scope
+
+    @contextmanager
+    def until(self, until_s: float) -> Iterator[None]:
+        """Inside the block it only waits: it keeps nobody else out, and its connection lasts until then (loop's clock).
+
+        What it holds is a small body; its answer has not begun.
+        """
+        self._scope[PATIENT] = until_s
+        with self._gate.inside(-1):
+            yield
 
 
 async def _read(receive: Receive, limit: int) -> bytes:

@@ -11,6 +11,7 @@ from typing import Final
 import httpx
 
 from dlx_router.admin.api import envelope
+from dlx_router.admin.api.answers import PLAIN, Takes
 from dlx_router.admin.api.envelope import Answered, Request, Unsealed
 from dlx_router.config.api_access.allowed_hosts import is_loopback
 from dlx_router.config.api_access.replica_address import checked
@@ -21,8 +22,8 @@ from dlx_router.telemetry.wall_clock import wall_ms
 
 CONNECT_S: Final = 1.0
 ANSWER_S: Final = 8.0  # a connection of the port ends after 10
-MAX_ANSWER_BYTES: Final = 8 << 20  # as much as the console reads
 AT_ONCE: Final = 16
+WAITING: Final = 200  # at once: requests that may take long keep no others out
 
 
 class Unsent(Exception):
@@ -43,7 +44,7 @@ class Leaders:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.router_id, self._attendants, self._transport = router_id, attendants, transport
-        self._http: httpx.AsyncClient | None = None
+        self._http: dict[int, httpx.AsyncClient] = {}  # by how many it asks at once
         self._once = Once()
 
     @property
@@ -76,7 +77,7 @@ class Leaders:
         where = "listens on its own machine only; set DLX_ROUTER_HTTP_HOST, or DLX_ROUTER_ADVERTISED_URL, there"
         return f"vhost {vhost!r} is led by router {found.router_id!r}, which {where}"
 
-    async def ask(self, vhost: str, claim: Claim, request: Request) -> Answered:
+    async def ask(self, vhost: str, claim: Claim, request: Request, takes: Takes = PLAIN) -> Answered:
         """What the leader answers. Unsent, Doubtful, TooLarge."""
         key = self._attendants[vhost].shared_key
         if not key:
@@ -87,7 +88,7 @@ class Leaders:
             raise Unsent(f"the leader's address: {error}") from None
         nonce = secrets.token_hex(16)
         headers = envelope.seal(key, request, to=claim.router_id, now_ms=wall_ms(), nonce=nonce)
-        status, told, body = await self._exchange(url, headers, request.body)
+        status, told, body = await self._exchange(url, headers, request.body, takes)
         who = f"router {claim.router_id!r}"
         try:
             head, mac = told.get(envelope.HEAD, ""), told.get(envelope.MAC, "")
@@ -103,39 +104,42 @@ class Leaders:
 
     async def close(self) -> None:
         """Ends the connections."""
-        if self._http is not None:
-            await self._http.aclose()
+        for one in self._http.values():
+            await one.aclose()
 
     def _is_unreachable(self, claim: Claim) -> bool:
         """An address of its own machine, which is another than ours: there we would ask ourselves, or a stranger."""
         host = httpx.URL(claim.url).host
         return is_loopback(host) and _machine(claim.router_id) != _machine(self.router_id)
 
-    async def _exchange(self, url: str, headers: envelope.Headers, body: bytes) -> tuple[int, httpx.Headers, bytes]:
+    async def _exchange(
+        self, url: str, headers: envelope.Headers, body: bytes, takes: Takes
+    ) -> tuple[int, httpx.Headers, bytes]:
         how = {**headers, "content-type": "application/octet-stream", "accept-encoding": "identity"}
+        within = httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=ANSWER_S + takes.waits_s)
+        http = self._client(AT_ONCE if takes is PLAIN else WAITING)
         try:
-            async with self._client().stream("POST", url, content=body, headers=how) as answer:
+            async with http.stream("POST", url, content=body, headers=how, timeout=within) as answer:
                 read = bytearray()
                 async for piece in answer.aiter_raw():
                     read += piece
-                    if len(read) > MAX_ANSWER_BYTES:
-                        raise Doubtful(f"the leader's answer is over {MAX_ANSWER_BYTES} bytes; ask for fewer")
+                    if len(read) > takes.most_bytes:
+                        raise Doubtful(f"the leader's answer is over {takes.most_bytes} bytes; ask for fewer")
                 return answer.status_code, answer.headers, bytes(read)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.InvalidURL) as error:
             raise Unsent(f"the leader at {url} cannot be reached: {str(error) or type(error).__name__}") from None
         except httpx.TransportError as error:
             raise Doubtful(f"the leader at {url} did not answer: {str(error) or type(error).__name__}") from None
 
-    def _client(self) -> httpx.AsyncClient:
-        if self._http is None:
-            self._http = httpx.AsyncClient(
+    def _client(self, most: int) -> httpx.AsyncClient:
+        if most not in self._http:
+            self._http[most] = httpx.AsyncClient(
                 transport=self._transport,
-                timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
                 trust_env=False,  # no proxy of the environment sees what people ask
                 follow_redirects=False,
-                limits=httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=0),
+                limits=httpx.Limits(max_connections=most, max_keepalive_connections=0),
             )
-        return self._http
+        return self._http[most]
 
 
 # What our own gate answers to what it cannot unseal. A 503 may be a proxy's, which has sent the request on.

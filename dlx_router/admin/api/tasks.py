@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 from starlette.responses import Response
 
-from dlx_router.admin.api.answers import CHANGES, Answer, NotLed, refuse
+from dlx_router.admin.api.answers import CHANGES, LETTERS_BYTES, PLAIN, Answer, Takes, refuse
 from dlx_router.admin.api.came_back import documents
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.api_access.tokens import Caller
@@ -260,7 +260,7 @@ async def exported(
     vhost: Vhost = "/",
 ) -> Response:
     """Letters of a task of kind export, some 1 MiB at once; it goes on as they are asked for. There may be none yet."""
-    tasks = await _of(given, who, vhost)
+    tasks = await _of(given, who, vhost, Takes(most_bytes=LETTERS_BYTES))
     with _refusing():
         lines, following, task = await tasks.exported(task_id, after)
     rest = json.dumps({"next": following, "state": task.state, "why": task.why}).encode()
@@ -297,16 +297,9 @@ async def _answer(given: Context, task: Task, status: int = 200) -> Answer:
     return Answer(document, status)
 
 
-async def _of(given: Context, who: Caller, vhost: str) -> Tasks:
-    """The vhost's tasks. A queue holds letters of many failed queues, so a scope of some of those is too small.
-
-    Who has just begun to lead reads the journal first: that is waited for, like a takeover.
-    """
-    found = given.attendant(vhost, who)
-    if who.match is not None:
-        raise refuse(403, f"token {who.name!r} is limited to some failed queues; tasks need one for the whole vhost")
-    if found.journal.is_on and not found.leadership.is_ours:
-        raise NotLed(vhost, found.not_leading())
+async def _of(given: Context, who: Caller, vhost: str, takes: Takes = PLAIN) -> Tasks:
+    """The vhost's tasks. Who has just begun to lead reads the journal first: that is waited for, like a takeover."""
+    found = given.led_whole(vhost, who, "tasks", takes)
     if found.journal.is_on:
         await found.tasks.await_known(KNOWN_S)
     return found.tasks

@@ -14,6 +14,7 @@ from dlx_router.console.rendering import MAX_BODY, cut, hexdump, pretty, quoted
 from dlx_router.console.router_api import ApiError
 from dlx_router.console.sorting import Order
 from dlx_router.core.printable import printable_lines
+from dlx_router.core.recovered import LEASES
 
 PAGE: Final = 50
 MOST: Final = 1000
@@ -90,6 +91,7 @@ def _shown(one: dict[str, Any]) -> dict[str, Any]:
     target = one.get("target")
     rests = one["state"] in RESTING and target is not None and not target["exchange"]
     return {
+        "leases": {step["redrive_id"] for step in one["journey"] if step["kind"] in LEASES},
         "text": None if text is None else cut(text, MAX_BODY),
         "is_cut": text is not None and len(text) > MAX_BODY,
         "headers": {name: _value(value) for name, value in (event.get("headers") or {}).items()},

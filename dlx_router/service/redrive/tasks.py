@@ -123,6 +123,11 @@ class Tasks:
         self._runner.begin(task, context, edit)
         return task
 
+    def see_free(self, queue: str) -> None:
+        """Conflict where a task has the queue; NotLeader."""
+        self._leading()
+        self._task_log.see_free(queue)
+
     async def preview(self, queue: str) -> Preview:
         """What a task would meet in a queue, for who is asked whether to begin. NotLeader, UnknownTask, TaskError."""
         context = self._leading()

@@ -1,4 +1,4 @@
-"""Rows of the index → what who asks is given, and what became of a letter."""
+"""Rows of the index → what the reader answers, as JSON has it."""
 
 import json
 import sqlite3
@@ -53,8 +53,8 @@ def resting_since(ask: Callable[..., sqlite3.Cursor]) -> dict[tuple[str, str], i
     return {(row["vhost"], row["name"]): row["ms"] for row in ask(sql)}
 
 
-def letter_of(row: sqlite3.Row) -> dict[str, Any]:
-    """A letter, as it is listed."""
+def letter_told(row: sqlite3.Row) -> dict[str, Any]:
+    """A letter of a list; `row`: queries.LETTER of it."""
     told = {key: row[key] for key in row.keys() if key not in _PLACES}  # noqa: SIM118 - a Row iterates over its values
     told["newest"] = None if row["newest"] is None else json.loads(row["newest"])
     told["cursor"] = row["number"]
@@ -68,13 +68,13 @@ def _place(exchange: str | None, routing_key: str | None) -> dict[str, str | Non
 
 
 def whole_letter(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:
-    """The same with its journey, its newest event and what there is of its body."""
+    """The same, with its journey, its newest event, and what is kept of its body."""
     number = (row["number"],)
     steps = ask(_JOURNEY, number).fetchall()
     line = ask(_EVENT, number).fetchone()
     body = ask("SELECT mode, sha256, content_type, body FROM bodies WHERE letter = ?", number).fetchone()
     return {
-        **letter_of(row),
+        **letter_told(row),
         "journey": [dict(step) for step in steps],
         "event": None if line is None else _event(line["shared"], line["line"]),
         "stored": None if body is None else tuple(body),
@@ -89,8 +89,8 @@ def _event(shared: bytes | None, line: bytes | None) -> dict[str, Any] | None:
     return told
 
 
-def group_of(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:
-    """A group, and how many of its letters are in which state."""
+def group_told(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:
+    """A group, with how many of its letters are in which state."""
     counts = ask("SELECT state, sum(n) FROM counts WHERE grp = ? GROUP BY state", (row["number"],)).fetchall()
     states = {state: n for state, n in counts if n > 0}
     error = ("reason", "error_type", "frame", "message")
