@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 
 import dlx_router.client
-from dlx_router.client import InvalidDeclaration, NotDeclared, exact, handlers
+from dlx_router.client import InvalidDeclaration, NotDeclared, exact, handlers, worker
 from dlx_router.client.declaration import Delivered, Words, header, is_kept
 
 LIBRARY = exact.Library(read=bytes, doubt=exact.bytes_or_text)
@@ -53,6 +53,7 @@ def main() -> None:
     assert b"\x07x-death" not in copy, copy
     for name in ("dead", "dead_many", "Dead", "Result"):
         assert "aio-pika" in str(raised(ImportError, lambda name=name: getattr(dlx_router.client, name)))  # type: ignore[misc]  # bound now
+    assert "http://HOST" in str(raised(ValueError, lambda: worker.Router("ftp://host")))
     sys.stdout.write(f"all is well on {sys.version_info[:2]}\n")
 
 

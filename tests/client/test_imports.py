@@ -16,6 +16,7 @@ ASKS_FOR: Final[dict[str, set[str]]] = {
     ".exact": set(),
     ".exception": set(),
     ".handlers": set(),
+    ".worker": set(),
     ".asynchronous": AIO_PIKA,
     ".aio_pika": AIO_PIKA,
     ".sync": {"pika"},
