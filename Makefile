@@ -13,6 +13,10 @@ ifeq ($(origin SECONDS),command line)
 demo_options := --seconds $(SECONDS)
 endif
 
+ifneq ($(KEEP),)
+demo_options += --keep
+endif
+
 ifdef ALL
 versions := 3.10 4.0 4.3
 comma    := ,
@@ -44,7 +48,7 @@ READY_CLIENTS := build/clients/.ready
 
 .PHONY: demo demo-pipeline brokers help
 
-demo: $(READY)  ## failing consumers, an outage, the router; SECONDS=20: shorter
+demo: $(READY)  ## failing consumers, an outage; SECONDS=20, KEEP=1: stays
 	$(BIN)/python -m tools.brokers fetch any
 	$(BIN)/python -m tools.demo.run $(demo_options)
 
@@ -102,7 +106,7 @@ audit-deps: $(READY)  ## known vulnerabilities in constraints.txt (asks the netw
 
 ##@ Prove (minutes to hours)
 
-.PHONY: mutants audit chaos chaos-cluster soak long fuzz upgrade redrive-audit redrive-sift pipeline-chaos
+.PHONY: mutants audit chaos chaos-cluster soak long fuzz upgrade redrive-audit redrive-sift lease-audit pipeline-chaos
 
 mutants: $(READY)  ## spoil the router in small ways: a test must notice each
 	$(BIN)/python -m tools.brokers fetch any
@@ -147,13 +151,18 @@ redrive-sift: $(READY)  ## redrive a tenth of LETTERS=100000: the rest keeps its
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	DLX_ROUTER_TEST_BROKERS=$(BROKER) DLX_ROUTER_SIFT_LETTERS=$(LETTERS) $(BIN)/python -m pytest tests/redrive/test_sift.py
 
+lease-audit: $(READY)  ## 100000 receives (LETTERS), 20 workers, 5 kills: done is gone
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
+	DLX_ROUTER_TEST_BROKERS=$(BROKER) DLX_ROUTER_LEASE_RECEIVES=$(LETTERS) DLX_ROUTER_LEASE_WORKERS=20 DLX_ROUTER_LEASE_KILLS=5 \
+		$(BIN)/python -m pytest tests/leases/test_kill.py -k again -s $(ARGS)
+
 pipeline-chaos: $(READY_SPARK)  ## kill ingest KILLS=100 times, then audit the archive
 	$(BIN)/python -m tools.brokers fetch 4.3
 	PYTHONPATH=. $(BIN)/python -m tools.pipeline.kills --kills $(KILLS) $(ARGS)
 
 ##@ Measure (a quiet machine)
 
-.PHONY: bench lateness latency waiting full-target measure-queues measure-index redrive-bench bench-pipeline
+.PHONY: bench lateness latency waiting full-target measure-queues measure-console measure-index redrive-bench bench-pipeline
 
 bench: $(READY)  ## beside shovels and aio-pika; writes docs/performance.md
 	$(BIN)/python -m tools.brokers fetch
@@ -180,6 +189,10 @@ measure-queues: $(READY)  ## one router on 1,000 queues: time until attended, me
 	$(BIN)/python -m tools.brokers fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/service/test_many_queues.py
 
+measure-console: $(READY)  ## pages over a million letters, routing beside them
+	$(BIN)/python -m tools.brokers fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/index/test_measure_pages.py
+
 measure-index: $(READY)  ## events a second, searches over a million letters
 	$(BIN)/python -m tools.brokers fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/index/test_measure.py
@@ -203,6 +216,7 @@ pages: $(READY)  ## policies.md and schemas in docs/, from the tables in the cod
 screenshots: $(READY)  ## the pictures of README and docs → docs/img
 	$(BIN)/python -m tools.brokers fetch any
 	$(BIN)/python -m tools.pages.screenshots $(ARGS)
+	$(if $(ARGS),,$(BIN)/python -m tools.pages.console_pictures)
 
 site: $(READY)  ## the documentation as a site → build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -85,6 +85,9 @@ def _told(step: Mapping[str, Any], queue: str) -> str:
         case "redriven":
             by = f", by {step['redrive_id']}" if step["redrive_id"] else ""
             return f"redriven: time {step['redrives']}{at}{by}{_doubt(step)}"
+        case "leased" | "lease_ended" as kind:
+            how = f"received, for {waits.removeprefix(', waits ')}" if kind == "leased" else step["cause"]
+            return f"{kind.replace('_', ' ')}: {how}{_doubt(step)}"
         case kind:
             return f"{kind.replace('_', '-')}: after {step['attempts']} failed deliveries, {why}{at}"
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from dlx_router.cli import groups, letters, operator_commands
+from dlx_router.cli import console, groups, letters, operator_commands
 from dlx_router.cli.pipeline import analysis_commands, archive_commands
 from dlx_router.config.rights.purpose import Purpose
 from dlx_router.telemetry import faults
@@ -21,7 +21,7 @@ from dlx_router.telemetry import faults
 _STDERR = 2
 # As somebody meets them; what changes letters comes after what looks at them.
 ORDER = ("run", "policy", "plan", "apply", "destroy", "permissions", "doctor", "queues", "groups", "letters", "redrive",
-         "edit", "discard", "pipeline", "support-bundle")  # fmt: skip
+         "edit", "discard", "console", "pipeline", "support-bundle")  # fmt: skip
 
 
 _UsageError: Any = typer.BadParameter.__bases__[0]  # typer brings a click of its own
@@ -61,6 +61,7 @@ operator_commands.add_to(app)
 app.add_typer(letters.app, name="letters")
 app.add_typer(groups.app, name="groups")
 app.command()(groups.queues)
+app.command()(console.console)
 analysis_commands.add_to(archive_commands.app)
 app.add_typer(archive_commands.app, name="pipeline")
 

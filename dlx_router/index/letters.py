@@ -67,7 +67,7 @@ class _Fate:
         self.shared = shared  # so that nothing else gets its id
         self.queue = numbers.queue(vhost, shared.failed_queue)
         self.place = 0 if shared.place is None else numbers.place(vhost, *shared.place)
-        self.state = None if shared.kind == _EDITED else STATE_OF[shared.kind]  # None: it stays as it was
+        self.state = None if shared.kind == _EDITED else STATE_OF.get(shared.kind)  # None: it stays as it was
         self.died = told("arrival") == "inbox" and not told("redrive_id")  # else a task has it
         self.group = 0  # of those whose error is not known, once there is one
         self.is_long = (shared.step[4] or 0) + (shared.step[6] or 0) > MAX_STEPS // 4
@@ -114,6 +114,11 @@ class Letters:
         letter = self._letters.get(name)
         if letter is not None and (not line or self._is_told(letter, step)):
             return  # imported, and known better; or told twice
+        if shared.kind in rows.STEPS:
+            if letter is not None:  # else nothing is known of where it is
+                self._lease(vhost, letter, event, step, signature)
+                self._touched[name] = letter
+            return
         before, body = None if letter is None else letter.where, event.body
         kept = line if isinstance(line, Row) else rows.without_body(line, event.own) if line else None
         group = self._group(vhost, fate, event) if before is None or fate.died else before[0]
@@ -129,6 +134,16 @@ class Letters:
         fate.uses += 1
         self._touched[name] = letter
         if fate.is_long:
+            self._long.append(letter.number)
+
+    def _lease(self, vhost: str, letter: _Letter, event: Event, step: str, signature: str) -> None:
+        """A step on its way, which changes nothing about where it is."""
+        assert event.shared is not None
+        told, is_long = event.shared._replace(step=rows.lease_step(event)), rows.times_leased(event) > MAX_STEPS // 4
+        fate = self._fate(vhost, told)
+        letter.steps[step] = event.ts_ms, fate, event.columns[2], str(signature)
+        fate.uses += 1
+        if is_long:
             self._long.append(letter.number)
 
     def _fate(self, vhost: str, shared: Shared) -> _Fate:
@@ -163,7 +178,7 @@ class Letters:
     def write(self) -> None:
         """All that was taken."""
         new = [one for one in self._touched.items() if one[1].before is None]
-        old = [one for one in self._touched.values() if one.before is not None]
+        old = [one for one in self._touched.values() if one.before is not None and one.own]
         self._many(_INSERT, [(a.number, name, queue, *(a.where or ()), *a.own) for (name, queue), a in new])
         self._keys.add([(rows.key_of(name), letter.number) for (name, _), letter in new])
         self._many(_UPDATE, [(*(one.where or ()), *one.own, one.number) for one in old])

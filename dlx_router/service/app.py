@@ -11,10 +11,12 @@ from typing import Final
 
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.alert_thresholds import thresholds
+from dlx_router.config.api_access.replica_address import advertised
 from dlx_router.config.environment.settings import Settings
 from dlx_router.config.policy_files.loader import LoadedPolicies
 from dlx_router.core.breaker import Breaker
 from dlx_router.core.names import Names
+from dlx_router.core.statemessage import Claim
 from dlx_router.index.schema import place_of
 from dlx_router.index.supervisor import Supervisor
 from dlx_router.journal.mode import Mode
@@ -62,6 +64,7 @@ class App:
         self._code = 0
         self._stop = asyncio.Event()
         self.router_id = self._router_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
+        self.http_port = settings.http_port  # that it listens at, once it is known
         self._traces = traces.asked_for(settings.traces, self.router_id, self.metrics.spans)
 
         self.index = self._index()
@@ -104,6 +107,7 @@ class App:
         self.metrics.in_flight = lambda: {one.vhost: one.in_flight for one in self._attendants}
         self.metrics.asyncio_tasks = lambda: len(asyncio.all_tasks(loop))
         self.metrics.breakers = self._breakers
+        self.metrics.leases = lambda: {"held": sum(one.leases.held for one in self.attendants.values())}
         self.metrics.thresholds = thresholds(policies)
         self.readiness.clear("start")
         if self._observe:
@@ -216,6 +220,11 @@ class App:
             asked=asked,
         )
 
+    def _claim(self, local: str) -> Claim:
+        """What a replica is told that asks who leads."""
+        settings = self._settings
+        return Claim(self.router_id, advertised(settings.advertised_url, settings.http_host, self.http_port, local))
+
     def _journal_lost(self, events: int) -> None:
         self.metrics.journal_gaps += events
 
@@ -285,6 +294,7 @@ class App:
             sources=self._sources(self._loaded, vhost),
             observe=self._observe,
             traces=self._traces,
+            claim=self._claim,
             declare=settings.declare == "auto",
             journal=Journal(
                 mode=Mode(settings.journal),

@@ -17,12 +17,14 @@ from prometheus_client.registry import Collector
 
 from dlx_router import __version__
 from dlx_router.core.breaker import Breaker
+from dlx_router.core.leases import Ended
 from dlx_router.core.words import APPLICATION, Action
 from dlx_router.telemetry.histogram import Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REFUSALS: Final = ("returned", "nacked", "timeout", "closed")
 REDRIVEN: Final = ("sent", "came_back", "returned", "nacked")
+LEASED: Final = ("received", *Ended, "came_back")
 GIVEN_BACK: Final = ("connection", "drain", "probe", "left", "fifo", "journal")
 RELOADS: Final = ("success", "failure")
 RESUBSCRIBED: Final = ("not_delivered", "no_consumer", "connection")
@@ -64,6 +66,7 @@ class Metrics:
         self.publish_refused: defaultdict[str, int] = defaultdict(int, dict.fromkeys(REFUSALS, 0))  # cause
         self.reloads: defaultdict[str, int] = defaultdict(int, dict.fromkeys(RELOADS, 0))  # result
         self.redrive_letters: defaultdict[str, int] = defaultdict(int, dict.fromkeys(REDRIVEN, 0))  # result
+        self.lease_letters: defaultdict[str, int] = defaultdict(int, dict.fromkeys(LEASED, 0))  # result
         self.spans: defaultdict[str, int] = defaultdict(int, dict.fromkeys(SPANS, 0))  # result
         self.resubscriptions = {reason: Sources() for reason in RESUBSCRIBED}
         self.background_failures: defaultdict[str, int] = defaultdict(int)  # task
@@ -91,6 +94,7 @@ class Metrics:
         self.index_signatures: Callable[[], dict[tuple[str, str], int]] = dict  # vhost, signature
         self.waiting: Callable[[], dict[str, int]] = dict  # rung
         self.asyncio_tasks: Callable[[], int] = int
+        self.leases: Callable[[], dict[str, int]] = lambda: {"held": 0}  # state
         self.oldest_letter_timestamp_seconds: Callable[[], dict[str, float]] = dict  # queue
         # histograms
         self.route_seconds = Histogram()
@@ -165,6 +169,9 @@ class Exposition(Collector):
         yield _histogram("confirm_seconds", "From delivery to confirm.", of.confirm_seconds)
         told = "Letters that tasks sent, and their fates."
         yield _counter("redrive_letters", told, ("result",), _single(of.redrive_letters))
+        told = "Letters that somebody received, and how their leases ended; came_back: an ack was lost."
+        yield _counter("lease_letters", told, ("result",), _single(of.lease_letters))
+        yield _gauge("leases", "Letters in the hands of who received them.", ("state",), _single(of.leases()))
         for name, told, number in (
             ("template_missing_headers", "Headers that a routing key asked for in vain.", of.missing_headers),
             ("journal_gaps", "Events that the journal lost.", of.journal_gaps),

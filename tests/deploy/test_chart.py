@@ -1,5 +1,6 @@
 """The chart through the real Helm engine, its objects against three versions of Kubernetes."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ import pytest
 import yaml
 
 from dlx_router import __version__
-from dlx_router.config.environment.settings import unknown_variables
+from dlx_router.admin.console_door import PATHS
+from dlx_router.config.environment.settings import Settings, unknown_variables
 from tests.deploy.chart import CHART, VARIATIONS, environment, of_kind, pod_of, rendered, values_of
 from tools.pages import chart_readme
 
@@ -198,7 +200,49 @@ def test_dashboards_are_for_grafanas_sidecar() -> None:
 def test_the_network_policy_lets_out_dns_and_the_broker_only() -> None:
     (made,) = of_kind(rendered(values_of("watched")), "NetworkPolicy")
     ports = {port["port"] for rule in made["spec"]["egress"] for port in rule["ports"]}
-    assert ports == {53, 5671, 5672, 15671, 15672}
+    assert ports == {53, 5671, 5672, 15671, 15672, 9719}
+    (replicas,) = [rule for rule in made["spec"]["egress"] if rule["ports"][0]["port"] == 9719]
+    (deployment,) = of_kind(rendered(values_of("watched")), "Deployment")
+    selector = deployment["spec"]["selector"]["matchLabels"]
+    assert replicas["to"] == [{"podSelector": {"matchLabels": selector}}], "to each other, and to nobody else"
+    assert {"podSelector": {"matchLabels": selector}} in [
+        one for rule in made["spec"]["ingress"] for one in rule["from"]
+    ]
+
+
+def test_an_ingress_shows_the_console_and_the_api_and_nothing_that_asks_for_no_token() -> None:
+    (made,) = of_kind(rendered(values_of("console")), "Ingress")
+    (rule,) = made["spec"]["rules"]
+    paths = {(one["path"], one["pathType"]) for one in rule["http"]["paths"]}
+    words = re.findall(r"\w+", PATHS.pattern.partition("(")[2].partition(")")[0])
+    assert paths == {("/", "Exact"), ("/api/v1", "Prefix"), *((f"/{word}", "Prefix") for word in words)}
+    assert {one["backend"]["service"]["name"] for one in rule["http"]["paths"]} == {"shop-dlx-router"}
+    assert made["spec"]["tls"] == [{"hosts": ["dlx.example.com"], "secretName": "dlx-tls"}]
+
+
+def test_people_come_by_the_names_of_the_ingress_and_log_in_at_any_replica() -> None:
+    told = environment(pod_of(rendered(values_of("console"))))
+    assert told["DLX_ROUTER_CONSOLE"] == "https"
+    assert told["DLX_ROUTER_HTTP_ALLOWED_HOSTS"] == "dlx.example.com,dlx.internal.example"
+    assert told["DLX_ROUTER_CONSOLE_SECRET_FILE"] == "/etc/dlx-router/console/secret"
+    Settings(**{name.removeprefix("DLX_ROUTER_").lower(): told[name] for name in told if "SSO" in name})  # type: ignore[arg-type]  # as the environment has them
+    assert environment(pod_of(rendered(MINIMAL)))["DLX_ROUTER_CONSOLE"] == "on"
+    off = environment(pod_of(rendered(MINIMAL | {"console": {"enabled": False}})))
+    assert (off["DLX_ROUTER_CONSOLE"], "DLX_ROUTER_HTTP_ALLOWED_HOSTS" in off) == ("off", False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"ingress": {"enabled": True, "host": "a"}}, "tokensSecret"),
+        ({"ingress": {"enabled": True}, "api": {"tokensSecret": "t"}}, "ingress.host"),
+        ({"console": {"sso": {"proxies": "10.0.0.1"}}}, "console.sso.roles"),
+        ({"console": {"enabled": "yes"}}, "boolean"),
+    ],
+)
+def test_a_console_that_nobody_could_use_is_refused(wrong: dict[str, Any], why: str) -> None:
+    with pytest.raises(helm_python.HelmError, match=why):
+        rendered(MINIMAL | wrong)
 
 
 def test_one_pipeline_runs_at_a_time() -> None:

@@ -41,7 +41,7 @@ pipeline report, pipeline backtest, pipeline redrive, pipeline doctor
 METRICS: Final = _words("""
 deliveries_total settled_total given_back_total in_flight decisions_total publish_refused_total route_seconds
 confirm_seconds release_lateness_seconds waiting oldest_letter_timestamp_seconds policy_info reloads_total
-broker_connected breaker_state journal_gaps_total redrive_letters_total build_info
+broker_connected breaker_state journal_gaps_total redrive_letters_total leases lease_letters_total build_info
 """)
 CAUSES: Final = _words("""
 attempts_spent never_retry max_elapsed no_policy unknown_origin unroutable missing_exchange forbidden

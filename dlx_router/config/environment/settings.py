@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from dlx_router.config.api_access import allowed_hosts
+from dlx_router.config.api_access import allowed_hosts, replica_address, single_sign_on
 from dlx_router.config.environment import broker_url
 from dlx_router.config.environment import prefix as prefixes
 from dlx_router.config.environment.broker_url import BrokerAddress
@@ -92,6 +92,25 @@ def _hosts(value: str) -> str:
     return value
 
 
+def _advertised(value: str) -> str:
+    return value if value == replica_address.OFF else replica_address.checked(value)
+
+
+def _proxies(value: str) -> str:
+    single_sign_on.networks(value)
+    return value
+
+
+def _roles(value: str) -> str:
+    single_sign_on.roles_of(value)
+    return value
+
+
+def _headers(value: str) -> str:
+    single_sign_on.header_names(value)
+    return value
+
+
 DurationMs = Annotated[int, BeforeValidator(_duration)]
 SizeBytes = Annotated[int, BeforeValidator(_size)]
 OptionalPath = str | None
@@ -136,6 +155,26 @@ class Settings(BaseSettings):
     http_port: int = Field(9719, ge=0, le=65535, description="Port of /livez, /readyz, /metrics and /api/v1.")
     http_allowed_hosts: Annotated[str, AfterValidator(_hosts)] | None = Field(
         None, description="Host names a,b of this port besides addresses and local names; * for any. See operate.md."
+    )
+    advertised_url: Annotated[str, AfterValidator(_advertised)] | None = Field(
+        None,
+        description="Where other replicas reach this port: http://HOST:9719; off: nowhere. Else as the broker sees us.",
+    )
+    console: Literal["on", "https", "off"] = Field(
+        "on",
+        description="Web pages at / of the port, made by a process that starts when asked; https: behind TLS.",
+    )
+    console_secret_file: OptionalPath = Field(
+        None, description="File of the secret of console sessions, the same for all replicas. Else PROVENANCE_KEY_FILE."
+    )
+    sso_proxies: Annotated[str, AfterValidator(_proxies)] | None = Field(
+        None, description="Addresses a,b of proxies that log people in to the console and name them. Without it nobody."
+    )
+    sso_roles: Annotated[str, AfterValidator(_roles)] | None = Field(
+        None, description="Role of each group that such a proxy tells: sre=admin,ops=operator,*=viewer."
+    )
+    sso_headers: Annotated[str, AfterValidator(_headers)] = Field(
+        single_sign_on.HEADERS, description="Headers in which it tells the user and the groups."
     )
     prefetch: int = Field(1000, ge=1, le=65535, description="Letters in flight for each source.")
     in_flight_bytes: SizeBytes = Field(
@@ -208,6 +247,8 @@ class Settings(BaseSettings):
             raise ValueError(f"{variable('tls_key')} needs {variable('tls_cert')}; write the certificate's file too")
         if "*" in self._named_vhosts() and not self.has_management():
             raise ValueError(f"{variable('vhosts')}=* needs {variable('management_url')}; write it, or name the vhosts")
+        if bool(self.sso_proxies) != bool(self.sso_roles):
+            raise ValueError(f"{variable('sso_proxies')} and {variable('sso_roles')} need each other; write both")
         for name in ("amqp_url", "management_url", "api_token"):
             if {name, f"{name}_file"} <= self.model_fields_set and getattr(self, f"{name}_file"):
                 raise ValueError(f"{variable(name)} and {variable(name)}_FILE are both set; keep one of them")

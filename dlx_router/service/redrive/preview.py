@@ -70,10 +70,17 @@ async def see_to_letters(context: TaskContext, spec: Spec) -> None:
         )
 
 
+async def living(context: TaskContext, queue: str) -> str:
+    """What is against receiving from this queue; "" for nothing."""
+    is_ours = await _is_dead_letter_queue(context, queue)
+    return objection(queue, await _consumers(context, queue), is_dead_letter_queue=is_ours)
+
+
 async def previewed(context: TaskContext, queue: str) -> Preview:
     """What there is to know of a queue that exists."""
     facts = await facts_of(context, queue)
-    messages, consumers = (await context.topology.censuses([queue])).get(queue, (0, 0))
+    messages, counted = (await context.topology.censuses([queue])).get(queue, (0, 0))
+    consumers = max(counted - context.leased(queue), 0)
     unacked = facts.get("messages_unacknowledged")
     found = Preview(
         queue,
@@ -107,11 +114,12 @@ async def _sampled(context: TaskContext, queue: str, kind: Kind, limit: int) -> 
 
 
 async def _consumers(context: TaskContext, queue: str) -> int:
-    """How many consume it, once those that are just going have gone."""
+    """How many consume it, but for our own leases, once those that are just going have gone."""
     loop = asyncio.get_running_loop()
     until = loop.time() + LEAVING_S
     while True:
-        consumers = (await context.topology.censuses([queue])).get(queue, (0, 0))[1]
+        counted = (await context.topology.censuses([queue])).get(queue, (0, 0))[1]
+        consumers = max(counted - context.leased(queue), 0)
         if not consumers or loop.time() > until:
             return consumers
         await asyncio.sleep(LOOK_S)

@@ -6,6 +6,7 @@ and a task that goes on after a crash counts by the journal what it has done.
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
@@ -64,6 +65,10 @@ class Sender:
         self._publisher = Publisher(out, on_answer=self._answered, on_done=self._confirmed, on_doubt=self._in_doubt)
         await self._publisher.open()
         self.rests()
+
+    async def close(self) -> None:
+        """Send no more: for who goes on with the connection."""
+        await self._publisher.close()
 
     @property
     def is_open(self) -> bool:
@@ -130,7 +135,8 @@ class Sender:
 
     def _tell(self, job: Job) -> None:
         lines = self._copies.events(job, wall_ms())
-        job.batches = tuple(map(self._context.journal.record, lines))
+        record = partial(self._context.journal.record, of_task=self._copies.tell_tasks)
+        job.batches = tuple(map(record, lines))
         once_sure(job, self._ended)
 
     def _ended(self, _job: Job, how: Ending) -> None:
