@@ -150,12 +150,17 @@ def of_exchange(one: Exchange, found: Found, names: Names) -> list[Difference]:
 def of_bindings(
     definitions: Iterable[Definition], bound: Iterable[tuple[str, str, str]], names: Names
 ) -> list[Difference]:
-    """`bound`: (exchange, destination, key) of all. A letter of ours goes to one queue of ours, and nobody else's."""
+    """`bound`: (exchange, destination, key) of all. A letter of ours goes to one queue of ours, and nobody else's.
+
+    A binding of a rung or a delayed queue that is missing is not harmful: these are made in steps, where a broker may
+    stop in between, and again before they are used. A session that waited for the binding would never make it.
+    """
     wanted = {(one.exchange, one.queue): one.key for one in definitions if isinstance(one, Binding)}
     ours, there = {exchange for exchange, _ in wanted}, set(bound)
     found = {(exchange, to) for exchange, to, _ in there}
+    first = [one for one in core(names) if isinstance(one, Binding)]
     odd = [
-        Difference(f"exchange {exchange!r}", f"binding of queue {to!r}", None, key, harmful=True)
+        Difference(f"exchange {exchange!r}", f"binding of queue {to!r}", None, key, Binding(to, exchange, key) in first)
         for (exchange, to), key in wanted.items()
         if (exchange, to) not in found
     ]
