@@ -78,6 +78,7 @@ test-again: $(READY)  ## what failed in the last `make test`, once more and alon
 
 test-clients: $(READY_CLIENTS)  ## Celery, amqplib, MQTT and more: letters come back as sent
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
+	$(BIN)/python -m tools.install.languages
 	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/clients -m clients --durations=10 $(ARGS)
 
 test-clean: $(READY)  ## what is committed, on a fresh Debian 12 (root on Debian)
@@ -162,7 +163,7 @@ pipeline-chaos: $(READY_SPARK)  ## kill ingest KILLS=100 times, then audit the a
 
 ##@ Measure (a quiet machine)
 
-.PHONY: bench lateness latency waiting full-target measure-queues measure-console measure-index redrive-bench bench-pipeline
+.PHONY: bench lateness latency waiting full-target measure-queues measure-webhooks measure-console measure-index redrive-bench bench-pipeline
 
 bench: $(READY)  ## beside shovels and aio-pika; writes docs/performance.md
 	$(BIN)/python -m tools.brokers fetch
@@ -188,6 +189,10 @@ full-target: $(READY)  ## the rate beside a target that is full; BROKER=3.10
 measure-queues: $(READY)  ## one router on 1,000 queues: time until attended, memory
 	$(BIN)/python -m tools.brokers fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/service/test_many_queues.py
+
+measure-webhooks: $(READY)  ## letters a second, with dead receivers of webhooks
+	$(BIN)/python -m tools.brokers fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/service/upkeep/test_webhooks_measure.py
 
 measure-console: $(READY)  ## pages over a million letters, routing beside them
 	$(BIN)/python -m tools.brokers fetch 4.3
@@ -225,9 +230,9 @@ site: $(READY)  ## the documentation as a site → build/site
 
 .PHONY: release constraints
 
-release: $(READY)  ## wheel, sdist and SBOM in dist/, tried in a fresh environment
+release: $(READY)  ## both wheels and SBOM in dist/, tried in a new environment
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[release]'
-	rm -rf dist build/release && $(BIN)/python -m build --outdir dist .
+	rm -rf dist build/release && $(BIN)/python -m build --outdir dist . && $(BIN)/python -m build --outdir dist dlx_router/client
 	$(PYTHON) -m venv build/release && build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl
 	build/release/bin/dlx-router --version
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.json build/release/bin/python

@@ -7,7 +7,6 @@ the business: only their findings and their revision are in it.
 import asyncio
 import json
 import platform
-import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -45,9 +44,9 @@ def run(given: Mapping[str, str], to: Path, api_url: str) -> int:
     except SettingsError as error:
         return output.wrong_use(error)
     except OSError as error:
-        print(f"{to}: {error.strerror}; say --to FILE", file=sys.stderr)
+        output.warn(f"{to}: {error.strerror}; say --to FILE")
         return output.WRONG_USE
-    print(f"{to}: {', '.join(files)}")
+    output.say(f"{to}: {', '.join(files)}", ids=[str(to)])
     return output.OK
 
 

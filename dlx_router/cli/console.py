@@ -1,6 +1,5 @@
 """`dlx-router console`: the web pages over one router or several, as a process of its own."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -45,5 +44,4 @@ def console(
         logs.configure(settings.log_format, settings.log_level)
         serve(routers, host, port, names=allowed_hosts, secure=https)
     except (SettingsError, ValueError, ConsoleError) as error:
-        print(str(error), file=sys.stderr)
-        raise typer.Exit(output.WRONG_USE) from None
+        raise typer.Exit(output.wrong_use(error)) from None

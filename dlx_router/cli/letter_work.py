@@ -8,7 +8,6 @@ import os
 import shlex
 import shutil
 import subprocess  # nosec B404 - the program is named by who calls us
-import sys
 import threading
 import time
 from base64 import b64decode
@@ -101,7 +100,7 @@ class _Work:
     def tell(self) -> None:
         """What became of the letters."""
         said = ", ".join(f"{number} {how}" for how, number in self._counts.most_common())
-        print(said or "No letters.", file=sys.stderr)
+        output.warn(said or "No letters.")
 
     def run(self, api: Api) -> None:
         """One worker."""

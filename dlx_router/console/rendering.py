@@ -63,7 +63,7 @@ def environment() -> Environment:
 
 def cut(text: object, most: int = MAX_CELL) -> str:
     """The text's beginning, and how much is missing."""
-    said = "" if text is None else str(text)
+    said = json.dumps(text) if isinstance(text, dict | list) else "" if text is None else str(text)
     return said if len(said) <= most else f"{said[:most]}… ({len(said) - most:,} more characters)"
 
 

@@ -24,7 +24,7 @@ _UPDATE: Final = (
     "UPDATE letters SET grp = ?, place = ?, state = ?, reason = ?, cause = ?, policy = ?, attempts = ?, redrives = ?,"
     " first_ms = ?, last_ms = ?, due_ms = ?, size = ?, message_id = ? WHERE number = ?"
 )
-_STEP: Final = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?)"
+_STEP: Final = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?)"
 _FATE: Final = (
     "kind, source, reason, cause, attempts, redrives, tries, policy, exchange, routing_key, refused, redrive_id"
 )
@@ -60,7 +60,7 @@ class _Letter:
 class _Fate:
     """What a transaction works out once for all letters whose events share a line."""
 
-    __slots__ = ("died", "group", "is_long", "number", "place", "queue", "shared", "state", "uses")
+    __slots__ = ("died", "group", "is_long", "is_sent", "number", "place", "queue", "shared", "state", "uses")
 
     def __init__(self, vhost: str, shared: Shared, numbers: Numbers) -> None:
         told = shared.members.get
@@ -69,6 +69,7 @@ class _Fate:
         self.place = 0 if shared.place is None else numbers.place(vhost, *shared.place)
         self.state = None if shared.kind == _EDITED else STATE_OF.get(shared.kind)  # None: it stays as it was
         self.died = told("arrival") == "inbox" and not told("redrive_id")  # else a task has it
+        self.is_sent = shared.kind == "redriven" and shared.step[-1] is not None  # what a task sent is counted
         self.group = 0  # of those whose error is not known, once there is one
         self.is_long = (shared.step[4] or 0) + (shared.step[6] or 0) > MAX_STEPS // 4
         self.uses = self.number = 0  # in the file, once it is written
@@ -200,7 +201,7 @@ class Letters:
             if fate.uses:
                 fate.number = self._told.use(fate.shared.step, fate.uses)
         steps = [
-            (letter.number, step, ts_ms, fate.number, due_ms, signature)
+            (letter.number, step, ts_ms, fate.number, due_ms, signature, fate.number if fate.is_sent else None)
             for letter in self._touched.values()
             for step, (ts_ms, fate, due_ms, signature) in letter.steps.items()
         ]

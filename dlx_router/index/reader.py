@@ -13,22 +13,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from dlx_router.core.recovered import fate
-from dlx_router.index import schema
+from dlx_router.index import schema, sent, telling
 from dlx_router.index.keys import SOUGHT
 from dlx_router.index.queries import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
 from dlx_router.index.rows import LYING, key_of
-from dlx_router.index.shown import group_told, letter_told, whole_letter
+from dlx_router.index.shown import group_told, letter_told, resting_since, whole_letter
 from dlx_router.telemetry.wall_clock import wall_ms
 
 LIMIT_S: Final = 3.0
 OLDEST: Final = 100  # of a place, to find the oldest among
-FIRST: Final = 5  # of a failed queue: one that was sent back and rests again would hide those behind it
-_RESTING: Final = (  # by index alone: of each group in a state, the letter that was known first
-    "SELECT groups.queue, (SELECT min(number) FROM letters INDEXED BY letters_group WHERE grp = rests.grp"
-    " AND state = rests.state) AS number FROM (SELECT DISTINCT grp, state FROM counts WHERE n > 0"
-    f" AND state IN {LYING!r}) AS rests JOIN groups ON groups.number = rests.grp ORDER BY number"
-)
 SORTS: Final = {
     "last": "last_ms",
     "first": "first_ms",
@@ -126,7 +119,7 @@ class Reader:
                     one = found.setdefault(key, dict(zip(("vhost", "failed_queue"), key, strict=True)) | blank)
                     one["states"][row["state"]] = row["n"]
                     one["last_ms"] = max(one["last_ms"], row["last_ms"])
-            for key, ms in _resting_since(ask).items():
+            for key, ms in resting_since(ask).items():
                 if key in found:
                     found[key]["oldest_ms"] = ms
         return list(found.values())
@@ -190,6 +183,30 @@ class Reader:
             rows = ask(sql, (*visible, *(before or ()), limit)).fetchall()
         return [{**dict(row), "details": json.loads(row["details"])} for row in rows]
 
+    def groups_since(self, vhost: str, since_ms: int) -> list[telling.GroupLook]:
+        """Groups of a vhost that had a death from then on."""
+        with self._asking() as ask:
+            return telling.groups_since(ask, vhost, since_ms, wall_ms())
+
+    def parked(self, vhost: str, since_ms: int | None = None) -> tuple[telling.Parked, telling.Parked]:
+        """Letters in parking, and those of them that came there since a moment, if one is named; both of one moment."""
+        with self._asking() as ask:
+            ask("BEGIN")
+            counts = telling.parked(ask, vhost)
+            later = {} if since_ms is None else telling.parked_since(ask, vhost, since_ms)
+            ask("COMMIT")
+            return counts, later
+
+    def audits_of(self, vhost: str, actions: tuple[str, ...], since_ms: int) -> list[tuple[str, dict[str, Any]]]:
+        """What our routers wrote down since then under these actions, the oldest first."""
+        with self._asking() as ask:
+            return telling.audits_of(ask, vhost, actions, since_ms)
+
+    def came_back(self, tasks: Sequence[str], *, elsewhere: bool) -> dict[str, int]:
+        """Of letters that redrive tasks sent: how many died again, by task; see `sent.came_back`."""
+        with self._asking() as ask:
+            return sent.came_back(ask, tasks, elsewhere=elsewhere)
+
     # -- asking -------------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -231,28 +248,3 @@ class Reader:
         with suppress(queue.Empty):
             while True:
                 self._idle.get_nowait()[1].close()
-
-
-def outcome(letter: dict[str, Any], *, as_of_ms: int, window_ms: int) -> str | None:
-    """What became of a letter that the reader gave, by its newest event; None: that event is not known.
-
-    `as_of_ms`: until when the index has the journal; `window_ms`: of the letter's policy. See `core.recovered`.
-    """
-    if letter["newest"] is None:
-        return None
-    kind, ts_ms, due_ms = letter["newest"]
-    return fate(kind, ts_ms, due_ms, as_of_ms=as_of_ms, window_ms=window_ms)
-
-
-def _resting_since(ask: Callable[..., sqlite3.Cursor]) -> dict[tuple[str, str], int]:
-    """By failed queue: since when the letter rests that rests longest, as far as the first ones of its groups tell."""
-    first: dict[int, list[int]] = {}
-    for failed, number in ask(_RESTING):
-        if number is not None and len(first.setdefault(failed, [])) < FIRST:
-            first[failed].append(number)
-    numbers = listed([number for its in first.values() for number in its])
-    sql = (
-        "SELECT queues.vhost, queues.name, min(letters.last_ms) AS ms FROM letters"
-        f" JOIN queues ON queues.number = letters.queue WHERE letters.number IN ({numbers}) GROUP BY queues.number"
-    )
-    return {(row["vhost"], row["name"]): row["ms"] for row in ask(sql)}

@@ -5,6 +5,8 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, Final
 
+from dlx_router.core.recovered import fate
+from dlx_router.index.queries import listed
 from dlx_router.index.rows import LYING
 from dlx_router.journal.reading import event_of
 
@@ -18,6 +20,37 @@ _EVENT: Final = (
     "SELECT events.line, shared.line AS shared FROM events LEFT JOIN shared ON shared.number = events.shared"
     " WHERE letter = ?"
 )
+FIRST: Final = 5  # of a failed queue: one that was sent back and rests again would hide those behind it
+_RESTING: Final = (  # by index alone: of each group in a state, the letter that was known first
+    "SELECT groups.queue, (SELECT min(number) FROM letters INDEXED BY letters_group WHERE grp = rests.grp"
+    " AND state = rests.state) AS number FROM (SELECT DISTINCT grp, state FROM counts WHERE n > 0"
+    f" AND state IN {LYING!r}) AS rests JOIN groups ON groups.number = rests.grp ORDER BY number"
+)
+
+
+def outcome(letter: dict[str, Any], *, as_of_ms: int, window_ms: int) -> str | None:
+    """What became of a letter that the reader gave, by its newest event; None: that event is not known.
+
+    `as_of_ms`: until when the index has the journal; `window_ms`: of the letter's policy. See `core.recovered`.
+    """
+    if letter["newest"] is None:
+        return None
+    kind, ts_ms, due_ms = letter["newest"]
+    return fate(kind, ts_ms, due_ms, as_of_ms=as_of_ms, window_ms=window_ms)
+
+
+def resting_since(ask: Callable[..., sqlite3.Cursor]) -> dict[tuple[str, str], int]:
+    """By failed queue: since when the letter rests that rests longest, as far as the first ones of its groups tell."""
+    first: dict[int, list[int]] = {}
+    for failed, number in ask(_RESTING):
+        if number is not None and len(first.setdefault(failed, [])) < FIRST:
+            first[failed].append(number)
+    numbers = listed([number for its in first.values() for number in its])
+    sql = (
+        "SELECT queues.vhost, queues.name, min(letters.last_ms) AS ms FROM letters"
+        f" JOIN queues ON queues.number = letters.queue WHERE letters.number IN ({numbers}) GROUP BY queues.number"
+    )
+    return {(row["vhost"], row["name"]): row["ms"] for row in ask(sql)}
 
 
 def letter_told(row: sqlite3.Row) -> dict[str, Any]:
@@ -60,19 +93,8 @@ def group_told(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str
     """A group, with how many of its letters are in which state."""
     counts = ask("SELECT state, sum(n) FROM counts WHERE grp = ? GROUP BY state", (row["number"],)).fetchall()
     states = {state: n for state, n in counts if n > 0}
-    names = (
-        "id",
-        "vhost",
-        "reason",
-        "error_type",
-        "frame",
-        "message",
-        "first_ms",
-        "last_ms",
-        "deaths",
-        "note",
-        "actor",
-    )
+    error = ("reason", "error_type", "frame", "message")
+    names = ("id", "vhost", *error, "first_ms", "last_ms", "deaths", "note", "actor")
     return {
         **{name: row[name] for name in names},
         "failed_queue": row["name"],

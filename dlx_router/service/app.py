@@ -27,6 +27,7 @@ from dlx_router.service.sources.attach import Wanted
 from dlx_router.service.upkeep import clock_watch, oldest_letter
 from dlx_router.service.upkeep.import_queue import Importer
 from dlx_router.service.upkeep.index_drift import IndexDrift
+from dlx_router.service.upkeep.webhooks import Webhooks
 from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.connect import addresses, first_host, management
 from dlx_router.service.vhost.own_queues import OwnQueues
@@ -40,6 +41,7 @@ from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.telemetry.survey import Survey
+from dlx_router.webhooks.sender import Sender
 
 INTERRUPTED: Final = 130
 ASK_AGAIN_S: Final = 2.0
@@ -78,6 +80,22 @@ class App:
         if settings.index_path is None or settings.journal == "off":
             return None
         return Supervisor(place_of(settings.index_path), self._names.journal, self._where, self.readiness)
+
+    def _webhooks(self, index: Supervisor) -> list[asyncio.Task[None]]:
+        """Who observes has nothing to tell: it leads nowhere."""
+        settings = self._settings
+        if (path := settings.webhooks_path()) is None or self._observe:
+            return []
+        webhooks = Webhooks(
+            path,
+            Sender(settings.prefix, settings.console_url, self.http_port),
+            index=index,
+            attendants=self.attendants,
+            metrics=self.metrics,
+            readiness=self.readiness,
+            router_id=self._router_id,
+        )
+        return [asyncio.create_task(self.background.keep("webhooks", webhooks.watch))]
 
     def _led(self, index: Supervisor, attendant: VhostRunner) -> None:
         """Whoever leads a vhost indexes it."""
@@ -150,6 +168,7 @@ class App:
             asyncio.create_task(keep("index", index.run)),
             asyncio.create_task(keep("drift", drift.watch)),
             looks,
+            *self._webhooks(index),
             asyncio.create_task(keep("ageing", lambda: oldest_letter.watch(index, self.attendants, self.metrics))),
         ]
 

@@ -29,6 +29,7 @@ GIVEN_BACK: Final = ("connection", "drain", "probe", "left", "fifo", "journal")
 RELOADS: Final = ("success", "failure")
 RESUBSCRIBED: Final = ("not_delivered", "no_consumer", "connection")
 SPANS: Final = ("exported", "failed", "dropped")
+WEBHOOKS: Final = ("delivered", "failed", "refused", "expired", "dropped")
 PREFIX: Final = "dlx_router_"
 OTHER: Final = "__other__"
 MAX_QUEUES: Final = 200
@@ -68,6 +69,7 @@ class Metrics:
         self.redrive_letters: defaultdict[str, int] = defaultdict(int, dict.fromkeys(REDRIVEN, 0))  # result
         self.lease_letters: defaultdict[str, int] = defaultdict(int, dict.fromkeys(LEASED, 0))  # result
         self.spans: defaultdict[str, int] = defaultdict(int, dict.fromkeys(SPANS, 0))  # result
+        self.webhooks: defaultdict[str, int] = defaultdict(int, dict.fromkeys(WEBHOOKS, 0))  # result
         self.resubscriptions = {reason: Sources() for reason in RESUBSCRIBED}
         self.background_failures: defaultdict[str, int] = defaultdict(int)  # task
         self.foreign_records: defaultdict[str, int] = defaultdict(int)  # vhost
@@ -94,6 +96,7 @@ class Metrics:
         self.index_signatures: Callable[[], dict[tuple[str, str], int]] = dict  # vhost, signature
         self.waiting: Callable[[], dict[str, int]] = dict  # rung
         self.asyncio_tasks: Callable[[], int] = int
+        self.webhooks_waiting: Callable[[], dict[str, int]] = dict  # endpoint
         self.leases: Callable[[], dict[str, int]] = lambda: {"held": 0}  # state
         self.oldest_letter_timestamp_seconds: Callable[[], dict[str, float]] = dict  # queue
         # histograms
@@ -201,6 +204,10 @@ class Exposition(Collector):
         yield _counter("reloads", "Policies read again.", ("result",), _single(of.reloads))
         told = "Spans for OpenTelemetry, by what became of them."
         yield _counter("spans", told, ("result",), _single(dict(of.spans)))
+        told = "Messages to webhooks, by what became of them; failed and refused: a try, which is repeated."
+        yield _counter("webhooks", told, ("result",), _single(dict(of.webhooks)))
+        told = "Messages that a webhook has not taken yet."
+        yield _gauge("webhooks_waiting", told, ("webhook",), _single(of.webhooks_waiting()))
         told = "Events of the journal that the index has read, by whether a router signed them."
         yield _counter("index_events", told, ("vhost", "signature"), of.index_signatures())
         told = "Messages in the state queue that no router wrote, moved to quarantine."

@@ -124,7 +124,7 @@ def task(text: str, **changed: Any) -> dict[str, Any]:
         "edit": None,
         "not_a_dead_letter_queue": False,
     }
-    counts = {"seen": 3, "sent": 3, "left": 0, "unreadable": 0, "not_letters": 0}
+    counts = {"seen": 3, "sent": 3, "left": 0, "unreadable": 0, "not_letters": 0, "meant": 3, "expected": 3}
     told = {"group": "g1-1", "failed_queue": text, "reason": text, "letters": 3}
     return {
         "id": "5cc63cdf0e4f",
@@ -137,6 +137,8 @@ def task(text: str, **changed: Any) -> dict[str, Any]:
         "counts": counts,
         "total": 3,
         "canary_passed": False,
+        "meant": {"letters": 3, "is_exact": True},
+        "came_back": 1,
         "groups": [told],
         **changed,
     }

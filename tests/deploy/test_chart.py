@@ -61,7 +61,8 @@ def test_secrets_are_files_and_never_values(variation: str) -> None:
     for pod in _pods(rendered(values_of(variation))):
         for one in pod["containers"][0]["env"]:
             assert "secretKeyRef" not in one.get("valueFrom", {})
-            assert "://" not in one.get("value", "")
+            is_public = one["name"] == "DLX_ROUTER_CONSOLE_URL"  # settings refuse credentials in it
+            assert is_public or "://" not in one.get("value", "")
 
 
 @pytest.mark.parametrize("variation", VARIATIONS)
@@ -187,6 +188,31 @@ def test_alerts_are_the_tested_ones_with_runbooks_and_without_the_disabled() -> 
     }
     down = next(rule for rule in rules if rule.get("alert") == "RouterDown")
     assert down["annotations"]["runbook_url"] == "https://runbooks.example.com/dlx-router#routerdown"
+
+
+def test_every_alert_leads_to_its_page_of_the_console_where_there_is_one() -> None:
+    (made,) = of_kind(rendered(values_of("told")), "PrometheusRule")
+    alerts = [rule for group in made["spec"]["groups"] for rule in group["rules"] if "alert" in rule]
+    shipped = yaml.safe_load((CHART / "files" / "rules.yaml").read_text(encoding="utf-8"))
+    known = [rule for group in shipped["groups"] for rule in group["rules"] if "alert" in rule]
+    found = {rule["alert"]: rule["annotations"]["console_url"] for rule in alerts}
+    begin, end = "{{ with $externalLabels.dlx_console }}{{ . }}", "{{ end }}"
+    pages = {one["alert"]: one["annotations"]["console_url"].removeprefix(begin).removesuffix(end) for one in known}
+    assert found == {name: f"https://dlx.example.com/at/north{page}" for name, page in pages.items()}
+    assert {page[:1] for page in pages.values()} == {"/"}
+    assert found["BreakerOpen"].endswith("/letters?queue={{ $labels.queue | urlquery }}"), "for Prometheus to fill in"
+    (plain,) = of_kind(rendered(values_of("watched")), "PrometheusRule")
+    assert "console_url" not in str(plain)
+
+
+def test_who_is_told_stands_in_a_secret_and_the_network_policy_lets_it_out() -> None:
+    objects = rendered(values_of("told"))
+    pod = pod_of(objects)
+    assert environment(pod)["DLX_ROUTER_WEBHOOKS_FILE"] == "/etc/dlx-router/webhooks/webhooks.yaml"
+    assert environment(pod)["DLX_ROUTER_CONSOLE_URL"] == "https://dlx.example.com/at/north/"
+    assert {"name": "webhooks", "secret": {"secretName": "webhooks"}} in pod["volumes"]
+    (policy,) = of_kind(objects, "NetworkPolicy")
+    assert 443 in {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
 
 
 def test_dashboards_are_for_grafanas_sidecar() -> None:

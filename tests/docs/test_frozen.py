@@ -32,16 +32,20 @@ MAX_DEAD_LETTER_QUEUES JOURNAL_FORMAT
 COMMANDS: Final = _words(
     """
 run, policy lint, policy explain, policy test, policy schema, policy import, plan, apply, destroy, permissions, doctor,
-queues, letters list, letters show, letters search, letters export, groups, redrive start, redrive list, redrive show,
-redrive pause, redrive resume, redrive cancel, discard, edit, pipeline ingest, pipeline compact, pipeline verify,
-pipeline report, pipeline backtest, pipeline redrive, pipeline doctor
+queues, letters list, letters show, letters search, letters export, letters work, groups,
+redrive start, redrive list, redrive show,
+redrive pause, redrive resume, redrive cancel, discard, edit, status, audits, console, webhooks test,
+pipeline ingest,
+pipeline compact, pipeline verify,
+pipeline report, pipeline backtest, pipeline redrive, pipeline advise, pipeline doctor
 """,
     ",",
 )
 METRICS: Final = _words("""
 deliveries_total settled_total given_back_total in_flight decisions_total publish_refused_total route_seconds
 confirm_seconds release_lateness_seconds waiting oldest_letter_timestamp_seconds policy_info reloads_total
-broker_connected breaker_state journal_gaps_total redrive_letters_total leases lease_letters_total build_info
+broker_connected breaker_state journal_gaps_total redrive_letters_total leases lease_letters_total webhooks_total
+build_info
 """)
 CAUSES: Final = _words("""
 attempts_spent never_retry max_elapsed no_policy unknown_origin unroutable missing_exchange forbidden

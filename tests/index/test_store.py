@@ -18,6 +18,7 @@ from dlx_router.index.queries import Wanted, query
 from dlx_router.index.reader import SORTS, IndexAway, Reader
 from dlx_router.index.rows import STATE_OF
 from dlx_router.index.schema import Damaged, IndexFileError, open_writer, place_of
+from dlx_router.index.sent import came_back
 from dlx_router.index.store import Message, Store
 from dlx_router.journal import packing
 from dlx_router.journal.audit import audit
@@ -106,6 +107,45 @@ def test_what_a_task_does_to_a_letter_is_no_death_and_opens_no_group(store: Stor
     store.apply("/", [Message(3, told(1, redrives=1, at=30))])
     seen = group()
     assert (seen["state"], seen["returned"], seen["deaths"], seen["last_ms"]) == ("open", True, 2, NOW + 30)
+
+
+def sent_by(task: str, number: int, at: int, **where: Any) -> bytes:
+    ruling = RULING._replace(kind="redriven", redrive_id=task)
+    return line(letter(id=f"{number:032x}", failed_queue="orders", redrives=1), ruling, now_ms=NOW + at, **where)
+
+
+def test_what_a_task_sent_and_died_again_came_back(store: Store, file: Path) -> None:
+    first = b"".join(told(number) for number in range(1, 6))
+    sent = sent_by("t1", 1, 10) + sent_by("t1", 2, 10) + sent_by("t2", 3, 10) + sent_by("t1", 4, 10)
+    again = told(1, redrives=1, at=20) + told(3, redrives=1, at=20)
+    store.apply("/", [Message(0, first), Message(1, sent), Message(2, again), Message(3, sent_by("t3", 1, 30))])
+    assert Reader(file).came_back(["t1", "t2", "t3", "t9"], elsewhere=False) == {"t1": 1, "t2": 1}
+    elsewhere = line(letter(id=f"{2:032x}", failed_queue="mended", redrives=1), RULING, now_ms=NOW + 40)
+    store.apply("/", [Message(4, elsewhere)])
+    assert Reader(file).came_back(["t1"], elsewhere=False) == {"t1": 1}
+    assert Reader(file).came_back(["t1"], elsewhere=True) == {"t1": 2}
+
+
+def test_what_a_task_sent_is_looked_for_by_its_task_whatever_else_is_there(store: Store, file: Path) -> None:
+    store.apply("/", [Message(0, told(1) + sent_by("t1", 1, 10) + told(1, redrives=1, at=20))])
+    asked = schema.open_reader(file)
+    plans: list[str] = []
+    asked.set_trace_callback(plans.append)
+    for elsewhere in (False, True):
+        assert came_back(asked.execute, ["t1"], elsewhere=elsewhere) == {"t1": 1}
+    asked.set_trace_callback(None)
+    for sql in plans:
+        ways = " ".join(row["detail"] for row in asked.execute(f"EXPLAIN QUERY PLAN {sql}"))
+        assert "fates_task" in ways, ways
+        assert "steps_sent" in ways, ways
+        assert "SCAN" not in ways, ways
+    asked.close()
+
+
+def test_what_a_task_sent_goes_with_its_letters(store: Store, file: Path) -> None:
+    store.apply("/", [Message(0, told(1) + sent_by("t1", 1, 10) + told(1, redrives=1, at=20) + told(2))])
+    assert store.shrink(1) == 1
+    assert Reader(file).came_back(["t1"], elsewhere=False) == {}
 
 
 def test_lines_that_are_no_events_are_counted_and_stop_nothing(store: Store, file: Path) -> None:

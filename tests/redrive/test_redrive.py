@@ -89,6 +89,39 @@ def test_a_filter_takes_what_it_means_and_the_rest_stays_in_its_order(shop: Shop
     assert [one.headers.get("x-delivery-count", 0) for one in rest] in ([0] * 45, [1] * 45)
 
 
+@pytest.mark.usefixtures("newest")
+def test_a_dry_run_counts_no_more_than_its_limit(shop: Shop) -> None:
+    queue = shop.failed("dry.limit", [f"letter {number}" for number in range(20)])
+    done = shop.ends(shop.start(queue, dry_run=True, limit=7))
+    assert (done["counts"]["sent"], sum(one["letters"] for one in done["groups"])) == (7, 7)
+    assert done["meant"] == {"letters": 7, "is_exact": True}
+    done = shop.ends(shop.start(queue, dry_run=True, limit=7, filter='header("number").endsWith("5")'))
+    assert done["counts"]["sent"] == 2
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_dry_run_sends_no_canary_and_waits_for_none(shop: Shop) -> None:
+    queue = shop.failed("dry.canary", [f"letter {number}" for number in range(12)])
+    done = shop.ends(shop.start(queue, dry_run=True, canary={"first": 3, "watch_s": 600}))
+    assert (done["counts"]["sent"], shop.amqp.depth(queue)) == (12, 12)
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_task_says_how_many_letters_it_means(shop: Shop) -> None:
+    queue = shop.failed("meant.a", [f"letter {number}" for number in range(40)])
+    name = shop.start(queue, rate=4, filter='header("number").endsWith("7")')
+
+    def looked() -> Any:
+        task = shop.task(name)
+        assert task["meant"] == {"letters": 4, "is_exact": True}, task
+        return task
+
+    assert eventually(looked, 20)["counts"]["meant"] == 4
+    done = shop.ends(name)
+    assert (done["meant"], done["counts"]["left"]) == ({"letters": 4, "is_exact": True}, 36)
+    assert done["came_back"] is None, "no index tells"
+
+
 def test_a_consumer_that_still_fails_ends_the_run_at_the_cutoff(shop: Shop) -> None:
     queue = shop.failed("cutoff.a", ["a", "b", "c"])
     with failing(shop, "cutoff.a") as failed:

@@ -49,6 +49,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- default (printf "%s-policies" (include "dlx-router.fullname" .)) .Values.policies.existingConfigMap }}
 {{- end }}
 
+{{/* The page of the console in an alert's console_url, without the label that files/rules.yaml has the console from. */}}
+{{- define "dlx-router.console.page" -}}
+{{- regexReplaceAll `^\{\{ with \$externalLabels\.dlx_console \}\}\{\{ \. \}\}(.*)\{\{ end \}\}$` . "${1}" }}
+{{- end }}
+
 {{- define "dlx-router.keda.authentication" -}}
 {{- default (include "dlx-router.fullname" .) .Values.keda.triggerAuthentication }}
 {{- end }}
@@ -58,6 +63,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if not .Values.console.enabled }}off
 {{- else if or .Values.console.https .Values.ingress.tlsSecret }}https
 {{- else }}on
+{{- end }}
+{{- end }}
+
+{{/* Where people find it; "" where nobody said so. */}}
+{{- define "dlx-router.console.url" -}}
+{{- if .Values.console.url }}{{ .Values.console.url }}
+{{- else if and .Values.ingress.enabled .Values.console.enabled }}{{ ternary "https" "http" (eq (include "dlx-router.console" .) "https") }}://{{ .Values.ingress.host }}
 {{- end }}
 {{- end }}
 

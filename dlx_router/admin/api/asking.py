@@ -9,7 +9,8 @@ from dlx_router.admin.api.context import Context
 from dlx_router.config.api_access.tokens import Caller
 from dlx_router.core.recovered import longest_wait_ms, window_ms
 from dlx_router.index.queries import Sees
-from dlx_router.index.reader import IndexAway, Reader, TooLong, outcome
+from dlx_router.index.reader import IndexAway, Reader, TooLong
+from dlx_router.index.shown import outcome
 from dlx_router.telemetry.wall_clock import wall_ms
 
 T = TypeVar("T")

@@ -12,10 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, Strict
 from starlette.responses import Response
 
 from dlx_router.admin.api.answers import CHANGES, LETTERS_BYTES, PLAIN, Answer, Takes, refuse
+from dlx_router.admin.api.came_back import documents
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.api_access.tokens import Caller
 from dlx_router.redrive.letter_edits import Edit
-from dlx_router.redrive.task import Kind, State, TaskError, spec_of
+from dlx_router.redrive.task import Kind, State, Task, TaskError, spec_of
 from dlx_router.service.redrive.task_log import Conflict, NotLeader, UnknownTask
 from dlx_router.service.redrive.tasks import Tasks
 
@@ -117,13 +118,25 @@ class NewEdit(BaseModel):
 
 
 class Counts(BaseModel):
-    """Messages: looked at in this look, sent in all; of those that stay: letters, unreadable ones, what never died."""
+    """Messages: looked at in this look, sent in all; of those that stay: letters, unreadable ones, what never died.
+
+    `meant`: sent before this look, or found to be meant in it; `expected`: what lay in the queue as it began.
+    """
 
     seen: int
     sent: int
     left: int
     unreadable: int
     not_letters: int
+    meant: int
+    expected: int
+
+
+class Meant(BaseModel):
+    """How many letters the task is about; `is_exact` false: not all of its queue was looked at, and it is estimated."""
+
+    letters: int
+    is_exact: bool
 
 
 class GroupCount(BaseModel):
@@ -153,6 +166,8 @@ class OneTask(BaseModel):
     term: int
     change: int
     groups: list[GroupCount]
+    meant: Meant
+    came_back: int | None = Field(description="Letters of a redrive that died again; null: no index tells.")
 
 
 class Preview(BaseModel):
@@ -181,7 +196,7 @@ async def create(given: Given, who: Operator, wanted: NewTask) -> Response:
     tasks = await _of(given, who, wanted.vhost)
     with _refusing():
         task = await tasks.create(spec_of(wanted.model_dump()), who.name)
-    return Answer(task.to_document(), 201)
+    return await _answer(given, task, 201)
 
 
 @router.post("/edits", status_code=201, response_model=OneTask, responses=CHANGES)
@@ -193,7 +208,7 @@ async def edit(given: Given, who: Operator, wanted: NewEdit) -> Response:
     asked |= {"not_a_dead_letter_queue": wanted.not_a_dead_letter_queue}
     with _refusing():
         task = await tasks.create(spec_of(asked), who.name, wanted.to_edit())
-    return Answer(task.to_document(), 201)
+    return await _answer(given, task, 201)
 
 
 @router.get("/tasks", response_model=AllTasks)
@@ -203,8 +218,8 @@ async def every(
     """All tasks of a vhost, or of one queue in it."""
     tasks = await _of(given, who, vhost)
     with _refusing():
-        shown = [one.to_document() for one in tasks.all() if queue in {"", one.spec.queue}]
-    return Answer({"tasks": shown})
+        shown = [one for one in tasks.all() if queue in {"", one.spec.queue}]
+    return Answer({"tasks": await documents(given, shown)})
 
 
 @router.get("/tasks/preview", response_model=Preview, responses=CHANGES)
@@ -224,7 +239,7 @@ async def show(given: Given, who: Viewer, task_id: str, vhost: Vhost = "/") -> R
     tasks = await _of(given, who, vhost)
     with _refusing():
         task = tasks.get(task_id)
-    return Answer(task.to_document())
+    return await _answer(given, task)
 
 
 class Exported(BaseModel):
@@ -274,7 +289,12 @@ async def _change(given: Context, who: Caller, vhost: str, task_id: str, state: 
     tasks = await _of(given, who, vhost)
     with _refusing():
         task = await tasks.change(task_id, state, who.name)
-    return Answer(task.to_document())
+    return await _answer(given, task)
+
+
+async def _answer(given: Context, task: Task, status: int = 200) -> Answer:
+    (document,) = await documents(given, [task])
+    return Answer(document, status)
 
 
 async def _of(given: Context, who: Caller, vhost: str, takes: Takes = PLAIN) -> Tasks:

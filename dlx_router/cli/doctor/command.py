@@ -4,7 +4,6 @@ Exit: 0 nothing to mend, 1 warnings or errors, 2 settings that cannot be used, o
 """
 
 import asyncio
-import json
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -24,6 +23,7 @@ from dlx_router.cli import output
 from dlx_router.cli.doctor import broker_checks, diagnosis
 from dlx_router.cli.doctor.diagnosis import Diagnosis, Level
 from dlx_router.cli.groups import unverified
+from dlx_router.cli.layout import Sentence
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.core.names import Names
@@ -288,6 +288,7 @@ async def _strangers(settings: Settings, vhost: str, names: Names, believed: Ite
 
 def _print(found: Sequence[Diagnosis], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps([asdict(one) for one in found], indent=2))
+        output.as_json([asdict(one) for one in found])
         return
-    output.table(("", "check", "found", "fix"), [(one.level.value, one.check, one.found, one.fix) for one in found])
+    rows = [(one.level.value, one.check, one.found, one.fix) for one in found]
+    output.table(("", "check", "found", Sentence("fix")), rows)

@@ -13,8 +13,8 @@ from dlx_router.console.router_api import ApiError
 from dlx_router.console.sorting import Values, arranged, order_of
 
 COLUMNS: Final = [
-    "id", "vhost", "queue", "kind", "dry_run", "state", "sent", "left", "unreadable", "not_letters", "total", "by",
-    "created_ms", "changed_ms", "why",
+    "id", "vhost", "queue", "kind", "dry_run", "state", "sent", "meant", "came_back", "left", "unreadable",
+    "not_letters", "total", "by", "created_ms", "changed_ms", "why",
 ]  # fmt: skip
 GROUPS: Final = ["group", "failed_queue", "reason", "letters"]
 KINDS: Final = {"redrive": "send back", "park": "put into parking", "discard": "delete for good"}
@@ -96,6 +96,8 @@ async def task(asked: Asked) -> Response:
         said=said,
         kinds=KINDS,
         meant=_meant_letters(one),
+        whole=_whole(one),
+        came_back=one.get("came_back"),
         needs_number=_needs_number(one),
         command=task_command(spec),
         start_command=task_command({**spec, "dry_run": False, "rate": 50}),
@@ -107,6 +109,12 @@ def _meant_letters(one: dict[str, Any]) -> int:
     """So many would go: a dry run may have looked at some more than its limit."""
     sent, limit = int(one["counts"]["sent"]), int(one["spec"]["limit"])
     return min(sent, limit) if limit else sent
+
+
+def _whole(one: dict[str, Any]) -> int:
+    """So many letters it means in all; a router of an older version does not say it."""
+    said = one.get("meant")
+    return int(said["letters"] if said else one["spec"]["limit"] or one["total"])
 
 
 def _needs_number(one: dict[str, Any]) -> bool:
@@ -166,4 +174,4 @@ async def _vhosts(asked: Asked) -> list[str]:
 
 def _row(one: dict[str, Any]) -> dict[str, Any]:
     spec = {name: one["spec"][name] for name in ("vhost", "queue", "kind", "dry_run")}
-    return {**spec, **one["counts"], **{name: one[name] for name in COLUMNS if name in one}}
+    return {**spec, **one["counts"], **{name: one[name] for name in COLUMNS if name in one}, "meant": _whole(one)}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dlx_router.broker.management import ManagementError
+from dlx_router.config.units import number_of
 from dlx_router.core.dead_letter_queues import Aim, aims, is_made, is_named
 from dlx_router.redrive.eligibility import is_letter
 from dlx_router.redrive.task import Kind as TaskKind
@@ -49,7 +50,7 @@ def objection(queue: str, consumers: int, *, is_dead_letter_queue: bool) -> str:
     """What is against taking anything from this queue; "" for nothing."""
     said = [] if is_dead_letter_queue else ["is no dead-letter queue: no policy makes it or sends dead letters there"]
     if consumers:
-        said.append(f"has {consumers} consumer{'s' if consumers > 1 else ''}")
+        said.append(f"has {number_of(consumers, 'consumer')}")
     return f"queue {queue!r} {', and '.join(said)}" if said else ""
 
 

@@ -104,7 +104,7 @@ class Sender:
             assert job.letter is not None
             way = await self._ways.to(job.letter.failed_queue)
             if way is None:
-                self._counters.left(self._ways.why_not(job.letter.failed_queue))
+                self._counters.stays_though_meant(self._ways.why_not(job.letter.failed_queue))
                 return
             key = way
         self._copies.address(job, key)
@@ -117,9 +117,9 @@ class Sender:
             self.pending += 1
             self.flying += 1
         except frames.FrameTooLarge:
-            self._counters.left("their headers fill a frame")
+            self._counters.stays_though_meant("their headers fill a frame")
         except UNWRITABLE as error:
-            self._counters.left(f"they cannot be written: {error}")
+            self._counters.stays_though_meant(f"they cannot be written: {error}")
 
     # -- answers ------------------------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class Sender:
             self.failure = Stopped(f"{_target(job)} leads to no queue; what was not sent stays")
         else:
             self._ways.is_gone(job.letter.failed_queue)
-            self._counters.left(self._ways.why_not(job.letter.failed_queue))
+            self._counters.stays_though_meant(self._ways.why_not(job.letter.failed_queue))
         self._wake()
 
     def _in_doubt(self, jobs: list[Job], error: Exception) -> None:

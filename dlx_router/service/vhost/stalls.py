@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.getter import Getter
 from dlx_router.broker.topology import Topology, TopologyError
+from dlx_router.config.units import number_of
 from dlx_router.core.names import Names
 from dlx_router.core.stalled import Look, Stand, judged
 from dlx_router.service.sources.consumers import Consumers
@@ -134,9 +135,10 @@ class Stalls:
     def _object(self, queue: str, stand: Stand) -> None:
         self._said.add(queue)
         look = stand.look
-        what = f"{look.ready} messages are ready and none is delivered"
+        ready = number_of(look.ready, "ready message")
+        what = f"{ready}, and none is delivered"
         if not look.consumers:
-            what = f"the broker counts {look.ready} ready messages and no consumer; has the queue a leader?"
+            what = f"the broker counts {ready} and no consumer; has the queue a leader?"
         self._readiness.set(
             f"stalled {self._vhost}/{queue}",
             f"queue {queue!r} in vhost {self._vhost!r}: {what}, for {stand.for_s:.0f} s; it is subscribed anew",
@@ -165,7 +167,8 @@ class Stalls:
         elif self._is_ours_alone(consumer, look) and time.monotonic() - self._given_up_s > AGAIN_S:
             self._given_up_s = time.monotonic()
             self._count(queue, CONNECTION)
-            why = f"{look.ready} messages are ready in queue {queue!r} and none is delivered, to a new consumer either"
+            ready = number_of(look.ready, "ready message")
+            why = f"{ready} in queue {queue!r}, and none is delivered, to a new consumer either"
             session.trouble(f"{why}; connecting anew")
 
     def _is_ours_alone(self, consumer: Consumer, look: Look) -> bool:
