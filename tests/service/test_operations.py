@@ -204,8 +204,8 @@ def test_doctor_sees_alarms_and_says_what_ends_them(
 
     with kind(private) as alarm:
         alarm()
-        eventually(lambda: told()["level"] == "error", 10)
-        found = told()
+        found = eventually(lambda: (one := told())["level"] == "error" and one, 10)
+        assert found
         assert resource in found["found"]
         assert node in found["found"]
         assert "rabbitmq-diagnostics" in found["fix"]
