@@ -109,6 +109,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     place = f"{params.get('broker', '')}:{item.nodeid.partition('::')[0]}"
     item.add_marker(pytest.mark.xdist_group("spark" if _is_spark(item) else place))
+    if "broker" not in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.pure)
     if NAMED and params.get("broker", NAMED[-1]) != NAMED[-1] and "newest" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.skip(f"the same on every version: runs on {NAMED[-1]}"))
 
