@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import NAMED
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
-from tools import brokers
 
 ROOT = Path(__file__).parents[2]
 POLICIES = """version: 1
@@ -92,13 +90,6 @@ class Commands:
 @pytest.fixture
 def commands(vhost: Vhost, tmp_path: Path) -> Commands:
     return Commands(vhost, tmp_path)
-
-
-@pytest.fixture
-def newest(broker: brokers.Broker) -> None:
-    """What does not depend on the version is tried on the last that was named only."""
-    if NAMED and not broker.version.startswith(NAMED[-1]):
-        pytest.skip("does not depend on the version")
 
 
 @pytest.fixture
