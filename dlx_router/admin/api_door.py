@@ -8,7 +8,6 @@ from dlx_router.admin.server import Message, Receive, Send
 from dlx_router.config.api_access.allowed_hosts import Hosts, is_loopback
 from dlx_router.config.api_access.tokens import Tokens
 from dlx_router.config.environment.settings import Settings
-from dlx_router.core.names import Names
 from dlx_router.service.app import App
 
 
@@ -16,7 +15,7 @@ class Door:
     """An ASGI app. Raises TokensError where API_TOKENS_FILE cannot be used: at the start, not at the first request."""
 
     def __init__(self, settings: Settings, router: App, hosts: Hosts) -> None:
-        self._router, self._names = router, Names(settings.prefix)
+        self._router, self._names = router, settings.names
         self._tokens = Tokens(Path(settings.api_tokens_file)) if settings.api_tokens_file else None
         self._is_loopback, self._hosts = is_loopback(settings.http_host), hosts
         self._loading = asyncio.Lock()

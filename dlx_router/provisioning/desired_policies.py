@@ -13,6 +13,7 @@ from typing import Final
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.config.lint.policy_conflicts import Covering, covers
+from dlx_router.core.inbox_shards import shard_of
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, SelectorKind
 from dlx_router.core.target import dead_letter_queue
@@ -20,7 +21,15 @@ from dlx_router.provisioning import selector_regex
 from dlx_router.provisioning.broker_rules import TYPES_FROM, in_force
 from dlx_router.provisioning.other_routers import Others, others
 from dlx_router.provisioning.ownership import name_of, own_rule
-from dlx_router.provisioning.queue_definition import Definition, Wanted, bounded, foreign_target, plain, wanted
+from dlx_router.provisioning.queue_definition import (
+    Definition,
+    Wanted,
+    bounded,
+    foreign_target,
+    in_order,
+    plain,
+    wanted,
+)
 
 OWN_PRIORITY: Final = 1_000_000
 EVERY_KIND: Final = "queues"  # apply-to: of any type
@@ -55,6 +64,12 @@ class _Region:
     wanted: Wanted
     kind: str | None = None
     names: frozenset[str] = frozenset()
+    shard: int | None = None  # of the inbox, where there are several
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it names its queues, and so is of one shard by itself."""
+        return bool(self.names) or any(one.selector.kind is SelectorKind.QUEUE for one in self.chain)
 
     @property
     def members(self) -> frozenset[object]:
@@ -139,14 +154,29 @@ class _Planner:
 
     def _region(self, queue: Standing) -> _Region:
         chain, displaced = self._chain(queue), self._displaced(queue.name)
-        want = wanted(chain, displaced, self._names, bounded=bounded(queue))
-        differs = want.content != wanted(chain, displaced, self._names).content
-        kind = _kind(chain)
+        shard, kind = self._shard(chain, queue.name), _kind(chain)
+        want = self._wanted(chain, displaced, shard, is_bounded=bounded(queue))
+        differs = want.content != self._wanted(chain, displaced, shard).content
         alone = differs or (kind is not None and not self._typed)
-        return _Region(chain, displaced, want, kind, frozenset({queue.name}) if alone else frozenset())
+        return _Region(chain, displaced, want, kind, frozenset({queue.name}) if alone else frozenset(), shard)
 
     def _exactly(self, queue: Standing, region: _Region) -> _Region:
-        return _Region(region.chain, region.displaced, region.wanted, region.kind, frozenset({queue.name}))
+        return replace(region, names=frozenset({queue.name}))
+
+    def _wanted(
+        self,
+        chain: Sequence[Policy],
+        displaced: tuple[Rule | None, Rule | None],
+        shard: int | None,
+        *,
+        is_bounded: bool = False,
+    ) -> Wanted:
+        return wanted(chain, displaced, self._names, bounded=is_bounded, shard=shard or 0)
+
+    def _shard(self, chain: Sequence[Policy], queue: str) -> int | None:
+        """The inbox shard of a queue; None where there is one inbox for all that the chain names."""
+        shards = self._names.shards
+        return None if shards == 1 or in_order(chain, self._names) else shard_of(queue, shards)
 
     def _general(self) -> Iterable[_Region]:
         """What each policy means for queues that do not stand yet."""
@@ -161,10 +191,14 @@ class _Planner:
             chain = [*covering.of(policy)]
             chain = _until_cut(one for one in chain if one.apply_to in {EVERY_KIND, policy.apply_to})
             if policy in chain:
-                name = policy.selector.text if policy.selector.kind is SelectorKind.QUEUE else "\0"
-                rules = self._foreign if policy.selector.kind is SelectorKind.QUEUE else trivial
+                is_one = policy.selector.kind is SelectorKind.QUEUE
+                name = policy.selector.text if is_one else "\0"
+                rules = self._foreign if is_one else trivial
                 displaced = (in_force(rules, name, "quorum"), in_force(rules, name, "classic"))
-                yield _Region(tuple(chain), displaced, wanted(chain, displaced, self._names), kind)
+                first = self._shard(chain, name)
+                for shard in (first,) if is_one or first is None else range(self._names.shards):
+                    want = self._wanted(chain, displaced, shard)
+                    yield _Region(tuple(chain), displaced, want, kind, shard=shard)
 
     def _displaced(self, queue: str) -> tuple[Rule | None, Rule | None]:
         return in_force(self._foreign, queue, "quorum"), in_force(self._foreign, queue, "classic")
@@ -172,11 +206,12 @@ class _Planner:
     def _kept(self, regions: Sequence[_Region]) -> list[_Region]:
         """Without those that a wider region of equal content serves."""
         by_rank = sorted(
-            {(one.members): one for one in regions}.values(), key=lambda one: (len(one.members), one.pattern())
+            {(one.members, one.shard): one for one in regions}.values(),
+            key=lambda one: (len(one.members), one.pattern(), one.shard or 0),
         )
         kept: list[_Region] = []
         for one in by_rank:
-            wider = [other for other in kept if other.members < one.members]
+            wider = [other for other in kept if other.members < one.members and _may_share(one, other)]
             best = max((len(other.members) for other in wider), default=-1)
             over = [other for other in wider if len(other.members) == best]
             if not over or any(other.wanted.content != one.wanted.content for other in over):
@@ -202,6 +237,8 @@ class _Planner:
         """The lower one is what every type takes, the higher one what only quorum queues take."""
         first = same[0]
         expression = selector_regex.either(one.pattern() for one in same)
+        if first.shard is not None and not all(one.is_exact for one in same):
+            expression = selector_regex.both([selector_regex.of_shard(first.shard, self._names.shards), expression])
         guards = [one for region in same if not region.names for one in self._guards(region)]
         expression = selector_regex.except_for(expression, guards)
         apply_to = f"{first.kind}_queues" if first.kind and self._typed else "queues"
@@ -268,6 +305,11 @@ def _once(highest_first: Iterable[Written]) -> list[Written]:
     return [*kept.values()]
 
 
+def _may_share(one: _Region, other: _Region) -> bool:
+    """Whether a queue may be of both: it is of one shard, and those whose order counts are of none."""
+    return one.shard == other.shard or None in {one.shard, other.shard}
+
+
 def _rank(region: _Region) -> tuple[int, int]:
     return (1 if region.names else 0, len(region.members))
 
@@ -282,7 +324,7 @@ def _together(exact: Sequence[_Region]) -> list[_Region]:
     for _, same in groupby(sorted(exact, key=_content), key=_content):
         group = [*same]
         first, names = group[0], frozenset(name for one in group for name in one.names)
-        out.append(_Region((), (None, None), first.wanted, first.kind, names))
+        out.append(_Region((), (None, None), first.wanted, first.kind, names, first.shard))
     return out
 
 

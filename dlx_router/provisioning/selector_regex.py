@@ -6,6 +6,7 @@ An expression names exactly the queues that the selector names, those too that d
 import re
 from collections.abc import Iterable
 
+from dlx_router.core import inbox_shards
 from dlx_router.core.policy import Selector, SelectorKind
 
 EVERY = ".*"
@@ -35,6 +36,25 @@ def of_words(words: list[str]) -> str:
         dot = "" if at == 0 else r"\."
         out += r"(\..*)?" if word == "#" else dot + ("[^.]*" if word == "*" else re.escape(word))
     return f"^{out}$"
+
+
+def of_shard(shard: int, shards: int) -> str:
+    """An expression that fits the queues of an inbox shard: each bit of the hash says how many letters are odd in it.
+
+    Nothing in it is tried twice (`*+`), whatever the name.
+    """
+    looks = "".join(
+        f"(?={_parity(inbox_shards.having(bit), odd=odd)})"
+        for bit, odd in enumerate(inbox_shards.bits_of(shard, shards))
+    )
+    return f"^{looks}" if looks else EVERY
+
+
+def _parity(counted: str, *, odd: bool) -> str:
+    """Whether of the characters `counted` there is an odd number of them in a name."""
+    others = f"[^{counted}]*+"
+    one = f"{others}[{counted}]"
+    return f"{one if odd else ''}(?:{one}{one})*+{others}$"
 
 
 def both(expressions: Iterable[str]) -> str:

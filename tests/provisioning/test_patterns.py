@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.core.inbox_shards import shard_of
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source, ordered, words_match
 from dlx_router.provisioning import ledger, selector_regex
@@ -72,12 +73,12 @@ STANDING = st.lists(
 )
 
 
-@given(SETS, FOREIGN, STANDING, st.sampled_from([(3, 10), (4, 3)]))
+@given(SETS, FOREIGN, STANDING, st.sampled_from([(3, 10), (4, 3)]), st.sampled_from([1, 2, 3, 4]))
 def test_every_queue_that_stands_gets_its_own_definition_and_a_second_plan_is_empty(
-    policies: PolicySet, foreign: list[Rule], queues: list[Standing], version: tuple[int, ...]
+    policies: PolicySet, foreign: list[Rule], queues: list[Standing], version: tuple[int, ...], shards: int
 ) -> None:
-    before = Snapshot("/", version, tuple(queues), policies=tuple(foreign))
-    want = desired(policies, before, NAMES)
+    before, names = Snapshot("/", version, tuple(queues), policies=tuple(foreign)), Names(shards=shards)
+    want = desired(policies, before, names)
     after = replace(before, policies=(*foreign, *(one.rule for one in want.policies)))
     for queue in queues:
         chain = policies.chain(vhost="/", queue=queue.name, queue_type=None)
@@ -86,7 +87,7 @@ def test_every_queue_that_stands_gets_its_own_definition_and_a_second_plan_is_em
             assert rule is None or rule in foreign
             continue
         assert rule is not None
-        assert rule.definition["dead-letter-exchange"] == NAMES.inbox
+        assert rule.definition["dead-letter-exchange"] == names.inboxes[shard_of(queue.name, shards)]
         said: dict[str, Any] = {}
         for policy in chain:
             for key, setting in policy.definition.items():
@@ -96,9 +97,34 @@ def test_every_queue_that_stands_gets_its_own_definition_and_a_second_plan_is_em
         if limit is not None and queue.kind == "quorum":
             assert rule.definition["delivery-limit"] == limit
     owned = frozenset(one.rule.name for one in want.policies)
-    again = plan(policies, after, NAMES, owned)
+    again = plan(policies, after, names, owned)
     assert [step for step in again.steps if step.what == "policy"] == []
-    assert owned <= recognised(after.policies, NAMES), "known by their content too"
+    assert owned <= recognised(after.policies, names), "known by their content too"
+
+
+@given(QUEUES.filter(bool), st.sampled_from([1, 2, 3, 4]), st.sampled_from(["classic", "quorum"]))
+def test_a_queue_to_come_has_its_shard_at_once(queue: str, shards: int, kind: str) -> None:
+    every = _policy("every", Selector(SelectorKind.MATCH, "#"))
+    some = _policy("some", Selector(SelectorKind.MATCH, "a.#"), **{"message-ttl": 1})
+    names, stands = Names(shards=shards), Snapshot("/", (4, 3), (Standing("a.b", "quorum"),))
+    rules = [one.rule for one in desired(ordered([every, some]), stands, names).policies]
+    found = in_force(rules, queue, kind)
+    assert found is not None
+    assert found.definition["dead-letter-exchange"] == names.inboxes[shard_of(queue, shards)]
+    assert found.definition.get("message-ttl") == (1 if words_match(["a", "#"], queue.split(".")) else None)
+
+
+@given(QUEUES.filter(bool))
+def test_where_order_counts_there_is_one_inbox_whatever_the_shards(queue: str) -> None:
+    every = _policy("every", Selector(SelectorKind.MATCH, "#"))
+    fifo = _policy("fifo", Selector(SelectorKind.MATCH, "a.#"), ordering="fifo")
+    names = Names(shards=4)
+    rules = [one.rule for one in desired(ordered([every, fifo]), Snapshot("/", (4, 3)), names).policies]
+    found = in_force(rules, queue, "quorum")
+    assert found is not None
+    is_fifo = words_match(["a", "#"], queue.split("."))
+    wanted = names.fifo if is_fifo else names.inboxes[shard_of(queue, 4)]
+    assert found.definition["dead-letter-exchange"] == wanted
 
 
 def test_policies_that_say_the_same_of_the_same_queues_are_one() -> None:
