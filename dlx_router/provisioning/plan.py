@@ -18,10 +18,12 @@ from dlx_router.provisioning.broker_rules import in_force
 from dlx_router.provisioning.desired_policies import Desired, Written, desired
 from dlx_router.provisioning.ownership import own_name, recognised
 from dlx_router.provisioning.queue_definition import EXCHANGE, STRATEGY
+from dlx_router.provisioning.regions import MOST_EXPRESSION, size
 from dlx_router.provisioning.router_overlaps import meetings
 from dlx_router.provisioning.uncaught_queues import uncaught
 
 UNNAMED_INBOX: Final = "inbox-shards"
+TOO_LONG: Final = "expression"
 _SHOWN: Final = 5
 _ORDER: Final = (Exchange, Queue, Binding)
 
@@ -103,7 +105,7 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     left = uncaught(want.uncatchable, attachments, snapshot, names)
     notes += [Note(NOT_CATCHABLE, said, conflict=True) for _, said in left]
     notes += [*_taken(want, snapshot, names, owned), *_pending(want, snapshot, owned), *_undelayed(unfit)]
-    notes += unnamed_inboxes(snapshot, names)
+    notes += [*unnamed_inboxes(snapshot, names), *_too_long(want)]
     changing = {(step.what, step.name) for step in steps}
     every = [*(_called(one) for one in made), *(("policy", one.rule.name) for one in want.policies)]
     unchanged = tuple(f"{what} {name}" for what, name in every if (what, name) not in changing)
@@ -134,6 +136,17 @@ def unnamed_inboxes(snapshot: Snapshot, names: Names) -> Iterator[Note]:
         else:
             said += "; it is empty: delete the queue and the exchange of that name"
         yield Note(UNNAMED_INBOX, said)
+
+
+def _too_long(want: Desired) -> Iterator[Note]:
+    """What one selector and the policies that it displaces ask for together."""
+    for one in want.policies:
+        if (found := size(one.rule.pattern)) > MOST_EXPRESSION:
+            text = (
+                f'policy "{one.rule.name}": its expression has {found} bytes, and RabbitMQ takes {MOST_EXPRESSION:,}, '
+                f"so it is left out ({one.rule.pattern[:80]}…); write a shorter selector, or several"
+            )
+            yield Note(TOO_LONG, text, conflict=True, name=one.rule.name)
 
 
 def _called(one: Definition) -> tuple[str, str]:

@@ -1,13 +1,18 @@
 """Inbox shards on a real broker: letters spread over inboxes, and their number changed while letters come."""
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
 
+import httpx
 import pytest
 
 from dlx_router.core.inbox_shards import shard_of
@@ -17,6 +22,8 @@ from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
+from tools import brokers
+from tools.brokers.cluster import Cluster
 
 Start = Callable[..., Router]
 INBOXES: Final = ("dlx-router.inbox", *(f"dlx-router.inbox.{number}" for number in range(1, 4)))
@@ -68,8 +75,7 @@ def test_letters_of_many_queues_come_by_four_inboxes(
     for queue in QUEUES[8:]:  # those that come later have their shard at once
         amqp.queue(queue, message_ttl=0)
     for queue in QUEUES:
-        wanted = INBOXES[shard_of(queue, 4)]
-        eventually(lambda q=queue, w=wanted: (commands.effective(q) or {}).get("dead-letter-exchange") == w, 20)
+        eventually(partial(leads, commands, queue, INBOXES[shard_of(queue, 4)]), 20)
     for queue in QUEUES:
         pour(amqp, queue, [f"{queue} {number}" for number in range(20)])
     found = take_many(amqp, "dead", 20 * len(QUEUES))
@@ -82,6 +88,10 @@ def test_letters_of_many_queues_come_by_four_inboxes(
     eventually(lambda: ready_series(router) >= {*INBOXES}, 10)
     assert plan(commands, 4)["steps"] == [], "queues that came later change nothing"
     assert "inbox shards" not in commands.run("doctor", INBOX_SHARDS="4").stdout
+
+
+def leads(commands: Commands, queue: str, exchange: str) -> bool:
+    return (commands.effective(queue) or {}).get("dead-letter-exchange") == exchange
 
 
 def ready_series(router: Router) -> set[str]:
@@ -105,6 +115,9 @@ class Producer:
             self._stop.set()
             self._thread.join()
 
+    def has_sent(self, least: int) -> bool:
+        return len(self.sent) >= least
+
     def _run(self) -> None:
         with Client(self._url) as client:
             number = 0
@@ -124,15 +137,18 @@ def test_a_rolling_change_of_their_number_loses_and_doubles_no_letter(
     for queue in (*QUEUES, LINE):
         amqp.queue(queue, "quorum", message_ttl=0)
     producer = Producer(vhost.amqp_url)
+
+    def replaced(shards: int) -> None:
+        routers.append(start_router(POLICIES, INBOX_SHARDS=str(shards), **shared))
+
     with producer.at_work():
         for shards in (4, 2):
-            some = len(producer.sent)
-            eventually(lambda some=some: len(producer.sent) > some + 100, 30)
-            routers.append(start_router(POLICIES, INBOX_SHARDS=str(shards), **shared))
-            applied(commands, shards)
+            eventually(partial(producer.has_sent, len(producer.sent) + 100), 30)
+            steps = [partial(applied, commands, shards), partial(replaced, shards)]
+            for step in steps if shards == 4 else reversed(steps):  # in either order
+                step()
             assert routers[-2].stop() == 0
-        some = len(producer.sent)
-        eventually(lambda: len(producer.sent) > some + 100, 30)
+        eventually(partial(producer.has_sent, len(producer.sent) + 100), 30)
     in_line = [one for one in producer.sent if one.startswith(f"{LINE} ")]
     spread = [one for one in producer.sent if not one.startswith(f"{LINE} ")]
     took = [one.body.decode() for one in take_many(amqp, "dead", len(spread), within=60)]
@@ -191,3 +207,33 @@ def test_a_router_without_the_management_api_drains_old_inboxes_too(
     pour(amqp, INBOXES[3], ["left behind"], {"x-death": [{**DEAD["x-death"][0], "queue": "work.1"}]})
     start_router(POLICIES, INBOX_SHARDS="1", MANAGEMENT_URL="")
     assert take_many(amqp, "dead", 1)[0].body == b"left behind"
+
+
+@pytest.mark.slow
+def test_in_a_cluster_all_nodes_lead_inboxes_and_doctor_says_so(broker: brokers.Broker, tmp_path: Path) -> None:
+    if not isinstance(broker, brokers.Node):
+        pytest.skip("a cluster is made of nodes of our own")
+    (tmp_path / "p.yaml").write_text(POLICIES, encoding="utf-8")
+    cluster = Cluster(broker.program)
+    node = cluster.nodes[0]
+    urls = {"amqp_url": node.amqp_url, "management_url": node.management_url}
+    router = Router(**urls, policies=tmp_path, log=tmp_path / "router.log", env={"INBOX_SHARDS": "4"})
+    try:
+        router.start(within=60)
+        asked = {"AMQP_URL": node.amqp_url, "MANAGEMENT_URL": node.management_url, "INBOX_SHARDS": "4"}
+        eventually(partial(is_spread, node, tmp_path, asked), 30, every=1)
+    finally:
+        router.close()
+        cluster.close()
+
+
+def is_spread(node: brokers.Node, policies: Path, asked: dict[str, str]) -> bool:
+    rows = httpx.get(f"{node.management_url}/api/queues/%2F", timeout=10, trust_env=False).json()
+    led = Counter(one["leader"] for one in rows if one["name"] in INBOXES)
+    assert (len(led), sum(led.values())) == (3, 4), led
+    named = {f"DLX_ROUTER_{key}": value for key, value in asked.items()}
+    argv = [sys.executable, "-m", "dlx_router", "doctor", "--policies", str(policies), "--json"]
+    done = subprocess.run(argv, env={**os.environ, **named}, capture_output=True, text=True, check=False)
+    (found,) = [one for one in json.loads(done.stdout) if one["check"] == "inbox shards"]
+    assert found["level"] == "ok", found
+    return True

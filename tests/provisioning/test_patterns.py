@@ -1,6 +1,7 @@
 """Our selectors as RabbitMQ's regular expressions, and the policies that are made of them, without a broker."""
 
 import re
+from cProfile import Profile
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from dlx_router.provisioning.broker_rules import in_force
 from dlx_router.provisioning.desired_policies import desired
 from dlx_router.provisioning.ownership import recognised
 from dlx_router.provisioning.plan import Action, plan
+from dlx_router.provisioning.regions import MOST_EXPRESSION
 
 NAMES = Names()
 WORDS = st.lists(st.sampled_from(["a", "b", "a+", "*", "#"]), min_size=1, max_size=5)
@@ -35,6 +37,10 @@ def test_both_and_either_mean_what_they_say(many: list[list[str]], queue: str) -
     fits = [bool(re.search(one, queue)) for one in expressions]
     assert bool(re.search(selector_regex.both(expressions), queue)) == all(fits)
     assert bool(re.search(selector_regex.either(expressions), queue)) == any(fits)
+    assert bool(re.search(selector_regex.of_many(expressions), queue)) == any(fits)
+    looks = selector_regex.of_shard(1, 2)
+    in_shard = shard_of(queue, 2) == 1
+    assert bool(re.search(selector_regex.of_many(expressions, looks), queue)) == (in_shard and any(fits))
     kept = bool(re.search(selector_regex.except_for(expressions[0], expressions[1:]), queue))
     assert kept == (fits[0] and not any(fits[1:]))
 
@@ -125,6 +131,50 @@ def test_where_order_counts_there_is_one_inbox_whatever_the_shards(queue: str) -
     is_fifo = words_match(["a", "#"], queue.split("."))
     wanted = names.fifo if is_fifo else names.inboxes[shard_of(queue, 4)]
     assert found.definition["dead-letter-exchange"] == wanted
+
+
+def _teams(count: int) -> PolicySet:
+    """A policy for each of many teams, which say the same to the broker."""
+    selectors = [Selector(SelectorKind.MATCH, f"team-of-a-rather-long-name-{at:04}.work.#") for at in range(count)]
+    return ordered([_policy(f"p{at}", one) for at, one in enumerate(selectors)])
+
+
+def _calls(count: int, shards: int) -> int:
+    """What a plan for so many policies, each with a queue, calls."""
+    queues = [Standing(f"team-of-a-rather-long-name-{at:04}.work.new", "quorum") for at in range(count)]
+    profile = Profile()
+    profile.runcall(desired, _teams(count), Snapshot("/", (4, 3), tuple(queues)), Names(shards=shards))
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_twice_as_many_policies_cost_a_plan_twice_as_much(shards: int) -> None:
+    _calls(50, shards)  # what is remembered is remembered
+    assert _calls(100, shards) < 3.2 * _calls(50, shards)  # each queue is looked for in expressions of many policies
+
+
+@pytest.mark.parametrize("shards", [1, 4, 16])
+def test_no_expression_is_longer_than_the_broker_takes(shards: int) -> None:
+    """RabbitMQ 4.3 takes 1,024 bytes."""
+    bounded, names = {"x-max-length": 10}, Names(shards=shards)  # such queues are named one by one
+    queues = [Standing(f"team-of-a-rather-long-name-{at:04}.work.new", "quorum", bounded) for at in range(500)]
+    want = desired(_teams(500), Snapshot("/", (4, 3), tuple(queues)), names)
+    assert max(len(one.rule.pattern) for one in want.policies) <= MOST_EXPRESSION
+    rules = [one.rule for one in want.policies]
+    found = [in_force(rules, queue.name, "quorum") for queue in queues]
+    assert all(one is not None and "dead-letter-strategy" not in one.definition for one in found)
+    assert sum(len(one.queues) for one in want.policies) == len(queues)
+
+
+def test_an_expression_that_is_too_long_by_itself_is_said_and_left_out() -> None:
+    words = ".".join(f"word-{at:03}" for at in range(150))
+    policies = ordered([_policy("long", Selector(SelectorKind.MATCH, f"{words}.#")), *_teams(1).policies])
+    found = plan(policies, Snapshot("/", (4, 3)), NAMES, frozenset())
+    (note, other) = found.conflicts  # of the two that carry a policy
+    assert {note.code, other.code} == {"expression"}
+    assert "RabbitMQ takes 1,024" in note.text
+    kept = {one.rule.name for one in found.desired.policies} - {note.name, other.name}
+    assert len(kept) == 3, "the policy on our own queues, and two for the team"
 
 
 def test_policies_that_say_the_same_of_the_same_queues_are_one() -> None:
