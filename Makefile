@@ -172,7 +172,7 @@ pipeline-chaos: $(READY_SPARK)  ## kill ingest KILLS=100 times, then audit the a
 
 ##@ Measure (a quiet machine)
 
-.PHONY: bench lateness latency waiting full-target measure-queues measure-webhooks measure-console measure-index redrive-bench bench-pipeline
+.PHONY: bench lateness latency waiting scale full-target measure-queues measure-webhooks measure-console measure-index redrive-bench bench-pipeline
 
 bench: $(READY)  ## beside shovels and aio-pika; writes docs/performance.md
 	$(BIN)/python -m tools.brokers fetch
@@ -190,6 +190,10 @@ latency: $(READY)  ## what the router adds to a rejection, at 1,000 a second
 waiting: $(READY)  ## the router's memory while 1,000,000 letters wait
 	$(BIN)/python -m tools.brokers fetch 4.3
 	$(BIN)/python -m tools.measure.waiting_memory $(ARGS)
+
+scale: $(READY)  ## one ROW=waiting of the large sizes; docs/capacity.md has them
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
+	$(BIN)/python -m tools.scale.run $(ROW) --version $(BROKER) $(ARGS)
 
 full-target: $(READY)  ## the rate beside a target that is full; BROKER=3.10
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
