@@ -17,6 +17,7 @@ from typing import Any, Final
 import httpx
 
 from dlx_router.admin.connections import listener
+from dlx_router.admin.held_bodies import BodyRefused, HeldBodies
 from dlx_router.admin.server import Message, Receive, Send
 from dlx_router.config.api_access.passes import Passes
 from dlx_router.config.api_access.single_sign_on import SingleSignOn
@@ -26,6 +27,7 @@ from dlx_router.telemetry.wall_clock import wall_ms
 
 PATHS: Final = re.compile(r"/|/(login|logout|theme|groups|letters|redrive|tasks|policies|explain|audit|static)(/.*)?")
 MAX_BODY_BYTES: Final = 1_500_000
+MAX_BODIES_BYTES: Final = 24_000_000  # of all together
 AT_ONCE: Final = 16
 TIMEOUT_S: Final = 9.0  # a connection of the port ends after 10
 END_S: Final = 2.0
@@ -49,6 +51,7 @@ class ConsoleDoor:
         self._socket: socket.socket | None = None
         self._http: httpx.AsyncClient | None = None
         self._starting = asyncio.Lock()
+        self._bodies = HeldBodies(MAX_BODY_BYTES, MAX_BODIES_BYTES)
         self._inside = 0
 
     def serves(self, path: str) -> bool:
@@ -56,14 +59,18 @@ class ConsoleDoor:
         return PATHS.fullmatch(path) is not None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if self._inside >= AT_ONCE:
-            await _said(send, 503, f"{AT_ONCE} pages are being made; ask again")
-            return
-        self._inside += 1
         try:
-            await self._carry(scope, receive, send)
-        finally:
-            self._inside -= 1
+            async with self._bodies.whole(receive) as body:
+                if self._inside >= AT_ONCE:
+                    raise BodyRefused(503, f"{AT_ONCE} pages are being made; ask again")  # noqa: TRY301 - told as the others are
+                self._inside += 1
+                try:
+                    await self._carry(scope, body, send)
+                finally:
+                    self._inside -= 1
+        except BodyRefused as error:
+            if error.status:
+                await _said(send, error.status, str(error))
 
     async def stop(self) -> None:
         """The process has ended when this returns; safe to repeat."""
@@ -75,11 +82,7 @@ class ConsoleDoor:
         if self._socket is not None:
             self._socket.close()
 
-    async def _carry(self, scope: Message, receive: Receive, send: Send) -> None:
-        body = await _body(receive)
-        if body is None:
-            await _said(send, 413, f"at most {MAX_BODY_BYTES} bytes")
-            return
+    async def _carry(self, scope: Message, body: bytes, send: Send) -> None:
         client = str((scope.get("client") or ("?",))[0])
         person = self._sso.person(client, scope["headers"])
         if person is not None and person.role is None:
@@ -146,18 +149,6 @@ def _near(host: str) -> str:
     if found.is_unspecified:
         return "127.0.0.1" if found.version == 4 else "[::1]"  # noqa: PLR2004 - IPv4
     return f"[{found}]" if found.version == 6 else str(found)  # noqa: PLR2004 - IPv6
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """The request's body; None where it is too large."""
-    body = bytearray()
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if len(body) > MAX_BODY_BYTES:
-            return None
-        if not message.get("more_body"):
-            return bytes(body)
 
 
 async def _said(send: Send, status: int, why: str) -> None:

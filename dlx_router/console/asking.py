@@ -14,7 +14,7 @@ from dlx_router.console.exports import exported
 from dlx_router.console.rendering import query, quoted
 from dlx_router.console.router_api import UNREACHABLE, ApiError, RouterApi
 from dlx_router.console.sessions import Session
-from dlx_router.console.who import Console, session_of
+from dlx_router.console.who import ELSEWHERE, Console, session_of
 
 THEMES: Final = ("auto", "light", "dark")
 THEME: Final = "dlx_theme"
@@ -160,7 +160,7 @@ def _to_login(console: Console, request: Request) -> Response:
     if request.method != "GET":
         error = ApiError(401, "the session is over, and nothing was changed; log in and do it again")
         return trouble(console, request, error)
-    if request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}:
+    if request.headers.get("sec-fetch-site") in ELSEWHERE:
         return page(console, request, "arrival.html")
     wanted = query(request.url.path, dict(request.query_params))
     to = query("/login", {"next": wanted if wanted != "/" else ""})

@@ -5,9 +5,14 @@ from typing import Any, Final
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dlx_router.admin.api.asgi import replayed
+from dlx_router.admin.held_bodies import BodyRefused, HeldBodies
 from dlx_router.config.api_access.allowed_hosts import Hosts, not_ours
 
+BUSY: Final = 503
 AT_ONCE: Final = 16  # each holds an answer of the router, and the page made of it
+MAX_BODY_BYTES: Final = 2_000_000  # a page tells of a form that is larger than forms.py takes
+MAX_BODIES_BYTES: Final = 32_000_000
 POLICY: Final = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 _ALWAYS: Final = {
     b"content-security-policy": POLICY.encode(),
@@ -25,29 +30,32 @@ class Guard:
 
     def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
         self._app, self._hosts, self._inside = app, hosts, 0
+        self._bodies = HeldBodies(MAX_BODY_BYTES, MAX_BODIES_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = self._refusal(scope)
-        if refusal is not None:
-            await refusal(scope, receive, _told(send))
-            return
-        self._inside += 1
-        try:
-            await self._app(scope, receive, _told(send))
-        finally:
-            self._inside -= 1
-
-    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         headers: list[tuple[bytes, Any]] = scope["headers"]
         named = next((value.decode("latin-1") for key, value in headers if key == b"host"), None)
-        if not self._hosts.allow(named):
-            return PlainTextResponse(not_ours(named), 403)
+        try:
+            if not self._hosts.allow(named):
+                raise BodyRefused(403, not_ours(named))  # noqa: TRY301 - told as the others are
+            async with self._bodies.whole(receive) as body:
+                await self._answer(scope, replayed(body, receive), _told(send))
+        except BodyRefused as error:
+            if error.status:
+                after = {"retry-after": "1"} if error.status == BUSY else None
+                await PlainTextResponse(str(error), error.status, after)(scope, receive, _told(send))
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._inside >= AT_ONCE:
-            return PlainTextResponse(f"{AT_ONCE} pages are being made; ask again", 503, {"retry-after": "1"})
-        return None
+            raise BodyRefused(BUSY, f"{AT_ONCE} pages are being made; ask again")
+        self._inside += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._inside -= 1
 
 
 def _told(send: Send) -> Send:

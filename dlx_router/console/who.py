@@ -24,6 +24,7 @@ PERSON: Final = "x-dlx-router-person"
 KNOWN_S: Final = 30.0  # who a pass stands for is shown from memory so long; what it may do is asked each time
 RENEWED_MS: Final = 5 * 60_000
 MOST: Final = 1_000
+ELSEWHERE: Final = frozenset({"cross-site", "same-site"})  # Sec-Fetch-Site: a page of another origin led here
 _WORD: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _AWAY: Final = frozenset({UNREACHABLE, 429, 500, 503})
 Callers = dict[str, dict[str, Any]]
@@ -98,9 +99,13 @@ async def session_of(console: Console, request: Request) -> tuple[str, Session |
 
 
 async def _of_nobody(console: Console, request: Request) -> tuple[str, Session | None]:
-    """Where the router asks nobody for a token and this is the same machine, a new session."""
+    """Where the router asks nobody for a token and this is the same machine, a new session.
+
+    Not for what a page of elsewhere leads to: that comes without the cookie of the session that there may be.
+    """
     host, _ = authority(request.headers.get("host", "")) or ("", "")
-    if not (console.is_loopback and is_loopback(host) and request.method == "GET"):
+    is_led = request.headers.get("sec-fetch-site") in ELSEWHERE
+    if is_led or not (console.is_loopback and is_loopback(host) and request.method == "GET"):
         return "", None
     callers, _ = await console.callers("")
     return console.sessions.begin("", callers) if callers else ("", None)

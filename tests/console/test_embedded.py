@@ -1,5 +1,7 @@
 """The console at `/` of a router: a process of its own that the first page starts, and that ends with the router."""
 
+import contextlib
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import httpx
 import psutil
 import pytest
 
+from dlx_router.admin.console_door import AT_ONCE
 from tests.console.conftest import POLICIES, TOKENS
 from tests.console.liar import TOKEN, csrf
 from tests.support.eventually import eventually
@@ -50,6 +53,15 @@ def test_the_first_page_starts_it_and_the_routers_end_ends_it(router: Router) ->
     assert len(left) == 1
     router.stop()
     assert psutil.wait_procs(left, timeout=10)[1] == []
+
+
+def test_who_sends_slowly_keeps_nobody_from_the_pages(router: Router) -> None:
+    head = b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99\r\n\r\ntoken="
+    with contextlib.ExitStack() as held:
+        for _ in range(2 * AT_ONCE):
+            one = held.enter_context(socket.create_connection(("127.0.0.1", router.port)))
+            one.sendall(head)
+        assert router.ask("/login")[0] == 200
 
 
 def test_a_router_that_is_killed_takes_it_along(router: Router) -> None:

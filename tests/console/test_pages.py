@@ -309,6 +309,20 @@ async def test_without_tokens_only_this_machine_gets_in() -> None:
         assert (await client.get("/groups")).status_code == 303
 
 
+async def test_a_page_of_elsewhere_begins_no_session_and_ends_none() -> None:
+    """It comes without the cookie of the session that there is, and its answer would put another one in its place."""
+    liar = Liar()
+    liar.tokens = {""}
+    async with browser(console(liar)) as client:
+        word = csrf((await client.get("/groups")).text)
+        for site in ("cross-site", "same-site"):
+            led = await client.get("/groups", headers={"sec-fetch-site": site, "cookie": ""})
+            assert (led.status_code, "set-cookie" in led.headers) == (200, False)
+            assert 'http-equiv="refresh"' in led.text
+        answer = await client.post("/groups/g1-1", data={"csrf": word, "state": "resolved"})
+    assert answer.status_code == 303, "the form that was open before"
+
+
 async def test_who_may_only_look_sees_no_buttons() -> None:
     for role, sees in (("viewer", False), ("operator", True)):
         async with logged_in(console(Liar("q", role))) as client:
@@ -337,6 +351,34 @@ async def test_more_than_one_letter_goes_only_where_their_number_is_typed() -> N
     assert (asked["limit"], asked["cutoff_ms"], asked["rate"]) == (3, 1_700_000_000_000, 7)
     assert asked["canary"] == {"first": 1, "watch_s": 5, "max_dead_percent": 0}
     assert "dry_run" not in asked
+
+
+class Counted(Liar):
+    """A dry run of this kind that counted so many letters."""
+
+    def __init__(self, kind: str, sent: int) -> None:
+        super().__init__("q")
+        self.kind, self.sent = kind, sent
+
+    def answers(self, path: str) -> dict[str, Any] | None:
+        found = super().answers(path)
+        if found is not None and path.startswith("/tasks/") and "spec" in found:
+            found["spec"]["kind"], found["counts"]["sent"] = self.kind, self.sent
+        return found
+
+
+@pytest.mark.parametrize(("kind", "sent"), [("redrive", 0), ("discard", 0), ("export", 3)])
+async def test_a_dry_run_that_counted_nothing_or_for_a_script_starts_nothing(kind: str, sent: int) -> None:
+    """A limit of 0 is none at all: what came into the queue meanwhile would go."""
+    liar = Counted(kind, sent)
+    async with logged_in(console(liar)) as client:
+        page = await client.get("/tasks/5cc63cdf0e4f?vhost=q")
+        harmless(page)
+        given = {"csrf": csrf(page.text), "letters": str(sent)}
+        answer = await client.post("/tasks/5cc63cdf0e4f/start?vhost=q", data=given)
+        harmless(answer)
+    assert (page.status_code, answer.status_code, liar.asked) == (200, 409, [])
+    assert "/start?" not in page.text
 
 
 class Unredacted(Liar):

@@ -82,7 +82,7 @@ def test_a_request_waits_for_a_letter_and_gets_it_when_it_comes(bench: Bench) ->
     waiting = threading.Thread(target=lambda: got.extend(bench.receive(queue, wait="20s")))
     began = time.monotonic()
     waiting.start()
-    consistently(lambda: not got, 12)  # longer than any other request may take
+    consistently(lambda: not got, 2)  # how long a wait may be: test_replicas, and admin/test_server
     bench.amqp.publish("second", key="wait.a")
     bench.amqp.fail("wait.a")
     waiting.join(20)
@@ -210,7 +210,7 @@ def test_the_index_shows_leases_on_a_letters_way_and_nothing_is_gone_while_they_
 
 @TWO_TYPES
 def test_two_that_receive_at_once_never_get_one_letter(bench: Bench, kind: str) -> None:
-    count = 200
+    count = 100
     queue = bench.failed(f"many.{kind}", [str(number) for number in range(count)], kind)
     got: list[str] = []
     lock = threading.Lock()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
@@ -130,13 +130,14 @@ def test_a_name_that_nobody_answers_for_does_not_keep_the_process() -> None:
     assert "TimeoutError" in done.stderr, done.stderr
 
 
-@given(st.text("ab.-_~:/?[]@!$&'()*+,;=%019x^`{|}", min_size=1, max_size=12), st.booleans())
+@given(st.text("abx019.-_") | st.text("ab.-_~:/?[]@!$&'()*+,;=%019x^`{|}", max_size=12), st.booleans())
 @example("xn--a", True)  # noqa: FBT003 - drawn
 @example("a..b", False)  # noqa: FBT003 - drawn
 @settings(deadline=None, max_examples=200)
 def test_whatever_url_a_file_may_have_nothing_is_raised_and_nothing_of_it_told(rest: str, is_somewhere: bool) -> None:  # noqa: FBT001 - drawn
     url = f"https://{rest}/{HIDDEN}"
-    assume(not url_fault(url))
+    if url_fault(url):
+        return  # no file may have it
     answer = send(endpoint(url, "192.0.2.0/24"), resolve=Names(["169.254.169.254"] if is_somewhere else []))
     assert (answer.taken, answer.status) == (False, None)
     assert HIDDEN not in str(answer)

@@ -128,6 +128,10 @@ async def start(asked: Asked) -> Response:
     spec, meant = counted["spec"], _meant_letters(counted)
     if not spec["dry_run"] or counted["state"] != "done":
         raise FormError("that is no dry run that is done; count the letters first", 409)
+    if spec["kind"] not in KINDS:
+        raise FormError("an export goes to who reads it: start it by the API, or by letters export", 409)
+    if not meant:
+        raise FormError("no letter was counted, and a task of none would have no limit; count them again", 409)
     if _needs_number(counted) and form.whole("letters", -1) != meant:
         raise FormError(f"letters: type {meant}, the number that was counted; nothing was started", 422)
     wanted: dict[str, Any] = {name: spec[name] for name in ("vhost", "queue", "kind", "cutoff_ms")}

@@ -153,7 +153,7 @@ class Side:
     """All clients of one vhost."""
 
     def __init__(self, vhost: str, url: Url, rate: float) -> None:
-        self.books = Books()
+        self.books, self._chance = Books(), random.Random(vhost)
         each = rate / NODES / 2
         self.publishers = [
             Publisher(url(vhost, node), self.books, ways, each) for node in range(NODES) for ways in (QUORUM, CLASSIC)
@@ -182,7 +182,7 @@ class Side:
             channel.basic_ack(method.delivery_tag)
             return
         # A queue serves its consumers in turn: at an even beat each second delivery would be to a frozen one for ever.
-        wait_s = random.uniform(0, FAILS_WITHIN_S)
+        wait_s = self._chance.uniform(0, FAILS_WITHIN_S)
         asyncio.get_running_loop().call_later(wait_s, _reject, channel, method.delivery_tag)
 
 
