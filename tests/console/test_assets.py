@@ -34,6 +34,6 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
 
 
 def test_the_wheel_has_the_pages() -> None:
-    """hatch takes every file of the package, unless somebody excludes it."""
+    """hatch takes every file of the package, unless somebody excludes it: the client has a wheel of its own."""
     built = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
-    assert built["targets"]["wheel"] == {"packages": ["dlx_router"]}
+    assert built["targets"]["wheel"] == {"packages": ["dlx_router"], "exclude": ["/dlx_router/client"]}
