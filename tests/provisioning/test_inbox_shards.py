@@ -210,6 +210,7 @@ def test_a_router_without_the_management_api_drains_old_inboxes_too(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # three nodes, on a busy machine
 def test_in_a_cluster_all_nodes_lead_inboxes_and_doctor_says_so(broker: brokers.Broker, tmp_path: Path) -> None:
     if not isinstance(broker, brokers.Node):
         pytest.skip("a cluster is made of nodes of our own")
