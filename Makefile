@@ -66,7 +66,7 @@ help:  ## this list
 
 ##@ Test
 
-.PHONY: test test-again test-clients test-clean core lint calls shape audit-deps
+.PHONY: test test-again test-clients test-clean test-pure test-pythons core lint calls shape audit-deps
 
 test: $(READY)  ## quick tests; ALL=1: all, on every RabbitMQ; ARGS="-k name"
 	$(BIN)/python -m tools.brokers fetch $(versions)
@@ -84,8 +84,13 @@ test-clients: $(READY_CLIENTS)  ## Celery, amqplib, MQTT and more: letters come 
 test-clean: $(READY)  ## what is committed, on a fresh Debian 12 (root on Debian)
 	$(BIN)/python -m tools.release.clean_machine
 
-core: $(READY)  ## the core alone: how long, and 98 % of its branches at least
-	$(BIN)/python -m pytest -q tests/core
+test-pure: $(READY)  ## the tests that ask no broker
+	$(BIN)/python -m pytest -n $(JOBS) -m "pure and not slow and not long and not measure and not clients" $(ARGS)
+
+test-pythons: $(READY)  ## those on Debian's Pythons: 3.11, 3.13, 3.14 (root on Debian)
+	$(BIN)/python -m tools.release.pythons $(ARGS)
+
+core: $(READY)  ## the core alone: 98 % of its branches at least
 	$(BIN)/coverage run -m pytest -q tests/core
 	$(BIN)/coverage report --include='dlx_router/core/*' --fail-under=98
 
@@ -137,11 +142,15 @@ fuzz: $(READY)  ## hostile input, EACH=150 seconds a target; BROKER=4.3
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	DLX_ROUTER_FUZZ_SECONDS=$(EACH) DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/fuzz -s -n 2 $(ARGS)
 
-upgrade: $(READY)  ## letters wait while broker or routers are upgraded: all arrive
+upgrade: $(READY)  ## letters in every rung while broker or routers are upgraded
 	$(BIN)/python -m tools.brokers fetch
 	$(BIN)/python -m tools.release.upgrade $(ARGS)
 	$(BIN)/python -m tools.release.upgrade --beside $(ARGS)
 	$(BIN)/python -m tools.release.rolling $(ARGS)
+	rm -rf build/before && $(BIN)/python -m tools.release.before 0.1.0 build/before
+	$(BIN)/python -m tools.release.rolling --tree build/before $(ARGS)
+	$(BIN)/python -m tools.release.rungs
+	$(BIN)/python -m tools.release.rungs --back
 
 redrive-audit: $(READY)  ## redrive LETTERS=100000, killed twice: every letter is found
 	$(BIN)/python -m tools.brokers fetch 4.3
@@ -163,7 +172,7 @@ pipeline-chaos: $(READY_SPARK)  ## kill ingest KILLS=100 times, then audit the a
 
 ##@ Measure (a quiet machine)
 
-.PHONY: bench lateness latency waiting full-target measure-queues measure-webhooks measure-console measure-index redrive-bench bench-pipeline
+.PHONY: bench lateness latency waiting scale full-target measure-queues measure-webhooks measure-console measure-index redrive-bench bench-pipeline
 
 bench: $(READY)  ## beside shovels and aio-pika; writes docs/performance.md
 	$(BIN)/python -m tools.brokers fetch
@@ -181,6 +190,10 @@ latency: $(READY)  ## what the router adds to a rejection, at 1,000 a second
 waiting: $(READY)  ## the router's memory while 1,000,000 letters wait
 	$(BIN)/python -m tools.brokers fetch 4.3
 	$(BIN)/python -m tools.measure.waiting_memory $(ARGS)
+
+scale: $(READY)  ## one ROW=waiting of the large sizes; docs/capacity.md has them
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
+	$(BIN)/python -m tools.scale.run $(ROW) --version $(BROKER) $(ARGS)
 
 full-target: $(READY)  ## the rate beside a target that is full; BROKER=3.10
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
@@ -230,12 +243,11 @@ site: $(READY)  ## the documentation as a site → build/site
 
 .PHONY: release constraints
 
-release: $(READY)  ## both wheels and SBOM in dist/, tried in a new environment
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[release]'
-	rm -rf dist build/release && $(BIN)/python -m build --outdir dist . && $(BIN)/python -m build --outdir dist dlx_router/client
-	$(PYTHON) -m venv build/release && build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl
+release: $(READY)  ## wheels, image, chart, SBOM in dist/; docs/release.md
+	$(BIN)/python -m tools.release.build --to dist $(ARGS)
+	rm -rf build/release && $(PYTHON) -m venv build/release
+	build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl
 	build/release/bin/dlx-router --version
-	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.json build/release/bin/python
 
 constraints: $(READY)  ## the newest versions that fit together → constraints.txt
 	$(BIN)/python -m tools.release.constraints

@@ -9,7 +9,6 @@ from dlx_router.config.api_access.allowed_hosts import Hosts, is_loopback
 from dlx_router.config.api_access.passes import Passes
 from dlx_router.config.api_access.tokens import Tokens
 from dlx_router.config.environment.settings import Settings
-from dlx_router.core.names import Names
 from dlx_router.service.app import App
 
 
@@ -18,7 +17,7 @@ class Door:
 
     def __init__(self, settings: Settings, router: App, hosts: Hosts, passes: Passes) -> None:
         self._passes = passes
-        self._router, self._names = router, Names(settings.prefix)
+        self._router, self._names = router, settings.names
         self._tokens = Tokens(Path(settings.api_tokens_file)) if settings.api_tokens_file else None
         self._is_loopback, self._hosts = is_loopback(settings.http_host), hosts
         self._loading = asyncio.Lock()

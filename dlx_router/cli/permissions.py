@@ -21,7 +21,6 @@ from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, 
 from dlx_router.config.rights.merge import MONITORING, ORDER
 from dlx_router.config.rights.permissions import DEFAULT_EXCHANGE, Grant, Right, Setup, needed
 from dlx_router.config.rights.purpose import Purpose
-from dlx_router.core.names import Names
 from dlx_router.core.policy import SelectorKind
 from dlx_router.provisioning.command_rights import needs_of
 
@@ -32,7 +31,7 @@ def run(given: Mapping[str, str], user: str | None, said: str = Purpose.RUN, *, 
     """Print the recipe; 1 where the policies have errors, 2 where settings, files or a broker cannot be used."""
     try:
         settings = Settings.load(given)
-        loaded = load_policies(settings.policies, Names(settings.prefix))
+        loaded = load_policies(settings.policies, settings.names)
         vhosts = asyncio.run(_vhosts(settings))
         loaded.require_served(vhosts)
     except PolicyErrors as error:
@@ -61,7 +60,7 @@ def grants_of(
 ) -> list[Grant]:
     """What the user needs in each vhost."""
     setup = Setup(
-        Names(settings.prefix),
+        settings.names,
         declare=settings.declare == "auto",
         key_file=settings.provenance_key_file is not None,
         index=settings.index_path is not None,
@@ -168,7 +167,7 @@ async def _strangers(settings: Settings, loaded: LoadedPolicies, vhosts: Sequenc
     if not settings.has_management():
         output.warn("Who else has such rights is not known: no MANAGEMENT_URL.")
         return
-    rights, names = _rights(settings), Names(settings.prefix)
+    rights, names = _rights(settings), settings.names
     try:
         told = [await rights.strangers(vhost, names, user, loaded.believed(vhost)) for vhost in vhosts]
         found = [one for some in told for one in some]

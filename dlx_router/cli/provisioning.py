@@ -16,7 +16,6 @@ from dlx_router.cli.drain import CALM, EVERY_S, Drain, flowing
 from dlx_router.config.dialects.import_result import as_yaml
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
-from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.core.printable import printable_lines
 from dlx_router.provisioning import apply_plan, plan_text
@@ -37,7 +36,7 @@ class Site:
 
     def __init__(self, settings: Settings, loaded: LoadedPolicies) -> None:
         self.settings, self.policies = settings, loaded.policies
-        self.names = Names(settings.prefix)
+        self.names = settings.names
         self.journal = settings.journal in {"best-effort", "required"}
         self.loaded = loaded
         self.with_journal = False  # whether destroy removes it
@@ -90,7 +89,7 @@ def run(given: Mapping[str, str], work: Work, *, without_policies: bool = False)
             raise SettingsError(  # noqa: TRY301 - told below, as all others
                 "DLX_ROUTER_MANAGEMENT_URL is missing; write https://user:password@host:15671"
             )
-        names, none = Names(settings.prefix), LoadedPolicies(PolicySet(()))
+        names, none = settings.names, LoadedPolicies(PolicySet(()))
         loaded = none if without_policies else load_policies(settings.policies, names)
         return asyncio.run(_on(Site(settings, loaded), work))
     except PolicyErrors as error:

@@ -8,7 +8,6 @@ import typer
 
 from dlx_router.cli import examples, output
 from dlx_router.config.environment.settings import Settings, SettingsError, default_text, option, variable
-from dlx_router.core.names import Names
 
 if TYPE_CHECKING:
     from dlx_router.config.policy_files.loader import LoadedPolicies
@@ -25,7 +24,7 @@ def _run(*, observe: bool = False, **given: str | None) -> None:
     try:
         settings = Settings.load({name: value for name, value in given.items() if value is not None})
         warnings = settings.warnings()
-        loaded = load_policies(settings.policies, Names(settings.prefix))
+        loaded = load_policies(settings.policies, settings.names)
         loaded.require_served(settings.vhost_list())
         loaded.require_types(told=settings.has_management())
         if (path := settings.webhooks_path()) is not None:

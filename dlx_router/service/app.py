@@ -15,7 +15,6 @@ from dlx_router.config.api_access.replica_address import advertised
 from dlx_router.config.environment.settings import Settings
 from dlx_router.config.policy_files.loader import LoadedPolicies
 from dlx_router.core.breaker import Breaker
-from dlx_router.core.names import Names
 from dlx_router.core.statemessage import Claim
 from dlx_router.index.schema import place_of
 from dlx_router.index.supervisor import Supervisor
@@ -57,7 +56,7 @@ class App:
         self._settings = settings
         self._loaded = loaded
         self._observe = observe
-        self._names = Names(settings.prefix)
+        self._names = settings.names
         self._where = addresses(settings, first_host(socket.gethostname()))
         self._management = management(settings)
         self._survey = Survey(self.metrics)
@@ -280,7 +279,7 @@ class App:
         sources = (
             [self._names.observe]
             if self._observe
-            else [self._names.inbox, self._names.release, self._names.fifo, self._names.retired]
+            else [*self._names.inboxes, self._names.release, self._names.fifo, self._names.retired]
         )
         self.metrics.serve(vhost, sources)
         self.readiness.set(f"link {vhost}", f"vhost {vhost!r}: connecting")

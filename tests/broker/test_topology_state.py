@@ -275,6 +275,7 @@ async def test_an_answer_that_is_said_again_by_somebody_else_leads_nowhere(here:
 
 
 @pytest.mark.parametrize("to", [NAMES.parking, "amq.rabbitmq.reply-to.x", "amq.rabbitmq.reply-to.g2dk.AA==", "…" * 80])
+@pytest.mark.usefixtures("newest")
 async def test_a_hello_makes_us_write_to_no_queue(here: Topology, amqp: Client, to: str) -> None:
     async with StateQueue(here, shared=SHARED) as state, StateQueue(here, shared=SHARED, hello_s=0.1) as standby:
         await active(state)
@@ -338,6 +339,7 @@ async def test_a_key_that_cannot_be_read_is_kept_and_never_replaced(here: Topolo
     assert [one["v"] for one in documents(amqp, "key")] == [9]
 
 
+@pytest.mark.usefixtures("newest")
 async def test_the_key_is_in_no_repr(here: Topology) -> None:
     async with StateQueue(here) as state:
         key = await active(state)

@@ -38,7 +38,7 @@ async def test_who_sends_slowly_keeps_nobody_out() -> None:
     """A login is asked for by anybody: sixteen that were never whole were all that the console answered."""
     app = console(Liar())
     slow = [Slow() for _ in range(3 * AT_ONCE)]
-    sending = [asyncio.create_task(app(one.scope, one.pieces.get, one.send)) for one in slow]
+    sending = [asyncio.ensure_future(app(one.scope, one.pieces.get, one.send)) for one in slow]
     for one in slow:
         one.give(b"token=")
     try:
@@ -71,7 +71,7 @@ async def test_what_is_held_of_bodies_has_a_bound(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(guard, "MAX_BODIES_BYTES", 3_000_000)
     app = console(Liar())
     slow = [Slow() for _ in range(4)]
-    sending = [asyncio.create_task(app(one.scope, one.pieces.get, one.send)) for one in slow]
+    sending = [asyncio.ensure_future(app(one.scope, one.pieces.get, one.send)) for one in slow]
     for one in slow:
         one.give(b"x" * 1_000_000)
     try:

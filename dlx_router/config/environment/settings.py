@@ -21,6 +21,8 @@ from dlx_router.config.environment.broker_url import BrokerAddress
 from dlx_router.config.environment.setting_values import DurationMs, OptionalPath, SizeBytes
 from dlx_router.config.findings import nearest, shown
 from dlx_router.config.units import duration_text, size_text
+from dlx_router.core.inbox_shards import MOST_SHARDS
+from dlx_router.core.names import Names
 
 T = TypeVar("T")
 
@@ -92,6 +94,9 @@ class Settings(BaseSettings):
     policies: Path = Field(Path("policies"), description="Folder of the policy files.")
     prefix: Annotated[str, AfterValidator(prefixes.checked)] = Field(
         "dlx-router", description="Begins the name of all that the router owns."
+    )
+    inbox_shards: int = Field(
+        1, ge=1, le=MOST_SHARDS, description="Inboxes that dead letters are spread over, by queue. See capacity.md."
     )
     declare: Literal["auto", "never"] = Field(
         "auto", description="auto: declare what is missing; never: check only, and print what is missing."
@@ -204,6 +209,11 @@ class Settings(BaseSettings):
             if {name, f"{name}_file"} <= self.model_fields_set and getattr(self, f"{name}_file"):
                 raise ValueError(f"{variable(name)} and {variable(name)}_FILE are both set; keep one of them")
         return self
+
+    @property
+    def names(self) -> Names:
+        """What our things are called in the broker."""
+        return Names(self.prefix, self.inbox_shards)
 
     def broker_address(self) -> BrokerAddress:
         """Where the broker is. Reads AMQP_URL_FILE anew at each call; SettingsError where it cannot be used."""

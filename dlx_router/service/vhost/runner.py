@@ -35,6 +35,7 @@ from dlx_router.service.vhost.attempts import Attempts
 from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.connect import Addresses, reached
 from dlx_router.service.vhost.leadership import Leadership, lead
+from dlx_router.service.vhost.old_inboxes import OldInboxes
 from dlx_router.service.vhost.own_queues import OwnQueues
 from dlx_router.service.vhost.policy_drift import PolicyDrift
 from dlx_router.service.vhost.queue_depths import QueueDepths, resting_places
@@ -128,8 +129,9 @@ class VhostRunner:
         self._attempts = Attempts(vhost, readiness)
         self._was_complete = False  # all of ours was seen to be there
         self._was_there = remembered()  # what copies needed
-        own = (names.observe,) if observe else (names.inbox, names.release, names.fifo, names.retired)
+        own = (names.observe,) if observe else (*names.inboxes, names.release, names.fifo, names.retired)
         self._stalls = Stalls(vhost, names, own, metrics, self._said)
+        self._old_inboxes = OldInboxes(vhost, names, management, self._said)
         self._key_gone = ""  # why
         self._router_id = rules.router_id
         self._reached = False  # whether the broker answered
@@ -314,6 +316,7 @@ class VhostRunner:
         if not self._observe:
             watch = partial(self._guard.watch, self.vhost, session.trouble, topology, self._refusals.catch)
             looks.append(("guard", watch))
+            looks.append(("old inboxes", lambda: self._old_inboxes.watch(session, topology)))
         return looks
 
     async def _attended(self, session: Session) -> None:

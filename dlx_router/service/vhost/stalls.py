@@ -50,7 +50,8 @@ class Stalls:
     """Of one vhost, for as long as the router runs. `own`: the queues of ours that are consumed."""
 
     def __init__(self, vhost: str, names: Names, own: Sequence[str], metrics: Metrics, readiness: Readiness) -> None:
-        self._vhost, self._names, self._own = vhost, names, own
+        self._vhost, self._names = vhost, names
+        self._always, self._own = tuple(own), tuple(own)
         self._metrics, self._readiness = metrics, readiness
         self._given_up_s = float("-inf")
         self._begin()
@@ -73,6 +74,7 @@ class Stalls:
 
     async def _look(self, session: Subscribed, topology: Topology) -> None:
         key = f"answers {self._vhost}"
+        self._know_own(session.consumers)
         try:
             async with asyncio.timeout(ANSWERS_S):
                 found = await topology.censuses(self._asked(session.consumers))
@@ -92,6 +94,12 @@ class Stalls:
                 self._moves(queue)  # it is not consumed any more, and whoever knows why says so
 
     # -- which --------------------------------------------------------------------------------------------------
+
+    def _know_own(self, consumers: Consumers) -> None:
+        """Inboxes that are not named come and go."""
+        old = [queue for queue in self._names.unnamed_inboxes if consumers.get(queue) is not None]
+        self._forget_depths({*self._own} - {*self._always, *old})
+        self._own = (*self._always, *old)
 
     def _asked(self, consumers: Consumers) -> list[str]:
         """Our own, those that may stand still, and some of those that delivered nothing since the last look at them."""

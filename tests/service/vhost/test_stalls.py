@@ -70,6 +70,7 @@ def test_an_inbox_that_is_not_delivered_is_subscribed_anew(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("newest")
 def test_an_attached_queue_that_is_not_delivered_is_subscribed_anew(
     amqp: Client, line: Proxy, behind: dict[str, str], start_router: Start
 ) -> None:
@@ -88,6 +89,7 @@ def test_an_attached_queue_that_is_not_delivered_is_subscribed_anew(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("newest")
 def test_where_that_does_not_help_the_connection_is_made_anew(
     amqp: Client, line: Proxy, behind: dict[str, str], start_router: Start
 ) -> None:
@@ -131,6 +133,7 @@ def test_two_thousand_quiet_queues_are_asked_about_in_turn_and_few_at_a_time() -
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("newest")
 def test_a_session_begins_though_nothing_can_be_bound(
     amqp: Client, line: Proxy, behind: dict[str, str], start_router: Start
 ) -> None:
@@ -158,6 +161,7 @@ def comes_back(amqp: Client, body: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("newest")
 def test_a_session_begins_though_the_management_api_answers_nobody(
     amqp: Client, vhost: Vhost, line: Proxy, behind: dict[str, str], start_router: Start
 ) -> None:
