@@ -18,6 +18,7 @@ def said(desk: Desk, path: str, words: str) -> str:
     return page if words in page else ""
 
 
+@pytest.mark.usefixtures("newest")
 def test_every_page_answers_and_says_what_the_router_knows(desk: Desk) -> None:
     desk.kill("pages.orders", 3)
     overview = eventually(lambda: said(desk, "/", "DLQ.pages.orders"), 20)
@@ -80,6 +81,7 @@ def test_one_letter_goes_back_by_one_button_and_another_one_changed(desk: Desk) 
     assert mended.headers["mended-by"] == "me"
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_task_is_paused_resumed_and_cancelled(desk: Desk) -> None:
     desk.kill("slow.orders", 4)
     told = {"queue": "DLQ.slow.orders", "vhost": desk.vhost.name, "kind": "redrive"}
@@ -92,6 +94,7 @@ def test_a_task_is_paused_resumed_and_cancelled(desk: Desk) -> None:
     assert desk.send(begun, begun.replace("?", "/resume?")).status_code == 409
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_group_is_decided_about_and_the_audit_says_who_did_it(desk: Desk) -> None:
     desk.kill("group.orders", 1, error="<b>no</b> stock")
     group = next(one for one in desk.rows("/groups") if one["failed_queue"] == "group.orders")
@@ -105,6 +108,7 @@ def test_a_group_is_decided_about_and_the_audit_says_who_did_it(desk: Desk) -> N
     assert "olga" in audit
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_page_takes_little_time(desk: Desk) -> None:
     desk.kill("fast.orders", 2)
     took = []

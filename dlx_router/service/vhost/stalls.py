@@ -61,6 +61,7 @@ class Stalls:
         self._renewed: dict[str, float] = {}  # subscribed anew, and nothing was delivered since → when
         self._said: set[str] = set()
         self._asked_last = 0
+        self._was_silent = False
 
     async def watch(self, session: Subscribed, topology: Topology) -> None:
         """Look again and again until cancelled; afterwards nothing is known."""
@@ -80,13 +81,17 @@ class Stalls:
                 found = await topology.censuses(self._asked(session.consumers))
         except (TimeoutError, TopologyError) as error:
             self._forget_depths()
+            self._was_silent = True
             why = str(error) or f"no answer within {ANSWERS_S:g} s"
             self._readiness.set(key, f"vhost {self._vhost!r}: the broker does not say what lies in our queues: {why}")
             return
-        self._readiness.clear(key)
         self._tell_depths({queue: ready for queue, (ready, _) in found.items() if queue in self._own})
-        for queue, (ready, consumers) in found.items():
-            self._judge(session, queue, ready, consumers)
+        doubted = [
+            queue for queue, (ready, consumers) in found.items() if self._judge(session, queue, ready, consumers)
+        ]
+        if not (self._was_silent and doubted):
+            self._was_silent = False
+            self._readiness.clear(key)
         for queue in [queue for queue in self._said if session.consumers.get(queue) is None]:
             if (
                 time.monotonic() - self._renewed.get(queue, float("-inf")) > AGAIN_S
@@ -122,11 +127,15 @@ class Stalls:
 
     # -- what of it ---------------------------------------------------------------------------------------------
 
-    def _judge(self, session: Subscribed, queue: str, ready: int, consumers: int) -> None:
+    def _judge(self, session: Subscribed, queue: str, ready: int, consumers: int) -> bool:
+        """→ whether it may stand still, and readiness does not say so yet.
+
+        Who was silent is believed to deliver once it does: a node alone answers now and then, and delivers nothing.
+        """
         consumer = session.consumers.get(queue)
         if consumer is None or isinstance(consumer, Getter):
             self._stands.pop(queue, None)
-            return
+            return False
         is_owed = session.consumers.is_owed(consumer) or (queue in self._renewed and consumer.has_room)
         look = Look(time.monotonic(), ready, consumers, consumer.last_tag, is_owed)
         known = self._stands.get(queue)
@@ -135,10 +144,12 @@ class Stalls:
         self._stands[queue] = consumer, stand
         if not look.lacks or consumer.last_tag != (0 if before is None else before.look.last_tag):
             self._moves(queue)
-        elif stand.for_s >= SAYS_S:
+            return False
+        if stand.for_s >= SAYS_S:
             self._object(queue, stand)
             if stand.for_s >= RENEWS_S:
                 self._mend(session, consumer, stand)
+        return queue not in self._said
 
     def _object(self, queue: str, stand: Stand) -> None:
         self._said.add(queue)

@@ -1,12 +1,15 @@
 """A consumer that stands still: the broker counts messages as ready and delivers none, and says nothing about it."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
 
 from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.topology import TopologyError
 from dlx_router.core.names import Names
 from dlx_router.service.sources.consumers import Consumers
 from dlx_router.service.vhost.stalls import MOST, Stalls
@@ -130,6 +133,40 @@ def test_two_thousand_quiet_queues_are_asked_about_in_turn_and_few_at_a_time() -
         assert len(turn) <= 1 + MOST
         asked |= {*turn}
     assert len(asked) == 2001
+
+
+class Answers:
+    """A broker whose answers are given: ready messages and consumers of the inbox; None: it is silent."""
+
+    def __init__(self, told: list[tuple[int, int] | None]) -> None:
+        self._told = iter(told)
+
+    async def censuses(self, queues: list[str]) -> dict[str, tuple[int, int]]:
+        told = next(self._told)
+        if told is None:
+            raise TopologyError("silent")
+        return dict.fromkeys(queues, told)
+
+
+async def test_who_was_silent_and_delivers_nothing_is_not_ready_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node without a majority answered once in half a minute: five seconds of 200 until it was seen to stand."""
+    names, metrics, readiness = Names("dlx-router"), Metrics(), Readiness()
+    consumers = Consumers("/", names, b"", metrics, lambda _queue, _error: None)
+    inbox = Consumer(None, names.inbox, 10, sink=lambda *_: None, on_lost=lambda *_: None)  # type: ignore[arg-type]  # nothing is sent
+    consumers._consumers[names.inbox] = inbox
+    monkeypatch.setattr(Consumers, "is_owed", lambda *_: True)
+    session = SimpleNamespace(vhost="/", consumers=consumers, resubscribe=lambda _: None, trouble=lambda _: None)
+    clock = itertools.count(0.0, 2.0)
+    monkeypatch.setattr("dlx_router.service.vhost.stalls.time.monotonic", lambda: next(clock))
+    readiness.clear("start")
+    found = Stalls("/", names, (names.inbox,), metrics, readiness)
+    answers = Answers([(0, 1), None, (0, 0), (0, 0), (0, 0), (0, 0), (0, 1), (5, 1), None, (5, 1), (4, 1)])
+    ready = []
+    for at in range(11):
+        inbox.last_tag = at // 10
+        await found._look(session, answers)  # type: ignore[arg-type]
+        ready.append(readiness.ready)
+    assert ready == [True, False, False, False, False, False, True, True, False, False, True]
 
 
 @pytest.mark.slow
