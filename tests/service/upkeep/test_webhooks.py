@@ -1,6 +1,7 @@
 """A router that tells real receivers what really happened; and what a restart, a storm and a dead receiver do."""
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ class Told:
 
     def __init__(self, folder: Path, vhost: Vhost, amqp: Client, begin: Callable[..., Router]) -> None:
         self.folder, self.vhost, self.amqp, self._begin = folder, vhost, amqp, begin
+        self._bodies = count()
         self.receiver = Receiver()
         self.router: Router
         (folder / "secret").write_text(SECRET, encoding="utf-8")
@@ -65,9 +67,9 @@ class Told:
         return eventually(lambda: self.events(kind), within, every=0.1)[0]
 
     def fail(self, queue: str, letters: int = 1) -> None:
-        """So many letters are rejected in it."""
+        """So many letters are rejected in it, each unlike the others: twins that die in one second are told once."""
         self.amqp.queue(queue, dead_letter_exchange=INBOX)
-        pour(self.amqp, queue, (b"%d" % number for number in range(letters)))
+        pour(self.amqp, queue, (b"%d" % next(self._bodies) for _ in range(letters)))
         for _ in range(letters):
             self.amqp.fail(queue)
 
