@@ -163,7 +163,9 @@ class Side:
         }
         if vhost == CONTROL:
             take |= {way.source: self._end(CONSUMER) for way in WAYS if way.route == ATTACHED}
-        self._consumer = lambda node: Consumer(url(vhost, node), take, heartbeat_s=HEARTBEAT_S)
+        self._consumer: Callable[[int], Consumer] = lambda node: Consumer(
+            url(vhost, node), take, heartbeat_s=HEARTBEAT_S
+        )
         self.consumers = [self._consumer(node) for node in range(NODES)]
 
     def connect_anew(self) -> None:
