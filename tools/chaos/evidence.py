@@ -14,7 +14,7 @@ TOLD: Final = ("ts_ms", "kind", "action", "cause", "target", "attempt")
 
 
 def of_missing(scene: Scene, bodies: set[str]) -> str:
-    """For people. `messages_dlx` is what died in a quorum queue and its own worker did not hand over."""
+    """For people. Counts are some seconds old. `messages_dlx`: died in a quorum queue, and its worker has them yet."""
     queues = scene.api.get(f"queues/{VHOST}?columns={COLUMNS}").raise_for_status().json()
     holding = [one for one in queues if any(many for name, many in one.items() if name != "name")]
     told = _told(scene, bodies)
