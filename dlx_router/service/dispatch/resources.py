@@ -29,8 +29,6 @@ from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.readiness import Readiness
 
 ABSENT_S: Final = 5.0
-YOUNG_S: Final = 2.0
-MADE_HERE: Final = {"rung", "dlq"}  # kinds of resources with a queue that a router makes
 WITHIN_S: Final = 15.0
 AT_ONCE: Final = 32  # checks: each is a channel, and hundreds at once would all be too late
 # Resolved to this where the default exchange leads to the queue: exclusive queues cannot be bound by others.
@@ -107,8 +105,6 @@ class TargetResources:
         # What is forgotten because there is too much is looked for again.
         self.known: Bounded[Resource, str] = Bounded(most=10_000, most_bytes=5 * MIB)
         self._was_there = remembered() if was_there is None else was_there
-        # Until when a queue that was not seen before counts as new: the source is acked after that.
-        self.young: dict[Resource, float] = {}
         self._absent: Bounded[Resource, tuple[float, Refusal]] = Bounded(
             most=4096, most_bytes=4 * MIB, weigh=lambda one: 512 + 4 * len(str(one[1]))
         )
@@ -150,7 +146,6 @@ class TargetResources:
             try:
                 async with asyncio.timeout(WITHIN_S):
                     self.known[resource] = await self._make(resource)
-                self._began(resource)
             except Refusal as refusal:
                 if refusal.final:
                     raise TopologyError(str(refusal)) from refusal
@@ -175,8 +170,6 @@ class TargetResources:
         try:
             async with asyncio.timeout(WITHIN_S if believed is None else CONFIRMS_S), self._room:
                 outcome = await self._make(resource)
-            if believed is None:
-                self._began(resource)
             self.known[resource] = self._was_there[resource] = outcome
         except Refusal as refusal:
             outcome = Refusal(refusal.cause, str(refusal), final=refusal.final)  # without its frames and all they hold
@@ -192,16 +185,6 @@ class TargetResources:
             self._absent.forget(resource)
         for job, then in self._waiting.pop(resource, []):
             then(job, outcome)
-
-    def _began(self, resource: Resource) -> None:
-        """Whoever made the queue, maybe another replica just now: a broker that is killed may forget its letters.
-
-        RabbitMQ writes the name of a new quorum queue down within a second and a half (ra_directory.erl, names.dets).
-        """
-        now_s = time.monotonic()
-        self.young = {one: until_s for one, until_s in self.young.items() if until_s > now_s}
-        if resource[0] in MADE_HERE:
-            self.young[resource] = now_s + YOUNG_S
 
     def _believed(self, resource: Resource) -> str | None:
         """What it was resolved to before, where nobody deletes it meanwhile: what is gone comes back as unroutable."""

@@ -277,7 +277,7 @@ class Worker:
         """As `_confirmed`; where a target is known that did not take letters, each is looked at by itself."""
         self._moved_s = time.monotonic()
         provision = self._owner.provision
-        if provision.silent or provision.young or self._targets.missing is not None or provision.refusals.queues:
+        if provision.silent or self._targets.missing is not None or provision.refusals.queues:
             self._confirmed([job for part in parts for job in part.jobs()])
         else:
             self._settling.confirmed_runs(parts)
@@ -287,22 +287,7 @@ class Worker:
             self._targets.arrived(jobs)
         if self._owner.provision.refusals.queues:
             self._waits.took(jobs)
-        self._settling.confirmed(self._of_old(jobs) if self._owner.provision.young else jobs)
-
-    def _of_old(self, jobs: list[Job]) -> list[Job]:
-        """Those whose queue has stood for a while; the others are acked once theirs has."""
-        young, now_s = self._owner.provision.young, time.monotonic()
-        later: dict[float, list[Job]] = {}
-        old: list[Job] = []
-        for job in jobs:
-            resource = job.resource if job.route is None else job.route.resource
-            until_s = 0.0 if resource is None else young.get(resource, 0.0)
-            (later.setdefault(until_s, []) if until_s > now_s else old).append(job)
-        for until_s, some in later.items():
-            asyncio.get_running_loop().call_later(until_s - now_s, self._settling.confirmed, some)
-        if all(until_s <= now_s for until_s in young.values()):
-            young.clear()
-        return old
+        self._settling.confirmed(jobs)
 
     # -- refused ------------------------------------------------------------------------------------------------
 
