@@ -60,3 +60,9 @@ def test_names_of_scenarios_are_their_own() -> None:
             one for one, times in Counter((getattr(row, name), row.kind) for row in SCENARIOS).items() if times > 1
         ]
         assert not twice, f"two scenarios of one {name}"
+
+
+def test_what_is_declared_has_to_be_seen_and_what_is_possible_need_not() -> None:
+    judge({}, {}, ("field order",), possible=("field order",))
+    with pytest.raises(AssertionError, match="declared, but not seen: field order"):
+        judge({}, {}, ("field order",))

@@ -34,6 +34,7 @@ policies:
     definition: {max-delivery-attempts: %d, redelivery-delay: 100ms, dead-letter-exchange: dead}
 """
 POLICIES: Final = ATTEMPTS % 1
+EACH: Final = 2  # letters of a queue
 FROM_WORK: Final = {"x-death": [{**DEAD["x-death"][0], "queue": "work.1"}]}
 
 
@@ -56,23 +57,24 @@ def test_replicas_of_different_numbers_count_each_death_once_and_give_back_to_it
     for queue in QUEUES:
         amqp.queue(queue)
         eventually(lambda: commands.effective(queue), 20)  # noqa: B023 - asked at once
-        pour(amqp, queue, [f"{queue} {number}" for number in range(5)])
-    eventually(lambda: rejected(amqp) or amqp.depth("dead") == 5 * len(QUEUES), 60)
-    found = take_many(amqp, "dead", 5 * len(QUEUES))
-    assert Counter(one.body.decode().partition(" ")[0] for one in found) == dict.fromkeys(QUEUES, 5)
-    assert {len({one.body for one in found}), len(found)} == {5 * len(QUEUES)}, "each once"
+        pour(amqp, queue, [f"{queue} {number}" for number in range(EACH)])
+    eventually(lambda: rejected(amqp) or amqp.depth("dead") == EACH * len(QUEUES), 60)
+    found = take_many(amqp, "dead", EACH * len(QUEUES))
+    assert Counter(one.body.decode().partition(" ")[0] for one in found) == dict.fromkeys(QUEUES, EACH)
+    assert {len({one.body for one in found}), len(found)} == {EACH * len(QUEUES)}, "each once"
     for one in found:
         told, queue = record(one), one.body.decode().partition(" ")[0]
         assert (told["attempts"], told["failed_queue"]) == (3, queue)
         assert [(death["queue"], death["count"]) for death in one.deaths] == [(queue, 3)]
     for inbox in INBOXES:
-        died = 3 * 5 * sum(INBOXES[shard_of(queue, 4)] == inbox for queue in QUEUES)
+        died = 3 * EACH * sum(INBOXES[shard_of(queue, 4)] == inbox for queue in QUEUES)
         assert sum(router.metric("deliveries_total", source=inbox) for router in routers) == died
     for router in routers:
         eventually(lambda: law_holds(router), 10)  # noqa: B023 - asked at once
     assert consistently(lambda: amqp.depth("dead") + amqp.depth(PARKING) == 0)
 
 
+@pytest.mark.slow  # it is asked again after 10 s
 def test_an_old_inbox_that_may_not_be_read_is_named_and_taken_once_it_may(
     commands: Commands, vhost: Vhost, amqp: Client, admit: Admit, start_router: Start
 ) -> None:
