@@ -23,7 +23,12 @@ def audit_details(audit: Mapping[str, Any]) -> dict[str, Any]:
     spec, counts = task["spec"], task.get("counts")
     kind = f"{spec.get('kind')}{' (dry run)' if spec.get('dry_run') else ''}"
     sent = counts.get("sent", 0) if isinstance(counts, dict) else 0
-    return {"task": task["id"], "kind": kind, "queue": spec.get("queue"), "sent": sent}
+    return {
+        "task": task["id"],
+        "kind": kind,
+        "queue": spec.get("queue"),
+        "would go" if spec.get("dry_run") else "sent": sent,
+    }
 
 
 def plain(value: Any) -> str:  # noqa: ANN401 - JSON

@@ -164,7 +164,7 @@ async def test_a_task_in_the_audit_is_told_as_people_read_it_and_a_dry_run_sent_
     async with logged_in(console(liar)) as client:
         audit, tasks = [(await client.get(path)).text for path in ("/audit", "/tasks")]
         whole = (await client.get("/audit?format=json")).text
-    assert "task 5cc63cdf0e4f, kind redrive (dry run), queue plain, sent 3" in audit
+    assert "task 5cc63cdf0e4f, kind redrive (dry run), queue plain, would go 3" in audit
     assert ("736e7519" in audit, "736e7519" in whole) == (False, True)
     assert "<small>would go</small> 3" in tasks
 

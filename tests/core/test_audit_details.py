@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dlx_router.core.audit_details import audit_details, plain
 
-TASK = {
+TASK: dict[str, Any] = {
     "v": 1,
     "id": "bbf02c95ba45",
     "spec": {"queue": "DLQ.orders", "kind": "park", "dry_run": True},
@@ -18,7 +18,9 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambd
 
 def test_a_task_is_told_by_what_it_is_and_nothing_else() -> None:
     found = audit_details({"action": "task.done", "details": {"task": TASK, "mac": "736e7519"}})
-    assert found == {"task": "bbf02c95ba45", "kind": "park (dry run)", "queue": "DLQ.orders", "sent": 3}
+    assert found == {"task": "bbf02c95ba45", "kind": "park (dry run)", "queue": "DLQ.orders", "would go": 3}
+    sent = {**TASK, "spec": {**TASK["spec"], "dry_run": False}}
+    assert audit_details({"action": "task.done", "details": {"task": sent}})["sent"] == 3
 
 
 def test_a_message_is_told_by_what_it_is_and_to_whom() -> None:
