@@ -1,6 +1,5 @@
 """`dlx-router status` and `dlx-router audits`: how a router is, and who did what."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
@@ -10,11 +9,11 @@ from dlx_router.cli import output
 from dlx_router.cli.layout import Id, Sentence
 from dlx_router.cli.letters import Json, Url, reach
 from dlx_router.cli.timestamps import lasting, second
+from dlx_router.core.audit_details import audit_details, plain, task_of
 
 MOST: Final = 500  # audits that the API gives at once
 _VHOSTS: Final = (Id("vhost"), "leads", "journal", "index")
 _AUDITS: Final = ("when", "who", "action", Id("vhost"), Sentence("what"))
-_ONE_TASK: Final = "task."
 _DONE: Final = "webhook.done"
 
 
@@ -116,18 +115,13 @@ def turning_points(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
     states: dict[str, tuple[str, str]] = {}
     shown = []
     for one in reversed(found):
-        task = _task_of(one)
+        task = task_of(one)
         now = (one["action"], one["actor"])
         if states.get(task["id"]) != now if task is not None else not _is_delivered(one):
             shown.append(one)
         if task is not None:
             states[task["id"]] = now
     return shown[::-1]
-
-
-def _task_of(one: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
-    task = one["details"].get("task") if str(one["action"]).startswith(_ONE_TASK) else None
-    return task if isinstance(task, dict) and isinstance(task.get("spec"), dict) and "id" in task else None
 
 
 def _is_delivered(one: Mapping[str, Any]) -> bool:
@@ -140,25 +134,12 @@ def _who(one: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _details(one: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What it was done to, short enough for a line."""
-    task, message = _task_of(one), one["details"].get("message")
-    if isinstance(message, dict):
-        return {"to": one["details"].get("to"), **{name: message.get(name) for name in ("kind", "count", "id")}}
-    if task is None:
-        return {
-            name.removesuffix("_ms"): second(value) if name.endswith("_ms") and isinstance(value, int) else value
-            for name, value in one["details"].items()
-            if value not in (None, "")
-        }
-    spec, sent = task["spec"], (task.get("counts") or {}).get("sent", 0)
-    kind = f"{spec.get('kind')}{' (dry run)' if spec.get('dry_run') else ''}"
-    return {"task": task["id"], "kind": kind, "queue": spec.get("queue"), "sent": sent}
+    """What it was done to; moments as people read them."""
+    return {
+        name.removesuffix("_ms"): second(value) if name.endswith("_ms") and isinstance(value, int) else value
+        for name, value in audit_details(one).items()
+    }
 
 
 def _what(one: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {_plain(value)}" for name, value in _details(one).items())
-
-
-def _plain(value: Any) -> str:  # noqa: ANN401 - JSON
-    """A text as it is, all else as JSON: nothing in the words of Python."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return ", ".join(f"{name} {plain(value)}" for name, value in _details(one).items())

@@ -33,17 +33,17 @@ def task_command(spec: Mapping[str, Any]) -> str:
         "limit": spec.get("limit"),
         "vhost": spec["vhost"] if spec.get("vhost", "/") != "/" else None,
     }
-    known = {"not_a_dead_letter_queue": spec.get("not_a_dead_letter_queue")}
+    how: dict[str, object] = {"rate": f"{spec.get('rate') or 0:g}", "dry_run": spec.get("dry_run")}
+    how |= {"not_a_dead_letter_queue": spec.get("not_a_dead_letter_queue")}
     kind = spec.get("kind", "redrive")
     if kind == "discard":
-        return command("discard", operand=spec["queue"], **what, **known)
+        return command("discard", operand=spec["queue"], **what, **how)
     if kind == "park":
-        return command("redrive", "park", operand=spec["queue"], **what, **known)
+        return command("redrive", "park", operand=spec["queue"], **what, **how)
     where: dict[str, object] = {"to_queue": to.get("routing_key")}
     if to.get("exchange"):
         where = {"to_exchange": to["exchange"], "routing_key": to.get("routing_key")}
-    how: dict[str, object] = {"rate": f"{spec.get('rate') or 0:g}", "dry_run": spec.get("dry_run")}
     if canary:
         how |= {"canary": canary["first"], "watch": f"{canary['watch_s']:g}"}
         how |= {"max_dead": f"{canary['max_dead_percent']:g}"}
-    return command("redrive", "start", operand=spec["queue"], **what, **where, **how, **known)
+    return command("redrive", "start", operand=spec["queue"], **what, **where, **how)

@@ -1,6 +1,7 @@
 """What a page's form sends, bounded and decoded; nothing of it is trusted."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -9,6 +10,7 @@ from starlette.requests import Request
 MAX_FORM_BYTES: Final = 1_500_000  # an edited body of 512 KiB, its text encoded
 MAX_FIELDS: Final = 1_100
 _KIND: Final = "application/x-www-form-urlencoded"
+_LATEST_MS: Final = 253_402_300_799_000  # the year 9999
 
 
 class FormError(Exception):
@@ -79,3 +81,25 @@ async def read(request: Request) -> Form:
     except ValueError:
         raise FormError("the form cannot be read") from None
     return Form(found)
+
+
+def moment_ms(said: str) -> str:
+    """A moment of a field or an address as the API takes it: ms since 1970. Without an offset a time is in UTC.
+
+    What is neither stays as it is: the router says what is wrong with it.
+    """
+    if said.isascii() and said.isdigit():
+        return said
+    try:
+        found = datetime.fromisoformat(said)
+    except ValueError:
+        return said
+    return str(int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000))
+
+
+def moment_field(said: str) -> str:
+    """The same as a field of the kind datetime-local has it, to the second; empty where it is none."""
+    ms = moment_ms(said)
+    if not ms.isascii() or not ms.isdigit() or int(ms) > _LATEST_MS:
+        return ""
+    return f"{datetime.fromtimestamp(int(ms) // 1000, UTC):%Y-%m-%dT%H:%M:%S}"

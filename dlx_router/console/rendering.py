@@ -12,6 +12,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from dlx_router.console.forms import moment_field
 from dlx_router.core.printable import printable_lines
 
 MAX_CELL: Final = 300  # characters of a text in a list
@@ -53,6 +54,7 @@ def environment() -> Environment:
         pretty=pretty,
         hexdump=hexdump,
         lasting=lasting,
+        moment_field=moment_field,
         query=query,
         sent=sent,
         urlencode=quoted,

@@ -82,7 +82,7 @@ class Sessions:
 
 
 class LoginLimit:
-    """How often one address may try: some at once, then one each two seconds."""
+    """How often one address may try in vain: some at once, then one each two seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -97,6 +97,12 @@ class LoginLimit:
         if len(self._left) > MAX_CLIENTS:
             self._left.popitem(last=False)
         return left >= 1
+
+    def give_back(self, client: str) -> None:
+        """Its last try was a right one, and does not count: behind a proxy all people have one address."""
+        if client in self._left:
+            left, since = self._left[client]
+            self._left[client] = (min(LOGINS, left + 1), since)
 
 
 def _digest(key: str) -> str:

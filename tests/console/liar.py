@@ -145,7 +145,10 @@ def task(text: str, **changed: Any) -> dict[str, Any]:
 
 
 class Liar:
-    """An ASGI app. `text` stands wherever others write; `role` is that of the token; `asked` has each change."""
+    """An ASGI app. `text` stands wherever others write; `role` is that of the token; `asked` has each change.
+
+    `changed` is what its task says otherwise, `details` those of an audit about a task.
+    """
 
     def __init__(self, text: str = "plain", role: str = "operator") -> None:
         self.text, self.role = text, role
@@ -153,6 +156,8 @@ class Liar:
         self.asked: list[tuple[str, str, Any]] = []
         self.padding = 0
         self.header = ""
+        self.changed: dict[str, Any] = {}
+        self.details: dict[str, Any] = {}
 
     def answers(self, path: str) -> dict[str, Any] | None:
         text = self.text
@@ -172,8 +177,8 @@ class Liar:
             "vhost": text,
             "ts_ms": WHEN,
             "actor": text,
-            "action": text,
-            "details": {text: text},
+            "action": "task.done" if self.details else text,
+            "details": self.details or {text: text},
             "signature": "none",
         }
         preview = {
@@ -219,7 +224,7 @@ class Liar:
             found["event"]["headers"]["x-big"] = json.dumps(self.header)
             return {"letters": [found]}
         if re.fullmatch("/tasks/[0-9a-f]+(/(pause|resume|cancel))?", path):
-            return task(text)
+            return task(text, **self.changed)
         return known.get(path)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
@@ -34,9 +35,22 @@ def test_every_page_answers_and_says_what_the_router_knows(desk: Desk) -> None:
     assert "a.yaml" in desk.web.get("/policies").text
     for path in ("/tasks", "/audit", "/redrive?queue=DLQ.pages.orders"):
         assert desk.web.get(path).status_code == 200, path
+    wrong = desk.web.get("/letters", params={"since_ms": "yesterday"})
+    assert (wrong.status_code, "since_ms" in wrong.text) == (200, True)
     wrong = desk.web.get("/letters", params={"q": "%%%"})
     assert wrong.status_code == 200
     assert "cannot be understood" in wrong.text
+
+
+@pytest.mark.usefixtures("newest")
+def test_letters_are_looked_for_by_a_time_as_people_write_it(desk: Desk) -> None:
+    desk.kill("times.orders", 2)
+    now = datetime.now(UTC)
+    for since, found in ((now - timedelta(hours=1), 2), (now + timedelta(hours=1), 0)):
+        said = f"{since:%Y-%m-%dT%H:%M:%S}"
+        assert len(desk.rows("/letters", queue="times.orders", since_ms=said)) == found
+        page = desk.web.get("/letters", params={"since_ms": str(int(since.timestamp() * 1000))}).text
+        assert (f'value="{said}"' in page, f"--since {said}Z" in page) == (True, True)
 
 
 def test_a_filtered_redrive_from_the_form_to_the_letters(desk: Desk) -> None:

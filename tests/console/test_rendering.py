@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from dlx_router.cli.main import app
 from dlx_router.console.command_lines import command, task_command
 from dlx_router.console.exports import as_csv, cell
+from dlx_router.console.forms import moment_field, moment_ms
 from dlx_router.console.pages.overview import BARS, course
 from dlx_router.console.rendering import ago, cut, environment, hexdump, lasting, query, sparkline, when
 from dlx_router.core.printable import printable_lines
@@ -125,6 +126,34 @@ def test_every_moment_can_be_said(ms: int, now_ms: int) -> None:
     assert str(ago(ms, now_ms)).startswith("<time datetime=")
 
 
+@given(st.integers(1, 253_402_300_798))
+def test_a_field_for_a_moment_gives_back_the_second_that_it_showed(second: int) -> None:
+    assert moment_ms(moment_field(str(second * 1000 + 999))) == str(second * 1000)
+    assert moment_ms(moment_field(moment_field(str(second * 1000)))) == str(second * 1000), "shown as it was typed"
+
+
+@given(TEXTS.filter(lambda text: text.strip() == text))
+def test_what_is_no_moment_is_left_to_the_router_to_refuse(text: str) -> None:
+    assert re.fullmatch(r"-?\d+", moment_ms(text)) or moment_ms(text) == text
+    assert re.fullmatch(r"|\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d", moment_field(text))
+
+
+@pytest.mark.parametrize(
+    ("said", "ms"),
+    [
+        ("2026-01-31T12:00", "1769860800000"),  # as browsers send it where nobody typed seconds
+        ("2026-01-31T12:00:01", "1769860801000"),
+        ("2026-01-31T12:00Z", "1769860800000"),
+        ("2026-01-31T13:00+01:00", "1769860800000"),
+        ("1769860800123", "1769860800123"),
+        ("", ""),
+        ("yesterday", "yesterday"),
+    ],
+)
+def test_a_moment_is_ms_or_a_time_in_utc(said: str, ms: str) -> None:
+    assert moment_ms(said) == ms
+
+
 @given(st.text(), st.integers(1, 50))
 def test_what_is_cut_says_how_much_is_missing(text: str, most: int) -> None:
     said = cut(text, most)
@@ -150,7 +179,7 @@ def parsed(line: str) -> dict[str, Any]:
     words = shlex.split(line)
     assert words.pop(0) == "dlx-router"
     found: Any = typer.main.get_command(app)
-    while isinstance(found, TyperGroup):
+    while isinstance(found, TyperGroup) and words:
         found = found.commands[words.pop(0)]
     context = found.make_context("x", words)
     params: dict[str, Any] = context.params
@@ -184,8 +213,7 @@ def test_the_shown_command_means_what_the_button_does(
     params = parsed(task_command(spec))
     assert (params["queue"], params["group"], params["filter_"]) == (queue, group, filter_)
     assert (params["limit"] or 0, params["vhost"]) == (limit, "x")
-    if kind == "redrive":
-        assert (params["rate"], params["dry_run"]) == (0.0, True)
+    assert (params["rate"], params["dry_run"]) == (0.0, True)
 
 
 def test_a_canary_and_another_queue_are_in_the_command() -> None:

@@ -70,6 +70,9 @@ def test_an_address_may_try_some_times_and_then_slowly() -> None:
     assert limit.allows("b")
     clock.now = 2.0
     assert [limit.allows("a"), limit.allows("a")] == [True, False]
+    limit.give_back("a")
+    limit.give_back("nobody")
+    assert [limit.allows("a"), limit.allows("a")] == [True, False]
     for number in range(MAX_CLIENTS + 10):
         limit.allows(str(number))
     assert len(limit._left) == MAX_CLIENTS

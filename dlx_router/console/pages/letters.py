@@ -7,8 +7,8 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from dlx_router.console.asking import Asked
-from dlx_router.console.command_lines import command
-from dlx_router.console.forms import FormError
+from dlx_router.console.command_lines import command, task_command
+from dlx_router.console.forms import FormError, moment_field, moment_ms
 from dlx_router.console.pages.overview import RESTING, missing
 from dlx_router.console.rendering import MAX_BODY, cut, hexdump, pretty, quoted
 from dlx_router.console.router_api import ApiError
@@ -26,7 +26,8 @@ STATES: Final = (
     "retrying", "held", "released", "dead", "parked", "quarantined", "discarded", "redriven", "edited", "retired",
     "gone",
 )  # fmt: skip
-_FILTERS: Final = ("q", "queue", "state", "reason", "policy", "group", "vhost", "since_ms", "until_ms")
+_MOMENTS: Final = ("since_ms", "until_ms")
+_FILTERS: Final = ("q", "queue", "state", "reason", "policy", "group", "vhost", *_MOMENTS)
 _REFUSED: Final = 422
 _MAX_HEADERS: Final = 50
 
@@ -38,8 +39,11 @@ async def letters(asked: Asked) -> Response:
     order = {"order": "oldest"} if asked.query("sort") == "last" else {}
     found: dict[str, Any] = {"letters": [], "next": None}
     said = ""
+    moments = {name: moment_ms(wanted[name]) for name in _MOMENTS}
     try:
-        found = await asked.get("/letters", **wanted, **order, cursor=asked.query("cursor", most=4000), limit=limit)
+        found = await asked.get(
+            "/letters", **{**wanted, **moments}, **order, cursor=asked.query("cursor", most=4000), limit=limit
+        )
     except ApiError as error:
         if error.status != _REFUSED:
             raise
@@ -61,10 +65,16 @@ async def letters(asked: Asked) -> Response:
 
 
 def _command(wanted: dict[str, str]) -> str:
-    known = {name: wanted[name] for name in ("queue", "group", "state", "reason", "policy")}
+    known = {name: wanted[name] for name in ("vhost", "queue", "group", "state", "reason", "policy")}
+    known |= {name.removesuffix("_ms"): _second(wanted[name]) for name in _MOMENTS}
     if wanted["q"]:
         return command("letters", "search", operand=wanted["q"], **known)
     return command("letters", "list", **known)
+
+
+def _second(moment: str) -> str:
+    said = moment_field(moment)
+    return f"{said}Z" if said else ""
 
 
 async def letter(asked: Asked) -> Response:
@@ -90,6 +100,7 @@ def _shown(one: dict[str, Any]) -> dict[str, Any]:
     event = one["event"] or {}
     target = one.get("target")
     rests = one["state"] in RESTING and target is not None and not target["exchange"]
+    place = target["routing_key"] if rests and target is not None else None
     return {
         "leases": {step["redrive_id"] for step in one["journey"] if step["kind"] in LEASES},
         "text": None if text is None else cut(text, MAX_BODY),
@@ -99,9 +110,21 @@ def _shown(one: dict[str, Any]) -> dict[str, Any]:
         "error": event.get("error") or {},
         "deaths": event.get("deaths") or [],
         "redacted": event.get("redacted") or [],
-        "place": target["routing_key"] if rests and target is not None else None,
+        "place": place,
+        "commands": [] if place is None else _commands(one, place),
         "raw": cut(pretty({key: value for key, value in event.items() if key != "body"}), MAX_BODY),
     }
+
+
+def _commands(one: dict[str, Any], place: str) -> list[str]:
+    """What the buttons of this letter do: send back, change, delete."""
+    spec = {"vhost": one["vhost"], "queue": place, "ids": [one["id"]]}
+    return [task_command(spec), _edit_command(one, place), task_command({**spec, "kind": "discard"})]
+
+
+def _edit_command(one: dict[str, Any], place: str) -> str:
+    vhost = one["vhost"] if one["vhost"] != "/" else None
+    return command("edit", operand=one["id"], queue=place, vhost=vhost, body="FILE", header="NAME=VALUE")
 
 
 def _value(said: object) -> str:
@@ -142,7 +165,8 @@ async def edit(asked: Asked) -> Response:
     if shown["place"] is None:
         raise FormError("this letter rests in no queue that is known, so it cannot be changed there", 409)
     text = _editable(one, shown)
-    return asked.page("edit.html", letter={**one, **shown}, text=text, was=_digest(text))
+    told = _edit_command(one, shown["place"])
+    return asked.page("edit.html", letter={**one, **shown}, text=text, was=_digest(text), command=told)
 
 
 def _editable(one: dict[str, Any], shown: dict[str, Any]) -> str:

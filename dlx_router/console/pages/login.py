@@ -49,6 +49,7 @@ async def _refused(console: Console, request: Request, form: forms.Form) -> str 
     if not callers:
         away = [one.error for one in refused if one.status == UNREACHABLE]
         return "; ".join(away) or "no router knows this token, or it may not look"
+    console.logins.give_back(console.client(request))
     console.sessions.end(request.cookies.get(console.cookie, ""))
     key = await _begun(console, token, callers)
     answer = RedirectResponse(_local(form.text("next")) or "/", 303)

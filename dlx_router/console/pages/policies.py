@@ -8,8 +8,10 @@ from starlette.responses import Response
 from dlx_router.console.asking import Asked
 from dlx_router.console.command_lines import command
 from dlx_router.console.pages.overview import missing
+from dlx_router.console.rendering import when
 from dlx_router.console.router_api import ApiError
 from dlx_router.console.sorting import arranged, order_of
+from dlx_router.core.audit_details import audit_details, plain
 
 REASONS: Final = ("rejected", "expired", "maxlen", "delivery_limit", "application")
 COLUMNS: Final = ["name", "vhost", "selects", "priority", "file", "keys"]
@@ -64,5 +66,17 @@ async def audit(asked: Asked) -> Response:
     listed = asked.listing("audit", AUDITS, found["audits"])
     older = None if found.get("next") is None else asked.again(cursor=found["next"])
     return listed or asked.page(
-        "audit.html", audits=found["audits"], older=older, is_first=not cursor, missing=missing(found)
+        "audit.html",
+        audits=[{**one, "what": _what(one)} for one in found["audits"]],
+        older=older,
+        is_first=not cursor,
+        missing=missing(found),
+        command=command("audits"),
     )
+
+
+def _what(one: dict[str, Any]) -> dict[str, str]:
+    return {
+        name.removesuffix("_ms"): when(value) if name.endswith("_ms") and isinstance(value, int) else plain(value)
+        for name, value in audit_details(one).items()
+    }

@@ -51,6 +51,8 @@ async def redrive(asked: Asked) -> Response:
     return asked.page(
         "redrive.html", wanted=wanted, vhosts=vhosts, preview=preview, said=said, kinds=KINDS,
         places=[one for one in places if one["queue"]],
+        command=task_command({**wanted, "queue": wanted["queue"] or "QUEUE", "ids": wanted["ids"].split(),
+                              "kind": wanted["kind"] or "redrive", "dry_run": True}),
     )  # fmt: skip
 
 
