@@ -14,7 +14,6 @@ from pamqp import commands
 
 from dlx_router.broker.control import Lost, TopologyError
 from dlx_router.core.names import Names
-from dlx_router.telemetry.logs import log
 from dlx_router.wire.frames import lenient
 
 WRITTEN_S: Final = 2.0  # the latest time seen is 1.2 s
@@ -41,8 +40,7 @@ class NameFlush:
         refused = await asyncio.shield(self._next)  # others wait for it too
         if isinstance(refused, Lost):
             raise Lost(str(refused))
-        if refused is not None:
-            log.info("topology.waits", error=str(refused), fate=f"letters of new queues begin after {WRITTEN_S:.0f} s")
+        if refused is not None:  # `doctor` names the right that is missing
             await asyncio.sleep(WRITTEN_S)
 
     async def _flush(self) -> TopologyError | None:
