@@ -21,7 +21,7 @@ space    := $(none) $(none)
 named    := DLX_ROUTER_TEST_THOROUGH=1 DLX_ROUTER_TEST_BROKERS=$(subst $(space),$(comma),$(versions))
 else
 versions := any
-quick    := -m "not slow and not long and not measure and not clients"
+quick    := -m "not slow and not long and not measure and not clients and not image"
 endif
 
 # A router that tests start would compile the package anew each time: some 0.3 s of a core, two thousand times.
@@ -62,7 +62,7 @@ help:  ## this list
 
 ##@ Test
 
-.PHONY: test test-again test-clients test-clean core lint calls shape audit-deps
+.PHONY: test test-again test-clients test-image test-clean core lint calls shape audit-deps
 
 test: $(READY)  ## quick tests; ALL=1: all, on every RabbitMQ; ARGS="-k name"
 	$(BIN)/python -m tools.brokers fetch $(versions)
@@ -75,6 +75,11 @@ test-again: $(READY)  ## what failed in the last `make test`, once more and alon
 test-clients: $(READY_CLIENTS)  ## Celery, amqplib, MQTT and more: letters come back as sent
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/clients -m clients --durations=10 $(ARGS)
+
+test-image: $(READY)  ## both images, compose and chart: built and run by podman
+	$(BIN)/python -m tools.install.debian_packages prometheus
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
+	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/image -m image --durations=10 $(ARGS)
 
 test-clean: $(READY)  ## what is committed, on a fresh Debian 12 (root on Debian)
 	$(BIN)/python -m tools.release.clean_machine
