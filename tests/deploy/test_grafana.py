@@ -8,12 +8,12 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-import jsonschema
 import pytest
 import yaml
 
 from tests.deploy.chart import CHART, ROOT
 
+jsonschema: Any = pytest.importorskip("jsonschema")
 FOLDER: Final = ROOT / "deploy" / "grafana" / "provisioning"
 _TEXT: Final = {"type": "string", "minLength": 1}
 _YES: Final = {"type": "boolean"}

@@ -184,4 +184,5 @@ def _texts(told: Mapping[str, Any]) -> dict[str, str]:
     data: dict[str, str] = told.get("data", {})
     if told["kind"] == "ConfigMap":
         return data
-    return {key: base64.b64decode(text).decode() for key, text in data.items()} | told.get("stringData", {})
+    plain: dict[str, str] = told.get("stringData", {})
+    return {key: base64.b64decode(text).decode() for key, text in data.items()} | plain

@@ -72,18 +72,18 @@ def broker(engine: Engine, authority: Authority) -> Iterator[GivenNode]:
     mounted = ["--volume", f"{folder}:/tls:ro", "--volume", f"{folder}/tls.conf:/etc/rabbitmq/conf.d/tls.conf:ro"]
     engine.run("run", "--detach", "--pull=never", "--name", BROKER, *named, *published, *mounted, stand_ins.BROKER)
     try:
-        yield eventually(lambda: _answering(amqp, management), within=120, every=0.5)
+        yield eventually(lambda: _given_node(amqp, management), within=120, every=0.5)
     finally:
         engine.remove(BROKER)
         engine.tried("network", "rm", "--force", NETWORK)
 
 
-def _answering(amqp: int, management: int) -> GivenNode | None:
-    url = f"http://guest:guest@127.0.0.1:{management}"
+def _given_node(amqp: int, management: int) -> GivenNode:
+    """AssertionError while it does not answer."""
     try:
-        return GivenNode(f"amqp://guest:guest@127.0.0.1:{amqp}/", url)
-    except brokers.BrokerError:
-        return None
+        return GivenNode(f"amqp://guest:guest@127.0.0.1:{amqp}/", f"http://guest:guest@127.0.0.1:{management}")
+    except brokers.BrokerError as error:
+        raise AssertionError(error) from error
 
 
 Given = Callable[[dict[str, Any]], Objects]

@@ -31,6 +31,7 @@ events_logger = "none"
 network_backend = "netavark"
 network_config_dir = "{home}/networks"
 """
+_APT: Final = ("/etc/apt/apt.conf", "/etc/apt/apt.conf.d", "/etc/resolv.conf")
 _REGISTRIES: Final = 'unqualified-search-registries = ["docker.io"]\nshort-name-mode = "permissive"\n'
 _LIMITS: Final = {"nofile": (resource.RLIMIT_NOFILE, 4096), "nproc": (resource.RLIMIT_NPROC, 4096)}
 
@@ -145,9 +146,14 @@ def _ulimits() -> str:
 
 def _way_to_packages(home: Path) -> list[str]:
     """A build finds packages as this machine does: by mounts, so that nothing of it is in the image."""
-    (home / "pip.conf").write_text(way_to_packages.as_pip_conf(), encoding="utf-8")
-    found = [*way_to_packages.SETTINGS, *filter(way_to_packages.is_data, way_to_packages.named_by_pip())]
-    mounts = {path: path for path in found if Path(path).exists()} | {"/etc/pip.conf": str(home / "pip.conf")}
-    volumes = [option for inside, path in mounts.items() for option in ("--volume", f"{path}:{inside}:ro")]
+    named = way_to_packages.named_by_pip()
+    # a build may write to /etc/ssl/certs itself, as Java's package does
+    moved = {path: path if way_to_packages.is_data(path) else f"/run{path}" for path in named}
+    text = way_to_packages.as_pip_conf()
+    for path, inside in moved.items():
+        text = text.replace(f" {path}\n", f" {inside}\n")
+    (home / "pip.conf").write_text(text, encoding="utf-8")
+    mounts = {path: path for path in _APT if Path(path).exists()} | moved | {str(home / "pip.conf"): "/etc/pip.conf"}
+    volumes = [option for path, inside in mounts.items() for option in ("--volume", f"{path}:{inside}:ro")]
     leads = [option for pair in way_to_packages.proxies().items() for option in ("--build-arg", "=".join(pair))]
     return [*volumes, *leads]
