@@ -52,7 +52,7 @@ USER root
 # Java's package links its manual pages into a folder that slim images lack.
 RUN mkdir -p /usr/share/man/man1 && apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless \
-    && rm -rf /var/lib/apt/lists/*
+    && apt-get clean && rm -rf /var/lib/apt/lists/*
 COPY --from=build-pipeline /opt/dlx-router /opt/dlx-router
 USER 10001:10001
 HEALTHCHECK NONE

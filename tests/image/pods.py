@@ -155,6 +155,11 @@ class Pod:
         return int(self.state["Pid"])
 
     @property
+    def memory_limit(self) -> int:
+        """Bytes, as podman understood the pod."""
+        return int(self.engine.inspect("container", self.running)["HostConfig"]["Memory"])
+
+    @property
     def restarts(self) -> int:
         """How often podman began it again."""
         return int(self.engine.inspect("container", self.running)["RestartCount"])

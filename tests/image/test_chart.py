@@ -176,6 +176,7 @@ def _has_no_rights(pod: Pod) -> None:
     assert {lines[name].split()[0] for name in ("CapEff", "CapBnd", "CapPrm")} == {"0" * 16}
     assert lines["NoNewPrivs"].split()[0] == "1"
     assert lines["Seccomp"].split()[0] == "2", "RuntimeDefault: a filter"
+    assert pod.memory_limit == 512 << 20
     for path in ("/x", "/policies/x", "/etc/dlx-router/amqp/x"):
         with pytest.raises(Exception, match="Read-only file system"):
             pod.within("touch", path)

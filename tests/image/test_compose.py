@@ -42,7 +42,7 @@ class Composed:
         for path in (self.folder, self._programs):
             path.mkdir()
         for name in COPIED:
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2  # with its time: a layer is known by it
             copy(ROOT / name, self.folder / name)
         if engine.is_podman:
             self._shim()
