@@ -122,12 +122,25 @@ def _answered(look: Callable[[], Any]) -> Any:
         return error
 
 
+def test_people_log_in_to_the_console_by_the_token_of_env_and_see_what_failed(composed: Composed) -> None:
+    (token,) = re.findall(r"^CONSOLE_TOKEN=(.+)$", (composed.folder / ".env").read_text(), re.MULTILINE)
+    with httpx.Client(base_url=f"http://127.0.0.1:{composed.ports[9719]}", timeout=10, trust_env=False) as web:
+        assert web.get("/letters").headers["location"].startswith("/login")
+        assert web.post("/login", data={"token": token}).status_code == 303
+        assert "me · admin" in web.get("/").text
+        asked = {"queue": "orders.new", "format": "json"}
+        assert eventually(lambda: web.get("/letters", params=asked).json(), within=60, every=0.5)
+
+
 def test_the_routers_root_is_read_only_and_it_has_no_rights(composed: Composed) -> None:
     _podman_only(composed)
     told = composed.engine.run("exec", "dlx-router-router", "cat", "/proc/1/status")
     assert re.search(r"^CapBnd:\s*0+$", told, re.MULTILINE)
     assert re.search(r"^NoNewPrivs:\s*1$", told, re.MULTILINE)
-    assert composed.engine.tried("exec", "dlx-router-router", "touch", "/var/lib/dlx-router/x").returncode
+    for path in ("/x", "/opt/dlx-router/x", "/policies/x"):
+        done = composed.engine.tried("exec", "dlx-router-router", "touch", path)
+        assert "Read-only file system" in done.stderr
+    composed.engine.run("exec", "dlx-router-router", "test", "-s", "/var/lib/dlx-router/index.sqlite")
 
 
 def test_a_killed_router_begins_again_and_goes_on(composed: Composed) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import yaml
 
-from tools.brokers import free_port
+from tools.brokers import BrokerError, free_port
 from tools.containers import stand_ins
 from tools.containers.engine import Engine, EngineError, engine
 
@@ -41,7 +41,8 @@ def load(folder: Path) -> dict[str, Any]:
     """docker-compose.yml of a folder, with the variables of .env and of this process put in."""
     told = dict(_lines(folder / ".env")) | dict(os.environ)
     text = (folder / "docker-compose.yml").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = yaml.safe_load(_VARIABLE.sub(lambda found: told.get(found[1], found[2] or ""), text))
+    filled = _VARIABLE.sub(lambda found: told.get(found[1], found[2] or ""), text)
+    loaded: dict[str, Any] = yaml.safe_load(filled.replace("$$", "$"))
     return loaded
 
 
@@ -215,7 +216,7 @@ def main(argv: list[str] | None = None) -> int:
     given = parser.parse_args(argv)
     try:
         _done(given)
-    except (ComposeError, EngineError) as error:
+    except (ComposeError, EngineError, BrokerError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
