@@ -5,7 +5,9 @@ secrets, KEDA's and the Prometheus operator's objects. tests/deploy/test_chart.p
 schemas; docs/operations.md says so.
 """
 
+import functools
 import itertools
+import json
 import os
 import re
 import signal
@@ -13,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import pytest
 
 from tests.deploy.chart import VARIATIONS, environment, of_kind, rendered, values_of
@@ -21,6 +24,7 @@ from tests.support.bulk import INBOX
 from tests.support.certificates import Authority
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
+from tests.support.receiver import Receiver
 from tests.support.vhost import Vhost
 from tools import brokers
 from tools.brokers.elsewhere import GivenNode
@@ -43,7 +47,13 @@ version: 1
 policies:
   - {name: orders, match: "orders.#", definition: {max-delivery-attempts: ATTEMPTS, redelivery-delay: 100ms}}
 """
-TOKENS: Final = f"tokens:\n  - {{name: ann, token: {'0123456789abcdef' * 2}, role: viewer}}\n"
+ANN: Final = "0123456789abcdef" * 2
+TOKENS: Final = f"tokens:\n  - {{name: ann, token: {ANN}, role: viewer}}\n"
+HOST: Final = "dlx.example.com"  # of the Ingress in ci/console-values.yaml
+WEBHOOKS: Final = """
+webhooks:
+  - {name: chat, url-file: /etc/dlx-router/webhooks/url, format: slack, allow-addresses: [0.0.0.0/0]}
+"""
 ROUTERS: Final = [one for one in VARIATIONS if one not in {"pipeline", "observe"}]  # these have tests of their own
 _numbers = itertools.count(1)
 
@@ -86,22 +96,37 @@ def _given_node(amqp: int, management: int) -> GivenNode:
         raise AssertionError(error) from error
 
 
+@pytest.fixture(scope="module")
+def gateway(engine: Engine, broker: GivenNode) -> str:
+    """This machine, as pods see it."""
+    assert broker
+    told = json.loads(engine.run("network", "inspect", NETWORK))
+    return str(told[0]["subnets"][0]["gateway"])
+
+
+@pytest.fixture
+def chat(gateway: str) -> Iterator[Receiver]:
+    """Where the webhooks of pods lead."""
+    with Receiver(address=gateway) as receiver:
+        yield receiver
+
+
 Given = Callable[[dict[str, Any]], Objects]
 
 
 @pytest.fixture
-def given(vhost: Vhost, authority: Authority) -> Given:
+def given(vhost: Vhost, authority: Authority, chat: Receiver) -> Given:
     """given(values) → what the chart wants to find in its namespace."""
-    return lambda values: _given(vhost, authority, values)
+    return lambda values: _given(vhost, authority, values, chat.url(host=chat.address))
 
 
 @pytest.fixture
 def play(engine: Engine, router_image: str, given: Given, tmp_path: Path) -> Iterator[Callable[..., Pod]]:
-    """play(variation) → a pod of the Deployment that is ready."""
+    """play(variation, **more) → a pod of the Deployment that is ready; `more` replaces values of the variation."""
     pods: list[Pod] = []
 
-    def begin(variation: str) -> Pod:
-        values = values_of(variation)
+    def begin(variation: str, **more: Any) -> Pod:
+        values = values_of(variation) | more
         objects = rendered(_at_hand(values))
         (deployment,) = of_kind(objects, "Deployment")
         folder = tmp_path / f"pod-{len(pods)}"
@@ -124,7 +149,7 @@ def _at_hand(values: dict[str, Any]) -> dict[str, Any]:
     return values if "policies" in values else {**values, "policies": {"files": files}}
 
 
-def _given(vhost: Vhost, authority: Authority, values: dict[str, Any]) -> Objects:
+def _given(vhost: Vhost, authority: Authority, values: dict[str, Any], chat: str) -> Objects:
     scheme, host = ("amqps", f"{NAMED}:5671") if "tls" in values else ("amqp", "rabbit:5672")
     amqp = f"{scheme}://guest:guest@{host}/{vhost.quoted}"
     mine = authority.issue("router")
@@ -138,6 +163,8 @@ def _given(vhost: Vhost, authority: Authority, values: dict[str, Any]) -> Object
         },
         "provenance": {"provenance-key": "0123456789abcdef" * 4},
         "tokens": {"tokens.yaml": TOKENS},
+        "sessions": {"console-secret": "fedcba9876543210" * 4},
+        "webhooks": {"webhooks.yaml": WEBHOOKS, "url": chat},
     }
     configs = {
         "our-policies": {"orders.yaml": POLICIES.replace("ATTEMPTS", "2")},
@@ -208,6 +235,71 @@ def test_observing_decides_about_copies_and_moves_nothing(play: Callable[..., Po
 def _counted(pod: Pod, series: str) -> float:
     found = re.findall(rf"^dlx_router_{series} (\S+)$", pod.ask("/metrics")[1], re.MULTILINE)
     return sum(map(float, found))
+
+
+def test_a_session_of_the_console_holds_at_every_replica_and_by_the_name_of_the_ingress_alone(
+    play: Callable[..., Pod],
+) -> None:
+    first, second = play("console"), play("console")
+    answer = eventually(lambda: _page(first, "/login", {"token": ANN}, expected=303), within=20, every=0.2)
+    cookie, *attributes = answer.headers["set-cookie"].split("; ")
+    assert cookie.startswith("__Host-")
+    assert "Secure" in attributes
+    for pod in (first, second):
+        page = eventually(functools.partial(_page, pod, "/", cookie=cookie), within=20, every=0.2)
+        assert "ann · viewer" in page.text
+        assert _page(pod, "/", cookie=cookie, host="evil.example", expected=403)
+        assert _page(pod, "/", cookie=cookie.replace("=", "=x"), expected=303).headers["location"] == "/login"
+
+
+def test_people_whom_the_proxy_of_the_values_named_need_no_token(play: Callable[..., Pod], gateway: str) -> None:
+    told = values_of("console")["console"]
+    near = play("console", console={**told, "sso": {**told["sso"], "proxies": gateway}})
+    far = play("console")
+    named = {"x-auth-user": "eve", "x-auth-groups": "sre"}
+    page = eventually(lambda: _page(near, "/", **named), within=20, every=0.2)
+    assert "eve · admin" in page.text
+    assert eventually(lambda: _page(far, "/", expected=303, **named), within=20, every=0.2)
+
+
+def _page(
+    pod: Pod, path: str, form: dict[str, str] | None = None, expected: int = 200, host: str = HOST, **headers: str
+) -> httpx.Response:
+    """What the Ingress would bring; AssertionError while it is something else."""
+    url, sent = f"http://{pod.address}:9719{path}", {**headers, "host": host}
+    method = "GET" if form is None else "POST"
+    try:
+        answer = httpx.request(method, url, data=form, headers=sent, timeout=5, trust_env=False)
+    except httpx.TransportError as error:
+        raise AssertionError(error) from error
+    assert answer.status_code == expected, answer.text
+    return answer
+
+
+def test_a_chat_is_told_by_the_secret_of_webhooks_and_led_to_the_console(
+    play: Callable[..., Pod], chat: Receiver, amqp: Client
+) -> None:
+    play("told")
+    _die(amqp, "a")
+    eventually(lambda: any(b"orders.new" in one.body for one in chat.posts), within=60, every=0.2)
+    (post, *_) = [one for one in chat.posts if b"orders.new" in one.body]
+    assert b"https://dlx.example.com/at/north/" in post.body
+
+
+def test_inbox_shards_are_those_that_apply_within_a_pod_spreads_queues_over(
+    play: Callable[..., Pod], amqp: Client
+) -> None:
+    pod = play("replicas", settings={**values_of("replicas")["settings"], "vhosts": "", "inboxShards": 2})
+    queues = [f"orders.{letter}" for letter in "abcd"]
+    for queue in queues:
+        amqp.queue(queue)
+    pod.within("dlx-router", "apply", "--policies", "/policies", "--yes")
+    for queue in queues:
+        amqp.publish("a", key=queue)
+        for _ in range(2):
+            amqp.fail(queue)
+        assert amqp.await_message(f"DLQ.{queue}", within=20).ack().body == b"a"
+    assert amqp.exists(f"{INBOX}.1")
 
 
 def test_a_configmap_that_changes_is_in_force_without_a_new_pod(play: Callable[..., Pod], amqp: Client) -> None:
