@@ -15,6 +15,7 @@ from tests.conftest import MUST
 from tests.image.container import HARDENED, Container
 from tests.support.vhost import Vhost
 from tools import brokers
+from tools.brokers.programs import cache
 from tools.containers import stand_ins
 from tools.containers.engine import Engine, EngineMissingError
 from tools.containers.engine import engine as found_engine
@@ -29,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.image)
-            item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.timeout(1300))
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import sys
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import pytest
@@ -17,7 +17,9 @@ from tests.image.container import Container
 from tests.support.bulk import INBOX
 from tests.support.client import Client
 from tests.support.eventually import eventually
+from tools.containers import stand_ins
 from tools.containers.engine import Engine
+from tools.containers.engine import engine as found_engine
 
 MEGABYTE: Final = 1_000_000
 AT_MOST_MB: Final = 250
@@ -120,6 +122,36 @@ def test_it_has_no_secret(contents: Contents) -> None:
     assert _SECRETS.search(json.dumps(contents.config).encode()) is None
     full = [name for name, one in contents.files.items() if one.size]  # what a build mounts leaves an empty file
     assert [name for name in full if name.endswith((".key", ".git", ".env", "pip.conf", ".netrc"))] == []
+
+
+def test_its_history_has_no_secret_and_names_no_place_of_this_machine(
+    engine: Engine, request: pytest.FixtureRequest
+) -> None:
+    for image in ("router_image", "pipeline_image"):
+        told = engine.run("history", "--no-trunc", "--format", "{{.CreatedBy}}", request.getfixturevalue(image))
+        assert "compileall" not in told, "of the last stage alone"
+        assert _SECRETS.search(told.encode()) is None
+        assert [word for word in told.split() if word.startswith(("/root", "/home", "http_proxy"))] == []
+
+
+def test_a_build_sees_the_proxy_of_this_machine_and_keeps_no_word_of_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its URL may have a password."""
+    if not engine.is_podman:
+        pytest.skip("Docker's proxies are the daemon's")
+    stand_ins.provide(engine, stand_ins.PYTHON)
+    monkeypatch.setenv("http_proxy", "http://ann:hidden-word@127.0.0.1:9")
+    found_engine.cache_clear()
+    text = f'FROM {stand_ins.PYTHON}\nRUN test -n "$http_proxy" && touch /x\n'
+    (tmp_path / "Dockerfile").write_text(text, encoding="utf-8")
+    tag = "localhost/dlx-router-proxy"
+    found_engine().build(tmp_path, tag=tag, cached=False)
+    kept = engine.run("history", "--no-trunc", tag) + json.dumps(engine.inspect("image", tag))
+    engine.tried("rmi", tag)
+    found_engine.cache_clear()
+    assert "touch /x" in kept
+    assert "hidden-word" not in kept
 
 
 def test_it_is_nobody_who_could_change_it(contents: Contents) -> None:

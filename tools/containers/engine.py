@@ -9,6 +9,7 @@ import os
 import resource
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,6 +34,7 @@ network_config_dir = "{home}/networks"
 """
 _APT: Final = ("/etc/apt/apt.conf", "/etc/apt/apt.conf.d", "/etc/resolv.conf")
 _REGISTRIES: Final = 'unqualified-search-registries = ["docker.io"]\nshort-name-mode = "permissive"\n'
+_WEEK_S: Final = 7 * 86_400
 _LIMITS: Final = {"nofile": (resource.RLIMIT_NOFILE, 4096), "nproc": (resource.RLIMIT_NPROC, 4096)}
 
 
@@ -59,7 +61,10 @@ class Engine:
 
     def run(self, *args: str, within_s: float = 120) -> str:
         """What a command printed; EngineError with all it said if it fails."""
-        done = self.tried(*args, within_s=within_s)
+        try:
+            done = self.tried(*args, within_s=within_s)
+        except subprocess.TimeoutExpired as error:
+            raise EngineError(f"{self.argv[0]} {' '.join(args[:6])} … is not done after {within_s:.0f} s") from error
         if done.returncode:
             said = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
             message = f"{self.argv[0]} {' '.join(args[:6])} … ended with {done.returncode}:\n{said}"
@@ -70,7 +75,14 @@ class Engine:
         """How a command ended, and what it printed."""
         argv, place = [*self.argv, *args], self.home  # podman's monitor leaves a file `oom` where it was begun
         return subprocess.run(
-            argv, cwd=place, env=self.environment, capture_output=True, text=True, timeout=within_s, check=False
+            argv,
+            cwd=place,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=within_s,
+            check=False,
+            umask=0o022,  # which a build hands on to all that it writes
         )
 
     def inspect(self, kind: str, name: str) -> dict[str, Any]:
@@ -83,9 +95,24 @@ class Engine:
         """It is here; no registry is asked."""
         return self.tried("image", "inspect", name).returncode == 0
 
-    def build(self, context: Path, *, tag: str, target: str = "", within_s: float = 580) -> None:
-        """The image of a Dockerfile. HEALTHCHECK is kept: podman's own format has none."""
+    def build(
+        self,
+        context: Path,
+        *,
+        tag: str,
+        target: str = "",
+        time_s: int = 0,
+        cached: bool = True,
+        within_s: float = 1200,
+    ) -> None:
+        """The image of a Dockerfile. HEALTHCHECK is kept: podman's own format has none.
+
+        By podman all that it writes has this time, so that two builds are equal. `cached`: layers of builds before are
+        taken, of whatever time they are.
+        """
         chosen = ["--target", target] if target else []
+        chosen += [] if cached else ["--no-cache"]
+        chosen += ["--timestamp", str(time_s)] if self.is_podman else []
         self.run("build", *self.build_options, *chosen, "--tag", tag, str(context), within_s=within_s)
 
     def remove(self, container: str) -> None:
@@ -99,7 +126,16 @@ class Engine:
             self.tried("pod", "rm", "--all", "--force", "--time", "0")
             self.tried("rm", "--all", "--force", "--time", "0")
             self.tried("volume", "prune", "--force")
-            self.tried("image", "prune", "--force", "--filter", "until=168h")  # layers that no build used for a week
+        if self.home:
+            self._prune(self.home / "pruned")
+
+    def _prune(self, mark: Path) -> None:
+        """Once a week layers of no image go. Their age tells nothing: they have one time, so that builds are equal."""
+        if not mark.exists():
+            mark.touch()
+        if time.time() - mark.stat().st_mtime > _WEEK_S:
+            self.tried("image", "prune", "--force", within_s=300)
+            mark.touch()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -114,24 +150,40 @@ class Engine:
 @cache
 def engine() -> Engine:
     """podman, installed first if need be; else Docker; else EngineMissingError says what to do."""
-    if os.geteuid() == 0 and shutil.which("apt-get"):
+    try:
+        return _podman(programs.cache().parent / "containers")
+    except EngineMissingError as error:
+        if docker_answers():
+            return Engine(("docker",))
+        message = f"no containers here: {error}; or start Docker"
+        raise EngineMissingError(message) from error
+
+
+def _install() -> None:
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise EngineMissingError("be root on Debian, where podman is installed when it is wanted")
+    try:
         debian_packages.main(list(PACKAGES))
-        if shutil.which("podman") and shutil.which("runc"):
-            return _podman(programs.cache().parent / "containers")
-    if docker_answers():
-        return Engine(("docker",))
-    message = "no containers here: be root on Debian (podman is installed then), or start Docker"
-    raise EngineMissingError(message)
+    except programs.BrokerError as error:
+        lacks = ", ".join(debian_packages.missing(PACKAGES))
+        raise EngineMissingError(f"{lacks} missing, and not to be installed: {error}") from error
 
 
 def _podman(home: Path) -> Engine:
+    _install()
     (home / "networks").mkdir(parents=True, exist_ok=True)
     (home / "containers.conf").write_text(_SETTINGS.format(home=home, ulimits=_ulimits()), encoding="utf-8")
     (home / "registries.conf").write_text(_REGISTRIES, encoding="utf-8")
     argv = ("podman", "--root", str(home / "storage"), "--runroot", str(_RUN))
     # chroot: a build that begins no container needs none of the machine's rights for one
     options = ("--isolation", "chroot", "--format", "docker", "--layers", "--network", "host", "--pull=never")
-    return Engine(argv, (*options, *_way_to_packages(home)), home)
+    podman = Engine(argv, (*options, *_way_to_packages(home)), home)
+    try:
+        podman.run("info")
+    except EngineError as error:
+        message = f"podman does not run, for want of rights perhaps (to mount, for one): {error}"
+        raise EngineMissingError(message) from error
+    return podman
 
 
 def least_limits() -> dict[str, int]:
@@ -145,15 +197,18 @@ def _ulimits() -> str:
 
 
 def _way_to_packages(home: Path) -> list[str]:
-    """A build finds packages as this machine does: by mounts, so that nothing of it is in the image."""
+    """A build finds packages as this machine does: by mounts, so that nothing of it is in the image.
+
+    Proxies podman hands on by itself.
+    """
     named = way_to_packages.named_by_pip()
     # a build may write to /etc/ssl/certs itself, as Java's package does
     moved = {path: path if way_to_packages.is_data(path) else f"/run{path}" for path in named}
     text = way_to_packages.as_pip_conf()
     for path, inside in moved.items():
         text = text.replace(f" {path}\n", f" {inside}\n")
+    (home / "pip.conf").touch()
+    (home / "pip.conf").chmod(0o600)  # the URL of an index may have a password
     (home / "pip.conf").write_text(text, encoding="utf-8")
     mounts = {path: path for path in _APT if Path(path).exists()} | moved | {str(home / "pip.conf"): "/etc/pip.conf"}
-    volumes = [option for path, inside in mounts.items() for option in ("--volume", f"{path}:{inside}:ro")]
-    leads = [option for pair in way_to_packages.proxies().items() for option in ("--build-arg", "=".join(pair))]
-    return [*volumes, *leads]
+    return [option for path, inside in mounts.items() for option in ("--volume", f"{path}:{inside}:ro")]

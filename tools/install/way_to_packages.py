@@ -1,6 +1,5 @@
 """How this machine reaches packages: what a system unpacked beside it, or a build, has to see to install the same."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -46,8 +45,3 @@ def _is_variable(line: str) -> bool:
 def _setting(line: str) -> tuple[str, str]:
     name, _, value = line.partition("=")
     return name.removeprefix(":env:").rpartition(".")[2], value.strip("'").replace("\\n", " ")
-
-
-def proxies() -> dict[str, str]:
-    """Variables that lead out of here."""
-    return {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
