@@ -36,16 +36,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
     """One run at a time has it: names of containers and published ports are the machine's."""
+    folder = cache().parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "containers.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        one = _engine()
+        one.sweep()
+        yield one
+        one.sweep()
+
+
+def _engine() -> Engine:
     try:
         one = found_engine()
         stand_ins.provide(one, stand_ins.PYTHON)
     except (EngineMissingError, brokers.BrokerMissingError) as error:
         pytest.fail(str(error)) if MUST else pytest.skip(str(error))
-    with (Path("/tmp") / "dlx-router-containers.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        one.sweep()
-        yield one
-        one.sweep()
+    return one
 
 
 @pytest.fixture(scope="session")
