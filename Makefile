@@ -246,13 +246,17 @@ site: $(READY)  ## the documentation as a site → build/site
 
 ##@ Release
 
-.PHONY: release constraints
+.PHONY: release release-again constraints
 
 release: $(READY)  ## wheels, image, chart, SBOM in dist/; docs/release.md
 	$(BIN)/python -m tools.release.build --to dist $(ARGS)
 	rm -rf build/release && $(PYTHON) -m venv build/release
 	build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl
 	build/release/bin/dlx-router --version
+
+release-again: $(READY)  ## build it once more: as in dist/ to the byte
+	$(BIN)/python -m tools.release.build --to build/again $(ARGS)
+	diff --recursive dist build/again
 
 constraints: $(READY)  ## the newest versions that fit together → constraints.txt
 	$(BIN)/python -m tools.release.constraints
