@@ -11,7 +11,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -241,15 +241,15 @@ def test_a_session_of_the_console_holds_at_every_replica_and_by_the_name_of_the_
     play: Callable[..., Pod],
 ) -> None:
     first, second = play("console"), play("console")
-    answer = eventually(lambda: _page(first, "/login", {"token": ANN}, expected=303), within=20, every=0.2)
+    answer = eventually(lambda: _page(first, "/login", form={"token": ANN}, expected=303), within=20, every=0.2)
     cookie, *attributes = answer.headers["set-cookie"].split("; ")
     assert cookie.startswith("__Host-")
     assert "Secure" in attributes
     for pod in (first, second):
-        page = eventually(functools.partial(_page, pod, "/", cookie=cookie), within=20, every=0.2)
+        page = eventually(functools.partial(_page, pod, "/", {"cookie": cookie}), within=20, every=0.2)
         assert "ann · viewer" in page.text
-        assert _page(pod, "/", cookie=cookie, host="evil.example", expected=403)
-        assert _page(pod, "/", cookie=cookie.replace("=", "=x"), expected=303).headers["location"] == "/login"
+        assert _page(pod, "/", {"cookie": cookie, "host": "evil.example"}, expected=403)
+        assert _page(pod, "/", {"cookie": cookie.replace("=", "=x")}, expected=303).headers["location"] == "/login"
 
 
 def test_people_whom_the_proxy_of_the_values_named_need_no_token(play: Callable[..., Pod], gateway: str) -> None:
@@ -257,16 +257,21 @@ def test_people_whom_the_proxy_of_the_values_named_need_no_token(play: Callable[
     near = play("console", console={**told, "sso": {**told["sso"], "proxies": gateway}})
     far = play("console")
     named = {"x-auth-user": "eve", "x-auth-groups": "sre"}
-    page = eventually(lambda: _page(near, "/", **named), within=20, every=0.2)
+    page = eventually(lambda: _page(near, "/", named), within=20, every=0.2)
     assert "eve · admin" in page.text
-    assert eventually(lambda: _page(far, "/", expected=303, **named), within=20, every=0.2)
+    assert eventually(lambda: _page(far, "/", named, expected=303), within=20, every=0.2)
 
 
 def _page(
-    pod: Pod, path: str, form: dict[str, str] | None = None, expected: int = 200, host: str = HOST, **headers: str
+    pod: Pod,
+    path: str,
+    headers: Mapping[str, str] | None = None,
+    *,
+    form: dict[str, str] | None = None,
+    expected: int = 200,
 ) -> httpx.Response:
     """What the Ingress would bring; AssertionError while it is something else."""
-    url, sent = f"http://{pod.address}:9719{path}", {**headers, "host": host}
+    url, sent = f"http://{pod.address}:9719{path}", {"host": HOST, **(headers or {})}
     method = "GET" if form is None else "POST"
     try:
         answer = httpx.request(method, url, data=form, headers=sent, timeout=5, trust_env=False)

@@ -40,8 +40,10 @@ def archive(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     umask = os.umask(0o077)
     try:
         for name in COPIED:
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
-            copy(ROOT / name, source / name)
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, source / name)
+            else:
+                shutil.copyfile(ROOT / name, source / name)
         (source / "constraints.txt").chmod(0o600)
         assert image.write(source, folder / "router.oci.tar", time_s=0)
     finally:
