@@ -1,18 +1,16 @@
 """The outage of the demo: one consumer fails for everyone for some seconds, and what the breaker makes of it."""
 
-import json
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pika
 
-from dlx_router.journal.reading import lines
+from tools.journal import events
 
 QUEUE: Final = "shop.shipments"
 LEAST_S: Final = 18  # a shorter demo has no time for an outage: the breaker alone takes ten seconds to close
 RULE: Final = "{deaths: 4, within: 5s, probe-every: 1s}"
-_JOURNAL: Final = "dlx-router.journal"
 _RAMP_S: Final = 12.0
 CLOSED, HALF_OPEN, OPEN = 0, 1, 2  # as the metric has them
 _BREAKER: Final = {
@@ -95,15 +93,6 @@ def _events(amqp_url: str) -> list[dict[str, Any]]:
     """The whole journal, until nothing more comes for a second."""
     connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
     try:
-        channel = connection.channel()
-        channel.basic_qos(prefetch_count=100)
-        found: list[dict[str, Any]] = []
-        first = {"x-stream-offset": "first"}
-        for method, _, body in channel.consume(_JOURNAL, arguments=first, inactivity_timeout=1.0):
-            if method is None:
-                break
-            channel.basic_ack(method.delivery_tag)
-            found += map(json.loads, lines(body))
-        return found
+        return [*events(connection, idle_s=1.0)]
     finally:
         connection.close()
