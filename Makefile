@@ -90,7 +90,7 @@ test-clean: $(READY)  ## what is committed, on a fresh Debian 12 (root on Debian
 	$(BIN)/python -m tools.release.clean_machine
 
 test-pure: $(READY)  ## the tests that ask no broker
-	$(BIN)/python -m pytest -n $(JOBS) -m "pure and not slow and not long and not measure and not clients" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) -m "pure and not slow and not long and not measure and not clients and not image" $(ARGS)
 
 test-pythons: $(READY)  ## those on Debian's Pythons: 3.11, 3.13, 3.14 (root on Debian)
 	$(BIN)/python -m tools.release.pythons $(ARGS)
