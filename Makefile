@@ -25,7 +25,7 @@ space    := $(none) $(none)
 named    := DLX_ROUTER_TEST_THOROUGH=1 DLX_ROUTER_TEST_BROKERS=$(subst $(space),$(comma),$(versions))
 else
 versions := any
-quick    := -m "not slow and not long and not measure and not clients"
+quick    := -m "not slow and not long and not measure and not clients and not image"
 endif
 
 # A router that tests start would compile the package anew each time: some 0.3 s of a core, two thousand times.
@@ -66,7 +66,7 @@ help:  ## this list
 
 ##@ Test
 
-.PHONY: test test-again test-clients test-clean test-pure test-pythons core lint calls shape audit-deps
+.PHONY: test test-again test-clients test-image test-clean test-pure test-pythons core lint calls shape audit-deps
 
 test: $(READY)  ## quick tests; ALL=1: all, on every RabbitMQ; ARGS="-k name"
 	$(BIN)/python -m tools.brokers fetch $(versions)
@@ -81,11 +81,16 @@ test-clients: $(READY_CLIENTS)  ## Celery, amqplib, MQTT and more: letters come 
 	$(BIN)/python -m tools.install.languages
 	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/clients -m clients --durations=10 $(ARGS)
 
+test-image: $(READY)  ## both images, compose and chart: built and run by podman
+	$(BIN)/python -m tools.install.debian_packages prometheus
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
+	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/image -m image --durations=10 $(ARGS)
+
 test-clean: $(READY)  ## what is committed, on a fresh Debian 12 (root on Debian)
 	$(BIN)/python -m tools.release.clean_machine
 
 test-pure: $(READY)  ## the tests that ask no broker
-	$(BIN)/python -m pytest -n $(JOBS) -m "pure and not slow and not long and not measure and not clients" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) -m "pure and not slow and not long and not measure and not clients and not image" $(ARGS)
 
 test-pythons: $(READY)  ## those on Debian's Pythons: 3.11, 3.13, 3.14 (root on Debian)
 	$(BIN)/python -m tools.release.pythons $(ARGS)
@@ -241,13 +246,17 @@ site: $(READY)  ## the documentation as a site → build/site
 
 ##@ Release
 
-.PHONY: release constraints
+.PHONY: release release-again constraints
 
 release: $(READY)  ## wheels, image, chart, SBOM in dist/; docs/release.md
 	$(BIN)/python -m tools.release.build --to dist $(ARGS)
 	rm -rf build/release && $(PYTHON) -m venv build/release
 	build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl
 	build/release/bin/dlx-router --version
+
+release-again: $(READY)  ## build it once more: as in dist/ to the byte
+	$(BIN)/python -m tools.release.build --to build/again $(ARGS)
+	diff --recursive dist build/again
 
 constraints: $(READY)  ## the newest versions that fit together → constraints.txt
 	$(BIN)/python -m tools.release.constraints

@@ -20,15 +20,21 @@ def values_of(variation: str) -> dict[str, Any]:
 
 def rendered(values: Mapping[str, Any], release: str = "shop") -> list[dict[str, Any]]:
     """Every object of the release; HelmError where Helm refuses."""
-    with helm_python.Chart.load(str(CHART)) as chart:
-        texts = chart.render(dict(values), name=release, namespace="messaging")
-    found = [one for text in _texts(texts) for one in yaml.safe_load_all(text)]
+    texts = [text for name, text in _texts(values, release).items() if not name.endswith((".txt", ".tpl"))]
+    found = [one for text in texts for one in yaml.safe_load_all(text)]
     return [one for one in found if isinstance(one, dict)]
 
 
-def _texts(told: Any) -> list[str]:
-    manifests = told if isinstance(told, Mapping) else {"": told}
-    return [text for name, text in manifests.items() if not str(name).endswith((".txt", ".tpl"))]
+def notes(values: Mapping[str, Any]) -> str:
+    """What Helm prints in the end."""
+    (text,) = [text for name, text in _texts(values, "shop").items() if name.endswith("NOTES.txt")]
+    return text
+
+
+def _texts(values: Mapping[str, Any], release: str) -> dict[str, str]:
+    with helm_python.Chart.load(str(CHART)) as chart:
+        texts: dict[str, str] = chart.render(dict(values), name=release, namespace="messaging")
+    return texts
 
 
 def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:

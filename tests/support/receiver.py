@@ -33,11 +33,12 @@ class Receiver:
     hangs: bool = False
     stalls: bool = False
     pair: Pair | None = None  # it speaks TLS
+    address: str = "127.0.0.1"
     posts: list[Post] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._closing = threading.Event()
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = http.server.ThreadingHTTPServer((self.address, 0), self._handler())
         self._server.daemon_threads = True
         if self.pair is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -48,7 +49,7 @@ class Receiver:
 
     @property
     def port(self) -> int:
-        """Where it listens, on 127.0.0.1."""
+        """Where it listens, on its address."""
         return int(self._server.server_address[1])
 
     def url(self, path: str = "/hook", host: str = "127.0.0.1") -> str:

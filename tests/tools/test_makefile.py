@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -62,3 +63,12 @@ def test_what_ci_and_our_programs_ask_make_for_exists() -> None:
         for target in re.findall(r"`make ([a-z][a-z-]*)[^`]*`", path.read_text(encoding="utf-8"))
     }
     assert sorted(asked - {*_TARGET.findall(TEXT)}) == []
+
+
+def test_a_target_that_chooses_tests_leaves_out_what_has_a_target_of_its_own() -> None:
+    """Its `-m` replaces that of pyproject.toml: it would build images, or measure beside other tests."""
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    left_out = set(told["tool"]["pytest"]["ini_options"]["addopts"][-1].split(" and "))
+    chosen = [one.split(" and ") for one in re.findall(r'-m "(.+?)"', TEXT)]
+    assert len(chosen) == 2
+    assert [sorted(left_out - {*words}) for words in chosen] == [[], []]

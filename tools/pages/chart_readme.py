@@ -16,15 +16,18 @@ A dead-letter system for RabbitMQ. Written by tools/pages/chart_readme.py from v
 
 ```console
 kubectl create secret generic rabbit --from-literal=amqp-url=amqp://USER:PASSWORD@HOST:5672/
-helm install dlx-router charts/dlx-router --set amqp.existingSecret=rabbit \\
+helm install dlx-router charts/dlx-router --set image.repository=REGISTRY/dlx-router --set amqp.existingSecret=rabbit \\
   --set-file 'policies.files.orders\\.yaml=orders.yaml'
 ```
 
 * Secrets are never values: name the Secrets that exist; they are mounted as files and read anew at each connect.
 * Policies come from `policies.files` or from a ConfigMap of yours. The whole folder is mounted, so a change reaches the
-  running routers; a set that does not parse is refused and the old one stays in force.
-* More than one replica needs `provenance.existingSecret`, and so does a rolling update; without it the one pod is
-  replaced (`Recreate`), and letters wait in the inbox meanwhile.
+  running routers; a set that does not parse is refused and the old one stays in force. Files of yours come beside
+  `default.yaml`, which selects every queue: `--set 'policies.files.default\\.yaml=null'` leaves it out.
+* More than one replica needs `provenance.existingSecret`, and so does a rolling update; without it, or with
+  `index.existingClaim`, the one pod is replaced (`Recreate`), and letters wait in the inbox meanwhile.
+* What cannot work is refused by `helm template` already, with the way out. Upgrade with `--reset-then-reuse-values`
+  (Helm 3.14): by `--reuse-values` the defaults of values that are new in a chart are missing, and Helm gives up.
 
 ## Scaling by KEDA
 
@@ -79,21 +82,22 @@ def page() -> str:
     """The whole README."""
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
     said = _comments(text)
-    rows = (f"| `{name}` | {_shown(value)} | {said.get(name, '')} |" for name, value in _leaves(yaml.safe_load(text)))
+    rows = (f"| `{name}` | {_shown(value)} | {said.get(name, '')} |" for name, value in leaves(yaml.safe_load(text)))
     return INTRO + "\n".join(rows) + "\n"
 
 
-def _leaves(values: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(values: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Full name and default of each value."""
     for key, value in values.items():
         name = f"{above}.{key}" if above else key
         if isinstance(value, dict) and value and name not in {"policies.files", "resources"}:
-            yield from _leaves(value, name)
+            yield from leaves(value, name)
         else:
             yield name, value
 
 
 def _comments(text: str) -> dict[str, str]:
-    """Full name → the `# -- ` lines above it, by indentation."""
+    """Full name → the comment above it from its `# -- ` on, by indentation."""
     found: dict[str, str] = {}
     path: list[str] = []
     said = ""
@@ -101,6 +105,8 @@ def _comments(text: str) -> dict[str, str]:
         bare = line.strip()
         if bare.startswith(SAYS):
             said = bare.removeprefix(SAYS)
+        elif said and bare.startswith("# "):
+            said += bare.removeprefix("#")
         elif bare and not bare.startswith("#") and ":" in bare:
             depth = (len(line) - len(line.lstrip())) // 2
             path = [*path[:depth], bare.partition(":")[0]]

@@ -1,4 +1,4 @@
-"""A folder as .tgz, the same bytes whoever packs it, where and when: names in order, one owner, one time, two modes."""
+"""A folder as .tgz or .tar, the same bytes whoever packs it, where and when: ordered, one owner, time and two modes."""
 
 import gzip
 import tarfile
@@ -15,8 +15,18 @@ def packed(folder: Path, to: Path, time_s: int) -> None:
         gzip.GzipFile("", "wb", 9, raw, mtime=time_s) as file,
         tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            _add(tar, path, f"{folder.name}/{path.relative_to(folder).as_posix()}", time_s)
+        _add_all(tar, folder, f"{folder.name}/", time_s)
+
+
+def tarred(folder: Path, to: Path, time_s: int) -> None:
+    """All files below `folder`, by their names in it, and not compressed: they are."""
+    with tarfile.open(to, "w", format=tarfile.PAX_FORMAT) as tar:
+        _add_all(tar, folder, "", time_s)
+
+
+def _add_all(tar: tarfile.TarFile, folder: Path, before: str, time_s: int) -> None:
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        _add(tar, path, f"{before}{path.relative_to(folder).as_posix()}", time_s)
 
 
 def _add(tar: tarfile.TarFile, path: Path, name: str, time_s: int) -> None:

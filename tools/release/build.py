@@ -82,7 +82,7 @@ def build(commit: Commit, to: Path, *, with_image: bool) -> list[Path]:
         packed(chart.parent, to / f"{chart.parent.name}-{_of_chart(chart)['version']}.tgz", commit.time_s)
     (wheel,) = to.glob(f"dlx_router-{commit.version}-*.whl")
     sbom.write(wheel, to / f"dlx-router-{commit.version}.cdx.json", commit.time_s)
-    base = image.write(commit.source, to / f"dlx-router-{commit.version}.oci.tar") if with_image else ""
+    base = image.write(commit.source, to / f"dlx-router-{commit.version}.oci.tar", commit.time_s) if with_image else ""
     built = sorted(to.iterdir())
     provenance.write(built, to / STATEMENT, commit=commit.name, time_s=commit.time_s, source=commit.source, base=base)
     (to / CHECKSUMS).write_text(provenance.checksums([*built, to / STATEMENT]), encoding="utf-8")

@@ -1,31 +1,38 @@
 """The router's image as an OCI archive, where images can be built here; elsewhere it is left out, and said."""
 
-import importlib
 import sys
+import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from tools.brokers.programs import BrokerError
+from tools.containers import stand_ins
+from tools.containers.engine import Engine, EngineError, engine
+from tools.release.archive import tarred
 
 TAG: Final = "localhost/dlx-router-release"
 
 
-def write(source: Path, to: Path) -> str:
-    """→ what it stands on (name and digest), "" where none was built."""
+def write(source: Path, to: Path, time_s: int) -> str:
+    """→ what it stands on (name and digest), "" where none was built. Nothing of a build before is in it."""
     try:
-        engines: Any = importlib.import_module("tools.containers.engine")
-        stand_ins: Any = importlib.import_module("tools.containers.stand_ins")
-    except ModuleNotFoundError as error:
-        return _none(f"{error.name} is not in this tree")
-    try:
-        engine = engines.engine()
-        if not engine.is_podman:
+        podman = engine()
+        if not podman.is_podman:
             return _none("Docker saves no OCI archive; podman does")
-        stand_ins.provide(engine, stand_ins.PYTHON)
-        engine.build(source, tag=TAG, target="router")
-        engine.run("save", "--format", "oci-archive", "--output", str(to.resolve()), TAG)
-        return f"{stand_ins.PYTHON}@{engine.inspect('image', stand_ins.PYTHON)['Digest']} (a stand-in of Debian's)"
-    except engines.EngineError as error:
+        stand_ins.provide(podman, stand_ins.PYTHON)
+        podman.build(source, tag=TAG, target="router", time_s=time_s, cached=False)
+        save(podman, TAG, to, time_s)
+        return f"{stand_ins.PYTHON}@{podman.inspect('image', stand_ins.PYTHON)['Digest']} (a stand-in of Debian's)"
+    except (EngineError, BrokerError) as error:
         to.unlink(missing_ok=True)
         return _none(str(error))
+
+
+def save(podman: Engine, tag: str, to: Path, time_s: int) -> None:
+    """An image of the store as a file. The archive that podman writes itself has the time of its writing."""
+    with tempfile.TemporaryDirectory(dir=to.parent, prefix=".image-") as folder:
+        podman.run("save", "--format", "oci-dir", "--output", folder, tag, within_s=300)
+        tarred(Path(folder), to, time_s)
 
 
 def _none(why: str) -> str:

@@ -61,7 +61,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* on, https or off. */}}
 {{- define "dlx-router.console" -}}
 {{- if not .Values.console.enabled }}off
-{{- else if or .Values.console.https .Values.ingress.tlsSecret }}https
+{{- else if or .Values.console.https (and .Values.ingress.enabled .Values.ingress.tlsSecret) }}https
 {{- else }}on
 {{- end }}
 {{- end }}
@@ -70,6 +70,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "dlx-router.console.url" -}}
 {{- if .Values.console.url }}{{ .Values.console.url }}
 {{- else if and .Values.ingress.enabled .Values.console.enabled }}{{ ternary "https" "http" (eq (include "dlx-router.console" .) "https") }}://{{ .Values.ingress.host }}
+{{- end }}
+{{- end }}
+
+{{/* How many routers there may be at once, but for a rolling update. */}}
+{{- define "dlx-router.most" -}}
+{{- ternary .Values.keda.maxReplicas .Values.replicaCount .Values.keda.enabled }}
+{{- end }}
+
+{{- define "dlx-router.pullSecrets" -}}
+{{- range .Values.imagePullSecrets }}
+- name: {{ . }}
 {{- end }}
 {{- end }}
 
@@ -108,8 +119,26 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- fail "ingress.enabled, and nobody could log in: name api.tokensSecret, a Secret with a file of tokens, or console.sso.proxies" }}
 {{- end }}
 {{- end }}
+{{- if and .Values.console.sso.roles (not .Values.console.sso.proxies) }}
+{{- fail "console.sso.roles needs console.sso.proxies: the addresses of the proxy that logs people in" }}
+{{- end }}
 {{- if and .Values.console.sso.proxies (not .Values.console.sso.roles) }}
 {{- fail "console.sso.proxies needs console.sso.roles: which group may what, sre=admin,ops=operator,*=viewer" }}
+{{- end }}
+{{- if and .Values.index.existingClaim (gt (int (include "dlx-router.most" .)) 1) }}
+{{- fail "index.existingClaim is one claim, and each of several routers needs an index of its own: leave it empty, each pod makes its own from the journal" }}
+{{- end }}
+{{- if ge (int .Values.settings.drainSeconds) (int .Values.terminationGracePeriodSeconds) }}
+{{- fail "settings.drainSeconds is not less than terminationGracePeriodSeconds: the router would be killed while it drains; raise terminationGracePeriodSeconds" }}
+{{- end }}
+{{- if and (has "*" (splitList "," (nospace .Values.settings.vhosts))) (not .Values.management.existingSecret) }}
+{{- fail "settings.vhosts of * needs management.existingSecret, where the vhosts are asked for; or name the vhosts" }}
+{{- end }}
+{{- if and .Values.webhooks.existingSecret (eq .Values.settings.journal "off") }}
+{{- fail "webhooks.existingSecret needs settings.journal other than off: groups, and what was told, stand there" }}
+{{- end }}
+{{- if and .Values.tls.certKey (not .Values.tls.existingSecret) }}
+{{- fail "tls.certKey needs tls.existingSecret: the Secret that has the certificate" }}
 {{- end }}
 {{- if and .Values.tls.certKey (not .Values.tls.keyKey) }}
 {{- fail "tls.certKey is set and tls.keyKey is not: a certificate needs its key" }}

@@ -1,0 +1,148 @@
+"""Values of the chart: each has an effect, and what cannot work together is refused before a cluster has it."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import helm_python
+import pytest
+import yaml
+
+from tests.deploy.chart import CHART, VARIATIONS, environment, notes, of_kind, pod_of, rendered, values_of
+from tools.pages import chart_readme
+
+MINIMAL: Final[Mapping[str, Any]] = {"amqp": {"existingSecret": "rabbit"}}
+SIGNED: Final = {**MINIMAL, "provenance": {"existingSecret": "key"}}
+CLAIMED: Final = {"index": {"existingClaim": "claim"}}
+KEDA: Final = {"enabled": True, "existingSecret": "reader"}
+ALL_ON: Final[Mapping[str, Any]] = {
+    "amqp": {"existingSecret": "rabbit"},
+    "management": {"existingSecret": "management"},
+    "tls": {"existingSecret": "tls", "certKey": "crt", "keyKey": "key"},
+    "provenance": {"existingSecret": "key"},
+    "api": {"tokensSecret": "tokens"},
+    "webhooks": {"existingSecret": "webhooks"},
+    "console": {"sessionSecret": "sessions", "sso": {"proxies": "10.0.0.1", "roles": "sre=admin"}},
+    "ingress": {"enabled": True, "host": "dlx.example.com"},
+    "keda": KEDA,
+    "networkPolicy": {"enabled": True},
+    "monitoring": {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboards")},
+    "pipeline": {"enabled": True, "archiveClaim": "archive"},
+}
+# What is no value if something is added to the default.
+OTHERWISE: Final[Mapping[str, Any]] = {
+    "image.pullPolicy": "Always",
+    "image.digest": f"sha256:{'0' * 64}",
+    "console.url": "https://dlx.example.com",
+    "settings.declare": "never",
+    "settings.journal": "required",
+    "settings.logFormat": "text",
+    "settings.logLevel": "debug",
+    "service.type": "NodePort",
+    "resources": {"limits": {"memory": "1Gi"}},
+    "monitoring.serviceMonitor.interval": "30s",
+    "policies.files": {"orders.yaml": "version: 1\n"},
+    "tolerations": [{"operator": "Exists"}],
+    "topologySpreadConstraints": [{"maxSkew": 2}],
+    "extraEnv": [{"name": "TZ", "value": "UTC"}],
+    "networkPolicy.ingressFrom": [{"namespaceSelector": {}}],
+    "networkPolicy.egressTo": [{"podSelector": {}}],
+    "networkPolicy.brokerPorts": [5673],
+    "networkPolicy.webhookPorts": [8443],
+    "monitoring.prometheusRule.disabled": ["RouterDown"],
+}
+SWITCHED_ON: Final = {
+    *(f"{name}.enabled" for name in ("ingress", "keda", "networkPolicy", "pipeline")),
+    *(f"monitoring.{name}.enabled" for name in ("serviceMonitor", "prometheusRule", "dashboards")),
+}
+LEAVES: Final = dict(chart_readme.leaves(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))))
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_value_has_an_effect(name: str) -> None:
+    base = {**ALL_ON, "keda": {}} if name in {"replicaCount", "index.existingClaim"} else ALL_ON
+    changed = LEAVES[name] if name in SWITCHED_ON else OTHERWISE.get(name, _other(LEAVES[name]))
+    assert rendered(_with(base, name, changed)) != rendered(base)
+
+
+def _other(value: Any) -> Any:
+    match value:
+        case bool():  # before int, which it is too
+            return not value
+        case int():
+            return value + 1
+        case str():
+            return f"{value}x"
+        case list():
+            return [*value, "x"]
+        case _:
+            return {**value, "x": "y"}
+
+
+def _with(values: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
+    first, _, rest = name.partition(".")
+    return {**values, first: _with(values.get(first, {}), rest, value) if rest else value}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({**SIGNED, **CLAIMED, "replicaCount": 2}, r"index\.existingClaim"),
+        ({**SIGNED, **CLAIMED, "keda": KEDA}, r"index\.existingClaim"),
+        ({**MINIMAL, "settings": {"drainSeconds": 40}}, "terminationGracePeriodSeconds"),
+        ({**MINIMAL, "terminationGracePeriodSeconds": 20}, r"settings\.drainSeconds"),
+        ({**MINIMAL, "settings": {"vhosts": "shop, *"}}, r"management\.existingSecret"),
+        ({**MINIMAL, "settings": {"journal": "off"}, "webhooks": {"existingSecret": "w"}}, r"settings\.journal"),
+        ({**MINIMAL, "tls": {"certKey": "crt", "keyKey": "key"}}, r"tls\.existingSecret"),
+        ({**MINIMAL, "console": {"sso": {"roles": "sre=admin"}}}, r"console\.sso\.proxies"),
+    ],
+)
+def test_what_cannot_work_together_is_refused_with_the_way_out(wrong: Mapping[str, Any], why: str) -> None:
+    with pytest.raises(helm_python.HelmError, match=why):
+        rendered(wrong)
+
+
+def test_a_router_whose_index_is_on_a_claim_is_replaced_and_not_doubled() -> None:
+    """Two pods at once would wait for each other: for the claim on another node, for the index's lock on the same."""
+    (deployment,) = of_kind(rendered({**SIGNED, **CLAIMED}), "Deployment")
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    (without,) = of_kind(rendered(SIGNED), "Deployment")
+    assert without["spec"]["strategy"]["type"] == "RollingUpdate"
+
+
+def test_the_pipeline_is_pulled_by_the_same_secrets() -> None:
+    (job,) = of_kind(rendered({**values_of("pipeline"), "imagePullSecrets": ["registry"]}), "CronJob")
+    assert job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_cookies_need_tls_where_there_is_an_ingress_with_tls_and_not_where_there_is_none() -> None:
+    for enabled, console in ((False, "on"), (True, "https")):
+        ingress = {"enabled": enabled, "host": "a.example", "tlsSecret": "tls"}
+        told = {**MINIMAL, "api": {"tokensSecret": "tokens"}, "ingress": ingress}
+        assert environment(pod_of(rendered(told)))["DLX_ROUTER_CONSOLE"] == console
+
+
+def test_policies_of_the_chart_can_be_left_out() -> None:
+    files = {"default.yaml": None, "orders.yaml": "version: 1\n"}
+    (made,) = of_kind(rendered({**MINIMAL, "policies": {"files": files}}), "ConfigMap")
+    assert [*made["data"]] == ["orders.yaml"]
+
+
+@pytest.mark.parametrize("variation", VARIATIONS)
+def test_notes_lead_no_letters_to_a_router_that_moves_nothing(variation: str) -> None:
+    told = notes(values_of(variation))
+    observes = variation == "observe"
+    assert ("set_policy" in told) is not observes
+    assert ("dlx-router.observe" in told) is observes
+
+
+def test_notes_name_the_console_as_people_find_it() -> None:
+    assert "The console: https://dlx.example.com/at/north/\n" in notes(values_of("told"))
+    assert "The console: https://dlx.example.com\n" in notes(values_of("console"))
+    assert "The console: http://127.0.0.1:9719 by the port-forward above\n" in notes(MINIMAL)
+
+
+def test_the_readme_has_every_comment_of_the_values_to_its_end() -> None:
+    text, told = (CHART / "values.yaml").read_text(encoding="utf-8"), (CHART / "README.md").read_text(encoding="utf-8")
+    for block in re.findall(r"^ *# -- .*(?:\n *# .*)*", text, re.MULTILINE):
+        assert " ".join(line.strip().lstrip("#- ") for line in block.splitlines()) in told
