@@ -17,6 +17,9 @@ from tests.support.router import Router
 from tests.support.vhost import Vhost
 from tests.webhooks.test_signature import SECRET
 
+# They tell what the router decided and wrote, which other tests hold on every version.
+pytestmark = pytest.mark.usefixtures("newest")
+
 POLICIES: Final = """
 version: 1
 policies:
@@ -94,6 +97,7 @@ def told(tmp_path: Path, vhost: Vhost, amqp: Client, start_router: Callable[...,
     one.receiver.close()
 
 
+@pytest.mark.slow
 def test_what_happens_is_told_with_page_and_command_and_nothing_is_sent_inside(told: Told) -> None:
     """Beside the receiver the file names the router itself, and a name that leads to this machine."""
     router = told.start()
@@ -192,7 +196,6 @@ def test_what_a_killed_router_could_not_send_the_next_one_sends_from_the_broker_
     consistently(lambda: len(told.receiver.posts) == before + 1, 3)
 
 
-@pytest.mark.usefixtures("newest")
 def test_a_wrong_file_keeps_the_router_from_starting(told: Told, start_router: Callable[..., Router]) -> None:
     path = told.write("name: mine, format: slack")
     router = start_router(POLICIES, wait=False, WEBHOOKS_FILE=path, INDEX_PATH=str(told.folder / "index"))
