@@ -29,6 +29,7 @@ def router(start_router: Callable[..., Router], tmp_path: Path) -> Router:
     return start_router(POLICIES, INDEX_PATH=str(tmp_path / "i"), API_TOKENS_FILE=str(tmp_path / "tokens.yaml"))
 
 
+@pytest.mark.slow
 def test_the_first_page_starts_it_and_the_routers_end_ends_it(router: Router) -> None:
     assert consoles(router) == []
     with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=20, trust_env=False) as web:
@@ -64,6 +65,7 @@ def test_who_sends_slowly_keeps_nobody_from_the_pages(router: Router) -> None:
         assert router.ask("/login")[0] == 200
 
 
+@pytest.mark.slow
 def test_a_router_that_is_killed_takes_it_along(router: Router) -> None:
     assert router.ask("/login")[0] == 200
     left = consoles(router)

@@ -149,6 +149,7 @@ def test_of_two_people_who_send_back_the_same_letters_one_does_and_the_other_is_
     assert desk.amqp.depth("two.orders") + desk.amqp.depth("DLQ.two.orders") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_page_of_a_task_outlives_a_restart_of_the_router(desk: Desk) -> None:
     desk.kill("restart.orders", 4)

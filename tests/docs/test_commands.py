@@ -129,6 +129,7 @@ def test_commands_that_need_no_broker(page: Page, tmp_path: Path) -> None:
     _played(page, Shell(tmp_path, {}))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in RUN if page not in PLAIN])
 def test_commands_on_a_broker(page: Page, own_broker: brokers.Node, tmp_path: Path, stack: ExitStack) -> None:

@@ -52,6 +52,7 @@ def known(router: Router, **query: str) -> int:
     return len(told["letters"])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.usefixtures("newest")
 def test_whichever_replica_is_asked_the_leader_answers_and_knows_who_asked(

@@ -31,6 +31,7 @@ def died(bench: Bench, body: str) -> None:
     bench.amqp.fail("work")
 
 
+@pytest.mark.slow
 def test_letters_are_received_and_worked_off_at_a_replica_that_does_not_lead(pair: tuple[Bench, Bench, str]) -> None:
     first, second, queue = pair
     for body in ("done", "back", "aside"):
@@ -49,6 +50,7 @@ def test_letters_are_received_and_worked_off_at_a_replica_that_does_not_lead(pai
     assert first.amqp.take("work").body == b"back"
 
 
+@pytest.mark.slow
 def test_who_hangs_up_at_a_replica_is_given_no_letter(pair: tuple[Bench, Bench, str]) -> None:
     """It would be leased to nobody until that lease is over: here for ten minutes."""
     first, second, queue = pair

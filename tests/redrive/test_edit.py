@@ -92,6 +92,7 @@ def test_what_is_locked_or_wrong_is_refused(shop: Shop, asked: Any, said: str) -
     assert (answer.status_code, said in answer.text) == (409, True), answer.text
 
 
+@pytest.mark.slow
 def test_edit_as_people_type_it(shop: Shop, tmp_path: Path) -> None:
     queue = shop.failed("edit.cli", ["a", "b"])
     letter = ids_in(shop, queue, 2)[0]

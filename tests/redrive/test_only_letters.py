@@ -147,6 +147,7 @@ def test_a_cutoff_that_is_yet_to_come_does_not_mean_what_the_task_itself_sends(s
     assert task["spec"]["cutoff_ms"] <= task["changed_ms"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_the_command_refuses_with_yes_and_says_what_would_do_it(shop: Shop) -> None:
     work = shop.amqp.queue("cli.living", dead_letter_exchange=INBOX)

@@ -229,6 +229,7 @@ def test_the_state_queue_is_freed_of_it(
     eventually(lambda: "nobody leads" not in router.ask("/readyz")[1], within=20)
 
 
+@pytest.mark.slow
 def test_another_541_moves_nothing(start_router: Callable[..., Router], amqp: Client, vhost: Vhost) -> None:
     """A channel's process is killed: to the client that is the same 541."""
     if not vhost.broker.managed:
