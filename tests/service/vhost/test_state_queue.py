@@ -199,7 +199,7 @@ def test_a_deleted_state_queue_is_made_again_with_the_same_key(
     amqp.fail("orders")
     eventually(lambda: amqp.depth("dlx-router.inbox") == 0 and router.metric("settled_total", action="retry") == 1)
     amqp.channel.queue_delete(STATE)
-    eventually(lambda: not leads(router))
+    eventually(lambda: not leads(router), every=0.02)
     eventually(lambda: leads(router) and router.ask("/readyz")[0] == 200, within=20)
     assert amqp.take("orders", within=15).body == b"a"
     assert amqp.depth(QUARANTINE) == 0
