@@ -40,6 +40,7 @@ from dlx_router.broker.definitions import (
     rung,
 )
 from dlx_router.broker.link import Link, open_link
+from dlx_router.broker.name_flush import flush_names
 from dlx_router.core.limits import KEEP, Retention
 from dlx_router.core.names import Names, as_read
 from dlx_router.wire.frames import lenient
@@ -260,13 +261,17 @@ class Topology:
     async def _ensure(self, definitions: Iterable[Definition]) -> None:
         """Each in its order; those that are missing and may not be declared are named together."""
         missing: list[Definition] = []
+        made: list[Definition] = []
         for one in definitions:
             if isinstance(one, Binding):
                 await self._bind(one, missing)
             elif not await self._exists(one):
                 await (self._make(one) if self._declare else _note(missing, one))
+                made.append(one)
         if missing:
             raise TopologyMissing(f"vhost {self.vhost!r}", missing)
+        if any(isinstance(one, Queue) and one.arguments.get("x-queue-type") != "classic" for one in made):
+            await flush_names(self._say, self.names)
 
     async def _exists(self, one: Exchange | Queue) -> bool:
         return await (self.exchange_exists(one.name) if isinstance(one, Exchange) else self.queue_exists(one.name))

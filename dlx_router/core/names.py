@@ -111,6 +111,10 @@ class Names:
         """The queue that says who publishes to a dead-letter queue; "": to any of many."""
         return f"{self.prefix}.in-use.{_hash(queue.encode(errors='surrogateescape'))}"
 
+    def flush(self, number: str) -> str:
+        """The queue that is made for a moment, so that the broker writes the names of others down."""
+        return f"{self.prefix}.flush.{number}"
+
     def is_own(self, name: str) -> bool:
         """Whether a queue or exchange is ours, as the broker reads its name."""
         return as_read(name).startswith(self._dotted)

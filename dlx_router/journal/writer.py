@@ -7,6 +7,7 @@ An event may stand in the stream twice, with one event_id. A journal outlives th
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -77,6 +78,7 @@ class Journal:
         self._link: Link | None = None
         self._publisher: Publisher[Batch] | None = None
         self.is_working = False  # as far as is known
+        self.needs_own_link = False  # the broker closes connections that publish to the stream
         self._moved_s = self._flushed_s = 0.0
         self._broken = asyncio.Event()
         self._idle: asyncio.Future[None] | None = None
@@ -282,7 +284,27 @@ class Journal:
                 failures = 0 if steady else failures + 1
                 await asyncio.sleep(min(0.05 * 2 ** min(failures, 10), LONGEST_PAUSE_S))
         finally:
+            if link.closed.done():
+                self.needs_own_link = repr(self.name) in str(link.closed.result())
             self._detach()
+
+    async def attend_either(
+        self,
+        shared: Link,
+        own: Callable[[], Awaitable[Link]],
+        ensure: Callable[[], Awaitable[None]],
+        after: Callable[[], None],
+    ) -> None:
+        """As `attend` on the letters' link; where a broken stream cost them that, on one of its own: letters go on."""
+        while self.needs_own_link:
+            with contextlib.suppress(*_RETRIED):
+                link = await own()
+                try:
+                    await self.attend(link, ensure, after)
+                finally:
+                    await link.close()
+            await asyncio.sleep(LONGEST_PAUSE_S)
+        await self.attend(shared, ensure, after)
 
     async def _begin(self, link: Link) -> None:
         if self._publisher is None or not self._publisher.is_open:

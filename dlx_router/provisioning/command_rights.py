@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dlx_router.broker.definitions import Binding, Definition, Exchange, Queue, core, observe
 from dlx_router.broker.stream import journal_stream
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
-from dlx_router.config.rights.permissions import DEFAULT_EXCHANGE, LOOKS, Grant, Need, Right, Setup, escaped
+from dlx_router.config.rights.permissions import DEFAULT_EXCHANGE, LOOKS, Grant, Need, Right, Setup, escaped, name_flush
 from dlx_router.config.rights.purpose import Purpose
 from dlx_router.core.names import RUNGS, Names
 from dlx_router.provisioning import delayed_exchanges
@@ -42,6 +42,8 @@ def needs_of(purpose: Purpose, setup: Setup, vhost: str, delayed: Sequence[Delay
 
 def _observing(setup: Setup) -> Iterator[Need]:
     yield Need(Right.READ, escaped(setup.names.observe), "consumes copies of dead letters")
+    if setup.declare:
+        yield name_flush(setup.names)
     if setup.journal:
         yield Need(Right.WRITE, DEFAULT_EXCHANGE, "publishes to the journal")
 

@@ -133,6 +133,7 @@ def _declared(setup: Setup, rungs: str, *, retries: bool) -> Iterator[Need]:
     for name in [*own, *([names.journal] if setup.journal else [])]:
         yield Need(Right.CONFIGURE, escaped(name), "declares what it owns")
     yield Need(Right.CONFIGURE, rungs, "declares the rungs on which letters wait")
+    yield name_flush(names)
     yield Need(Right.WRITE, escaped(names.inbox), "binds the queue to its exchange")
     if names.shards > 1:
         yield Need(Right.CONFIGURE, _shards(names), "declares the further inboxes")
@@ -144,6 +145,11 @@ def _declared(setup: Setup, rungs: str, *, retries: bool) -> Iterator[Need]:
     yield Need(Right.READ, rungs, "binds the rungs; letters leave them for release")
     if retries:
         yield Need(Right.READ, escaped(names.return_), "binds queues, so that letters can go back")
+
+
+def name_flush(names: Names) -> Need:
+    """Whoever makes quorum queues makes another one, for a moment."""
+    return Need(Right.CONFIGURE, f"{escaped(names.flush(''))}[0-9a-f]+", "has names of new queues written to disk")
 
 
 def _shards(names: Names) -> str:

@@ -175,7 +175,8 @@ class Session:
 
     async def _attend(self) -> None:
         self.spawn(self._watch())
-        self.spawn(self._journal.attend(self.publish_link, self._ensure_journal, self._published))
+        links = self.publish_link, partial(self._link, "journal")
+        self.spawn(self._journal.attend_either(*links, self._ensure_journal, self._published))
         probe = SerialPublisher(self.publish_link, self.encoder, self._limits.confirm_timeout_s)
         if self._observe:
             watch = ObserverWorker(self, probe)
