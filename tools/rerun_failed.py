@@ -1,4 +1,4 @@
-"""Run what failed in the last run once more, alone: four workers on two cores make limits of time fail that hold.
+"""Run what failed in the last run once more, alone: six workers on two cores make limits of time fail that hold.
 
 Ends with 1 where one fails again, where too many failed, or where the last run did not get to its end.
 """
