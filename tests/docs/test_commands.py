@@ -22,6 +22,7 @@ import pytest
 
 from tests.docs.pages import PAGES, ROOT, Block, Page, read
 from tests.support.eventually import eventually
+from tests.support.plain_http import NO_TLS
 from tools import brokers
 
 RUN: Final = [page for page in map(read, PAGES) if any("run" in block.info[1:] for block in page.blocks)]
@@ -83,7 +84,7 @@ class Shell:
             if process.poll() is not None:
                 pytest.fail((self.folder / "background.log").read_text())
             try:
-                answer = httpx.get(url, timeout=5, trust_env=False)
+                answer = httpx.get(url, timeout=5, trust_env=False, verify=NO_TLS)
             except httpx.TransportError:
                 return False
             return answer.status_code == 200

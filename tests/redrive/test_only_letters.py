@@ -14,6 +14,7 @@ from tests.redrive.test_commands import ROOT, redrive
 from tests.support.bulk import DEAD, INBOX, pour, record, take_many
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
+from tests.support.plain_http import NO_TLS
 
 KNOWN: Final = {"not_a_dead_letter_queue": True}
 LIVING: Final = [f"living {number}" for number in range(10)]
@@ -99,7 +100,7 @@ def test_an_edit_of_a_living_message_changes_nothing(shop: Shop) -> None:
     asked = {"vhost": shop.vhost.name, "queue": work, "id": "a" * 32, "text": "changed"}
 
     def answered() -> httpx.Response:
-        answer = httpx.post(url, json=asked, timeout=30, trust_env=False)
+        answer = httpx.post(url, json=asked, timeout=30, trust_env=False, verify=NO_TLS)
         assert answer.status_code != 503, answer.text
         return answer
 

@@ -18,6 +18,7 @@ from tests.support.bulk import INBOX, PARKING, QUARANTINE, pour
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.native import Native
+from tests.support.plain_http import NO_TLS
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 
@@ -205,7 +206,12 @@ def test_an_import_that_meets_it_names_it(shop: Shop) -> None:
 
     def told() -> str:
         answer = httpx.post(
-            url, params={"vhost": shop.vhost.name}, json={"queue": QUARANTINE}, trust_env=False, timeout=30
+            url,
+            params={"vhost": shop.vhost.name},
+            json={"queue": QUARANTINE},
+            trust_env=False,
+            verify=NO_TLS,
+            timeout=30,
         )
         assert answer.status_code == 409, answer.text
         return answer.text

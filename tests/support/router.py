@@ -13,6 +13,7 @@ import httpx
 
 from tests.support.eventually import eventually
 from tests.support.nursery import Forked
+from tests.support.plain_http import NO_TLS
 from tools.brokers import free_port
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
@@ -58,7 +59,7 @@ class Router:
         own |= {"MANAGEMENT_URL": management_url} if management_url else {}
         self.settings = own | dict(env or {})
         self._tree = Path(tree)
-        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10, trust_env=False)
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10, trust_env=False, verify=NO_TLS)
         self._process: subprocess.Popen[bytes] | Forked | None = None
 
     def start(self, *args: str, wait: bool = True, within: float = 20) -> "Router":

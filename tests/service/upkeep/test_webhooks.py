@@ -12,6 +12,7 @@ from standardwebhooks import Webhook
 from tests.support.bulk import INBOX, dying_queue, pour
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
+from tests.support.plain_http import NO_TLS
 from tests.support.receiver import Receiver
 from tests.support.router import Router
 from tests.support.vhost import Vhost
@@ -78,7 +79,9 @@ class Told:
 
     def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:
         url = f"http://127.0.0.1:{self.router.port}/api/v1{path}"
-        return httpx.request(method, url, json=body, params={"vhost": self.vhost.name}, timeout=20, trust_env=False)
+        return httpx.request(
+            method, url, json=body, params={"vhost": self.vhost.name}, timeout=20, trust_env=False, verify=NO_TLS
+        )
 
     def groups(self, queue: str) -> list[str]:
         """Ids of the groups of a failed queue, as far as the index has them."""
