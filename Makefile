@@ -73,7 +73,7 @@ test: $(READY)  ## quick tests; ALL=1: all, on every RabbitMQ; ARGS="-k name"
 	$(if $(ALL),$(BIN)/python -m tools.install.debian_packages prometheus)
 	$(named) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder $(quick) $(ARGS)
 
-test-again: $(READY)  ## what failed in the last `make test`, once more and alone
+test-again: $(READY)  ## what failed in the last tests, once more and alone
 	$(named) $(BIN)/python -m tools.rerun_failed
 
 test-clients: $(READY_CLIENTS)  ## Celery, amqplib, MQTT and more: letters come back as sent

@@ -23,17 +23,35 @@ _QueueDeclare: Final = lenient(commands.Queue.Declare)
 _QueueDelete: Final = lenient(commands.Queue.Delete)
 
 
-async def flush_names(say: Callable[..., Awaitable[Any]], names: Names) -> None:
-    """What was declared before survives a killed broker. Where no queue may be made for it: waits until that is so.
+class NameFlush:
+    """What was declared before a call survives a killed broker. Calls that come together share one queue.
 
-    `say(what, *methods)` asks the broker. Raises Lost.
+    `say(what, *methods)` asks the broker. Where no queue may be made for it, waits until names are written anyway.
     """
-    queue = names.flush(secrets.token_hex(8))
-    declare = _QueueDeclare(queue=queue, durable=True, arguments=_ARGUMENTS)
-    try:
-        await say("having names of new queues written to disk", declare, _QueueDelete(queue=queue))
-    except Lost:
-        raise
-    except TopologyError as error:
-        log.info("topology.waits", error=str(error), fate=f"letters of new queues begin after {WRITTEN_S:.0f} s")
-        await asyncio.sleep(WRITTEN_S)
+
+    def __init__(self, say: Callable[..., Awaitable[Any]], names: Names) -> None:
+        self._say, self._names = say, names
+        self._turn = asyncio.Lock()
+        self._next: asyncio.Task[TopologyError | None] | None = None  # has not begun yet
+
+    async def __call__(self) -> None:
+        """Raises Lost."""
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_task(self._flush())
+        refused = await asyncio.shield(self._next)  # others wait for it too
+        if isinstance(refused, Lost):
+            raise Lost(str(refused))
+        if refused is not None:
+            log.info("topology.waits", error=str(refused), fate=f"letters of new queues begin after {WRITTEN_S:.0f} s")
+            await asyncio.sleep(WRITTEN_S)
+
+    async def _flush(self) -> TopologyError | None:
+        async with self._turn:
+            self._next = None  # whoever comes now has made a queue that this may not see
+            queue = self._names.flush(secrets.token_hex(8))
+            declare = _QueueDeclare(queue=queue, durable=True, arguments=_ARGUMENTS)
+            try:
+                await self._say("having names of new queues written to disk", declare, _QueueDelete(queue=queue))
+            except TopologyError as error:
+                return error
+        return None

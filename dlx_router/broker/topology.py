@@ -40,7 +40,7 @@ from dlx_router.broker.definitions import (
     rung,
 )
 from dlx_router.broker.link import Link, open_link
-from dlx_router.broker.name_flush import flush_names
+from dlx_router.broker.name_flush import NameFlush
 from dlx_router.core.limits import KEEP, Retention
 from dlx_router.core.names import Names, as_read
 from dlx_router.wire.frames import lenient
@@ -92,6 +92,7 @@ class Topology:
         self._heartbeat_s = heartbeat_s
         self._control = self.another("control")
         self._declare = declare
+        self._flush_names = NameFlush(self._say, names)
 
     @property
     def declares(self) -> bool:
@@ -271,7 +272,7 @@ class Topology:
         if missing:
             raise TopologyMissing(f"vhost {self.vhost!r}", missing)
         if any(isinstance(one, Queue) and one.arguments.get("x-queue-type") != "classic" for one in made):
-            await flush_names(self._say, self.names)
+            await self._flush_names()
 
     async def _exists(self, one: Exchange | Queue) -> bool:
         return await (self.exchange_exists(one.name) if isinstance(one, Exchange) else self.queue_exists(one.name))

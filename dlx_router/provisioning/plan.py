@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from dlx_router.broker import declared
 from dlx_router.broker.administration import Bound, Rule, Snapshot
 from dlx_router.broker.definitions import Binding, Definition, Exchange, Queue, core
 from dlx_router.broker.stream import journal_stream
@@ -23,6 +24,8 @@ from dlx_router.provisioning.router_overlaps import meetings
 from dlx_router.provisioning.uncaught_queues import uncaught
 
 UNNAMED_INBOX: Final = "inbox-shards"
+FOREIGN: Final = "declared"
+NOW: Final = "move its messages elsewhere and delete it; apply, or a start of the router, declares it as it must be"
 TOO_LONG: Final = "expression"
 _SHOWN: Final = 5
 _ORDER: Final = (Exchange, Queue, Binding)
@@ -105,7 +108,7 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     left = uncaught(want.uncatchable, attachments, snapshot, names)
     notes += [Note(NOT_CATCHABLE, said, conflict=True) for _, said in left]
     notes += [*_taken(want, snapshot, names, owned), *_pending(want, snapshot, owned), *_undelayed(unfit)]
-    notes += [*unnamed_inboxes(snapshot, names), *_too_long(want)]
+    notes += [*unnamed_inboxes(snapshot, names), *_too_long(want), *_foreign(snapshot, names)]
     changing = {(step.what, step.name) for step in steps}
     every = [*(_called(one) for one in made), *(("policy", one.rule.name) for one in want.policies)]
     unchanged = tuple(f"{what} {name}" for what, name in every if (what, name) not in changing)
@@ -127,8 +130,13 @@ def unnamed_inboxes(snapshot: Snapshot, names: Names) -> Iterator[Note]:
         said = f"queue {queue.name} is an inbox that DLX_ROUTER_INBOX_SHARDS={names.shards} does not name"
         leads = [one.name for one in snapshot.queues if one.arguments.get(f"x-{EXCHANGE}") == queue.name]
         leads += [f"policy {one.name}" for one in snapshot.policies if one.definition.get(EXCHANGE) == queue.name]
-        if queue.messages:
+        if queue.messages and queue.consumers:
             said += f": a router takes the {queue.messages} letters in it"
+        elif queue.messages:
+            said += (
+                f": {queue.messages} letters lie in it, and nobody takes them; start a router, or see what a running "
+                f"one says of it (/readyz)"
+            )
         elif leads:
             said += f", and dead letters still come there: {', '.join(leads[:_SHOWN])}"
         elif is_underway:
@@ -136,6 +144,20 @@ def unnamed_inboxes(snapshot: Snapshot, names: Names) -> Iterator[Note]:
         else:
             said += "; it is empty: delete the queue and the exchange of that name"
         yield Note(UNNAMED_INBOX, said)
+
+
+def _foreign(snapshot: Snapshot, names: Names) -> Iterator[Note]:
+    """Queues of ours that somebody else declared: while they stand no router consumes, and nothing is led there."""
+    there = {one.name: one for one in snapshot.queues}
+    for one in declared.owned(names, there):
+        if isinstance(one, Queue) and (now := there.get(one.name)) is not None:
+            found = declared.Found(now.kind, now.arguments, durable=now.durable, exclusive=now.exclusive)
+            odd = [str(one) for one in declared.of_queue(one, found, names, snapshot.version) if one.harmful]
+            if odd:
+                text = (
+                    f"{'; '.join(odd)}; somebody else declared it, and no router consumes in the vhost meanwhile: {NOW}"
+                )
+                yield Note(FOREIGN, text, conflict=True, stops=True)
 
 
 def _too_long(want: Desired) -> Iterator[Note]:

@@ -100,11 +100,11 @@ async def test_faststream_rejects_and_sees_its_own_again(desk: Desk, library: Ca
         await broker.publish(sent, exchange=rabbit.RabbitExchange("shop", declare=False), routing_key=queue,
                              headers={"x-mine": 2.5}, correlation_id="c-1", persist=True, priority=3)  # fmt: skip
         await asyncio.wait_for(twice.wait(), 30)
+        await asyncio.to_thread(ends, desk, queue)  # before it goes: the handler tells us first, and then rejects
     first, second = found
     assert first[:3] == second[:3]
     assert (first[0], first[1]["x-mine"], first[2]) == (sent, 2.5, "c-1")
     assert (first[3].exchange, second[3].exchange) == ("shop", RETURN)
-    await asyncio.to_thread(ends, desk, queue)
 
 
 def test_celery_rejects_a_task_and_gets_it_again(desk: Desk, library: Callable[[str], Any], tmp_path: Path) -> None:
@@ -121,9 +121,10 @@ def test_celery_rejects_a_task_and_gets_it_again(desk: Desk, library: Callable[[
         sent = [sys.executable, "-m", "celery_app", "7", "größe"]
         subprocess.run(sent, env=env, cwd=HERE, check=True, timeout=60)
         eventually(lambda: told.exists() and len(lines(told.read_text(encoding="utf-8"))) == 2, within=60)
+        ends(desk, queue)  # before it goes: Celery rejects when its loop turns next, up to 10 s after the task
     finally:
-        worker.terminate()
-        worker.wait(30)
+        worker.kill()
+        worker.wait()
     first, second = lines(told.read_text(encoding="utf-8"))
     assert (first["exchange"], second["exchange"]) == ("shop", RETURN)
     for one in (first, second):
@@ -131,7 +132,6 @@ def test_celery_rejects_a_task_and_gets_it_again(desk: Desk, library: Callable[[
         del one["exchange"]
     assert first == second
     assert (first["args"], first["task"]) == ([7, "größe"], "take")
-    ends(desk, queue)
 
 
 def test_dramatiq_keeps_its_own_retries_and_its_dead_come_back(

@@ -27,6 +27,7 @@ class Scenario:
     kind: str = ""
     bug: str = ""  # why it is not so yet
     needs_resend: bool = False  # waits until at-least-once dead lettering tries again, which takes RabbitMQ 180 s
+    may_wait: bool = False  # whether a letter of it is held depends on who is faster: the play, or the router
 
     @property
     def prefix(self) -> str:
@@ -38,6 +39,14 @@ class Scenario:
         """The names of what differs on this version; one between those of the table is like the later."""
         like = version if version in VERSIONS else "4.3" if version.startswith("4.") else "3.10"
         return self.differs.get(like, ())
+
+    def possible(self, version: str) -> tuple[str, ...]:
+        """Of these differences those that are there only if a letter was held."""
+        return tuple(one for one in self.differences(version) if self.may_wait and one == "field order")
+
+    def drops(self, version: str) -> bool:
+        """Whether RabbitMQ itself loses the letter on this version."""
+        return "false cycle" in self.differences(version)
 
     def policies(self) -> list[dict[str, object]]:
         """The router's policies that mean what the sources' arguments mean natively."""
@@ -85,13 +94,15 @@ class Table:
         kinds: tuple[str, ...] = ("",),
         differs: Differs | None = None,
         needs_resend: bool = False,
+        may_wait: bool = False,
         bug: str = "",
         **dies: Dies,
     ) -> Callable[[Callable[..., None]], Callable[..., None]]:
         """Decorates the play; with `kinds` it takes the queue type as its second argument and is a row for each."""
 
         def add(play: Callable[..., None]) -> Callable[..., None]:
-            row = Scenario(number, says, play, dies, differs or {}, bug=bug, needs_resend=needs_resend)
+            waits, table = may_wait or needs_resend, differs or {}
+            row = Scenario(number, says, play, dies, table, bug=bug, needs_resend=needs_resend, may_wait=waits)
             for kind in kinds:
                 self.rows.append(replace(row, kind=kind, play=_of_kind(play, kind) if kind else play))
             return play

@@ -2,16 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.broker.definitions import Queue, core, rescued, rung, shard
 from dlx_router.cli.doctor import diagnosis
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
+from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning.broker_lint import MANY_QUEUES, Checks
-from dlx_router.provisioning.plan import unnamed_inboxes
+from dlx_router.provisioning.plan import plan, unnamed_inboxes
 
 
 def said(folder: Path, policies: str, *queues: Standing, version: tuple[int, ...] = (4, 3)) -> list[tuple[str, str]]:
@@ -78,7 +80,8 @@ def test_doctor_says_which_nodes_lead_the_inboxes_and_what_mends_it(leaders: dic
 
 OLD = Standing("p.inbox.3", "quorum")
 LEFT = [
-    ((replace(OLD, messages=2),), (), "a router takes the 2 letters in it"),
+    ((replace(OLD, messages=2, consumers=1),), (), "a router takes the 2 letters in it"),
+    ((replace(OLD, messages=2),), (), "2 letters lie in it, and nobody takes them"),
     ((OLD, Standing("q", "classic", {"x-dead-letter-exchange": "p.inbox.3"})), (), "still come there: q"),
     ((OLD,), (Rule("mine", "^q", {"dead-letter-exchange": "p.inbox.3"}),), "still come there: policy mine"),
     ((OLD, Standing("q", "quorum", pending=1)), (), "may be on their way there"),
@@ -96,3 +99,30 @@ def test_a_plan_says_of_an_inbox_that_is_not_named_what_is_with_it(
     assert words in note.text
     assert not note.conflict
     assert [*unnamed_inboxes(snapshot, Names("p", 4))] == []
+
+
+DECLARED: Final = [
+    (
+        Standing("p.inbox.1", "classic"),
+        "queue 'p.inbox.1' has x-queue-type 'classic' where the router declares 'quorum'",
+    ),
+    (Standing("p.inbox.3", "classic"), "queue 'p.inbox.3' has x-queue-type 'classic'"),  # not named
+    (Standing("p.inbox", "quorum", {**rescued(Names("p")), "x-max-length": 5}), "queue 'p.inbox' has x-max-length 5"),
+]
+
+
+@pytest.mark.parametrize(("queue", "words"), DECLARED)
+def test_a_plan_leads_no_letter_where_somebody_else_declared_a_queue_of_ours(queue: Standing, words: str) -> None:
+    found = plan(PolicySet(()), Snapshot("/", (4, 3), (queue,)), Names("p", 2), frozenset())
+    (note,) = found.conflicts
+    assert words in note.text
+    assert "delete it" in note.text
+    assert found.is_refused
+
+
+def test_a_plan_objects_to_no_queue_that_the_router_declared() -> None:
+    names = Names("p", 2)
+    ours = [one for one in (*core(names), *shard(names, "p.inbox.3"), *rung(names, 1000)) if isinstance(one, Queue)]
+    stands = tuple(Standing(one.name, str(one.arguments["x-queue-type"]), one.arguments) for one in ours)
+    found = plan(PolicySet(()), Snapshot("/", (4, 3), stands), names, frozenset())
+    assert found.conflicts == ()

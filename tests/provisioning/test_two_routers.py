@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.broker.definitions import rescued
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source, ordered
 from dlx_router.provisioning.broker_rules import in_force
@@ -56,12 +57,14 @@ FOREIGN = st.lists(
     max_size=2,
     unique_by=(lambda one: one.name, lambda one: one.priority),
 )
+INBOXES = [Standing(one.inbox, "quorum", rescued(one)) for one in (ONE, TWO)]
 QUEUES = st.lists(
     st.builds(
         Standing,
-        st.sampled_from(["a", "a.x", "a.y", "b.x", "b.y", "c", "one.inbox", "two.inbox", "DLQ.a"]),
+        st.sampled_from(["a", "a.x", "a.y", "b.x", "b.y", "c", "DLQ.a"]),
         st.sampled_from(["classic", "quorum"]),
-    ),
+    )
+    | st.sampled_from(INBOXES),
     max_size=6,
     unique_by=lambda one: one.name,
 )

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from http.client import SERVICE_UNAVAILABLE
 from typing import Any, Final
 
 from tests.support.router import Router
@@ -9,12 +10,15 @@ from tools.bench.contestants import INBOX
 from tools.bench.letters import KEY
 from tools.bench.wire import BenchError, Wire
 from tools.brokers import running
+from tools.polling import until
 from tools.scale.bench import ROOMY, Bench, Died, Row, asked, patiently, rate, settled, started, used_mb
 
-DLQ: Final = "DLQ.orders"
+FAILED: Final = "orders"
+DLQ: Final = f"DLQ.{FAILED}"
 BACK: Final = "mended"
 STEP: Final = 100_000
 LIMIT_MB: Final = 250
+LEADS_S: Final = 60
 FILTER: Final = 'header("tenant").matches("[07]$")'  # the last digit of sixteen: two of them
 POLICY: Final = 'version: 1\npolicies:\n  - {name: all, match: "#", definition: {max-delivery-attempts: 1}}\n'
 
@@ -24,20 +28,24 @@ def measure(bench: Bench) -> Iterator[Row]:
     with running(bench.version, config=ROOMY) as node, bench.router(node, POLICY) as router:
         started(router)
         with Wire(node.amqp_url) as wire:
-            wire.queue(BACK, {"x-queue-type": "quorum"})
-            letters, began = Died("orders"), time.monotonic()
+            for queue in (FAILED, BACK):  # a failed queue that is not there has no dead-letter queue of its own
+                wire.queue(queue, {"x-queue-type": "quorum"})
+            letters, began = Died(FAILED), time.monotonic()
             for filled in range(0, bench.size, STEP):
                 count = min(STEP, bench.size - filled)
                 wire.fill(INBOX, KEY, count, letters)
                 settled(router, filled + count, 900)
                 bench.say(f"{filled + count:,} are dead")
             yield Row("routed into the queue", rate(bench.size, time.monotonic() - began))
+            patiently(lambda: wire.depth(DLQ)[0] == bench.size, f"not all letters lie in {DLQ}", LEADS_S)
             meant = sum(int(f"{at % STEP:016x}"[-1], 16) in {0, 7} for at in range(bench.size))
             task, began = _begin(router), time.monotonic()
             most = _ended(bench, router, task)
             took = time.monotonic() - began
             found = _task(router, task)
-            sent, left = int(found["counts"]["sent"]), wire.depth(DLQ)[0]
+            sent = int(found["counts"]["sent"])
+            patiently(lambda: wire.depth(DLQ)[0] + wire.depth(BACK)[0] == bench.size, "letters are missing", LEADS_S)
+            left = wire.depth(DLQ)[0]
         yield Row("looked through", f"{took:.0f} s, {rate(bench.size, took)}")
         yield Row("letters sent, of those that the filter means", f"{sent:,} of {meant:,}", sent == meant)
         yield Row("letters left where they were", f"{left:,}", left == bench.size - meant)
@@ -46,17 +54,21 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 def _begin(router: Router) -> str:
     body = {"vhost": "/", "queue": DLQ, "rate": 0, "filter": FILTER, "to": {"routing_key": BACK}}
-    made: list[str] = []
+    said = ""
 
-    def led() -> bool:
+    def made() -> str:
+        nonlocal said
         answer = asked(router, "POST", "/tasks", json=body)
-        if answer.status_code not in {201, 503} and "does not exist" not in answer.text:  # the broker tells it late
-            raise BenchError(answer.text)
-        made.extend([answer.json()["id"]] if answer.is_success else [])
-        return bool(made)
+        if answer.is_success:
+            return str(answer.json()["id"])
+        said = answer.text
+        if answer.status_code != SERVICE_UNAVAILABLE and "does not exist" not in said:  # the broker tells it late
+            raise BenchError(said)
+        return ""
 
-    patiently(led, "no router leads", 60)
-    return made[0]
+    return until(
+        made, lambda: BenchError(f"no task is taken within {LEADS_S} s: {said}"), within_s=LEADS_S, every_s=0.2
+    )
 
 
 def _task(router: Router, task: str) -> Any:  # noqa: ANN401 - JSON

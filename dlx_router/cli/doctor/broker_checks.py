@@ -17,6 +17,8 @@ from dlx_router.cli.doctor.diagnosis import Diagnosis, Level
 from dlx_router.cli.permissions import grants_of
 from dlx_router.config.environment.settings import Settings
 from dlx_router.config.policy_files.loader import LoadedPolicies
+from dlx_router.config.rights.permissions import escaped
+from dlx_router.core.names import RUNGS, Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import ledger
 from dlx_router.provisioning.plan import UNNAMED_INBOX, plan
@@ -45,6 +47,7 @@ async def lacking_rights(settings: Settings, vhost: str, loaded: LoadedPolicies 
     """The rights that the user of AMQP_URL lacks; nothing where the management user is no administrator.
 
     Rights on names that policies leave open are not looked at: the broker's expression may be another and fit as well.
+    Of further inboxes and of rungs, which have one expression, those that are named and the first are looked at.
     """
     user = settings.broker_address().user
     api = Administration(settings.management_credentials, Tls(*settings.tls_files))
@@ -55,18 +58,23 @@ async def lacking_rights(settings: Settings, vhost: str, loaded: LoadedPolicies 
     finally:
         await api.close()
     (grant,) = grants_of(settings, loaded or LoadedPolicies(PolicySet(())), [vhost])
-    named = [(need.right.value, _name(need.names)) for need in grant.needs if not need.looks]
-    lacks = [f"{right} {name}" for right, name in named if name and not may((has or {}).get(right, ""), name)]
+    needs = [(need.right.value, need.names) for need in grant.needs if not need.looks]
+    named = [(right, name) for right, expression in needs for name in _names(expression, settings.names)]
+    lacks = [f"{right} {name}" for right, name in named if not may((has or {}).get(right, ""), name)]
     if lacks:
         more = f" and {len(lacks) - SHOWN} more" if len(lacks) > SHOWN else ""
         said = f"user {user!r} lacks rights in vhost {vhost!r}: {', '.join(lacks[:SHOWN])}{more}"
         yield Diagnosis("rights", Level.ERROR, said, FIX_RIGHTS)
 
 
-def _name(expression: str) -> str:
-    """The one name that an escaped expression fits; empty where it fits several."""
+def _names(expression: str, names: Names) -> list[str]:
+    """The one name that an escaped expression fits; where it is ours and fits several, those that are surely used."""
     plain = re.sub(r"\\(.)", "", expression)
-    return "" if re.search(r"[.^$*+?{}\[\]|()]", plain) else re.sub(r"\\(.)", r"\1", expression)
+    if not re.search(r"[.^$*+?{}\[\]|()]", plain):
+        return [name] if (name := re.sub(r"\\(.)", r"\1", expression)) else []
+    if not expression.startswith(escaped(f"{names.prefix}.")):
+        return []  # a policy's, as the broker reads it
+    return [name for name in (*names.inboxes[1:], names.delay(RUNGS[0])) if re.fullmatch(expression, name)]
 
 
 async def plan_conflicts(settings: Settings, vhost: str, loaded: LoadedPolicies) -> AsyncIterator[Diagnosis]:

@@ -5,6 +5,7 @@ What lies there was promised as any other letter is, so it is taken. Nothing is 
 
 import asyncio
 import re
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from dlx_router.broker.answers import ChannelClosed
@@ -37,10 +38,9 @@ class OldInboxes:
     async def watch(self, session: Taking, topology: Topology) -> None:
         """Look again and again until cancelled."""
         while True:
-            standing = await self._found(topology)
-            taken = [await self._taken(session, queue) for queue in standing]
-            self._tell(standing)
-            await asyncio.sleep(EVERY_S if all(taken) else SOON_S)
+            refused = {queue: await self._refused(session, queue) for queue in await self._found(topology)}
+            self._tell(refused)
+            await asyncio.sleep(SOON_S if None in refused.values() else EVERY_S)
 
     async def _found(self, topology: Topology) -> tuple[str, ...]:
         """Those that stand. Without the management API each is looked for once, and then those that were there."""
@@ -56,20 +56,29 @@ class OldInboxes:
         self._standing = tuple(one for one in unnamed if one in there)
         return self._standing
 
-    async def _taken(self, session: Taking, queue: str) -> bool:
+    async def _refused(self, session: Taking, queue: str) -> str | None:
+        """Why it is not taken; "" where it is, None where it is not yet."""
         try:
-            return await session.take_too(queue)
+            if not await session.take_too(queue):
+                return None
         except ChannelClosed as error:
             fate = "its letters stay in it; asked again"
             self._once.warn(queue, "inbox.not_taken", vhost=self._vhost, queue=queue, error=str(error), fate=fate)
-            return True
+            return str(error)
+        self._once.healed(queue, "inbox.taken", vhost=self._vhost, queue=queue)
+        return ""
 
-    def _tell(self, standing: tuple[str, ...]) -> None:
+    def _tell(self, refused: Mapping[str, str | None]) -> None:
         note = f"inbox shards {self._vhost}"
-        if not standing:
+        if not refused:
             self._readiness.drop_note(note)
             return
-        named = f"INBOX_SHARDS={self._names.shards} does not name"
-        self._readiness.note(
-            note, f"vhost {self._vhost!r}: {', '.join(standing)}: inboxes that {named}; what lies there is taken too"
-        )
+        shards = self._names.shards
+        text = f"vhost {self._vhost!r}: {', '.join(refused)}: inboxes that INBOX_SHARDS={shards} does not name; "
+        left = [f"{queue} is not taken: {why}" for queue, why in refused.items() if why]
+        if left:
+            rights = f"`dlx-router permissions` with INBOX_SHARDS={max(shards, 2)} prints the rights"
+            text += f"{'; '.join(left)}; what lies there stays in it: {rights}"
+        else:
+            text += "what lies there is taken too"
+        self._readiness.note(note, text)
