@@ -33,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 
-JOBS    ?= 4  # tests wait for brokers most of the time
+JOBS    ?= 6  # for two cores: tests wait for brokers most of the time
 MINUTES ?= 30
 BROKER  ?= 4.3
 CLUSTER ?= 5

@@ -106,18 +106,49 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
     All of Spark is one such group, for one session.
     """
-    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    params = _params(item)
     place = f"{params.get('broker', '')}:{item.nodeid.partition('::')[0]}"
     item.add_marker(pytest.mark.xdist_group("spark" if _is_spark(item) else place))
-    if "broker" not in getattr(item, "fixturenames", ()):
+    if _is_pure(item):
         item.add_marker(pytest.mark.pure)
     if NAMED and params.get("broker", NAMED[-1]) != NAMED[-1] and "newest" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.skip(f"the same on every version: runs on {NAMED[-1]}"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest group comes first, else three workers would wait for it at the end."""
-    items.sort(key=lambda item: not _is_spark(item))
+    """The longest group begins, else all other workers would wait for it at the end; the smallest ones come last.
+
+    One version comes after the other: each start of a broker takes a worker some 5 s. Between tests that wait for it
+    are those that wait for nothing, and have the processors meanwhile.
+    """
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        groups.setdefault(next(item.iter_markers("xdist_group")).args[0], []).append(item)
+    ordered = sorted(groups.values(), key=lambda group: (*_turn(group[0]), -sum(map(_runs, group))))
+    alone = [group for group in ordered if _is_pure(group[0])]
+    others = [group for group in ordered if not _is_pure(group[0])]
+    placed = [(at / len(some), group) for some in (others, alone) for at, group in enumerate(some)]
+    placed.sort(key=lambda one: one[0])
+    items[:] = [item for _, group in placed for item in group]
+
+
+def _turn(item: pytest.Item) -> tuple[bool, int]:
+    """Spark, then the newest broker, which has most to do, then those before it."""
+    version = str(_params(item).get("broker"))
+    return not _is_spark(item), -NAMED.index(version) if version in NAMED else 0
+
+
+def _params(item: pytest.Item) -> Mapping[str, object]:
+    return item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+
+
+def _runs(item: pytest.Item) -> bool:
+    return next(item.iter_markers("skip"), None) is None
+
+
+def _is_pure(item: pytest.Item) -> bool:
+    """It asks no broker."""
+    return "broker" not in getattr(item, "fixturenames", ())
 
 
 def _is_spark(item: pytest.Item) -> bool:

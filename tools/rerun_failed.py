@@ -1,4 +1,4 @@
-"""Run what failed in the last run once more, alone: four workers on two cores make limits of time fail that hold.
+"""Run what failed in the last run once more, alone: six workers on two cores make limits of time fail that hold.
 
 What is named is run whatever its marks: the tests of `make test-clients` too, which no other run has.
 

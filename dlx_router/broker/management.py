@@ -90,7 +90,7 @@ class Management:
     def __init__(self, url: str | Callable[[], str], tls: Tls | None = None) -> None:
         self._url = url if callable(url) else lambda: url
         self._tls = tls
-        self._client: httpx.AsyncClient | None = None
+        self._clients: dict[bool, httpx.AsyncClient] = {}  # whether it is for https: a renewed URL may be
         self._turn = 0  # which of the hosts
         self.disagreeing: set[str] = set()  # vhosts of which the last look saw a policy come or go, and has not ended
         self.ahead_s: float | None = None  # the broker's of ours, to a second, by the last answer
@@ -100,8 +100,8 @@ class Management:
 
     async def close(self) -> None:
         """Close the connections; safe to repeat."""
-        client, self._client = self._client, None
-        if client is not None:
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
             await client.aclose()
 
     @shaped
@@ -309,10 +309,14 @@ class Management:
         return {} if name is None else {"sni_hostname": name}
 
     def _connected(self, *, secure: bool) -> httpx.AsyncClient:
-        if self._client is None:
-            verify: bool | ssl.SSLContext = self._tls.context() if secure and self._tls is not None else True
-            self._client = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=verify)
-        return self._client
+        if secure not in self._clients:
+            verify: bool | ssl.SSLContext = True
+            if not secure:  # trusts nobody: by http nobody is verified, and reading all authorities takes its time
+                verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            elif self._tls is not None:
+                verify = self._tls.context()
+            self._clients[secure] = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, verify=verify)
+        return self._clients[secure]
 
 
 def _ahead_s(answer: httpx.Response) -> float | None:

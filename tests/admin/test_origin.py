@@ -17,6 +17,7 @@ from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from tests.support.client import Client
 from tests.support.eventually import consistently
+from tests.support.plain_http import NO_TLS
 from tests.support.policies import POLICY
 from tests.support.router import Router
 
@@ -183,7 +184,9 @@ def asked(start_router: Callable[..., Router], amqp: Client) -> Iterator[Callabl
     router = start_router(POLICY)
     amqp.queue("dead")
     amqp.publish("letter", key="dead")
-    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}/api/v1", trust_env=False, timeout=20) as client:
+    with httpx.Client(
+        base_url=f"http://127.0.0.1:{router.port}/api/v1", trust_env=False, verify=NO_TLS, timeout=20
+    ) as client:
 
         def ask(method: str, path: str, headers: dict[str, str], **body: Any) -> httpx.Response:
             return client.request(method, path, headers=headers, **body)
@@ -227,7 +230,9 @@ def test_a_token_does_not_help_a_foreign_page(start_router: Callable[..., Router
 
     def status(path: str, **headers: str) -> int:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return httpx.request("POST", f"{url}{path}", headers=token | named, trust_env=False, timeout=20).status_code
+        return httpx.request(
+            "POST", f"{url}{path}", headers=token | named, trust_env=False, verify=NO_TLS, timeout=20
+        ).status_code
 
     assert status("/api/v1/index/rebuild", origin="https://evil.example") == 403
     assert status("/api/v1/index/rebuild", sec_fetch_site="cross-site") == 403
@@ -235,7 +240,7 @@ def test_a_token_does_not_help_a_foreign_page(start_router: Callable[..., Router
     assert status("/api/v1/index/rebuild", origin=url) == 503
 
     def metrics(host: str) -> int:
-        return httpx.get(f"{url}/metrics", headers={"host": host}, trust_env=False).status_code
+        return httpx.get(f"{url}/metrics", headers={"host": host}, trust_env=False, verify=NO_TLS).status_code
 
     found = [metrics(host) for host in ("dlx.example.com", "10.0.0.7:9719", "dlx-router.x.svc:9719", "evil.example")]
     assert found == [200, 200, 200, 403]

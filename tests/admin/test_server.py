@@ -11,6 +11,7 @@ from dlx_router.admin import connections
 from dlx_router.admin.server import AdminError, AdminServer, Message, Receive, Send
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
+from tests.support.plain_http import NO_TLS
 from tools import brokers
 
 
@@ -31,7 +32,7 @@ async def server(readiness: Readiness) -> AsyncIterator[AdminServer]:
 
 @pytest.fixture
 async def http(server: AdminServer) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False, verify=NO_TLS) as client:
         yield client
 
 
@@ -120,7 +121,7 @@ async def test_only_a_request_whose_work_is_to_wait_may_take_longer(
     one = AdminServer("127.0.0.1", 0, Metrics(), readiness, waits)
     await one.start()
     try:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{one.port}", trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{one.port}", trust_env=False, verify=NO_TLS) as client:
             if patient:
                 assert (await client.get("/api/v1/x")).content == b"{}"
             else:

@@ -57,6 +57,7 @@ async def port() -> AsyncIterator[int]:
         yield one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [130, 1000])
 @pytest.mark.parametrize("sort", SORTS)
 async def test_probes_are_answered_beside_slow_clients(sort: str, count: int) -> None:
@@ -104,6 +105,7 @@ class Path:
         return time.monotonic() - began
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 @pytest.mark.parametrize("sort", ["half a head", "an answer that nobody reads"])
 def test_letters_pass_and_probes_are_answered_in_a_flood_of_connections(

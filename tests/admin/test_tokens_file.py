@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.client import Client
 from tests.support.eventually import eventually
+from tests.support.plain_http import NO_TLS
 from tests.support.policies import POLICY
 from tests.support.router import Router
 
@@ -20,7 +21,7 @@ Start = Callable[..., Router]
 
 def status(router: Router) -> Any:
     url = f"http://127.0.0.1:{router.port}/api/v1/status"
-    answer = httpx.get(url, headers={"authorization": f"Bearer {TOKEN}"}, trust_env=False, timeout=10)
+    answer = httpx.get(url, headers={"authorization": f"Bearer {TOKEN}"}, trust_env=False, verify=NO_TLS, timeout=10)
     assert answer.status_code == 200, answer.text
     return answer.json()
 

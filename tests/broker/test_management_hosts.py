@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ class Api(ThreadingHTTPServer):
                 pass
 
         super().__init__(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
 
 @pytest.fixture
@@ -131,3 +132,11 @@ def test_a_host_that_is_none_is_told_without_the_password(bad: str) -> None:
     with pytest.raises(ValueError, match="15672") as caught:
         management_url(bad)
     assert "hush" not in str(caught.value)
+
+
+async def test_by_http_no_authority_is_read_and_by_https_all_are() -> None:
+    one = Management("http://u:hunter2@127.0.0.1:9")
+    plain, verified = (one._connected(secure=secure)._transport._pool._ssl_context for secure in (False, True))  # type: ignore[attr-defined]  # of httpx
+    assert (plain.verify_mode, plain.cert_store_stats()["x509_ca"]) == (ssl.CERT_REQUIRED, 0)
+    assert (verified.verify_mode, verified.cert_store_stats()["x509_ca"] > 0) == (ssl.CERT_REQUIRED, True)
+    await one.close()

@@ -52,6 +52,7 @@ async def test_a_catch_all_policy_is_found_on_every_own_queue_at_once(management
     assert "policy 'everything' sets max-length on" in str(problems[0])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("core")
 async def test_an_operator_policy_is_found_at_once(management: Management, vhost: Vhost) -> None:
     operator_policy(vhost, "limits", "parking$", {"message-ttl": 60000, "max-length": 9})
@@ -133,7 +134,7 @@ class _Elsewhere(BaseHTTPRequestHandler):
 
 async def test_an_answer_that_is_no_list_of_queues_is_an_error() -> None:
     with HTTPServer(("127.0.0.1", 0), _Elsewhere) as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         one = Management(f"http://u:hunter2@127.0.0.1:{server.server_port}")
         with pytest.raises(ManagementError, match="no list of queues"):

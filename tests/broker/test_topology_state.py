@@ -156,6 +156,7 @@ async def test_a_router_cut_off_in_the_middle_of_a_renewal_loses_no_key(
         assert await active(after) == key
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 async def test_a_killed_broker_gives_the_key_back(own_broker: brokers.Node) -> None:
     url = own_broker.amqp_url.removeprefix("amqp://").partition("@")

@@ -43,6 +43,7 @@ def secured(broker: brokers.Broker, tls: tuple[Path, Path, Path]) -> Iterator[br
     node.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 async def test_with_tls_the_name_in_the_certificate_counts(secured: brokers.Node, tls: tuple[Path, Path, Path]) -> None:
     host, login = place(secured.amqps_url)
@@ -56,6 +57,7 @@ async def test_with_tls_the_name_in_the_certificate_counts(secured: brokers.Node
             await other.connect()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(90)
 @pytest.mark.usefixtures("newest")
 async def test_an_alarm_of_the_broker_stops_neither_looking_nor_being_active(own_broker: brokers.Node) -> None:

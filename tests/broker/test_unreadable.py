@@ -28,6 +28,7 @@ async def searched(vhost: Vhost, queue: str) -> float:
         await connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every_s", [0.002, 0.05], ids=["500 a second", "20 a second"])
 @pytest.mark.usefixtures("newest")
 def test_a_search_in_vain_is_over_soon_though_messages_keep_coming(vhost: Vhost, amqp: Client, every_s: float) -> None:

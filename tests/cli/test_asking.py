@@ -66,7 +66,7 @@ class _Web(BaseHTTPRequestHandler):
 @pytest.fixture
 def somebody_else() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Web) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
         server.shutdown()
 

@@ -98,6 +98,7 @@ def test_where_no_router_answers_nothing_is_offered_or_said_and_nobody_waits(url
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.slow
 def test_a_router_that_answers_otherwise_is_no_error() -> None:
     answers: tuple[Any, ...] = ({"failed": [1, {"states": 3}], "lying": None}, [], "text", {"lying": [{"queue": 5}]})
     for answer in answers:

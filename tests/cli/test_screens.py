@@ -200,6 +200,7 @@ def test_a_command_shows_this_at_80_columns(name: str, address: str) -> None:
     assert screen == (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("name", sorted(SCREENS))
 def test_no_line_is_too_long_and_no_id_is_broken_at_any_width(name: str, address: str) -> None:

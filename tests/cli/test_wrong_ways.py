@@ -57,6 +57,7 @@ def test_the_brokers_own_reason_is_told(vhost: Vhost, folder: str, admit: Admit)
     assert len({*reasons}) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_doctor_says_which_rights_a_user_lacks_that_may_only_read(vhost: Vhost, folder: str, admit: Admit) -> None:  # noqa: F811 - a fixture that is imported
     user = admit("^$", "^$", ".*", password=SECRET, tags="management")

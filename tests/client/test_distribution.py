@@ -32,6 +32,7 @@ def _modules(names: set[str]) -> set[str]:
     return {name for name in names if name.endswith(".py")}
 
 
+@pytest.mark.slow
 def test_it_holds_the_client_and_nothing_else(wheel: Path) -> None:
     about = f"dlx_router_client-{__version__}.dist-info"
     of_the_tree = {str(path.relative_to(ROOT)) for path in CLIENT.glob("*.py")}
@@ -52,6 +53,7 @@ def test_it_depends_on_nothing_and_is_in_step_with_the_router(wheel: Path) -> No
     assert (CLIENT / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
+@pytest.mark.slow
 def test_no_file_is_in_both_wheels(wheel: Path, of_router: Path) -> None:
     """Whoever installs both and takes one away again keeps the other whole."""
     assert _names(wheel) & _names(of_router) == set()
@@ -59,6 +61,7 @@ def test_no_file_is_in_both_wheels(wheel: Path, of_router: Path) -> None:
     assert "dlx_router/__init__.py" in _names(of_router)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [OLDEST, NEWEST, ""])
 def test_in_an_empty_environment_it_works_without_any_library(wheel: Path, tmp_path: Path, version: str) -> None:
     program = programs.python(version) if version else sys.executable

@@ -18,6 +18,7 @@ from tests.console.liar import TOKEN, csrf
 from tests.support.bulk import INBOX
 from tests.support.client import Client
 from tests.support.eventually import eventually
+from tests.support.plain_http import NO_TLS
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 from tools import brokers
@@ -102,7 +103,7 @@ def desk(_shared: tuple[Vhost, Router, str], request: pytest.FixtureRequest) -> 
     vhost, router, url = _shared
     request.node.stash[ROUTERS] = [router]
     router.await_ready(40)
-    with Client(vhost.amqp_url) as amqp, httpx.Client(base_url=url, timeout=20, trust_env=False) as web:
+    with Client(vhost.amqp_url) as amqp, httpx.Client(base_url=url, timeout=20, trust_env=False, verify=NO_TLS) as web:
 
         def logged_in() -> bool:
             try:

@@ -124,6 +124,7 @@ class Person:
         assert (expected, self.elsewhere) == ([], [])
 
 
+@pytest.mark.slow
 @once
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -163,6 +164,7 @@ def test_every_page_can_be_read_by_everybody(desk: Desk, chromium: Any, theme: s
     person.leave()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ends")
 def test_a_newcomer_with_the_mouse_alone_sends_back_what_failed(desk: Desk, chromium: Any) -> None:
     desk.kill("mouse.orders", 4, error="mouse timed out")
@@ -187,6 +189,7 @@ def test_a_newcomer_with_the_mouse_alone_sends_back_what_failed(desk: Desk, chro
     person.leave()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ends")
 def test_with_the_keyboard_alone_too(desk: Desk, chromium: Any) -> None:
     desk.kill("keys.orders", 4, error="keys timed out")
@@ -225,6 +228,7 @@ def test_with_the_keyboard_alone_too(desk: Desk, chromium: Any) -> None:
     person.leave()
 
 
+@pytest.mark.slow
 @once
 def test_no_link_of_any_page_leads_to_an_error(desk: Desk, chromium: Any) -> None:
     """All that is linked from the overview on, each kind of page a few times; nothing complains anywhere."""

@@ -13,6 +13,7 @@ from dlx_router.admin.console_door import AT_ONCE
 from tests.console.conftest import POLICIES, TOKENS
 from tests.console.liar import TOKEN, csrf
 from tests.support.eventually import eventually
+from tests.support.plain_http import NO_TLS
 from tests.support.router import Router
 
 pytestmark = pytest.mark.usefixtures("newest")
@@ -29,9 +30,10 @@ def router(start_router: Callable[..., Router], tmp_path: Path) -> Router:
     return start_router(POLICIES, INDEX_PATH=str(tmp_path / "i"), API_TOKENS_FILE=str(tmp_path / "tokens.yaml"))
 
 
+@pytest.mark.slow
 def test_the_first_page_starts_it_and_the_routers_end_ends_it(router: Router) -> None:
     assert consoles(router) == []
-    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=20, trust_env=False) as web:
+    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=20, trust_env=False, verify=NO_TLS) as web:
         assert web.get("/nowhere").status_code == 404
         assert consoles(router) == []
         assert web.get("/groups?a=1").headers["location"] == "/login?next=%2Fgroups%3Fa%3D1"
@@ -64,6 +66,7 @@ def test_who_sends_slowly_keeps_nobody_from_the_pages(router: Router) -> None:
         assert router.ask("/login")[0] == 200
 
 
+@pytest.mark.slow
 def test_a_router_that_is_killed_takes_it_along(router: Router) -> None:
     assert router.ask("/login")[0] == 200
     left = consoles(router)
@@ -86,7 +89,7 @@ def test_a_person_whom_a_trusted_proxy_names_is_in_and_nobody_else(
     settings |= {"SSO_PROXIES": "127.0.0.1", "SSO_ROLES": "ops=operator"}
     router = start_router(POLICIES, **settings)
     named = {"x-forwarded-user": "ann@example.com", "x-forwarded-groups": "dev, ops"}
-    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=20, trust_env=False) as web:
+    with httpx.Client(base_url=f"http://127.0.0.1:{router.port}", timeout=20, trust_env=False, verify=NO_TLS) as web:
         eventually(lambda: "ann@example.com · operator" in web.get("/", headers=named).text, 20, every=0.2)
         assert web.get("/", headers={**named, "x-forwarded-groups": "dev"}).status_code == 403
         web.cookies.clear()

@@ -123,6 +123,7 @@ def harmless(page: httpx.Response) -> Read:
     return read
 
 
+@pytest.mark.slow
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(TEXTS)
 async def test_no_text_does_anything_on_any_page(text: str) -> None:
@@ -457,6 +458,7 @@ async def test_a_body_that_nobody_changed_is_not_sent() -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_nothing_that_people_write_breaks_a_page() -> None:
     async with logged_in(console(Liar())) as client:
         for path in PATHS:

@@ -11,6 +11,7 @@ from tests.console.conftest import Desk
 from tests.console.liar import TOKEN
 from tests.support.bulk import INBOX
 from tests.support.eventually import eventually
+from tests.support.plain_http import NO_TLS
 
 
 def said(desk: Desk, path: str, words: str) -> str:
@@ -144,7 +145,7 @@ def counted(desk: Desk, queue: str, letters: int) -> str:
 @pytest.mark.usefixtures("newest")
 def test_of_two_people_who_send_back_the_same_letters_one_does_and_the_other_is_told(desk: Desk) -> None:
     desk.kill("two.orders", 3)
-    with httpx.Client(base_url=desk.url, timeout=20, trust_env=False) as web:
+    with httpx.Client(base_url=desk.url, timeout=20, trust_env=False, verify=NO_TLS) as web:
         assert web.post("/login", data={"token": TOKEN}).status_code == 303
         people = desk, replace(desk, web=web)
         pages = [counted(one, "two.orders", 3) for one in people]
@@ -163,6 +164,7 @@ def test_of_two_people_who_send_back_the_same_letters_one_does_and_the_other_is_
     assert desk.amqp.depth("two.orders") + desk.amqp.depth("DLQ.two.orders") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_page_of_a_task_outlives_a_restart_of_the_router(desk: Desk) -> None:
     desk.kill("restart.orders", 4)

@@ -191,6 +191,7 @@ NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # the first one loads the command line
 @given(
     queue=NAMES,

@@ -49,6 +49,7 @@ def test_prometheus_accepts_the_rules() -> None:
     run(tool("promtool"), "check", "rules", str(RULES))
 
 
+@pytest.mark.slow
 def test_each_alert_fires_when_it_should_and_not_else() -> None:
     run(tool("promtool"), "test", "rules", "tests/deploy/rules.test.yaml")
 

@@ -96,6 +96,7 @@ def answered(address: str, question: str) -> bool:
     return bool(ask(address, question))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_every_question_has_an_answer(prometheus: str) -> None:
     told = yaml.safe_load(RULES.read_text(encoding="utf-8"))

@@ -22,6 +22,7 @@ import pytest
 
 from tests.docs.pages import PAGES, ROOT, Block, Page, read
 from tests.support.eventually import eventually
+from tests.support.plain_http import NO_TLS
 from tools import brokers
 
 RUN: Final = [page for page in map(read, PAGES) if any("run" in block.info[1:] for block in page.blocks)]
@@ -83,7 +84,7 @@ class Shell:
             if process.poll() is not None:
                 pytest.fail((self.folder / "background.log").read_text())
             try:
-                answer = httpx.get(url, timeout=5, trust_env=False)
+                answer = httpx.get(url, timeout=5, trust_env=False, verify=NO_TLS)
             except httpx.TransportError:
                 return False
             return answer.status_code == 200
@@ -129,6 +130,7 @@ def test_commands_that_need_no_broker(page: Page, tmp_path: Path) -> None:
     _played(page, Shell(tmp_path, {}))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in RUN if page not in PLAIN])
 def test_commands_on_a_broker(page: Page, own_broker: brokers.Node, tmp_path: Path, stack: ExitStack) -> None:

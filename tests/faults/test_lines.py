@@ -53,6 +53,7 @@ def names(first: int, last: int) -> list[str]:
     return [str(number) for number in range(first, last)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["up", "down"])
 @pytest.mark.usefixtures("newest")
 def test_a_half_open_line_is_given_up_and_its_letters_arrive(
@@ -86,6 +87,7 @@ def test_a_stalled_line_that_moves_again_in_time_costs_nothing(
     assert "session.ended" not in router.output
 
 
+@pytest.mark.slow
 def test_a_slow_line_is_slow_and_nothing_else(
     amqp: Client, target: str, line: Proxy, behind: dict[str, str], start_router: Start
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_slow_line_is_slow_and_nothing_else(
     assert "session.ended" not in router.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_a_replica_that_dies_leaves_its_letters_to_the_others_within_five_seconds(
     replicas: int, amqp: Client, target: str, start_router: Start, tmp_path: Path
@@ -118,6 +121,7 @@ def test_a_replica_that_dies_leaves_its_letters_to_the_others_within_five_second
     assert arrived == set(names(0, 600))
 
 
+@pytest.mark.slow
 def test_a_replica_that_falls_silent_is_replaced_within_seconds(
     amqp: Client, target: str, line: Proxy, behind: dict[str, str], start_router: Start, tmp_path: Path
 ) -> None:

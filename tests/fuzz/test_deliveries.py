@@ -102,6 +102,7 @@ def _well(router: Router) -> None:
     law_holds(router)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S)
 def test_a_hostile_publisher_at_an_attached_queue(vhost: Vhost, amqp: Client, start_router: Start) -> None:
     with _scene(vhost, amqp) as publisher:
@@ -117,6 +118,7 @@ def test_a_hostile_publisher_at_an_attached_queue(vhost: Vhost, amqp: Client, st
         assert fuzz(check, MESSAGES, alone=False)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S)
 def test_a_hostile_writer_at_the_routers_own_exchanges(vhost: Vhost, amqp: Client, start_router: Start) -> None:
     with _scene(vhost, amqp) as publisher:

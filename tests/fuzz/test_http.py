@@ -123,6 +123,7 @@ def _digest(token: str) -> str:
     return sha256(token.encode()).hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60 + 2 * SECONDS)
 @pytest.mark.usefixtures("newest")
 def test_nothing_that_is_sent_hurts(scene: Scene) -> None:

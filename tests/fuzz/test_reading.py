@@ -107,6 +107,7 @@ def test_a_signed_record_or_its_error() -> None:
     assert fuzz(check, hostile.texts)
 
 
+@pytest.mark.slow
 def test_a_declaration_or_its_error() -> None:
     def check(text: bytes) -> None:
         try:

@@ -18,6 +18,7 @@ from tests.conftest import ROUTERS
 from tests.support.bulk import INBOX, pour
 from tests.support.client import Client
 from tests.support.eventually import eventually
+from tests.support.plain_http import NO_TLS
 from tests.support.router import Router
 from tests.support.scene import begun
 from tests.support.vhost import Vhost
@@ -68,7 +69,7 @@ class Desk:
     def ask(self, method: str, path: str, **given: Any) -> tuple[int, Any]:
         """Status and document."""
         url = f"http://127.0.0.1:{self.router.port}/api/v1{path}"
-        answer = httpx.request(method, url, timeout=20, trust_env=False, **given)
+        answer = httpx.request(method, url, timeout=20, trust_env=False, verify=NO_TLS, **given)
         return answer.status_code, answer.json() if answer.content else None
 
     def letters(self, count: int, within: float = 20, **query: Any) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ import pytest
 
 from dlx_router.config.api_access.tokens import Role, Tokens, TokensError, caller
 from tests.index.conftest import POLICIES, Desk
+from tests.support.plain_http import NO_TLS
 from tests.support.router import Router
 
 VIEWER, OPERATOR, SCOPED = "viewer-" + "v" * 20, "operator-" + "o" * 20, "scoped-" + "s" * 20
@@ -34,7 +35,7 @@ def guarded(start_router: Callable[..., Router], tmp_path: Path) -> Callable[...
     def ask(token: str | None, method: str, path: str, **given: object) -> httpx.Response:
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
         url = f"http://127.0.0.1:{router.port}/api/v1{path}"
-        return httpx.request(method, url, headers=headers, trust_env=False, timeout=20, **given)  # type: ignore[arg-type]  # by name, as httpx has them
+        return httpx.request(method, url, headers=headers, trust_env=False, verify=NO_TLS, timeout=20, **given)  # type: ignore[arg-type]  # by name, as httpx has them
 
     return ask
 
@@ -105,7 +106,7 @@ def test_a_page_in_a_browser_cannot_use_the_api_of_this_machine(desk: Desk) -> N
 
 @pytest.mark.usefixtures("newest")
 def test_too_many_requests_are_told_to_wait(desk: Desk) -> None:
-    with httpx.Client(trust_env=False, timeout=20) as client:
+    with httpx.Client(trust_env=False, verify=NO_TLS, timeout=20) as client:
         url = f"http://127.0.0.1:{desk.router.port}/api/v1/nothing"
         answers = (client.get(url) for _ in range(2000))
         slow = next((one for one in answers if one.status_code == 429), None)

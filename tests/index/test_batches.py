@@ -68,6 +68,7 @@ def written(transactions: Sequence[Sequence[bytes]]) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.slow
 @given(events, cuts)
 @settings(max_examples=60, deadline=None)
 def test_one_transaction_says_what_many_say(lines: list[bytes], where: set[int]) -> None:

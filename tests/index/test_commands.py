@@ -39,6 +39,7 @@ def letter(desk: Desk) -> str:
     return str(desk.letters(1, queue="twice.told", state="dead")[0]["id"])
 
 
+@pytest.mark.slow
 def test_letters_are_listed_searched_and_exported(desk: Desk, letter: str, tmp_path: Path) -> None:
     listed = run(desk, "letters", "list", "--queue", "twice.told")
     assert (listed.returncode, letter in listed.stdout, "DLQ.twice.told" in listed.stdout) == (0, True, True)
@@ -124,6 +125,7 @@ def test_status_says_how_the_router_is(desk: Desk) -> None:
     assert f"revision {document['policy_revision']}" in told.stdout
 
 
+@pytest.mark.slow
 def test_audits_say_who_did_what(desk: Desk, letter: str) -> None:
     (group,) = json.loads(run(desk, "groups", "--queue", "twice.told", "--json").stdout)
     assert run(desk, "groups", "ignore", group["id"], "--note", "known", "--yes").returncode == 0

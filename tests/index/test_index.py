@@ -292,6 +292,7 @@ def test_an_import_counts_no_delivery_that_could_kill(desk: Desk) -> None:
         assert (status, told["read"]) == (200, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_what_was_only_observed_is_no_letter(
     vhost: Vhost, amqp: Client, start_router: Callable[..., Router], tmp_path: Path

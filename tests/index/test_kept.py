@@ -213,6 +213,7 @@ odd_rows = st.builds(_odd, st.integers(0, len(ROW) - 1), values)
 odd_shared = st.dictionaries(st.sampled_from([*SHARED]) | names, values, max_size=3).map(lambda some: SHARED | some)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(odd_shared, st.lists(odd_rows, max_size=3)), max_size=3))
 @settings(max_examples=150, deadline=None)
 def test_whatever_a_message_says_the_events_beside_it_count(

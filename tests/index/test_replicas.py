@@ -13,6 +13,7 @@ from tests.index.conftest import POLICIES
 from tests.support.bulk import INBOX, dying_queue, pour
 from tests.support.client import Client
 from tests.support.eventually import eventually
+from tests.support.plain_http import NO_TLS
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 from tools import brokers
@@ -39,7 +40,7 @@ def ask(router: Router, path: str, method: str = "GET", token: str = OLGA, **how
     url = f"http://127.0.0.1:{router.port}/api/v1{path}"
     headers = {"authorization": f"Bearer {token}"}
     try:
-        answer = httpx.request(method, url, headers=headers, timeout=20, trust_env=False, **how)
+        answer = httpx.request(method, url, headers=headers, timeout=20, trust_env=False, verify=NO_TLS, **how)
     except httpx.TransportError as error:
         return 0, repr(error)
     return answer.status_code, answer.json()
@@ -52,6 +53,7 @@ def known(router: Router, **query: str) -> int:
     return len(told["letters"])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.usefixtures("newest")
 def test_whichever_replica_is_asked_the_leader_answers_and_knows_who_asked(

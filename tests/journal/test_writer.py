@@ -310,6 +310,7 @@ async def test_in_required_nothing_is_lost_at_the_end_because_nothing_was_settle
     assert [line["event"] for line in logs if line.get("events") == 10] == ["journal.untold"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 async def test_a_stream_that_stands_still_stops_no_letter_in_best_effort(
     broker: brokers.Broker, vhost: Vhost, desk: MakeDesk
@@ -327,6 +328,7 @@ async def test_a_stream_that_stands_still_stops_no_letter_in_best_effort(
     assert one.losses == []
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.usefixtures("newest")
 async def test_a_confirm_that_does_not_come_ends_the_channel(

@@ -12,6 +12,7 @@ from tests.conftest import ROUTERS
 from tests.support.bulk import INBOX
 from tests.support.client import Client
 from tests.support.eventually import eventually
+from tests.support.plain_http import NO_TLS
 from tests.support.policies import POLICY
 from tests.support.router import Router
 from tests.support.scene import begun
@@ -32,7 +33,7 @@ class Bench:
     def post(self, path: str, body: Any) -> httpx.Response:
         url = f"http://127.0.0.1:{self.router.port}/api/v1{path}"
         headers = {"authorization": f"Bearer {self.token}"} if self.token else {}
-        return httpx.post(url, json=body, headers=headers, timeout=40, trust_env=False)
+        return httpx.post(url, json=body, headers=headers, timeout=40, trust_env=False, verify=NO_TLS)
 
     def asked(self, queue: str, **asked: Any) -> httpx.Response:
         return self.post(f"/queues/{queue}/receive", {"vhost": self.vhost.name, **asked})

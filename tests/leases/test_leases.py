@@ -127,6 +127,7 @@ def test_what_cannot_be_sent_stays_leased_and_says_why(bench: Bench) -> None:
     assert bench.ended(letter, "done") == "done"
 
 
+@pytest.mark.slow
 def test_a_filter_hands_out_what_it_means_and_the_rest_keeps_its_order(bench: Bench) -> None:
     queue = bench.failed("sift.a", [f"letter {number}" for number in range(300)])
     found = bench.receive(queue, max=3, filter='int(header("number")) % 100 == 99', wait=5)
@@ -208,6 +209,7 @@ def test_the_index_shows_leases_on_a_letters_way_and_nothing_is_gone_while_they_
     eventually(lambda: shown()["state"] == "discarded", 20)
 
 
+@pytest.mark.slow
 @TWO_TYPES
 def test_two_that_receive_at_once_never_get_one_letter(bench: Bench, kind: str) -> None:
     count = 100

@@ -8,6 +8,7 @@ import pytest
 
 from tests.leases.conftest import Bench, body_of
 from tests.support.client import Client
+from tests.support.plain_http import NO_TLS
 from tests.support.policies import POLICY
 from tests.support.router import Router
 from tests.support.vhost import Vhost
@@ -31,6 +32,7 @@ def died(bench: Bench, body: str) -> None:
     bench.amqp.fail("work")
 
 
+@pytest.mark.slow
 def test_letters_are_received_and_worked_off_at_a_replica_that_does_not_lead(pair: tuple[Bench, Bench, str]) -> None:
     first, second, queue = pair
     for body in ("done", "back", "aside"):
@@ -49,13 +51,14 @@ def test_letters_are_received_and_worked_off_at_a_replica_that_does_not_lead(pai
     assert first.amqp.take("work").body == b"back"
 
 
+@pytest.mark.slow
 def test_who_hangs_up_at_a_replica_is_given_no_letter(pair: tuple[Bench, Bench, str]) -> None:
     """It would be leased to nobody until that lease is over: here for ten minutes."""
     first, second, queue = pair
     url = f"http://127.0.0.1:{second.router.port}/api/v1/queues/{queue}/receive"
     asked = {"vhost": first.vhost.name, "wait": 15, "visibility": "10m"}
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(url, json=asked, timeout=1.5, trust_env=False)
+        httpx.post(url, json=asked, timeout=1.5, trust_env=False, verify=NO_TLS)
     died(first, "hello")
     (letter,) = first.receive(queue, wait=20)
     assert body_of(letter) == "hello"
@@ -70,6 +73,7 @@ def test_a_wait_at_a_replica_is_as_long_as_at_the_leader(pair: tuple[Bench, Benc
         json={"vhost": second.vhost.name, "wait": 13},
         timeout=30,
         trust_env=False,
+        verify=NO_TLS,
     )
     assert (began.status_code, began.json()) == (200, {"letters": []})
     assert began.elapsed.total_seconds() > 12

@@ -38,6 +38,7 @@ def work(bench: Bench, queue: str, program: Path, seen: Path, *options: str) -> 
     )
 
 
+@pytest.mark.slow
 def test_the_exit_code_says_what_becomes_of_a_letter(bench: Bench, tmp_path: Path) -> None:
     program, seen = tmp_path / "program.py", tmp_path / "seen"
     program.write_text(PROGRAM, encoding="utf-8")
@@ -57,6 +58,7 @@ def test_the_exit_code_says_what_becomes_of_a_letter(bench: Bench, tmp_path: Pat
     assert (done.returncode, done.stderr) == (0, "No letters.\n")
 
 
+@pytest.mark.slow
 def test_a_limit_a_wrong_program_and_a_wrong_queue(bench: Bench, tmp_path: Path) -> None:
     program, seen = tmp_path / "program.py", tmp_path / "seen"
     program.write_text(PROGRAM, encoding="utf-8")

@@ -211,6 +211,7 @@ async def test_what_a_broker_brings_back_is_removed_again_and_a_twin_is_not() ->
         await soon(lambda: [message.body for message in queue.acked] == [b"a"])
 
 
+@pytest.mark.slow
 async def test_what_comes_back_while_the_journal_is_full_is_removed_later_and_never_handed_out() -> None:
     queue = Queue()
     queue.fill(b"a")

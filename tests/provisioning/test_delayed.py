@@ -48,6 +48,7 @@ def test_destroy_leaves_the_broker_as_it_was_found(
     assert shop.definitions() == before
 
 
+@pytest.mark.slow
 def test_apply_makes_what_the_router_would_and_destroy_takes_it_away(
     shop: Commands, start_router: Callable[..., Router]
 ) -> None:
@@ -63,6 +64,7 @@ def test_apply_makes_what_the_router_would_and_destroy_takes_it_away(
     assert shop.definitions() == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_destroy_refuses_while_delayed_messages_lie_there_even_of_an_entry_that_was_taken_out(
     shop: Commands, amqp: Client
@@ -93,6 +95,7 @@ def test_drain_waits_for_delayed_messages_too(shop: Commands, amqp: Client) -> N
     assert shop.vhost.queues() == ["work"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_an_exchange_that_somebody_else_declared_stays(shop: Commands) -> None:
     exchange(shop, "topic")
@@ -105,6 +108,7 @@ def test_an_exchange_that_somebody_else_declared_stays(shop: Commands) -> None:
     assert shop.definitions() == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_an_exchange_of_ours_that_others_are_bound_to_stays(shop: Commands, amqp: Client) -> None:
     shop.apply()

@@ -153,6 +153,7 @@ def test_twice_as_many_policies_cost_a_plan_twice_as_much(shards: int) -> None:
     assert _calls(100, shards) < 3.2 * _calls(50, shards)  # each queue is looked for in expressions of many policies
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 4, 16])
 def test_no_expression_is_longer_than_the_broker_takes(shards: int) -> None:
     """RabbitMQ 4.3 takes 1,024 bytes."""

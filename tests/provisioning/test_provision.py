@@ -111,6 +111,7 @@ def shop(commands: Commands) -> Commands:
     return commands
 
 
+@pytest.mark.slow
 def test_apply_makes_the_broker_catch_and_destroy_leaves_it_as_it_was(shop: Commands) -> None:
     before = shop.definitions()
     assert "dead-letter-exchange" in shop.apply()
@@ -135,6 +136,7 @@ def test_apply_makes_the_broker_catch_and_destroy_leaves_it_as_it_was(shop: Comm
     assert shop.run("destroy").returncode == 0, "destroy may come twice"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_letters_come_as_the_policies_say_and_destroy_refuses_while_there_are_any(
     shop: Commands, amqp: Client, start_router: Callable[..., Router]
@@ -158,6 +160,7 @@ def test_letters_come_as_the_policies_say_and_destroy_refuses_while_there_are_an
     assert shop.policies(), "nothing was removed"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_destroy_right_after_the_end_of_a_router_and_during_it(
     shop: Commands, start_router: Callable[..., Router]
@@ -178,6 +181,7 @@ def test_destroy_right_after_the_end_of_a_router_and_during_it(
     assert shop.definitions() == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_what_a_hand_changes_is_drift_until_apply_puts_it_right(
     shop: Commands, start_router: Callable[..., Router]
@@ -195,6 +199,7 @@ def test_what_a_hand_changes_is_drift_until_apply_puts_it_right(
     assert shop.plan()["steps"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_what_is_not_ours_is_never_touched(shop: Commands) -> None:
     shop.vhost.policy("dlx-router.mine", "^orders", {"max-length": 7}, priority=9)
@@ -212,6 +217,7 @@ def test_what_is_not_ours_is_never_touched(shop: Commands) -> None:
     assert "dlx-router.stranger" in shop.vhost.queues()
 
 
+@pytest.mark.slow
 def test_a_policy_for_one_type_of_queue_holds_for_that_type_only(
     commands: Commands, amqp: Client, start_router: Callable[..., Router]
 ) -> None:
@@ -259,6 +265,7 @@ def test_a_retry_loop_made_by_hand_becomes_a_policy(commands: Commands) -> None:
     assert commands.run("policy", "explain", "jobs", "--vhost", commands.vhost.name).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_drain_lets_every_letter_arrive_first(commands: Commands, amqp: Client) -> None:
     commands.write("version: 1\npolicies:\n  - {name: a, queue: a, definition: {redelivery-delay: 2s}}\n")
@@ -274,6 +281,7 @@ def test_drain_lets_every_letter_arrive_first(commands: Commands, amqp: Client) 
     assert amqp.take("a").body == b"1"
 
 
+@pytest.mark.slow
 def test_the_broker_takes_what_apply_makes_of_very_many_policies(vhost: Vhost, tmp_path: Path) -> None:
     """Of equal content they share an expression, and what PCRE compiles to more than 64 KiB is refused."""
     commands = Commands(vhost, tmp_path)

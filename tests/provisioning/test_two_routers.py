@@ -130,6 +130,7 @@ def test_a_policy_by_hand_for_another_router_is_its_own_too() -> None:
     assert 'queue one.inbox is the router\'s of prefix "one"' in note.text
 
 
+@pytest.mark.slow
 def test_two_routers_of_different_prefix_do_not_outbid_each_other(vhost: Vhost, tmp_path: Path) -> None:
     commands = Commands(vhost, tmp_path)
     commands.declare("orders.new", queue_type="quorum")

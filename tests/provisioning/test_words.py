@@ -58,6 +58,7 @@ def test_apply_says_what_it_did(commands: Commands) -> None:
     assert {key: len(names) for key, names in done.items()} == {"created": 2, "changed": 0, "removed": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_apply_and_destroy_ask_at_a_terminal_and_only_there(commands: Commands) -> None:
     code, screen = at_terminal(commands, "n", "apply")
@@ -80,6 +81,7 @@ def test_apply_and_destroy_ask_at_a_terminal_and_only_there(commands: Commands) 
     assert commands.run("destroy").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_destroy_keeps_the_journal_unless_it_is_told(
     commands: Commands, amqp: Client, start_router: Callable[..., Router]

@@ -11,6 +11,7 @@ from tests.conftest import ROUTERS
 from tests.support.bulk import INBOX
 from tests.support.client import Client
 from tests.support.eventually import eventually
+from tests.support.plain_http import NO_TLS
 from tests.support.policies import POLICY
 from tests.support.router import Router
 from tests.support.scene import begun
@@ -28,7 +29,9 @@ class Shop:
 
     def call(self, method: str, path: str, body: Any = None) -> httpx.Response:
         url = f"http://127.0.0.1:{self.router.port}/api/v1/tasks{path}"
-        return httpx.request(method, url, json=body, params={"vhost": self.vhost.name}, timeout=30, trust_env=False)
+        return httpx.request(
+            method, url, json=body, params={"vhost": self.vhost.name}, timeout=30, trust_env=False, verify=NO_TLS
+        )
 
     def start(self, queue: str, **asked: Any) -> str:
         """The id of a new task."""

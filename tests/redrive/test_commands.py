@@ -30,6 +30,7 @@ def redrive(shop: Shop, *args: str) -> subprocess.CompletedProcess[str]:
     return command(*args, "--vhost", shop.vhost.name, API_URL=f"http://127.0.0.1:{shop.router.port}")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_redrive_from_dry_run_to_done(shop: Shop) -> None:
     queue = shop.failed("cli.a", ["a", "b", "c"])
@@ -70,6 +71,7 @@ def doctor(shop: Shop, policies: Path, **env: str) -> tuple[int, list[Any]]:
     return found.returncode, json.loads(found.stdout)
 
 
+@pytest.mark.slow
 def test_doctor_finds_what_costs_letters_and_says_what_mends_it(shop: Shop, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("version: 1\npolicies:\n  - {name: a, queue: lonely, definition: {}}\n")
     shop.amqp.queue("lonely", "quorum")

@@ -15,6 +15,7 @@ from tests.redrive.test_commands import redrive
 from tests.support.bulk import DEAD, pour, take_many
 from tests.support.client import Client
 from tests.support.eventually import eventually
+from tests.support.plain_http import NO_TLS
 from tests.support.policies import POLICY
 from tests.support.router import Router
 from tests.support.vhost import Vhost
@@ -35,7 +36,7 @@ def bodies(letters: list[Any]) -> list[str]:
 def page(shop: Shop, task: str, after: int) -> httpx.Response:
     """One answer of /letters."""
     url = f"http://127.0.0.1:{shop.router.port}/api/v1/tasks/{task}/letters"
-    return httpx.get(url, params={"vhost": shop.vhost.name, "after": after}, timeout=30, trust_env=False)
+    return httpx.get(url, params={"vhost": shop.vhost.name, "after": after}, timeout=30, trust_env=False, verify=NO_TLS)
 
 
 def large(shop: Shop, queue: str, number: int) -> str:

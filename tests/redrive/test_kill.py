@@ -26,6 +26,7 @@ TAKEOVER_S: Final = 5.0  # docs/architecture.md ("Replicas"): with a heartbeat o
 WINDOW: Final = 1000  # unconfirmed at most
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60 + N // 50)
 def test_killed_twice_nothing_is_lost_and_copies_have_one_id_and_number(
     vhost: Vhost, amqp: Client, start_router: Start

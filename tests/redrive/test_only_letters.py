@@ -14,6 +14,7 @@ from tests.redrive.test_commands import ROOT, redrive
 from tests.support.bulk import DEAD, INBOX, pour, record, take_many
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
+from tests.support.plain_http import NO_TLS
 
 KNOWN: Final = {"not_a_dead_letter_queue": True}
 LIVING: Final = [f"living {number}" for number in range(10)]
@@ -99,7 +100,7 @@ def test_an_edit_of_a_living_message_changes_nothing(shop: Shop) -> None:
     asked = {"vhost": shop.vhost.name, "queue": work, "id": "a" * 32, "text": "changed"}
 
     def answered() -> httpx.Response:
-        answer = httpx.post(url, json=asked, timeout=30, trust_env=False)
+        answer = httpx.post(url, json=asked, timeout=30, trust_env=False, verify=NO_TLS)
         assert answer.status_code != 503, answer.text
         return answer
 
@@ -147,6 +148,7 @@ def test_a_cutoff_that_is_yet_to_come_does_not_mean_what_the_task_itself_sends(s
     assert task["spec"]["cutoff_ms"] <= task["changed_ms"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_the_command_refuses_with_yes_and_says_what_would_do_it(shop: Shop) -> None:
     work = shop.amqp.queue("cli.living", dead_letter_exchange=INBOX)

@@ -35,6 +35,7 @@ def test_no_destination_is_the_routers_own(to: dict[str, str], key: str) -> None
     assert not forbidden(Destination(**to), Names("other"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_redrive_or_an_edit_to_what_is_the_routers_own_is_refused_and_the_letter_stays(shop: Shop) -> None:
     queue = shop.failed("forger", ['{"v":1,"event_id":"forged","kind":"discarded"}\n'])

@@ -25,6 +25,7 @@ def _told(vhost: Vhost) -> list[str]:
     return [one for one in actions if one.startswith("task.")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 @pytest.mark.timeout(120)
 def test_a_task_that_the_journal_does_not_confirm_is_not_begun_and_none_later(
@@ -45,6 +46,7 @@ def test_a_task_that_the_journal_does_not_confirm_is_not_begun_and_none_later(
     assert shop.ends(shop.start(queue))["counts"]["sent"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 @pytest.mark.timeout(120)
 def test_a_pause_that_the_journal_does_not_confirm_is_told_once_it_is_asked_for_again(

@@ -45,6 +45,7 @@ def environment(broker: Node, folder: Path) -> dict[str, str]:
     return {**others, **{f"DLX_ROUTER_{key}": value for key, value in own.items()}, **path}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(WITHIN_S + 30)
 @pytest.mark.usefixtures("newest")
 def test_the_tour_goes_as_it_says_within_three_minutes(own_broker: Node, tmp_path: Path) -> None:

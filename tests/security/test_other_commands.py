@@ -65,6 +65,7 @@ def granted(vhost: Vhost, user: str, policies: Path, purpose: str) -> Done:
     return done
 
 
+@pytest.mark.slow
 def test_who_plans_applies_and_destroys_needs_what_is_printed(vhost: Vhost, admit: Admit, policies: Path) -> None:
     with Client(vhost.amqp_url) as client:
         client.queue("work.a")
@@ -108,6 +109,7 @@ async def uncounted(_queues: object) -> dict[str, tuple[int, int]]:
     return {}
 
 
+@pytest.mark.slow
 async def test_each_right_of_apply_and_destroy_is_needed(broker: brokers.Broker, vhost: Vhost, admit: Admit) -> None:
     """Where nothing stands, apply declares all, so each time in a vhost of its own."""
     user = admit(*NOTHING, tags=POLICYMAKER)

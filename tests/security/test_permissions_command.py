@@ -126,6 +126,7 @@ def test_the_printed_lines_leave_an_administrator_what_it_has(
     assert "administrator" in before[0]
 
 
+@pytest.mark.slow
 def test_the_printed_lines_add_to_what_a_user_has(vhost: Vhost, admit: Admit, policies: str) -> None:
     user = admit("^shop", "^shop", "", tags="management,impersonator")
     urls = {"AMQP_URL": url_for(vhost, user), "MANAGEMENT_URL": vhost.management_url}

@@ -18,6 +18,7 @@ OWN = r"^(dlx-router\..*|amq\.default|orders|DLQ\..*)$"
 pytestmark = pytest.mark.usefixtures("newest")
 
 
+@pytest.mark.slow
 def test_what_the_broker_refuses_is_said_and_tried_again(
     vhost: Vhost, amqp: Client, admit: Admit, start_router: Callable[..., Router]
 ) -> None:

@@ -103,6 +103,7 @@ def test_both_sides_show_certificates_and_letters_flow(
         assert client.depth(INBOX) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_an_expired_certificate_of_the_broker_is_refused(
     expired_node: brokers.Node, authority: Authority, start_router: Start

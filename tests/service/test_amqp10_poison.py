@@ -18,6 +18,7 @@ from tests.support.bulk import INBOX, PARKING, QUARANTINE, pour
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
 from tests.support.native import Native
+from tests.support.plain_http import NO_TLS
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 
@@ -205,7 +206,12 @@ def test_an_import_that_meets_it_names_it(shop: Shop) -> None:
 
     def told() -> str:
         answer = httpx.post(
-            url, params={"vhost": shop.vhost.name}, json={"queue": QUARANTINE}, trust_env=False, timeout=30
+            url,
+            params={"vhost": shop.vhost.name},
+            json={"queue": QUARANTINE},
+            trust_env=False,
+            verify=NO_TLS,
+            timeout=30,
         )
         assert answer.status_code == 409, answer.text
         return answer.text
@@ -229,6 +235,7 @@ def test_the_state_queue_is_freed_of_it(
     eventually(lambda: "nobody leads" not in router.ask("/readyz")[1], within=20)
 
 
+@pytest.mark.slow
 def test_another_541_moves_nothing(start_router: Callable[..., Router], amqp: Client, vhost: Vhost) -> None:
     """A channel's process is killed: to the client that is the same 541."""
     if not vhost.broker.managed:

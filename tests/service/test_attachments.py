@@ -184,6 +184,7 @@ def test_two_routers_share_the_guard_and_one_of_them_works(
     eventually(lambda: amqp.exists("DLQ.source") and amqp.depth("DLQ.source") == 26)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_queues_are_found_by_pattern_also_those_that_come_later(amqp: Client, start_router: Start) -> None:
     for queue in ("failed.a", "other.a", "DLQ.failed.b"):

@@ -183,6 +183,7 @@ def test_a_router_that_begins_with_another_clock_keeps_to_the_waits(
     assert router.metric("waits_cut_total") == (1 if days > 0 else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_replicas_whose_clocks_are_an_hour_apart_keep_to_the_waits(
     clock: Clock, start_router: Callable[..., Router], amqp: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -205,6 +206,7 @@ def test_replicas_whose_clocks_are_an_hour_apart_keep_to_the_waits(
     eventually(lambda: "the wall clock is behind" in routers[1].ask("/readyz")[1])
 
 
+@pytest.mark.slow
 def test_three_seconds_stay_three_beside_a_replica_that_is_an_hour_behind(
     clock: Clock, start_router: Callable[..., Router], amqp: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +243,7 @@ def test_a_clock_that_is_not_the_brokers_is_told(ahead_s: float, said: str) -> N
     assert said in clock_watch.behind(ahead_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("days", [1, -1])
 @pytest.mark.usefixtures("newest")
 def test_a_held_letter_comes_back_though_the_clock_jumps_by_days(

@@ -188,6 +188,7 @@ def said(router: Router, *words: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_an_exchange_is_refused_until_it_brings_everything_and_a_client_may_declare_it_first(
     amqp: Client, start_router: Start, newest: None
 ) -> None:

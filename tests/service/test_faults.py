@@ -82,6 +82,7 @@ def _target(amqp: Client, exchange: str, queue: str, **arguments: Any) -> None:
 # -- targets that are not there ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("message_id", ["the same", None], ids=["equal-message-ids", "absent-message-ids"])
 def test_returns_are_paired_with_their_letters(amqp: Client, start_router: Start, message_id: str | None) -> None:
     amqp.bind(amqp.queue("arrived"), amqp.exchange("target"), "here")
@@ -130,6 +131,7 @@ def test_a_missing_exchange_among_a_thousand_in_flight_costs_its_neighbours_noth
     assert router.ask("/readyz")[0] == 200
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_an_exchange_that_appears_within_the_grace_gets_its_letters(amqp: Client, start_router: Start) -> None:
     router = start_router(TWO_TARGETS)
@@ -184,6 +186,7 @@ class _least_privileged:  # noqa: N801 - reads as a sentence
 # -- targets that are full --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(150)
 @pytest.mark.usefixtures("newest")
 def test_letters_of_a_full_target_wait_and_arrive_once_there_is_room(amqp: Client, start_router: Start) -> None:
@@ -256,6 +259,7 @@ def _rate(amqp: Client, vhost: Vhost, router: Router, letters: int = 50_000) -> 
     return letters / took
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 @pytest.mark.timeout(120)
 def test_a_target_that_does_not_confirm_in_time_has_refused_and_is_asked_again(
@@ -308,6 +312,7 @@ def test_a_deleted_failed_queue_parks_its_waiting_letters_and_delays_no_others(
     assert {(record(letter)["cause"], record(letter)["target"]) for letter in parked} == {("unroutable", "work.gone")}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_failed_queue_that_is_recreated_within_the_grace_gets_its_letters(amqp: Client, start_router: Start) -> None:
     router = start_router(WAITS)
@@ -362,6 +367,7 @@ def test_a_parking_that_refuses_is_named_and_its_letters_wait_in_the_inbox(
     eventually(lambda: law_holds(router))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_letter_of_the_inbox_that_is_over_the_size_that_may_be_published_is_quarantined(
     own_broker: brokers.Node, tmp_path: Path
@@ -381,6 +387,7 @@ def test_a_letter_of_the_inbox_that_is_over_the_size_that_may_be_published_is_qu
 # -- waits ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_priorities_do_not_disturb_waits(amqp: Client, start_router: Start) -> None:
     """Rejected over three seconds, so that a letter taken out of turn would be late by more than the broker ever is."""
     start_router(WAITS)
@@ -462,6 +469,7 @@ def test_normal_work_logs_nothing_per_message(amqp: Client, start_router: Start)
 # -- the router is killed ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_letters_survive_a_router_killed_twice_in_the_middle_of_its_work(vhost: Vhost) -> None:
     report = audit(vhost.amqp_url, vhost.management_url, Plan(letters=5000, kills=2, seed=7, wait_ms=1500, least=0.02))

@@ -158,6 +158,7 @@ def test_where_nobody_tells_readiness_says_that_nothing_is_verified(amqp: Client
     assert told(router, 200, "arguments not verified", "no MANAGEMENT_URL", "DECLARE=never")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_nothing_is_rejected_from_a_queue_whose_dead_letter_exchange_was_not_seen(
     own_broker: brokers.Node, tmp_path: Path

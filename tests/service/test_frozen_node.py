@@ -129,6 +129,7 @@ def test_the_next_node_of_the_ring_takes_over(vhost: Vhost, amqp: Client, start_
     assert router.output.count("broker.silent") >= 2
 
 
+@pytest.mark.slow
 def test_a_node_that_answers_nothing_is_passed_over(vhost: Vhost, start_router: Start) -> None:
     """Wherever the router begins: one of the two orders begins with it."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

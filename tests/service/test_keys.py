@@ -152,6 +152,7 @@ def test_apply_to_means_queues_of_a_type(scene: Scene) -> None:
         eventually(once, within=40)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_auto_delete_dead_letter_queue_after(scene: Scene) -> None:
     scene.work("passing")

@@ -146,6 +146,7 @@ def _named(n: int) -> frames.Delivery:
     return _delivery(n, [_death(f"{n}".ljust(250, "q"), reason=reason)], f"{n}".ljust(250, "q"), reason=reason)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "count"), [(_huge, 250), (_long, 1500), (_dressed, 1500), (_named, 1500)])
 def test_what_a_desk_keeps_of_hostile_letters_is_bounded_in_bytes(
     make: Callable[[int], frames.Delivery], count: int, monkeypatch: pytest.MonkeyPatch

@@ -144,6 +144,7 @@ def at_rest(scene: Scene, flow: Flow, *queues: str) -> list[int]:
     return left
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", ["long", "old"])
 def test_a_relay_keeps_its_limit_and_its_order(name: str, scene: Scene) -> None:

@@ -105,6 +105,7 @@ def consuming(amqp: Client, vhost: Vhost) -> Iterator[Consumer]:
         thread.join(30)
 
 
+@pytest.mark.slow
 def test_an_outage_uses_no_attempts(amqp: Client, vhost: Vhost, start_router: Callable[..., Router]) -> None:
     outage(amqp, vhost, start_router, probe_s=1, heals_after_s=5)
 

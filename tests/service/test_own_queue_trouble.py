@@ -75,6 +75,7 @@ def drained(router: Router, amqp: Client, place: str, expected: list[str]) -> No
     eventually(lambda: law_holds(router))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"MANAGEMENT_URL": ""}], ids=["verified", "unverified"])
 def test_letters_that_parking_refuses_are_kept_and_none_is_returned(
     settings: dict[str, str], amqp: Client, vhost: Vhost, start_router: Start
@@ -89,6 +90,7 @@ def test_letters_that_parking_refuses_are_kept_and_none_is_returned(
     assert nothing_returned(router)
 
 
+@pytest.mark.slow
 def test_nothing_more_is_taken_from_attached_queues_until_the_very_queue_confirms(
     amqp: Client, vhost: Vhost, start_router: Start
 ) -> None:
@@ -102,6 +104,7 @@ def test_nothing_more_is_taken_from_attached_queues_until_the_very_queue_confirm
     drained(router, amqp, PARKING, LETTERS)
 
 
+@pytest.mark.slow
 def test_a_quarantine_that_refuses_costs_no_return(amqp: Client, vhost: Vhost, start_router: Start) -> None:
     source(amqp)
     router = start_router(POLICIES)
@@ -112,6 +115,7 @@ def test_a_quarantine_that_refuses_costs_no_return(amqp: Client, vhost: Vhost, s
     drained(router, amqp, QUARANTINE, LETTERS)
 
 
+@pytest.mark.slow
 def test_a_rung_that_refuses_costs_no_return(amqp: Client, vhost: Vhost, start_router: Start) -> None:
     source(amqp)
     amqp.queue("work.a")
@@ -163,6 +167,7 @@ def test_letters_for_other_places_go_on_meanwhile(amqp: Client, vhost: Vhost, st
     drained(router, amqp, PARKING, LETTERS[:5])
 
 
+@pytest.mark.slow
 def test_a_router_that_lost_its_connections_meanwhile_takes_one_letter_at_a_time(
     amqp: Client, vhost: Vhost, start_router: Start
 ) -> None:
@@ -205,6 +210,7 @@ def test_what_a_small_limit_would_delete_is_there_in_the_end(amqp: Client, vhost
     drained(router, amqp, PARKING, LETTERS)
 
 
+@pytest.mark.slow
 def test_what_is_near_its_limit_and_cannot_be_parked_is_left_alone(
     amqp: Client, vhost: Vhost, start_router: Start
 ) -> None:

@@ -153,6 +153,7 @@ def test_where_nobody_tells_types_no_letter_is_judged_without_them(amqp: Client,
     assert consistently(lambda: amqp.depth(INBOX) == 1)
 
 
+@pytest.mark.slow
 def test_attachments_come_and_go_without_a_reconnect(vhost: Vhost, amqp: Client, start_router: Start) -> None:
     for name in ("legacy", "work.a"):
         amqp.queue(name, dead_letter_exchange="amq.fanout")

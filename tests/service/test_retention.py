@@ -29,6 +29,7 @@ def retired(vhost: Vhost) -> list[Any]:
     return [one for one in events(vhost.amqp_url) if one["kind"] == "retired"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "keeps", "left"),
     [
@@ -83,6 +84,7 @@ def test_a_fifo_queues_dead_letters_come_in_the_order_of_their_deaths(
     assert vhost.get(f"queues/{vhost.quoted}/DLQ.ledger")["arguments"]["x-single-active-consumer"] is True
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_target_that_is_missing_for_a_moment_breaks_no_order(
     amqp: Client, start_router: Callable[..., Router]

@@ -257,6 +257,7 @@ def test_off_nothing_of_opentelemetry_is_imported_and_no_letter_is_told(
     assert collector.requests == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("collectors", ["dead", "silent"])
 def test_a_collector_that_is_ill_stops_no_letter(
     amqp: Client, start_router: Start, monkeypatch: pytest.MonkeyPatch, collectors: str

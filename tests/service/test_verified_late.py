@@ -71,6 +71,7 @@ attachments:
     assert consumers(amqp) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode", ["{queue: source}", "{queue: source, mode: relay, forward-to: {exchange: amq.fanout}}"]
 )

@@ -1,5 +1,6 @@
 """What a router imports until it works; imported by the process that routers are forked from, and by nobody else."""
 
+import gc
 import importlib
 import pkgutil
 from contextlib import suppress
@@ -16,3 +17,7 @@ _wanted = (name for name in _own if not name.startswith(_NOT_THE_ROUTER) and not
 for _name in (*_wanted, *_BESIDE):
     with suppress(ImportError):  # of an extra, or optional
         importlib.import_module(_name)
+
+# A router collects garbage as it begins: what was there before the fork it need neither look through nor copy.
+gc.collect()
+gc.freeze()

@@ -29,7 +29,7 @@ class _Server(socketserver.ThreadingTCPServer):
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
     with _Server(("127.0.0.1", 0), _Echo) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         with Proxy(server.server_address[1]) as proxy:
             yield proxy
         server.shutdown()

@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from dlx_router.telemetry.metrics import Metrics
 from tests.support.client import Client, Unroutable
 from tests.support.eventually import consistently, eventually
 from tests.support.raw import RawClient
-from tests.support.router import Router, RouterEndedError
+from tests.support.router import Router, RouterEndedError, samples
 from tests.support.vhost import Vhost
 from tools.brokers import BrokerError, Node
 
@@ -72,6 +74,22 @@ def test_a_router_that_ends_says_what_it_printed(tmp_path: Path) -> None:
     with pytest.raises(RouterEndedError, match=r"exit [12]"):
         router.start()
     router.close()
+
+
+def test_samples_are_what_prometheus_reads() -> None:
+    metrics = Metrics()
+    odd = 'a "queue", \\ back\\n\n{x="y"} 1\u2028'
+    metrics.decisions[odd, "retry", "rejected"] += 3
+    text = metrics.text().decode()
+    read = [one for family in text_string_to_metric_families(text) for one in family.samples]
+    assert dict(samples(text)) == {(one.name, frozenset(one.labels.items())): one.value for one in read}
+    found = {dict(labels)["policy"]: value for (_, labels), value in samples(text, "dlx_router_decisions_total")}
+    assert found == {odd: 3}
+
+
+def test_what_is_no_sample_is_an_error() -> None:
+    with pytest.raises(ValueError, match="reset by peer"):
+        dict(samples("dlx_router_up 1\nconnection reset by peer"))
 
 
 def test_eventually_gives_the_first_truthy_answer() -> None:

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from tests.support.eventually import eventually
+from tests.support.plain_http import NO_TLS
 from tools.brokers import Broker
 
 
@@ -35,9 +36,9 @@ class Vhost:
         parts = urlsplit(broker.management_url)
         user, password = parts.username or "guest", parts.password or "guest"
         bare = f"{parts.scheme}://{parts.hostname}:{parts.port}/api/"
-        client = httpx.Client(
-            base_url=bare, auth=(user, password), timeout=30, trust_env=False, transport=_Patient(trust_env=False)
-        )
+        verify = NO_TLS if parts.scheme == "http" else True
+        transport = _Patient(trust_env=False, verify=verify)
+        client = httpx.Client(base_url=bare, auth=(user, password), timeout=30, trust_env=False, transport=transport)
         vhost = cls(broker, name, client)
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
         vhost.put(f"vhosts/{vhost.quoted}")

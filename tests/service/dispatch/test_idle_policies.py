@@ -105,6 +105,7 @@ async def test_a_policy_for_one_reason_counts(provision: TargetResources, amqp: 
     assert await reaped(provision, amqp, rules)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_reload_that_takes_the_deletion_away_holds_for_queues_that_are_there(
     amqp: Client, start_router: Callable[..., Router]

@@ -159,6 +159,7 @@ async def none_is_lost(vhost: Vhost, amqp: Client, number: int, for_s: float) ->
     return len(settled), len(deletions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2])
 async def test_no_letter_is_lost_where_its_queue_is_deleted_between_letters(
     number: int, vhost: Vhost, amqp: Client

@@ -56,7 +56,7 @@ class Api:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.url = f"http://guest:guest@127.0.0.1:{self._server.server_port}"
-        Thread(target=self._server.serve_forever, daemon=True).start()
+        Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def sound(self, path: str) -> bytes:
         binding = {"routing_key": "orders", "destination": DEAD, "destination_type": "queue"}
@@ -129,6 +129,7 @@ async def scene(vhost: Vhost, amqp: Client, api: Api, monkeypatch: pytest.Monkey
     await one.close()
 
 
+@pytest.mark.usefixtures("newest")
 async def test_index_drift_survives_a_node_that_starts_and_tells_nothing_that_it_did_not_see(
     scene: Scene, api: Api, amqp: Client
 ) -> None:
@@ -150,6 +151,7 @@ async def test_index_drift_survives_a_node_that_starts_and_tells_nothing_that_it
     await asyncio.to_thread(eventually, lambda: {*scene.emptied} == {"", "dlx"}, 10)
 
 
+@pytest.mark.usefixtures("newest")
 async def test_a_connection_that_goes_while_it_looks_leaves_nothing_known(scene: Scene) -> None:
     await scene.until([(2, 0), (2, 0)])
     scene.attendant.topology = None

@@ -12,10 +12,14 @@ from standardwebhooks import Webhook
 from tests.support.bulk import INBOX, dying_queue, pour
 from tests.support.client import Client
 from tests.support.eventually import consistently, eventually
+from tests.support.plain_http import NO_TLS
 from tests.support.receiver import Receiver
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 from tests.webhooks.test_signature import SECRET
+
+# They tell what the router decided and wrote, which other tests hold on every version.
+pytestmark = pytest.mark.usefixtures("newest")
 
 POLICIES: Final = """
 version: 1
@@ -75,7 +79,9 @@ class Told:
 
     def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:
         url = f"http://127.0.0.1:{self.router.port}/api/v1{path}"
-        return httpx.request(method, url, json=body, params={"vhost": self.vhost.name}, timeout=20, trust_env=False)
+        return httpx.request(
+            method, url, json=body, params={"vhost": self.vhost.name}, timeout=20, trust_env=False, verify=NO_TLS
+        )
 
     def groups(self, queue: str) -> list[str]:
         """Ids of the groups of a failed queue, as far as the index has them."""
@@ -94,6 +100,7 @@ def told(tmp_path: Path, vhost: Vhost, amqp: Client, start_router: Callable[...,
     one.receiver.close()
 
 
+@pytest.mark.slow
 def test_what_happens_is_told_with_page_and_command_and_nothing_is_sent_inside(told: Told) -> None:
     """Beside the receiver the file names the router itself, and a name that leads to this machine."""
     router = told.start()
@@ -192,7 +199,6 @@ def test_what_a_killed_router_could_not_send_the_next_one_sends_from_the_broker_
     consistently(lambda: len(told.receiver.posts) == before + 1, 3)
 
 
-@pytest.mark.usefixtures("newest")
 def test_a_wrong_file_keeps_the_router_from_starting(told: Told, start_router: Callable[..., Router]) -> None:
     path = told.write("name: mine, format: slack")
     router = start_router(POLICIES, wait=False, WEBHOOKS_FILE=path, INDEX_PATH=str(told.folder / "index"))

@@ -116,6 +116,7 @@ def test_junk_while_running_is_moved_and_nothing_is_interrupted(
     assert "session.ended" not in router.output
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_a_thousand_messages_of_junk_are_no_hindrance(start_router: Start, amqp: Client, env: dict[str, str]) -> None:
     declare(start_router, amqp, env)
@@ -130,6 +131,7 @@ def test_a_thousand_messages_of_junk_are_no_hindrance(start_router: Start, amqp:
     assert router.output.count("state.quarantined") < 10, "a flood does not flood the log"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 def test_junk_of_ten_mebibytes_is_moved_in_bounded_memory(
     start_router: Start, amqp: Client, env: dict[str, str]
@@ -185,6 +187,7 @@ def test_a_first_key_that_cannot_be_read_is_no_hindrance_where_the_key_is_in_a_f
     assert kept(amqp)[0] == KEYS[1]
 
 
+@pytest.mark.slow
 def test_a_deleted_state_queue_is_made_again_with_the_same_key(
     start_router: Start, amqp: Client, env: dict[str, str]
 ) -> None:
@@ -196,7 +199,7 @@ def test_a_deleted_state_queue_is_made_again_with_the_same_key(
     amqp.fail("orders")
     eventually(lambda: amqp.depth("dlx-router.inbox") == 0 and router.metric("settled_total", action="retry") == 1)
     amqp.channel.queue_delete(STATE)
-    eventually(lambda: not leads(router))
+    eventually(lambda: not leads(router), every=0.02)
     eventually(lambda: leads(router) and router.ask("/readyz")[0] == 200, within=20)
     assert amqp.take("orders", within=15).body == b"a"
     assert amqp.depth(QUARANTINE) == 0
@@ -251,6 +254,7 @@ def test_a_router_beside_a_leader_of_a_build_that_answers_no_hellos_stays_ready(
     eventually(lambda: leads(router) and "nobody leads" not in router.ask("/readyz")[1], within=10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", ["leads"], indirect=True)
 def test_a_second_router_knows_that_somebody_leads(start_router: Start, amqp: Client, env: dict[str, str]) -> None:
     first = start_router(POLICIES, **env)
