@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from dlx_router.cli import groups, letters, operator_commands
-from dlx_router.cli.pipeline import analysis_commands, archive_commands
+from dlx_router.cli.pipeline import analysis_commands, archive_commands, table_commands
 from dlx_router.config.rights.purpose import Purpose
 from dlx_router.telemetry import faults
 
@@ -62,6 +62,7 @@ app.add_typer(letters.app, name="letters")
 app.add_typer(groups.app, name="groups")
 app.command()(groups.queues)
 analysis_commands.add_to(archive_commands.app)
+table_commands.add_to(archive_commands.app)
 app.add_typer(archive_commands.app, name="pipeline")
 
 _YES = typer.Option("--yes", "-y", help="Do not ask. Only who sits at a terminal is asked.")

@@ -138,7 +138,7 @@ BAD_COLUMNS: Final[Columns] = (
     ("offset", _LONG, "as in raw"),
     ("idx", _INT, "as in raw"),
     ("reason", _TEXT, "why it is no event: not JSON, a field that is missing, a version that is too new"),
-    ("line", t.BinaryType(), "the line as it came"),
+    ("line", t.BinaryType(), "the line as it came; null: erased, or older than is kept"),
     ("ingest_ts", t.TimestampType(), "when it was read from the stream"),
     ("seg", _TEXT, "as in raw"),
 )

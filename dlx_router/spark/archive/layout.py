@@ -223,8 +223,14 @@ class Archive:
         """The Parquet files that count, for engines other than Spark."""
         return [file for part in self.parts() for file in sorted(part.folder.glob("*.parquet"))]
 
+    def bad_folders(self) -> list[Path]:
+        """The folders of lines that are no events, of segments that count."""
+        known, squashed = {entry.seg for entry in self.entries()}, self.state().squashed
+        found = [(path, path.name.removeprefix("seg=")) for path in sorted(self.bad_lines.glob("seg=*"))]
+        return [path for path, seg in found if seg in known or _number(seg) < squashed]
+
     def bad_files(self) -> list[Path]:
-        """The files of lines that are no events."""
+        """The files of lines that are no events, whether they count or not."""
         return sorted(self.bad_lines.glob("seg=*/*.parquet"))
 
     # -- writing ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,48 @@
+"""What `dlx-router pipeline erase` does, once it is clear that Spark is wanted."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from dlx_router.cli import output
+from dlx_router.spark.archive.compact import Erasure, erase
+from dlx_router.spark.archive.layout import Archive
+from dlx_router.spark.conditions import unseen
+from dlx_router.spark.options import OptionError
+from dlx_router.spark.session import build_session
+
+_ONE_WAY: Final = "--where, or --letter and --message-id, or --since and --until: one of these three"
+
+
+def run(archive: Path, what: Erasure, *, master: str | None, remote: str | None) -> int:
+    """The exit code; says how much is gone, and what is not."""
+    if sum((bool(what.where), bool(what.letters or what.message_ids), what.is_time)) != 1:
+        return output.wrong_use(_ONE_WAY)
+    if not (remote or archive.is_dir()):
+        return output.wrong_use(f"{archive}: no such folder; name an archive with --archive")
+    spark = build_session("dlx-router erase", master=master, remote=remote)
+    try:
+        done = erase(spark, archive, what)
+    finally:
+        spark.stop()
+    print(f"{done.letters} letters, {done.events} events deleted")
+    if said := unseen(what.where):
+        print(said)
+    if done.bad:
+        print(f"{done.bad} lines that are no events keep their text, {_why(what)}: see {Archive(archive).bad_lines}")
+    return output.OK
+
+
+def _why(what: Erasure) -> str:
+    if what.is_time:
+        return "because they were read at another time"
+    return "where no such id stands" if what.letters or what.message_ids else "which no condition can search"
+
+
+def moment_ms(option: str, written: str | None) -> int | None:
+    """Ms since 1970 of a time as it was typed, UTC if it says nothing else."""
+    try:
+        found = None if written is None else datetime.fromisoformat(written)
+    except ValueError:
+        raise OptionError(f"{option} {written!r}: write 2026-10-05, or 2026-10-05T12:30 (UTC)") from None
+    return None if found is None else int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
