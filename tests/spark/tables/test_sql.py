@@ -206,10 +206,9 @@ def test_members_of_nested_columns_go_by_their_names(tmp_path: Path) -> None:
 
 
 def test_notes_of_a_format_of_tomorrow_and_no_archive_are_said(tmp_path: Path, written: Written) -> None:
-    note = written.archive.manifest(2)
+    note, (broken, *_) = written.archive.manifest(2), written.archive.files()
     note.write_text(note.read_text(encoding="utf-8").replace('"format": 1', '"format": 9'), encoding="utf-8")
     assert "format 9; this version of dlx-router knows 1" in refused(written, "select 1")
-    broken, *_ = written.archive.files()
     note.write_text(note.read_text(encoding="utf-8").replace('"format": 9', '"format": 1'), encoding="utf-8")
     broken.write_bytes(b"PAR1")
     assert "pipeline verify" in refused(written, "select 1")
