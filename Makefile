@@ -13,6 +13,10 @@ ifeq ($(origin SECONDS),command line)
 demo_options := --seconds $(SECONDS)
 endif
 
+ifneq ($(KEEP),)
+demo_options += --keep
+endif
+
 ifdef ALL
 versions := 3.10 4.0 4.3
 comma    := ,
@@ -44,7 +48,7 @@ READY_CLIENTS := build/clients/.ready
 
 .PHONY: demo demo-pipeline brokers help
 
-demo: $(READY)  ## failing consumers, an outage, the router; SECONDS=20: shorter
+demo: $(READY)  ## failing consumers, an outage; SECONDS=20, KEEP=1: stays
 	$(BIN)/python -m tools.brokers fetch any
 	$(BIN)/python -m tools.demo.run $(demo_options)
 
@@ -62,7 +66,7 @@ help:  ## this list
 
 ##@ Test
 
-.PHONY: test test-again test-clients test-clean core lint calls shape audit-deps
+.PHONY: test test-again test-clients test-clean test-pure test-pythons core lint calls shape audit-deps
 
 test: $(READY)  ## quick tests; ALL=1: all, on every RabbitMQ; ARGS="-k name"
 	$(BIN)/python -m tools.brokers fetch $(versions)
@@ -74,13 +78,19 @@ test-again: $(READY)  ## what failed in the last `make test`, once more and alon
 
 test-clients: $(READY_CLIENTS)  ## Celery, amqplib, MQTT and more: letters come back as sent
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
+	$(BIN)/python -m tools.install.languages
 	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/clients -m clients --durations=10 $(ARGS)
 
 test-clean: $(READY)  ## what is committed, on a fresh Debian 12 (root on Debian)
 	$(BIN)/python -m tools.release.clean_machine
 
-core: $(READY)  ## the core alone: how long, and 98 % of its branches at least
-	$(BIN)/python -m pytest -q tests/core
+test-pure: $(READY)  ## the tests that ask no broker
+	$(BIN)/python -m pytest -n $(JOBS) -m "pure and not slow and not long and not measure and not clients" $(ARGS)
+
+test-pythons: $(READY)  ## those on Debian's Pythons: 3.11, 3.13, 3.14 (root on Debian)
+	$(BIN)/python -m tools.release.pythons $(ARGS)
+
+core: $(READY)  ## the core alone: 98 % of its branches at least
 	$(BIN)/coverage run -m pytest -q tests/core
 	$(BIN)/coverage report --include='dlx_router/core/*' --fail-under=98
 
@@ -102,7 +112,7 @@ audit-deps: $(READY)  ## known vulnerabilities in constraints.txt (asks the netw
 
 ##@ Prove (minutes to hours)
 
-.PHONY: mutants audit chaos chaos-cluster soak long fuzz upgrade redrive-audit redrive-sift pipeline-chaos
+.PHONY: mutants audit chaos chaos-cluster soak long fuzz upgrade redrive-audit redrive-sift lease-audit pipeline-chaos
 
 mutants: $(READY)  ## spoil the router in small ways: a test must notice each
 	$(BIN)/python -m tools.brokers fetch any
@@ -132,11 +142,15 @@ fuzz: $(READY)  ## hostile input, EACH=150 seconds a target; BROKER=4.3
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	DLX_ROUTER_FUZZ_SECONDS=$(EACH) DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/fuzz -s -n 2 $(ARGS)
 
-upgrade: $(READY)  ## letters wait while broker or routers are upgraded: all arrive
+upgrade: $(READY)  ## letters in every rung while broker or routers are upgraded
 	$(BIN)/python -m tools.brokers fetch
 	$(BIN)/python -m tools.release.upgrade $(ARGS)
 	$(BIN)/python -m tools.release.upgrade --beside $(ARGS)
 	$(BIN)/python -m tools.release.rolling $(ARGS)
+	rm -rf build/before && $(BIN)/python -m tools.release.before 0.1.0 build/before
+	$(BIN)/python -m tools.release.rolling --tree build/before $(ARGS)
+	$(BIN)/python -m tools.release.rungs
+	$(BIN)/python -m tools.release.rungs --back
 
 redrive-audit: $(READY)  ## redrive LETTERS=100000, killed twice: every letter is found
 	$(BIN)/python -m tools.brokers fetch 4.3
@@ -147,13 +161,18 @@ redrive-sift: $(READY)  ## redrive a tenth of LETTERS=100000: the rest keeps its
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	DLX_ROUTER_TEST_BROKERS=$(BROKER) DLX_ROUTER_SIFT_LETTERS=$(LETTERS) $(BIN)/python -m pytest tests/redrive/test_sift.py
 
+lease-audit: $(READY)  ## 100000 receives (LETTERS), 20 workers, 5 kills: done is gone
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
+	DLX_ROUTER_TEST_BROKERS=$(BROKER) DLX_ROUTER_LEASE_RECEIVES=$(LETTERS) DLX_ROUTER_LEASE_WORKERS=20 DLX_ROUTER_LEASE_KILLS=5 \
+		$(BIN)/python -m pytest tests/leases/test_kill.py -k again -s $(ARGS)
+
 pipeline-chaos: $(READY_SPARK)  ## kill ingest KILLS=100 times, then audit the archive
 	$(BIN)/python -m tools.brokers fetch 4.3
 	PYTHONPATH=. $(BIN)/python -m tools.pipeline.kills --kills $(KILLS) $(ARGS)
 
 ##@ Measure (a quiet machine)
 
-.PHONY: bench lateness latency waiting full-target measure-queues measure-index redrive-bench bench-pipeline
+.PHONY: bench lateness latency waiting scale full-target measure-queues measure-webhooks measure-console measure-index redrive-bench bench-pipeline
 
 bench: $(READY)  ## beside shovels and aio-pika; writes docs/performance.md
 	$(BIN)/python -m tools.brokers fetch
@@ -172,6 +191,10 @@ waiting: $(READY)  ## the router's memory while 1,000,000 letters wait
 	$(BIN)/python -m tools.brokers fetch 4.3
 	$(BIN)/python -m tools.measure.waiting_memory $(ARGS)
 
+scale: $(READY)  ## one ROW=waiting of the large sizes; docs/capacity.md has them
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
+	$(BIN)/python -m tools.scale.run $(ROW) --version $(BROKER) $(ARGS)
+
 full-target: $(READY)  ## the rate beside a target that is full; BROKER=3.10
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/service/test_faults.py -m measure -s
@@ -179,6 +202,14 @@ full-target: $(READY)  ## the rate beside a target that is full; BROKER=3.10
 measure-queues: $(READY)  ## one router on 1,000 queues: time until attended, memory
 	$(BIN)/python -m tools.brokers fetch 4.3
 	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/service/test_many_queues.py
+
+measure-webhooks: $(READY)  ## letters a second, with dead receivers of webhooks
+	$(BIN)/python -m tools.brokers fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/service/upkeep/test_webhooks_measure.py
+
+measure-console: $(READY)  ## pages over a million letters, routing beside them
+	$(BIN)/python -m tools.brokers fetch 4.3
+	DLX_ROUTER_TEST_BROKERS=4.3 $(BIN)/python -m pytest -m measure -s tests/index/test_measure_pages.py
 
 measure-index: $(READY)  ## events a second, searches over a million letters
 	$(BIN)/python -m tools.brokers fetch 4.3
@@ -204,6 +235,7 @@ pages: $(READY)  ## policies.md, schemas and dictionary in docs/, from tables in
 screenshots: $(READY)  ## the pictures of README and docs → docs/img
 	$(BIN)/python -m tools.brokers fetch any
 	$(BIN)/python -m tools.pages.screenshots $(ARGS)
+	$(if $(ARGS),,$(BIN)/python -m tools.pages.console_pictures)
 
 site: $(READY)  ## the documentation as a site → build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
@@ -212,12 +244,11 @@ site: $(READY)  ## the documentation as a site → build/site
 
 .PHONY: release constraints
 
-release: $(READY)  ## wheel, sdist and SBOM in dist/, tried in a fresh environment
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt '.[release]'
-	rm -rf dist build/release && $(BIN)/python -m build --outdir dist .
-	$(PYTHON) -m venv build/release && build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl
+release: $(READY)  ## wheels, image, chart, SBOM in dist/; docs/release.md
+	$(BIN)/python -m tools.release.build --to dist $(ARGS)
+	rm -rf build/release && $(PYTHON) -m venv build/release
+	build/release/bin/pip install --quiet --constraint constraints.txt dist/*.whl
 	build/release/bin/dlx-router --version
-	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file dist/sbom.json build/release/bin/python
 
 constraints: $(READY)  ## the newest versions that fit together → constraints.txt
 	$(BIN)/python -m tools.release.constraints

@@ -41,11 +41,11 @@ def broker(request: pytest.FixtureRequest) -> Iterator[brokers.Broker]:
 
 
 @pytest.fixture
-def newest(request: pytest.FixtureRequest) -> None:
-    """For tests whose outcome does not depend on the broker's version: of several, they run on the last one only."""
-    called = getattr(request.node, "callspec", None)  # none where no broker is asked for
-    if NAMED and called is not None and called.params.get("broker", NAMED[-1]) != NAMED[-1]:
-        pytest.skip(f"the same on every version: runs on {NAMED[-1]}")
+def newest() -> None:
+    """For tests whose outcome does not depend on the broker's version: of several, they run on the last one only.
+
+    They are skipped as they are collected: by a fixture they would be only after nodes and routers had begun for them.
+    """
 
 
 @pytest.fixture
@@ -109,6 +109,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     place = f"{params.get('broker', '')}:{item.nodeid.partition('::')[0]}"
     item.add_marker(pytest.mark.xdist_group("spark" if _is_spark(item) else place))
+    if "broker" not in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.pure)
+    if NAMED and params.get("broker", NAMED[-1]) != NAMED[-1] and "newest" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.skip(f"the same on every version: runs on {NAMED[-1]}"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

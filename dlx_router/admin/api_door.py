@@ -6,17 +6,18 @@ from typing import Any
 
 from dlx_router.admin.server import Message, Receive, Send
 from dlx_router.config.api_access.allowed_hosts import Hosts, is_loopback
+from dlx_router.config.api_access.passes import Passes
 from dlx_router.config.api_access.tokens import Tokens
 from dlx_router.config.environment.settings import Settings
-from dlx_router.core.names import Names
 from dlx_router.service.app import App
 
 
 class Door:
     """An ASGI app. Raises TokensError where API_TOKENS_FILE cannot be used: at the start, not at the first request."""
 
-    def __init__(self, settings: Settings, router: App, hosts: Hosts) -> None:
-        self._router, self._names = router, Names(settings.prefix)
+    def __init__(self, settings: Settings, router: App, hosts: Hosts, passes: Passes) -> None:
+        self._passes = passes
+        self._router, self._names = router, settings.names
         self._tokens = Tokens(Path(settings.api_tokens_file)) if settings.api_tokens_file else None
         self._is_loopback, self._hosts = is_loopback(settings.http_host), hosts
         self._loading = asyncio.Lock()
@@ -35,7 +36,7 @@ class Door:
         await self._app(scope, receive, send)
 
     def _load(self) -> Any:  # noqa: ANN401 - an ASGI app, as frameworks type it
-        from dlx_router.admin.api import groups, letters, policies, queues, tasks  # noqa: PLC0415 - see the module
+        from dlx_router.admin.api import groups, leases, letters, policies, queues, sessions, tasks  # noqa: PLC0415 - see the module
         from dlx_router.admin.api.app import create_app  # noqa: PLC0415 - see the module
         from dlx_router.admin.api.context import Context  # noqa: PLC0415 - see the module
 
@@ -45,10 +46,12 @@ class Door:
             attendants=self._router.attendants,
             index=self._router.index,
             tokens=self._tokens,
+            passes=self._passes,
             is_loopback=self._is_loopback,
             hosts=self._hosts,
             drift=self._router.drift,
             importer=self._router.importer,
             management=self._router.management,
         )
-        return create_app(context, [queues.router, groups.router, letters.router, policies.router, tasks.router])
+        paths = (queues, groups, letters, policies, tasks, leases, sessions)
+        return create_app(context, [one.router for one in paths])

@@ -17,6 +17,7 @@ from dlx_router.telemetry.logs import log
 
 DEADLINE_S: Final = 10.0
 _LEAST, MOST = 16, 512
+PATIENT: Final = "dlx_router.until_s"
 BACKLOG: Final = 1024
 PIECE_BYTES: Final = 1 << 16
 _FILES_SHARE: Final = 4  # the broker's connections, the index and the policies need files too
@@ -61,7 +62,10 @@ class Connections:
 
 
 class OneRequest(H11Protocol):
-    """A connection with an end: it serves one request and is cut after DEADLINE_S whatever it did."""
+    """A connection with an end: it serves one request and is cut after DEADLINE_S whatever it did.
+
+    A request that is whole and whose work is to wait says in its scope until when (PATIENT, by the loop's clock).
+    """
 
     def __init__(self, *given: Any, connections: Connections, **named: Any) -> None:  # noqa: ANN401 - as uvicorn has it
         super().__init__(*given, **named)
@@ -75,8 +79,16 @@ class OneRequest(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        self._deadline = self.loop.call_later(DEADLINE_S, transport.abort)
+        self._deadline = self.loop.call_later(DEADLINE_S, self._late)
         self._among.enter(self)
+
+    def _late(self) -> None:
+        scope: Any = {} if self.waits else self.cycle.scope
+        until_s: float = scope.get(PATIENT, 0.0)
+        if until_s > self.loop.time():
+            self._deadline = self.loop.call_at(until_s, self._late)
+        else:
+            self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
         """What came is no HTTP. Said only where an answer may still begin and have a body.

@@ -3,16 +3,20 @@
 import asyncio
 import gc
 from collections.abc import Callable, Coroutine
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any, Final
 
 from dlx_router.admin.api_door import Door
+from dlx_router.admin.console_door import ConsoleDoor
 from dlx_router.admin.server import AdminError, AdminServer
 from dlx_router.config.api_access.allowed_hosts import Hosts
+from dlx_router.config.api_access.passes import Passes
 from dlx_router.config.api_access.tokens import Tokens, TokensError
 from dlx_router.config.environment.settings import Settings
 from dlx_router.config.policy_files.loader import LoadedPolicies
 from dlx_router.service.app import App
-from dlx_router.service.vhost.signing_key import KeyFileError
+from dlx_router.service.vhost.signing_key import KeyFileError, from_file
 from dlx_router.telemetry import logs
 from dlx_router.telemetry.logs import Once
 from dlx_router.telemetry.otel_variables import TracesError
@@ -59,9 +63,15 @@ def _spare_the_collector() -> None:
 async def _serve(settings: Settings, loaded: LoadedPolicies, *, observe: bool) -> int:
     app = App(settings, loaded, observe=observe)
     hosts = Hosts(settings.http_host, settings.http_allowed_hosts)
-    door = Door(settings, app, hosts)
-    server = AdminServer(settings.http_host, settings.http_port, app.metrics, app.readiness, door, hosts=hosts)
+    passes = Passes(session_key(settings))
+    door = Door(settings, app, hosts, passes)
+    console = ConsoleDoor(settings, passes) if settings.console != "off" else None
+    at = (settings.http_host, settings.http_port)
+    server = AdminServer(*at, app.metrics, app.readiness, door, hosts=hosts, console=console)
     await server.start()
+    app.http_port = server.port
+    if console is not None:
+        console.port = server.port
     watching = None
     if (tokens := door.tokens) is not None:
         watching = asyncio.create_task(app.background.keep(_KEY, lambda: _watched(tokens, app.readiness)))
@@ -72,6 +82,17 @@ async def _serve(settings: Settings, loaded: LoadedPolicies, *, observe: bool) -
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
         await server.stop()
+        if console is not None:
+            await console.stop()
+
+
+def session_key(settings: Settings) -> bytes | None:
+    """What seals sessions of the console; None: replicas share nothing. KeyFileError."""
+    named = settings.console_secret_file or settings.provenance_key_file
+    if named is None:
+        return None
+    variable = "CONSOLE_SECRET_FILE" if settings.console_secret_file else "PROVENANCE_KEY_FILE"
+    return blake2b(from_file(Path(named), variable), digest_size=32, person=b"dlx-session").digest()
 
 
 async def _watched(tokens: Tokens, readiness: Readiness) -> None:

@@ -6,6 +6,7 @@
 | /readyz  | 200 {"ready": true, …}, or 503 with the reasons against it; notes are no reasons  |
 | /metrics | Prometheus' text format                                                           |
 | /api/…   | another app's, where there is one; it asks for tokens                             |
+| /, …     | the console's, where there is one: console_door.py                                |
 
 The first three need no token and show no message data or secrets. /readyz and /metrics name queues, so they are not for
 pages in a browser that came by a name of their own (config/api_access/allowed_hosts.py). Nobody can hold it: see
@@ -20,7 +21,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import uvicorn
 
@@ -39,6 +40,13 @@ Answer = tuple[int, str, bytes]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
+class Pages(Protocol):
+    """The console, as the port sees it."""
+
+    def serves(self, path: str) -> bool: ...
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None: ...
+
+
 class AdminError(Exception):
     """The address cannot be served at; says which, why, and what now."""
 
@@ -46,7 +54,7 @@ class AdminError(Exception):
 class AdminServer:
     """Answers between `start` and `stop`. Port 0: any free one, see `port`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is served, where and by which names
         self,
         host: str,
         port: int,
@@ -55,10 +63,11 @@ class AdminServer:
         api: App | None = None,
         *,
         hosts: Hosts | None = None,
+        console: Pages | None = None,
     ) -> None:
         self.port = port
         self._hosts = hosts or Hosts(host)
-        self._api = api
+        self._api, self._console = api, console
         self._host = host
         self._metrics = _Metrics(metrics)
         self._readiness = readiness
@@ -95,6 +104,9 @@ class AdminServer:
         send = _in_pieces(send)
         if self._api is not None and scope["path"].startswith("/api/"):
             await self._api(scope, receive, _closing(send))
+            return
+        if self._console is not None and self._console.serves(scope["path"]):
+            await self._console(scope, receive, _closing(send))
             return
         status, kind, body = await self._answer(scope)
         fields = {"content-type": kind, "content-length": str(len(body)), "cache-control": "no-store"}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from dlx_router.broker.definitions import Binding, Definition, Exchange, Queue, core, rescued, rung
+from dlx_router.broker.definitions import LOCATOR, Binding, Definition, Exchange, Queue, core, rescued, rung, shard
 from dlx_router.core.attending import NO_LIMIT, Version
 from dlx_router.core.names import RUNGS, Names
 
@@ -68,11 +68,12 @@ class Verdict(NamedTuple):
 
 
 def owned(names: Names, queues: Iterable[str]) -> tuple[Definition, ...]:
-    """All that we would declare under these names: the core, and the rungs and delayed queues that are there."""
+    """All that we would declare under these names: the core; of rungs, delayed queues and old inboxes those there."""
     there = set(queues)
     rungs = [one for ms in RUNGS if names.delay(ms) in there for one in rung(names, ms)]
     delayed = [Queue(name, rescued(names)) for name in sorted(there) if names.is_delayed(name)]
-    return (*core(names), *rungs, *delayed)
+    shards = [one for name in names.unnamed_inboxes if name in there for one in shard(names, name)]
+    return (*core(names), *rungs, *delayed, *shards)
 
 
 def compared(names: Names, stands: Standing) -> Verdict:
@@ -111,7 +112,9 @@ def _flags(found: Found) -> list[tuple[str, bool]]:
 
 
 def _alike(key: str, found: object, version: Version) -> bool:
-    """A limit that no letter reaches is as good as ours."""
+    """A limit that no letter reaches is as good as ours; where the leader first was says nothing of today."""
+    if key == LOCATOR:
+        return True
     if key != "x-delivery-limit":
         return False
     if found is None:
@@ -121,7 +124,7 @@ def _alike(key: str, found: object, version: Version) -> bool:
 
 def _harms(one: Queue, key: str, found: Mapping[str, Any], names: Names) -> bool:
     if key in _LENGTHS:  # what refuses is told; but the broker's own hop into some queues is not confirmed
-        fed = {names.inbox, names.fifo, names.retired}
+        fed = {*names.inlets, names.retired}
         return found.get("x-overflow") != _REFUSES or one.name in fed
     if key == "x-overflow":  # without it at-least-once is silently at-most-once
         return "x-dead-letter-strategy" in one.arguments or any(limit in found for limit in _LENGTHS)
@@ -141,7 +144,7 @@ def of_exchange(one: Exchange, found: Found, names: Names) -> list[Difference]:
     if found.kind != one.kind:
         odd.append(Difference(what, "type", found.kind, one.kind, harmful=True))
     if found.internal:  # the broker may publish there all the same, and the router may not
-        harmful = one.name not in {names.inbox, names.fifo, names.release}
+        harmful = one.name not in {*names.inlets, names.release}
         odd.append(Difference(what, "internal", True, False, harmful))  # noqa: FBT003 - values
     odd += [Difference(what, key, found.arguments[key], None, harmful=False) for key in sorted(found.arguments)]
     return odd
@@ -150,12 +153,17 @@ def of_exchange(one: Exchange, found: Found, names: Names) -> list[Difference]:
 def of_bindings(
     definitions: Iterable[Definition], bound: Iterable[tuple[str, str, str]], names: Names
 ) -> list[Difference]:
-    """`bound`: (exchange, destination, key) of all. A letter of ours goes to one queue of ours, and nobody else's."""
+    """`bound`: (exchange, destination, key) of all. A letter of ours goes to one queue of ours, and nobody else's.
+
+    A binding of a rung or a delayed queue that is missing is not harmful: these are made in steps, where a broker may
+    stop in between, and again before they are used. A session that waited for the binding would never make it.
+    """
     wanted = {(one.exchange, one.queue): one.key for one in definitions if isinstance(one, Binding)}
     ours, there = {exchange for exchange, _ in wanted}, set(bound)
     found = {(exchange, to) for exchange, to, _ in there}
+    first = [one for one in core(names) if isinstance(one, Binding)]
     odd = [
-        Difference(f"exchange {exchange!r}", f"binding of queue {to!r}", None, key, harmful=True)
+        Difference(f"exchange {exchange!r}", f"binding of queue {to!r}", None, key, Binding(to, exchange, key) in first)
         for (exchange, to), key in wanted.items()
         if (exchange, to) not in found
     ]

@@ -17,6 +17,7 @@ NO_LIMIT: Final = 2_147_483_647
 COPIES: Final = 100_000
 MARK: Final = "x-dlx-router-prefix"  # on an exchange of another name than ours: who made it
 COPIES_MS: Final = 6 * 3_600_000  # without a consumer
+LOCATOR: Final = "x-queue-leader-locator"  # obeyed only when a queue is declared
 Arguments = Mapping[str, str | int | bool]
 _QUORUM: Final[Arguments] = {"x-queue-type": "quorum", "x-delivery-limit": NO_LIMIT, "x-overflow": "reject-publish"}
 _CLASSIC: Final[Arguments] = {"x-queue-type": "classic", "x-overflow": "reject-publish"}
@@ -68,6 +69,7 @@ def core(names: Names) -> tuple[Definition, ...]:
         Queue(names.parking, rescued(names)),
         *release(names),
         *_caught(names.inbox, rescued(names)),
+        *(one for number in range(1, names.shards) for one in shard(names, names.inboxes[number])),
         *_caught(names.fifo, {**rescued(names), "x-single-active-consumer": True}),
         Queue(names.retired, _QUORUM),
         Exchange(names.declared, "fanout"),
@@ -75,6 +77,11 @@ def core(names: Names) -> tuple[Definition, ...]:
         Exchange(names.return_, "direct"),
         Queue(names.state, single),
     )
+
+
+def shard(names: Names, inbox: str) -> tuple[Definition, ...]:
+    """A further inbox. Its leader is where the fewest are: one node need not lead them all."""
+    return _caught(inbox, {**rescued(names), LOCATOR: "balanced"})
 
 
 def release(names: Names) -> tuple[Definition, ...]:
@@ -88,7 +95,7 @@ def observe(names: Names) -> tuple[Definition, ...]:
     It drops instead of refusing, because who refuses a copy stalls an at-least-once death of the letter itself.
     """
     arguments = {**_QUORUM, "x-overflow": "drop-head", "x-max-length": COPIES, "x-expires": COPIES_MS}
-    bindings = (Binding(names.observe, names.inbox), Binding(names.observe, names.declared))
+    bindings = (Binding(names.observe, one) for one in (*names.inboxes, names.declared))
     return (*_caught(names.observe, arguments), *bindings)
 
 

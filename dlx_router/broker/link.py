@@ -168,6 +168,12 @@ class Link(asyncio.Protocol):
         (self._transport.pause_reading if paused else self._transport.resume_reading)()
 
     @property
+    def local_address(self) -> str:
+        """Our own address, as the broker's side of the network has it; "" where there is none."""
+        name = self._transport.get_extra_info("sockname") if self._transport is not None else None
+        return str(name[0]) if isinstance(name, tuple) else ""
+
+    @property
     def is_open(self) -> bool:
         """Whether the link can be used."""
         return not self.closed.done()

@@ -73,7 +73,7 @@ def _tags(said: Any) -> tuple[str, ...]:
 
 
 def _powers(one: Mapping[str, Any], names: Names) -> Iterator[str]:
-    exchanges = [names.inbox, f"{names.inbox}.fifo", names.release]
+    exchanges = [*names.inboxes, names.fifo, names.release]
     if may(one["write"], DEFAULT_EXCHANGE):
         yield f"publish to any queue by its name, {names.state} too (write on {DEFAULT_EXCHANGE})"
     if writable := [name for name in exchanges if may(one["write"], name)]:

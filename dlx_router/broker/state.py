@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, Self
@@ -30,13 +31,14 @@ from dlx_router.broker.statechannel import WITHIN_S, StateChannel
 from dlx_router.broker.stateremoval import Moved, Removal
 from dlx_router.broker.topology import Topology
 from dlx_router.core import statemessage
-from dlx_router.core.statemessage import First, Hello, Junk, Key, Sealed
+from dlx_router.core.statemessage import Claim, First, Hello, Junk, Key, Sealed
 from dlx_router.wire import frames
 
 RENEW_S: Final = 30.0
 HELLO_S: Final = 1.0  # a takeover has 5 s, and a standby learns of it by its next hello
 COPY_S: Final = 5.0
 ANSWERED_S: Final = 5.0
+HELLOS: Final = 5  # an answer comes to one of the last
 PREFETCH: Final = 5  # the key and four more: junk may be as large as the broker lets messages be
 _BROKEN: Final = (LinkError, ChannelClosed, TimeoutError, OSError)
 _SEALED: Final = (
@@ -57,14 +59,18 @@ class StateQueue:
         on_moved: Callable[[Moved], None] = lambda _moved: None,
         shared: bytes | None = None,
         remembered: bytes | None = None,
+        claim: Callable[[str], Claim | None] = lambda _local: None,
         renew_s: float = RENEW_S,
         hello_s: float = HELLO_S,
     ) -> None:
-        """`shared`: the key of a file; leadership alone is wanted. `remembered`: put back where no key is."""
+        """`shared`: the key of a file; leadership alone is wanted. `remembered`: put back where no key is.
+
+        `claim(our address on this link)`: what those are told who ask who leads.
+        """
         self.active = False
         self._topology, self._queue = topology, topology.names.state
         self._on_lost, self._on_moved, self._shared = on_lost, on_moved, shared
-        self._remembered, self._renew_s, self._hello_s = remembered, renew_s, hello_s
+        self._remembered, self._renew_s, self._hello_s, self._claim = remembered, renew_s, hello_s, claim
         self._instance = secrets.token_hex(8)
         self._link: Link
         self._consumer: Consumer
@@ -73,6 +79,8 @@ class StateQueue:
         self._first: First | None = None
         self._held: frames.Delivery | None = None  # the newest copy of the first key
         self._answered_s = -ANSWERED_S  # by the monotonic clock: when a leader answered last
+        self._leader: Claim | None = None  # what it said then
+        self._nonces: deque[str] = deque(maxlen=HELLOS)  # of hellos that may still be answered
         self._older: list[int] = []  # tags of copies that are acked once all before the newest is settled
         self._greeted = asyncio.Event()  # our hello came back
         self._keyed = asyncio.Event()  # a key came
@@ -122,6 +130,11 @@ class StateQueue:
         return time.monotonic() - self._answered_s < ANSWERED_S
 
     @property
+    def leader(self) -> Claim | None:
+        """Who answered lately that it leads; None: nobody, or it does not say where it can be asked."""
+        return self._leader if self.is_answered else None
+
+    @property
     def is_blocked(self) -> bool:
         """Whether the broker has an alarm, and reads nothing of ours."""
         return self._link.blocked
@@ -162,12 +175,13 @@ class StateQueue:
     def _read(self, delivery: frames.Delivery, _consumer: Consumer) -> None:
         self._heard_s = time.monotonic()
         match found := statemessage.read(delivery.body, self._first):
-            case Hello(instance):
+            case Hello(instance, _, nonce):
                 self._settle(delivery.tag)
                 if instance == self._instance:
                     self._greeted.set()
                 elif self.active and self._shared is not None and found.is_by(self._shared):
-                    self._channel.answer(delivery, statemessage.answer(instance, self._shared))
+                    claim = self._claim(self._link.local_address)
+                    self._channel.answer(delivery, statemessage.answer(instance, self._shared, claim, nonce))
             case Key() | Sealed():
                 self._hold(found, delivery)
             case Junk(why):
@@ -176,6 +190,7 @@ class StateQueue:
     def _replied(self, body: bytes) -> None:
         if self._shared is not None and statemessage.is_answer(body, self._instance, self._shared):
             self._answered_s = time.monotonic()
+            self._leader = statemessage.claimed(body, self._instance, self._nonces, self._shared)
 
     def _hold(self, found: First, delivery: frames.Delivery) -> None:
         """Keep it; an older copy has had its day."""
@@ -209,7 +224,9 @@ class StateQueue:
     async def _greet(self) -> None:
         """Say hello until it comes back; whoever is active acks it, so it is said again."""
         while not self._greeted.is_set():
-            await self._channel.keep(self._queue, statemessage.hello(self._instance, self._shared), asks=True)
+            nonce = secrets.token_hex(8) if self._shared is not None else ""
+            self._nonces.append(nonce)
+            await self._channel.keep(self._queue, statemessage.hello(self._instance, self._shared, nonce), asks=True)
             await _within(self._hello_s, self._greeted)
 
     async def _renew(self) -> None:

@@ -24,7 +24,7 @@ _HINTS: Final = {
 class Api:
     """Of one router. Every method ends the command with exit code 2 where there is no answer."""
 
-    def __init__(self, url: str | None = None) -> None:
+    def __init__(self, url: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
         """`url` None: setting API_URL."""
         try:
             settings = Settings.load({} if url is None else {"api_url": url})
@@ -32,15 +32,16 @@ class Api:
         except SettingsError as error:
             _end(str(error))
         self.settings = settings
-        self._url = settings.api_url.rstrip("/").removesuffix("/api/v1")
+        self.address = self._url = settings.api_url.rstrip("/").removesuffix("/api/v1")
         if not self._url.startswith(("http://", "https://")):
             _end(f"DLX_ROUTER_API_URL {settings.api_url!r}: not the address of a router; write http://HOST:9719")
         headers = _authorization(token)
+        self._missing: set[str] = set()
         try:
             self._http = httpx.Client(
                 base_url=f"{self._url}/api/v1",
                 headers=headers,
-                timeout=TIMEOUT_S,
+                timeout=timeout_s,
                 trust_env=False,
                 follow_redirects=True,  # to the leader; to another host the token does not go along
             )
@@ -71,9 +72,45 @@ class Api:
         if not answer.is_success:
             _end(self._said(answer))
         try:
-            return _document(answer)
+            return self._whole(_document(answer))
         except ValueError:
             _end(f"{self._url}: what answers there is no router's API; look at DLX_ROUTER_API_URL")
+
+    def _whole(self, document: dict[str, Any]) -> dict[str, Any]:
+        """The document; what a list lacks, because nobody could be asked about a vhost, is said on stderr, once."""
+        lacks = document.get("missing")
+        for vhost, why in lacks.items() if isinstance(lacks, dict) else ():
+            if vhost not in self._missing:
+                output.warn(f"vhost {vhost} is not in it: {why}", ids=[vhost])
+            self._missing.add(vhost)
+        return document
+
+    def look(self, path: str, **query: Any) -> tuple[dict[str, Any] | None, str]:  # noqa: ANN401 - as for get
+        """The answer to one GET; None, and why, where the router gives none. Waits for nobody."""
+        answer = self._once("GET", path, query, None)
+        try:
+            return (_document(answer), "") if answer.is_success else (None, self._said(answer))
+        except ValueError:
+            return None, f"{self._url}: what answers there is no router's API"
+
+    def readiness(self) -> dict[str, Any]:
+        """What /readyz says, whether or not the router is ready; it asks for no token."""
+        answer = self._once("GET", f"{self.address}/readyz", None, None)
+        try:
+            document = _document(answer)
+        except ValueError:
+            document = {}
+        if not isinstance(document.get("ready"), bool):
+            _end(self._said(answer))
+        return {"reasons": [], "notes": [], **document}
+
+    def attempt(self, path: str, body: Any) -> tuple[int, dict[str, Any]]:  # noqa: ANN401 - JSON
+        """Status and document of a POST, whatever was answered; (0, {}) where nobody did. For who can go on."""
+        try:
+            answer = self._http.post(path, json=body)
+            return answer.status_code, _document(answer)
+        except (httpx.TransportError, ValueError):
+            return 0, {}
 
     def pages(self, path: str, key: str, cursor: str, limit: int, **query: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - parameters of the API, each of its own type
         """Up to `limit` items of a list, page by page; 0: all."""

@@ -7,7 +7,6 @@ the business: only their findings and their revision are in it.
 import asyncio
 import json
 import platform
-import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -22,7 +21,6 @@ from dlx_router.cli import output
 from dlx_router.cli.doctor import command
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
-from dlx_router.core.names import Names
 
 WITHIN_S: Final = 10.0
 # What may be shown. What is new is not, until it stands here: a list of secrets would forget one.
@@ -45,9 +43,9 @@ def run(given: Mapping[str, str], to: Path, api_url: str) -> int:
     except SettingsError as error:
         return output.wrong_use(error)
     except OSError as error:
-        print(f"{to}: {error.strerror}; say --to FILE", file=sys.stderr)
+        output.warn(f"{to}: {error.strerror}; say --to FILE")
         return output.WRONG_USE
-    print(f"{to}: {', '.join(files)}")
+    output.say(f"{to}: {', '.join(files)}", ids=[str(to)])
     return output.OK
 
 
@@ -65,7 +63,7 @@ def _files(settings: Settings, api_url: str) -> dict[str, str]:
 
 def _about(settings: Settings, *, reached: bool) -> dict[str, Any]:
     try:
-        loaded = load_policies(settings.policies, Names(settings.prefix))
+        loaded = load_policies(settings.policies, settings.names)
         policies: dict[str, Any] = {"revision": loaded.policies.revision, "policies": len(loaded.policies.policies)}
     except PolicyErrors as error:
         policies = {"findings": len(str(error).splitlines())}

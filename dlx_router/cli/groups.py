@@ -1,11 +1,11 @@
 """`dlx-router groups` and `dlx-router queues`."""
 
-import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from dlx_router.cli import output
+from dlx_router.cli import names, output
+from dlx_router.cli.layout import Id, Number, Sentence
 from dlx_router.cli.letters import Json, Queue, Url, Vhost, reach, where
 from dlx_router.cli.timestamps import ago, moment_ms, shown
 from dlx_router.config.units import duration_ms
@@ -13,9 +13,13 @@ from dlx_router.telemetry.wall_clock import wall_ms
 
 app = typer.Typer(help="Letters that died of the same thing: see, ignore, resolve, note.", invoke_without_command=True)
 
+_COLUMNS: Final = (
+    Id("id"), Id("failed queue"), "reason", "state", Number("lying"), Number("deaths"), "last", Sentence("error"),
+)  # fmt: skip
+_LYING: Final = (Id("lies at"), Id("vhost"), Number("index"), Number("queue"), Number("drift"), "looked")
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Note = Annotated[str | None, typer.Option(help="Why; kept with the group.")]
-Id = Annotated[str, typer.Argument(help="Id of the group, g1-….")]
+GroupId = Annotated[str, typer.Argument(help="Id of the group, g1-….", autocompletion=names.groups)]
 
 
 @app.callback()
@@ -36,37 +40,57 @@ def every(  # noqa: PLR0913, PLR0917 - each is an option
         output.as_json(found)
         return
     if not found:
-        print("No groups.")
+        output.say("No groups.")
         return
-    columns = ("id", "failed queue", "reason", "error", "state", "lying", "deaths", "last")
-    output.table(columns, [_row(one) for one in found])
+    output.table(_COLUMNS, [_row(one) for one in found])
+
+
+def _facts(one: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    states = ", ".join(f"{count} {state}" for state, count in sorted(one["states"].items()))
+    return (
+        ("failed queue", f"{one['failed_queue']} (vhost {one['vhost']})"),
+        ("reason", one["reason"]),
+        ("error", _error(one)),
+        ("at", one["frame"] or ""),
+        ("deaths", str(one["deaths"])),
+        ("letters", states),
+        ("lying", str(one["lying"])),
+        ("first", f"{shown(one['first_ms'])} ({ago(one['first_ms'])})"),
+        ("last", f"{shown(one['last_ms'])} ({ago(one['last_ms'])})"),
+        ("note", one["note"] or ""),
+        ("by", one["actor"] or ""),
+    )
+
+
+def _error(one: dict[str, Any]) -> str:
+    return ": ".join(part for part in (one["error_type"], one["message"]) if part)
+
+
+def _state(one: dict[str, Any]) -> str:
+    state = one["state"] + (f" until {shown(one['until_ms'])}" if one["until_ms"] else "")
+    return f"{state} (returned)" if one["returned"] else str(state)
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:
-    error = ": ".join(part for part in (one["error_type"], one["message"]) if part)
-    state = one["state"] + (f" until {shown(one['until_ms'])}" if one["until_ms"] else "")
-    state += " (returned)" if one["returned"] else ""
     counts = (str(one["lying"]), str(one["deaths"]))
-    return (one["id"], one["failed_queue"], one["reason"], error or "–", state, *counts, ago(one["last_ms"]))
+    error, state = _error(one) or "–", _state(one)
+    return (one["id"], one["failed_queue"], one["reason"], state, *counts, ago(one["last_ms"]), error)
 
 
 @app.command()
-def show(group: Id, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
+def show(group: GroupId, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
     """Show one group."""
     one = reach(url).get(f"/groups/{group}")
     if as_json:
         output.as_json(one)
         return
-    dated = {key: shown(one[key]) for key in ("first_ms", "last_ms", "until_ms")}
-    rows = [
-        (key.removesuffix("_ms"), str(dated.get(key, value))) for key, value in one.items() if value not in (None, "")
-    ]
-    output.table(("group", group), [row for row in rows if row[0] != "id"])
+    output.say(f"Group {group}: {_state(one)}", ids=[group])
+    output.facts(_facts(one), ids=[one["failed_queue"], one["vhost"]])
 
 
 @app.command()
 def ignore(
-    group: Id,
+    group: GroupId,
     until: Annotated[
         str | None, typer.Option(help="A time, or for how long (2d); without it until it is opened.")
     ] = None,
@@ -80,13 +104,13 @@ def ignore(
 
 
 @app.command()
-def resolve(group: Id, note: Note = None, yes: Yes = False, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
+def resolve(group: GroupId, note: Note = None, yes: Yes = False, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
     """Its cause is gone; it opens by itself when another letter dies of it."""
     _change(group, {"state": "resolved"}, note, url, yes=yes, as_json=as_json)
 
 
 @app.command("open")
-def reopen(group: Id, note: Note = None, yes: Yes = False, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
+def reopen(group: GroupId, note: Note = None, yes: Yes = False, url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
     """Open it again."""
     _change(group, {"state": "open"}, note, url, yes=yes, as_json=as_json)
 
@@ -104,15 +128,16 @@ def _change(group: str, wanted: dict[str, Any], note: str | None, url: str | Non
     api = reach(url)
     one = api.get(f"/groups/{group}")
     said = f"{wanted['state']}: {one['failed_queue']}, {one['reason']} {one['error_type']} {one['message']}".strip()
-    if not yes and not output.confirmed(f"{said}; {one['lying']} letters lie. Do it?"):
-        print("Nothing was changed.", file=sys.stderr)
+    lying = output.number(one["lying"], "letter lies", "letters lie")
+    if not yes and not output.confirmed(f"{said}; {lying} there. Do it?"):
+        output.warn("Nothing was changed.")
         raise typer.Exit(output.FINDINGS)
     body = {key: value for key, value in wanted.items() if value is not None} | ({} if note is None else {"note": note})
     changed = api.ask("PATCH", f"/groups/{group}", body=body)
     if as_json:
         output.as_json(changed)
     else:
-        print(f"{changed['id']}: {changed['state']}")
+        output.say(f"{changed['id']}: {changed['state']}")
 
 
 def queues(url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - typer makes a flag of it
@@ -122,9 +147,9 @@ def queues(url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - ty
         output.as_json(found)
         return
     for said in unverified(found.get("signatures") or {}):  # absent where the router is older
-        print(said, file=sys.stderr)
+        output.warn(said)
     if not found["failed"]:
-        print("No letters.")
+        output.say("No letters.")
         return
     states = sorted({state for one in found["failed"] for state in one["states"]})
     rows = [
@@ -136,10 +161,10 @@ def queues(url: Url = None, as_json: Json = False) -> None:  # noqa: FBT002 - ty
         )
         for one in found["failed"]
     ]
-    output.table(("failed queue", "vhost", *states, "last"), rows)
+    output.table((Id("failed queue"), Id("vhost"), *map(Number, states), "last"), rows)
     if found["lying"]:
-        print()
-        output.table(("lies at", "vhost", "index", "queue", "drift", "looked"), [_lying(one) for one in found["lying"]])
+        output.say("")
+        output.table(_LYING, [_lying(one) for one in found["lying"]])
 
 
 def unverified(signatures: dict[str, dict[str, int]]) -> list[str]:
@@ -149,7 +174,8 @@ def unverified(signatures: dict[str, dict[str, int]]) -> list[str]:
         others = {name: n for name, n in sorted(counts.items()) if name != "ok"}
         if others:
             told = ", ".join(f"{n} {name}" for name, n in others.items())
-            said.append(f"vhost {vhost!r}: {sum(others.values())} events of the journal are not verified ({told})")
+            events = output.number(sum(others.values()), "event")
+            said.append(f"vhost {vhost!r}: {events} of the journal not verified ({told})")
     return said
 
 

@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dlx_router.cli.timestamps import lasting, shown
+from dlx_router.config.units import number_of
 from dlx_router.core.printable import printable
 
 _SIGNS: Final = {"retried": "↻", "held": "‖", "released": "→", "redriven": "⇒", "dead_lettered": "✝", "edited": "✎"}
+_NAMES: Final = ("id", "failed_queue", "group", "message_id", "exchange", "routing_key", "redrive_id", "policy")
 _MAX_LINES: Final = 200
 _HELPED: Final = {
     "recovered": "yes: nothing was heard of it since it was given back",
@@ -20,6 +22,12 @@ def drawn(letter: Mapping[str, Any]) -> Iterator[str]:
     return map(printable, _lines(letter))
 
 
+def names_in(letter: Mapping[str, Any]) -> Iterator[str]:
+    """What somebody may copy from the drawing: ids, and names of queues and exchanges."""
+    for step in (letter, letter["target"] or {}, *letter["journey"]):
+        yield from (str(step[name]) for name in _NAMES if step.get(name))
+
+
 def _lines(letter: Mapping[str, Any]) -> Iterator[str]:
     target = letter["target"]
     lies = "" if target is None else f", lies at {_where(target['exchange'], target['routing_key'])}"
@@ -30,7 +38,7 @@ def _lines(letter: Mapping[str, Any]) -> Iterator[str]:
         ("policy", letter["policy"]),
         ("group", letter["group"]),
         ("message id", letter["message_id"]),
-        ("size", f"{letter['size']} bytes"),
+        ("size", number_of(letter["size"], "byte")),
         ("helped", _HELPED.get(letter.get("outcome") or "", "")),  # absent where the router is older
     ):
         if value:
@@ -85,8 +93,12 @@ def _told(step: Mapping[str, Any], queue: str) -> str:
         case "redriven":
             by = f", by {step['redrive_id']}" if step["redrive_id"] else ""
             return f"redriven: time {step['redrives']}{at}{by}{_doubt(step)}"
+        case "leased" | "lease_ended" as kind:
+            how = f"received, for {waits.removeprefix(', waits ')}" if kind == "leased" else step["cause"]
+            return f"{kind.replace('_', ' ')}: {how}{_doubt(step)}"
         case kind:
-            return f"{kind.replace('_', '-')}: after {step['attempts']} failed deliveries, {why}{at}"
+            failed = number_of(step["attempts"] or 0, "failed delivery", "failed deliveries")
+            return f"{kind.replace('_', '-')}: after {failed}, {why}{at}"
 
 
 def _error(error: Mapping[str, Any] | None) -> Iterator[str]:
@@ -111,7 +123,7 @@ def _body(body: Mapping[str, Any]) -> Iterator[str]:
     lines = content.splitlines() or [""]
     yield from (f"  {line}" for line in lines[:_MAX_LINES])
     if len(lines) > _MAX_LINES:
-        yield f"  … {len(lines) - _MAX_LINES} lines more; --json shows all"
+        yield f"  … {number_of(len(lines) - _MAX_LINES, 'line')} more; --json shows all"
 
 
 def _where(exchange: str, key: str) -> str:

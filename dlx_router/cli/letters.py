@@ -9,8 +9,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from dlx_router.cli import output
-from dlx_router.cli.letter_history import drawn
+from dlx_router.cli import names, output
+from dlx_router.cli.layout import Id, Number
+from dlx_router.cli.letter_history import drawn, names_in
 from dlx_router.cli.timestamps import ago, moment_ms, shown
 
 if TYPE_CHECKING:
@@ -18,15 +19,21 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look for letters, show one with its journey, export them.", no_args_is_help=True)
 
+_COLUMNS: Final = (
+    Id("id"), "last", "state", Id("failed queue"), "reason", Number("attempts"), Number("redrives"), Id("lies at"),
+    Id("group"),
+)  # fmt: skip
 RETURN: Final = ".return"  # the exchange by which letters go back to where they failed
 Url = Annotated[str | None, typer.Option("--api-url", help="The router's API; default: DLX_ROUTER_API_URL.")]
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
-Vhost = Annotated[str | None, typer.Option(help="Only of this vhost.")]
-Queue = Annotated[str | None, typer.Option(help="Only letters that failed in this queue.")]
-Group = Annotated[str | None, typer.Option(help="Only of this group.")]
+Vhost = Annotated[str | None, typer.Option(help="Only of this vhost.", autocompletion=names.vhosts)]
+Queue = Annotated[
+    str | None, typer.Option(help="Only letters that failed in this queue.", autocompletion=names.failed_queues)
+]
+Group = Annotated[str | None, typer.Option(help="Only of this group.", autocompletion=names.groups)]
 State = Annotated[list[str] | None, typer.Option(help="Only in this state; may be given more than once.")]
 Reason = Annotated[str | None, typer.Option(help="Only that failed for this reason.")]
-Policy = Annotated[str | None, typer.Option(help="Only that this policy decided about.")]
+Policy = Annotated[str | None, typer.Option(help="Only that this policy decided about.", autocompletion=names.policies)]
 Since = Annotated[str | None, typer.Option(help="Not older: a time (2026-01-31T12:00Z), or how long ago (2h).")]
 Until = Annotated[str | None, typer.Option(help="Older than this.")]
 Limit = Annotated[int, typer.Option(min=0, help="At most so many; 0: all.")]
@@ -93,7 +100,7 @@ def search(  # noqa: PLR0913, PLR0917 - each is an option
 
 @app.command()
 def show(
-    letter: Annotated[str, typer.Argument(help="Id of the letter.")],
+    letter: Annotated[str, typer.Argument(help="Id of the letter.", autocompletion=names.letters)],
     queue: Queue = None,
     hexadecimal: Annotated[bool, typer.Option("--hex", help="The body as bytes.")] = False,  # noqa: FBT002 - typer makes a flag of it
     url: Url = None,
@@ -106,7 +113,7 @@ def show(
         output.as_json(found)
         return
     for one in found:
-        print("\n".join(drawn(one)))
+        output.say(*drawn(one), ids=[*names_in(one)], hang=None)
 
 
 @app.command()
@@ -126,13 +133,19 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
     limit: Limit = 0,
     full: Annotated[bool, typer.Option(help="With journey, newest event and body; a request each.")] = False,  # noqa: FBT002 - typer makes a flag of it
     source: Annotated[
-        str | None, typer.Option("--from", help="Instead of the index, the letters as they lie in this queue.")
+        str | None,
+        typer.Option(
+            "--from",
+            help="Instead of the index, the letters as they lie in this queue.",
+            autocompletion=names.dead_letter_queues,
+        ),
     ] = None,
     condition: Annotated[
         str, typer.Option("--filter", help="With --from: only letters of which this holds (CEL).")
     ] = "",
     ids: Annotated[
-        list[str] | None, typer.Option("--id", help="With --from: only this letter; may be repeated.")
+        list[str] | None,
+        typer.Option("--id", help="With --from: only this letter; may be repeated.", autocompletion=names.letters),
     ] = None,
     known: Annotated[  # noqa: FBT002 - typer makes a flag of it
         bool, typer.Option("--not-a-dead-letter-queue", help="With --from: you know that somebody consumes the queue.")
@@ -163,7 +176,38 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
                 file.write(f"{json.dumps(letter, separators=(',', ':'))}\n")
                 count += 1
     if to is not None:
-        print(f"{count} letters → {to}", file=sys.stderr)
+        output.warn(f"{output.number(count, 'letter')} → {to}", ids=[str(to)])
+
+
+@app.command()
+def work(  # noqa: PLR0913, PLR0917 - each is an option
+    queue: Annotated[str, typer.Argument(help="The dead-letter queue.", autocompletion=names.dead_letter_queues)],
+    program: Annotated[
+        str,
+        typer.Option(
+            "--exec",
+            help="Program to run for each letter, its body on stdin. 0: done, 65: parked, 75: given back at once; "
+            "anything else: it comes back when its lease ends.",
+        ),
+    ],
+    vhost: Annotated[str, typer.Option(help="Vhost of the queue.", autocompletion=names.vhosts)] = "/",
+    condition: Annotated[str, typer.Option("--filter", help="Only letters of which this holds (CEL).")] = "",
+    visibility: Annotated[str, typer.Option(help="So long a letter is leased; while a program runs, longer.")] = "60s",
+    workers: Annotated[int, typer.Option(min=1, max=100, help="So many programs at once.")] = 1,
+    limit: Annotated[int, typer.Option(min=0, help="End after so many letters; 0: no limit.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for letters to come.")] = False,  # noqa: FBT002 - typer makes a flag of it
+    known: Annotated[  # noqa: FBT002 - typer makes a flag of it
+        bool, typer.Option("--not-a-dead-letter-queue", help="You know that somebody consumes the queue.")
+    ] = False,
+    url: Url = None,
+) -> None:
+    """Work letters off: lease each, run a program with it, and let its exit code say what becomes of it."""
+    from dlx_router.cli import letter_work  # noqa: PLC0415 - only who asks for it needs it
+
+    asked = {"vhost": vhost, "visibility": visibility, "not_a_dead_letter_queue": known}
+    asked |= {"filter": condition} if condition else {}
+    orders = letter_work.Orders(program, workers, limit, follow=follow)
+    raise typer.Exit(letter_work.run(lambda: reach(url), queue, asked, orders))
 
 
 def _none_of(**given: Any) -> None:  # noqa: ANN401 - of any option
@@ -182,7 +226,7 @@ def _opened(to: Path | None) -> Iterator[IO[str]]:
         with to.open("w", encoding="utf-8") as file:
             yield file
     except OSError as error:
-        print(f"{to}: {error.strerror}; name a file that can be written", file=sys.stderr)
+        output.warn(f"{to}: {error.strerror}; name a file that can be written")
         raise typer.Exit(output.WRONG_USE) from None
 
 
@@ -202,12 +246,11 @@ def _print(found: Iterable[dict[str, Any]], limit: int, *, as_json: bool) -> Non
         output.as_json(letters)
         return
     if not letters:
-        print("No letters.")
+        output.say("No letters.")
         return
-    columns = ("id", "last", "state", "failed queue", "reason", "attempts", "redrives", "lies at", "group")
-    output.table(columns, [_row(one) for one in letters])
+    output.table(_COLUMNS, [_row(one) for one in letters])
     if limit and len(letters) == limit:
-        print(f"The newest {limit}; --limit 0 shows all.", file=sys.stderr)
+        output.warn(f"The newest {limit}; --limit 0 shows all.")
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:

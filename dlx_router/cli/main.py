@@ -11,23 +11,24 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from dlx_router.cli import groups, letters, operator_commands
+from dlx_router.cli import console, examples, groups, letters, operator_commands, status, webhooks
 from dlx_router.cli.pipeline import analysis_commands, archive_commands, table_commands
+from dlx_router.cli.policy import commands as policy_commands
 from dlx_router.config.rights.purpose import Purpose
 from dlx_router.telemetry import faults
 
 _STDERR = 2
 # As somebody meets them; what changes letters comes after what looks at them.
-ORDER = ("run", "policy", "plan", "apply", "destroy", "permissions", "doctor", "queues", "groups", "letters", "redrive",
-         "edit", "discard", "pipeline", "support-bundle")  # fmt: skip
+ORDER = ("run", "policy", "plan", "apply", "destroy", "permissions", "doctor", "status", "queues", "groups", "letters",
+         "redrive", "edit", "discard", "audits", "console", "webhooks",
+         "pipeline", "support-bundle")  # fmt: skip
 
 
 _UsageError: Any = typer.BadParameter.__bases__[0]  # typer brings a click of its own
 
 
-class _InOrder(TyperGroup):
+class _InOrder(examples.Group):
     """The help lists commands as ORDER has them, others behind; a word that is none gets an answer that helps."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer brings a click of its own
@@ -42,9 +43,10 @@ class _InOrder(TyperGroup):
         except _UsageError as error:
             groups = {name: getattr(self.get_command(ctx, name), "commands", {}) for name in self.list_commands(ctx)}
             said = [f"`dlx-router {name} {args[0]}`" for name, commands in groups.items() if args[0] in commands]
-            advice = f"did you mean {' or '.join(said)}?" if said else "`dlx-router --help` lists the commands"
-            if "Did you mean" not in error.message:
-                error.message = f"{error.message} {advice[:1].upper()}{advice[1:]}"
+            if said:  # which is more than a word that is spelled like it
+                error.message = f"{error.message.partition(' Did you mean')[0]} Did you mean {' or '.join(said)}?"
+            elif "Did you mean" not in error.message:
+                error.message = f"{error.message} `dlx-router --help` lists the commands"
             raise
 
 
@@ -54,13 +56,18 @@ app = typer.Typer(
     help="Decides what happens to RabbitMQ messages after they failed, by policies in YAML.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # what is drawn in boxes is cut: options, variables, addresses
+    context_settings={"max_content_width": 120},
 )
-policy = typer.Typer(help="Check policies and see what they mean; needs no broker.", no_args_is_help=True)
-app.add_typer(policy, name="policy")
+app.add_typer(policy_commands.app, name="policy")
 operator_commands.add_to(app)
 app.add_typer(letters.app, name="letters")
 app.add_typer(groups.app, name="groups")
 app.command()(groups.queues)
+app.command()(status.status)
+app.command()(status.audits)
+app.command()(console.console)
+app.add_typer(webhooks.app, name="webhooks")
 analysis_commands.add_to(archive_commands.app)
 table_commands.add_to(archive_commands.app)
 app.add_typer(archive_commands.app, name="pipeline")
@@ -74,32 +81,6 @@ class Format(StrEnum):
 
     TEXT = "text"
     JSON = "json"
-
-
-class Report(StrEnum):
-    """How findings are printed."""
-
-    TEXT = "text"
-    JSON = "json"
-    SARIF = "sarif"
-    GITHUB = "github"
-
-
-class QueueType(StrEnum):
-    """Types of queues whose messages can die."""
-
-    CLASSIC = "classic"
-    QUORUM = "quorum"
-
-
-class Origin(StrEnum):
-    """Systems whose policies can be imported."""
-
-    RABBITMQ = "rabbitmq"
-    ARTEMIS = "artemis"
-    SQS = "sqs"
-    YANDEX = "yandex"
-    EMQ = "emq"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -153,53 +134,6 @@ def _root(
     ] = False,
 ) -> None:
     pass
-
-
-@policy.command()
-def lint(
-    path: Annotated[
-        Path, typer.Argument(envvar="DLX_ROUTER_POLICIES", help="Folder of policy files, or one file.")
-    ] = Path("policies"),
-    form: Annotated[
-        Report,
-        typer.Option("--format", help="text: a line each; json, sarif: for programs; github: for its workflows."),
-    ] = Report.TEXT,
-    *,
-    broker: Annotated[
-        bool, typer.Option("--broker", help="Look at the broker of DLX_ROUTER_MANAGEMENT_URL too.")
-    ] = False,
-) -> None:
-    """Check all policy files of a folder and show every finding at once; 1 where there is one."""
-    from dlx_router.cli.policy import lint as command  # noqa: PLC0415 - see the module
-
-    raise typer.Exit(command.run(path, form, broker=broker))
-
-
-@policy.command()
-def explain(
-    queue: Annotated[str, typer.Argument(help="Name of the queue whose messages fail.")],
-    policies: Annotated[Path, _POLICIES] = Path("policies"),
-    vhost: Annotated[str, typer.Option(help="Vhost of the queue.")] = "/",
-    reason: Annotated[
-        str | None,
-        typer.Option(help="Only for rejected, expired, maxlen, delivery_limit, application or application:NAME."),
-    ] = None,
-    queue_type: Annotated[
-        QueueType | None,
-        typer.Option(help="Type of the queue: shows policies that are for one type only, and its delivery limit."),
-    ] = None,
-    broker_version: Annotated[
-        str, typer.Option(help="RabbitMQ's version there, whose defaults differ; with --queue-type.")
-    ] = "4.3",
-) -> None:
-    """Show every key in force for a queue and who set it, the waits, and where its dead letters end."""
-    from dlx_router.cli.policy import explain as command  # noqa: PLC0415 - see the module
-    from dlx_router.cli.policy import queue_type_notes  # noqa: PLC0415 - see the module
-
-    if (version := queue_type_notes.version_of(broker_version)) is None:
-        raise typer.BadParameter(f"{broker_version!r} is no version; write 3.10, 4.0 or 4.3")
-    broker = queue_type_notes.Broker(queue_type.value if queue_type is not None else None, version)
-    raise typer.Exit(command.run(queue, policies, vhost, reason, broker))
 
 
 @app.command()
@@ -279,39 +213,6 @@ def destroy(  # noqa: PLR0913 - each is an option
     raise typer.Exit(command.run({"policies": str(policies)}, work))
 
 
-@policy.command("test")
-def judge(
-    path: Annotated[
-        Path, typer.Argument(envvar="DLX_ROUTER_POLICIES", help="Folder of policies and tests, or one file of tests.")
-    ] = Path("policies"),
-) -> None:
-    """Judge the letters of all *.test.yaml as the router would, and show each that is not as expected."""
-    from dlx_router.cli.policy import policytest as command  # noqa: PLC0415 - see the module
-
-    raise typer.Exit(command.run(path))
-
-
-@policy.command("import")
-def import_(
-    path: Annotated[
-        Path, typer.Argument(help="definitions.json, broker.xml, queue attributes or redrive policies as JSON.")
-    ],
-    origin: Annotated[Origin, typer.Option("--from", help="The system that the file is from.")],
-) -> None:
-    """Write policies of another system in our language, and say on stderr what was not carried over, and why."""
-    from dlx_router.cli.policy import import_policies as command  # noqa: PLC0415 - see the module
-
-    raise typer.Exit(command.run(path, origin))
-
-
-@policy.command()
-def schema() -> None:
-    """Print the JSON Schema of policy files, for editors."""
-    from dlx_router.config.policy_files.json_schema import schema_text  # noqa: PLC0415 - see the module
-
-    print(schema_text())
-
-
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
     short_help="Run the router; --help lists every setting.",
@@ -321,3 +222,6 @@ def run(context: typer.Context) -> None:
     from dlx_router.cli import run as command  # noqa: PLC0415 - see the module
 
     command.app(context.args)
+
+
+examples.attach(app)

@@ -6,16 +6,30 @@ from typing import Annotated, Any
 
 import typer
 
+from dlx_router.cli import names
+
 redrive = typer.Typer(
     help="Send dead letters back: filtered, paced, and stopped when it does not help.", no_args_is_help=True
 )
 
-Queue = Annotated[str, typer.Argument(help="The dead-letter queue.")]
-Name = Annotated[str, typer.Argument(help="Id of the task.", metavar="TASK")]
+Queue = Annotated[str, typer.Argument(help="The dead-letter queue.", autocompletion=names.dead_letter_queues)]
+Name = Annotated[str, typer.Argument(help="Id of the task.", metavar="TASK", autocompletion=names.tasks)]
 Vhost = Annotated[
-    str | None, typer.Option(help="Vhost of the queue; without it that of DLX_ROUTER_VHOSTS or DLX_ROUTER_AMQP_URL.")
+    str | None,
+    typer.Option(
+        help="Vhost of the queue; without it that of DLX_ROUTER_VHOSTS or DLX_ROUTER_AMQP_URL.",
+        autocompletion=names.vhosts,
+    ),
 ]
-Url = Annotated[str, typer.Option("--api-url", envvar="DLX_ROUTER_API_URL", help="Address of the router.")]
+Url = Annotated[
+    str,
+    typer.Option(
+        "--api-url",
+        envvar="DLX_ROUTER_API_URL",
+        help="Address of the router; default: this machine.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Stay and show how it goes.")]
@@ -29,8 +43,10 @@ Known = Annotated[
         "--not-a-dead-letter-queue", help="You know that it is none, or that somebody consumes it; letters only go."
     ),
 ]
-Ids = Annotated[list[str] | None, typer.Option("--id", help="Only this letter; may be repeated.")]
-Group = Annotated[str | None, typer.Option(help="Only letters of this group.")]
+Ids = Annotated[
+    list[str] | None, typer.Option("--id", help="Only this letter; may be repeated.", autocompletion=names.letters)
+]
+Group = Annotated[str | None, typer.Option(help="Only letters of this group.", autocompletion=names.groups)]
 Limit = Annotated[int | None, typer.Option(min=1, help="At most so many; without it all.")]
 Rate = Annotated[float, typer.Option(min=0, help="Letters a second; 0: as fast as it goes.")]
 LOCAL = "http://127.0.0.1:9719"
@@ -125,9 +141,11 @@ redrive.command("park")(
 
 
 def edit(  # noqa: PLR0913 - its options
-    letter: Annotated[str, typer.Argument(help="Id of the letter.")],
+    letter: Annotated[str, typer.Argument(help="Id of the letter.", autocompletion=names.letters)],
     *,
-    queue: Annotated[str, typer.Option(help="The dead-letter queue that it lies in.")],
+    queue: Annotated[
+        str, typer.Option(help="The dead-letter queue that it lies in.", autocompletion=names.dead_letter_queues)
+    ],
     body: Annotated[str | None, typer.Option(help="File with the new body; - is standard input.")] = None,
     headers: Annotated[
         list[str] | None, typer.Option("--header", help="NAME=VALUE, a string; may be repeated.")

@@ -5,8 +5,6 @@ asked of the management API, where there is one.
 """
 
 import asyncio
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -23,9 +21,7 @@ from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, 
 from dlx_router.config.rights.merge import MONITORING, ORDER
 from dlx_router.config.rights.permissions import DEFAULT_EXCHANGE, Grant, Right, Setup, needed
 from dlx_router.config.rights.purpose import Purpose
-from dlx_router.core.names import Names
 from dlx_router.core.policy import SelectorKind
-from dlx_router.core.printable import printable_lines
 from dlx_router.provisioning.command_rights import needs_of
 
 EVERY_QUEUE: Final = frozenset({"#", ".*", ""})
@@ -35,7 +31,7 @@ def run(given: Mapping[str, str], user: str | None, said: str = Purpose.RUN, *, 
     """Print the recipe; 1 where the policies have errors, 2 where settings, files or a broker cannot be used."""
     try:
         settings = Settings.load(given)
-        loaded = load_policies(settings.policies, Names(settings.prefix))
+        loaded = load_policies(settings.policies, settings.names)
         vhosts = asyncio.run(_vhosts(settings))
         loaded.require_served(vhosts)
     except PolicyErrors as error:
@@ -47,10 +43,10 @@ def run(given: Mapping[str, str], user: str | None, said: str = Purpose.RUN, *, 
     grants = grants_of(settings, loaded, vhosts, purpose)
     users = asyncio.run(_users(settings, name))
     if as_json:
-        print(json.dumps(definitions(grants, users[0]), indent=2, ensure_ascii=False))
+        output.as_json(definitions(grants, users[0]))
         _warn(permission_script.written(users[0], grants, purpose.tag).warnings)
         if purpose.tag:
-            print(f"user {name} needs the tag {purpose.tag} too", file=sys.stderr)
+            output.warn(f"user {name} needs the tag {purpose.tag} too")
         return output.OK
     _print(grants, users, settings, purpose)
     if purpose is Purpose.RUN:
@@ -64,7 +60,7 @@ def grants_of(
 ) -> list[Grant]:
     """What the user needs in each vhost."""
     setup = Setup(
-        Names(settings.prefix),
+        settings.names,
         declare=settings.declare == "auto",
         key_file=settings.provenance_key_file is not None,
         index=settings.index_path is not None,
@@ -123,19 +119,21 @@ def _print(grants: Sequence[Grant], users: tuple[User, User | None], settings: S
     ]
     for one in found:
         _warn(one.warnings)
-        print(*one.lines, sep="\n")
+        output.script(*one.lines)
     if purpose is Purpose.DESTROY:
-        print("# the same user in AMQP_URL, which tells how full queues are; --drain runs a router: --for run too")
+        output.script(
+            "# the same user in AMQP_URL, which tells how full queues are; --drain runs a router: --for run too"
+        )
     order = [*Right]
     for grant in grants:
-        print(f"\nWhat for, in vhost {grant.vhost}:")
+        output.say(f"\nWhat for, in vhost {grant.vhost}:")
         needs = sorted(grant.needs, key=lambda need: order.index(need.right))
         if not needs:
-            print("no right on any queue or exchange, only access to the vhost")
+            output.say("no right on any queue or exchange, only access to the vhost")
             continue
         output.table(("right", "names", "why"), [(need.right.value, need.names, need.why) for need in needs])
     if any(need.names == DEFAULT_EXCHANGE for grant in grants for need in grant.needs):
-        print(f"\n{DEFAULT_EXCHANGE} is the default exchange: by it a user reaches every queue of the vhost.")
+        output.say(f"\n{DEFAULT_EXCHANGE} is the default exchange: by it a user reaches every queue of the vhost.")
 
 
 def _warn(said: Sequence[str]) -> None:
@@ -147,10 +145,9 @@ def _wide(loaded: LoadedPolicies) -> None:
     """Who selects every queue has the router bind every queue."""
     for one in loaded.policies.policies:
         if one.selector.kind is not SelectorKind.QUEUE and one.selector.text in EVERY_QUEUE:
-            print(
+            output.warn(
                 f"policy {one.name} ({one.source}) selects every queue, so the router needs write on every queue; "
                 "select fewer to grant less",
-                file=sys.stderr,
             )
 
 
@@ -168,20 +165,21 @@ async def _vhosts(settings: Settings) -> list[str]:
 async def _strangers(settings: Settings, loaded: LoadedPolicies, vhosts: Sequence[str], user: str) -> None:
     """Say who else has rights that only the router needs. Others can read this, so it is no finding."""
     if not settings.has_management():
-        print("Who else has such rights is not known: no MANAGEMENT_URL.", file=sys.stderr)
+        output.warn("Who else has such rights is not known: no MANAGEMENT_URL.")
         return
-    rights, names = _rights(settings), Names(settings.prefix)
+    rights, names = _rights(settings), settings.names
     try:
         told = [await rights.strangers(vhost, names, user, loaded.believed(vhost)) for vhost in vhosts]
         found = [one for some in told for one in some]
     except ManagementError as error:
-        print(f"Who else has such rights is not known (it takes an administrator to ask): {error}", file=sys.stderr)
+        output.warn(f"Who else has such rights is not known (it takes an administrator to ask): {error}")
         return
     finally:
         await rights.close()
-    print("\nNobody but the router needs these rights:" if found else "\nNobody else has rights that only it needs.")
+    said = "Nobody but the router needs these rights:" if found else "Nobody else has rights that only it needs."
+    output.say("", said)
     for one in found:
-        print(printable_lines(f"- {one}"))
+        output.say(f"- {one}")
 
 
 def _rights(settings: Settings) -> Rights:

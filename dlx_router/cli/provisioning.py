@@ -1,10 +1,9 @@
 """`dlx-router plan`, `apply`, `destroy`: what the broker should hold for the policies, and the way there and back."""
 
 import asyncio
-import json
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -17,12 +16,12 @@ from dlx_router.cli.drain import CALM, EVERY_S, Drain, flowing
 from dlx_router.config.dialects.import_result import as_yaml
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
-from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.core.printable import printable_lines
 from dlx_router.provisioning import apply_plan, plan_text
 from dlx_router.provisioning.adopt import adopted
 from dlx_router.provisioning.apply_plan import Remains
+from dlx_router.provisioning.desired_policies import Written
 from dlx_router.provisioning.plan import Plan, Step, as_rows
 from dlx_router.telemetry import logs
 
@@ -37,7 +36,7 @@ class Site:
 
     def __init__(self, settings: Settings, loaded: LoadedPolicies) -> None:
         self.settings, self.policies = settings, loaded.policies
-        self.names = Names(settings.prefix)
+        self.names = settings.names
         self.journal = settings.journal in {"best-effort", "required"}
         self.loaded = loaded
         self.with_journal = False  # whether destroy removes it
@@ -90,7 +89,7 @@ def run(given: Mapping[str, str], work: Work, *, without_policies: bool = False)
             raise SettingsError(  # noqa: TRY301 - told below, as all others
                 "DLX_ROUTER_MANAGEMENT_URL is missing; write https://user:password@host:15671"
             )
-        names, none = Names(settings.prefix), LoadedPolicies(PolicySet(()))
+        names, none = settings.names, LoadedPolicies(PolicySet(()))
         loaded = none if without_policies else load_policies(settings.policies, names)
         return asyncio.run(_on(Site(settings, loaded), work))
     except PolicyErrors as error:
@@ -134,7 +133,7 @@ def apply(*, as_json: bool, yes: bool = True) -> Work:
             _print(plans, as_json=True, taken=taken)
         for one, steps in zip(plans, taken, strict=True):
             if steps is not None and not as_json:
-                print(printable_lines(plan_text.done(one, steps)))
+                output.say(plan_text.done(one, steps), ids=[*_names_in([one])])
         failed = None in taken or any(one.conflicts for one in plans)
         return output.FINDINGS if failed else output.OK
 
@@ -199,9 +198,8 @@ async def _looked(site: Site) -> list[Remains]:
             return found
         if not told:
             told = True
-            print(
+            output.warn(
                 f"{printable_lines(blocked[0].blockers[0])}; looking again for {PASSES_S:g} s, it may be ending",
-                file=sys.stderr,
             )
         await asyncio.sleep(EVERY_S)
 
@@ -260,7 +258,7 @@ async def _remains(site: Site, how: Removing) -> list[Remains]:
 
 
 def _nothing_removed() -> int:
-    print("nothing was removed", file=sys.stderr)
+    output.warn("nothing was removed")
     return output.FINDINGS
 
 
@@ -268,22 +266,30 @@ async def _destroyed(site: Site, found: Remains) -> int:
     await apply_plan.close_inlets(site.api, found, site.names)
     now = await site.remaining(found.vhost)
     if now.blockers:
-        print(
+        output.warn(
             f"vhost {found.vhost}: letters came meanwhile, so only that by which they come was removed (policies, "
-            f"delayed exchanges); run a router until they are gone, then destroy again",
-            *(f"  ! {one}" for one in now.blockers),
-            sep="\n",
-            file=sys.stderr,
+            f"delayed exchanges); run a router until they are gone, then destroy again\n"
+            + "\n".join(f"  ! {one}" for one in now.blockers)
         )
         return output.FINDINGS
     await apply_plan.remove_rest(site.api, now, site.names)
     return output.OK
 
 
+def _names_in(plans: Iterable[Plan]) -> Iterator[str]:
+    """What stays whole in a narrow terminal."""
+    for plan in plans:
+        yield plan.vhost
+        for step in plan.steps:
+            yield from step.name.split(" → ")
+            if isinstance(step.thing, Written):
+                yield from (step.thing.rule.pattern, *step.thing.queues)
+
+
 def _print(plans: Sequence[Plan], *, as_json: bool, taken: Sequence[Sequence[Step] | None] = ()) -> None:
     """`taken`: the steps that apply has made, of each plan."""
     if not as_json:
-        print(printable_lines("\n\n".join(map(plan_text.text, plans))))
+        output.say("\n\n".join(map(plan_text.text, plans)), ids=[*_names_in(plans)])
         return
     rows: list[dict[str, Any]] = [
         {
@@ -295,11 +301,12 @@ def _print(plans: Sequence[Plan], *, as_json: bool, taken: Sequence[Sequence[Ste
     ]
     for row, steps in zip(rows, taken, strict=False):
         row["done"] = plan_text.as_done(steps or ())
-    print(json.dumps({"vhosts": rows}, indent=2, ensure_ascii=False))
+    output.as_json({"vhosts": rows})
 
 
 def _print_removal(found: Sequence[Remains], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"vhosts": [one.as_row() for one in found]}, indent=2, ensure_ascii=False))
+        output.as_json({"vhosts": [one.as_row() for one in found]})
     else:
-        print(printable_lines("\n\n".join(map(plan_text.removal, found))))
+        names = [name for one in found for name in (*one.policies, *one.exchanges, *one.queues)]
+        output.say("\n\n".join(map(plan_text.removal, found)), ids=names)

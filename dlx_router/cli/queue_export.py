@@ -14,7 +14,6 @@ import typer
 
 from dlx_router.cli import output
 from dlx_router.cli.api import Api
-from dlx_router.core.printable import printable_lines
 
 PART: Final = ".part"
 Line = Mapping[str, Any]
@@ -31,7 +30,7 @@ def export_queue(api: Api, asked: Line, to: Path | None) -> int:
         if code == output.OK:
             part.replace(to)
     except OSError as error:
-        print(f"{error.filename or to}: {error.strerror}; name a file that can be written", file=sys.stderr)
+        output.warn(f"{error.filename or to}: {error.strerror}; name a file that can be written")
         return output.WRONG_USE
     return code
 
@@ -46,12 +45,10 @@ def _export(api: Api, asked: Line, file: IO[str]) -> int:
                 api.ask("POST", f"/tasks/{task['id']}/cancel", query={"vhost": asked["vhost"]})
             raise
     if state != "done":
-        print(
-            f"not whole: {told.count} letters, then the task was {state}: {printable_lines(why or 'by somebody')}",
-            file=sys.stderr,
-        )
+        letters = output.number(told.count, "letter")
+        output.warn(f"not whole: {letters}, then the task was {state}: {why or 'by somebody'}")
         return output.FINDINGS
-    print(f"{told.count} letters", file=sys.stderr)
+    output.warn(output.number(told.count, "letter"))
     return output.OK
 
 

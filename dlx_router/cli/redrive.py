@@ -4,22 +4,20 @@ Exit: 0 done or shown, 1 the task stopped or was cancelled or nobody said yes, 2
 interrupted: the task goes on.
 """
 
-import json
 import sys
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from dlx_router.cli import output
+from dlx_router.cli import output, task_text
 from dlx_router.cli.api import Api as Asking
 
 EVERY_S: Final = 0.5
 OVER: Final = frozenset({"done", "stopped", "cancelled", "paused"})
 INTERRUPTED: Final = 130
 KNOWN: Final = "not_a_dead_letter_queue"
-_COLUMNS: Final = ("task", "queue", "kind", "state", "sent", "left", "of", "why")
 
 
 class Refused(Exception):
@@ -50,7 +48,7 @@ def run(work: Callable[[Api], int], url: str, vhost: str | None) -> int:
     except Refused as error:
         return output.wrong_use(error)
     except KeyboardInterrupt:
-        print("interrupted; a task that was started goes on: dlx-router redrive list", file=sys.stderr)
+        output.warn("interrupted; a task that was started goes on: dlx-router redrive list")
         return INTERRUPTED
 
 
@@ -64,7 +62,7 @@ def start(api: Api, asked: Mapping[str, Any], *, yes: bool, wait: bool, as_json:
     task = api.ask("POST", body=asked)
     if wait:
         task = _followed(api, task, quiet=as_json)
-    _print(task, as_json=as_json)
+    task_text.print_task(task, as_json=as_json)
     return output.OK if task["state"] not in {"stopped", "cancelled"} else output.FINDINGS
 
 
@@ -76,7 +74,7 @@ def edit(api: Api, asked: Mapping[str, Any], *, yes: bool, as_json: bool) -> int
             return output.FINDINGS
         asked = {**asked, KNOWN: known or asked.get(KNOWN, False)}
     task = _followed(api, api.ask("POST", body=asked, kind="edits"), quiet=True)
-    _print(task, as_json=as_json)
+    task_text.print_task(task, as_json=as_json)
     if task["state"] == "done" and not task["counts"]["sent"]:
         why = task["why"] or f"letter {asked['id']} does not lie in queue {asked['queue']}"
         output.warn(why)
@@ -91,7 +89,7 @@ def _confirmed(api: Api, queue: str, question: str) -> bool | None:
         output.warn(line)
     if output.confirmed(question):
         return bool(found["objection"])
-    print("Nothing was done.", file=sys.stderr)
+    output.warn("Nothing was done.")
     return None
 
 
@@ -110,9 +108,9 @@ def _shown(found: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _changes(asked: Mapping[str, Any]) -> str:
-    put = [f"header {name} = {value!r}" for name, value in asked["headers"].items() if value is not None]
+    put = [f'header {name} = "{value}"' for name, value in asked["headers"].items() if value is not None]
     off = [f"no header {name}" for name, value in asked["headers"].items() if value is None]
-    body = [f"a body of {len(b64decode(asked['body']))} bytes"] if asked["body"] is not None else []
+    body = [f"a body of {output.number(len(b64decode(asked['body'])), 'byte')}"] if asked["body"] is not None else []
     return (
         f"send letter {asked['id']} of queue {asked['queue']} back with {', '.join(body + put + off) or 'no change'}?"
     )
@@ -129,55 +127,65 @@ def read_body(path: str) -> str:
 
 def _plan(asked: Mapping[str, Any]) -> str:
     verb = {"redrive": "send back", "discard": "DELETE for good", "park": "park"}[asked.get("kind", "redrive")]
-    said = [f"{name} {asked[name]}" for name in ("filter", "group", "ids", "limit", "to", "canary") if asked.get(name)]
-    rate = f"{asked['rate']:g} a second" if asked.get("rate") else "as fast as it goes"
-    which = f"letters with {', '.join(said)}" if said else "ALL letters"
-    return f"{verb} {which} of queue {asked['queue']}, {rate}?"
+    which = f"letters with {said}" if (said := task_text.which(asked)) else "ALL letters"
+    to = f" to {task_text.target(asked['to'])}" if asked.get("to") else ""
+    first = f", {task_text.canary_text(asked['canary'])}" if asked.get("canary") else ""
+    return f"{verb} {which} of queue {asked['queue']}{to}, {task_text.rate_text(asked)}{first}?"
 
 
 def follow(api: Api, task_id: str, *, as_json: bool) -> int:
     """Show a task until it is over."""
     task = _followed(api, api.ask("GET", f"/{task_id}"), quiet=as_json)
-    _print(task, as_json=as_json)
+    task_text.print_task(task, as_json=as_json)
     return output.OK if task["state"] not in {"stopped", "cancelled"} else output.FINDINGS
 
 
 def _followed(api: Api, task: Any, *, quiet: bool) -> Any:  # noqa: ANN401 - JSON
-    show = _bar(task) if not quiet and sys.stderr.isatty() else lambda _task: None
-    while task["state"] not in OVER:
-        time.sleep(EVERY_S)
-        task = api.ask("GET", f"/{task['id']}")
-        show(task)
-    show(None)
+    watched = not quiet and sys.stderr.isatty() and task["state"] not in OVER
+    show = _bar(task) if watched else lambda _task: None
+    try:
+        while task["state"] not in OVER:
+            time.sleep(EVERY_S)
+            task = api.ask("GET", f"/{task['id']}")
+            show(task)
+    finally:  # or the terminal is left without a cursor
+        show(None)
     return task
 
 
 def _bar(task: Any) -> Callable[[Any], None]:  # noqa: ANN401 - JSON
+    """How far it is, of the letters that are meant, and how long it takes still."""
     from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
-    from rich.progress import Progress  # noqa: PLC0415 - slow to import, and not wanted by each command
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415 - slow to import
 
-    progress = Progress(console=Console(stderr=True))
-    bar = progress.add_task(task["spec"]["queue"], total=task["spec"]["limit"] or task["total"])
+    columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[told]}", markup=False))
+    progress = Progress(*columns, TimeRemainingColumn(compact=True), console=Console(stderr=True))
+    bar = progress.add_task(task["state"], total=task_text.meant(task)[0], told=task_text.progress(task))
     progress.start()
 
     def show(now: Any) -> None:  # noqa: ANN401 - JSON
         if now is None:
             progress.stop()
-        else:
-            progress.update(bar, completed=now["counts"]["sent"], description=f"{now['spec']['queue']} {now['state']}")
+            return
+        told = {
+            "completed": now["counts"]["sent"],
+            "total": max(task_text.meant(now)[0], 1),
+            "description": now["state"],
+        }
+        progress.update(bar, told=task_text.progress(now), **told)
 
     return show
 
 
 def change(api: Api, task_id: str, verb: str, *, as_json: bool) -> int:
     """Pause, resume or cancel."""
-    _print(api.ask("POST", f"/{task_id}/{verb}"), as_json=as_json)
+    task_text.print_task(api.ask("POST", f"/{task_id}/{verb}"), as_json=as_json)
     return output.OK
 
 
 def show(api: Api, task_id: str, *, as_json: bool) -> int:
     """One task."""
-    _print(api.ask("GET", f"/{task_id}"), as_json=as_json)
+    task_text.print_task(api.ask("GET", f"/{task_id}"), as_json=as_json)
     return output.OK
 
 
@@ -185,28 +193,9 @@ def every(api: Api, *, as_json: bool) -> int:
     """All tasks."""
     found = api.ask("GET")["tasks"]
     if as_json:
-        print(json.dumps(found, indent=2))
+        output.as_json(found)
     elif not found:
-        print("No tasks.")
+        output.say("No tasks.")
     else:
-        output.table(_COLUMNS, [_row(task) for task in found])
+        output.table(task_text.COLUMNS, [task_text.row(task) for task in found])
     return output.OK
-
-
-def _row(task: Any) -> Sequence[str]:  # noqa: ANN401 - JSON
-    spec, counts = task["spec"], task["counts"]
-    kind = f"{spec['kind']} (dry run)" if spec["dry_run"] else spec["kind"]
-    stays = counts["left"] + counts["unreadable"] + counts["not_letters"]
-    numbers = (str(counts["sent"]), str(stays), str(task["total"]))
-    return (task["id"], spec["queue"], kind, task["state"], *numbers, task["why"])
-
-
-def _print(task: Any, *, as_json: bool) -> None:  # noqa: ANN401 - JSON
-    if as_json:
-        print(json.dumps(task, indent=2))
-        return
-    output.table(_COLUMNS, [_row(task)])
-    if task["groups"]:
-        print()
-        rows = [(one["group"], one["failed_queue"], one["reason"], str(one["letters"])) for one in task["groups"]]
-        output.table(("group", "failed queue", "reason", "letters"), rows)

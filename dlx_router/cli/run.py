@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dlx_router.cli import output
+from dlx_router.cli import examples, output
 from dlx_router.config.environment.settings import Settings, SettingsError, default_text, option, variable
-from dlx_router.core.names import Names
 
 if TYPE_CHECKING:
     from dlx_router.config.policy_files.loader import LoadedPolicies
@@ -20,13 +19,16 @@ def _run(*, observe: bool = False, **given: str | None) -> None:
     Exit: 0 after SIGTERM and a clean drain, 130 after SIGINT, 1 for findings in the policies, 2 for wrong settings.
     """
     from dlx_router.config.policy_files.loader import PolicyErrors, load_policies  # noqa: PLC0415 - `run --help` reads no policy
+    from dlx_router.config.webhooks import file as webhooks  # noqa: PLC0415 - as above
 
     try:
         settings = Settings.load({name: value for name, value in given.items() if value is not None})
         warnings = settings.warnings()
-        loaded = load_policies(settings.policies, Names(settings.prefix))
+        loaded = load_policies(settings.policies, settings.names)
         loaded.require_served(settings.vhost_list())
         loaded.require_types(told=settings.has_management())
+        if (path := settings.webhooks_path()) is not None:
+            webhooks.load(path)
     except SettingsError as error:
         raise typer.Exit(output.wrong_use(error)) from None
     except PolicyErrors as error:
@@ -69,7 +71,7 @@ _run.__signature__ = inspect.Signature(_parameters)  # type: ignore[attr-defined
 _run.__annotations__ = {one.name: one.annotation for one in _parameters}
 
 _app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-_app.command(name="run")(_run)
+_app.command(name="run", cls=examples.Command)(_run)
 
 
 def app(arguments: list[str]) -> None:

@@ -1,6 +1,5 @@
 """Times as people write and read them."""
 
-import sys
 import time
 from datetime import UTC, datetime
 
@@ -22,7 +21,7 @@ def moment_ms(text: str | None, option: str) -> int | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        print(f"{option} {text!r}: neither a time (2026-01-31T12:00Z) nor a duration (2h)", file=sys.stderr)
+        output.warn(f"{option} {text!r}: neither a time (2026-01-31T12:00Z) nor a duration (2h)")
         raise typer.Exit(output.WRONG_USE) from None
     return int((found if found.tzinfo else found.astimezone()).timestamp() * 1000)
 
@@ -32,6 +31,11 @@ def shown(ms: int | None) -> str:
     if not ms:
         return "–"
     return datetime.fromtimestamp(ms / 1000, UTC).astimezone().isoformat(sep=" ", timespec="milliseconds")
+
+
+def second(ms: int) -> str:
+    """Local time, to the second."""
+    return datetime.fromtimestamp(ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def ago(ms: int | None) -> str:

@@ -7,10 +7,13 @@ Importing this module has aio-pika keep the bytes of the properties that it read
 (docs/decisions/0063-copies-of-declared-messages.md): import it where aio-pika is imported, before messages come.
 """
 
+from __future__ import annotations
+
 import asyncio
 import struct
-from collections.abc import Iterable
-from dataclasses import dataclass
+import sys
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -39,10 +42,11 @@ from dlx_router.client.declaration import (
     Words,
     header,
     kept,
+    missing_message,
     require_room,
 )
 
-_BROKEN: Final = (AMQPError, OSError, TimeoutError, RuntimeError)
+_BROKEN: Final = (AMQPError, OSError, asyncio.TimeoutError, RuntimeError)
 
 _PROPERTIES_AT: Final = 12  # of a content header: class, weight and body size come before
 _WIRE: Final = "_dlx_router_wire"
@@ -59,7 +63,7 @@ def _unmarshal(header: ContentHeader, data: bytes) -> None:
     setattr(header, _WIRE, data[_PROPERTIES_AT:])
 
 
-class _Received(IncomingMessage):
+class Received(IncomingMessage):
     """A message that has the bytes of its properties with it."""
 
     __slots__ = ("_wire",)
@@ -75,7 +79,7 @@ class _Received(IncomingMessage):
 
 
 ContentHeader.unmarshal = _unmarshal  # type: ignore[assignment,method-assign]  # as above
-aio_pika.queue.IncomingMessage = _Received  # type: ignore[attr-defined]  # what queues hand out
+aio_pika.queue.IncomingMessage = Received  # type: ignore[attr-defined]  # what queues hand out
 
 
 class _Copy(spec.Basic.Properties):
@@ -122,15 +126,15 @@ class _Desk:
 _desks: Final[WeakKeyDictionary[AbstractConnection, _Desk]] = WeakKeyDictionary()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Dead(Words):
-    """One message of a batch, with what is said of it; see `dead`."""
+    """One message of a batch, with what is said of it, by keyword; see `dead`."""
 
-    message: AbstractIncomingMessage
+    message: AbstractIncomingMessage = field(default_factory=missing_message)
     queue: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Result:
     """What became of one message of a batch: `error` None means declared and acked."""
 
@@ -210,7 +214,7 @@ async def _declare(one: Dead, prefix: str, within: float) -> None:
 
 
 def _wire(message: AbstractIncomingMessage) -> bytes | None:
-    return message.wire if isinstance(message, _Received) else None
+    return message.wire if isinstance(message, Received) else None
 
 
 def _before(wire: bytes) -> IncomingMessage:
@@ -249,13 +253,25 @@ async def _publish(message: AbstractIncomingMessage, copy: _Copy, prefix: str, w
         raise Undeliverable(f"exchange {exchange!r}: its properties cannot be written: {error!r}") from error
     require_room(size, tuned)
     desk = _desks.setdefault(connection, _Desk())
-    try:
-        async with asyncio.timeout(within), desk.lock:
+
+    async def publish() -> None:
+        async with desk.lock:
             channel = await desk.channel(connection)
             await channel.basic_publish(
                 message.body, exchange=exchange, routing_key=message.routing_key or "", properties=copy, mandatory=True
             )
+
+    try:
+        await _in_time(publish(), within)
     except PublishError as error:
         raise Undeliverable(f"exchange {exchange!r} leads to no queue: does a router attend this vhost?") from error
     except _BROKEN as error:
         raise Undeliverable(f"exchange {exchange!r}: {str(error) or 'no answer in time'}") from error
+
+
+async def _in_time(work: Coroutine[Any, Any, None], within: float) -> None:
+    if sys.version_info < (3, 11):
+        await asyncio.wait_for(work, within)
+    else:
+        async with asyncio.timeout(within):
+            await work

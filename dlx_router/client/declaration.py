@@ -4,18 +4,22 @@ Layout of the header: docs/client.md. What is too long is cut, because a consume
 is dead must still be able to say that it is; what is wrong by the programmer's mistake is refused.
 """
 
+from __future__ import annotations
+
 import json
 import re
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Union
+
+from dlx_router.client import exception
+from dlx_router.client.exception import cut
 
 PREFIX: Final = "dlx-router"
 HEADER: Final = "dlx-death"
 WITHIN_S: Final = 30.0
-MAX_TYPE, MAX_MESSAGE, MAX_FRAME, MAX_TAG = 200, 1000, 500, 255
+MAX_TYPE, MAX_MESSAGE, MAX_FRAME, MAX_TAG = exception.MAX_TYPE, exception.MAX_MESSAGE, exception.MAX_FRAME, 255
 FRAME_MAX: Final = 131_072  # RabbitMQ's own, and what pika asks for
 FRAME_EDGE: Final = 8
 MAX_RETRY_AFTER_MS: Final = 365 * 86_400_000
@@ -24,7 +28,7 @@ _REASON: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _STALE: Final = re.compile(r"x-death|x-(first|last)-death-.*|x-delivery-count|x-acquired-count|x-stream-offset|BCC")
 _OURS: Final = frozenset({HEADER, "dlx-router-pub"})
 _AT_REST: Final = frozenset({"dead", "parked"})
-Error = BaseException | Mapping[str, str]
+Error = Union[BaseException, Mapping[str, str]]
 
 
 class NotDeclared(Exception):
@@ -51,9 +55,14 @@ class NotAcked(Exception):
     """The death was declared, but the message could not be acked: it will be delivered once more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def missing_message() -> Any:  # noqa: ANN401 - of the field's type
+    """The default of a field that has to be given, after others that need not: Python 3.9 has no `kw_only`."""
+    raise TypeError("missing 1 required keyword argument: 'message'")
+
+
+@dataclass(frozen=True)
 class Words:
-    """What a consumer says of a death; checked when made. `retry_after`: seconds, or a timedelta."""
+    """What a consumer says of a death, by keyword; checked when made. `retry_after`: seconds, or a timedelta."""
 
     reason: str
     description: str | None = None
@@ -81,12 +90,12 @@ class Words:
         if after is None:
             return None
         seconds: object = after.total_seconds() if isinstance(after, timedelta) else after
-        if not isinstance(seconds, int | float) or not 0 <= seconds * 1000 <= MAX_RETRY_AFTER_MS:
+        if not isinstance(seconds, (int, float)) or not 0 <= seconds * 1000 <= MAX_RETRY_AFTER_MS:
             raise InvalidDeclaration(f"retry_after {after!r}: it has to be seconds or a timedelta, 0 to a year")
         return round(seconds * 1000)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Delivered:
     """What is to be known of the message that is dead."""
 
@@ -114,7 +123,7 @@ def header(words: Words, message: Delivered, prefix: str, *, invents_ids: bool =
         "retry": words.retry,
         "retry_after_ms": words.retry_after_ms(),
         "tag": _cut(words.tag, MAX_TAG),
-        "error": _error(words.error),
+        "error": None if words.error is None else error_told(words.error),
         "original_expiration": message.expiration,
     }
     text = {name: value for name, value in said.items() if value is not None}
@@ -131,12 +140,12 @@ def require_room(header_bytes: int, frame_max: int) -> None:
 
 def kept(headers: Mapping[str, Any], declaration: str) -> dict[str, Any]:
     """The headers of the copy: as they came, without what only holds for the delivery, and with the declaration."""
-    found = {name: value for name, value in headers.items() if name not in _OURS and not _is_stale(name)}
-    return {**found, HEADER: declaration}
+    return {**{name: value for name, value in headers.items() if is_kept(name)}, HEADER: declaration}
 
 
-def _is_stale(name: object) -> bool:
-    return isinstance(name, str) and _STALE.fullmatch(name) is not None  # a name that is no text stays bytes
+def is_kept(name: str | bytes) -> bool:
+    """The header of this name comes along."""
+    return name not in _OURS and not (isinstance(name, str) and _STALE.fullmatch(name))  # no text: stays bytes
 
 
 def _queue(message: Delivered, prefix: str) -> str:
@@ -160,7 +169,7 @@ def _require_alive(message: Delivered, queue: str, prefix: str) -> None:
 def _record(headers: Mapping[str, Any]) -> dict[str, Any]:
     text = headers.get("dlx-router")
     try:
-        found = json.loads(text) if isinstance(text, str | bytes | bytearray) else None
+        found = json.loads(text) if isinstance(text, (str, bytes, bytearray)) else None
     except (ValueError, RecursionError):  # anybody can write that header
         return {}
     return found if isinstance(found, dict) else {}
@@ -171,27 +180,14 @@ def _carbon_copies(headers: Mapping[str, Any]) -> Sequence[str]:
     return [key for key in found if isinstance(key, str)] if isinstance(found, list) else []
 
 
-def _error(error: Error | None) -> dict[str, str] | None:
-    if error is None:
-        return None
-    if not isinstance(error, BaseException):
-        told = {"type": error.get("type"), "message": error.get("message"), "frame": error.get("frame")}
-    else:
-        kind = type(error)
-        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        told = {"type": name, "message": str(error), "frame": _frame(error)}
+def error_told(error: Error) -> dict[str, str] | None:
+    """{type, message, frame} without what is not known, each cut to its length; None where nothing is."""
+    if isinstance(error, BaseException):
+        return exception.described(error)
     limits = {"type": MAX_TYPE, "message": MAX_MESSAGE, "frame": MAX_FRAME}
-    found = {name: _cut(text, limits[name]) for name, text in told.items()}
+    found = {name: _cut(error.get(name), limit) for name, limit in limits.items()}
     return {name: text for name, text in found.items() if text} or None
 
 
-def _frame(error: BaseException) -> str | None:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else None
-
-
-def _cut(text: str | None, limit: int) -> str | None:
-    if text is None:
-        return None
-    plain = str(text).encode(errors="replace").decode()
-    return plain if len(plain) <= limit else plain[: limit - 1] + "…"
+def _cut(text: object, limit: int) -> str | None:
+    return None if text is None else cut(str(text), limit)

@@ -6,9 +6,11 @@ property by property and header by header; only what the consumer has changed si
 Source: AMQP 0-9-1 §4.2.5.5 and §4.2.6.1, with RabbitMQ's errata.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from decimal import Decimal
 from struct import Struct
 from typing import Any, Final
@@ -36,7 +38,7 @@ _long: Final = Struct(">I")
 _int32, _int64, _double, _decimal = (Struct(form).pack for form in (">i", ">q", ">d", ">Bi"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Library:
     """How a client library reads a value (its type byte first), and why one that it has read may not be what came."""
 
@@ -76,6 +78,15 @@ def copied(
     as_they_are = {name: found[name] for name in names & found.keys()}
     told = {name: of_property(name, getattr(now, name)) for name in changed}
     return {**as_they_are, **told, "headers": table(headers, found.get("headers", b""), library)}
+
+
+def declared(section: bytes, is_kept: Callable[[str | bytes], bool], added: Mapping[str, str]) -> bytes:
+    """Flags and values of a copy that nobody has changed: its headers that are kept, and texts that are added."""
+    found = chunks(section)
+    parts = [_key(name) + wire for name, wire in _entries(found.get("headers", b"")[4:]) if is_kept(name)]
+    parts += [_key(name) + b"S" + _counted(text.encode()) for name, text in added.items()]
+    as_they_are = {name: wire for name, wire in found.items() if name not in _TAKEN_OFF}
+    return section_of({**as_they_are, "headers": _counted(b"".join(parts))})
 
 
 def _size(name: str, section: bytes, at: int) -> int:
@@ -136,29 +147,15 @@ class _Unfit(ValueError):
     """Why a value has no exact form."""
 
 
-def _encoded(value: object, name: object, library: Library) -> bytes:  # noqa: C901, PLR0911 - one line for each type
-    match value:
-        case None:
-            return b"V"
-        case bool():
-            return b"t\x01" if value else b"t\x00"
-        case int():
-            return _integer(int(value))
-        case float():
-            return b"d" + _double(value)
-        case Decimal():
-            return _fixed(value)
-        case datetime():
-            return b"T" + _seconds(value)
-        case str():
-            return b"S" + _counted(value.encode())
-        case bytes() | bytearray():
-            return b"x" + _counted(bytes(value))
-        case list():
-            return b"A" + _counted(b"".join([encoded(one, name, library) for one in value]))
-        case dict():
-            inner = [_key(key) + encoded(one, f"{name}.{key}", library) for key, one in value.items()]
-            return b"F" + _counted(b"".join(inner))
+def _encoded(value: object, name: object, library: Library) -> bytes:
+    if isinstance(value, list):
+        return b"A" + _counted(b"".join([encoded(one, name, library) for one in value]))
+    if isinstance(value, dict):
+        inner = [_key(key) + encoded(one, f"{name}.{key}", library) for key, one in value.items()]
+        return b"F" + _counted(b"".join(inner))
+    for kind, form in _FORMS.items():  # in their order: a bool is an int
+        if isinstance(value, kind):
+            return form(value)
     raise _Unfit(f"AMQP has no type for a {type(value).__name__}")
 
 
@@ -181,10 +178,23 @@ def _fixed(value: Decimal) -> bytes:
 
 
 def _seconds(value: datetime) -> bytes:
-    moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)  # as pika and pamqp take it
+    moment = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)  # as pika and pamqp take it
     if moment.microsecond or moment.timestamp() < 0:
         raise _Unfit(f"AMQP's timestamps are whole seconds since 1970, and {value} is not")
     return _int64(int(moment.timestamp()))
+
+
+_FORMS: Final[dict[type, Callable[[Any], bytes]]] = {
+    type(None): lambda _: b"V",
+    bool: lambda value: b"t\x01" if value else b"t\x00",
+    int: lambda value: _integer(int(value)),
+    float: lambda value: b"d" + _double(value),
+    Decimal: _fixed,
+    datetime: lambda value: b"T" + _seconds(value),
+    str: lambda value: b"S" + _counted(value.encode()),
+    bytes: lambda value: b"x" + _counted(value),
+    bytearray: lambda value: b"x" + _counted(bytes(value)),
+}
 
 
 def _key(name: object) -> bytes:
@@ -225,7 +235,7 @@ def _property(name: str, value: Any) -> bytes:  # noqa: ANN401 - a consumer may 
         return bytes((int(value),))
     if name == "timestamp":
         return _seconds(value) if isinstance(value, datetime) else _int64(value)
-    data = bytes(value) if isinstance(value, bytes | bytearray) else str(value).encode()
+    data = bytes(value) if isinstance(value, (bytes, bytearray)) else str(value).encode()
     if len(data) > _MAX_NAME:
         raise _Unfit(f"{len(data)} bytes, and {_MAX_NAME} are the most")
     return b"%c%b" % (len(data), data)

@@ -6,8 +6,10 @@ Importing this module has pika keep the bytes of the properties that it reads, f
 (docs/decisions/0063-copies-of-declared-messages.md): import it where pika is imported, before messages come.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -30,6 +32,7 @@ from dlx_router.client.declaration import (
     Words,
     header,
     kept,
+    missing_message,
     require_room,
 )
 
@@ -53,7 +56,7 @@ class _Received(pika.BasicProperties):  # type: ignore[misc]  # pika is an extra
 
     __slots__ = ("wire",)  # in no __dict__, by which pika compares and shows properties
 
-    def decode(self, encoded: bytes, offset: int = 0) -> "_Received":
+    def decode(self, encoded: bytes, offset: int = 0) -> _Received:
         super().decode(encoded, offset)
         self.wire = encoded[offset:]
         return self
@@ -82,15 +85,15 @@ class Message(NamedTuple):
     body: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Dead(Words):
-    """One message of a batch, with what is said of it; see `dead`."""
+    """One message of a batch, with what is said of it, by keyword; see `dead`."""
 
-    message: Message
+    message: Message = field(default_factory=missing_message)
     queue: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Result:
     """What became of one message of a batch: `error` None means declared and acked."""
 

@@ -43,6 +43,11 @@ def _scaled(written: str | int, units: dict[str, int], form: str, whole: str) ->
     return int(number)
 
 
+def number_of(count: int, one: str, many: str = "") -> str:
+    """The count with its noun: `1 file`, `2 policies`."""
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
 def duration_text(ms: int) -> str:
     """The shortest exact way to write a duration: `duration_ms(duration_text(ms)) == ms`."""
     return "0ms" if ms == 0 else _text(ms, _DURATIONS_MS)

@@ -8,7 +8,8 @@ The question is put to the journal: what are the newest events of a letter (its 
 - Until the window has passed the answer is *open*: neither helped nor lost. The same holds for a letter whose wait is
   not over (`due_ms` lies ahead), and for one that is `held`: its target or its queue would not have it yet.
 - Any other newest event is the answer itself: where the letter lies, or that it is gone.
-- `SILENT` events say nothing about it: `released` is the end of a wait, `edited` what the next `redriven` sends.
+- `SILENT` events say nothing about it: `released` is the end of a wait, `edited` what the next `redriven` sends, and
+  what becomes of a letter that is `leased` is told by an event of its own beside `lease_ended`.
 
 `fate_sql` and `try_sql` are the same answers as an expression that SQLite and Spark read alike; laws hold them equal.
 """
@@ -22,7 +23,8 @@ from dlx_router.core.policy import Effective
 AT_LEAST_MS: Final = 3_600_000
 WAITS: Final = 2  # so many of the longest wait
 ORDER: Final = ("ts_ms", "redrives", "attempts", "event_id")  # of a letter's events; within a millisecond, of its life
-SILENT: Final = ("released", "edited")
+LEASES: Final = ("leased", "lease_ended")
+SILENT: Final = ("released", "edited", *LEASES)
 DEATHS: Final = ("retried", "dead_lettered", "parked", "quarantined", "discarded")  # what is decided when it dies again
 RECOVERED: Final = "recovered"
 FAILED: Final = "failed"

@@ -8,6 +8,7 @@ for one that lies behind it.
 import base64
 import binascii
 import json
+from collections.abc import Container
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from hmac import compare_digest
@@ -15,15 +16,25 @@ from typing import Any, Final
 
 KEY_BYTES: Final = 32
 VERSION: Final = 1
-MAX_BYTES: Final = 65_536  # what routers write has some 150
+MAX_BYTES: Final = 65_536  # what routers write has some 150, an answer 400
+MAX_NONCE: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who leads, by its own word. `url`: of its HTTP port; "": it tells none."""
+
+    router_id: str
+    url: str
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A router is there; what it gets back tells it that it is the active consumer."""
+    """A router is there; what it gets back tells it that it is the active consumer. `nonce`: of this hello alone."""
 
     instance: str
     mac: str = ""
+    nonce: str = ""
 
     def is_by(self, shared: bytes | None) -> bool:
         """Whether a router with this key said it."""
@@ -59,9 +70,9 @@ def read(body: bytes, first: First | None) -> Hello | First | Junk:
     document = _parsed(body)
     match document.get("kind"):
         case "hello":
-            instance, mac = document.get("instance"), document.get("mac", "")
-            if isinstance(instance, str) and isinstance(mac, str):
-                return Hello(instance, mac)
+            instance, mac, nonce = document.get("instance"), document.get("mac", ""), document.get("nonce", "")
+            if isinstance(instance, str) and isinstance(mac, str) and isinstance(nonce, str):
+                return Hello(instance, mac, nonce[:MAX_NONCE])
             return Junk("a hello of nobody")
         case "key":
             return _as_first(_decoded(document) or Sealed(body), first)
@@ -69,15 +80,35 @@ def read(body: bytes, first: First | None) -> Hello | First | Junk:
             return Junk("no message of a router")
 
 
-def hello(instance: str, shared: bytes | None = None) -> bytes:
+def hello(instance: str, shared: bytes | None = None, nonce: str = "") -> bytes:
     """A hello; signed with the key that routers share, it is answered."""
     mac = {} if shared is None else {"mac": _mac(shared, instance).decode()}
-    return _written({"kind": "hello", "v": VERSION, "instance": instance} | mac)
+    told = {"nonce": nonce} if nonce else {}
+    return _written({"kind": "hello", "v": VERSION, "instance": instance} | mac | told)
 
 
-def answer(instance: str, shared: bytes) -> bytes:
-    """What whoever is active answers to the hello of this instance."""
-    return _written({"kind": "leader", "v": VERSION, "mac": _mac(shared, f"leader {instance}").decode()})
+def answer(instance: str, shared: bytes, claim: Claim | None = None, nonce: str = "") -> bytes:
+    """What whoever is active answers to this hello: that it leads, and where it can be asked."""
+    told: dict[str, Any] = {"kind": "leader", "v": VERSION, "mac": _mac(shared, f"leader {instance}").decode()}
+    if claim is not None and nonce:
+        digest = _claim_mac(shared, instance, nonce, claim)
+        told["claim"] = {"router": claim.router_id, "url": claim.url, "nonce": nonce, "mac": digest}
+    return _written(told)
+
+
+def claimed(body: bytes, instance: str, nonces: Container[str], shared: bytes) -> Claim | None:
+    """The claim in an answer to one of these hellos of this instance; None: there is none, or not by this key.
+
+    An answer that was given before is none: it names a hello that is over.
+    """
+    told = _parsed(body).get("claim")
+    members = [told.get(name) for name in ("router", "url", "nonce", "mac")] if isinstance(told, dict) else []
+    if not members or not all(isinstance(one, str) for one in members):
+        return None
+    router_id, url, nonce, mac = map(str, members)
+    found = Claim(router_id, url)
+    is_ours = compare_digest(mac.encode(errors="replace"), _claim_mac(shared, instance, nonce, found).encode())
+    return found if is_ours and nonce in nonces else None
 
 
 def is_answer(body: bytes, instance: str, shared: bytes) -> bool:
@@ -133,6 +164,15 @@ def _parsed(body: bytes) -> dict[str, Any]:
 def _mac(shared: bytes, instance: str) -> bytes:
     text = instance.encode(errors="surrogatepass")
     return blake2b(text, digest_size=16, key=shared, person=b"dlx-hello").hexdigest().encode()
+
+
+def _claim_mac(shared: bytes, instance: str, nonce: str, claim: Claim) -> str:
+    """Each part with its length: no two claims have the same bytes."""
+    digest = blake2b(digest_size=32, key=shared, person=b"dlx-claim")
+    for part in (instance, nonce, claim.router_id, claim.url):
+        data = part.encode(errors="surrogatepass")
+        digest.update(len(data).to_bytes(4, "big") + data)
+    return digest.hexdigest()
 
 
 def _written(document: dict[str, Any]) -> bytes:

@@ -24,7 +24,7 @@ _UPDATE: Final = (
     "UPDATE letters SET grp = ?, place = ?, state = ?, reason = ?, cause = ?, policy = ?, attempts = ?, redrives = ?,"
     " first_ms = ?, last_ms = ?, due_ms = ?, size = ?, message_id = ? WHERE number = ?"
 )
-_STEP: Final = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?)"
+_STEP: Final = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?)"
 _FATE: Final = (
     "kind, source, reason, cause, attempts, redrives, tries, policy, exchange, routing_key, refused, redrive_id"
 )
@@ -60,15 +60,16 @@ class _Letter:
 class _Fate:
     """What a transaction works out once for all letters whose events share a line."""
 
-    __slots__ = ("died", "group", "is_long", "number", "place", "queue", "shared", "state", "uses")
+    __slots__ = ("died", "group", "is_long", "is_sent", "number", "place", "queue", "shared", "state", "uses")
 
     def __init__(self, vhost: str, shared: Shared, numbers: Numbers) -> None:
         told = shared.members.get
         self.shared = shared  # so that nothing else gets its id
         self.queue = numbers.queue(vhost, shared.failed_queue)
         self.place = 0 if shared.place is None else numbers.place(vhost, *shared.place)
-        self.state = None if shared.kind == _EDITED else STATE_OF[shared.kind]  # None: it stays as it was
+        self.state = None if shared.kind == _EDITED else STATE_OF.get(shared.kind)  # None: it stays as it was
         self.died = told("arrival") == "inbox" and not told("redrive_id")  # else a task has it
+        self.is_sent = shared.kind == "redriven" and shared.step[-1] is not None  # what a task sent is counted
         self.group = 0  # of those whose error is not known, once there is one
         self.is_long = (shared.step[4] or 0) + (shared.step[6] or 0) > MAX_STEPS // 4
         self.uses = self.number = 0  # in the file, once it is written
@@ -114,6 +115,11 @@ class Letters:
         letter = self._letters.get(name)
         if letter is not None and (not line or self._is_told(letter, step)):
             return  # imported, and known better; or told twice
+        if shared.kind in rows.STEPS:
+            if letter is not None:  # else nothing is known of where it is
+                self._lease(vhost, letter, event, step, signature)
+                self._touched[name] = letter
+            return
         before, body = None if letter is None else letter.where, event.body
         kept = line if isinstance(line, Row) else rows.without_body(line, event.own) if line else None
         group = self._group(vhost, fate, event) if before is None or fate.died else before[0]
@@ -129,6 +135,16 @@ class Letters:
         fate.uses += 1
         self._touched[name] = letter
         if fate.is_long:
+            self._long.append(letter.number)
+
+    def _lease(self, vhost: str, letter: _Letter, event: Event, step: str, signature: str) -> None:
+        """A step on its way, which changes nothing about where it is."""
+        assert event.shared is not None
+        told, is_long = event.shared._replace(step=rows.lease_step(event)), rows.times_leased(event) > MAX_STEPS // 4
+        fate = self._fate(vhost, told)
+        letter.steps[step] = event.ts_ms, fate, event.columns[2], str(signature)
+        fate.uses += 1
+        if is_long:
             self._long.append(letter.number)
 
     def _fate(self, vhost: str, shared: Shared) -> _Fate:
@@ -163,7 +179,7 @@ class Letters:
     def write(self) -> None:
         """All that was taken."""
         new = [one for one in self._touched.items() if one[1].before is None]
-        old = [one for one in self._touched.values() if one.before is not None]
+        old = [one for one in self._touched.values() if one.before is not None and one.own]
         self._many(_INSERT, [(a.number, name, queue, *(a.where or ()), *a.own) for (name, queue), a in new])
         self._keys.add([(rows.key_of(name), letter.number) for (name, _), letter in new])
         self._many(_UPDATE, [(*(one.where or ()), *one.own, one.number) for one in old])
@@ -185,7 +201,7 @@ class Letters:
             if fate.uses:
                 fate.number = self._told.use(fate.shared.step, fate.uses)
         steps = [
-            (letter.number, step, ts_ms, fate.number, due_ms, signature)
+            (letter.number, step, ts_ms, fate.number, due_ms, signature, fate.number if fate.is_sent else None)
             for letter in self._touched.values()
             for step, (ts_ms, fate, due_ms, signature) in letter.steps.items()
         ]

@@ -62,7 +62,13 @@ def visible(ask: Callable[..., sqlite3.Cursor], wanted: Wanted, sees: Sees) -> l
 
 
 def letters_of(
-    ask: Callable[..., sqlite3.Cursor], wanted: Wanted, numbers: Sequence[int], before: int | None, limit: int
+    ask: Callable[..., sqlite3.Cursor],
+    wanted: Wanted,
+    numbers: Sequence[int],
+    before: int | None,
+    limit: int,
+    *,
+    oldest: bool = False,
 ) -> tuple[str, tuple[Any, ...]]:
     """The question and its values. Numbers are chosen first, and only the chosen letters are looked up whole."""
     by_index = wanted.text is None and _few(ask, wanted, numbers)
@@ -73,11 +79,12 @@ def letters_of(
         tests.append("found MATCH ?")
         values.append(query(wanted.text))
     if before is not None:
-        tests.append(f"{number} < ?")
+        tests.append(f"{number} {'>' if oldest else '<'} ?")
         values.append(before)
+    order = "ASC" if oldest else "DESC"
     where = f" WHERE {' AND '.join(tests)}" if tests else ""
-    chosen = f"SELECT {number} AS one FROM {source}{where} ORDER BY {number} DESC LIMIT ?"
-    sql = f"SELECT {LETTER} FROM ({chosen}) CROSS JOIN letters ON letters.number = one{JOINS} ORDER BY one DESC"
+    chosen = f"SELECT {number} AS one FROM {source}{where} ORDER BY {number} {order} LIMIT ?"
+    sql = f"SELECT {LETTER} FROM ({chosen}) CROSS JOIN letters ON letters.number = one{JOINS} ORDER BY one {order}"
     return sql, (*values, limit)
 
 

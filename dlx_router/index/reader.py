@@ -13,26 +13,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from dlx_router.core.recovered import fate
-from dlx_router.index import schema
+from dlx_router.index import schema, sent, telling
 from dlx_router.index.keys import SOUGHT
 from dlx_router.index.queries import JOINS, LETTER, Sees, Wanted, letters_of, listed, visible
 from dlx_router.index.rows import LYING, key_of
-from dlx_router.journal.reading import event_of
+from dlx_router.index.shown import group_told, letter_told, resting_since, whole_letter
 from dlx_router.telemetry.wall_clock import wall_ms
 
 LIMIT_S: Final = 3.0
-_PLACES: Final = frozenset({"number", "exchange", "routing_key", "sent_exchange", "sent_routing_key"})
 OLDEST: Final = 100  # of a place, to find the oldest among
-_JOURNEY: Final = (
-    "SELECT ts_ms, kind, source, reason, cause, attempts, redrives, tries, due_ms, policy, exchange, routing_key,"
-    " refused, redrive_id, signature FROM steps JOIN fates ON fates.number = fate WHERE letter = ?"
-    " ORDER BY ts_ms, kind != 'released'"
-)
-_EVENT: Final = (
-    "SELECT events.line, shared.line AS shared FROM events LEFT JOIN shared ON shared.number = events.shared"
-    " WHERE letter = ?"
-)
+SORTS: Final = {
+    "last": "last_ms",
+    "first": "first_ms",
+    "deaths": "deaths",
+    "lying": f"(SELECT sum(n) FROM counts WHERE grp = groups.number AND counts.state IN {LYING!r})",
+}
 _STATE: Final = (
     "CASE WHEN state = 'resolved' AND last_ms > state_ms THEN 'open'"
     " WHEN state = 'ignored' AND until_ms IS NOT NULL AND until_ms <= :now THEN 'open' ELSE state END"
@@ -54,13 +49,15 @@ class Reader:
         self._path = path
         self._idle: queue.SimpleQueue[tuple[int, sqlite3.Connection]] = queue.SimpleQueue()
 
-    def letters(self, wanted: Wanted, sees: Sees, *, limit: int, before: int | None) -> list[dict[str, Any]]:
-        """At most `limit`, the newest first, older than the cursor. Raises IndexAway, TooLong."""
+    def letters(
+        self, wanted: Wanted, sees: Sees, *, limit: int, before: int | None, oldest: bool = False
+    ) -> list[dict[str, Any]]:
+        """At most `limit` behind the cursor, the newest first or the oldest. Raises IndexAway, TooLong."""
         with self._asking() as ask:
             numbers = visible(ask, wanted, sees)
             if not numbers:
                 return []
-            return [_letter(row) for row in ask(*letters_of(ask, wanted, numbers, before, limit))]
+            return [letter_told(row) for row in ask(*letters_of(ask, wanted, numbers, before, limit, oldest=oldest))]
 
     def letter(self, letter_id: str, sees: Sees, failed_queue: str | None = None) -> list[dict[str, Any]]:
         """All that is known of the letter: one entry for each failed queue that it died in (copies)."""
@@ -70,22 +67,30 @@ class Reader:
                 {"key": key_of(letter_id), "id": letter_id},
             ).fetchall()
             seen = [row for row in rows if sees(row["vhost"], row["failed_queue"])]
-            return [_whole(ask, row) for row in seen if failed_queue in {None, row["failed_queue"]}]
+            return [whole_letter(ask, row) for row in seen if failed_queue in {None, row["failed_queue"]}]
 
-    def groups(
-        self, sees: Sees, *, vhost: str | None, failed_queue: str | None, state: str | None, limit: int, offset: int
+    def groups(  # noqa: PLR0913 - each is a filter
+        self,
+        sees: Sees,
+        *,
+        vhost: str | None,
+        failed_queue: str | None,
+        state: str | None,
+        limit: int,
+        offset: int,
+        sort: str = "last",
     ) -> list[dict[str, Any]]:
-        """At most `limit` groups, those that had a death last come first."""
+        """At most `limit` groups, those first that have the most of what `sort` names (see SORTS)."""
         with self._asking() as ask:
             numbers = visible(ask, Wanted(vhost=vhost, failed_queue=failed_queue), sees)
             sql = (
                 f"SELECT groups.*, queues.vhost, queues.name, {_STATE} AS now_state FROM groups"
                 f" JOIN queues ON queues.number = groups.queue WHERE queue IN ({listed(numbers)})"
-                f" AND (:state IS NULL OR {_STATE} = :state) ORDER BY last_ms DESC, groups.number DESC"
+                f" AND (:state IS NULL OR {_STATE} = :state) ORDER BY {SORTS[sort]} DESC, groups.number DESC"
                 " LIMIT :limit OFFSET :offset"
             )
             values = {"now": wall_ms(), "state": state, "limit": limit, "offset": offset}
-            return [_group(ask, row) for row in ask(sql, values).fetchall()]
+            return [group_told(ask, row) for row in ask(sql, values).fetchall()]
 
     def group(self, group_id: str, sees: Sees) -> dict[str, Any] | None:
         """One group; None where there is none that may be seen."""
@@ -95,10 +100,10 @@ class Reader:
                 " JOIN queues ON queues.number = groups.queue WHERE groups.id = :id"
             )
             row = ask(sql, {"now": wall_ms(), "id": group_id}).fetchone()
-            return _group(ask, row) if row is not None and sees(row["vhost"], row["name"]) else None
+            return group_told(ask, row) if row is not None and sees(row["vhost"], row["name"]) else None
 
     def failed_queues(self, sees: Sees) -> list[dict[str, Any]]:
-        """Each failed queue, and how many of its letters are in which state."""
+        """Each failed queue: how many of its letters are in which state, and since when the oldest rests."""
         sql = (
             "SELECT queues.vhost, queues.name, counts.state, sum(counts.n) AS n, max(groups.last_ms) AS last_ms,"
             " count(DISTINCT groups.number) AS known FROM counts JOIN groups ON groups.number = counts.grp"
@@ -109,10 +114,14 @@ class Reader:
         with self._asking() as ask:
             for row in ask(sql).fetchall():
                 if sees(row["vhost"], row["name"]):
-                    blank = {"vhost": row["vhost"], "failed_queue": row["name"], "states": {}, "last_ms": 0}
-                    one = found.setdefault((row["vhost"], row["name"]), blank)
+                    key = (row["vhost"], row["name"])
+                    blank = {"states": {}, "last_ms": 0, "oldest_ms": None}
+                    one = found.setdefault(key, dict(zip(("vhost", "failed_queue"), key, strict=True)) | blank)
                     one["states"][row["state"]] = row["n"]
                     one["last_ms"] = max(one["last_ms"], row["last_ms"])
+            for key, ms in resting_since(ask).items():
+                if key in found:
+                    found[key]["oldest_ms"] = ms
         return list(found.values())
 
     def places(self, sees: Sees | None = None) -> list[dict[str, Any]]:
@@ -163,13 +172,40 @@ class Reader:
                     found.setdefault(row["vhost"], {})[row["signature"]] = row["events"]
         return found
 
-    def audits(self, visible: Sequence[str], *, limit: int) -> list[dict[str, Any]]:
-        """What people did in these vhosts, the newest first."""
+    def audits(
+        self, visible: Sequence[str], *, limit: int, before: tuple[int, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """What people did in these vhosts, the newest first; `before`: moment and id of the last one that was seen."""
         with self._asking() as ask:
             held = ", ".join("?" * len(visible))
-            sql = f"SELECT * FROM audits WHERE vhost IN ({held}) ORDER BY ts_ms DESC LIMIT ?"
-            rows = ask(sql, (*visible, limit)).fetchall()
+            older = " AND (ts_ms, event_id) < (?, ?)" if before is not None else ""
+            sql = f"SELECT * FROM audits WHERE vhost IN ({held}){older} ORDER BY ts_ms DESC, event_id DESC LIMIT ?"
+            rows = ask(sql, (*visible, *(before or ()), limit)).fetchall()
         return [{**dict(row), "details": json.loads(row["details"])} for row in rows]
+
+    def groups_since(self, vhost: str, since_ms: int) -> list[telling.GroupLook]:
+        """Groups of a vhost that had a death from then on."""
+        with self._asking() as ask:
+            return telling.groups_since(ask, vhost, since_ms, wall_ms())
+
+    def parked(self, vhost: str, since_ms: int | None = None) -> tuple[telling.Parked, telling.Parked]:
+        """Letters in parking, and those of them that came there since a moment, if one is named; both of one moment."""
+        with self._asking() as ask:
+            ask("BEGIN")
+            counts = telling.parked(ask, vhost)
+            later = {} if since_ms is None else telling.parked_since(ask, vhost, since_ms)
+            ask("COMMIT")
+            return counts, later
+
+    def audits_of(self, vhost: str, actions: tuple[str, ...], since_ms: int) -> list[tuple[str, dict[str, Any]]]:
+        """What our routers wrote down since then under these actions, the oldest first."""
+        with self._asking() as ask:
+            return telling.audits_of(ask, vhost, actions, since_ms)
+
+    def came_back(self, tasks: Sequence[str], *, elsewhere: bool) -> dict[str, int]:
+        """Of letters that redrive tasks sent: how many died again, by task; see `sent.came_back`."""
+        with self._asking() as ask:
+            return sent.came_back(ask, tasks, elsewhere=elsewhere)
 
     # -- asking -------------------------------------------------------------------------------------------------
 
@@ -212,75 +248,3 @@ class Reader:
         with suppress(queue.Empty):
             while True:
                 self._idle.get_nowait()[1].close()
-
-
-def outcome(letter: dict[str, Any], *, as_of_ms: int, window_ms: int) -> str | None:
-    """What became of a letter that the reader gave, by its newest event; None: that event is not known.
-
-    `as_of_ms`: until when the index has the journal; `window_ms`: of the letter's policy. See `core.recovered`.
-    """
-    if letter["newest"] is None:
-        return None
-    kind, ts_ms, due_ms = letter["newest"]
-    return fate(kind, ts_ms, due_ms, as_of_ms=as_of_ms, window_ms=window_ms)
-
-
-def _letter(row: sqlite3.Row) -> dict[str, Any]:
-    told = {key: row[key] for key in row.keys() if key not in _PLACES}  # noqa: SIM118 - a Row iterates over its values
-    told["newest"] = None if row["newest"] is None else json.loads(row["newest"])
-    told["cursor"] = row["number"]
-    told["target"] = _place(row["exchange"], row["routing_key"])
-    told["sent_to"] = _place(row["sent_exchange"], row["sent_routing_key"])
-    return told
-
-
-def _place(exchange: str | None, routing_key: str | None) -> dict[str, str | None] | None:
-    return None if exchange is None else {"exchange": exchange, "routing_key": routing_key}
-
-
-def _whole(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:
-    number = (row["number"],)
-    steps = ask(_JOURNEY, number).fetchall()
-    line = ask(_EVENT, number).fetchone()
-    body = ask("SELECT mode, sha256, content_type, body FROM bodies WHERE letter = ?", number).fetchone()
-    return {
-        **_letter(row),
-        "journey": [dict(step) for step in steps],
-        "event": None if line is None else _event(line["shared"], line["line"]),
-        "stored": None if body is None else tuple(body),
-    }
-
-
-def _event(shared: bytes | None, line: bytes | None) -> dict[str, Any] | None:
-    """The event as the journal told it; None: the letter was imported."""
-    if line is None:
-        return None
-    told: dict[str, Any] | None = event_of(shared, line) if shared is not None else json.loads(line)
-    return told
-
-
-def _group(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[str, Any]:
-    counts = ask("SELECT state, sum(n) FROM counts WHERE grp = ? GROUP BY state", (row["number"],)).fetchall()
-    states = {state: n for state, n in counts if n > 0}
-    names = (
-        "id",
-        "vhost",
-        "reason",
-        "error_type",
-        "frame",
-        "message",
-        "first_ms",
-        "last_ms",
-        "deaths",
-        "note",
-        "actor",
-    )
-    return {
-        **{name: row[name] for name in names},
-        "failed_queue": row["name"],
-        "state": row["now_state"],
-        "until_ms": row["until_ms"] if row["now_state"] == "ignored" else None,
-        "returned": row["state"] == "resolved" and row["now_state"] == "open",
-        "lying": sum(n for state, n in states.items() if state in LYING),
-        "states": states,
-    }

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from dlx_router.core.bounded import MIB, Remembered
+from dlx_router.core.recovered import LEASES
 from dlx_router.core.signature import Signature
 from dlx_router.journal.encoding import encode
 from dlx_router.journal.fields import KINDS
@@ -27,7 +28,9 @@ STATE_OF: Final = {
     "edited": "edited",
     "retired": "retired",
 }
-_ASIDE: Final = frozenset({*KINDS} - {*STATE_OF, "gap", "audit"})  # a letter's, and it lies nowhere
+STEPS: Final = frozenset(LEASES)  # on a letter's way, which change nothing about where it is
+_OF_LETTERS: Final = STEPS | STATE_OF.keys()
+_ASIDE: Final = frozenset({*KINDS} - {*_OF_LETTERS, "gap", "audit"})  # a letter's, and it lies nowhere
 GONE: Final = "gone"  # was lying in a queue that has been found empty since
 LYING: Final = ("dead", "parked", "quarantined")  # in a queue, until somebody does something
 STATES: Final = (*STATE_OF.values(), GONE)
@@ -42,11 +45,10 @@ _SHARED_BYTES: Final = 4096
 _NOTHING: Final[Mapping[str, Any]] = {}
 _HEAD: Final = re.compile(rb'\{"v":[012],"event_id":"[\w-]+","id":"(\w+)",(?="kind":)')
 _OWN_NAMES: Final = """v event_id id ts_ms draw due_ms first_death_ms last_death_ms props digest headers body_values
- redacted error body_mode body_sha256 body"""
+ redacted error body_mode body_sha256 body lease"""
 _OWN: Final = frozenset(_OWN_NAMES.split())
-_OF_A_ROW: Final = frozenset(
-    {"draw", "headers", "body_values", "redacted", "error", "body_mode", "body_sha256", "body", "parent", "since_ms"}
-)  # what a row of ours may have further: none of it is said by the row itself
+_MORE_NAMES: Final = "draw headers body_values redacted error body_mode body_sha256 body parent since_ms lease"
+_OF_A_ROW: Final = frozenset(_MORE_NAMES.split())  # what a row of ours may have further: none is said by the row itself
 _BESIDE: Final = frozenset({"v", "props", "body_mode"})  # of a row's own, which its shared line may say beforehand
 _VERSIONS: Final = frozenset({0, 1, 2})
 _TIME: Final = b',"ts_ms":'  # no string has this in it: the quotes would be escaped
@@ -178,7 +180,7 @@ def imported(event: Mapping[str, Any]) -> Event:
 def _alone(event: Any) -> Event:  # noqa: ANN401 - JSON
     if event["v"] not in _VERSIONS or not isinstance(event["kind"], str) or not isinstance(event["event_id"], str):
         raise EventError(f"version {event['v']!r}, kind {event['kind']!r}")
-    if event["kind"] not in STATE_OF or event.get("observed"):
+    if event["kind"] not in _OF_LETTERS or event.get("observed"):
         return Event("", None, event, whole(event.get("ts_ms")))
     return _of_letter(plain(event["id"]), shared_of(event), event)
 
@@ -187,7 +189,7 @@ def _shared(members: bytes) -> Shared | None:
     """None: these are not the members of one letter's event, by themselves."""
     try:
         event = decoded(f"{{{str(members, 'utf-8')}}}")
-        fits = event["kind"] in STATE_OF and not event.get("observed") and event.keys().isdisjoint(_OWN)
+        fits = event["kind"] in _OF_LETTERS and not event.get("observed") and event.keys().isdisjoint(_OWN)
         return shared_of(event) if fits else None
     except ODD:
         return None
@@ -202,7 +204,7 @@ def _shared_line(line: bytes) -> Shared | Mapping[str, Any] | None:
         event = decoded(str(line, "utf-8"))
         if event["v"] not in _VERSIONS or not event.keys() & _OWN <= _BESIDE or event["body_mode"] != "none":
             return None
-        if event["kind"] in STATE_OF and not event.get("observed"):
+        if event["kind"] in _OF_LETTERS and not event.get("observed"):
             return shared_of(event)
         return {"kind": event["kind"]} if event["kind"] in _ASIDE or event.get("observed") is True else None
     except ODD:
@@ -278,6 +280,19 @@ def whole(value: Any) -> int:  # noqa: ANN401 - a journal may have been written 
 def whole_or_none(value: Any) -> int | None:  # noqa: ANN401 - as above
     """The same, but None for none."""
     return None if value is None else whole(value)
+
+
+def lease_step(event: Event) -> tuple[Any, ...]:
+    """What a step of a lease says, as Shared.step; how the lease ended stands where others have their cause."""
+    shared = event.shared
+    assert shared is not None
+    kind, source, reason, cause, *rest = shared.step
+    return kind, source, reason, plain((event.own.get("lease") or _NOTHING).get("ended")) or cause, *rest
+
+
+def times_leased(event: Event) -> int:
+    """How often the letter was received; 0 where its event does not say."""
+    return whole((event.own.get("lease") or _NOTHING).get("receives"))
 
 
 def _text(shared: Shared, props: Mapping[str, Any], own: Mapping[str, Any], body: Body | None) -> str:

@@ -30,6 +30,8 @@ KINDS: Final[dict[str, str]] = {
     "redriven": "somebody sent the letter back",
     "edited": "somebody changed the letter",
     "retired": "the letter left a dead-letter queue by retention",
+    "leased": "somebody received the letter, and holds it until they say what becomes of it, or their time is over",
+    "lease_ended": "how that ended; where the letter is gone from its queue another event says so too",
     "audit": "somebody did something that concerns no single letter",
     "gap": "events of one router are missing here",
 }
@@ -70,7 +72,14 @@ FIELDS: Final = (
         "what the failed queue's breaker said: closed, open, half_open, or probe (open, and this letter tries)",
         "it was asked",
     ),
-    Field("redrive_id", "string", "the task that did this to the letter; no death has it", "there is one"),
+    Field("redrive_id", "string", "the task or lease that did this to the letter; no death has it", "there is one"),
+    Field(
+        "lease",
+        "object",
+        "`id`; `by`: name of the token; `receives`: how often it was received, as far as known; `ended`: "
+        "done, redriven, parked, edited, released, expired, lost; `key`: of the letter, where it is gone",
+        "leased, lease_ended",
+    ),
     Field("parent", "string", "id of the letter whose record was copied onto this message", "there is one"),
     Field(
         "deaths",
@@ -92,7 +101,7 @@ FIELDS: Final = (
     ),
     Field("ts_ms", "int", "when it was decided, by the router's clock; the `now` of the decision"),
     Field("draw", "float", "the chance that the jitter was given, −1 to 1", "jitter is in force"),
-    Field("due_ms", "int", "when the wait ends", "it waits"),
+    Field("due_ms", "int", "when the wait or the lease ends", "it waits, leased"),
     Field("first_death_ms", "int", "time of the oldest death known"),
     Field("since_ms", "int", "time of the first death since the last redrive", "it is not first_death_ms"),
     Field("last_death_ms", "int", "when the newest death came to the router"),

@@ -117,10 +117,8 @@ class Remains:
 
 def known_names(names: Names) -> frozenset[str]:
     """Every name under the prefix that the router gives to an exchange or a queue."""
-    core = (names.inbox, names.declared, names.release, names.return_, names.parking, names.quarantine, names.retired)
-    return frozenset(
-        {*core, f"{names.inbox}.fifo", names.observe, names.state, names.journal, *map(names.delay, RUNGS)}
-    )
+    core = (names.declared, names.release, names.return_, names.parking, names.quarantine, names.retired)
+    return names.inlets | {*core, names.observe, names.state, names.journal, *map(names.delay, RUNGS)}
 
 
 def has_made(queue: str, names: Names, known: frozenset[str]) -> bool:
@@ -209,10 +207,10 @@ def _kept(snapshot: Snapshot, policies: PolicySet, names: Names, mine: frozenset
     out = [f"queue {name}: not made by the router" for name in strange]
     out += [f"exchange {one}: not made by the router" for one in snapshot.exchanges if _strange(one, names, known)]
     out += [f"policy {one.name}: not made by apply" for one in snapshot.policies if _strange(one.name, names, mine)]
-    exchanges = {names.inbox, f"{names.inbox}.fifo"}
     for queue in snapshot.queues:
-        if queue.name not in known and queue.arguments.get("x-dead-letter-exchange") in exchanges:
-            out.append(f"queue {queue.name} names {names.inbox} by its argument: its dead letters will be dropped")
+        exchange = queue.arguments.get("x-dead-letter-exchange")
+        if queue.name not in known and exchange in names.inlets:
+            out.append(f"queue {queue.name} names {exchange} by its argument: its dead letters will be dropped")
     if policies.policies:
         out.append("dead-letter queues: they hold your letters, and stay")
     return out

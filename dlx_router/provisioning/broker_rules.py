@@ -45,7 +45,15 @@ def applies(rule: Rule, queue: str, kind: str) -> bool:
 
 def in_force(rules: Iterable[Rule], queue: str, kind: str) -> Rule | None:
     """The policy in force; where several of one priority fit, the broker takes any of them."""
-    return max((one for one in rules if applies(one, queue, kind)), key=lambda one: one.priority, default=None)
+    return max(
+        (one for one in rules if named(one, queue, kind) and not unsupported(one.definition, kind)),
+        key=_priority,
+        default=None,
+    )
+
+
+def _priority(rule: Rule) -> int:
+    return rule.priority
 
 
 def merged(queue: Standing, rules: Iterable[Rule], operator: Iterable[Rule]) -> Mapping[str, Any]:

@@ -8,22 +8,45 @@ selectors are, and as good as their patterns for all to come.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from typing import Final
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
-from dlx_router.config.lint.policy_conflicts import Covering, covers
+from dlx_router.config.lint.policy_conflicts import Covering
+from dlx_router.core.inbox_shards import shard_of
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, SelectorKind
 from dlx_router.core.target import dead_letter_queue
 from dlx_router.provisioning import selector_regex
 from dlx_router.provisioning.broker_rules import TYPES_FROM, in_force
+from dlx_router.provisioning.dead_letter_names import Affixes, affixes, guards_of
 from dlx_router.provisioning.other_routers import Others, others
 from dlx_router.provisioning.ownership import name_of, own_rule
-from dlx_router.provisioning.queue_definition import Definition, Wanted, bounded, foreign_target, plain, wanted
+from dlx_router.provisioning.queue_definition import (
+    Definition,
+    Wanted,
+    bounded,
+    foreign_target,
+    in_order,
+    plain,
+    wanted,
+)
+from dlx_router.provisioning.regions import (
+    MOST_EXPRESSION,
+    Region,
+    kind_of,
+    may_share,
+    parts,
+    rank,
+    size,
+    together,
+    until_cut,
+)
 
 OWN_PRIORITY: Final = 1_000_000
 EVERY_KIND: Final = "queues"  # apply-to: of any type
+FEW: Final = 8  # selectors in one expression: it is as it was before there was a limit
 KINDS: Final = ("classic", "quorum")
 
 
@@ -44,30 +67,6 @@ class Desired:
     attended: tuple[Standing, ...]
     uncatchable: tuple[tuple[Standing, str], ...]
     others: Others = field(default_factory=Others)
-
-
-@dataclass(frozen=True, slots=True)
-class _Region:
-    """Queues that all these policies of ours and RabbitMQ policies name; `names` where they are named one by one."""
-
-    chain: tuple[Policy, ...]
-    displaced: tuple[Rule | None, Rule | None]
-    wanted: Wanted
-    kind: str | None = None
-    names: frozenset[str] = frozenset()
-
-    @property
-    def members(self) -> frozenset[object]:
-        rules = {one.name for one in self.displaced if one is not None and not selector_regex.is_every(one.pattern)}
-        return frozenset({*(policy.name for policy in self.chain), *rules, *([self.kind] if self.kind else [])})
-
-    def pattern(self) -> str:
-        if self.names:
-            return selector_regex.exactly(self.names)
-        chain = [one for one in self.chain if not any(one is not other and covers(one, other) for other in self.chain)]
-        chain = chain or list(self.chain[:1])
-        ours = [selector_regex.of_selector(one.selector) for one in chain]
-        return selector_regex.both([*ours, *dict.fromkeys(one.pattern for one in self.displaced if one is not None)])
 
 
 def desired(policies: PolicySet, snapshot: Snapshot, names: Names, *, owned: Iterable[str] = ()) -> Desired:
@@ -130,25 +129,40 @@ class _Planner:
         wanted_of = {one.name: self._region(one) for one in attended}
         regions = self._kept([*self._general(), *(one for one in wanted_of.values() if not one.names)])
         exact = [one for one in wanted_of.values() if one.names]
-        found = self._numbered([*_together(exact), *regions], wanted_of)
+        found = self._numbered([*together(exact), *regions], wanted_of)
         wrong = [one for one in attended if not self._right(one, wanted_of[one.name], found)]
         if not wrong:
             return found
         exact += [self._exactly(one, wanted_of[one.name]) for one in wrong]
-        return self._numbered([*_together(exact), *regions], wanted_of)
+        return self._numbered([*together(exact), *regions], wanted_of)
 
-    def _region(self, queue: Standing) -> _Region:
+    def _region(self, queue: Standing) -> Region:
         chain, displaced = self._chain(queue), self._displaced(queue.name)
-        want = wanted(chain, displaced, self._names, bounded=bounded(queue))
-        differs = want.content != wanted(chain, displaced, self._names).content
-        kind = _kind(chain)
+        shard, kind = self._shard(chain, queue.name), kind_of(chain)
+        want = self._wanted(chain, displaced, shard, is_bounded=bounded(queue))
+        differs = want.content != self._wanted(chain, displaced, shard).content
         alone = differs or (kind is not None and not self._typed)
-        return _Region(chain, displaced, want, kind, frozenset({queue.name}) if alone else frozenset())
+        return Region(chain, displaced, want, kind, frozenset({queue.name}) if alone else frozenset(), shard)
 
-    def _exactly(self, queue: Standing, region: _Region) -> _Region:
-        return _Region(region.chain, region.displaced, region.wanted, region.kind, frozenset({queue.name}))
+    def _exactly(self, queue: Standing, region: Region) -> Region:
+        return replace(region, names=frozenset({queue.name}))
 
-    def _general(self) -> Iterable[_Region]:
+    def _wanted(
+        self,
+        chain: Sequence[Policy],
+        displaced: tuple[Rule | None, Rule | None],
+        shard: int | None,
+        *,
+        is_bounded: bool = False,
+    ) -> Wanted:
+        return wanted(chain, displaced, self._names, bounded=is_bounded, shard=shard or 0)
+
+    def _shard(self, chain: Sequence[Policy], queue: str) -> int | None:
+        """The inbox shard of a queue; None where there is one inbox for all that the chain names."""
+        shards = self._names.shards
+        return None if shards == 1 or in_order(chain, self._names) else shard_of(queue, shards)
+
+    def _general(self) -> Iterable[Region]:
         """What each policy means for queues that do not stand yet."""
         covering = Covering(self._policies)
         trivial = [one for one in self._foreign if selector_regex.is_every(one.pattern)]
@@ -159,51 +173,82 @@ class _Planner:
             if kind is not None and not self._typed:
                 continue
             chain = [*covering.of(policy)]
-            chain = _until_cut(one for one in chain if one.apply_to in {EVERY_KIND, policy.apply_to})
+            chain = until_cut(one for one in chain if one.apply_to in {EVERY_KIND, policy.apply_to})
             if policy in chain:
-                name = policy.selector.text if policy.selector.kind is SelectorKind.QUEUE else "\0"
-                rules = self._foreign if policy.selector.kind is SelectorKind.QUEUE else trivial
+                is_one = policy.selector.kind is SelectorKind.QUEUE
+                name = policy.selector.text if is_one else "\0"
+                rules = self._foreign if is_one else trivial
                 displaced = (in_force(rules, name, "quorum"), in_force(rules, name, "classic"))
-                yield _Region(tuple(chain), displaced, wanted(chain, displaced, self._names), kind)
+                first = self._shard(chain, name)
+                for shard in (first,) if is_one or first is None else range(self._names.shards):
+                    want = self._wanted(chain, displaced, shard)
+                    yield Region(tuple(chain), displaced, want, kind, shard=shard)
 
     def _displaced(self, queue: str) -> tuple[Rule | None, Rule | None]:
         return in_force(self._foreign, queue, "quorum"), in_force(self._foreign, queue, "classic")
 
-    def _kept(self, regions: Sequence[_Region]) -> list[_Region]:
+    def _kept(self, regions: Sequence[Region]) -> list[Region]:
         """Without those that a wider region of equal content serves."""
         by_rank = sorted(
-            {(one.members): one for one in regions}.values(), key=lambda one: (len(one.members), one.pattern())
+            {(one.members, one.shard): one for one in regions}.items(),
+            key=lambda found: (len(found[0][0]), found[1].pattern(), found[0][1] or 0),
         )
-        kept: list[_Region] = []
-        for one in by_rank:
-            wider = [other for other in kept if other.members < one.members]
-            best = max((len(other.members) for other in wider), default=-1)
-            over = [other for other in wider if len(other.members) == best]
+        kept: list[Region] = []
+        by_member: dict[object, list[tuple[frozenset[object], Region]]] = {}  # each by one of its members
+        for (members, _), one in by_rank:
+            near = [found for member in members for found in by_member.get(member, ())]
+            wider = [(its, other) for its, other in near if its < members and may_share(one, other)]
+            best = max((len(its) for its, _ in wider), default=-1)
+            over = [other for its, other in wider if len(its) == best]
             if not over or any(other.wanted.content != one.wanted.content for other in over):
                 kept.append(one)
+                by_member.setdefault(next(iter(members)), []).append((members, one))
         return kept
 
     # -- numbers --------------------------------------------------------------------------------------------------
 
-    def _numbered(self, regions: Sequence[_Region], wanted_of: dict[str, _Region]) -> list[Written]:
+    def _numbered(self, regions: Sequence[Region], wanted_of: dict[str, Region]) -> list[Written]:
         """Regions of one rank and content share a policy; ranks are two priorities apart, for the two policies."""
         base = max((one.priority for one in self._foreign), default=0)
-        ranked = sorted(regions, key=lambda one: (_rank(one), repr(one.wanted.content), one.kind or ""))
+        ranked = sorted(regions, key=lambda one: (rank(one), repr(one.wanted.content), one.kind or ""))
         out: list[Written] = []
-        grouped = [(rank, [*group]) for rank, group in groupby(ranked, key=_rank)]
-        for step, (_, group) in enumerate(grouped):
+        grouped = [[*group] for _, group in groupby(ranked, key=rank)]
+        for step, group in enumerate(grouped):
             for _, same in groupby(group, key=lambda one: (repr(one.wanted.content), one.kind)):
-                out += self._two([*same], max(base, 0) + 2 * step + 1)
+                for some in self._portions(same):
+                    out += self._two(some, max(base, 0) + 2 * step + 1)
         out = _once(reversed(out))
         serves = self._serves(wanted_of, out)
         return [Written(one.rule, one.keys, tuple(sorted(serves.get(id(one.rule), ())))) for one in out]
 
-    def _two(self, same: Sequence[_Region], priority: int) -> list[Written]:
+    def _portions(self, same: Iterable[Region]) -> Iterable[list[Region]]:
+        """As many in one policy as its expression has room for."""
+        portion: list[Region] = []
+        for one in same:
+            for part in parts(one) if one.names else (one,):
+                if portion and size(self._expression([*portion, part])) > MOST_EXPRESSION:
+                    yield portion
+                    portion = []
+                portion.append(part)
+        if portion:
+            yield portion
+
+    def _expression(self, same: Sequence[Region]) -> str:
+        """Of regions of one content, and so of one shard."""
+        shard, patterns = same[0].shard, [one.pattern() for one in same]
+        if shard is not None and not all(one.is_exact for one in same):
+            looks = selector_regex.of_shard(shard, self._names.shards)
+            expression = selector_regex.of_many(patterns, looks)
+        elif len(patterns) > FEW:
+            expression = selector_regex.of_many(patterns)
+        else:
+            expression = selector_regex.either(patterns)
+        guards = [one for region in same if not region.names for one in guards_of(region.chain, self._affixes)]
+        return selector_regex.except_for(expression, guards)
+
+    def _two(self, same: Sequence[Region], priority: int) -> list[Written]:
         """The lower one is what every type takes, the higher one what only quorum queues take."""
-        first = same[0]
-        expression = selector_regex.either(one.pattern() for one in same)
-        guards = [one for region in same if not region.names for one in self._guards(region)]
-        expression = selector_regex.except_for(expression, guards)
+        first, expression = same[0], self._expression(same)
         apply_to = f"{first.kind}_queues" if first.kind and self._typed else "queues"
         lower = (first.wanted.common, priority) if first.kind != "quorum" else None
         higher = (first.wanted.full, priority + 1) if first.kind != "classic" else None
@@ -215,43 +260,22 @@ class _Planner:
         rule = Rule("", expression, dict(plain(keys)), priority, apply_to)
         return Written(replace(rule, name=name_of(rule, self._names)), keys)
 
-    def _guards(self, region: _Region) -> Iterable[str]:
-        """Dead-letter queues are named by `queue:` only, so wider selectors leave them out."""
-        for policy in region.chain:
-            if policy.selector.kind is SelectorKind.QUEUE:
-                return
-        yield from self._affixes(region.chain)
-
-    def _affixes(self, chain: Sequence[Policy]) -> Iterable[str]:
-        for one in self._all_affixes():
-            before, after = one
-            if all(_apart(policy, before) for policy in chain[:1]) and before:
-                continue
-            yield f"^{_literal(before)}.*{_literal(after)}$" if after else f"^{_literal(before)}"
-
-    def _all_affixes(self) -> Iterable[tuple[str, str]]:
-        found: dict[tuple[str, str], None] = {}
-        for policy in self._policies.policies:
-            queue, kind = policy.selector.text, policy.queue_type
-            chain = self._policies.chain(vhost=self._vhost, queue=queue, own=False, queue_type=kind) or (policy,)
-            effective = PolicySet(chain).resolve(
-                vhost=self._vhost, queue=queue, reason="rejected", own=False, queue_type=kind
-            )
-            if effective is not None and effective.auto_create:
-                found[effective.dlq_prefix, effective.dlq_suffix] = None
-        return [one for one in found if any(one)]
+    @cached_property
+    def _affixes(self) -> Sequence[Affixes]:
+        """Looked for once: each region asks, and there is one for each policy."""
+        return affixes(self._policies, self._vhost)
 
     # -- proof ----------------------------------------------------------------------------------------------------
 
     def _rules(self, found: Sequence[Written]) -> list[Rule]:
         return [*(one.rule for one in found), *self._foreign]
 
-    def _right(self, queue: Standing, region: _Region, found: Sequence[Written]) -> bool:
+    def _right(self, queue: Standing, region: Region, found: Sequence[Written]) -> bool:
         rule = in_force(self._rules(found), queue.name, queue.kind)
         keys = region.wanted.full if queue.kind == "quorum" else region.wanted.common
         return rule is not None and rule.definition == dict(plain(keys))
 
-    def _serves(self, wanted_of: dict[str, _Region], found: Sequence[Written]) -> dict[int, list[str]]:
+    def _serves(self, wanted_of: dict[str, Region], found: Sequence[Written]) -> dict[int, list[str]]:
         """Which queues each rule is in force for."""
         kinds = {queue.name: queue.kind for queue in self._snapshot.queues}
         rules, out = self._rules(found), dict[int, list[str]]()
@@ -266,47 +290,3 @@ def _once(highest_first: Iterable[Written]) -> list[Written]:
     for one in highest_first:
         kept.setdefault(one.rule.name, one)
     return [*kept.values()]
-
-
-def _rank(region: _Region) -> tuple[int, int]:
-    return (1 if region.names else 0, len(region.members))
-
-
-def _kind(chain: Sequence[Policy]) -> str | None:
-    return next((one.queue_type for one in chain if one.queue_type is not None), None)
-
-
-def _together(exact: Sequence[_Region]) -> list[_Region]:
-    """Queues that are named one by one, those of equal content in one region."""
-    out: list[_Region] = []
-    for _, same in groupby(sorted(exact, key=_content), key=_content):
-        group = [*same]
-        first, names = group[0], frozenset(name for one in group for name in one.names)
-        out.append(_Region((), (None, None), first.wanted, first.kind, names))
-    return out
-
-
-def _content(region: _Region) -> str:
-    return repr((region.wanted.content, region.kind))
-
-
-def _until_cut(chain: Iterable[Policy]) -> list[Policy]:
-    out: list[Policy] = []
-    for policy in chain:
-        out.append(policy)
-        if not policy.inherit:
-            break
-    return out
-
-
-def _apart(policy: Policy, prefix: str) -> bool:
-    """Whether no queue of the policy begins with the prefix: its first word tells."""
-    word, dot, _ = policy.selector.text.partition(".")
-    if policy.selector.kind is not SelectorKind.MATCH or word in {"*", "#"}:
-        return False
-    begin = word + dot
-    return not (begin.startswith(prefix) or prefix.startswith(begin))
-
-
-def _literal(text: str) -> str:
-    return selector_regex.exactly([text])[1:-1] if text else ""

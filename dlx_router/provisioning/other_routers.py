@@ -4,12 +4,12 @@ Their policies count for nothing in our priorities: these depend on those of peo
 another router does. What both would catch is refused: see `meetings`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from dlx_router.broker.administration import Rule, Snapshot
 from dlx_router.core.names import Names
-from dlx_router.provisioning.ownership import name_of, own_rule
+from dlx_router.provisioning.ownership import is_own_rule, name_of
 
 _EXCHANGE: Final = "dead-letter-exchange"
 
@@ -40,7 +40,7 @@ def others(snapshot: Snapshot, names: Names, owned: frozenset[str]) -> Others:
     found = {*shields.values(), *(prefix for one in rules if (prefix := _maker(one)) is not None)}
     found |= {prefix for one in there if (prefix := _by_queues(one, there)) is not None}
     routers = tuple(Names(one) for one in sorted(found - {names.prefix}))
-    inboxes = {inbox: one.prefix for one in routers for inbox in (one.inbox, one.fifo)}
+    inboxes = {inbox: one.prefix for one in routers for inbox in one.inlets}
     catching = [(one, inboxes.get(str(one.definition.get(_EXCHANGE)))) for one in rules]
     return Others(
         routers,
@@ -52,8 +52,7 @@ def others(snapshot: Snapshot, names: Names, owned: frozenset[str]) -> Others:
 def _shielded(rule: Rule) -> str | None:
     """The prefix whose own queues the policy keeps from everybody's catch-all; None for any other policy."""
     prefix = rule.name.removesuffix(".own")
-    known = prefix not in {rule.name, ""} and replace(rule, priority=0) == own_rule(Names(prefix), 0)
-    return prefix if known else None
+    return prefix if prefix not in {rule.name, ""} and is_own_rule(rule, Names(prefix)) else None
 
 
 def _maker(rule: Rule) -> str | None:

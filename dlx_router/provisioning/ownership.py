@@ -9,8 +9,10 @@ from typing import Final
 from dlx_router.broker.administration import Rule
 from dlx_router.core.names import Names
 
-# A policy needs a key, and this one is only looked at when a queue is declared.
+# A policy needs a key, and this one is only looked at when a queue is declared. It is obeyed before the argument of the
+# same name, so where inboxes are to be led by several nodes it says so too.
 HARMLESS: Final = {"queue-leader-locator": "client-local"}
+SPREAD: Final = {"queue-leader-locator": "balanced"}
 
 
 def own_name(names: Names) -> str:
@@ -20,7 +22,13 @@ def own_name(names: Names) -> str:
 
 def own_rule(names: Names, priority: int) -> Rule:
     """That policy."""
-    return Rule(own_name(names), f"^{_escaped(names)}", HARMLESS, priority)
+    return Rule(own_name(names), f"^{_escaped(names)}", HARMLESS if names.shards == 1 else SPREAD, priority)
+
+
+def is_own_rule(rule: Rule, names: Names) -> bool:
+    """Whether it is that policy, of however many shards."""
+    own = own_rule(names, rule.priority)
+    return any(rule == replace(own, definition=one) for one in (HARMLESS, SPREAD))
 
 
 def name_of(rule: Rule, names: Names) -> str:
@@ -31,8 +39,7 @@ def name_of(rule: Rule, names: Names) -> str:
 
 def recognised(rules: Iterable[Rule], names: Names) -> frozenset[str]:
     """The policies that are surely ours, whatever the ledger says: name and content belong together."""
-    own = own_rule(names, 0)
-    return frozenset(one.name for one in rules if one.name == name_of(one, names) or replace(one, priority=0) == own)
+    return frozenset(one.name for one in rules if one.name == name_of(one, names) or is_own_rule(one, names))
 
 
 def _escaped(names: Names) -> str:

@@ -17,10 +17,14 @@ from dlx_router.provisioning import delayed_exchanges
 from dlx_router.provisioning.broker_rules import in_force
 from dlx_router.provisioning.desired_policies import Desired, Written, desired
 from dlx_router.provisioning.ownership import own_name, recognised
-from dlx_router.provisioning.queue_definition import STRATEGY
+from dlx_router.provisioning.queue_definition import EXCHANGE, STRATEGY
+from dlx_router.provisioning.regions import MOST_EXPRESSION, size
 from dlx_router.provisioning.router_overlaps import meetings
 from dlx_router.provisioning.uncaught_queues import uncaught
 
+UNNAMED_INBOX: Final = "inbox-shards"
+TOO_LONG: Final = "expression"
+_SHOWN: Final = 5
 _ORDER: Final = (Exchange, Queue, Binding)
 
 
@@ -96,15 +100,53 @@ def plan(  # noqa: PLR0913 - what a plan is made of, by its names
     unfit = delayed_exchanges.unfit(late, snapshot)
     fit = delayed_exchanges.definitions_of((one for one in late if one.exchange not in unfit), names)
     made = [*core(names), *([journal_stream(names)] if journal else []), *fit]
-    steps = [*_things(snapshot, made), *_policies(want, snapshot, owned)]
+    steps = _ordered([*_things(snapshot, made), *_policies(want, snapshot, owned)], names)
     notes = [*_meetings(want, policies, snapshot, owned)]
     left = uncaught(want.uncatchable, attachments, snapshot, names)
     notes += [Note(NOT_CATCHABLE, said, conflict=True) for _, said in left]
     notes += [*_taken(want, snapshot, names, owned), *_pending(want, snapshot, owned), *_undelayed(unfit)]
+    notes += [*unnamed_inboxes(snapshot, names), *_too_long(want)]
     changing = {(step.what, step.name) for step in steps}
     every = [*(_called(one) for one in made), *(("policy", one.rule.name) for one in want.policies)]
     unchanged = tuple(f"{what} {name}" for what, name in every if (what, name) not in changing)
     return Plan(snapshot.vhost, tuple(steps), tuple(notes), want, owned, unchanged)
+
+
+def _ordered(steps: list[Step], names: Names) -> list[Step]:
+    """Where there are inbox shards, the policy first that says which nodes lead them: it is read with a declaration."""
+    own = own_name(names)
+    return sorted(steps, key=lambda one: one.name != own) if names.shards > 1 else steps
+
+
+def unnamed_inboxes(snapshot: Snapshot, names: Names) -> Iterator[Note]:
+    """What of a time of more shards still stands, and whether it may go."""
+    is_underway = any(queue.pending for queue in snapshot.queues)
+    for queue in snapshot.queues:
+        if queue.name not in names.unnamed_inboxes:
+            continue
+        said = f"queue {queue.name} is an inbox that DLX_ROUTER_INBOX_SHARDS={names.shards} does not name"
+        leads = [one.name for one in snapshot.queues if one.arguments.get(f"x-{EXCHANGE}") == queue.name]
+        leads += [f"policy {one.name}" for one in snapshot.policies if one.definition.get(EXCHANGE) == queue.name]
+        if queue.messages:
+            said += f": a router takes the {queue.messages} letters in it"
+        elif leads:
+            said += f", and dead letters still come there: {', '.join(leads[:_SHOWN])}"
+        elif is_underway:
+            said += ", and dead letters may be on their way there"
+        else:
+            said += "; it is empty: delete the queue and the exchange of that name"
+        yield Note(UNNAMED_INBOX, said)
+
+
+def _too_long(want: Desired) -> Iterator[Note]:
+    """What one selector and the policies that it displaces ask for together."""
+    for one in want.policies:
+        if (found := size(one.rule.pattern)) > MOST_EXPRESSION:
+            text = (
+                f'policy "{one.rule.name}": its expression has {found} bytes, and RabbitMQ takes {MOST_EXPRESSION:,}, '
+                f"so it is left out ({one.rule.pattern[:80]}…); write a shorter selector, or several"
+            )
+            yield Note(TOO_LONG, text, conflict=True, name=one.rule.name)
 
 
 def _called(one: Definition) -> tuple[str, str]:

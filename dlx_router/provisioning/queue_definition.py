@@ -54,13 +54,19 @@ def plain(definition: Definition) -> tuple[tuple[str, Any], ...]:
 
 
 def wanted(
-    chain: Sequence[Policy], displaced: tuple[Rule | None, Rule | None], names: Names, *, bounded: bool = False
+    chain: Sequence[Policy],
+    displaced: tuple[Rule | None, Rule | None],
+    names: Names,
+    *,
+    bounded: bool = False,
+    shard: int = 0,
 ) -> Wanted:
     """What the chain asks for, on top of what it displaces (for quorum, for others).
 
     `bounded`: an argument of the queue limits its length, so that refusing publishes would reach its producers.
+    `shard`: of the inbox.
     """
-    said, inbox = _said(chain), inbox_of(chain, names)
+    said, inbox = _said(chain), names.fifo if in_order(chain, names) else names.inboxes[shard]
     quorum, other = displaced
     full = _merged(said, quorum, inbox)
     common = {key: one for key, one in _merged(said, other, inbox).items() if not unsupported([key], "classic")}
@@ -76,12 +82,11 @@ def wanted(
     return Wanted(full, common)
 
 
-def inbox_of(chain: Sequence[Policy], names: Names) -> str:
-    """The exchange that catches: letters whose order counts have an inbox of their own, where the router has one."""
+def in_order(chain: Sequence[Policy], names: Names) -> bool:
+    """Whether its letters come by the inbox of those whose order counts; where the router has one."""
     orders = next((one.definition["ordering"] for one in chain if "ordering" in one.definition), None)
-    fifo = f"{names.inbox}.fifo"
-    has = any(isinstance(one, Exchange) and one.name == fifo for one in core(names))
-    return fifo if has and orders is not None and orders.value == "fifo" else names.inbox
+    has = any(isinstance(one, Exchange) and one.name == names.fifo for one in core(names))
+    return has and orders is not None and orders.value == "fifo"
 
 
 def _before(key: Key | None) -> Any:  # noqa: ANN401 - values of RabbitMQ's keys are of any type
@@ -136,6 +141,6 @@ def hop(definition: Definition) -> str:
 def foreign_target(queue: Standing, names: Names) -> str | None:
     """The exchange that its argument names and no policy can change; None where there is none or it is ours."""
     exchange = queue.arguments.get("x-dead-letter-exchange")
-    if not isinstance(exchange, str) or exchange in {names.inbox, f"{names.inbox}.fifo"}:
+    if not isinstance(exchange, str) or exchange in names.inlets:
         return None
     return exchange

@@ -129,13 +129,24 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Messages: seen in this run, sent (of all runs); of those that stay letters, unreadable ones, what never died."""
+    """Messages: seen in this look, sent (in all looks); of those that stay letters, unreadable ones, what never died.
+
+    `meant`: letters that were sent before this look or that it found to be meant; `expected`: what lay in the queue as
+    it began.
+    """
 
     seen: int = 0
     sent: int = 0
     left: int = 0
     unreadable: int = 0
     not_letters: int = 0
+    meant: int = 0
+    expected: int = 0
+
+    @property
+    def stays(self) -> int:
+        """What this look leaves where it lies."""
+        return self.left + self.unreadable + self.not_letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +177,15 @@ class Task:
         return self.state in ACTIVE
 
     @property
+    def has_canary(self) -> bool:
+        """Whether a canary has yet to be sent or judged; a dry run sends none."""
+        return self.spec.canary is not None and not self.canary_passed and not self.spec.dry_run
+
+    @property
     def canary_left(self) -> int:
         """Letters that the canary still lacks; 0 where there is none or it is over."""
         canary = self.spec.canary
-        if canary is None or self.canary_passed:
+        if canary is None or not self.has_canary:
             return 0
         return max(self.canary_from + canary.first - self.counts.sent, 0)
 

@@ -11,10 +11,11 @@ from typing import Final
 
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.config.alert_thresholds import thresholds
+from dlx_router.config.api_access.replica_address import advertised
 from dlx_router.config.environment.settings import Settings
 from dlx_router.config.policy_files.loader import LoadedPolicies
 from dlx_router.core.breaker import Breaker
-from dlx_router.core.names import Names
+from dlx_router.core.statemessage import Claim
 from dlx_router.index.schema import place_of
 from dlx_router.index.supervisor import Supervisor
 from dlx_router.journal.mode import Mode
@@ -25,6 +26,7 @@ from dlx_router.service.sources.attach import Wanted
 from dlx_router.service.upkeep import clock_watch, oldest_letter
 from dlx_router.service.upkeep.import_queue import Importer
 from dlx_router.service.upkeep.index_drift import IndexDrift
+from dlx_router.service.upkeep.webhooks import Webhooks
 from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.connect import addresses, first_host, management
 from dlx_router.service.vhost.own_queues import OwnQueues
@@ -38,6 +40,7 @@ from dlx_router.telemetry.logs import log
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.telemetry.survey import Survey
+from dlx_router.webhooks.sender import Sender
 
 INTERRUPTED: Final = 130
 ASK_AGAIN_S: Final = 2.0
@@ -53,7 +56,7 @@ class App:
         self._settings = settings
         self._loaded = loaded
         self._observe = observe
-        self._names = Names(settings.prefix)
+        self._names = settings.names
         self._where = addresses(settings, first_host(socket.gethostname()))
         self._management = management(settings)
         self._survey = Survey(self.metrics)
@@ -62,6 +65,7 @@ class App:
         self._code = 0
         self._stop = asyncio.Event()
         self.router_id = self._router_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
+        self.http_port = settings.http_port  # that it listens at, once it is known
         self._traces = traces.asked_for(settings.traces, self.router_id, self.metrics.spans)
 
         self.index = self._index()
@@ -75,6 +79,22 @@ class App:
         if settings.index_path is None or settings.journal == "off":
             return None
         return Supervisor(place_of(settings.index_path), self._names.journal, self._where, self.readiness)
+
+    def _webhooks(self, index: Supervisor) -> list[asyncio.Task[None]]:
+        """Who observes has nothing to tell: it leads nowhere."""
+        settings = self._settings
+        if (path := settings.webhooks_path()) is None or self._observe:
+            return []
+        webhooks = Webhooks(
+            path,
+            Sender(settings.prefix, settings.console_url, self.http_port),
+            index=index,
+            attendants=self.attendants,
+            metrics=self.metrics,
+            readiness=self.readiness,
+            router_id=self._router_id,
+        )
+        return [asyncio.create_task(self.background.keep("webhooks", webhooks.watch))]
 
     def _led(self, index: Supervisor, attendant: VhostRunner) -> None:
         """Whoever leads a vhost indexes it."""
@@ -104,6 +124,7 @@ class App:
         self.metrics.in_flight = lambda: {one.vhost: one.in_flight for one in self._attendants}
         self.metrics.asyncio_tasks = lambda: len(asyncio.all_tasks(loop))
         self.metrics.breakers = self._breakers
+        self.metrics.leases = lambda: {"held": sum(one.leases.held for one in self.attendants.values())}
         self.metrics.thresholds = thresholds(policies)
         self.readiness.clear("start")
         if self._observe:
@@ -146,6 +167,7 @@ class App:
             asyncio.create_task(keep("index", index.run)),
             asyncio.create_task(keep("drift", drift.watch)),
             looks,
+            *self._webhooks(index),
             asyncio.create_task(keep("ageing", lambda: oldest_letter.watch(index, self.attendants, self.metrics))),
         ]
 
@@ -216,6 +238,11 @@ class App:
             asked=asked,
         )
 
+    def _claim(self, local: str) -> Claim:
+        """What a replica is told that asks who leads."""
+        settings = self._settings
+        return Claim(self.router_id, advertised(settings.advertised_url, settings.http_host, self.http_port, local))
+
     def _journal_lost(self, events: int) -> None:
         self.metrics.journal_gaps += events
 
@@ -252,7 +279,7 @@ class App:
         sources = (
             [self._names.observe]
             if self._observe
-            else [self._names.inbox, self._names.release, self._names.fifo, self._names.retired]
+            else [*self._names.inboxes, self._names.release, self._names.fifo, self._names.retired]
         )
         self.metrics.serve(vhost, sources)
         self.readiness.set(f"link {vhost}", f"vhost {vhost!r}: connecting")
@@ -285,6 +312,7 @@ class App:
             sources=self._sources(self._loaded, vhost),
             observe=self._observe,
             traces=self._traces,
+            claim=self._claim,
             declare=settings.declare == "auto",
             journal=Journal(
                 mode=Mode(settings.journal),

@@ -78,6 +78,7 @@ EVENT: Final = _struct(
     rejected_since=t.BooleanType(),
     breaker=_TEXT,
     redrive_id=_TEXT,
+    lease=_struct(id=_TEXT, by=_TEXT, receives=_LONG, ended=_TEXT, key=_TEXT),
     parent=_TEXT,
     deaths=t.ArrayType(DEATH),
     fresh=t.ArrayType(FRESH),

@@ -17,16 +17,19 @@ from prometheus_client.registry import Collector
 
 from dlx_router import __version__
 from dlx_router.core.breaker import Breaker
+from dlx_router.core.leases import Ended
 from dlx_router.core.words import APPLICATION, Action
 from dlx_router.telemetry.histogram import Histogram
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REFUSALS: Final = ("returned", "nacked", "timeout", "closed")
 REDRIVEN: Final = ("sent", "came_back", "returned", "nacked")
+LEASED: Final = ("received", *Ended, "came_back")
 GIVEN_BACK: Final = ("connection", "drain", "probe", "left", "fifo", "journal")
 RELOADS: Final = ("success", "failure")
 RESUBSCRIBED: Final = ("not_delivered", "no_consumer", "connection")
 SPANS: Final = ("exported", "failed", "dropped")
+WEBHOOKS: Final = ("delivered", "failed", "refused", "expired", "dropped")
 PREFIX: Final = "dlx_router_"
 OTHER: Final = "__other__"
 MAX_QUEUES: Final = 200
@@ -64,7 +67,9 @@ class Metrics:
         self.publish_refused: defaultdict[str, int] = defaultdict(int, dict.fromkeys(REFUSALS, 0))  # cause
         self.reloads: defaultdict[str, int] = defaultdict(int, dict.fromkeys(RELOADS, 0))  # result
         self.redrive_letters: defaultdict[str, int] = defaultdict(int, dict.fromkeys(REDRIVEN, 0))  # result
+        self.lease_letters: defaultdict[str, int] = defaultdict(int, dict.fromkeys(LEASED, 0))  # result
         self.spans: defaultdict[str, int] = defaultdict(int, dict.fromkeys(SPANS, 0))  # result
+        self.webhooks: defaultdict[str, int] = defaultdict(int, dict.fromkeys(WEBHOOKS, 0))  # result
         self.resubscriptions = {reason: Sources() for reason in RESUBSCRIBED}
         self.background_failures: defaultdict[str, int] = defaultdict(int)  # task
         self.foreign_records: defaultdict[str, int] = defaultdict(int)  # vhost
@@ -91,6 +96,8 @@ class Metrics:
         self.index_signatures: Callable[[], dict[tuple[str, str], int]] = dict  # vhost, signature
         self.waiting: Callable[[], dict[str, int]] = dict  # rung
         self.asyncio_tasks: Callable[[], int] = int
+        self.webhooks_waiting: Callable[[], dict[str, int]] = dict  # endpoint
+        self.leases: Callable[[], dict[str, int]] = lambda: {"held": 0}  # state
         self.oldest_letter_timestamp_seconds: Callable[[], dict[str, float]] = dict  # queue
         # histograms
         self.route_seconds = Histogram()
@@ -165,6 +172,9 @@ class Exposition(Collector):
         yield _histogram("confirm_seconds", "From delivery to confirm.", of.confirm_seconds)
         told = "Letters that tasks sent, and their fates."
         yield _counter("redrive_letters", told, ("result",), _single(of.redrive_letters))
+        told = "Letters that somebody received, and how their leases ended; came_back: an ack was lost."
+        yield _counter("lease_letters", told, ("result",), _single(of.lease_letters))
+        yield _gauge("leases", "Letters in the hands of who received them.", ("state",), _single(of.leases()))
         for name, told, number in (
             ("template_missing_headers", "Headers that a routing key asked for in vain.", of.missing_headers),
             ("journal_gaps", "Events that the journal lost.", of.journal_gaps),
@@ -194,6 +204,10 @@ class Exposition(Collector):
         yield _counter("reloads", "Policies read again.", ("result",), _single(of.reloads))
         told = "Spans for OpenTelemetry, by what became of them."
         yield _counter("spans", told, ("result",), _single(dict(of.spans)))
+        told = "Messages to webhooks, by what became of them; failed and refused: a try, which is repeated."
+        yield _counter("webhooks", told, ("result",), _single(dict(of.webhooks)))
+        told = "Messages that a webhook has not taken yet."
+        yield _gauge("webhooks_waiting", told, ("webhook",), _single(of.webhooks_waiting()))
         told = "Events of the journal that the index has read, by whether a router signed them."
         yield _counter("index_events", told, ("vhost", "signature"), of.index_signatures())
         told = "Messages in the state queue that no router wrote, moved to quarantine."

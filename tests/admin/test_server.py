@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from dlx_router.admin import connections
-from dlx_router.admin.server import AdminError, AdminServer
+from dlx_router.admin.server import AdminError, AdminServer, Message, Receive, Send
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from tools import brokers
@@ -97,6 +97,37 @@ async def test_a_request_that_never_ends_is_cut(server: AdminServer, monkeypatch
     async with asyncio.timeout(5):
         assert await ended(reader)
     await closed(writer)
+
+
+@pytest.mark.parametrize("patient", [True, False])
+async def test_only_a_request_whose_work_is_to_wait_may_take_longer(
+    readiness: Readiness, monkeypatch: pytest.MonkeyPatch, *, patient: bool
+) -> None:
+    monkeypatch.setattr(connections, "DEADLINE_S", 0.2)
+
+    async def waits(scope: Message, receive: Receive, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        if patient:
+            scope[connections.PATIENT] = loop.time() + 5
+        async with asyncio.timeout(1):  # five times the deadline
+            assert (await receive())["type"] == "http.request"
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.8):
+                    await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    one = AdminServer("127.0.0.1", 0, Metrics(), readiness, waits)
+    await one.start()
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{one.port}", trust_env=False) as client:
+            if patient:
+                assert (await client.get("/api/v1/x")).content == b"{}"
+            else:
+                with pytest.raises(httpx.TransportError):
+                    await client.get("/api/v1/x")
+    finally:
+        await one.stop()
 
 
 async def test_a_head_without_end_is_refused(server: AdminServer) -> None:

@@ -96,6 +96,8 @@ def test_exchanges_of_another_type_and_bindings_beside_ours_are_found() -> None:
     good = bound | {(NAMES.return_, "work", "to:work"), (NAMES.inbox, NAMES.observe, ""), ("amq.topic", "work", "#")}
     assert of_bindings(ALL, good, NAMES) == []
     assert [odd.harmful for odd in of_bindings(ALL, bound - {(NAMES.release,) * 2 + ("",)}, NAMES)] == [True]
+    rung = NAMES.delay(1000)
+    assert [odd.harmful for odd in of_bindings(ALL, bound - {(rung, rung, "")}, NAMES)] == [False]
     assert [odd.harmful for odd in of_bindings(ALL, bound | {(NAMES.release, NAMES.inbox, "")}, NAMES)] == [True]
     assert [odd.harmful for odd in of_bindings(ALL, bound | {(NAMES.inbox, "copies", "")}, NAMES)] == [False]
     assert [odd.harmful for odd in of_bindings(ALL, bound | {(NAMES.return_, "spy", "to:work")}, NAMES)] == [False]

@@ -130,6 +130,7 @@ async def test_a_queue_of_one_connection_only_is_said_to_be_so(here: Topology, a
         await here.queue_exists("mine")
 
 
+@pytest.mark.usefixtures("newest")
 async def test_a_name_that_amqp_cannot_carry_is_an_error_of_ours(here: Topology) -> None:
     for name in ("x" * 256, "\udcff"):
         with pytest.raises(TopologyError, match="no such name"):
@@ -223,6 +224,7 @@ async def test_a_missing_right_is_named(vhost: Vhost) -> None:
         await here.close()
 
 
+@pytest.mark.usefixtures("newest")
 async def test_a_wrong_password_is_an_error_without_the_password(vhost: Vhost) -> None:
     here = topology(vhost, user="guest", password="hunter2")
     with pytest.raises(TopologyError) as caught:
@@ -316,6 +318,7 @@ async def test_who_may_not_declare_is_told_how_to_delay(never: Topology, amqp: C
     await never.ensure_delayed("orders.delayed")
 
 
+@pytest.mark.usefixtures("newest")
 async def test_a_look_leaves_nothing_in_memory(here: Topology) -> None:
     """Each channel that aio-pika opened stayed with its task and callbacks, as long as the connection."""
 

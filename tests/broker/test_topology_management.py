@@ -154,6 +154,7 @@ async def test_a_user_who_may_only_monitor_sees_enough(vhost: Vhost) -> None:
     await one.close()
 
 
+@pytest.mark.usefixtures("newest")
 async def test_wrong_credentials_are_an_error_without_them(vhost: Vhost) -> None:
     parts = urlsplit(vhost.management_url)
     one = Management(lambda: f"http://guest:hunter2@{parts.hostname}:{parts.port}")

@@ -13,6 +13,8 @@ from dlx_router.broker.control import TopologyError
 from dlx_router.broker.state import StateQueue
 from dlx_router.broker.stateremoval import Moved
 from dlx_router.broker.topology import Topology
+from dlx_router.core import statemessage
+from dlx_router.core.statemessage import Claim
 from tests.broker.scene import NAMES, topology
 from tests.support.client import Client
 from tests.support.eventually import eventually
@@ -242,14 +244,38 @@ async def test_a_key_that_was_in_use_is_put_back_where_there_is_none(here: Topol
         assert await active(later) == b"r" * 32
 
 
-async def test_a_standby_is_answered_by_whoever_is_active(here: Topology) -> None:
-    async with StateQueue(here, shared=SHARED) as first, StateQueue(here, shared=SHARED, hello_s=0.1) as standby:
+async def test_a_standby_is_answered_by_whoever_is_active_and_told_where_it_is(here: Topology) -> None:
+    def claim(local: str) -> Claim:
+        return Claim("first-1", f"http://{local}:9719")
+
+    async with (
+        StateQueue(here, shared=SHARED, claim=claim) as first,
+        StateQueue(here, shared=SHARED, hello_s=0.1) as standby,
+    ):
         await active(first)
         await until(lambda: standby.is_answered)
         assert not first.is_answered
+        assert first._link.local_address
+        assert standby.leader == claim(first._link.local_address), "as the broker sees us"
+        assert first.leader is None
+
+
+async def test_an_answer_that_is_said_again_by_somebody_else_leads_nowhere(here: Topology, amqp: Client) -> None:
+    """Whoever may read the state queue knows hellos and answers; an answer of before is none to the hellos of now."""
+    async with StateQueue(here, shared=SHARED) as first, StateQueue(here, shared=SHARED, hello_s=0.05) as standby:
+        await active(first)
+        await until(lambda: standby.is_answered)
+        old = statemessage.answer(standby._instance, SHARED, Claim("old-1", "http://10.0.0.1:9719"), "0" * 16)
+        forged = statemessage.answer(
+            standby._instance, b"x" * 32, Claim("x-1", "http://10.0.0.2:9719"), standby._nonces[-1]
+        )
+        for body in (old, forged):
+            standby._replied(body)
+            assert standby.leader is None
 
 
 @pytest.mark.parametrize("to", [NAMES.parking, "amq.rabbitmq.reply-to.x", "amq.rabbitmq.reply-to.g2dk.AA==", "…" * 80])
+@pytest.mark.usefixtures("newest")
 async def test_a_hello_makes_us_write_to_no_queue(here: Topology, amqp: Client, to: str) -> None:
     async with StateQueue(here, shared=SHARED) as state, StateQueue(here, shared=SHARED, hello_s=0.1) as standby:
         await active(state)
@@ -313,6 +339,7 @@ async def test_a_key_that_cannot_be_read_is_kept_and_never_replaced(here: Topolo
     assert [one["v"] for one in documents(amqp, "key")] == [9]
 
 
+@pytest.mark.usefixtures("newest")
 async def test_the_key_is_in_no_repr(here: Topology) -> None:
     async with StateQueue(here) as state:
         key = await active(state)

@@ -203,7 +203,7 @@ def test_the_help_of_run_lists_every_setting_with_variable_and_default(dlx_route
 def test_help_lists_the_commands_in_the_order_in_which_they_are_met(dlx_router: Callable[..., Done]) -> None:
     done = dlx_router("--help", COLUMNS="100")
     assert done.returncode == 0
-    listed = re.findall(r"^│ ([a-z][a-z-]+) ", done.stdout.partition("Commands")[2], re.MULTILINE)
+    listed = re.findall(r"^  ([a-z][a-z-]+)  ", done.stdout.partition("Commands")[2], re.MULTILINE)
     assert listed == [*ORDER]
     assert all(word in dlx_router("policy", "--help").stdout for word in ("lint", "explain"))
 

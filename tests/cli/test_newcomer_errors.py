@@ -4,7 +4,6 @@ Rows are written as the mistake is made. (mistake, where, the value that is wron
 """
 # ruff: noqa: E501 - a row of a table is read as one line
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -122,7 +121,7 @@ def answered(done: Done, where: str, value: str, advice: str) -> None:
     said = done.stdout + done.stderr
     assert done.returncode in {1, 2}, said
     assert "Traceback" not in said
-    flat = re.sub(r"[│╭╮╰╯─\s]+", " ", said)
+    flat = " ".join(said.split())
     for part in (where, value, advice):
         assert part in flat, f"{part!r} is not in: {flat}"
 
@@ -262,7 +261,7 @@ COMMANDS: Final = [
     ("polcy lint", "polcy", "policy"),
     ("policies lint", "policies", "policy"),
     ("start", "start", "redrive start"),
-    ("status", "status", "--help"),
+    ("health", "health", "--help"),
     ("letter list", "letter", "letters"),
     ("redrive", "redrive", "start"),
     ("redrive begin q", "begin", "--help"),

@@ -103,7 +103,7 @@ def printed(folder: Path, queue: str, reason: str, queue_type: str | None) -> li
     """The lines of `policy explain`, with single blanks."""
     out = io.StringIO()
     with redirect_stdout(out):
-        assert explain.run(queue, folder, "/", reason, Broker(queue_type)) == 0
+        assert explain.run(explain.Question(queue, "/", reason, Broker(queue_type)), folder) == 0
     return [" ".join(line.split()) for line in out.getvalue().splitlines()]
 
 

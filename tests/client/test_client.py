@@ -86,6 +86,7 @@ async def test_each_attempt_is_the_same_letter(start_router: Start, amqp: Client
     assert ids == {None, record(letter)["id"]}
 
 
+@pytest.mark.usefixtures("newest")
 async def test_a_batch_tells_of_each(start_router: Start, amqp: Client, consume: Callable[..., Any]) -> None:
     start_router(POLICIES)
     amqp.queue("work.a")
@@ -101,6 +102,7 @@ async def test_a_batch_tells_of_each(start_router: Start, amqp: Client, consume:
     assert {letter.properties.message_id for letter in found} == {"the same"}
 
 
+@pytest.mark.usefixtures("newest")
 async def test_a_dead_letter_is_not_declared_again(
     start_router: Start, amqp: Client, consume: Callable[..., Any]
 ) -> None:
@@ -119,6 +121,7 @@ async def test_a_dead_letter_is_not_declared_again(
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["no exchange", "no queue"])
+@pytest.mark.usefixtures("newest")
 async def test_without_a_router_the_message_stays(amqp: Client, consume: Callable[..., Any], *, there: bool) -> None:
     if there:
         amqp.exchange("dlx-router.declared", "fanout")
@@ -178,6 +181,7 @@ def test_the_same_on_pika(start_router: Start, amqp: Client) -> None:
     assert amqp.take("DLQ.work.a").body == b"two"
 
 
+@pytest.mark.usefixtures("newest")
 def test_on_pika_without_a_router_the_message_stays(amqp: Client) -> None:
     amqp.queue("work.a")
     amqp.publish("one", key="work.a")

@@ -19,7 +19,7 @@ from pika.compat import long
 from pika.frame import decode_frame
 
 from dlx_router.client import InexactHeader, NotDeclared, asynchronous, exact, sync
-from dlx_router.client.declaration import kept
+from dlx_router.client.declaration import is_kept, kept
 from dlx_router.wire import properties, table
 from tests.support.raw import fields
 
@@ -110,7 +110,7 @@ def by_pika(found: dict[str, bytes], change: Callable[[Any], None] = lambda _: N
 def received(found: dict[str, bytes]) -> IncomingMessage:
     _, _, header = frame.unmarshal(framed(found))
     nowhere: Any = None
-    return asynchronous._Received(DeliveredMessage(spec.Basic.Deliver(delivery_tag=1), header, b"", nowhere))  # type: ignore[arg-type]  # a content header
+    return asynchronous.Received(DeliveredMessage(spec.Basic.Deliver(delivery_tag=1), header, b"", nowhere))  # type: ignore[arg-type]  # a content header
 
 
 def by_aio_pika(found: dict[str, bytes], change: Callable[[Any], None] = lambda _: None) -> bytes:
@@ -133,6 +133,14 @@ def wanted(found: dict[str, bytes]) -> bytes:
 @given(found=sections)
 def test_a_copy_is_made_of_the_bytes_that_came(way: Callable[..., bytes], found: dict[str, bytes]) -> None:
     assert way(found) == wanted(found)
+
+
+@given(found=sections)
+def test_a_copy_that_nobody_could_change_is_made_without_reading_it(found: dict[str, bytes]) -> None:
+    """As the hook for Celery makes it."""
+    assert exact.declared(section(found), is_kept, {"dlx-death": "said"}) == wanted(found)
+    stale = {"headers": counted(entry(b"x-death", b"t\x01") + entry(b"\xff", b"V") + entry(b"dlx-death", b"V"))}
+    assert exact.declared(section(stale), is_kept, {}) == section({"headers": counted(entry(b"\xff", b"V"))})
 
 
 def test_the_law_knows_what_is_wrong() -> None:
@@ -249,7 +257,7 @@ def test_what_came_before_the_client_was_imported_is_refused_where_nobody_knows_
     _, _, header = frame.unmarshal(framed({"timestamp": struct.pack(">Q", 1_700_000_000_000)}))
     delattr(header, "_dlx_router_wire")
     nowhere: Any = None
-    message = asynchronous._Received(DeliveredMessage(spec.Basic.Deliver(delivery_tag=1), header, b"", nowhere))  # type: ignore[arg-type]  # a content header
+    message = asynchronous.Received(DeliveredMessage(spec.Basic.Deliver(delivery_tag=1), header, b"", nowhere))  # type: ignore[arg-type]  # a content header
     with pytest.raises(InexactHeader, match=r"'timestamp'.*before messages come"):
         asynchronous._copy(message, {})
 

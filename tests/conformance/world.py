@@ -10,15 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from dlx_router.core.inbox_shards import shard_of
+from dlx_router.core.names import Names
 from tests.conformance.differences import PARKING
 from tests.conformance.typed import Seen, seen, text
-from tests.support.bulk import INBOX
 from tests.support.bulk import PARKING as PARKING_QUEUE
 from tests.support.client import Client, Message, Refused
 from tests.support.eventually import consistently, eventually
 from tests.support.raw import RawClient, RawMessage
 from tests.support.vhost import Vhost
 
+INBOXES: Final = Names(shards=2).inboxes  # half of all scenarios by each
 WITHIN_S: Final = 20
 LOOK_S: Final = 0.1  # many scenarios look at once
 
@@ -103,7 +105,7 @@ class World:
     def death(self, short: str) -> dict[str, str]:
         """The keys of a source that say where its letters go, as RabbitMQ's policies name them."""
         if self.parked is not None:
-            return {"dead-letter-exchange": INBOX}
+            return {"dead-letter-exchange": INBOXES[shard_of(self.name(short), len(INBOXES))]}
         dies = self.dies[short]
         key = self.name(dies.to) if dies.to else dies.key
         return {"dead-letter-exchange": self.name(dies.exchange)} | ({"dead-letter-routing-key": key} if key else {})

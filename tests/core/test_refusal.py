@@ -253,6 +253,22 @@ def test_a_full_or_silent_target_is_never_overtaken_in_a_strict_relay(answer: No
     assert isinstance(step, BackInLine) or answer in {NotTaken.RETURNED, NotTaken.KEPT}
 
 
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (NotTaken.RETURNED, Cause.UNROUTABLE),
+        (PublishClosedChannel(404, "no exchange"), Cause.MISSING_EXCHANGE),
+        (PublishClosedChannel(403, "no right"), Cause.FORBIDDEN),
+        (ResourceRefused(Cause.MISSING_EXCHANGE, "no exchange"), Cause.MISSING_EXCHANGE),
+    ],
+)
+def test_what_has_no_place_to_go_leaves_the_line_of_a_strict_relay_too(answer: BrokerAnswer, cause: Cause) -> None:
+    """As docs/modes.md says: it is held and loses its place, or it would block all others for ever."""
+    strict = RefusalFacts(SourceKind.ATTACHED, line=RelayLine(strict=True))
+    assert after(answer, strict).step == HoldOnLadder(cause)
+    assert after(NotTaken.NACKED, strict).step == BackInLine()
+
+
 @hard_law
 @given(broker_answers, facts_of)
 def test_parked_is_only_what_is_final_or_graced_out(answer: BrokerAnswer, facts: RefusalFacts) -> None:

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dlx_router.core import statemessage
-from dlx_router.core.statemessage import First, Hello, Junk, Key, Sealed, read
+from dlx_router.core.statemessage import Claim, First, Hello, Junk, Key, Sealed, read
 
 SECRETS: Final = st.binary(min_size=32, max_size=32)
 ANY: Final[st.SearchStrategy[Any]] = st.recursive(
@@ -20,7 +20,14 @@ ANY: Final[st.SearchStrategy[Any]] = st.recursive(
 TEXTS: Final = st.binary(max_size=48).map(lambda key: base64.b64encode(key).decode()) | ANY
 DOCUMENTS: Final = st.fixed_dictionaries(
     {"kind": st.sampled_from(["key", "hello", "leader", "ledger"]) | ANY},
-    optional={"v": st.sampled_from([0, 1, 1.0, 2, True, "1"]) | ANY, "key": TEXTS, "instance": st.text() | ANY},
+    optional={
+        "nonce": st.text() | ANY,
+        "claim": st.fixed_dictionaries({"router": st.text() | ANY, "url": ANY, "nonce": ANY, "mac": st.text() | ANY})
+        | ANY,
+        "v": st.sampled_from([0, 1, 1.0, 2, True, "1"]) | ANY,
+        "key": TEXTS,
+        "instance": st.text() | ANY,
+    },
 ).map(lambda document: json.dumps(document).encode())
 KEYS: Final = SECRETS.map(lambda secret: statemessage.key(secret, "i", 1))
 BODIES: Final = (
@@ -48,6 +55,7 @@ def adopted(bodies: Sequence[bytes]) -> First | None:
 def test_reading_never_raises_and_gives_no_other_key_than_the_first(body: bytes, first: First | None) -> None:
     found = read(body, first)
     assert not statemessage.is_answer(body, "i", b"k")
+    assert statemessage.claimed(body, "i", {"n"}, b"k") is None
     assert not isinstance(found, Hello) or not found.is_by(b"k")
     assert isinstance(found, Hello | Key | Sealed | Junk)
     if first is not None and isinstance(found, Key | Sealed):
@@ -85,3 +93,40 @@ def test_what_routers_write_is_read_as_what_it_is(secret: bytes, instance: str) 
 def test_keys_appear_in_no_repr() -> None:
     assert "kkkk" not in repr(Key(b"k" * 32))
     assert "kkkk" not in repr(Sealed(b"k" * 32))
+
+
+NONCES: Final = st.text(min_size=1, max_size=16)
+
+
+@given(SECRETS, st.text(max_size=30), NONCES, st.text(max_size=30), st.text(max_size=60))
+def test_a_claim_is_believed_by_whom_it_was_told_to_in_answer_to_what_was_asked(
+    secret: bytes, instance: str, nonce: str, router: str, url: str
+) -> None:
+    claim = Claim(router, url)
+    asked = read(statemessage.hello(instance, secret, nonce), None)
+    assert isinstance(asked, Hello)
+    assert (asked.is_by(secret), asked.nonce) == (True, nonce)
+    said = statemessage.answer(instance, secret, claim, nonce)
+    assert statemessage.is_answer(said, instance, secret), "routers that know no claims understand it"
+    assert statemessage.claimed(said, instance, {nonce}, secret) == claim
+    assert statemessage.claimed(said, f"{instance}x", {nonce}, secret) is None, "told to another"
+    assert statemessage.claimed(said, instance, {f"{nonce}x"}, secret) is None, "an answer of before"
+    other = bytes(32) if secret != bytes(32) else b"x" * 32
+    assert statemessage.claimed(said, instance, {nonce}, other) is None, "of another key"
+    assert statemessage.claimed(statemessage.answer(instance, secret), instance, {nonce, ""}, secret) is None
+
+
+@given(SECRETS, st.lists(st.text(max_size=6), min_size=8, max_size=8))
+def test_no_part_of_a_claim_can_be_pushed_into_its_neighbour(secret: bytes, parts: list[str]) -> None:
+    one, two = parts[:4], parts[4:]
+    told = [statemessage._claim_mac(secret, p[0], p[1], Claim(p[2], p[3])) for p in (one, two)]
+    assert (told[0] == told[1]) == (one == two)
+
+
+@given(SECRETS, st.sampled_from(["router", "url", "nonce", "mac"]), st.text(max_size=20))
+def test_a_claim_that_was_changed_is_none(secret: bytes, member: str, text: str) -> None:
+    said = json.loads(statemessage.answer("i", secret, Claim("r", "http://h:1"), "n"))
+    is_same = said["claim"][member] == text
+    said["claim"][member] = text
+    found = statemessage.claimed(json.dumps(said).encode(), "i", {"n", text}, secret)
+    assert (found is not None) == is_same

@@ -1,5 +1,6 @@
 """The chart through the real Helm engine, its objects against three versions of Kubernetes."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ import pytest
 import yaml
 
 from dlx_router import __version__
-from dlx_router.config.environment.settings import unknown_variables
+from dlx_router.admin.console_door import PATHS
+from dlx_router.config.environment.settings import Settings, unknown_variables
 from tests.deploy.chart import CHART, VARIATIONS, environment, of_kind, pod_of, rendered, values_of
 from tools.pages import chart_readme
 
@@ -59,7 +61,8 @@ def test_secrets_are_files_and_never_values(variation: str) -> None:
     for pod in _pods(rendered(values_of(variation))):
         for one in pod["containers"][0]["env"]:
             assert "secretKeyRef" not in one.get("valueFrom", {})
-            assert "://" not in one.get("value", "")
+            is_public = one["name"] == "DLX_ROUTER_CONSOLE_URL"  # settings refuse credentials in it
+            assert is_public or "://" not in one.get("value", "")
 
 
 @pytest.mark.parametrize("variation", VARIATIONS)
@@ -135,6 +138,17 @@ def test_keda_looks_at_the_inbox_of_each_vhost_by_a_secret_that_exists() -> None
     assert len(of_kind(objects, "PodDisruptionBudget")) == 1
 
 
+def test_keda_looks_at_each_inbox_shard_and_the_router_is_told_of_them() -> None:
+    values = values_of("keda")
+    objects = rendered({**values, "settings": {"inboxShards": 3}})
+    (scaled,) = of_kind(objects, "ScaledObject")
+    asked = [(one["metadata"]["vhostName"], one["metadata"]["queueName"]) for one in scaled["spec"]["triggers"]]
+    inboxes = ["dlx-router.inbox", "dlx-router.inbox.1", "dlx-router.inbox.2"]
+    assert asked == [(vhost, inbox) for vhost in ("/", "shop") for inbox in inboxes]
+    assert environment(pod_of(objects))["DLX_ROUTER_INBOX_SHARDS"] == "3"
+    assert environment(pod_of(rendered(MINIMAL)))["DLX_ROUTER_INBOX_SHARDS"] == "1"
+
+
 def test_keda_is_off_unless_asked_for_and_knows_an_authentication_of_yours() -> None:
     assert of_kind(rendered(MINIMAL), "ScaledObject") == []
     keda = {"enabled": True, "maxReplicas": 1, "triggerAuthentication": "ours"}
@@ -187,6 +201,31 @@ def test_alerts_are_the_tested_ones_with_runbooks_and_without_the_disabled() -> 
     assert down["annotations"]["runbook_url"] == "https://runbooks.example.com/dlx-router#routerdown"
 
 
+def test_every_alert_leads_to_its_page_of_the_console_where_there_is_one() -> None:
+    (made,) = of_kind(rendered(values_of("told")), "PrometheusRule")
+    alerts = [rule for group in made["spec"]["groups"] for rule in group["rules"] if "alert" in rule]
+    shipped = yaml.safe_load((CHART / "files" / "rules.yaml").read_text(encoding="utf-8"))
+    known = [rule for group in shipped["groups"] for rule in group["rules"] if "alert" in rule]
+    found = {rule["alert"]: rule["annotations"]["console_url"] for rule in alerts}
+    begin, end = "{{ with $externalLabels.dlx_console }}{{ . }}", "{{ end }}"
+    pages = {one["alert"]: one["annotations"]["console_url"].removeprefix(begin).removesuffix(end) for one in known}
+    assert found == {name: f"https://dlx.example.com/at/north{page}" for name, page in pages.items()}
+    assert {page[:1] for page in pages.values()} == {"/"}
+    assert found["BreakerOpen"].endswith("/letters?queue={{ $labels.queue | urlquery }}"), "for Prometheus to fill in"
+    (plain,) = of_kind(rendered(values_of("watched")), "PrometheusRule")
+    assert "console_url" not in str(plain)
+
+
+def test_who_is_told_stands_in_a_secret_and_the_network_policy_lets_it_out() -> None:
+    objects = rendered(values_of("told"))
+    pod = pod_of(objects)
+    assert environment(pod)["DLX_ROUTER_WEBHOOKS_FILE"] == "/etc/dlx-router/webhooks/webhooks.yaml"
+    assert environment(pod)["DLX_ROUTER_CONSOLE_URL"] == "https://dlx.example.com/at/north/"
+    assert {"name": "webhooks", "secret": {"secretName": "webhooks"}} in pod["volumes"]
+    (policy,) = of_kind(objects, "NetworkPolicy")
+    assert 443 in {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
+
+
 def test_dashboards_are_for_grafanas_sidecar() -> None:
     (made,) = [
         one for one in of_kind(rendered(values_of("watched")), "ConfigMap") if "dashboards" in str(one["metadata"])
@@ -198,7 +237,49 @@ def test_dashboards_are_for_grafanas_sidecar() -> None:
 def test_the_network_policy_lets_out_dns_and_the_broker_only() -> None:
     (made,) = of_kind(rendered(values_of("watched")), "NetworkPolicy")
     ports = {port["port"] for rule in made["spec"]["egress"] for port in rule["ports"]}
-    assert ports == {53, 5671, 5672, 15671, 15672}
+    assert ports == {53, 5671, 5672, 15671, 15672, 9719}
+    (replicas,) = [rule for rule in made["spec"]["egress"] if rule["ports"][0]["port"] == 9719]
+    (deployment,) = of_kind(rendered(values_of("watched")), "Deployment")
+    selector = deployment["spec"]["selector"]["matchLabels"]
+    assert replicas["to"] == [{"podSelector": {"matchLabels": selector}}], "to each other, and to nobody else"
+    assert {"podSelector": {"matchLabels": selector}} in [
+        one for rule in made["spec"]["ingress"] for one in rule["from"]
+    ]
+
+
+def test_an_ingress_shows_the_console_and_the_api_and_nothing_that_asks_for_no_token() -> None:
+    (made,) = of_kind(rendered(values_of("console")), "Ingress")
+    (rule,) = made["spec"]["rules"]
+    paths = {(one["path"], one["pathType"]) for one in rule["http"]["paths"]}
+    words = re.findall(r"\w+", PATHS.pattern.partition("(")[2].partition(")")[0])
+    assert paths == {("/", "Exact"), ("/api/v1", "Prefix"), *((f"/{word}", "Prefix") for word in words)}
+    assert {one["backend"]["service"]["name"] for one in rule["http"]["paths"]} == {"shop-dlx-router"}
+    assert made["spec"]["tls"] == [{"hosts": ["dlx.example.com"], "secretName": "dlx-tls"}]
+
+
+def test_people_come_by_the_names_of_the_ingress_and_log_in_at_any_replica() -> None:
+    told = environment(pod_of(rendered(values_of("console"))))
+    assert told["DLX_ROUTER_CONSOLE"] == "https"
+    assert told["DLX_ROUTER_HTTP_ALLOWED_HOSTS"] == "dlx.example.com,dlx.internal.example"
+    assert told["DLX_ROUTER_CONSOLE_SECRET_FILE"] == "/etc/dlx-router/console/secret"
+    Settings(**{name.removeprefix("DLX_ROUTER_").lower(): told[name] for name in told if "SSO" in name})  # type: ignore[arg-type]  # as the environment has them
+    assert environment(pod_of(rendered(MINIMAL)))["DLX_ROUTER_CONSOLE"] == "on"
+    off = environment(pod_of(rendered(MINIMAL | {"console": {"enabled": False}})))
+    assert (off["DLX_ROUTER_CONSOLE"], "DLX_ROUTER_HTTP_ALLOWED_HOSTS" in off) == ("off", False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"ingress": {"enabled": True, "host": "a"}}, "tokensSecret"),
+        ({"ingress": {"enabled": True}, "api": {"tokensSecret": "t"}}, "ingress.host"),
+        ({"console": {"sso": {"proxies": "10.0.0.1"}}}, "console.sso.roles"),
+        ({"console": {"enabled": "yes"}}, "boolean"),
+    ],
+)
+def test_a_console_that_nobody_could_use_is_refused(wrong: dict[str, Any], why: str) -> None:
+    with pytest.raises(helm_python.HelmError, match=why):
+        rendered(MINIMAL | wrong)
 
 
 def test_one_pipeline_runs_at_a_time() -> None:

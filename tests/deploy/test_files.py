@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from dlx_router.config.api_access import tokens
 from tests.conftest import MUST
 from tests.deploy.chart import CHART, ROOT
 from tools.pages import dashboards
@@ -106,6 +107,18 @@ def test_compose_publishes_on_loopback_only() -> None:
     ports = [port for service in told["services"].values() for port in service.get("ports", [])]
     assert ports
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
+
+
+def test_people_can_log_in_to_the_console_of_compose(tmp_path: Path) -> None:
+    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    told = yaml.safe_load(re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text))
+    router = told["services"]["router"]
+    (config,) = router["configs"]
+    assert config["target"] == router["environment"]["DLX_ROUTER_API_TOKENS_FILE"]
+    (tmp_path / "tokens").write_text(told["configs"][config["source"]]["content"], encoding="utf-8")
+    (who,) = tokens.read(tmp_path / "tokens").values()
+    assert who.role is tokens.Role.ADMIN
+    assert "index" in told["volumes"]
 
 
 def test_every_variable_of_compose_is_in_the_example() -> None:

@@ -1,15 +1,29 @@
-"""The wheel as a user gets it: built, installed in a fresh environment, and run there."""
+"""What a release is: built twice alike from the commit, complete, and what it says of itself is true.
 
+The wheel as a user gets it: installed in a fresh environment, and run there.
+"""
+
+import json
 import os
 import subprocess
 import sys
+import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any, Final
 
+import helm_python
 import pytest
+import yaml
+from packaging.utils import canonicalize_name
 
 from dlx_router import __version__
-from tests.deploy.chart import ROOT
+from tests.deploy.chart import CHART, ROOT
+from tools.release.build import CHECKSUMS, STATEMENT
+
+WORKFLOW: Final = ROOT / ".github/workflows/release.yml"
+IS_CHECKOUT: Final = (ROOT / ".git").exists()
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +53,117 @@ def test_a_fresh_environment_runs_it(wheel: Path, tmp_path: Path) -> None:
     _run(router, "policy", "lint", str(ROOT / "policies"))
 
 
-def _run(*argv: str, **more: str) -> str:
+# -- all of a release -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the commit, without an image."""
+    return _released(tmp_path_factory.mktemp("release") / "dist")
+
+
+def _released(to: Path, **more: str) -> Path:
+    if not IS_CHECKOUT:
+        pytest.skip("a release is built from a commit, and this is no git checkout")
+    env = {**os.environ, **more}
+    argv = [sys.executable, "-m", "tools.release.build", "--no-image", "--to", str(to)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return to
+
+
+def test_it_has_every_distribution_of_the_tree_the_chart_and_what_tells_of_them(release: Path) -> None:
+    found = {path.name for path in release.iterdir()}
+    projects = [
+        tomllib.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob("**/pyproject.toml") if _own(path)
+    ]
+    for name in (one["project"]["name"].replace("-", "_") for one in projects):
+        assert {f"{name}-{__version__}-py3-none-any.whl", f"{name}-{__version__}.tar.gz"} <= found
+    told = {
+        f"dlx-router-{__version__}.tgz",
+        f"dlx-router-{__version__}.cdx.json",
+        "provenance.intoto.json",
+        "SHA256SUMS",
+    }
+    assert told <= found
+    assert len(found) == 2 * len(projects) + len(told)
+
+
+def _own(path: Path) -> bool:
+    return not {"build", ".venv", "dist"} & {*path.relative_to(ROOT).parts}
+
+
+def test_two_builds_of_a_commit_give_the_same_bytes(release: Path, tmp_path: Path) -> None:
+    """By another name of the folder, in another time zone, by who lets nobody read what he writes."""
+    umask = os.umask(0o077)
+    try:
+        again = _released(tmp_path / "elsewhere" / "x", TZ="Asia/Tokyo", SOURCE_DATE_EPOCH="1", LC_ALL="C")
+    finally:
+        os.umask(umask)
+    assert {path.name: path.read_bytes() for path in again.iterdir()} == {
+        path.name: path.read_bytes() for path in release.iterdir()
+    }
+
+
+def test_checksums_and_statement_are_those_of_the_files(release: Path) -> None:
+    _run("sha256sum", "--check", "--strict", CHECKSUMS, cwd=release)
+    told = _json(release / STATEMENT)
+    lines = (release / CHECKSUMS).read_text(encoding="utf-8").splitlines()
+    sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    assert sums.pop(STATEMENT)
+    assert {one["name"]: one["digest"]["sha256"] for one in told["subject"]} == sums
+    assert (told["_type"], told["predicateType"]) == (
+        "https://in-toto.io/Statement/v1",
+        "https://slsa.dev/provenance/v1",
+    )
+    made = told["predicate"]["buildDefinition"]
+    assert made["externalParameters"]["commit"] == _run("git", "rev-parse", "HEAD", cwd=ROOT).strip()
+    assert made["resolvedDependencies"][0]["digest"] == {"gitCommit": made["externalParameters"]["commit"]}
+    assert str(ROOT) not in json.dumps(told)
+
+
+def test_the_chart_of_a_release_is_the_trees_and_helm_reads_it(release: Path) -> None:
+    file = release / f"dlx-router-{__version__}.tgz"
+    with tarfile.open(file) as tar:
+        names = {one.name for one in tar}
+        assert {(one.uid, one.gid, one.uname, one.mode & 0o022) for one in tar} == {(0, 0, "", 0)}
+    folder = str(CHART.relative_to(ROOT))
+    committed = _run("git", "ls-tree", "-r", "--name-only", "HEAD", folder, cwd=ROOT).splitlines()
+    assert names == {one.removeprefix("charts/") for one in committed}
+    with helm_python.Chart.load_archive(file.read_bytes()) as chart:
+        assert chart.render({"amqp": {"existingSecret": "rabbit"}}, name="shop", namespace="messaging")
+
+
+def test_the_bill_of_materials_names_every_package_once_with_the_version_of_the_constraints(release: Path) -> None:
+    told = _json(release / f"dlx-router-{__version__}.cdx.json")
+    assert (told["bomFormat"], told["metadata"]["component"]["version"]) == ("CycloneDX", __version__)
+    found = {one["name"]: one for one in told["components"]}
+    assert len(found) == len(told["components"])
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    chosen = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
+    assert {name: one["version"] for name, one in found.items()}.items() <= chosen.items()
+    scopes = {name: found[name]["scope"] for name in ("pamqp", "opentelemetry-sdk")}
+    assert scopes == {"pamqp": "required", "opentelemetry-sdk": "optional"}
+    known = {one["bom-ref"] for one in [*told["components"], told["metadata"]["component"]]}
+    assert {other for one in told["dependencies"] for other in [one["ref"], *one.get("dependsOn", [])]} == known
+
+
+def test_the_workflow_publishes_what_make_release_built_and_no_other() -> None:
+    told = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    steps = [step for job in told["jobs"].values() for step in job["steps"]]
+    assert [step["run"] for step in steps if "make release" in step.get("run", "")] == ["make release"]
+    assert told["permissions"] == {"contents": "read"}, "each job asks for what it needs"
+    assert not [step for step in steps if "secrets." in json.dumps(step) and "GITHUB_TOKEN" not in json.dumps(step)]
+    _run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(WORKFLOW))
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _run(*argv: str, cwd: Path | str = "/", **more: str) -> str:
     env = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), **_index(), **more}
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env, cwd="/")
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env, cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -7,6 +7,7 @@ A block of commands is fenced as `console`. What follows on that line says that 
     ```console run exits=1      the block ends with 1
     ```console run eventually   again and again, until it ends and prints as it should
     ```console run background   goes on while the rest of the page runs, once /readyz says that it is ready
+    ```console run … terminal   on a terminal of 80 columns, as a person sees it
     ```text output              directly behind: what the block printed; `…` is any text, a line of it any lines
 
 All blocks of a page are run in one folder, from the top to the end.

@@ -1,16 +1,21 @@
 """The commands of the pages run as they stand there, from the top of a page to its end (see pages.py for how)."""
 
+import fcntl
 import os
+import pty
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -21,7 +26,8 @@ from tools import brokers
 
 RUN: Final = [page for page in map(read, PAGES) if any("run" in block.info[1:] for block in page.blocks)]
 PLAIN: Final = [page for page in RUN if not any("broker" in block.info for block in page.blocks)]
-WORDS: Final = {"run", "broker", "background", "eventually"}
+WORDS: Final = {"run", "broker", "background", "eventually", "terminal"}
+COLUMNS: Final = 80  # of a terminal
 WITHIN_S: Final = 40
 
 
@@ -58,6 +64,8 @@ class Shell:
     def run(self, block: Block) -> tuple[int, str]:
         """How a block ended, and what it printed."""
         argv = ["bash", "-e", "-u", "-o", "pipefail", "-c", block.text]
+        if "terminal" in block.info:
+            return on_a_terminal(argv, self.folder, self._variables)
         done = subprocess.run(
             argv, cwd=self.folder, env=self._variables, capture_output=True, text=True, timeout=WITHIN_S, check=False
         )
@@ -87,6 +95,26 @@ class Shell:
         for process in self._started:
             process.send_signal(signal.SIGTERM)
             process.wait(WITHIN_S)
+
+
+def on_a_terminal(argv: list[str], folder: Path, variables: dict[str, str]) -> tuple[int, str]:
+    """How it ended, and what a person sees of it; nobody types anything."""
+    env = {name: value for name, value in variables.items() if name != "COLUMNS"} | {"NO_COLOR": "1", "TERM": "dumb"}
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
+    stdio: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": theirs, "stderr": theirs}
+    shown = bytearray()
+    with subprocess.Popen(argv, cwd=folder, env=env, **stdio) as process:
+        os.close(theirs)
+        killer = threading.Timer(WITHIN_S, process.kill)
+        killer.start()
+        with suppress(OSError):  # EIO: nobody has the terminal any more
+            while piece := os.read(ours, 65_536):
+                shown += piece
+        code = process.wait()
+        killer.cancel()
+    os.close(ours)
+    return code, shown.decode().replace("\r\n", "\n")
 
 
 @pytest.fixture

@@ -27,21 +27,25 @@ SETTINGS: Final = _words("""
 AMQP_URL AMQP_URL_FILE MANAGEMENT_URL MANAGEMENT_URL_FILE VHOSTS POLICIES PREFIX DECLARE HTTP_HOST HTTP_PORT
 API_TOKENS_FILE API_URL API_TOKEN API_TOKEN_FILE PREFETCH IN_FLIGHT_BYTES DRAIN_SECONDS CONFIRM_TIMEOUT HEARTBEAT
 TLS_CA TLS_CERT TLS_KEY TLS_SERVER_NAME JOURNAL INDEX_PATH LOG_FORMAT LOG_LEVEL PROVENANCE_KEY_FILE UNROUTABLE_GRACE
-MAX_DEAD_LETTER_QUEUES JOURNAL_FORMAT
+MAX_DEAD_LETTER_QUEUES JOURNAL_FORMAT INBOX_SHARDS
 """)
 COMMANDS: Final = _words(
     """
 run, policy lint, policy explain, policy test, policy schema, policy import, plan, apply, destroy, permissions, doctor,
-queues, letters list, letters show, letters search, letters export, groups, redrive start, redrive list, redrive show,
-redrive pause, redrive resume, redrive cancel, discard, edit, pipeline ingest, pipeline compact, pipeline verify,
-pipeline report, pipeline backtest, pipeline redrive, pipeline doctor
+queues, letters list, letters show, letters search, letters export, letters work, groups,
+redrive start, redrive list, redrive show,
+redrive pause, redrive resume, redrive cancel, discard, edit, status, audits, console, webhooks test,
+pipeline ingest,
+pipeline compact, pipeline verify,
+pipeline report, pipeline backtest, pipeline redrive, pipeline advise, pipeline doctor
 """,
     ",",
 )
 METRICS: Final = _words("""
 deliveries_total settled_total given_back_total in_flight decisions_total publish_refused_total route_seconds
 confirm_seconds release_lateness_seconds waiting oldest_letter_timestamp_seconds policy_info reloads_total
-broker_connected breaker_state journal_gaps_total redrive_letters_total build_info
+broker_connected breaker_state journal_gaps_total redrive_letters_total leases lease_letters_total webhooks_total
+build_info
 """)
 CAUSES: Final = _words("""
 attempts_spent never_retry max_elapsed no_policy unknown_origin unroutable missing_exchange forbidden
@@ -100,6 +104,7 @@ def test_names_in_the_broker() -> None:
         "p.inbox", "p.inbox.fifo", "p.declared", "p.release", "p.return", "p.parking", "p.quarantine",
         "p.retired", "p.state", "p.journal", "p.delay.5000",
     ]  # fmt: skip
+    assert Names("p", 3).inboxes == ("p.inbox", "p.inbox.1", "p.inbox.2")
 
 
 def test_words_that_are_frozen_are_said() -> None:

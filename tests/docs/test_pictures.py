@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.docs.pages import PAGES, read
-from tools.pages import screenshots
+from tools.pages import console_pictures, screenshots
 
 FOLDER: Final = screenshots.FOLDER
 PICTURES: Final = sorted(FOLDER.glob("*.svg"))
@@ -26,6 +26,16 @@ def test_every_picture_is_shown_and_the_readme_begins_with_one() -> None:
     }
     assert {one for one in shown if one.suffix == ".svg"} == set(PICTURES)
     assert {one.stem for one in PICTURES} == {"demo", *screenshots.COMMANDS}
+
+
+def test_pictures_of_the_console_are_small_and_those_that_are_shown() -> None:
+    photos = sorted(FOLDER.glob("console-*.png"))
+    shown = {
+        (page.path.parent / link).resolve() for page in map(read, PAGES) for link in page.links() if "img/" in link
+    }
+    assert {one for one in shown if one.name.startswith("console-")} == {*photos}
+    assert {one.stem for one in photos} <= {*console_pictures.PICTURES}
+    assert [one.name for one in photos if one.stat().st_size > 250_000] == []
 
 
 @pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.name)

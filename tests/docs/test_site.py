@@ -38,6 +38,14 @@ def test_the_navigation_names_every_page_once() -> None:
     assert sorted(named) == sorted(written | {*site_hooks.OUTSIDE.values()})
 
 
+def test_the_home_says_what_this_is_and_shows_it_before_it_lists_pages() -> None:
+    said, _, listed = (ROOT / "docs" / "README.md").read_text(encoding="utf-8").partition("## All pages")
+    assert said.startswith("# dlx-router\n\n**A dead-letter system for RabbitMQ.**")
+    assert {block.info[0] for block in read(ROOT / "docs" / "README.md").blocks} == {"yaml", "console", "text"}
+    assert "](img/demo.svg)" in said
+    assert "| to | read |" in listed
+
+
 @pytest.mark.parametrize(
     ("name", "line", "shown"),
     [
@@ -94,5 +102,9 @@ def test_it_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path
     decisions = [*(ROOT / "docs/decisions").glob("0*.md")]
     assert len(pages) == len(_pages(CONFIG["nav"])) + len(decisions) + 1, "and the page for what is not there"
     assert [found for page in pages for found in EXTERNAL.findall(page)] == []
+    home = (tmp_path / "index.html").read_text(encoding="utf-8").partition('id="all-pages"')[0]
+    words = re.sub(r"<[^>]+>", "", home)
+    assert [one for one in ("img/demo.svg", "start.html") if one not in home] == []
+    assert [one for one in ("max-delivery-attempts: 5", "dlx-router letters show") if one not in words] == []
     assert "<svg viewBox" in (tmp_path / "concepts.html").read_text(encoding="utf-8")
     shutil.rmtree(tmp_path)

@@ -38,6 +38,7 @@ def guarded(start_router: Callable[..., Router], tmp_path: Path) -> Callable[...
     return ask
 
 
+@pytest.mark.usefixtures("newest")
 def test_off_loopback_a_token_is_asked_for_and_its_role_and_scope_hold(
     guarded: Callable[..., httpx.Response], tmp_path: Path
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_tokens_file_that_is_wrong_says_where_and_never_a_token(tmp_path: Path
     assert "0123456789" not in str(error.value)
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_missing_tokens_file_ends_the_start(start_router: Callable[..., Router], tmp_path: Path) -> None:
     router = start_router(POLICIES, wait=False, API_TOKENS_FILE=str(tmp_path / "nowhere"))
     assert router._process is not None
@@ -94,11 +96,13 @@ def test_a_missing_tokens_file_ends_the_start(start_router: Callable[..., Router
     assert "API_TOKENS_FILE" in router.output
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_page_in_a_browser_cannot_use_the_api_of_this_machine(desk: Desk) -> None:
     status, told = desk.ask("GET", "/status", headers={"host": "evil.example"})
     assert (status, told["error"]) == (403, "'evil.example' is not this machine")
 
 
+@pytest.mark.usefixtures("newest")
 def test_too_many_requests_are_told_to_wait(desk: Desk) -> None:
     with httpx.Client(trust_env=False, timeout=20) as client:
         url = f"http://127.0.0.1:{desk.router.port}/api/v1/nothing"
@@ -108,6 +112,7 @@ def test_too_many_requests_are_told_to_wait(desk: Desk) -> None:
     assert slow.headers["retry-after"] == "1"
 
 
+@pytest.mark.usefixtures("newest")
 def test_without_an_index_the_api_says_so_and_answers_the_rest(start_router: Callable[..., Router]) -> None:
     router = start_router(POLICIES)
     status, text = router.ask("/api/v1/letters")

@@ -23,7 +23,7 @@ from tests.core.core_samples import NOW, letter
 from tests.index.kept import kept_events, kept_steps
 from tests.journal.journal_samples import RULING, letters, line, props, rulings
 
-KINDS = ("retried", "released", "dead_lettered", "held", "edited", "redriven")
+KINDS = ("retried", "released", "dead_lettered", "held", "edited", "redriven", "leased", "lease_ended")
 BODY = '"error":{"type":"E","message":"order %d"},"body_mode":"inline","body_sha256":"00","body":"YWJj"'
 
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,74 @@ def test_a_redriven_letter_that_dies_again_is_the_same_letter_redriven_once(desk
     (whole,) = json.loads(run(desk, "letters", "show", after["id"], "--json").stdout)
     steps = [(step["kind"], step["redrives"]) for step in whole["journey"]]
     assert steps == [("dead_lettered", 0), ("redriven", 1), ("dead_lettered", 1)]
+
+
+def test_a_task_says_how_many_of_its_letters_came_back(desk: Desk) -> None:
+    queue = desk.work("came.back")
+    desk.kill(queue, "one", "two", "three")
+    desk.letters(3, queue=queue, state="dead")
+    asked = {"vhost": desk.vhost.name, "queue": f"DLQ.{queue}", "rate": 0}
+    created: list[Any] = []
+
+    def started() -> bool:
+        status, document = desk.ask("POST", "/tasks", json=asked)
+        created.append(document)
+        return status == 201
+
+    eventually(started, 20)
+    task = created[-1]
+    eventually(lambda: desk.amqp.depth(queue) == 3, 20)
+    desk.amqp.fail(queue, within=20)
+    vhost = ("--vhost", desk.vhost.name)
+
+    def shown() -> Any:
+        (found,) = (
+            one for one in json.loads(run(desk, "redrive", "list", *vhost, "--json").stdout) if one["id"] == task["id"]
+        )
+        assert (found["state"], found["came_back"]) == ("done", 1)
+        return found
+
+    assert eventually(shown, 20)["meant"] == {"letters": 3, "is_exact": True}
+    told = run(desk, "redrive", "show", task["id"], *vhost).stdout
+    facts = dict(line.split(None, 1) for line in told.replace("came back", "came-back").splitlines()[1:])
+    assert (facts["sent"], facts["stays"], facts["came-back"]) == ("3", "0", "1")
+
+
+def test_status_says_how_the_router_is(desk: Desk) -> None:
+    told = run(desk, "status")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout.startswith(f"ready: http://127.0.0.1:{desk.router.port}, ")
+    (row,) = [line.split() for line in told.stdout.splitlines() if line.startswith(f"{desk.vhost.name} ")]
+    assert row[1:3] == ["yes", "best-effort"]
+    document = json.loads(run(desk, "status", "--json").stdout)
+    assert (document["readiness"]["ready"], {*document["status"]["vhosts"]}) == (True, {desk.vhost.name})
+    assert f"revision {document['policy_revision']}" in told.stdout
+
+
+def test_audits_say_who_did_what(desk: Desk, letter: str) -> None:
+    (group,) = json.loads(run(desk, "groups", "--queue", "twice.told", "--json").stdout)
+    assert run(desk, "groups", "ignore", group["id"], "--note", "known", "--yes").returncode == 0
+    assert run(desk, "groups", "open", group["id"], "--yes").returncode == 0
+
+    def told() -> str:
+        found = run(desk, "audits").stdout
+        assert f"group {group['id']}, state ignored, note known" in found, found
+        return found
+
+    head, *rows = eventually(told, 20).splitlines()
+    assert head.split() == ["when", "who", "action", "vhost", "what"]
+    assert any("group.set" in row and desk.vhost.name in row for row in rows)
+    assert {"actor", "action", "details"} <= json.loads(run(desk, "audits", "--json", "--limit", "1").stdout)[0].keys()
+
+
+def test_names_of_a_running_router_are_completed(desk: Desk, letter: str) -> None:
+    def offered(line: str) -> list[str]:
+        words = {"COMP_WORDS": f"dlx-router {line}", "COMP_CWORD": str(len(line.split(" ")))}
+        return run(desk, _DLX_ROUTER_COMPLETE="complete_bash", **words).stdout.split()
+
+    assert offered("letters list --queue twice.") == ["twice.told"]
+    assert offered("redrive start DLQ.twice.") == ["DLQ.twice.told"]
+    assert offered(f"letters show {letter[:30]}") == [letter]
 
 
 def test_deaths_that_consumers_declare_are_grouped_by_their_error(desk: Desk) -> None:

@@ -18,6 +18,7 @@ from tests.support.router import Router
 from tests.support.vhost import Vhost
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_letter_is_found_with_its_journey_and_body(desk: Desk) -> None:
     queue = desk.work("shown")
     desk.kill(queue, as_json(order=4711, to="Zürich"), content_type="application/json", message_id="msg-4711")
@@ -246,6 +247,7 @@ def test_explain_says_who_set_what(desk: Desk) -> None:
     assert json.dumps(desk.get("/policies")[1]).count('"twice"') == 1
 
 
+@pytest.mark.usefixtures("newest")
 def test_the_file_is_for_readers_too(desk: Desk) -> None:
     """Somebody may look with sqlite3 while the index is written."""
     reader = sqlite3.connect(f"{desk.index.resolve().as_uri()}?mode=ro", uri=True)

@@ -27,7 +27,7 @@ from tests.journal.journal_samples import RULING, props, told
 
 EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731 - a constant beside the others
 EVERY = Wanted()
-KINDS = ("retried", "released", "dead_lettered", "discarded")
+KINDS = ("retried", "released", "dead_lettered", "discarded", "leased", "lease_ended")
 BODY = '"body_mode":"inline","body_sha256":"00","body":"YWJj"'
 
 

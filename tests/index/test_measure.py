@@ -29,11 +29,11 @@ EVENTS, LETTERS, BATCH = 200_000, 1_000_000, 100
 WORDS = ("timeout", "refused", "missing", "locked", "invalid", "duplicate", "expired", "unknown")
 
 
-def batches(count: int, seed: int = 1) -> Iterator[bytes]:
+def batches(count: int, seed: int = 1, vhost: str = "/") -> Iterator[bytes]:
     """Journal messages of distinct letters, each with an error of its own words."""
     draw, batch = random.Random(seed), Batch(1, ROWS)
     for number in range(count):
-        one = letter(id=f"{draw.getrandbits(128):032x}", failed_queue=f"orders.{number % 50}", vhost="/")
+        one = letter(id=f"{draw.getrandbits(128):032x}", failed_queue=f"orders.{number % 50}", vhost=vhost)
         error = {"type": "Failed", "message": f"order {number} {draw.choice(WORDS)} {draw.getrandbits(64):x}"}
         own = props(message_id=b"m-%d" % number, correlation_id=b"c-%d" % (number % 1000))
         extra = f'"error":{json.dumps(error)},"body_mode":"none"'

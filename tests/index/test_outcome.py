@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from dlx_router.core.recovered import AT_LEAST_MS, ORDER, SILENT, fate
 from dlx_router.index.queries import Wanted
-from dlx_router.index.reader import Reader, outcome
+from dlx_router.index.reader import Reader
 from dlx_router.index.rows import STATE_OF
 from dlx_router.index.schema import open_writer
+from dlx_router.index.shown import outcome
 from dlx_router.index.store import Message, Store
 from tests.core.core_samples import NOW, hard_law, letter
 from tests.journal.journal_samples import RULING, line

@@ -82,6 +82,7 @@ def test_once_a_journal_is_signed_an_order_that_is_not_changes_no_group(store: S
     assert [one["signature"] for one in Reader(file).audits(["/"], limit=2)] == ["unknown_key", "bad"]
 
 
+@pytest.mark.usefixtures("newest")
 def test_what_somebody_writes_into_the_journal_is_told(
     start_router: Start, amqp: Client, tmp_path: Path, vhost: Any
 ) -> None:

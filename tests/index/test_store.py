@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from dlx_router.core.fingerprint import of_event
 from dlx_router.core.letter import Death, Letter
 from dlx_router.index import rows, schema
 from dlx_router.index.queries import Wanted, query
-from dlx_router.index.reader import IndexAway, Reader
+from dlx_router.index.reader import SORTS, IndexAway, Reader
 from dlx_router.index.rows import STATE_OF
 from dlx_router.index.schema import Damaged, IndexFileError, open_writer, place_of
+from dlx_router.index.sent import came_back
 from dlx_router.index.store import Message, Store
 from dlx_router.journal import packing
 from dlx_router.journal.audit import audit
@@ -28,9 +29,12 @@ from dlx_router.journal.packing import packed
 from tests.core.core_samples import NOW, letter
 from tests.index.kept import kept_events, kept_steps
 from tests.journal.journal_samples import RULING, letters, line, moments, props, rulings, some_props, told
+from tests.journal.rows_of import rows_of
 
 EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731 - a constant beside the others
 ALL = Wanted()
+LEASED = '"lease":{"id":"l1","by":"me","receives":1},"body_mode":"none"'
+LEASE_ENDED = '"lease":{"id":"l1","by":"me","receives":1,"ended":"expired"},"body_mode":"none"'
 
 
 @pytest.fixture
@@ -61,6 +65,30 @@ def test_an_event_counts_once_however_often_it_comes(store: Store, file: Path) -
     assert store.position("other") is None
 
 
+@pytest.mark.parametrize("written", [b"".join, rows_of], ids=["lines", "rows"])
+def test_a_lease_is_a_step_on_a_letters_way_and_changes_nothing_else(
+    store: Store, file: Path, written: Callable[[list[bytes]], bytes]
+) -> None:
+    one, shown = letter(id=f"{1:032x}", failed_queue="orders"), EVERYTHING
+    lines = [
+        line(one, RULING._replace(kind="leased", redrive_id="l1"), now_ms=NOW + 10, due_ms=NOW + 99, extra=LEASED),
+        line(one, RULING._replace(kind="lease_ended", redrive_id="l1"), now_ms=NOW + 20, extra=LEASE_ENDED),
+    ]
+    store.apply("/", [Message(0, written(lines[:1]))])
+    assert everything(file) == [], "nothing is known of where it is"
+    store.apply("/", [Message(1, told(1))])
+    before = everything(file)
+    store.apply("/", [Message(2, written(lines)), Message(3, written(lines[1:]))])
+    after = everything(file)
+    assert [{**one, "cursor": 0} for one in after] == [{**one, "cursor": 0} for one in before]
+    (whole,) = Reader(file).letter(f"{1:032x}", shown)
+    steps = [(step["kind"], step["cause"], step["due_ms"], step["redrive_id"]) for step in whole["journey"][1:]]
+    assert steps == [("leased", None, NOW + 99, "l1"), ("lease_ended", "expired", None, "l1")]
+    assert whole["event"]["kind"] == "dead_lettered"
+    (group,) = Reader(file).groups(shown, vhost=None, failed_queue=None, state=None, limit=10, offset=0)
+    assert (group["deaths"], group["states"]) == (1, {"dead": 1})
+
+
 @pytest.mark.parametrize("kind", ["redriven", "discarded", "parked", "edited"])
 def test_what_a_task_does_to_a_letter_is_no_death_and_opens_no_group(store: Store, file: Path, kind: str) -> None:
     def group() -> dict[str, Any]:
@@ -79,6 +107,45 @@ def test_what_a_task_does_to_a_letter_is_no_death_and_opens_no_group(store: Stor
     store.apply("/", [Message(3, told(1, redrives=1, at=30))])
     seen = group()
     assert (seen["state"], seen["returned"], seen["deaths"], seen["last_ms"]) == ("open", True, 2, NOW + 30)
+
+
+def sent_by(task: str, number: int, at: int, **where: Any) -> bytes:
+    ruling = RULING._replace(kind="redriven", redrive_id=task)
+    return line(letter(id=f"{number:032x}", failed_queue="orders", redrives=1), ruling, now_ms=NOW + at, **where)
+
+
+def test_what_a_task_sent_and_died_again_came_back(store: Store, file: Path) -> None:
+    first = b"".join(told(number) for number in range(1, 6))
+    sent = sent_by("t1", 1, 10) + sent_by("t1", 2, 10) + sent_by("t2", 3, 10) + sent_by("t1", 4, 10)
+    again = told(1, redrives=1, at=20) + told(3, redrives=1, at=20)
+    store.apply("/", [Message(0, first), Message(1, sent), Message(2, again), Message(3, sent_by("t3", 1, 30))])
+    assert Reader(file).came_back(["t1", "t2", "t3", "t9"], elsewhere=False) == {"t1": 1, "t2": 1}
+    elsewhere = line(letter(id=f"{2:032x}", failed_queue="mended", redrives=1), RULING, now_ms=NOW + 40)
+    store.apply("/", [Message(4, elsewhere)])
+    assert Reader(file).came_back(["t1"], elsewhere=False) == {"t1": 1}
+    assert Reader(file).came_back(["t1"], elsewhere=True) == {"t1": 2}
+
+
+def test_what_a_task_sent_is_looked_for_by_its_task_whatever_else_is_there(store: Store, file: Path) -> None:
+    store.apply("/", [Message(0, told(1) + sent_by("t1", 1, 10) + told(1, redrives=1, at=20))])
+    asked = schema.open_reader(file)
+    plans: list[str] = []
+    asked.set_trace_callback(plans.append)
+    for elsewhere in (False, True):
+        assert came_back(asked.execute, ["t1"], elsewhere=elsewhere) == {"t1": 1}
+    asked.set_trace_callback(None)
+    for sql in plans:
+        ways = " ".join(row["detail"] for row in asked.execute(f"EXPLAIN QUERY PLAN {sql}"))
+        assert "fates_task" in ways, ways
+        assert "steps_sent" in ways, ways
+        assert "SCAN" not in ways, ways
+    asked.close()
+
+
+def test_what_a_task_sent_goes_with_its_letters(store: Store, file: Path) -> None:
+    store.apply("/", [Message(0, told(1) + sent_by("t1", 1, 10) + told(1, redrives=1, at=20) + told(2))])
+    assert store.shrink(1) == 1
+    assert Reader(file).came_back(["t1"], elsewhere=False) == {}
 
 
 def test_lines_that_are_no_events_are_counted_and_stop_nothing(store: Store, file: Path) -> None:
@@ -312,3 +379,61 @@ def test_any_words_can_be_asked_for(text: str) -> None:
     connection.execute("CREATE VIRTUAL TABLE t USING fts5 (x)")
     connection.execute("SELECT * FROM t WHERE t MATCH ?", (query(text.replace("\0", "")),)).fetchall()
     connection.close()
+
+
+def test_letters_come_newest_or_oldest_first_and_each_page_goes_on_behind_the_one_before(
+    store: Store, file: Path
+) -> None:
+    for number in range(7):
+        store.apply("/", [Message(number, told(number))])
+    reader = Reader(file)
+    newest = [one["cursor"] for one in everything(file)]
+    for oldest in (False, True):
+        found, before = list[int](), None
+        while page := reader.letters(ALL, EVERYTHING, limit=3, before=before, oldest=oldest):
+            found += [one["cursor"] for one in page]
+            before = found[-1]
+        assert found == sorted(newest, reverse=not oldest)
+
+
+def test_groups_come_by_what_is_asked_for(store: Store, file: Path) -> None:
+    deaths = {"a": [10], "b": [5, 40], "c": [20, 21, 30]}  # when letters died there
+    letters = iter(range(100))
+    for queue, times in deaths.items():
+        for at in times:
+            store.apply("/", [Message(number := next(letters), told(number, queue=queue, at=at))])
+
+    def order(sort: str) -> list[str]:
+        how: dict[str, Any] = {"vhost": None, "failed_queue": None, "state": None, "limit": 10, "offset": 0}
+        return [one["failed_queue"] for one in Reader(file).groups(EVERYTHING, sort=sort, **how)]
+
+    found = {sort: order(sort) for sort in SORTS}
+    by_number = ["c", "b", "a"]
+    assert found == {"last": ["b", "c", "a"], "first": ["c", "a", "b"], "deaths": by_number, "lying": by_number}
+
+
+def test_the_oldest_that_rests_in_a_queue_is_told(store: Store, file: Path) -> None:
+    store.apply(
+        "/", [Message(0, told(1, at=50)), Message(1, told(2, at=70)), Message(2, told(3, queue="other", at=60))]
+    )
+    found = {one["failed_queue"]: one["oldest_ms"] for one in Reader(file).failed_queues(EVERYTHING)}
+    assert found == {"orders": NOW + 50, "other": NOW + 60}
+    waits = RULING._replace(kind="retried")
+    store.apply("/", [Message(3, line(letter(id=f"{1:032x}", failed_queue="orders"), waits, now_ms=NOW + 80))])
+    found = {one["failed_queue"]: one["oldest_ms"] for one in Reader(file).failed_queues(EVERYTHING)}
+    assert found["orders"] == NOW + 70, "what waits does not rest"
+
+
+def test_each_audit_comes_once_whatever_the_page(store: Store, file: Path) -> None:
+    moments = [5, 9, 9, 9, 2, 7]
+    said = [
+        audit("r", "/", actor=str(number), action="x", details={}, ts_ms=NOW + at) for number, at in enumerate(moments)
+    ]
+    store.apply("/", [Message(number, one) for number, one in enumerate(said)])
+    for limit in (1, 2, 4, 10):
+        found, before = list[dict[str, Any]](), None
+        while page := Reader(file).audits(["/"], limit=limit, before=before):
+            found += page
+            before = page[-1]["ts_ms"], page[-1]["event_id"]
+        assert sorted(one["actor"] for one in found) == ["0", "1", "2", "3", "4", "5"]
+        assert [one["ts_ms"] for one in found] == sorted((NOW + at for at in moments), reverse=True)

@@ -28,6 +28,8 @@ Told = tuple[Letter, Ruling, int, dict[str, Any]]
 EXTRA = (
     '"body_mode":"none"',
     '"redacted":["x-token"],"body_mode":"hash","body_sha256":"00"',
+    '"lease":{"id":"l","by":"ann","receives":2},"body_mode":"none"',
+    '"lease":{"id":"l","by":"\\u00e9","receives":1,"ended":"done","key":"k"},"body_mode":"none"',
     '"headers":{"a":"\\"b\\""},"error":{"type":"T"},"body_mode":"inline","body_sha256":"00","body":"eA=="',
 )
 tellings = st.tuples(

@@ -121,6 +121,7 @@ async def test_a_stream_that_exists_keeps_its_arguments(vhost: Vhost, desk: Make
     assert arguments(vhost, NAMES.journal)["x-max-age"] == "1h"
 
 
+@pytest.mark.usefixtures("newest")
 async def test_off_writes_nothing_and_keeps_nobody_waiting(vhost: Vhost, desk: MakeDesk) -> None:
     one = desk(mode=Mode.OFF)
     async with one.session():
@@ -287,6 +288,7 @@ async def test_in_required_letters_of_a_lost_connection_are_told_when_they_come_
     assert await told(vhost) == [0]
 
 
+@pytest.mark.usefixtures("newest")
 async def test_what_the_stream_did_not_take_before_the_end_is_counted(desk: MakeDesk) -> None:
     one = desk()
     one.declare = False
@@ -296,6 +298,7 @@ async def test_what_the_stream_did_not_take_before_the_end_is_counted(desk: Make
     assert one.losses == [10]
 
 
+@pytest.mark.usefixtures("newest")
 async def test_in_required_nothing_is_lost_at_the_end_because_nothing_was_settled(desk: MakeDesk) -> None:
     one = desk(mode=Mode.REQUIRED)
     one.declare = False
@@ -357,6 +360,7 @@ async def test_a_user_who_may_not_declare_the_stream_is_told_once(vhost: Vhost, 
     assert password not in str(lines)
 
 
+@pytest.mark.usefixtures("newest")
 async def test_who_has_to_be_sure_learns_that_an_event_is_lost(desk: MakeDesk) -> None:
     one = desk(spool_bytes=10)
     heard: list[str] = []

@@ -1,15 +1,17 @@
 """`policy lint --broker` about what stands in a broker: pure, by snapshots."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dlx_router.broker.administration import Snapshot, Standing
+from dlx_router.broker.administration import Rule, Snapshot, Standing
 from dlx_router.cli.doctor import diagnosis
 from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
 from dlx_router.provisioning.broker_lint import MANY_QUEUES, Checks
+from dlx_router.provisioning.plan import unnamed_inboxes
 
 
 def said(folder: Path, policies: str, *queues: Standing, version: tuple[int, ...] = (4, 3)) -> list[tuple[str, str]]:
@@ -52,3 +54,45 @@ def test_a_discard_for_more_queues_than_anybody_thought_of_is_told(tmp_path: Pat
     ]
     assert len(found) == more
     assert not found or f'{len(queues)} queues ("logs.0", "logs.1", "logs.10" …)' in found[0]
+
+
+LED = [
+    ({"p.inbox": "a", "p.inbox.1": "b", "p.inbox.2": "c", "p.inbox.3": "a"}, "ok"),
+    ({"p.inbox": "a", "p.inbox.1": "a", "p.inbox.2": "b", "p.inbox.3": "a"}, "note"),
+    ({"p.inbox": "a", "p.state": "a", "p.inbox.7": "b"}, None),  # one inbox, one that is not named, and another queue
+]
+
+
+@pytest.mark.parametrize(("leaders", "level"), LED)
+def test_doctor_says_which_nodes_lead_the_inboxes_and_what_mends_it(leaders: dict[str, str], level: str | None) -> None:
+    rows = [{"name": name, "leader": node, "members": ["a", "b", "c"]} for name, node in leaders.items()]
+    found = diagnosis.leaders(rows, Names("p", 4))
+    assert (found and found.level.value) == level
+    if level == "note":
+        assert found is not None
+        assert found.found == "inbox shards are led by a: 3, b: 1, c: 0"
+        assert found.fix == "rabbitmq-queues rebalance quorum --queue-pattern '^p[.]inbox([.][0-9]+)?$'"
+    alone = [{**row, "members": ["a"]} for row in rows]
+    assert diagnosis.leaders(alone, Names("p", 4)) is None, "there is one node"
+
+
+OLD = Standing("p.inbox.3", "quorum")
+LEFT = [
+    ((replace(OLD, messages=2),), (), "a router takes the 2 letters in it"),
+    ((OLD, Standing("q", "classic", {"x-dead-letter-exchange": "p.inbox.3"})), (), "still come there: q"),
+    ((OLD,), (Rule("mine", "^q", {"dead-letter-exchange": "p.inbox.3"}),), "still come there: policy mine"),
+    ((OLD, Standing("q", "quorum", pending=1)), (), "may be on their way there"),
+    ((OLD,), (), "it is empty: delete the queue and the exchange"),
+]
+
+
+@pytest.mark.parametrize(("queues", "rules", "words"), LEFT)
+def test_a_plan_says_of_an_inbox_that_is_not_named_what_is_with_it(
+    queues: tuple[Standing, ...], rules: tuple[Rule, ...], words: str
+) -> None:
+    snapshot = Snapshot("/", (4, 3), queues, policies=rules)
+    (note,) = unnamed_inboxes(snapshot, Names("p", 2))
+    assert note.text.startswith("queue p.inbox.3 is an inbox that DLX_ROUTER_INBOX_SHARDS=2 does not name")
+    assert words in note.text
+    assert not note.conflict
+    assert [*unnamed_inboxes(snapshot, Names("p", 4))] == []

@@ -1,6 +1,7 @@
 """Our selectors as RabbitMQ's regular expressions, and the policies that are made of them, without a broker."""
 
 import re
+from cProfile import Profile
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.broker.administration import Rule, Snapshot, Standing
+from dlx_router.core.inbox_shards import shard_of
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Policy, PolicySet, Selector, SelectorKind, Setting, Source, ordered, words_match
 from dlx_router.provisioning import ledger, selector_regex
@@ -17,6 +19,7 @@ from dlx_router.provisioning.broker_rules import in_force
 from dlx_router.provisioning.desired_policies import desired
 from dlx_router.provisioning.ownership import recognised
 from dlx_router.provisioning.plan import Action, plan
+from dlx_router.provisioning.regions import MOST_EXPRESSION
 
 NAMES = Names()
 WORDS = st.lists(st.sampled_from(["a", "b", "a+", "*", "#"]), min_size=1, max_size=5)
@@ -34,6 +37,10 @@ def test_both_and_either_mean_what_they_say(many: list[list[str]], queue: str) -
     fits = [bool(re.search(one, queue)) for one in expressions]
     assert bool(re.search(selector_regex.both(expressions), queue)) == all(fits)
     assert bool(re.search(selector_regex.either(expressions), queue)) == any(fits)
+    assert bool(re.search(selector_regex.of_many(expressions), queue)) == any(fits)
+    looks = selector_regex.of_shard(1, 2)
+    in_shard = shard_of(queue, 2) == 1
+    assert bool(re.search(selector_regex.of_many(expressions, looks), queue)) == (in_shard and any(fits))
     kept = bool(re.search(selector_regex.except_for(expressions[0], expressions[1:]), queue))
     assert kept == (fits[0] and not any(fits[1:]))
 
@@ -72,12 +79,12 @@ STANDING = st.lists(
 )
 
 
-@given(SETS, FOREIGN, STANDING, st.sampled_from([(3, 10), (4, 3)]))
+@given(SETS, FOREIGN, STANDING, st.sampled_from([(3, 10), (4, 3)]), st.sampled_from([1, 2, 3, 4]))
 def test_every_queue_that_stands_gets_its_own_definition_and_a_second_plan_is_empty(
-    policies: PolicySet, foreign: list[Rule], queues: list[Standing], version: tuple[int, ...]
+    policies: PolicySet, foreign: list[Rule], queues: list[Standing], version: tuple[int, ...], shards: int
 ) -> None:
-    before = Snapshot("/", version, tuple(queues), policies=tuple(foreign))
-    want = desired(policies, before, NAMES)
+    before, names = Snapshot("/", version, tuple(queues), policies=tuple(foreign)), Names(shards=shards)
+    want = desired(policies, before, names)
     after = replace(before, policies=(*foreign, *(one.rule for one in want.policies)))
     for queue in queues:
         chain = policies.chain(vhost="/", queue=queue.name, queue_type=None)
@@ -86,7 +93,7 @@ def test_every_queue_that_stands_gets_its_own_definition_and_a_second_plan_is_em
             assert rule is None or rule in foreign
             continue
         assert rule is not None
-        assert rule.definition["dead-letter-exchange"] == NAMES.inbox
+        assert rule.definition["dead-letter-exchange"] == names.inboxes[shard_of(queue.name, shards)]
         said: dict[str, Any] = {}
         for policy in chain:
             for key, setting in policy.definition.items():
@@ -96,9 +103,78 @@ def test_every_queue_that_stands_gets_its_own_definition_and_a_second_plan_is_em
         if limit is not None and queue.kind == "quorum":
             assert rule.definition["delivery-limit"] == limit
     owned = frozenset(one.rule.name for one in want.policies)
-    again = plan(policies, after, NAMES, owned)
+    again = plan(policies, after, names, owned)
     assert [step for step in again.steps if step.what == "policy"] == []
-    assert owned <= recognised(after.policies, NAMES), "known by their content too"
+    assert owned <= recognised(after.policies, names), "known by their content too"
+
+
+@given(QUEUES.filter(bool), st.sampled_from([1, 2, 3, 4]), st.sampled_from(["classic", "quorum"]))
+def test_a_queue_to_come_has_its_shard_at_once(queue: str, shards: int, kind: str) -> None:
+    every = _policy("every", Selector(SelectorKind.MATCH, "#"))
+    some = _policy("some", Selector(SelectorKind.MATCH, "a.#"), **{"message-ttl": 1})
+    names, stands = Names(shards=shards), Snapshot("/", (4, 3), (Standing("a.b", "quorum"),))
+    rules = [one.rule for one in desired(ordered([every, some]), stands, names).policies]
+    found = in_force(rules, queue, kind)
+    assert found is not None
+    assert found.definition["dead-letter-exchange"] == names.inboxes[shard_of(queue, shards)]
+    assert found.definition.get("message-ttl") == (1 if words_match(["a", "#"], queue.split(".")) else None)
+
+
+@given(QUEUES.filter(bool))
+def test_where_order_counts_there_is_one_inbox_whatever_the_shards(queue: str) -> None:
+    every = _policy("every", Selector(SelectorKind.MATCH, "#"))
+    fifo = _policy("fifo", Selector(SelectorKind.MATCH, "a.#"), ordering="fifo")
+    names = Names(shards=4)
+    rules = [one.rule for one in desired(ordered([every, fifo]), Snapshot("/", (4, 3)), names).policies]
+    found = in_force(rules, queue, "quorum")
+    assert found is not None
+    is_fifo = words_match(["a", "#"], queue.split("."))
+    wanted = names.fifo if is_fifo else names.inboxes[shard_of(queue, 4)]
+    assert found.definition["dead-letter-exchange"] == wanted
+
+
+def _teams(count: int) -> PolicySet:
+    """A policy for each of many teams, which say the same to the broker."""
+    selectors = [Selector(SelectorKind.MATCH, f"team-of-a-rather-long-name-{at:04}.work.#") for at in range(count)]
+    return ordered([_policy(f"p{at}", one) for at, one in enumerate(selectors)])
+
+
+def _calls(count: int, shards: int) -> int:
+    """What a plan for so many policies, each with a queue, calls."""
+    queues = [Standing(f"team-of-a-rather-long-name-{at:04}.work.new", "quorum") for at in range(count)]
+    profile = Profile()
+    profile.runcall(desired, _teams(count), Snapshot("/", (4, 3), tuple(queues)), Names(shards=shards))
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_twice_as_many_policies_cost_a_plan_twice_as_much(shards: int) -> None:
+    _calls(50, shards)  # what is remembered is remembered
+    assert _calls(100, shards) < 3.2 * _calls(50, shards)  # each queue is looked for in expressions of many policies
+
+
+@pytest.mark.parametrize("shards", [1, 4, 16])
+def test_no_expression_is_longer_than_the_broker_takes(shards: int) -> None:
+    """RabbitMQ 4.3 takes 1,024 bytes."""
+    bounded, names = {"x-max-length": 10}, Names(shards=shards)  # such queues are named one by one
+    queues = [Standing(f"team-of-a-rather-long-name-{at:04}.work.new", "quorum", bounded) for at in range(500)]
+    want = desired(_teams(500), Snapshot("/", (4, 3), tuple(queues)), names)
+    assert max(len(one.rule.pattern) for one in want.policies) <= MOST_EXPRESSION
+    rules = [one.rule for one in want.policies]
+    found = [in_force(rules, queue.name, "quorum") for queue in queues]
+    assert all(one is not None and "dead-letter-strategy" not in one.definition for one in found)
+    assert sum(len(one.queues) for one in want.policies) == len(queues)
+
+
+def test_an_expression_that_is_too_long_by_itself_is_said_and_left_out() -> None:
+    words = ".".join(f"word-{at:03}" for at in range(150))
+    policies = ordered([_policy("long", Selector(SelectorKind.MATCH, f"{words}.#")), *_teams(1).policies])
+    found = plan(policies, Snapshot("/", (4, 3)), NAMES, frozenset())
+    (note, other) = found.conflicts  # of the two that carry a policy
+    assert {note.code, other.code} == {"expression"}
+    assert "RabbitMQ takes 1,024" in note.text
+    kept = {one.rule.name for one in found.desired.policies} - {note.name, other.name}
+    assert len(kept) == 3, "the policy on our own queues, and two for the team"
 
 
 def test_policies_that_say_the_same_of_the_same_queues_are_one() -> None:

@@ -5,17 +5,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import NAMED
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
-from tools import brokers
 
 ROOT = Path(__file__).parents[2]
 POLICIES = """version: 1
@@ -25,6 +24,12 @@ policies:
   - {name: hot, queue: hot, definition: {delivery-limit: 5}}
 """
 INBOX = "dlx-router.inbox"
+
+
+TEAMS = "".join(
+    f"  - {{name: p{at}, match: team-of-a-rather-long-name-{at:04}.work.#, definition: {{max-delivery-attempts: 1}}}}\n"
+    for at in range(700)
+)
 
 
 class Commands:
@@ -92,13 +97,6 @@ class Commands:
 @pytest.fixture
 def commands(vhost: Vhost, tmp_path: Path) -> Commands:
     return Commands(vhost, tmp_path)
-
-
-@pytest.fixture
-def newest(broker: brokers.Broker) -> None:
-    """What does not depend on the version is tried on the last that was named only."""
-    if NAMED and not broker.version.startswith(NAMED[-1]):
-        pytest.skip("does not depend on the version")
 
 
 @pytest.fixture
@@ -274,3 +272,19 @@ def test_drain_lets_every_letter_arrive_first(commands: Commands, amqp: Client) 
     assert done.returncode == 0, done.stdout + done.stderr
     assert commands.vhost.queues() == ["a"]
     assert amqp.take("a").body == b"1"
+
+
+def test_the_broker_takes_what_apply_makes_of_very_many_policies(vhost: Vhost, tmp_path: Path) -> None:
+    """Of equal content they share an expression, and what PCRE compiles to more than 64 KiB is refused."""
+    commands = Commands(vhost, tmp_path)
+    commands.write(f"version: 1\npolicies:\n{TEAMS}")
+    for at in (0, 350, 699):
+        commands.declare(f"team-of-a-rather-long-name-{at:04}.work.new", queue_type="quorum")
+    commands.apply()
+    assert commands.plan()["steps"] == []
+    for at in (0, 350, 699):
+        eventually(partial(_leads, commands, f"team-of-a-rather-long-name-{at:04}.work.new", INBOX), 20)
+
+
+def _leads(commands: Commands, queue: str, exchange: str) -> bool:
+    return (commands.effective(queue) or {}).get("dead-letter-exchange") == exchange

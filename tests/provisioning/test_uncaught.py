@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.provisioning.test_provision import Commands
 from tests.support.vhost import Vhost
 
@@ -18,6 +20,7 @@ def surfaces(commands: Commands) -> dict[str, list[str]]:
     return {name: SAYS.findall(done.stdout) for name, done in said.items()}
 
 
+@pytest.mark.usefixtures("newest")
 def test_the_advice_of_dlx201_ends_it_on_all_four_surfaces(vhost: Vhost, tmp_path: Path) -> None:
     commands = Commands(vhost, tmp_path)
     commands.write(POLICY)

@@ -44,6 +44,7 @@ def at_terminal(commands: Commands, answer: str, *args: str) -> tuple[int, str]:
     return code, screen.decode()
 
 
+@pytest.mark.usefixtures("newest")
 def test_apply_says_what_it_did(commands: Commands) -> None:
     first = commands.apply()
     (said,) = [line for line in first.splitlines() if " created (" in line]
@@ -57,6 +58,7 @@ def test_apply_says_what_it_did(commands: Commands) -> None:
     assert {key: len(names) for key, names in done.items()} == {"created": 2, "changed": 0, "removed": 2}
 
 
+@pytest.mark.usefixtures("newest")
 def test_apply_and_destroy_ask_at_a_terminal_and_only_there(commands: Commands) -> None:
     code, screen = at_terminal(commands, "n", "apply")
     assert (code, "[y/N]" in screen, "nothing was changed" in screen) == (1, True, True), screen
@@ -78,6 +80,7 @@ def test_apply_and_destroy_ask_at_a_terminal_and_only_there(commands: Commands) 
     assert commands.run("destroy").returncode == 0
 
 
+@pytest.mark.usefixtures("newest")
 def test_destroy_keeps_the_journal_unless_it_is_told(
     commands: Commands, amqp: Client, start_router: Callable[..., Router]
 ) -> None:

@@ -16,6 +16,7 @@ from tests.support.eventually import eventually
 FIRST: Final = 3
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_resumed_task_keeps_its_canary_and_is_stopped_by_it_again(shop: Shop) -> None:
     queue = shop.failed("twice.a", [f"letter {number}" for number in range(20)])
     name = shop.start(queue, canary={"first": FIRST, "watch_s": 30})
@@ -32,6 +33,7 @@ def test_a_resumed_task_keeps_its_canary_and_is_stopped_by_it_again(shop: Shop) 
     eventually(lambda: shop.amqp.depth(queue) == 20)
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_resumed_task_whose_second_canary_lives_sends_the_rest(shop: Shop) -> None:
     queue = shop.failed("once.a", [f"letter {number}" for number in range(10)])
     name = shop.start(queue, canary={"first": FIRST, "watch_s": 2})

@@ -92,6 +92,7 @@ def test_doctor_finds_what_costs_letters_and_says_what_mends_it(shop: Shop, tmp_
     ("env", "code", "check"),
     [({"AMQP_URL": f"amqp://u:{SECRET}@127.0.0.1:1/"}, 2, "connection"), ({"JOURNAL": "off"}, 1, "journal")],
 )
+@pytest.mark.usefixtures("newest")
 def test_doctor_says_what_is_missing(shop: Shop, tmp_path: Path, env: dict[str, str], code: int, check: str) -> None:
     found = doctor(shop, tmp_path, **env)
     assert (found[0], check in {one["check"] for one in found[1] if one["level"] in {"warning", "error"}}) == (

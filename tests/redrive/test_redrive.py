@@ -89,6 +89,40 @@ def test_a_filter_takes_what_it_means_and_the_rest_stays_in_its_order(shop: Shop
     assert [one.headers.get("x-delivery-count", 0) for one in rest] in ([0] * 45, [1] * 45)
 
 
+@pytest.mark.usefixtures("newest")
+def test_a_dry_run_counts_no_more_than_its_limit(shop: Shop) -> None:
+    queue = shop.failed("dry.limit", [f"letter {number}" for number in range(20)])
+    done = shop.ends(shop.start(queue, dry_run=True, limit=7))
+    assert (done["counts"]["sent"], sum(one["letters"] for one in done["groups"])) == (7, 7)
+    assert done["meant"] == {"letters": 7, "is_exact": True}
+    done = shop.ends(shop.start(queue, dry_run=True, limit=7, filter='header("number").endsWith("5")'))
+    assert done["counts"]["sent"] == 2
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_dry_run_sends_no_canary_and_waits_for_none(shop: Shop) -> None:
+    queue = shop.failed("dry.canary", [f"letter {number}" for number in range(12)])
+    done = shop.ends(shop.start(queue, dry_run=True, canary={"first": 3, "watch_s": 600}))
+    assert (done["counts"]["sent"], shop.amqp.depth(queue)) == (12, 12)
+
+
+@pytest.mark.usefixtures("newest")
+def test_a_task_says_how_many_letters_it_means(shop: Shop) -> None:
+    queue = shop.failed("meant.a", [f"letter {number}" for number in range(40)])
+    name = shop.start(queue, rate=4, filter='header("number").endsWith("7")')
+
+    def looked() -> Any:
+        task = shop.task(name)
+        assert task["meant"] == {"letters": 4, "is_exact": True}, task
+        return task
+
+    assert eventually(looked, 20)["counts"]["meant"] == 4
+    done = shop.ends(name)
+    assert (done["meant"], done["counts"]["left"]) == ({"letters": 4, "is_exact": True}, 36)
+    assert done["came_back"] is None, "no index tells"
+
+
+@pytest.mark.usefixtures("newest")
 def test_a_consumer_that_still_fails_ends_the_run_at_the_cutoff(shop: Shop) -> None:
     queue = shop.failed("cutoff.a", ["a", "b", "c"])
     with failing(shop, "cutoff.a") as failed:
@@ -97,6 +131,7 @@ def test_a_consumer_that_still_fails_ends_the_run_at_the_cutoff(shop: Shop) -> N
     assert done["counts"]["sent"] == 3
 
 
+@pytest.mark.usefixtures("newest")
 def test_the_canary_stops_by_itself_and_says_why(shop: Shop) -> None:
     queue = shop.failed("canary.a", [f"letter {number}" for number in range(10)])
     canary = {"first": 4, "watch_s": 30, "max_dead_percent": 20}
@@ -119,6 +154,7 @@ def test_the_canary_sees_letters_die_at_another_destination_too(shop: Shop) -> N
     assert (stopped["counts"]["sent"], "letters came back dead" in stopped["why"]) == (4, True)
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_canary_that_lives_lets_the_rest_go(shop: Shop) -> None:
     queue = shop.failed("alive.a", [f"letter {number}" for number in range(10)])
     name = shop.start(queue, canary={"first": 3, "watch_s": 2})
@@ -153,6 +189,7 @@ def test_a_cancelled_task_leaves_its_queue_to_others(shop: Shop) -> None:
     assert shop.amqp.depth("cancel.a") == 4
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_limit_and_another_destination(shop: Shop) -> None:
     queue = shop.failed("limit.a", ["a", "b", "c"])
     shop.amqp.queue("elsewhere")
@@ -224,6 +261,7 @@ def test_a_target_never_gets_more_than_it_has_room_for(shop: Shop) -> None:
     eventually(lambda: shop.amqp.depth(f"DLQ.{work}") == 22)
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_dry_run_counts_by_group_and_moves_nothing(shop: Shop) -> None:
     queue = shop.failed("dry.a", ["a", "b", "c"])
     done = shop.ends(shop.start(queue, dry_run=True, filter='header("number") != "1"'))
@@ -237,6 +275,7 @@ def test_a_dry_run_counts_by_group_and_moves_nothing(shop: Shop) -> None:
     assert shop.ends(shop.start(queue, group=group))["counts"]["sent"] == 3
 
 
+@pytest.mark.usefixtures("newest")
 def test_discard_and_park_by_id(shop: Shop) -> None:
     queue = shop.failed("ids.a", ["a", "b", "c"])
     ids = [record(shop.amqp.await_message(queue))["id"] for _ in range(3)]
@@ -264,6 +303,7 @@ def test_discard_and_park_by_id(shop: Shop) -> None:
         ({"queue": "dlx-router.parking", "rate": -1}, 422, "rate"),
     ],
 )
+@pytest.mark.usefixtures("newest")
 def test_bad_input_is_answered_with_what_is_wrong(shop: Shop, asked: Any, status: int, said: str) -> None:
     def answered() -> Any:
         answer = shop.call("POST", "", {"vhost": shop.vhost.name, **asked})
@@ -274,6 +314,7 @@ def test_bad_input_is_answered_with_what_is_wrong(shop: Shop, asked: Any, status
     assert (answer.status_code, said in answer.text) == (status, True), answer.text
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_destination_that_no_frame_holds_ends_the_task_and_the_letters_stay(shop: Shop) -> None:
     queue = shop.failed("work.long", ["one"])
     shop.amqp.exchange("elsewhere", "fanout")

@@ -20,6 +20,7 @@ MOST_BODY_LINES: Final = 40
 LONGER: Final = {
     "policy._effective": "one assignment for each key of a policy",
     "app._attendant": "the wiring of a vhost",
+    "liar.answers": "every member of the API, each with hostile text",
     "compiled.write": "the short way: a call costs more than the rest of a step",
     "decoder.read": "as above",
     "runner.__init__": "the wiring of a vhost",

@@ -48,7 +48,7 @@ ONLY: Final[dict[str, tuple[str, Where, set[str]]]] = {
     "acknowledgements are written": (
         "dlx_router",
         _acks,
-        {"broker/consumer.py", "broker/getter.py", "spark/amqp.py"},
+        {"broker/consumer.py", "broker/getter.py", "broker/holder.py", "spark/amqp.py"},
     ),
     "a connection to RabbitMQ is opened": (
         "dlx_router",

@@ -85,19 +85,21 @@ def _letters(client: Client, *, inbox: bool = True) -> None:
         client.fail("work.a")
 
 
+@pytest.mark.parametrize("shards", ["1", "3"])
 def test_what_is_printed_is_enough_for_every_way_of_a_letter(
-    vhost: Vhost, admit: Admit, start_router: Start, tmp_path: Path
+    shards: str, vhost: Vhost, admit: Admit, start_router: Start, tmp_path: Path
 ) -> None:
     (tmp_path / "policies.yaml").write_text(POLICIES, encoding="utf-8")
     user = admit("^$", "^$", "^$")
     url = url_for(vhost, user)
-    done = in_a_process("permissions", "--policies", str(tmp_path), "--format", "json", AMQP_URL=url)
+    asked = ("permissions", "--policies", str(tmp_path), "--format", "json")
+    done = in_a_process(*asked, AMQP_URL=url, INBOX_SHARDS=shards)
     assert done.returncode == 0, done.stderr
     (printed,) = json.loads(done.stdout)["permissions"]
     assert (printed.pop("user"), printed.pop("vhost")) == (user, vhost.name)
     allow(vhost, user, **printed)
     with _shop(vhost) as client:
-        router = start_router(tmp_path, AMQP_URL=url)
+        router = start_router(tmp_path, AMQP_URL=url, INBOX_SHARDS=shards)
         _letters(client)
         client.fail("work.a")
         found = [client.take(queue).body.decode() for queue in ENDS.values()]
@@ -139,7 +141,8 @@ def test_with_one_right_less_the_router_says_which_and_loses_nothing(
         pytest.skip("this version asks no right of who looks")
     with _shop(vhost) as client:
         url = url_for(vhost, admit(*rights_of(AUTO.without(need))))
-        router = start_router(POLICIES, wait=False, AMQP_URL=url, UNROUTABLE_GRACE="1s")
+        # What has no rung stays in flight, and would be waited for as long as a drain may last.
+        router = start_router(POLICIES, wait=False, AMQP_URL=url, UNROUTABLE_GRACE="1s", DRAIN_SECONDS="2")
         eventually(lambda: router.ask("/readyz")[0])
         has_inbox = not _refused_at_start(router, client)
         _letters(client, inbox=has_inbox)

@@ -64,6 +64,7 @@ def test_mistakes_in_policies_end_with_1_and_no_folder_with_2(tmp_path: Path) ->
     assert in_a_process("permissions", "--policies", str(tmp_path)).returncode == 1
 
 
+@pytest.mark.usefixtures("newest")
 def test_who_else_has_rights_is_listed_for_an_administrator(vhost: Vhost, admit: Admit, policies: str) -> None:
     careless, careful = admit(*EVERYTHING), admit("^shop", "^shop", "^shop")
     publisher = admit("^$", "^amq.default$", "^$")
@@ -80,6 +81,7 @@ def test_who_else_has_rights_is_listed_for_an_administrator(vhost: Vhost, admit:
     assert urlsplit(vhost.amqp_url).username not in told, "the router's own user is no stranger"
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_user_that_only_monitors_is_enough_for_the_router_and_said_not_to_tell_who_has_rights(
     vhost: Vhost, admit: Admit, policies: str
 ) -> None:
@@ -105,6 +107,7 @@ def stands(vhost: Vhost, user: str) -> tuple[set[str], list[dict[str, str]]]:
 
 
 @pytest.mark.parametrize("purpose", [*Purpose])
+@pytest.mark.usefixtures("newest")
 def test_the_printed_lines_leave_an_administrator_what_it_has(
     vhost: Vhost, admit: Admit, policies: str, purpose: Purpose
 ) -> None:
@@ -143,6 +146,7 @@ def test_the_printed_lines_add_to_what_a_user_has(vhost: Vhost, admit: Admit, po
         assert pasted(again.stdout) == [], "once is enough"
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_user_that_is_not_there_gets_lines_that_can_be_pasted(vhost: Vhost, policies: str) -> None:
     urls = {"AMQP_URL": vhost.amqp_url, "MANAGEMENT_URL": vhost.management_url}
     done = in_a_process("permissions", "--policies", policies, "--user", "nobody-yet", **urls)
@@ -176,6 +180,7 @@ def test_tags_are_added_only(had: list[str]) -> None:
         assert {needed, "administrator"} & {*found}
 
 
+@pytest.mark.usefixtures("newest")
 def test_who_else_may_write_to_what_attachments_name_is_listed(vhost: Vhost, admit: Admit, tmp_path: Path) -> None:
     attached = "attachments: [{queue: failed, dead-letter-exchanges: [old-dlx, other-dlx]}]\n"
     (tmp_path / "p.yaml").write_text(POLICY + attached, encoding="utf-8")

@@ -222,6 +222,7 @@ def test_an_attachment_that_goes_while_nothing_is_connected_leaves_no_reason_beh
         router.await_ready()
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_pattern_needs_the_management_api(start_router: Start) -> None:
     router = start_router(POLICY + '  - {match: "failed.#"}\n', wait=False, MANAGEMENT_URL="")
     eventually(lambda: is_refused(router, "'failed.#'", "need MANAGEMENT_URL"), within=20)

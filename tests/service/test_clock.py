@@ -132,6 +132,7 @@ def returned(amqp: Client, queue: str, since: float, *, within: float) -> float:
 
 
 @pytest.mark.parametrize("days", [1, -1])
+@pytest.mark.usefixtures("newest")
 def test_a_clock_that_is_days_off_when_a_retry_is_decided_does_not_change_its_wait(
     clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
 ) -> None:
@@ -163,6 +164,7 @@ def test_a_clock_that_is_days_off_when_a_rung_is_over_does_not_change_the_wait(
 
 
 @pytest.mark.parametrize("days", [1, -1])
+@pytest.mark.usefixtures("newest")
 def test_a_router_that_begins_with_another_clock_keeps_to_the_waits(
     clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
 ) -> None:
@@ -181,6 +183,7 @@ def test_a_router_that_begins_with_another_clock_keeps_to_the_waits(
     assert router.metric("waits_cut_total") == (1 if days > 0 else 0)
 
 
+@pytest.mark.usefixtures("newest")
 def test_replicas_whose_clocks_are_an_hour_apart_keep_to_the_waits(
     clock: Clock, start_router: Callable[..., Router], amqp: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +242,7 @@ def test_a_clock_that_is_not_the_brokers_is_told(ahead_s: float, said: str) -> N
 
 
 @pytest.mark.parametrize("days", [1, -1])
+@pytest.mark.usefixtures("newest")
 def test_a_held_letter_comes_back_though_the_clock_jumps_by_days(
     clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
 ) -> None:
@@ -257,6 +261,7 @@ def test_a_held_letter_comes_back_though_the_clock_jumps_by_days(
 
 
 @pytest.mark.parametrize("days", [1, -1])
+@pytest.mark.usefixtures("newest")
 def test_a_delayed_message_waits_as_it_asked_though_the_clock_jumps_by_days(
     clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
 ) -> None:
@@ -272,6 +277,7 @@ def test_a_delayed_message_waits_as_it_asked_though_the_clock_jumps_by_days(
 
 
 @pytest.mark.parametrize("days", [1, -1])
+@pytest.mark.usefixtures("newest")
 def test_a_relayed_message_does_not_die_of_a_jump_of_the_clock(
     clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
 ) -> None:
@@ -298,6 +304,7 @@ policies:
 
 
 @pytest.mark.parametrize("days", [1, -1])
+@pytest.mark.usefixtures("newest")
 def test_a_breaker_neither_closes_nor_forgets_when_the_clock_jumps(
     clock: Clock, start_router: Callable[..., Router], amqp: Client, days: int
 ) -> None:

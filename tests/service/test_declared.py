@@ -68,6 +68,7 @@ def test_attempts_go_on_over_declared_and_native_deaths(scene: Scene) -> None:
     assert record(dead)["id"] == record(back)["id"], "the same letter"
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_reason_of_an_application_has_rules_of_its_own(scene: Scene) -> None:
     queue = scene.work("work.c")
     _declare(scene, "one", _said(queue, reason="card-declined", retry="never"))
@@ -75,6 +76,7 @@ def test_a_reason_of_an_application_has_rules_of_its_own(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("asked", "waits"), [(200, 200), (86_400_000, 300), (0, 0)])
+@pytest.mark.usefixtures("newest")
 def test_a_wait_that_is_asked_for_is_kept_up_to_the_cap(scene: Scene, asked: int, waits: int) -> None:
     queue = scene.work("capped.a")
     _declare(scene, "one", _said(queue, retry_after_ms=asked))
@@ -107,6 +109,7 @@ def test_what_stands_in_x_death_is_ignored(scene: Scene) -> None:
     assert deaths(scene.amqp.take("DLQ.work.d")) == [(queue, "rejected", 1)]
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_queue_without_a_policy_parks(scene: Scene) -> None:
     _declare(scene, "one", _said("nobody"))
     told = record(scene.parked())
@@ -139,6 +142,7 @@ def test_without_a_declaration_the_origin_is_unknown(scene: Scene) -> None:
         ("[" * 100_000, "not JSON"),
     ],
 )
+@pytest.mark.usefixtures("newest")
 def test_a_declaration_that_cannot_be_read_is_kept_and_explained(scene: Scene, said: str, why: str) -> None:
     _declare(scene, "odd", said)
     kept = scene.amqp.take(QUARANTINE)
@@ -212,6 +216,7 @@ Caused by: java.lang.IllegalStateException: no stock
         ({"x-error-message": ["a", "list"]}, None),
     ],
 )
+@pytest.mark.usefixtures("newest")
 def test_errors_that_others_write_are_understood(
     scene: Scene, headers: dict[str, Any], error: dict[str, str] | None
 ) -> None:

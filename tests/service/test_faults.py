@@ -185,6 +185,7 @@ class _least_privileged:  # noqa: N801 - reads as a sentence
 
 
 @pytest.mark.timeout(150)
+@pytest.mark.usefixtures("newest")
 def test_letters_of_a_full_target_wait_and_arrive_once_there_is_room(amqp: Client, start_router: Start) -> None:
     _target(amqp, "first", "full", max_length=10, overflow="reject-publish")
     _target(amqp, "second", "arrived")
@@ -322,6 +323,7 @@ def test_a_failed_queue_that_is_recreated_within_the_grace_gets_its_letters(amqp
     assert amqp.depth(PARKING) == 0
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_deleted_source_is_named_by_readiness_and_attended_again_once_it_is_back(
     amqp: Client, start_router: Start
 ) -> None:
@@ -344,6 +346,7 @@ def test_a_deleted_source_is_named_by_readiness_and_attended_again_once_it_is_ba
     assert amqp.take("arrived").body == b"after"
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_parking_that_refuses_is_named_and_its_letters_wait_in_the_inbox(
     amqp: Client, vhost: Vhost, start_router: Start
 ) -> None:

@@ -138,6 +138,20 @@ def test_a_binding_that_leads_a_letter_to_two_of_our_queues_is_named(
     assert told(router, 200, "'copies'", "no letter is lost")
 
 
+def test_a_rung_that_a_broker_left_half_made_is_finished(amqp: Client, start_router: Start) -> None:
+    """A node that froze between the declarations of queue and binding: no session began any more."""
+    router, rung = start_router(POLICIES.replace("5s", "1s")), "dlx-router.delay.1000"
+    amqp.queue("work.a", dead_letter_exchange=INBOX)
+    died = {"queue": "work.a", "reason": "rejected", "count": 1, "exchange": "", "routing-keys": ["work.a"]}
+    amqp.publish("one", key=INBOX, headers={"x-death": [died]})
+    assert amqp.take("work.a", within=20).body == b"one"
+    router.stop()
+    amqp.channel.queue_unbind(rung, rung, routing_key="")
+    router.start()
+    amqp.publish("two", key=INBOX, headers={"x-death": [died]})
+    assert amqp.take("work.a", within=20).body == b"two"
+
+
 def test_where_nobody_tells_readiness_says_that_nothing_is_verified(amqp: Client, start_router: Start) -> None:
     start_router(POLICIES).stop()
     router = start_router(POLICIES, DECLARE="never", MANAGEMENT_URL="")

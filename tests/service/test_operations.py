@@ -101,6 +101,7 @@ def test_sigterm_finishes_what_is_in_flight_and_ends_with_0(amqp: Client, start_
     assert len(arrived | left) == 3000
 
 
+@pytest.mark.usefixtures("newest")
 def test_sigint_ends_with_130(start_router: Start) -> None:
     router = start_router(POLICY)
     router.signal(SIGINT)
@@ -127,6 +128,7 @@ def test_a_second_signal_forces_the_end_and_loses_nothing(private: Vhost, start_
         assert every_body(amqp, "arrived", 100) == {str(number) for number in range(100)}
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_router_that_waits_for_its_broker_can_be_stopped(start_router: Start) -> None:
     router = start_router(POLICY, wait=False, AMQP_URL=f"amqp://guest:guest@127.0.0.1:{brokers.free_port()}/%2F")
     eventually(lambda: router.ask("/readyz")[0] == 503)
@@ -202,8 +204,8 @@ def test_doctor_sees_alarms_and_says_what_ends_them(
 
     with kind(private) as alarm:
         alarm()
-        eventually(lambda: told()["level"] == "error", 10)
-        found = told()
+        found = eventually(lambda: (one := told())["level"] == "error" and one, 10)
+        assert found
         assert resource in found["found"]
         assert node in found["found"]
         assert "rabbitmq-diagnostics" in found["fix"]
@@ -314,6 +316,7 @@ def _death(queue: str, reason: str = "expired") -> dict[str, object]:
 # -- settings ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_wrong_password_is_said_and_waited_for_and_never_printed(vhost: Vhost, start_router: Start) -> None:
     router = start_router(POLICY, wait=False, AMQP_URL=vhost.amqp_url.replace("guest:guest", "guest:wr0ngPass"))
     eventually(lambda: router.ask("/readyz")[0] == 503)
@@ -323,6 +326,7 @@ def test_a_wrong_password_is_said_and_waited_for_and_never_printed(vhost: Vhost,
     assert router.metric("broker_connected", vhost=vhost.name) == 0
 
 
+@pytest.mark.usefixtures("newest")
 def test_an_unknown_host_is_said_and_waited_for(start_router: Start) -> None:
     router = start_router(POLICY, wait=False, AMQP_URL="amqp://guest:Pr1vate@no-such-host.invalid:5672/%2F")
     eventually(lambda: "no-such-host.invalid" in router.ask("/readyz")[1])
@@ -331,6 +335,7 @@ def test_an_unknown_host_is_said_and_waited_for(start_router: Start) -> None:
     assert "Pr1vate" not in router.output + router.ask("/readyz")[1]
 
 
+@pytest.mark.usefixtures("newest")
 def test_of_several_hosts_one_that_answers_is_found(vhost: Vhost, start_router: Start) -> None:
     at = vhost.amqp_url.index("@") + 1
     router = start_router(
@@ -339,6 +344,7 @@ def test_of_several_hosts_one_that_answers_is_found(vhost: Vhost, start_router: 
     assert router.metric("broker_connected", vhost=vhost.name) == 1
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_catch_all_policy_on_own_queues_is_named_and_nothing_is_consumed(
     amqp: Client, vhost: Vhost, start_router: Start
 ) -> None:
@@ -392,6 +398,7 @@ def test_a_catch_all_policy_that_comes_later_stops_the_router_within_a_minute(
     assert amqp.depth(PARKING) == 0
 
 
+@pytest.mark.usefixtures("newest")
 def test_without_the_management_api_readiness_says_that_policies_are_not_verified(start_router: Start) -> None:
     router = start_router(POLICY, MANAGEMENT_URL="")
     assert "not verified" in router.ask("/readyz")[1]
@@ -459,6 +466,7 @@ def test_the_oldest_letter_of_a_dead_letter_queue_is_told_where_the_broker_tells
     assert _told(router, "oldest_letter_timestamp_seconds", queue=PARKING) is None
 
 
+@pytest.mark.usefixtures("newest")
 def test_only_own_and_dead_letter_queues_are_asked_for(tmp_path: Path) -> None:
     suffix = "on: {expired: {dead-letter-queue-suffix: .dead+}}"
     definition = f"{{dead-letter-exchange: x, dead-letter-queue-prefix: '', {suffix}}}"
@@ -625,12 +633,14 @@ def test_tls_with_the_right_authority_carries_letters(
     _carries(tls_node)
 
 
+@pytest.mark.usefixtures("newest")
 def test_tls_with_a_wrong_authority_is_refused_and_said(
     tls_node: brokers.Node, stranger: Authority, start_router: Start
 ) -> None:
     _refused(start_router(POLICY, wait=False, **_by_tls(tls_node, stranger)), "certificate verify failed")
 
 
+@pytest.mark.usefixtures("newest")
 def test_tls_with_a_wrong_host_name_is_refused_unless_it_is_named(
     tls_node: brokers.Node, authority: Authority, start_router: Start
 ) -> None:

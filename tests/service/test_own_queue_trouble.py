@@ -125,6 +125,7 @@ def test_a_rung_that_refuses_costs_no_return(amqp: Client, vhost: Vhost, start_r
     drained(router, amqp, "work.a", LETTERS)
 
 
+@pytest.mark.usefixtures("newest")
 def test_attached_queues_whose_letters_never_wait_go_on_while_a_rung_refuses(
     amqp: Client, vhost: Vhost, start_router: Start
 ) -> None:
@@ -149,6 +150,7 @@ def test_attached_queues_whose_letters_never_wait_go_on_while_a_rung_refuses(
     router.await_ready(within=30)
 
 
+@pytest.mark.usefixtures("newest")
 def test_letters_for_other_places_go_on_meanwhile(amqp: Client, vhost: Vhost, start_router: Start) -> None:
     source(amqp)
     amqp.queue("work.a")
@@ -180,6 +182,7 @@ def test_a_router_that_lost_its_connections_meanwhile_takes_one_letter_at_a_time
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+@pytest.mark.usefixtures("newest")
 def test_the_twenty_first_return_never_comes(amqp: Client, vhost: Vhost, start_router: Start) -> None:
     """The default limit of RabbitMQ 4: sessions that end every five seconds used it up within two minutes."""
     source(amqp)

@@ -19,6 +19,7 @@ ATTACHED: Final = (
     "lost.in",
     "bytes.in",
     "strict.in",
+    "astray.in",
 )
 WHEN: Final = datetime(2026, 1, 2, tzinfo=UTC)
 POLICIES: Final = """
@@ -32,6 +33,7 @@ attachments:
   - {queue: bytes.in, mode: relay, forward-to: {exchange: "", routing-key: "bytes.out"}}
   - {queue: strict.in, mode: relay, forward-to: {exchange: "", routing-key: "strict.out"}}
   - {queue: lost.in, mode: relay, forward-to: {exchange: amq.direct}}
+  - {queue: astray.in, mode: relay, forward-to: {exchange: amq.direct}}
 policies:
   - {name: plain, match: "plain.#", definition: {}}
   - {name: short, queue: short.in, definition: {max-length: 10}}
@@ -39,6 +41,7 @@ policies:
   - {name: own, queue: own.in, definition: {}}
   - {name: bytes, queue: bytes.in, definition: {max-length-bytes: 1000}}
   - {name: strict, queue: strict.in, definition: {ordering: fifo}}
+  - {name: astray, queue: astray.in, definition: {ordering: fifo}}
   - {name: lost, queue: lost.in, definition: {message-ttl: 1h}}
 """
 
@@ -164,3 +167,18 @@ def test_the_order_is_kept_although_the_target_refuses(scene: Scene) -> None:
     pour(scene.amqp, "strict.in", (str(n) for n in range(60)))
     eventually(lambda: scene.amqp.depth("strict.out") == 5)
     assert numbers(scene, "strict.out", 60) == list(range(60))
+
+
+def test_what_has_no_route_is_held_in_a_strict_relay_too_and_does_not_block_the_others(scene: Scene) -> None:
+    for key in ("one.astray", "two.astray", "three.astray"):
+        scene.amqp.bind("astray.in", "amq.topic", key)
+    scene.amqp.queue("astray.out")
+    for key in ("two.astray", "three.astray"):
+        scene.amqp.bind("astray.out", "amq.direct", key)
+    held = scene.settled("hold")
+    for key in ("one.astray", "two.astray", "three.astray"):
+        scene.amqp.publish(key, exchange="amq.topic", key=key)
+    assert [one.body for one in take_many(scene.amqp, "astray.out", 2)] == [b"two.astray", b"three.astray"]
+    eventually(lambda: scene.settled("hold") > held)
+    scene.amqp.bind("astray.out", "amq.direct", "one.astray")
+    assert scene.amqp.take("astray.out", within=30).body == b"one.astray"

@@ -192,6 +192,7 @@ def test_cc_keys_get_no_copy_where_the_final_key_is_the_policys(scene: Scene, po
     [({"tenant": "a"}, "a"), ({"tenant": 7}, "7"), ({"tenant": True}, "true"), ({"tenant": ["a"]}, ""), ({}, "")],
     ids=["text", "number", "boolean", "structure", "missing"],
 )
+@pytest.mark.usefixtures("newest")
 def test_a_template_makes_the_key(scene: Scene, headers: dict[str, Any], tenant: str) -> None:
     queue = scene.work("template.a")
     scene.amqp.bind(scene.amqp.queue("end.template"), scene.amqp.exchange("templates", "topic"), "template.a/#")
@@ -211,6 +212,7 @@ def test_a_template_makes_the_key(scene: Scene, headers: dict[str, Any], tenant:
         ("invoice.new", "invoice.new"),
     ],
 )
+@pytest.mark.usefixtures("newest")
 def test_the_first_rewrite_that_matches_changes_the_key(scene: Scene, key: str, final: str) -> None:
     queue, end = scene.work(f"rewrite.{final}"), scene.amqp.queue(f"end.rewrite.{final}")
     scene.amqp.bind(queue, scene.amqp.exchange("shop"), key)
@@ -220,6 +222,7 @@ def test_the_first_rewrite_that_matches_changes_the_key(scene: Scene, key: str, 
     assert scene.amqp.take(end).routing_key == final
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_key_over_255_bytes_parks_its_letter(scene: Scene) -> None:
     scene.amqp.exchange("templates", "topic")
     _fail(scene, scene.work("long.a"), headers={"long": "ü" * 128})
@@ -345,6 +348,7 @@ def test_letters_of_vanished_queues_share_the_transient_dead_letter_queue(
     assert not scene.amqp.exists(f"DLQ.{queue}")
 
 
+@pytest.mark.usefixtures("newest")
 def test_beyond_the_greatest_number_of_dead_letter_queues_letters_are_parked(amqp: Client, start_router: Start) -> None:
     start_router(
         'version: 1\npolicies: [{name: all, match: "#", definition: {max-delivery-attempts: 1}}]',
@@ -363,6 +367,7 @@ def test_beyond_the_greatest_number_of_dead_letter_queues_letters_are_parked(amq
 # -- without a way ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_letter_that_no_policy_matches_is_parked(amqp: Client, start_router: Start) -> None:
     router = start_router('version: 1\npolicies: [{name: other, match: "other", definition: {}}]')
     amqp.queue("work", dead_letter_exchange=INBOX)
@@ -422,6 +427,7 @@ def test_a_target_that_expires_back_without_a_rejection_parks_its_letters_as_a_c
     assert (record(letter)["cause"], deaths(letter)) == ("cycle", [(queue, "expired", 2)])
 
 
+@pytest.mark.usefixtures("newest")
 def test_discarding_drops_counts_and_touches_no_other_reason(scene: Scene) -> None:
     queue, before = scene.work("discarding.a"), scene.settled("discard")
     _fail(scene, queue)
@@ -475,6 +481,7 @@ def test_a_redrive_to_another_queue_is_judged_as_a_first_death_there(scene: Scen
 # -- aliases ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("newest")
 def test_the_final_copy_carries_the_headers_of_other_systems(scene: Scene) -> None:
     queue = scene.work("aliases.a")
     scene.amqp.bind(queue, scene.amqp.exchange("shop"), queue)
@@ -496,6 +503,7 @@ def test_the_final_copy_carries_the_headers_of_other_systems(scene: Scene) -> No
     assert not {*expected, "deadTimestamp"} & set(again.headers), "only the final copy"
 
 
+@pytest.mark.usefixtures("newest")
 def test_without_a_message_id_its_aliases_are_absent_and_an_empty_exchange_is_the_queue(scene: Scene) -> None:
     queue = scene.work("aliases.b")
     _fail(scene, queue)
@@ -505,6 +513,7 @@ def test_without_a_message_id_its_aliases_are_absent_and_an_empty_exchange_is_th
     assert not {"originalMessageID", "_AMQ_ORIG_MESSAGE_ID", "sourceTag"} & set(headers)
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_producers_own_value_under_an_alias_is_replaced_and_kept(scene: Scene) -> None:
     queue = scene.work("aliases.c")
     _fail(scene, queue, headers={"sourceQueueName": "mine", "sourceTag": 7})
@@ -531,6 +540,7 @@ def _two(broker: brokers.Broker, name: str) -> Iterator[tuple[Vhost, Vhost]]:
         one.close()
 
 
+@pytest.mark.usefixtures("newest")
 def test_one_router_serves_several_vhosts_and_each_has_its_own_policies(
     broker: brokers.Broker, vhost: Vhost, start_router: Start
 ) -> None:

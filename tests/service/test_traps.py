@@ -1,4 +1,8 @@
-"""The traps of dead lettering, each a named scene on a real broker: histories, keys, properties, loops."""
+"""The traps of dead lettering, each a named scene on a real broker: histories, keys, properties, loops.
+
+On the newest version only, with a router for each: on every version test_routing, test_history and test_retry have
+them, beside others of their kind and with one router for all.
+"""
 
 import json
 from collections.abc import Callable
@@ -12,6 +16,7 @@ from tests.support.eventually import consistently, eventually
 from tests.support.router import Router
 from tests.support.vhost import Vhost
 
+pytestmark = pytest.mark.usefixtures("newest")
 Start = Callable[..., Router]
 
 RETRIES: Final = """

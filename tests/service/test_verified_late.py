@@ -74,6 +74,7 @@ attachments:
 @pytest.mark.parametrize(
     "mode", ["{queue: source}", "{queue: source, mode: relay, forward-to: {exchange: amq.fanout}}"]
 )
+@pytest.mark.usefixtures("newest")
 def test_a_queue_that_must_not_be_attended_is_left_once_that_is_told_and_not_taken_again(
     mode: str, amqp: Client, api: Proxy, behind: str, start_router: Start
 ) -> None:

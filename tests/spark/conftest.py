@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conftest import NAMED
 from tests.journal.rows_of import rows_of
 from tests.support.client import Client
 from tests.support.vhost import Vhost
@@ -65,14 +64,8 @@ def spark() -> Iterator["SparkSession"]:
 
 @pytest.fixture
 def newest(broker: brokers.Broker) -> brokers.Broker:
-    """The broker, if it is of the newest version of this run."""
-    if NAMED and not broker.version.startswith(max(NAMED, key=_number)):
-        pytest.skip("once is enough: the newest version does it")
+    """As for all tests, and the broker itself."""
     return broker
-
-
-def _number(name: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in name.split(".") if part.isdigit())
 
 
 class Stream:

@@ -10,7 +10,7 @@ import pytest
 from tools.chaos.cluster.accounting import CLASSIC, CONSUMER, ENDS, NAMED, QUORUM, WAYS, Books, Lost, Way, body_of
 from tools.chaos.cluster.attribution import BROKER, ROUTER, UNDECIDED, Troubles, attributed
 from tools.chaos.cluster.faults import Fault
-from tools.chaos.cluster.invariants import DeadLetterStages, Readiness, Sample, Stage, Stand, Standstills
+from tools.chaos.cluster.invariants import DeadLetterStages, Readiness, Sample, Stage, Stages, Stand, Standstills
 from tools.chaos.cluster.report import PartReport, Report, Row, as_json, markdown
 from tools.chaos.cluster.schedule import (
     KILLED,
@@ -214,12 +214,25 @@ def test_letters_that_wait_in_a_rung_whose_worker_stands_are_the_brokers_too() -
 def test_a_dead_letter_worker_stands_while_its_oldest_letter_does() -> None:
     stages = DeadLetterStages()
     for at, many in enumerate([3, 3, 5, 8, 8]):
-        stages.feed(3.0 * at, {"stands": Stage(many, 7), "flows": Stage(many, at), "empty": Stage(0, 7)})
+        dead = {"stands": Stage(many, 7), "flows": Stage(many, at), "empty": Stage(0, 7)}
+        stages.feed(3.0 * at, Stages(dead, frozenset()))
     assert stages.standing(12.0) == {"stands"}
-    stages.feed(15.0, {"stands": Stage(9, 8)})
+    assert stages.standing(60.0) == frozenset(), "nobody has looked since"
+    stages.feed(15.0, Stages({"stands": Stage(9, 8)}, frozenset()))
     assert stages.standing(15.0) == frozenset(), "one left it"
-    stages.feed(18.0, {})
-    assert stages.standing(60.0) == frozenset()
+
+
+def test_letters_for_a_queue_without_a_leader_are_the_brokers_as_long_as_it_is_seen() -> None:
+    stages, waits = DeadLetterStages(), {**NOBODY, QUORUM_WAY: 0.0, QUORUM[1]: 0.0, QUORUM[2]: 0.0}
+    stages.feed(0.0, Stages({}, frozenset({ENDS})))
+    assert (stages.silent(15.0), stages.silent(16.0)) == (frozenset({ENDS}), frozenset())
+    for queue, ways in {
+        ENDS: QUORUM[:2],
+        "dlx-router.inbox": [QUORUM_WAY, QUORUM[2]],
+        QUORUM[1].source: [QUORUM[1]],
+    }.items():
+        found = stands(*(sample(at, waits=waits, silent=frozenset({queue})) for at in range(41)))
+        assert {one.source for one in found if not one.alone_s} == {way.source for way in ways}
 
 
 def test_two_standstills_of_a_way_are_two() -> None:

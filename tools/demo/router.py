@@ -5,9 +5,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -65,6 +66,7 @@ class Router:
     policies: Path
     log: Path
     http: httpx.Client
+    begin: Callable[[], subprocess.Popen[bytes]]  # another process like it
 
     @property
     def url(self) -> str:
@@ -96,6 +98,11 @@ class Router:
         state = "did not get ready" if self.running else f"ended with exit code {self.process.returncode}"
         raise RouterError(f"the router {state}:\n{self.tail()}")
 
+    def start_again(self) -> None:
+        """After `stop`: another one at the same address, with the same index; ready."""
+        self.process = self.begin()
+        self.await_ready()
+
     def stop(self) -> None:
         """It has finished what it had in its hands; RouterError if it did not end as it promises."""
         self.process.terminate()
@@ -120,15 +127,15 @@ def running_router(amqp_url: str, folder: Path, plan: Plan) -> Iterator[Router]:
     text = _POLICY.format(attempts=plan.attempts, delay=plan.delay_ms, queue=QUEUE, outage=RULE)
     (policies / "shop.yaml").write_text(text, encoding="utf-8")
     port, log = free_port(), folder / "router.log"
-    process = _started(amqp_url, policies, port, log)
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=5, trust_env=False) as http:
-            router = Router(process, port, policies, log, http)
+    begin = partial(_started, amqp_url, policies, port, log)
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=5, trust_env=False) as http:
+        router = Router(begin(), port, policies, log, http, begin)
+        try:
             router.await_ready()
             yield router
-    finally:
-        process.kill()
-        process.wait()
+        finally:
+            router.process.kill()
+            router.process.wait()
 
 
 def _started(amqp_url: str, policies: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
@@ -136,8 +143,9 @@ def _started(amqp_url: str, policies: Path, port: int, log: Path) -> subprocess.
     argv = [sys.executable, "-m", "dlx_router", "run", "--policies", str(policies)]
     others = {key: value for key, value in os.environ.items() if not key.startswith("DLX_ROUTER_")}
     own = {"AMQP_URL": amqp_url, "HTTP_PORT": str(port), "LOG_FORMAT": "text"}
+    own["INDEX_PATH"] = str(log.parent / "index.sqlite")
     env = others | {f"DLX_ROUTER_{key}": value for key, value in own.items()}
-    with log.open("wb") as out:
+    with log.open("ab") as out:
         return subprocess.Popen(
             argv, env=env, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
         )

@@ -2,6 +2,7 @@
 
     python -m tools.demo.run               about a minute
     python -m tools.demo.run --seconds 20  shorter waits; under 18 seconds there is no outage
+    python -m tools.demo.run --keep        the console stays until Ctrl-C, to look at what died and send it back
 
 It ends by itself, and Ctrl-C ends it earlier. Exit 0 only if every message is accounted for by the shop's own books:
 acked once by a consumer, or lying in exactly one dead-letter or parking queue, unchanged; and if the outage cost no
@@ -58,13 +59,13 @@ class Leave:
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code, see the module."""
-    seconds = _arguments(argv)
+    seconds, keeps = _arguments(argv)
     if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
         reconfigure(errors="replace")
     console = Console(force_terminal=lively(), highlight=False)
     leave = Leave()
     try:
-        return _with_broker(console, Plan.of(seconds), leave)
+        return _with_broker(console, Plan.of(seconds), leave, keeps=keeps)
     except KeyboardInterrupt:
         plain(console, "Interrupted; everything is cleaned up.")
         return 130
@@ -76,17 +77,19 @@ def main(argv: list[str] | None = None) -> int:
         return 1
 
 
-def _arguments(argv: list[str] | None) -> float:
+def _arguments(argv: list[str] | None) -> tuple[float, bool]:
     parser = argparse.ArgumentParser(description="A small shop whose messages fail, on a real RabbitMQ.")
     said = f"end after about so many seconds, at least {LEAST_S} (default: {USUAL_S:g}); Ctrl-C ends it earlier"
     parser.add_argument("--seconds", type=float, metavar="N", default=USUAL_S, help=said)
-    seconds: float = parser.parse_args(argv).seconds
+    parser.add_argument("--keep", action="store_true", help="leave router and console open at the end, until Ctrl-C")
+    given = parser.parse_args(argv)
+    seconds: float = given.seconds
     if not LEAST_S <= seconds < float("inf"):
         parser.error(f"--seconds {seconds:g}: at least {LEAST_S}, so that letters have time to wait")
-    return seconds
+    return seconds, bool(given.keep)
 
 
-def _with_broker(console: Console, plan: Plan, leave: Leave) -> int:
+def _with_broker(console: Console, plan: Plan, leave: Leave, *, keeps: bool) -> int:
     plain(console, "Starting RabbitMQ (a private one, unless DLX_ROUTER_TEST_AMQP_URL names yours) and the router …")
     with (
         chosen() as broker,
@@ -98,6 +101,8 @@ def _with_broker(console: Console, plan: Plan, leave: Leave) -> int:
         if plan.outage is None:
             plain(console, f"No outage: that takes at least --seconds {OUTAGE_LEAST_S}.\n")
         code = _demo(console, vhost, router, plan, leave)
+        if keeps:
+            _keep(console, router, leave)
     plain(console, _cleaned(broker))
     farewell(console)
     return code
@@ -122,6 +127,16 @@ def _demo(console: Console, vhost: Vhost, router: Router, plan: Plan, leave: Lea
     if plan.outage is None or leave.asked or shop.errors:
         return code
     return code or tell_outage(console, screen.chronicle, effort(vhost.amqp_url), plan.attempts)
+
+
+def _keep(console: Console, router: Router, leave: Leave) -> None:
+    """The shop is closed and its books are; what died can be looked at and sent back until somebody leaves."""
+    before = leave.asked
+    router.start_again()
+    plain(console, f"\nThe console stays at {router.url}/ until Ctrl-C.", "bold cyan")
+    while leave.asked == before and router.running:
+        time.sleep(_EVERY_S)
+    router.stop()
 
 
 @contextmanager

@@ -125,7 +125,8 @@ def plain(console: Console, text: str = "", style: str | None = None) -> None:
 def greeting(console: Console, router: Router, version: str) -> None:
     """What runs, where, and what to try while it does."""
     me = command()
-    plain(console, f"RabbitMQ {version} and dlx-router are up. While it runs, in another terminal:")
+    plain(console, f"RabbitMQ {version} and dlx-router are up. The console, in a browser: {router.url}/")
+    plain(console, "While it runs, in another terminal:")
     for line in (
         f"curl -s {router.url}/metrics | grep '^dlx_router_'",
         f"curl -s {router.url}/readyz",
@@ -165,7 +166,7 @@ def farewell(console: Console) -> None:
         (f"{me} policy explain orders.new --policies policies/", "what a policy means for a queue, and who set it"),
         (f"{me} policy lint policies/", "every mistake at once, with file and line"),
         (f"{me} run --help", "every setting"),
-        ("make demo SECONDS=600", "the same for longer; Ctrl-C ends it"),
+        ("make demo SECONDS=20 KEEP=1", "the same, shorter; the console stays open until Ctrl-C"),
     ):
         console.print(Text("  ") + Text(line, style="cyan") + Text(f"   # {why}", style="dim"), soft_wrap=True)
 

@@ -230,8 +230,8 @@ MUTANTS: Final = (
     Mutant(
         "end-of-a-wait-says-it-helped-not",
         "index/queries.py",
-        "AND steps.kind NOT IN {SILENT!r} ORDER",
-        "AND steps.kind NOT IN ('edited', '') ORDER",
+        "AND fates.kind NOT IN {SILENT!r} ORDER",
+        "AND fates.kind NOT IN ('edited', '') ORDER",
         "tests/index/test_outcome.py::test_the_index_answers_as_core_does",
     ),
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dlx_router.core.breaker import Breaker
+from dlx_router.core.leases import Ended
 from dlx_router.core.letter import Arrival
 from dlx_router.journal.fields import FIELDS, KINDS, ROW, Field
 
@@ -62,6 +63,7 @@ _OWN: Final[dict[str, Schema]] = {
     "error": _object(type=_TEXT, message=_TEXT, frame=_TEXT),
     "body_mode": {"enum": ["none", "hash", "head", "inline"]},
     "body": {"type": "string", "contentEncoding": "base64"},
+    "lease": _object("id by receives", id=_TEXT, by=_TEXT, receives=_COUNT, ended={"enum": [*Ended]}, key=_TEXT),
     "details": {"type": "object"},
 }
 _OF_ROW: Final[dict[str, Schema]] = {

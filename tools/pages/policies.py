@@ -52,6 +52,17 @@ others do not die as fast as before, closes the breaker: the rest is released at
 whose wait is longer when it is over. Each replica has a breaker of its own, and forgets it when it ends.
 `redelivery-max-elapsed` holds during an outage too, and conditions of `never-retry`.
 
+## Alerts
+
+`alert: {depth: 1000, oldest: 1h, rate: 5}`, or some of them: thresholds of a policy, which the [shipped rules](operations.md#alerts) compare
+with what there is. `dlx_router_policy_threshold{policy,kind}` tells them.
+
+| part | unit | compared with | alert |
+|---|---|---|---|
+| `depth` | letters, a whole number | dead letters of the policy that lie there now | [DeadLettersAbovePolicy](operations.md#deadlettersabovepolicy) |
+| `oldest` | a duration (`90s`, `1h`, `7d`, milliseconds); the metric has seconds | how long the oldest of them lies there | [OldestDeadLetterAbovePolicy](operations.md#oldestdeadletterabovepolicy) |
+| `rate` | letters a second, a number above 0 (`0.1`: six a minute) | dead letters a second, over five minutes | [DeadLetterRateAbovePolicy](operations.md#deadletterrateabovepolicy) |
+
 ## Order
 
 `ordering: fifo`: give the queue `x-dead-letter-exchange: dlx-router.inbox.fifo`. Its letters are dead-lettered in the order in

@@ -5,7 +5,7 @@ Nothing here knows the router: what follows from a failure is decided by the rea
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -54,7 +54,7 @@ class Cause:
         return b'{"order":%d,"total":%d}' % (chance.randrange(10**8), chance.randrange(100, 99_999))
 
 
-def _outage(until_s: float) -> Fails:
+def outage(until_s: float) -> Fails:
     """Nothing works until then, nine of ten deliveries after."""
     return lambda chance, at_s, _delivery, _redrives: at_s < until_s or chance.random() >= 0.9  # noqa: PLR2004 - nine of ten, as it says
 
@@ -73,6 +73,19 @@ def _rarely_after(delivery: int, succeeds: float) -> Fails:
     return lambda chance, _at_s, n, redrives: (n < delivery and not redrives) or chance.random() >= succeeds
 
 
+def heals(lasts_ms: Callable[[float], float], succeeds: float) -> Fails:
+    """Nothing works for a time of the letter's own, by its quantile; after that each delivery with this chance."""
+    until_s: dict[int, float] = {}
+
+    def fails(chance: Random, at_s: float, delivery: int, redrives: int) -> bool:
+        if delivery == 1 and not redrives:
+            until_s[id(chance)] = at_s + lasts_ms(chance.random()) / 1000
+            return True
+        return at_s < until_s[id(chance)] or chance.random() >= succeeds
+
+    return fails
+
+
 OUTAGE_START_S: Final = 2 * DAY_S + 9 * HOUR_S  # Wednesday, 09:00
 OUTAGE_END_S: Final = OUTAGE_START_S + 40 * 60
 DEPLOY_S: Final = 3 * DAY_S + 14 * HOUR_S  # Thursday, 14:00
@@ -87,7 +100,7 @@ CAUSES: Final = (
         "LockHeld", "document {number} is locked by writer {hex}", "index.py:41 in update", producer="catalogue",
     ),
     Cause(
-        "stock-outage", "stock.reserve", "rejected", 0.2, _outage(OUTAGE_END_S),
+        "stock-outage", "stock.reserve", "rejected", 0.2, outage(OUTAGE_END_S),
         start_s=OUTAGE_START_S, end_s=OUTAGE_END_S, producer="orders",
     ),
     Cause(
@@ -113,11 +126,11 @@ class Start:
     chance: Random = field(repr=False)
 
 
-def starts(seed: int, letters: int) -> list[Start]:
+def starts(seed: int, letters: int, causes: Sequence[Cause] = CAUSES) -> list[Start]:
     """The first failures in order of time; the same for the same seed, on every machine."""
     chance = Random(seed)
     found: list[Start] = []
-    for cause in CAUSES:
+    for cause in causes:
         for number in range(round(letters * cause.share)):
             own = Random(chance.getrandbits(64))
             found.append(Start(_moment(own, cause), cause, number, own))

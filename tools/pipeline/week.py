@@ -10,7 +10,7 @@ have written, and `Truth` knows what really happened to each letter: no analysis
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -27,7 +27,7 @@ from dlx_router.core.target import original_keys
 from dlx_router.journal.events import KIND_OF, Ruling, fragments
 from dlx_router.journal.privacy import Rule, disclosed
 from dlx_router.wire import properties
-from tools.pipeline.causes import REDRIVE_ID, REDRIVE_S, REDRIVEN, Start, starts
+from tools.pipeline.causes import CAUSES, REDRIVE_ID, REDRIVE_S, REDRIVEN, Cause, Start, starts
 
 MONDAY_MS: Final = 1_791_158_400_000  # 2026-10-05 00:00 UTC
 NOW: Final = Path(__file__).parent / "policies" / "now"
@@ -73,11 +73,11 @@ class Truth:
         return [one for one in self.fates if one.cause == cause]
 
 
-def week(letters: int, seed: int, policies: Path = NOW) -> Truth:
+def week(letters: int, seed: int, policies: Path = NOW, causes: Sequence[Cause] = CAUSES) -> Truth:
     """The week. Its last line is a letter that fails at the very end, so that all others had time to come to rest."""
     found = load_policies(policies).policies
     truth = Truth()
-    for start in starts(seed, letters):
+    for start in starts(seed, letters, causes):
         _Life(start, found, truth).live()
     truth.lines.sort(key=lambda pair: pair[0])
     return truth

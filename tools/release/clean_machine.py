@@ -1,15 +1,19 @@
 """The two README commands on a machine that has nothing: a freshly unpacked Debian 12 with README's prerequisites.
 
+    python -m tools.release.clean_machine --release trixie "make test-pure"     # other commands on another Debian
+
 What is committed is cloned into it, so a forgotten file is missed here. The unpacked system is kept in the cache and
 copied for each run. The way to packages is the host's: pip's and apt's settings, certificates, proxies. Root only.
 """
 
+import argparse
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -37,10 +41,14 @@ mount --rbind /dev "$root/dev" && mount --rbind /proc "$root/proc" && exec chroo
 """
 
 
-def main() -> int:
-    """0: both commands passed · 1: one failed, or no such machine can be made here."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """0: all commands passed · 1: one failed, or no such machine can be made here."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("commands", nargs="*", default=COMMANDS, help="instead of those of the README")
+    parser.add_argument("--release", default=RELEASE, help=f"of Debian (default {RELEASE})")
+    given = parser.parse_args(argv)
     try:
-        base = _base()
+        base = _base(given.release)
     except BrokerError as error:
         print(error, file=sys.stderr)
         return 1
@@ -55,20 +63,20 @@ def main() -> int:
         for path in paths:
             (machine / path.removeprefix("/")).mkdir(parents=True, exist_ok=True)
         subprocess.run(["git", "clone", "-q", str(ROOT), str(machine / "srv/dlx-router")], check=True)
-        return max(_timed(machine, command, paths) for command in COMMANDS)
+        return max(_timed(machine, command, paths) for command in given.commands)
     finally:
         shutil.rmtree(machine, ignore_errors=True)
 
 
-def _base() -> Path:
+def _base(release: str) -> Path:
     if os.geteuid() != 0:
         message = "a clean machine needs root (mounts and chroot)"
         raise BrokerError(message)
-    place = cache() / f"clean-{RELEASE}"
+    place = cache() / f"clean-{release}"
     place.parent.mkdir(parents=True, exist_ok=True)
     if not place.exists():
-        print(f"Unpacking Debian {RELEASE} ...", flush=True)
-        debootstrap(RELEASE, place, *PREREQUISITES)
+        print(f"Unpacking Debian {release} ...", flush=True)
+        debootstrap(release, place, *PREREQUISITES)
     return place
 
 

@@ -25,7 +25,9 @@ BASELINE: Final = ROOT / "tools" / "shape" / "baseline.json"
 GLOSSARY: Final = ROOT / "docs" / "architecture.md"
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 SERVICE: Final = "dlx_router.service"
-SERVICE_LAYERS: Final = (("app",), ("upkeep",), ("vhost",), ("redrive", "sources"), ("dispatch",), ("inflight",))
+SERVICE_LAYERS: Final = (
+    ("app",), ("upkeep",), ("vhost",), ("leases",), ("redrive", "sources"), ("dispatch",), ("inflight",),
+)  # fmt: skip
 LINES: Final = 38_431  # `wc -l` over dlx_router/**/*.py at ece0e03; fewer is the goal
 SMALL, LARGE = 60, 300
 FIRST: Final = (16, 45)  # files, moves

@@ -49,8 +49,36 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- default (printf "%s-policies" (include "dlx-router.fullname" .)) .Values.policies.existingConfigMap }}
 {{- end }}
 
+{{/* The page of the console in an alert's console_url, without the label that files/rules.yaml has the console from. */}}
+{{- define "dlx-router.console.page" -}}
+{{- regexReplaceAll `^\{\{ with \$externalLabels\.dlx_console \}\}\{\{ \. \}\}(.*)\{\{ end \}\}$` . "${1}" }}
+{{- end }}
+
 {{- define "dlx-router.keda.authentication" -}}
 {{- default (include "dlx-router.fullname" .) .Values.keda.triggerAuthentication }}
+{{- end }}
+
+{{/* on, https or off. */}}
+{{- define "dlx-router.console" -}}
+{{- if not .Values.console.enabled }}off
+{{- else if or .Values.console.https .Values.ingress.tlsSecret }}https
+{{- else }}on
+{{- end }}
+{{- end }}
+
+{{/* Where people find it; "" where nobody said so. */}}
+{{- define "dlx-router.console.url" -}}
+{{- if .Values.console.url }}{{ .Values.console.url }}
+{{- else if and .Values.ingress.enabled .Values.console.enabled }}{{ ternary "https" "http" (eq (include "dlx-router.console" .) "https") }}://{{ .Values.ingress.host }}
+{{- end }}
+{{- end }}
+
+{{/* Names that are the router's own, besides addresses and those of the cluster. */}}
+{{- define "dlx-router.hosts" -}}
+{{- $names := list }}
+{{- if .Values.ingress.enabled }}{{- $names = append $names .Values.ingress.host }}{{- end }}
+{{- with .Values.console.allowedHosts }}{{- $names = append $names . }}{{- end }}
+{{- join "," $names }}
 {{- end }}
 
 {{/* What cannot work is refused here, with the way out. */}}
@@ -71,6 +99,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if not (or .Values.keda.existingSecret .Values.keda.triggerAuthentication) }}
 {{- fail "keda.enabled needs keda.existingSecret, a Secret that holds the broker's URL for KEDA, or keda.triggerAuthentication" }}
 {{- end }}
+{{- end }}
+{{- if .Values.ingress.enabled }}
+{{- if not .Values.ingress.host }}
+{{- fail "ingress.enabled needs ingress.host: the name by which people come" }}
+{{- end }}
+{{- if not (or .Values.api.tokensSecret .Values.console.sso.proxies) }}
+{{- fail "ingress.enabled, and nobody could log in: name api.tokensSecret, a Secret with a file of tokens, or console.sso.proxies" }}
+{{- end }}
+{{- end }}
+{{- if and .Values.console.sso.proxies (not .Values.console.sso.roles) }}
+{{- fail "console.sso.proxies needs console.sso.roles: which group may what, sre=admin,ops=operator,*=viewer" }}
 {{- end }}
 {{- if and .Values.tls.certKey (not .Values.tls.keyKey) }}
 {{- fail "tls.certKey is set and tls.keyKey is not: a certificate needs its key" }}

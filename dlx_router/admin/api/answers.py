@@ -3,11 +3,15 @@
 import json
 from collections.abc import Mapping
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fastapi import HTTPException
 from pydantic import BaseModel
 from starlette.responses import Response
+
+from dlx_router.core.leases import Ended
+
+ELSEWHERE: Final = "dlx_router.elsewhere"  # in a scope: NotLed
 
 
 class Error(BaseModel):
@@ -61,11 +65,37 @@ def refuse(status: int, error: str, *, retry_after_s: int | None = None) -> HTTP
     return HTTPException(status, error, headers)
 
 
+class Takes(NamedTuple):
+    """What an answer may take of whoever hands the request on: bytes, and time, where the request is to wait."""
+
+    waits_s: float = 0.0
+    most_bytes: int = 8 << 20  # as much as the console reads
+
+
+PLAIN: Final = Takes()
+LETTERS_BYTES: Final = 256 << 20  # of letters as they lie there: RabbitMQ takes 128 MiB, in base64 a third more
+
+
+class NotLed(HTTPException):
+    """Another router leads the vhost, and nothing was changed here: forwarding.py asks there."""
+
+    def __init__(self, vhost: str, said: str, takes: Takes = PLAIN) -> None:
+        super().__init__(503, said, {"retry-after": "2"})
+        self.vhost, self.takes = vhost, takes
+
+
+class Over(Error):
+    """A lease that has ended; null: nobody remembers how."""
+
+    ended: Ended | None
+
+
 _SAYS: Final = {
     401: "no token, or not a valid one",
     403: "the token's role or scope does not allow it",
     404: "there is no such thing",
     409: "it is in the way of something else",
+    410: "the lease has ended; `ended` says how",
     413: "the request is too large",
     422: "the request cannot be understood",
     429: "too many requests; wait as Retry-After says",
@@ -73,5 +103,9 @@ _SAYS: Final = {
 }
 EVERYWHERE: Final[dict[int | str, dict[str, Any]]] = {
     status: {"model": Error, "description": _SAYS[status]} for status in (401, 403, 404, 413, 422, 429, 503)
+}
+LEASES: Final[dict[int | str, dict[str, Any]]] = {
+    410: {"model": Over, "description": _SAYS[410]},
+    414: {"model": Error, "description": "The address is too long to be handed to the router that leads."},
 }
 CHANGES: Final[dict[int | str, dict[str, Any]]] = {409: {"model": Error, "description": _SAYS[409]}}

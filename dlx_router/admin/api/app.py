@@ -3,22 +3,30 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
+import httpx
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from dlx_router import __version__
-from dlx_router.admin.api.answers import EVERYWHERE, Answer, refused
+from dlx_router.admin.api.answers import ELSEWHERE, EVERYWHERE, Answer, NotLed, refused
 from dlx_router.admin.api.context import Context
+from dlx_router.admin.api.forwarding import Forwarding
 from dlx_router.admin.api.gate import Gate
+from dlx_router.admin.api.leaders import Leaders
 from dlx_router.telemetry.logs import log
 
 PREFIX: Final = "/api/v1"
 
 
-def create_app(context: Context, routers: Iterable[APIRouter] = ()) -> ASGIApp:
-    """The API over this context, with these routers under /api/v1; its description at /api/v1/openapi.json."""
+def create_app(
+    context: Context, routers: Iterable[APIRouter] = (), transport: httpx.AsyncBaseTransport | None = None
+) -> ASGIApp:
+    """The API over this context, with these routers under /api/v1; its description at /api/v1/openapi.json.
+
+    `transport`: how other replicas are reached, if not by their addresses.
+    """
     app = FastAPI(
         title="dlx-router",
         version=__version__,
@@ -35,10 +43,13 @@ def create_app(context: Context, routers: Iterable[APIRouter] = ()) -> ASGIApp:
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
     app.add_exception_handler(RequestValidationError, _misunderstood)
-    return Gate(app, context)
+    leaders = Leaders(context.router_id, context.attendants, transport)
+    return Gate(Forwarding(app, leaders, context.visible), leaders, context)
 
 
 async def _refused(request: Request, error: Any) -> Answer:  # noqa: ANN401 - as starlette has it
+    if isinstance(error, NotLed):
+        request.scope[ELSEWHERE] = error
     said = str(error.detail) if error.status_code not in {404, 405} or error.detail else ""
     if said == "Not Found":
         said = f"no such path: {request.url.path}; see {PREFIX}/openapi.json"

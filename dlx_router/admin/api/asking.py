@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from dlx_router.admin.api.answers import refuse
+from dlx_router.admin.api.answers import NotLed, refuse
 from dlx_router.admin.api.context import Context
 from dlx_router.config.api_access.tokens import Caller
 from dlx_router.core.recovered import longest_wait_ms, window_ms
 from dlx_router.index.queries import Sees
-from dlx_router.index.reader import IndexAway, Reader, TooLong, outcome
+from dlx_router.index.reader import IndexAway, Reader, TooLong
+from dlx_router.index.shown import outcome
 from dlx_router.telemetry.wall_clock import wall_ms
 
 T = TypeVar("T")
@@ -21,7 +22,8 @@ def sees_of(context: Context, who: Caller) -> Sees:
     led = {vhost for vhost, one in context.attendants.items() if one.leadership.is_ours}
     if context.index is not None and context.attendants and not led:
         why = "; ".join(context.attendants[vhost].not_leading() for vhost in context.visible(who))
-        raise refuse(503, f"this router leads no vhost, so its index stands still: {why}", retry_after_s=2)
+        first = next(iter(context.visible(who)), "")
+        raise NotLed(first, f"this router leads no vhost, so its index stands still: {why}")
     return lambda vhost, queue: vhost in led and who.may_see(vhost, queue)
 
 

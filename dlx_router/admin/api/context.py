@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from dlx_router.admin.api.answers import refuse
+from dlx_router.admin.api.answers import PLAIN, NotLed, Takes, refuse
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.broker.topology import TopologyError
 from dlx_router.config.api_access.allowed_hosts import Hosts
+from dlx_router.config.api_access.passes import Passes
 from dlx_router.config.api_access.tokens import Caller, Role, Tokens
 from dlx_router.core.names import Names
 from dlx_router.index.supervisor import Supervisor
@@ -35,6 +36,7 @@ class Context:
     attendants: Mapping[str, VhostRunner]
     index: Supervisor | None = None
     tokens: Tokens | None = None
+    passes: Passes = field(default_factory=Passes)
     is_loopback: bool = True
     hosts: Hosts = field(default_factory=Hosts)
     drift: IndexDrift | None = None
@@ -61,7 +63,21 @@ class Context:
         """As `attendant`; 503 where another router has the leader's duties."""
         found = self.attendant(vhost, who)
         if not found.leadership.is_ours:
-            raise refuse(503, found.not_leading(), retry_after_s=2)
+            raise NotLed(vhost, found.not_leading())
+        return found
+
+    def led_whole(self, vhost: str, who: Caller, what: str, takes: Takes = PLAIN) -> VhostRunner:
+        """As `led`, for `what` asks for all of a queue: it holds letters of many failed queues.
+
+        So a scope of some of those is too small: 403. Without a journal nobody leads, and what is asked for says so.
+        """
+        found = self.attendant(vhost, who)
+        if who.match is not None:
+            raise refuse(
+                403, f"token {who.name!r} is limited to some failed queues; {what} need one for the whole vhost"
+            )
+        if found.journal.is_on and not found.leadership.is_ours:
+            raise NotLed(vhost, found.not_leading(), takes)
         return found
 
     async def audit(self, who: Caller, vhost: str, action: str, details: Mapping[str, Any]) -> None:

@@ -2,29 +2,42 @@
 
 A router that listens on loopback asks for no token unless API_TOKENS_FILE is set; then whoever came by a name that is
 no loopback's is refused, because that is a page in somebody's browser. So is whoever changes something for a page of
-another origin, with or without a token.
+another origin, with or without a token. What another replica hands over has no token: it is sealed (envelope.py).
 """
 
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from dlx_router.admin.api import envelope
 from dlx_router.admin.api.answers import Answer, refused
+from dlx_router.admin.api.asgi import CALLER, WAITING, send_answer
 from dlx_router.admin.api.context import Context
+from dlx_router.admin.api.envelope import Answered, Opened, Seen, Unsealed
+from dlx_router.admin.api.forwarding import Forwarding
+from dlx_router.admin.api.leaders import Leaders
+from dlx_router.admin.connections import PATIENT
 from dlx_router.config.api_access.allowed_hosts import authority, foreign_page, is_loopback
+from dlx_router.config.api_access.passes import is_pass
 from dlx_router.config.api_access.tokens import LOCAL, Caller
+from dlx_router.telemetry.logs import Once
+from dlx_router.telemetry.wall_clock import wall_ms
 
 MAX_CLIENTS: Final = 10_000
+JSON: Final = "application/json"
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Gate:
-    """An ASGI app around another."""
+    """An ASGI app around another. What is handed over to us is for one of `leaders`' vhosts."""
 
-    def __init__(self, app: ASGIApp, context: Context) -> None:
-        self._app, self._context = app, context
+    def __init__(self, app: Forwarding, leaders: Leaders, context: Context) -> None:
+        self._app, self._leaders, self._context = app, leaders, context
+        self._seen, self._once = Seen(), Once()
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # client → tokens left, since
         self._inside = 0
 
@@ -32,23 +45,72 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["path"] == envelope.PATH:
+            await self._handed(scope, receive, send)
+            return
         who, answer = self._who(scope)
         answer = answer or self._foreign(scope) or self._slow_down(scope, who) or self._too_large(scope) or self._full()
         if answer is not None:
             await answer(scope, receive, send)
             return
-        scope["dlx_router.caller"] = who
-        self._inside += 1
-        try:
+        scope[CALLER], scope[WAITING] = who, Waiting(self, scope)
+        with self.inside():
             await self._app(scope, _Bounded(receive, self._context.max_body_bytes), send)
+
+    @contextmanager
+    def inside(self, by: int = 1) -> Iterator[None]:
+        """Inside the block so many requests more (or less) have a body or an answer here; see `_full`."""
+        self._inside += by
+        try:
+            yield
         finally:
-            self._inside -= 1
+            self._inside -= by
+
+    # -- from another replica -----------------------------------------------------------------------------------
+
+    async def _handed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What a replica was asked that does not lead. Who has no key is refused before anything of it is read."""
+        try:
+            opened = self._opened(scope)
+            request = opened.with_body(await _read(receive, self._context.max_body_bytes))
+        except Unsealed as error:
+            self._once.warn("forwarded", "api.forward_refused", error=str(error), fate="it was not done")
+            await refused(401, str(error))(scope, receive, send)
+            return
+        self._once.healed("forwarded", "api.forward_taken")
+        busy = self._slow_down(scope, request.who) or self._full()
+        if busy is not None:
+            answered = Answered(busy.status_code, JSON, bytes(busy.body), busy.headers.get("retry-after", ""))
+        else:
+            scope[WAITING] = Waiting(self, scope)
+            with self.inside():
+                answered = await self._app.handed(scope, request, receive)
+        await send_answer(answered, send, opened.answer(answered))
+
+    def _opened(self, scope: Scope) -> Opened:
+        context, tokens = self._context, self._context.tokens
+        if scope["method"] != "POST":
+            raise Unsealed("it is no POST")
+        if tokens is None and not context.is_loopback:
+            raise Unsealed("off loopback every request needs a token; set DLX_ROUTER_API_TOKENS_FILE")
+        return envelope.unseal(
+            self._leaders.keys,
+            _header(scope, envelope.HEAD.encode()),
+            _header(scope, envelope.MAC.encode()),
+            to=context.router_id,
+            now_ms=wall_ms(),
+            seen=self._seen,
+            is_open=tokens is None,
+        )
 
     # -- who ----------------------------------------------------------------------------------------------------
 
     def _who(self, scope: Scope) -> tuple[Caller | None, Answer | None]:
         context, tokens = self._context, self._context.tokens
         scheme, _, token = _header(scope, b"authorization").partition(" ")
+        if is_pass(token.strip()):
+            passed = context.passes.caller(token.strip(), tokens, wall_ms())
+            return passed, None if passed is not None else refused(401, "the session is over; log in again")
         if tokens is None and not context.is_loopback:
             return None, refused(401, "off loopback every request needs a token; set DLX_ROUTER_API_TOKENS_FILE")
         if tokens is None:
@@ -94,6 +156,35 @@ class Gate:
         if self._inside < self._context.at_once:
             return None
         return refused(503, f"{self._inside} requests are being answered; ask again", retry_after_s=1)
+
+
+class Waiting:
+    """Of a request that came by this port, however often it is handed on inside."""
+
+    def __init__(self, gate: Gate, scope: Scope) -> None:
+        self._gate, self._scope = gate, scope
+
+    @contextmanager
+    def until(self, until_s: float) -> Iterator[None]:
+        """Inside the block it only waits: it keeps nobody else out, and its connection lasts until then (loop's clock).
+
+        What it holds is a small body; its answer has not begun.
+        """
+        self._scope[PATIENT] = until_s
+        with self._gate.inside(-1):
+            yield
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
+    """The body. Unsealed: it is none, because it is too long or the other side hung up."""
+    body, bounded = bytearray(), _Bounded(receive, limit)
+    while True:
+        message = await bounded()
+        if message["type"] != "http.request":
+            raise Unsealed("its body did not come whole")
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return bytes(body)
 
 
 class _Bounded:

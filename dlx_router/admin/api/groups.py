@@ -1,7 +1,7 @@
 """/groups: letters that died of the same thing, and what people decided about them."""
 
 import asyncio
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
@@ -29,14 +29,17 @@ async def groups(  # noqa: PLR0913, PLR0917 - each is a filter
     vhost: Name = None,
     queue: Annotated[str | None, Query(max_length=255, description="The failed queue.")] = None,
     state: models.GroupState | None = None,
+    sort: Annotated[Literal["last", "first", "deaths", "lying"], Query(description="The most of it first.")] = "last",
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
     offset: Annotated[int, Query(ge=0, le=MAX_OFFSET)] = 0,
 ) -> Response:
-    """Groups, those that had a death last first."""
+    """Groups, those that had a death last first, or in another order."""
     sees = sees_of(given, who)
     found = await asked(
         given,
-        lambda reader: reader.groups(sees, vhost=vhost, failed_queue=queue, state=state, limit=limit, offset=offset),
+        lambda reader: reader.groups(
+            sees, vhost=vhost, failed_queue=queue, state=state, limit=limit, offset=offset, sort=sort
+        ),
     )
     return Answer({"groups": found, "next": offset + limit if len(found) == limit else None})
 

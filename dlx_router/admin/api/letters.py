@@ -1,6 +1,6 @@
 """/letters: look for letters, and show one with its journey and body."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
@@ -10,6 +10,7 @@ from dlx_router.admin.api.answers import Answer, refuse
 from dlx_router.admin.api.asking import asked, judge, sees_of
 from dlx_router.admin.api.bodies import body_of
 from dlx_router.admin.api.context import Given, Viewer
+from dlx_router.admin.api.merging import MARK, SEVERAL
 from dlx_router.index.queries import Wanted
 
 router = APIRouter(tags=["letters"])
@@ -25,7 +26,12 @@ async def search(  # noqa: PLR0913, PLR0917 - each is a filter
     given: Given,
     who: Viewer,
     q: Annotated[
-        str | None, Query(max_length=500, pattern=r"\w", description='Words, "a phrase", or begin*; all of them.')
+        str | None,
+        Query(
+            max_length=500,
+            pattern=r"[0-9A-Za-z_\u0080-\uffff]",
+            description='Words, "a phrase", or begin*; all of them.',
+        ),
     ] = None,
     vhost: Name = None,
     queue: Annotated[str | None, Query(max_length=255, description="The failed queue.")] = None,
@@ -36,12 +42,18 @@ async def search(  # noqa: PLR0913, PLR0917 - each is a filter
     since_ms: Moment = None,
     until_ms: Moment = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
-    cursor: Annotated[int | None, Query(ge=0, le=MAX_MS, description="`next` of the page before.")] = None,
+    order: Literal["newest", "oldest"] = "newest",
+    cursor: Annotated[
+        str | None, Query(max_length=4000, pattern=r"^(\d{1,16}|~[\w-]*)$", description="`next` of the page before.")
+    ] = None,
 ) -> Response:
-    """Letters, those that came last first."""
+    """Letters, those first that came last (or first)."""
+    if cursor is not None and cursor.startswith(MARK):
+        raise refuse(409, SEVERAL)
+    behind, oldest = None if cursor is None else int(cursor), order == "oldest"
     wanted = Wanted(vhost, queue, group, tuple(state or ()), reason, policy, since_ms, until_ms, q)
     sees = sees_of(given, who)
-    found = await asked(given, lambda reader: reader.letters(wanted, sees, limit=limit, before=cursor))
+    found = await asked(given, lambda reader: reader.letters(wanted, sees, limit=limit, before=behind, oldest=oldest))
     judge(given, found)
     return Answer({"letters": found, "next": found[-1]["cursor"] if len(found) == limit else None})
 

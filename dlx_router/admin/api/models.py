@@ -1,6 +1,6 @@
 """The shapes of the API. Times are ms since 1970; null: not known, or there is none."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -54,11 +54,18 @@ class Letter(BaseModel):
     cursor: int
 
 
+Missing = Annotated[
+    dict[str, str],
+    Field(description="Vhosts that nobody could be asked about just now, and why; only where some are led by others."),
+]
+
+
 class Letters(BaseModel):
-    """A page of letters; `next` is the cursor of the page after it."""
+    """A page of letters; `next` is the cursor of the page after it: a text where several routers were asked."""
 
     letters: list[Letter]
-    next: int | None
+    next: int | str | None
+    missing: Missing = {}
 
 
 class Step(BaseModel):
@@ -133,6 +140,7 @@ class Groups(BaseModel):
 
     groups: list[Group]
     next: int | None
+    missing: Missing = {}
 
 
 class GroupChange(BaseModel, extra="forbid"):
@@ -144,12 +152,20 @@ class GroupChange(BaseModel, extra="forbid"):
 
 
 class FailedQueue(BaseModel):
-    """A queue whose letters the index knows."""
+    """A queue whose letters the index knows.
+
+    `oldest_ms`: since when the letter rests that rests longest, as far as the first of each group tell. `policy`: what
+    is in force for letters that are rejected there. `breaker`: of the router that leads; null: no policy asks for one,
+    or nothing died since it started.
+    """
 
     vhost: str
     failed_queue: str
     states: dict[str, int]
     last_ms: int
+    oldest_ms: int | None
+    policy: str | None
+    breaker: Literal["closed", "half_open", "open"] | None
 
 
 class Place(BaseModel):
@@ -171,6 +187,7 @@ class Queues(BaseModel):
     failed: list[FailedQueue]
     lying: list[Place]
     signatures: dict[str, dict[str, int]]  # by vhost: how many events of the journal have which signature
+    missing: Missing = {}
 
 
 class Policy(BaseModel):
@@ -225,12 +242,15 @@ class Audit(BaseModel):
     action: str
     details: dict[str, Any]
     signature: Signature  # whether a router is known to have written it
+    cursor: str
 
 
 class Audits(BaseModel):
-    """The newest come first."""
+    """The newest come first; `next` is the cursor of the page after it."""
 
     audits: list[Audit]
+    next: str | None
+    missing: Missing = {}
 
 
 class Import(BaseModel, extra="forbid"):
@@ -247,11 +267,21 @@ class Imported(BaseModel):
     unreadable: int
 
 
+class Who(BaseModel):
+    """Who asks, as the router knows them by their token; null: no limit."""
+
+    name: str
+    role: Literal["viewer", "operator", "admin"]
+    vhost: str | None
+    match: str | None
+
+
 class Status(BaseModel):
     """How this router and its index are."""
 
     router_id: str
     version: str
+    who: Who
     vhosts: dict[str, dict[str, Any]]
     index: dict[str, Any]
     tokens: dict[str, Any]

@@ -7,10 +7,12 @@ from starlette.responses import Response
 
 from dlx_router import __version__
 from dlx_router.admin.api import models
-from dlx_router.admin.api.answers import CHANGES, Answer, refuse
+from dlx_router.admin.api.answers import CHANGES, Answer, NotLed, refuse
 from dlx_router.admin.api.asking import asked, sees_of
 from dlx_router.admin.api.context import Admin, Given, Operator, Viewer
+from dlx_router.config.language.keys import REASONS
 from dlx_router.service.redrive.peek import PeekError
+from dlx_router.service.vhost.runner import VhostRunner
 
 router = APIRouter(tags=["queues"])
 
@@ -24,6 +26,11 @@ async def queues(given: Given, who: Viewer) -> Response:
     failed = await asked(given, lambda reader: reader.failed_queues(sees))
     places = await asked(given, lambda reader: reader.places(sees))
     signatures = await asked(given, lambda reader: reader.signatures(given.visible(who)))
+    breakers = {vhost: given.attendants[vhost].breakers() for vhost in {one["vhost"] for one in failed}}
+    for one in failed:
+        attendant, queue = given.attendants[one["vhost"]], one["failed_queue"]
+        policy = attendant.policy_for(queue, REASONS[0])
+        one |= {"policy": None if policy is None else policy.policy, "breaker": breakers[one["vhost"]].get(queue)}
     drift = given.drift
     told = [drift.to_document(one, limited=who.is_limited) if drift is not None else _unchecked(one) for one in places]
     return Answer({"failed": failed, "lying": told, "signatures": signatures})
@@ -58,31 +65,54 @@ async def bring_in(
 
 
 @router.get("/audits", response_model=models.Audits)
-async def audits(given: Given, who: Viewer, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> Response:
+async def audits(
+    given: Given,
+    who: Viewer,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    cursor: Annotated[
+        str | None, Query(max_length=300, pattern=r"^\d{1,16}\..+$", description="`next` of the page before.")
+    ] = None,
+) -> Response:
     """What people did, newest first. Not for tokens that see some queues only: an audit may name others."""
     if who.match is not None:
         raise refuse(403, f"token {who.name!r} sees some queues only; an audit may name others")
     sees_of(given, who)
-    found = await asked(given, lambda reader: reader.audits(given.visible(who), limit=limit))
-    return Answer({"audits": found})
+    ms, _, event_id = (cursor or "").partition(".")
+    before = (int(ms), event_id) if cursor is not None else None
+    found = await asked(given, lambda reader: reader.audits(given.visible(who), limit=limit, before=before))
+    for one in found:
+        one["cursor"] = f"{one['ts_ms']}.{one['event_id']}"
+    return Answer({"audits": found, "next": found[-1]["cursor"] if len(found) == limit else None})
 
 
 @router.get("/status", response_model=models.Status)
 async def status(given: Given, who: Viewer) -> Response:
-    """This router, each vhost that it serves, and how far its index is."""
-    vhosts = {
-        vhost: {"leads": one.leadership.is_ours, "term": one.leadership.term, "journal": str(one.journal.mode)}
-        for vhost, one in given.attendants.items()
-        if who.may_see(vhost)
-    }
+    """This router, who asks, each vhost that it serves, and how far its index is."""
+    vhosts = {vhost: _leading(given.attendants[vhost], given.router_id) for vhost in given.visible(who)}
     index: dict[str, Any] = {"on": given.index is not None}
     if given.index is not None:
         told = given.index.status
         index |= {key: told.get(key) for key in ("trouble", "rebuilds")}
         index["vhosts"] = {vhost: one for vhost, one in (told.get("vhosts") or {}).items() if who.may_see(vhost)}
     tokens = {"on": given.tokens is not None, "trouble": given.tokens.trouble if given.tokens is not None else None}
-    told = {"router_id": given.router_id, "version": __version__, "vhosts": vhosts, "index": index, "tokens": tokens}
-    return Answer(told)
+    asks = {"name": who.name, "role": who.role.name.lower(), "vhost": who.vhost, "match": who.match}
+    told = {"router_id": given.router_id, "version": __version__, "who": asks}
+    return Answer({**told, "vhosts": vhosts, "index": index, "tokens": tokens})
+
+
+def _leading(one: VhostRunner, router_id: str) -> dict[str, Any]:
+    """Who leads the vhost, as far as this router knows."""
+    leadership = one.leadership
+    leader = leadership.leader
+    name = router_id if leadership.is_ours else leader.router_id if leader is not None else None
+    lasts_s = leadership.leaderless_s
+    return {
+        "leads": leadership.is_ours,
+        "term": leadership.term,
+        "leader": name,
+        "leaderless_ms": None if lasts_s is None else int(lasts_s * 1000),
+        "journal": str(one.journal.mode),
+    }
 
 
 @router.post("/index/rebuild", status_code=202, response_model=models.Status)
@@ -91,9 +121,13 @@ async def rebuild(given: Given, who: Admin) -> Response:
     index = given.index
     if index is None or who.is_limited:
         raise refuse(503 if index is None else 403, "no index here" if index is None else "not for a limited token")
-    for vhost in given.visible(who):
-        if given.attendants[vhost].leadership.is_ours:
-            await given.audit(who, vhost, "index.rebuild", {})
+    led = [vhost for vhost in given.visible(who) if given.attendants[vhost].leadership.is_ours]
+    if not led and (others := given.visible(who)):
+        raise NotLed(
+            others[0], given.attendants[others[0]].not_leading()
+        )  # an index that stands still is asked for nothing
+    for vhost in led:
+        await given.audit(who, vhost, "index.rebuild", {})
     index.rebuild()
     answer = await status(given, who)
     answer.status_code = 202

@@ -11,17 +11,19 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 from starlette.responses import Response
 
-from dlx_router.admin.api.answers import CHANGES, Answer, refuse
+from dlx_router.admin.api.answers import CHANGES, LETTERS_BYTES, PLAIN, Answer, Takes, refuse
+from dlx_router.admin.api.came_back import documents
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.api_access.tokens import Caller
 from dlx_router.redrive.letter_edits import Edit
-from dlx_router.redrive.task import Kind, State, TaskError, spec_of
+from dlx_router.redrive.task import Kind, State, Task, TaskError, spec_of
 from dlx_router.service.redrive.task_log import Conflict, NotLeader, UnknownTask
 from dlx_router.service.redrive.tasks import Tasks
 
 router = APIRouter(tags=["tasks"])
 
 RETRY_AFTER_S: Final = 2
+KNOWN_S: Final = 4.0
 MAX_NUMBER: Final = 1 << 40
 _JSON: Final = {"content-type": "application/json", "cache-control": "no-store"}
 Text = Annotated[str, Field(max_length=255)]
@@ -116,13 +118,25 @@ class NewEdit(BaseModel):
 
 
 class Counts(BaseModel):
-    """Messages: looked at in this look, sent in all; of those that stay: letters, unreadable ones, what never died."""
+    """Messages: looked at in this look, sent in all; of those that stay: letters, unreadable ones, what never died.
+
+    `meant`: sent before this look, or found to be meant in it; `expected`: what lay in the queue as it began.
+    """
 
     seen: int
     sent: int
     left: int
     unreadable: int
     not_letters: int
+    meant: int
+    expected: int
+
+
+class Meant(BaseModel):
+    """How many letters the task is about; `is_exact` false: not all of its queue was looked at, and it is estimated."""
+
+    letters: int
+    is_exact: bool
 
 
 class GroupCount(BaseModel):
@@ -152,6 +166,8 @@ class OneTask(BaseModel):
     term: int
     change: int
     groups: list[GroupCount]
+    meant: Meant
+    came_back: int | None = Field(description="Letters of a redrive that died again; null: no index tells.")
 
 
 class Preview(BaseModel):
@@ -177,22 +193,22 @@ class AllTasks(BaseModel):
 @router.post("/tasks", status_code=201, response_model=OneTask, responses=CHANGES)
 async def create(given: Given, who: Operator, wanted: NewTask) -> Response:
     """Start a task. It means only what was dead before `cutoff_ms`, by default now."""
-    tasks = _of(given, who, wanted.vhost)
+    tasks = await _of(given, who, wanted.vhost)
     with _refusing():
         task = await tasks.create(spec_of(wanted.model_dump()), who.name)
-    return Answer(task.to_document(), 201)
+    return await _answer(given, task, 201)
 
 
 @router.post("/edits", status_code=201, response_model=OneTask, responses=CHANGES)
 async def edit(given: Given, who: Operator, wanted: NewEdit) -> Response:
     """Change one letter and send it back, by a task. Its record and deaths are locked; the journal tells both sides."""
-    tasks = _of(given, who, wanted.vhost)
+    tasks = await _of(given, who, wanted.vhost)
     asked = {"vhost": wanted.vhost, "queue": wanted.queue, "ids": [wanted.id], "rate": 0.0}
     asked |= {"to": None if wanted.to is None else wanted.to.model_dump()}
     asked |= {"not_a_dead_letter_queue": wanted.not_a_dead_letter_queue}
     with _refusing():
         task = await tasks.create(spec_of(asked), who.name, wanted.to_edit())
-    return Answer(task.to_document(), 201)
+    return await _answer(given, task, 201)
 
 
 @router.get("/tasks", response_model=AllTasks)
@@ -200,10 +216,10 @@ async def every(
     given: Given, who: Viewer, vhost: Vhost = "/", queue: Annotated[str, Query(max_length=255)] = ""
 ) -> Response:
     """All tasks of a vhost, or of one queue in it."""
-    tasks = _of(given, who, vhost)
+    tasks = await _of(given, who, vhost)
     with _refusing():
-        shown = [one.to_document() for one in tasks.all() if queue in {"", one.spec.queue}]
-    return Answer({"tasks": shown})
+        shown = [one for one in tasks.all() if queue in {"", one.spec.queue}]
+    return Answer({"tasks": await documents(given, shown)})
 
 
 @router.get("/tasks/preview", response_model=Preview, responses=CHANGES)
@@ -211,7 +227,7 @@ async def preview(
     given: Given, who: Operator, queue: Annotated[str, Query(min_length=1, max_length=255)], vhost: Vhost = "/"
 ) -> Response:
     """What a task would meet in a queue, before it is asked for. Up to 100 messages are looked at and given back."""
-    tasks = _of(given, who, vhost)
+    tasks = await _of(given, who, vhost)
     with _refusing():
         found = await tasks.preview(queue)
     return Answer({**asdict(found), "objection": found.objection})
@@ -220,10 +236,10 @@ async def preview(
 @router.get("/tasks/{task_id}", response_model=OneTask)
 async def show(given: Given, who: Viewer, task_id: str, vhost: Vhost = "/") -> Response:
     """One task, counted to this moment."""
-    tasks = _of(given, who, vhost)
+    tasks = await _of(given, who, vhost)
     with _refusing():
         task = tasks.get(task_id)
-    return Answer(task.to_document())
+    return await _answer(given, task)
 
 
 class Exported(BaseModel):
@@ -244,7 +260,7 @@ async def exported(
     vhost: Vhost = "/",
 ) -> Response:
     """Letters of a task of kind export, some 1 MiB at once; it goes on as they are asked for. There may be none yet."""
-    tasks = _of(given, who, vhost)
+    tasks = await _of(given, who, vhost, Takes(most_bytes=LETTERS_BYTES))
     with _refusing():
         lines, following, task = await tasks.exported(task_id, after)
     rest = json.dumps({"next": following, "state": task.state, "why": task.why}).encode()
@@ -270,17 +286,22 @@ async def cancel(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") 
 
 
 async def _change(given: Context, who: Caller, vhost: str, task_id: str, state: State) -> Response:
-    tasks = _of(given, who, vhost)
+    tasks = await _of(given, who, vhost)
     with _refusing():
         task = await tasks.change(task_id, state, who.name)
-    return Answer(task.to_document())
+    return await _answer(given, task)
 
 
-def _of(given: Context, who: Caller, vhost: str) -> Tasks:
-    """The vhost's tasks. A queue holds letters of many failed queues, so a scope of some of those is too small."""
-    found = given.attendant(vhost, who)
-    if who.match is not None:
-        raise refuse(403, f"token {who.name!r} is limited to some failed queues; tasks need one for the whole vhost")
+async def _answer(given: Context, task: Task, status: int = 200) -> Answer:
+    (document,) = await documents(given, [task])
+    return Answer(document, status)
+
+
+async def _of(given: Context, who: Caller, vhost: str, takes: Takes = PLAIN) -> Tasks:
+    """The vhost's tasks. Who has just begun to lead reads the journal first: that is waited for, like a takeover."""
+    found = given.led_whole(vhost, who, "tasks", takes)
+    if found.journal.is_on:
+        await found.tasks.await_known(KNOWN_S)
     return found.tasks
 
 

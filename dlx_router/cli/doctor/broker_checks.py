@@ -17,13 +17,13 @@ from dlx_router.cli.doctor.diagnosis import Diagnosis, Level
 from dlx_router.cli.permissions import grants_of
 from dlx_router.config.environment.settings import Settings
 from dlx_router.config.policy_files.loader import LoadedPolicies
-from dlx_router.core.names import Names
 from dlx_router.core.policy import PolicySet
 from dlx_router.provisioning import ledger
-from dlx_router.provisioning.plan import plan
+from dlx_router.provisioning.plan import UNNAMED_INBOX, plan
 
 SHOWN: Final = 4
 FIX_RIGHTS: Final = "`dlx-router permissions` prints the rights that it needs"
+FIX_SHARDS: Final = "docs/capacity.md (inbox shards) says how their number is changed"
 FIX_PLAN: Final = "as it says; `dlx-router plan` says whether it is done, docs/lint.md tells more of each code"
 
 
@@ -71,7 +71,7 @@ def _name(expression: str) -> str:
 
 async def plan_conflicts(settings: Settings, vhost: str, loaded: LoadedPolicies) -> AsyncIterator[Diagnosis]:
     """Each conflict of the plan, in its words; nothing where the management API does not tell, which others say."""
-    names, api = Names(settings.prefix), Administration(settings.management_credentials, Tls(*settings.tls_files))
+    names, api = settings.names, Administration(settings.management_credentials, Tls(*settings.tls_files))
     owned = frozenset[str]()
     try:
         snapshot = await api.snapshot(vhost)
@@ -85,5 +85,8 @@ async def plan_conflicts(settings: Settings, vhost: str, loaded: LoadedPolicies)
     found = plan(
         loaded.policies, snapshot, names, owned, journal=journal, delayed=loaded.delayed, attachments=loaded.attachments
     )
+    for note in found.notes:
+        if note.code == UNNAMED_INBOX:
+            yield Diagnosis("inbox shards", Level.NOTE, note.text, FIX_SHARDS)
     for note in found.conflicts:
         yield Diagnosis("plan", Level.WARNING, f"{note.code}: {note.text}", FIX_PLAN)

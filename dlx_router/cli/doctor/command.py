@@ -4,7 +4,6 @@ Exit: 0 nothing to mend, 1 warnings or errors, 2 settings that cannot be used, o
 """
 
 import asyncio
-import json
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -24,6 +23,7 @@ from dlx_router.cli import output
 from dlx_router.cli.doctor import broker_checks, diagnosis
 from dlx_router.cli.doctor.diagnosis import Diagnosis, Level
 from dlx_router.cli.groups import unverified
+from dlx_router.cli.layout import Sentence
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.policy_files.loader import LoadedPolicies, PolicyErrors, load_policies
 from dlx_router.core.names import Names
@@ -74,7 +74,7 @@ def _sorted(found: Sequence[Diagnosis]) -> list[Diagnosis]:
 async def _everything(settings: Settings) -> AsyncIterator[Diagnosis]:
     loaded = None
     try:
-        loaded = load_policies(settings.policies, Names(settings.prefix))
+        loaded = load_policies(settings.policies, settings.names)
         yield Diagnosis("policies", Level.OK, output.number(len(loaded.policies.policies), "policy", "policies"))
     except PolicyErrors as error:
         yield Diagnosis("policies", Level.ERROR, str(error), "dlx-router policy lint shows each with its line")
@@ -198,14 +198,14 @@ async def _here(
         yield alarm
     for unreadable in await _unreadable(settings, place):
         yield unreadable
-    async for one in _own(settings, Topology(*place, Names(settings.prefix), declare=False)):
+    async for one in _own(settings, Topology(*place, settings.names, declare=False)):
         yield one
 
 
 async def _unreadable(settings: Settings, place: tuple[Host, Login, Tls | None]) -> list[Diagnosis]:
     """What RabbitMQ cannot hand to an AMQP 0-9-1 client, in queues that the router or people read by one."""
-    names = Names(settings.prefix)
-    queues = (names.quarantine, names.parking, names.inbox, names.release)
+    names = settings.names
+    queues = (names.quarantine, names.parking, *names.inboxes, names.release)
     found = await first_found(place, [(queue, LOOKED) for queue in queues])
     fix = "take it out of there with an AMQP 1.0 client; a running router moves what stands in its way to quarantine"
     return [Diagnosis("AMQP 1.0", Level.WARNING, described(one), fix) for one in found]
@@ -239,20 +239,24 @@ async def _own(settings: Settings, topology: Topology) -> AsyncIterator[Diagnosi
 async def _queues(
     settings: Settings, vhost: str, loaded: LoadedPolicies | None, examination: Examination, version: tuple[int, ...]
 ) -> AsyncIterator[Diagnosis]:
-    names = Names(settings.prefix)
+    names = settings.names
     try:
         problems = await examination.check_own_queues(vhost, names)
         for problem in problems:
             yield Diagnosis("own queues", Level.ERROR, str(problem), "change that policy; the router consumes nothing")
         attached = {getattr(one, "queue", None) for one in loaded.attachments} if loaded is not None else set()
+        shards: list[Mapping[str, Any]] = []
         async for one in examination.every_queue(vhost):
             if names.is_own(one["name"]):
+                shards += [one] if one["name"] in names.inboxes else []
                 continue
             for finding in diagnosis.queue(one, names, selected=_selected(loaded, vhost, one)):
                 yield finding
             limit = diagnosis.source(one, version) if one["name"] in attached else None
             if limit is not None:
                 yield limit
+        if (spread := diagnosis.leaders(shards, names)) is not None:
+            yield spread
     except ManagementError as error:
         yield Diagnosis("management", Level.WARNING, str(error), BAD_API)
         return
@@ -288,6 +292,7 @@ async def _strangers(settings: Settings, vhost: str, names: Names, believed: Ite
 
 def _print(found: Sequence[Diagnosis], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps([asdict(one) for one in found], indent=2))
+        output.as_json([asdict(one) for one in found])
         return
-    output.table(("", "check", "found", "fix"), [(one.level.value, one.check, one.found, one.fix) for one in found])
+    rows = [(one.level.value, one.check, one.found, one.fix) for one in found]
+    output.table(("", "check", "found", Sentence("fix")), rows)

@@ -78,7 +78,7 @@ def queue(one: Mapping[str, Any], names: Names, *, selected: bool) -> Iterator[D
     """What is to be said of one queue that is not ours. `selected`: a policy of ours applies to it."""
     name, kind = one["name"], one.get("type", "classic")
     target = setting(one, "dead-letter-exchange")
-    if target in {names.inbox, f"{names.inbox}.fifo"}:
+    if target in names.inlets:
         yield from _hop(name, kind, one)
     elif target is None and selected and kind != "stream":
         yield Diagnosis(
@@ -104,6 +104,21 @@ def _hop(name: str, kind: str, one: Mapping[str, Any]) -> Iterator[Diagnosis]:
         fix = "add dead-letter-strategy: at-least-once and overflow: reject-publish to its policy"
     found = f"queue {name!r} ({kind}) dead-letters at most once: what the broker drops on that hop nobody has"
     yield Diagnosis("hop", Level.NOTE, found, fix)
+
+
+def leaders(rows: Sequence[Mapping[str, Any]], names: Names) -> Diagnosis | None:
+    """Which nodes lead the inbox shards; None where it does not matter. `rows`: as the management API has queues."""
+    shards = [one for one in rows if one["name"] in names.inboxes and one.get("leader")]
+    nodes = sorted({node for one in shards for node in one.get("members") or ()})
+    led = {node: sum(one["leader"] == node for one in shards) for node in nodes}
+    if len(shards) < 2 or len(nodes) < 2:  # noqa: PLR2004 - one of them is not spread
+        return None
+    said = f"inbox shards are led by {', '.join(f'{node}: {number}' for node, number in led.items())}"
+    if max(led.values()) - min(led.values()) <= 1:
+        return Diagnosis("inbox shards", Level.OK, said)
+    pattern = f"^{names.inbox.replace('.', '[.]')}([.][0-9]+)?$"
+    fix = f"rabbitmq-queues rebalance quorum --queue-pattern '{pattern}'"
+    return Diagnosis("inbox shards", Level.NOTE, said, fix)
 
 
 def source(one: Mapping[str, Any], broker: tuple[int, ...]) -> Diagnosis | None:

@@ -1,10 +1,9 @@
-"""`dlx-router pipeline report`, `backtest` and `redrive`: what is read out of the archive, and letters in bulk.
+"""`dlx-router pipeline report`, `backtest`, `advise`, `redrive`: what is read out of the archive, and letters in bulk.
 
 Nothing of Spark is imported before a command runs.
 """
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -23,9 +22,10 @@ _NO_BODIES: Final = (
 
 
 def add_to(app: typer.Typer) -> None:
-    """The three commands, added to `dlx-router pipeline`."""
+    """The four commands, added to `dlx-router pipeline`."""
     app.command()(report)
     app.command()(backtest)
+    app.command()(advise)
     app.command()(redrive)
 
 
@@ -65,10 +65,43 @@ def backtest(  # noqa: PLR0913, PLR0917 - options
     remote: Annotated[str | None, REMOTE] = None,
 ) -> int:
     """Judge every recorded arrival again under other policies, by the router's own decide(); 1 where any differs."""
-    from dlx_router.cli.pipeline import run_analysis  # noqa: PLC0415 - see the module
+    from dlx_router.cli.pipeline import run_backtest  # noqa: PLC0415 - see the module
+    from dlx_router.cli.pipeline.run_analysis import Where  # noqa: PLC0415 - as above
 
-    where = run_analysis.Where(archive, since, until, master, remote)
-    return run_analysis.backtest(where, policies, as_json=as_json)
+    return run_backtest.backtest(Where(archive, since, until, master, remote), policies, as_json=as_json)
+
+
+@guarded
+def advise(  # noqa: PLR0913, PLR0917 - options
+    archive: Annotated[Path, ARCHIVE] = Path("archive"),
+    policies: Annotated[
+        Path,
+        typer.Option("--policies", envvar="DLX_ROUTER_POLICIES", help="Folder of the policies in force, or one file."),
+    ] = Path("policies"),
+    queue: Annotated[list[str] | None, typer.Option("--queue", help="Only this failed queue; repeatable.")] = None,
+    since: Annotated[str | None, _SINCE] = "30d",
+    until: Annotated[str | None, _UNTIL] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the policy file here, and print the reasons.")
+    ] = None,
+    second: Annotated[
+        float, typer.Option("--cost-of-second", min=0, max=1e6, help="A second of waiting, in retries.")
+    ] = 0.01,
+    letter: Annotated[
+        float, typer.Option("--cost-of-redrive", min=0, max=1e9, help="A letter that a person redrives, in retries.")
+    ] = 100.0,
+    as_json: Annotated[bool, _JSON] = False,  # noqa: FBT002 - an option
+    master: Annotated[str | None, MASTER] = None,
+    remote: Annotated[str | None, REMOTE] = None,
+) -> int:
+    """Propose policies by what retries achieved, as a policy file with the reasons; 1 where anything should change."""
+    from dlx_router.cli.pipeline import run_advice  # noqa: PLC0415 - see the module
+    from dlx_router.cli.pipeline.run_analysis import Where  # noqa: PLC0415 - see the module
+    from dlx_router.spark.advice.cost import Prices  # noqa: PLC0415 - numpy may be missing
+
+    where = Where(archive, since, until, master, remote)
+    prices = Prices(second, letter)
+    return run_advice.run(where, policies, queues=queue or (), prices=prices, out=out, as_json=as_json)
 
 
 @guarded
@@ -105,10 +138,9 @@ def redrive(  # noqa: PLR0913, PLR0917 - options
         return answers.reconcile(place, plan, as_json=as_json)
     key_file = os.environ.get("DLX_ROUTER_PROVENANCE_KEY_FILE", "")
     if not key_file and not dry_run:
-        print(
+        output.warn(
             "DLX_ROUTER_PROVENANCE_KEY_FILE: not set; copies carry a signed record, so name the file that the "
             "router signs with (a key that it made itself stays in its state queue)",
-            file=sys.stderr,
         )
         return output.WRONG_USE
     choice = answers.Choice(queue, reason, group, where, limit)
@@ -116,10 +148,8 @@ def redrive(  # noqa: PLR0913, PLR0917 - options
         return answers.dry_run(place, choice, as_json=as_json)
     way = answers.way_of(connection or default_connection(), key_file, rate)
     found = answers.frozen(place, choice, plan)
-    print(
-        f"{found.redrive_id}: {found.letters} letters to {', '.join(sorted(found.queues))}. {_NO_BODIES}",
-        file=sys.stderr,
-    )
+    letters = output.number(found.letters, "letter")
+    output.warn(f"{found.redrive_id}: {letters} to {', '.join(sorted(found.queues))}. {_NO_BODIES}")
     if not yes and not typer.confirm("Send them?", err=True):
         return output.FINDINGS
     return answers.send(place, plan, way, as_json=as_json)

@@ -4,7 +4,6 @@ Nothing of Spark is imported before a command runs. Exit codes as everywhere: 0 
 """
 
 import os
-import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -52,14 +51,14 @@ def guarded(command: Callable[P, int]) -> Callable[P, NoReturn]:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in {"pyspark", "pyarrow", "pandas", "numpy", "py4j", "duckdb"}:
                 raise
-            print(_NO_SPARK, file=sys.stderr)
+            output.warn(_NO_SPARK)
             code = output.WRONG_USE
         except Exception as error:
             from dlx_router.spark.errors import own_text  # noqa: PLC0415 - see the module
 
             if (said := own_text(error)) is None:
                 raise
-            print(said, file=sys.stderr)
+            output.warn(said)
             code = output.WRONG_USE
         raise typer.Exit(code)
 
@@ -81,7 +80,7 @@ def doctor(
     failed = False
     given = (archive, connection or default_connection(), streams or default_streams())
     for check in checks(*given, master=master, remote=remote):
-        print(f"{check.state:<5} {check.name:<8} {check.said}", flush=True)
+        output.say(f"{check.state:<5} {check.name:<8} {check.said}", hang=15)
         failed |= check.state is State.FAIL
     return output.FINDINGS if failed else output.OK
 
@@ -115,7 +114,7 @@ def ingest(  # noqa: PLR0913 - options
 ) -> int:
     """Put the journal's events into the archive, each message exactly once; goes on where the last run ended."""
     if every is not None and once:
-        print("--once and --every: one of them", file=sys.stderr)
+        output.warn("--once and --every: one of them")
         return output.WRONG_USE
     from dlx_router.cli.pipeline import run_ingest  # noqa: PLC0415 - see the module
 
@@ -163,7 +162,8 @@ def compact(
         done = run(spark, archive, Rules(keep=keep, keep_raw=keep_raw))
     finally:
         spark.stop()
-    print(f"{done.days} days, {done.events} events; {done.repeated} had come twice; {done.expired} days deleted")
+    counts = f"{output.number(done.days, 'day')}, {output.number(done.events, 'event')}"
+    output.say(f"{counts}; {done.repeated} had come twice; {output.number(done.expired, 'day')} deleted")
     return output.OK
 
 
@@ -205,15 +205,17 @@ def verify(
     from dlx_router.spark.archive.verify import verify as run  # noqa: PLC0415 - pyspark may be missing
 
     if not archive.is_dir():
-        print(f"{archive}: no such folder; name an archive with --archive", file=sys.stderr)
+        output.warn(f"{archive}: no such folder; name an archive with --archive")
         return output.WRONG_USE
     found = run(archive, deep=deep)
     if files:
         print("\n".join(map(str, Archive(archive).files())))
     else:
-        print(f"{found.segments} segments, {found.days} compacted days, {found.events} events, {found.bad} bad lines")
+        parts = f"{output.number(found.segments, 'segment')}, {output.number(found.days, 'compacted day')}"
+        events, bad = output.number(found.events, "event"), output.number(found.bad, "bad line")
+        output.say(f"{parts}, {events}, {bad}")
         if told := ", ".join(f"{count} {name}" for name, count in found.signatures.items()):
-            print(f"signed by a router: {told}")
+            output.say(f"signed by a router: {told}")
     for said in found.findings:
-        print(said, file=sys.stderr)
+        output.warn(said)
     return output.FINDINGS if found.findings else output.OK

@@ -1,12 +1,11 @@
 """What the commands of pipeline_analyses do, once it is clear that Spark is wanted."""
 
-import json
 import os
 import re
 import secrets
-import sys
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,12 +17,11 @@ from dlx_router.cli.pipeline import queue_types
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.config.units import duration_ms
 from dlx_router.service.vhost.signing_key import KeyFileError, from_file
+from dlx_router.spark.advice.proposal import known_of
 from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.archive.reading import read
-from dlx_router.spark.backtest.estimate import Estimate
 from dlx_router.spark.backtest.replay import files_of
-from dlx_router.spark.backtest.run import Backtest, left_out
-from dlx_router.spark.backtest.run import backtest as backtested
+from dlx_router.spark.backtest.run import left_out
 from dlx_router.spark.conditions import unseen
 from dlx_router.spark.options import OptionError, Options
 from dlx_router.spark.recovery_windows import quiet_of
@@ -34,7 +32,7 @@ from dlx_router.spark.report.data import COLUMNS, Objective, gather
 from dlx_router.spark.report.page import page
 from dlx_router.spark.session import build_session
 
-__all__ = ["Choice", "Plan", "Where", "backtest", "dry_run", "frozen", "reconcile", "report", "send", "way_of"]
+__all__ = ["Choice", "Plan", "Where", "dry_run", "frozen", "reconcile", "report", "send", "way_of"]
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?)?(Z|\+00:00)?")
 
 
@@ -130,7 +128,7 @@ def report(where: Where, out: Path, policies: Path | None, *, title: str, object
     """Write the page."""
     target = Objective(objective, _duration("--within", within))
     try:
-        files = None if policies is None else files_of(policies, _prefix())
+        files = None if policies is None else files_of(policies, prefix())
     except PolicyErrors as errors:
         return output.refuse(errors)
     if (said := where.without_events()) is not None:
@@ -138,13 +136,14 @@ def report(where: Where, out: Path, policies: Path | None, *, title: str, object
     spark = where.session()
     events = where.events(spark).select(*COLUMNS).cache()
     try:
-        quiet = None
+        quiet, known = None, None
         if files is not None:
-            judge, _ = queue_types.judge(files, _prefix(), events)
-            quiet = quiet_of(events, judge)
+            judge, _ = queue_types.judge(files, prefix(), events)
+            quiet, known = quiet_of(events, judge), partial(known_of, judge)
             for said in left_out(events, judge):
-                print(f"{queue_types.UNKNOWN}: {said}", file=sys.stderr)
-        data = gather(events, title=title, as_of_ms=where.as_of_ms(spark, events), objective=target, quiet=quiet)
+                output.warn(f"{queue_types.UNKNOWN}: {said}")
+        as_of_ms = where.as_of_ms(spark, events)
+        data = gather(events, title=title, as_of_ms=as_of_ms, objective=target, quiet=quiet, known=known)
     except ValueError as error:
         return _wrong(str(error))
     finally:
@@ -153,45 +152,9 @@ def report(where: Where, out: Path, policies: Path | None, *, title: str, object
         out.write_text(page(data), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         return _wrong(f"--out {out}: {error.strerror}; name a file that can be written")
-    print(f"{out}: {data.total('letters')} letters, {len(data.groups)} groups, {len(data.advice)} queues judged")
+    letters, groups = output.number(data.total("letters"), "letter"), output.number(len(data.groups), "group")
+    output.say(f"{out}: {letters}, {groups}, {output.number(len(data.advice), 'queue')} judged", ids=[str(out)])
     return output.OK
-
-
-def backtest(where: Where, policies: Path, *, as_json: bool) -> int:
-    """Print what differs."""
-    try:
-        files = files_of(policies, _prefix())
-    except PolicyErrors as errors:
-        return output.refuse(errors)
-    spark = where.session()
-    events = where.events(spark)
-    _, types = queue_types.judge(files, _prefix(), events)
-    answer = backtested(events, files, as_of_ms=where.as_of_ms(spark, events), prefix=_prefix(), types=types)
-    print(json.dumps(answer.as_dict(), indent=1) if as_json else _told(answer))
-    return output.FINDINGS if answer.differing_arrivals else output.OK
-
-
-def _told(answer: Backtest) -> str:
-    judged = f"{answer.judged} decisions about {answer.letters} letters judged again"
-    lines = [f"{judged}: {answer.differing_arrivals} differ, of {answer.differing_letters} letters"]
-    for row in answer.changes:
-        samples = f", {', '.join(row['sample_ids'])}" if row["sample_ids"] else ""
-        told = f"{row['letters']} letters, {row['arrivals']} decisions{samples}"
-        lines.append(f"  {row['failed_queue']}  {row['reason']}  {row['change']}: {told}")
-    if answer.cut:
-        lines.append(
-            f"recorded: {answer.retries_spared} retries of {answer.cut} letters would not have been made; "
-            f"{answer.cut_recovered} of these letters recovered by them"
-        )
-    lines += [f"{queue_types.UNKNOWN}: {said}" for said in answer.left_out]
-    return "\n".join([*lines, *map(_estimated, answer.estimates)])
-
-
-def _estimated(one: Estimate) -> str:
-    return (
-        f"estimate: of {one.letters} letters of {one.failed_queue} ({one.reason}) that are tried otherwise, "
-        f"{one.expected:.0f} recover (95 %: {one.low} to {one.high}); as it was, {one.recovered_then} did by retries"
-    )
 
 
 # -- redrive --------------------------------------------------------------------------------------------------------
@@ -199,7 +162,7 @@ def _estimated(one: Estimate) -> str:
 
 def way_of(connection: str, key_file: str, rate: float) -> Way:
     """How letters are sent from here. Raises OptionError where the connection is no reference."""
-    prefix = _prefix()
+    ours = prefix()
     tls = {
         option: os.environ.get(f"DLX_ROUTER_{name}", "")
         for option, name in (("tlsCa", "TLS_CA"), ("tlsCert", "TLS_CERT"), ("tlsKey", "TLS_KEY"),
@@ -209,8 +172,8 @@ def way_of(connection: str, key_file: str, rate: float) -> Way:
         from_file(Path(key_file))
     except KeyFileError as error:
         raise OptionError(str(error)) from None
-    options = Options.read({"connection": connection, "streams": f"{prefix}.journal", **tls})
-    return Way(options, str(Path(key_file).absolute()), prefix, rate)
+    options = Options.read({"connection": connection, "streams": f"{ours}.journal", **tls})
+    return Way(options, str(Path(key_file).absolute()), ours, rate)
 
 
 def dry_run(where: Where, choice: Choice, *, as_json: bool) -> int:
@@ -226,18 +189,20 @@ def dry_run(where: Where, choice: Choice, *, as_json: bool) -> int:
         .collect()
     )
     if as_json:
-        print(json.dumps([row.asDict() for row in rows], indent=1))
+        output.as_json([row.asDict() for row in rows])
         return output.OK
     for row in rows:
-        print(f"{row.with_body:>8} of {row.letters} {row.kind}  {row.failed_queue}  {row.reason}  {row.fingerprint}")
-    print(f"{sum(row.with_body for row in rows)} letters would be sent back (of {sum(row.letters for row in rows)})")
+        told = f"{row.with_body:>8} of {row.letters} {row.kind}"
+        output.say(f"{told}  {row.failed_queue}  {row.reason}  {row.fingerprint}", ids=[row.failed_queue])
+    would_go = output.number(sum(row.with_body for row in rows), "letter")
+    output.say(f"{would_go} would be sent back (of {sum(row.letters for row in rows)})")
     return output.OK
 
 
 def _say_unseen(choice: Choice, letters: dict[str, int]) -> None:
     if said := unseen(choice.where):
-        counts = "".join(f"; {name}: not known of {count} letters" for name, count in letters.items())
-        print(said + counts, file=sys.stderr)
+        counts = "".join(f"; {name}: not known of {output.number(count, 'letter')}" for name, count in letters.items())
+        output.warn(said + counts)
 
 
 def frozen(where: Where, choice: Choice, folder: Path) -> Plan:
@@ -258,14 +223,14 @@ def send(where: Where, folder: Path, way: Way, *, as_json: bool) -> int:
 
     def told(progress: Progress) -> None:
         if not as_json:
-            print(f"chunk {progress.chunks_done} of {progress.chunks}: {progress.confirmed} confirmed", flush=True)
+            output.say(f"chunk {progress.chunks_done} of {progress.chunks}: {progress.confirmed} confirmed")
 
     found = run(where.session(reads=False), folder, way, on_chunk=told)
     if as_json:
-        print(json.dumps({**asdict(found), "done": found.is_done}))
+        output.as_json({**asdict(found), "done": found.is_done})
     else:
         failed = ", ".join(f"{count} {result}" for result, count in sorted(found.failed.items()))
-        print(
+        output.say(
             f"{found.confirmed} of {found.letters} confirmed" + (f"; {failed}; run it again to go on" if failed else "")
         )
     return output.OK if found.is_done else output.FINDINGS
@@ -276,7 +241,10 @@ def reconcile(where: Where, folder: Path, *, as_json: bool) -> int:
     spark = where.session()
     events = where.events(spark)
     found: dict[str, Any] = reconciled(spark, events, folder, as_of_ms=where.as_of_ms(spark, events))
-    print(json.dumps(found) if as_json else ", ".join(f"{name} {count}" for name, count in found.items()))
+    if as_json:
+        output.as_json(found)
+    else:
+        output.say(", ".join(f"{name} {count}" for name, count in found.items()))
     return output.FINDINGS if found["untold"] else output.OK
 
 
@@ -287,10 +255,11 @@ def _duration(option: str, written: str) -> int:
         raise OptionError(f"{option} {written!r}: {error}") from None
 
 
-def _prefix() -> str:
+def prefix() -> str:
+    """Of the router's names, as the environment says."""
     return os.environ.get("DLX_ROUTER_PREFIX") or "dlx-router"
 
 
 def _wrong(said: str) -> int:
-    print(said, file=sys.stderr)
+    output.warn(said)
     return output.WRONG_USE

@@ -25,11 +25,12 @@ def run(archive: Path, what: Erasure, *, master: str | None, remote: str | None)
         done = erase(spark, archive, what)
     finally:
         spark.stop()
-    print(f"{done.letters} letters, {done.events} events deleted")
+    output.say(f"{output.number(done.letters, 'letter')}, {output.number(done.events, 'event')} deleted")
     if said := unseen(what.where):
-        print(said)
+        output.say(said)
     if done.bad:
-        print(f"{done.bad} lines that are no events keep their text, {_why(what)}: see {Archive(archive).bad_lines}")
+        kept = output.number(done.bad, "line that is no event keeps its", "lines that are no events keep their")
+        output.say(f"{kept} text, {_why(what)}: see {Archive(archive).bad_lines}")
     return output.OK
 
 

@@ -1,7 +1,6 @@
 """`dlx-router pipeline ingest`: until there is nothing more, or until a signal."""
 
 import signal
-import sys
 import threading
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +17,7 @@ _INTERRUPTED: Final = 130
 def run(*, root: Path, start: str, table: str, master: str | None, remote: str | None, **job: Any) -> int:  # noqa: ANN401 - options of the job, each of its own type
     """The exit code: 0 done or ended by SIGTERM, 2 wrong use or trouble that is told, 130 after SIGINT."""
     if table not in _TABLES or start not in {EARLIEST, LATEST}:
-        print(f"--table is {' or '.join(_TABLES)}, --start is {EARLIEST} or {LATEST}", file=sys.stderr)
+        output.warn(f"--table is {' or '.join(_TABLES)}, --start is {EARLIEST} or {LATEST}")
         return output.WRONG_USE
     over: list[int] = []
     if threading.current_thread() is threading.main_thread():
@@ -29,5 +28,6 @@ def run(*, root: Path, start: str, table: str, master: str | None, remote: str |
         done = ingest(spark, Ingest(root, start=start, with_delta=table == "delta", **job), lambda: bool(over))
     finally:
         spark.stop()
-    print(f"{done.segments} segments, {done.events} events, {done.bad} lines that are no events")
+    counts = f"{output.number(done.segments, 'segment')}, {output.number(done.events, 'event')}"
+    output.say(f"{counts}, {output.number(done.bad, 'line that is no event', 'lines that are no events')}")
     return _INTERRUPTED if signal.SIGINT in over else output.OK

@@ -60,5 +60,5 @@ def export(
     if form not in FORMATS:
         return output.wrong_use(f"--format {form!r}: {', '.join(FORMATS)}")
     done = run(archive, out, form, Days.read(since, until))
-    print(f"{output.number(done.events, 'event')} of {output.number(done.days, 'day')} in {done.where}")
+    output.say(f"{output.number(done.events, 'event')} of {output.number(done.days, 'day')} in {done.where}")
     return output.OK

@@ -1,9 +1,8 @@
 """`dlx-router policy explain`: what is in force for a queue, by the daemon's own resolution and `decide`."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dlx_router.cli import output
 from dlx_router.cli.policy import queue_type_notes
@@ -11,7 +10,7 @@ from dlx_router.cli.policy.queue_type_notes import UNKNOWN, Broker
 from dlx_router.config.environment import prefix
 from dlx_router.config.environment.prefix import PrefixError
 from dlx_router.config.language.keys import REASONS, known_reason
-from dlx_router.config.language.value_text import Explanation, explained, overlay_rows
+from dlx_router.config.language.value_text import DEFAULT, Explanation, explained, left_out_text, overlay_rows
 from dlx_router.config.policy_files.attachments import Attachment
 from dlx_router.config.policy_files.delayed_exchanges import Delayed
 from dlx_router.config.policy_files.loader import PolicyErrors, load_policies
@@ -37,12 +36,21 @@ class Wait(NamedTuple):
     most_ms: int
 
 
-def run(queue: str, folder: Path, vhost: str, reason: str | None, broker: Broker = UNKNOWN) -> int:
+class Question(NamedTuple):
+    """What is asked about. `reason` None: all reasons; `only_set`: without the keys that nobody sets."""
+
+    queue: str
+    vhost: str = "/"
+    reason: str | None = None
+    broker: Broker = UNKNOWN
+    only_set: bool = False
+
+
+def run(asked: Question, folder: Path, *, as_json: bool = False) -> int:
     """Print the explanation; 1 where the policies have errors, 2 where they or the arguments cannot be used."""
-    wrong = _wrong(reason, broker)
+    wrong = _wrong(asked.reason, asked.broker)
     if wrong:
-        print(wrong, file=sys.stderr)
-        return output.WRONG_USE
+        return output.wrong_use(wrong)
     try:
         names = prefix.names()
         loaded = load_policies(folder, names)
@@ -50,15 +58,19 @@ def run(queue: str, folder: Path, vhost: str, reason: str | None, broker: Broker
         return output.refuse(error)
     except PrefixError as error:
         return output.wrong_use(error)
-    policies = loaded.policies
-    late = [*delayed(loaded.delayed, queue, vhost, names)]
-    found = explained(policies, vhost=vhost, queue=queue, reason=reason or _BASE, queue_type=broker.kind)
-    for line in (*late, *attended(loaded.attachments, queue, vhost), *queue_type_notes.left_out(found.left_out)):
-        print(line)
-    if found.policies:
-        _print(policies, found, queue, vhost, reason, broker)
-    elif not late:
-        print(f"No policy names queue {queue} in vhost {vhost}: its letters are parked (no_policy).")
+    notes = [*delayed(loaded.delayed, asked.queue, asked.vhost, names)]
+    is_delayed = bool(notes)
+    notes += attended(loaded.attachments, asked.queue, asked.vhost)
+    told = document(loaded.policies, asked)
+    if as_json:
+        output.as_json({**told, "notes": notes})
+        return output.OK
+    output.say(*notes, *queue_type_notes.left_out(_found(loaded.policies, asked).left_out), ids=[asked.queue])
+    if told["policies"]:
+        _print(told, asked)
+    elif not is_delayed:
+        said = f"No policy names queue {asked.queue} in vhost {asked.vhost}: its letters are parked (no_policy)."
+        output.say(said, ids=[asked.queue])
     return output.OK
 
 
@@ -94,28 +106,66 @@ def delayed(found: Sequence[Delayed], name: str, vhost: str, names: Names) -> It
             )
 
 
-def _print(policies: PolicySet, found: Explanation, queue: str, vhost: str, reason: str | None, broker: Broker) -> None:
+def _found(policies: PolicySet, asked: Question) -> Explanation:
+    where = {"vhost": asked.vhost, "queue": asked.queue}
+    return explained(policies, **where, reason=asked.reason or _BASE, queue_type=asked.broker.kind)
+
+
+def document(policies: PolicySet, asked: Question) -> dict[str, Any]:
+    """All that is to be said of the queue, as JSON has it; durations in ms, `last` and `tries` null: for ever."""
+    queue, vhost, reason, broker, only_set = asked
+    found = _found(policies, asked)
+    told: dict[str, Any] = {"vhost": vhost, "queue": queue, "queue_type": broker.kind, "reason": reason}
+    told |= {"revision": policies.revision, "policies": [*found.policies]}
+    told |= {"left_out": [*map(left_out_text, found.left_out)]}
+    told |= {name: [] for name in ("keys", "on", "waits", "ends", "returns")}
+    if not found.policies:
+        return told
     chain = policies.chain(vhost=vhost, queue=queue, queue_type=broker.kind)
     reasons = (reason,) if reason is not None else reasons_of(chain)
     if broker.kind == "classic":
         reasons = tuple(one for one in reasons if one != queue_type_notes.DIED)
     effective = {one: _effective(policies, chain, one) for one in (*reasons, _BASE)}
-    which, by = f"{vhost}{f', {reason}' if reason else ''}", ", ".join(found.policies)
-    print(f"Queue {queue} in vhost {which}: policies {by} (revision {policies.revision})\n")
-    overlaid = () if reason else reasons
-    overlays = [row for one in overlaid for row in overlay_rows(one, effective[one], effective[_BASE])]
-    output.table(("key", "value", "set by"), [*found.keys, *overlays])
+    told["keys"] = [row._asdict() for row in found.keys if not only_set or row.set_by != DEFAULT]
+    for one in () if reason else reasons:
+        told["on"] += [{"reason": one, **row._asdict()} for row in overlay_rows(effective[one], effective[_BASE])]
     for names, waits in schedules({one: effective[one] for one in reasons}):
-        print(f"\nWaits ({', '.join(names)}):")
-        output.table(("after delivery", "base", "wait"), [_wait_row(wait) for wait in waits])
-    print("\nEnd:")
-    ends = [(one, tries(effective[one], one), target(effective[one], queue, vhost, one)) for one in reasons]
-    output.table(("reason", "tried again", "final target"), ends)
+        steps = [{**wait._asdict(), "last": wait.last or None} for wait in waits]
+        told["waits"].append({"reasons": names, "steps": steps})
+    for one in reasons:
+        end = target(effective[one], queue, vhost, one)
+        told["ends"].append({"reason": one, "tries": tries(effective[one], one), "target": end})
     if reason in {None, queue_type_notes.DIED} and broker.kind is not None:
-        print("\nReturns:")
         dying = _effective(policies, chain, queue_type_notes.DIED)
-        for line in queue_type_notes.returns(effective[_BASE], dying, broker):
-            print(line)
+        told["returns"] = [*queue_type_notes.returns(effective[_BASE], dying, broker)]
+    return told
+
+
+def _print(told: Mapping[str, Any], asked: Question) -> None:
+    which = f"{asked.vhost}{f', {asked.reason}' if asked.reason else ''}"
+    by = f"policies {', '.join(told['policies'])} (revision {told['revision']})"
+    output.say(f"Queue {asked.queue} in vhost {which}: {by}", "", ids=[asked.queue])
+    overlays = [(f"on {row['reason']}: {row['key']}", row["value"], row["set_by"]) for row in told["on"]]
+    keys = [(row["key"], row["value"], row["set_by"]) for row in told["keys"]]
+    _print_keys([*keys, *overlays])
+    for one in told["waits"]:
+        output.say("", f"Waits ({', '.join(one['reasons'])}):")
+        output.table(("after delivery", "base", "wait"), [*map(_wait_row, one["steps"])])
+    output.say("", "End:")
+    ends = [(one["reason"], _tries_text(one["tries"]), one["target"]) for one in told["ends"]]
+    output.table(("reason", "tried again", "final target"), ends)
+    if told["returns"]:
+        output.say("", "Returns:", *told["returns"])
+
+
+def _print_keys(rows: Sequence[tuple[str, str, str]]) -> None:
+    """On a terminal what is set comes first, and what nobody set apart from it."""
+    shown = [row for row in rows if not output.is_terminal() or row[2] != DEFAULT]
+    if shown:
+        output.table(("key", "value", "set by"), shown)
+    if len(shown) < len(rows):
+        output.say(*([""] if shown else []), "By default:")
+        output.table(("key", "value"), [(key, value) for key, value, by in rows if by == DEFAULT])
 
 
 def _effective(policies: PolicySet, chain: tuple[Policy, ...], reason: str) -> Effective:
@@ -157,17 +207,24 @@ def _range(policy: Effective, attempt: int) -> tuple[int, int, int]:
     return base_delay_ms(policy, attempt), wait_ms(policy, attempt, -1.0), wait_ms(policy, attempt, 1.0)
 
 
-def _wait_row(wait: Wait) -> tuple[str, str, str]:
-    deliveries = f"{wait.first}" if wait.first == wait.last else f"{wait.first} … {wait.last or ''}".rstrip()
-    least, most = duration_text(wait.least_ms), duration_text(wait.most_ms)
-    return deliveries, duration_text(wait.base_ms), least if least == most else f"{least} … {most}"
+def _wait_row(wait: Mapping[str, Any]) -> tuple[str, str, str]:
+    first, last = wait["first"], wait["last"]
+    deliveries = f"{first}" if first == last else f"{first} … {last or ''}".rstrip()
+    base, least, most = (duration_text(wait[name]) for name in ("base_ms", "least_ms", "most_ms"))
+    return deliveries, base, least if least == most else f"{least} … {most}"
 
 
-def tries(policy: Effective, reason: str) -> str:
-    """How often a letter of this reason is tried again."""
+def tries(policy: Effective, reason: str) -> int | None:
+    """How often a letter of this reason is tried again; None: without limit."""
     if policy.discard or reason.partition(":")[0] not in policy.retry_on:
-        return "no"
-    return "without limit" if policy.max_attempts < 0 else f"{policy.max_attempts - 1} times"
+        return 0
+    return None if policy.max_attempts < 0 else policy.max_attempts - 1
+
+
+def _tries_text(times: int | None) -> str:
+    if times is None:
+        return "without limit"
+    return output.number(times, "time") if times else "no"
 
 
 def target(policy: Effective, queue: str, vhost: str, reason: str) -> str:

@@ -1,6 +1,5 @@
 """`dlx-router policy import`: policies of another system in our language on stdout, the report on stderr."""
 
-import sys
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -45,7 +44,7 @@ def run(path: Path, origin: StrEnum) -> int:
         with path.open("rb") as opened:
             data = opened.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
-        print(f"{path}:1: {why_unreadable(error)}", file=sys.stderr)
+        output.warn(f"{path}:1: {why_unreadable(error)}")
         return output.WRONG_USE
     try:
         if len(data) > MAX_BYTES:
@@ -55,18 +54,18 @@ def run(path: Path, origin: StrEnum) -> int:
         carried = _READERS[origin](data)
         text = _kept(carried, f"{path.name} ({origin})", prefix.names())
     except prefix.PrefixError as error:
-        print(error, file=sys.stderr)
+        output.warn(error)
         return output.WRONG_USE
     except ImportRefused as error:
         line = error.line or (line_of(_JSON[origin], data) if origin in _JSON else 1)
         first, *more = str(error).split("\n")
-        print(f"{path}:{line}: {printable(first)[:MOST_CHARS]}", *more, sep="\n", file=sys.stderr)
+        output.warn("\n".join([f"{path}:{line}: {printable(first)[:MOST_CHARS]}", *more]))
         return output.FINDINGS
     print(text, end="")
     for one in carried.left:
-        print(f"not carried over: {printable(str(one))[:MOST_CHARS]}", file=sys.stderr)
+        output.warn(f"not carried over: {printable(str(one))[:MOST_CHARS]}")
     policies = output.number(len(carried.policies), "policy", "policies")
-    print(f"{policies}, {output.number(len(carried.left), 'remark')}", file=sys.stderr)
+    output.warn(f"{policies}, {output.number(len(carried.left), 'remark')}")
     return output.OK
 
 

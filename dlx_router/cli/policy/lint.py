@@ -1,6 +1,5 @@
 """`dlx-router policy lint`."""
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -41,12 +40,14 @@ def run(path: Path, form: StrEnum, *, broker: bool = False) -> int:
         policies, files = len(loaded.policies.policies), len(loaded.files)
         where = f"{output.number(policies, 'policy', 'policies')} in {output.number(files, 'file')}"
         summary = f"{where}, revision {loaded.policies.revision}"
-    if text := _REPORTS[form](findings):
+    if (text := _REPORTS[form](findings)) and form == "text":
+        output.say(text)
+    elif text:
         print(text)
     if form == "text":
         numbers = (
             output.number(count, kind.removesuffix("s")) for kind, count in output_formats.counts(findings).items()
         )
         said = ", ".join(filter(None, [*numbers, summary]))
-        print(said, file=sys.stderr)
+        output.warn(said)
     return output.WRONG_USE if unreadable else output.FINDINGS if findings else output.OK

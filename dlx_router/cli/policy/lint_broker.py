@@ -8,7 +8,6 @@ from dlx_router.cli import output
 from dlx_router.config.environment.settings import Settings, SettingsError
 from dlx_router.config.findings import Finding
 from dlx_router.config.policy_files.loader import LoadedPolicies
-from dlx_router.core.names import Names
 from dlx_router.provisioning.broker_lint import Checks
 
 
@@ -28,7 +27,7 @@ def findings(loaded: LoadedPolicies) -> list[Finding] | None:
 
 async def _findings(settings: Settings, loaded: LoadedPolicies) -> list[Finding]:
     api = Administration(settings.management_credentials, Tls(*settings.tls_files))
-    names, user = Names(settings.prefix), settings.broker_address().user
+    names, user = settings.names, settings.broker_address().user
     found: list[Finding] = []
     try:
         said = settings.vhost_list()

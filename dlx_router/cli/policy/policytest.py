@@ -1,6 +1,5 @@
 """`dlx-router policy test`."""
 
-import sys
 from pathlib import Path
 
 from dlx_router.cli import output
@@ -20,8 +19,8 @@ def run(path: Path) -> int:
         return output.wrong_use(error)
     failed = [one for one in results if not one.passed]
     for one in failed:
-        print(one)
+        output.say(str(one))
     for doubt in filter(None, (one.doubt for one in results)):
-        print(doubt, file=sys.stderr)
-    print(f"{len(results) - len(failed)} passed, {len(failed)} failed", file=sys.stderr)
+        output.warn(doubt)
+    output.warn(f"{len(results) - len(failed)} passed, {len(failed)} failed")
     return output.FINDINGS if failed else output.OK

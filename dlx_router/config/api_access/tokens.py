@@ -13,7 +13,7 @@ Tokens are kept as digests only, and appear in no repr, log or error.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from hashlib import sha256
@@ -95,6 +95,20 @@ class Tokens:
             if compare_digest(known, digest):
                 found = who
         return found
+
+    def find_by(self, fits: Callable[[str], bool]) -> Caller | None:
+        """Who has the token whose digest fits. Looks at all of them."""
+        self._renew()
+        found = None
+        for known, who in self._known.items():
+            if fits(known):
+                found = who
+        return found
+
+    @staticmethod
+    def digest(token: str) -> str:
+        """What is kept of a token."""
+        return _digest(token)
 
     def look(self) -> str | None:
         """Why the file cannot be used now; None where it can."""

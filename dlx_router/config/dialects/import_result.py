@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -51,6 +51,10 @@ class Carried:
             policy["definition"] = dict(definition)
         self.policies.append(policy)
 
+    def take(self, names: Iterable[str]) -> None:
+        """Names that are taken already."""
+        self._names.update(names)
+
     def leave(self, where: str, why: str) -> None:
         """Note what was not carried over."""
         self.left.append(Left(where, why))
@@ -67,21 +71,32 @@ class Carried:
 
 def as_yaml(carried: Carried, origin: str) -> str:
     """A policy file: the policies, and the report as comments above them."""
-    lines = [f"# Imported from {printable(origin)}."]
-    lines += [f"# Not carried over: {printable(str(one))}" for one in carried.left]
-    lines += ["version: 1", "policies:" if carried.policies else "policies: []"]
-    for policy in carried.policies:
+    head = [f"Imported from {origin}.", *(f"Not carried over: {one}" for one in carried.left)]
+    return policy_file(head, [(policy, ()) for policy in carried.policies])
+
+
+def policy_file(head: Iterable[str], policies: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> str:
+    """A policy file: comments at its head, and policies as plain values, each below the comments about it."""
+    lines = [f"# {printable(one)}".rstrip() for one in head]
+    lines += ["version: 1", "policies:" if policies else "policies: []"]
+    for policy, said in policies:
+        lines += [f"  # {printable(one)}".rstrip() for one in said]
         lead = "  - "
         for key, value in policy.items():
-            lines += _written(key, value, lead)
+            lines += _lines(key, value, lead)
             lead = "    "
     return "\n".join(lines) + "\n"
 
 
-def _written(key: str, value: object, lead: str) -> list[str]:
+def written(definition: Mapping[str, Any]) -> list[str]:
+    """The lines of a definition by itself."""
+    return [line for key, value in definition.items() for line in _lines(key, value, "")]
+
+
+def _lines(key: str, value: object, lead: str) -> list[str]:
     if isinstance(value, Mapping) and key in {"definition", "on"}:
         inner = " " * (len(lead) + 2)
-        return [f"{lead}{key}:", *(line for name, one in value.items() for line in _written(name, one, inner))]
+        return [f"{lead}{key}:", *(line for name, one in value.items() for line in _lines(name, one, inner))]
     return [f"{lead}{word(key)}: {_value(value)}"]
 
 

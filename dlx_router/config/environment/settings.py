@@ -14,12 +14,15 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from dlx_router.config.api_access import allowed_hosts
-from dlx_router.config.environment import broker_url
+from dlx_router.config.api_access import single_sign_on
+from dlx_router.config.environment import broker_url, setting_values
 from dlx_router.config.environment import prefix as prefixes
 from dlx_router.config.environment.broker_url import BrokerAddress
+from dlx_router.config.environment.setting_values import DurationMs, OptionalPath, SizeBytes
 from dlx_router.config.findings import nearest, shown
-from dlx_router.config.units import duration_ms, duration_text, size_bytes, size_text
+from dlx_router.config.units import duration_text, size_text
+from dlx_router.core.inbox_shards import MOST_SHARDS
+from dlx_router.core.names import Names
 
 T = TypeVar("T")
 
@@ -60,43 +63,6 @@ def default_text(name: str) -> str:
     return size_text(value) if name.endswith("_bytes") else "" if value is None else str(value)
 
 
-def _number_or_text(value: object) -> str | int:
-    text = str(value).strip()
-    return int(text) if re.fullmatch(r"[0-9]{1,18}", text, re.ASCII) else text
-
-
-def _duration(value: object) -> int:
-    return duration_ms(_number_or_text(value))
-
-
-def _size(value: object) -> int:
-    return size_bytes(_number_or_text(value))
-
-
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
-
-
-def _broker(value: SecretStr) -> SecretStr:
-    broker_url.broker_address(value.get_secret_value())
-    return value
-
-
-def _management(value: SecretStr) -> SecretStr:
-    broker_url.management_url(value.get_secret_value())
-    return value
-
-
-def _hosts(value: str) -> str:
-    allowed_hosts.split(value)
-    return value
-
-
-DurationMs = Annotated[int, BeforeValidator(_duration)]
-SizeBytes = Annotated[int, BeforeValidator(_size)]
-OptionalPath = str | None
-
-
 class Settings(BaseSettings):
     """All settings, from the environment; keyword arguments (the options of `run`) win. `load` tells errors clearly."""
 
@@ -111,12 +77,12 @@ class Settings(BaseSettings):
         validate_default=True,
     )
 
-    amqp_url: Annotated[SecretStr, AfterValidator(_broker)] = Field(
+    amqp_url: Annotated[SecretStr, AfterValidator(setting_values.broker)] = Field(
         SecretStr("amqp://guest:guest@localhost:5672/"),
         description="The broker: amqp://USER:PASSWORD@HOST:PORT,HOST2:PORT/VHOST, or amqps://; begins with any.",
     )
     amqp_url_file: OptionalPath = Field(None, description="File that holds AMQP_URL; read anew at each connect.")
-    management_url: Annotated[SecretStr, AfterValidator(_management)] | None = Field(
+    management_url: Annotated[SecretStr, AfterValidator(setting_values.management)] | None = Field(
         None,
         description="Management API, to verify the policies on own queues: http://USER:PASSWORD@HOST:15672,HOST2:15672.",
     )
@@ -129,13 +95,36 @@ class Settings(BaseSettings):
     prefix: Annotated[str, AfterValidator(prefixes.checked)] = Field(
         "dlx-router", description="Begins the name of all that the router owns."
     )
+    inbox_shards: int = Field(
+        1, ge=1, le=MOST_SHARDS, description="Inboxes that dead letters are spread over, by queue. See capacity.md."
+    )
     declare: Literal["auto", "never"] = Field(
         "auto", description="auto: declare what is missing; never: check only, and print what is missing."
     )
     http_host: str = Field("127.0.0.1", description="Where /livez, /readyz, /metrics and /api/v1 listen.")
     http_port: int = Field(9719, ge=0, le=65535, description="Port of /livez, /readyz, /metrics and /api/v1.")
-    http_allowed_hosts: Annotated[str, AfterValidator(_hosts)] | None = Field(
+    http_allowed_hosts: Annotated[str, AfterValidator(setting_values.hosts)] | None = Field(
         None, description="Host names a,b of this port besides addresses and local names; * for any. See operate.md."
+    )
+    advertised_url: Annotated[str, AfterValidator(setting_values.advertised)] | None = Field(
+        None,
+        description="Where other replicas reach this port: http://HOST:9719; off: nowhere. Else as the broker sees us.",
+    )
+    console: Literal["on", "https", "off"] = Field(
+        "on",
+        description="Web pages at / of the port, made by a process that starts when asked; https: behind TLS.",
+    )
+    console_secret_file: OptionalPath = Field(
+        None, description="File of the secret of console sessions, the same for all replicas. Else PROVENANCE_KEY_FILE."
+    )
+    sso_proxies: Annotated[str, AfterValidator(setting_values.proxies)] | None = Field(
+        None, description="Addresses a,b of proxies that log people in to the console and name them. Without it nobody."
+    )
+    sso_roles: Annotated[str, AfterValidator(setting_values.roles)] | None = Field(
+        None, description="Role of each group that such a proxy tells: sre=admin,ops=operator,*=viewer."
+    )
+    sso_headers: Annotated[str, AfterValidator(setting_values.headers)] = Field(
+        single_sign_on.HEADERS, description="Headers in which it tells the user and the groups."
     )
     prefetch: int = Field(1000, ge=1, le=65535, description="Letters in flight for each source.")
     in_flight_bytes: SizeBytes = Field(
@@ -154,13 +143,13 @@ class Settings(BaseSettings):
     tls_server_name: str | None = Field(
         None, description="Name in the broker's certificates. Without it the host of the URL."
     )
-    log_format: Annotated[Literal["json", "text", "auto"], BeforeValidator(_lower)] = Field(
+    log_format: Annotated[Literal["json", "text", "auto"], BeforeValidator(setting_values.lower)] = Field(
         "auto", description="json, text, or auto: text on a terminal."
     )
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(setting_values.lower)] = Field(
         "info", description="debug, info, warning or error."
     )
-    traces: Annotated[Literal["off", "otlp"], BeforeValidator(_lower)] = Field(
+    traces: Annotated[Literal["off", "otlp"], BeforeValidator(setting_values.lower)] = Field(
         "off", description="otlp: a span of each letter for OpenTelemetry, as OTEL_* say (extra otel). off."
     )
     provenance_key_file: OptionalPath = Field(
@@ -177,11 +166,17 @@ class Settings(BaseSettings):
         "best-effort",
         description="best-effort: letters wait at most 250 ms for their events. required: until they are written. off.",
     )
-    journal_format: Annotated[Literal[1, 2], BeforeValidator(_number_or_text)] = Field(
+    journal_format: Annotated[Literal[1, 2], BeforeValidator(setting_values.number_or_text)] = Field(
         2, description="2: messages of the journal are compressed. 1: as routers before this setting read them."
     )
     index_path: OptionalPath = Field(
         None, description="File of the index, for letters, groups and queues; made from the journal. Without it none."
+    )
+    webhooks_file: OptionalPath = Field(
+        None, description="File of who is told what happens, by webhooks; needs an index. See webhooks.md."
+    )
+    console_url: Annotated[str, AfterValidator(setting_values.http_url)] | None = Field(
+        None, description="Where people find the console: https://HOST/PATH; links in webhooks begin with it."
     )
     api_tokens_file: OptionalPath = Field(
         None, description="File of the API's tokens, their roles and scopes. Off loopback the API needs it."
@@ -208,10 +203,17 @@ class Settings(BaseSettings):
             raise ValueError(f"{variable('tls_key')} needs {variable('tls_cert')}; write the certificate's file too")
         if "*" in self._named_vhosts() and not self.has_management():
             raise ValueError(f"{variable('vhosts')}=* needs {variable('management_url')}; write it, or name the vhosts")
+        if bool(self.sso_proxies) != bool(self.sso_roles):
+            raise ValueError(f"{variable('sso_proxies')} and {variable('sso_roles')} need each other; write both")
         for name in ("amqp_url", "management_url", "api_token"):
             if {name, f"{name}_file"} <= self.model_fields_set and getattr(self, f"{name}_file"):
                 raise ValueError(f"{variable(name)} and {variable(name)}_FILE are both set; keep one of them")
         return self
+
+    @property
+    def names(self) -> Names:
+        """What our things are called in the broker."""
+        return Names(self.prefix, self.inbox_shards)
 
     def broker_address(self) -> BrokerAddress:
         """Where the broker is. Reads AMQP_URL_FILE anew at each call; SettingsError where it cannot be used."""
@@ -233,6 +235,15 @@ class Settings(BaseSettings):
     def api_credentials(self) -> str:
         """The token that the commands show; "" for none. Reads API_TOKEN_FILE; SettingsError where it cannot."""
         return self._secret("api_token")
+
+    def webhooks_path(self) -> Path | None:
+        """The file of webhooks, for who tells; SettingsError where nobody could know what there is to tell."""
+        if self.webhooks_file is None:
+            return None
+        if self.index_path is None or self.journal == "off":
+            lacks = f"{variable('index_path')} and {variable('journal')} other than off"
+            raise SettingsError(f"{variable('webhooks_file')} needs {lacks}: groups, and what was told, stand there")
+        return Path(self.webhooks_file)
 
     def vhost_list(self) -> list[str]:
         """The vhosts to serve, each once; ["*"] means all."""

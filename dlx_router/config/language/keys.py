@@ -214,7 +214,8 @@ DEFINITION: Final[Mapping[str, Key]] = {
         Key(
             "outage",
             structured_values.outage,
-            "{deaths, within, probe-every}: so many deaths in that time, and letters wait without using attempts.",
+            "So many deaths (a count) within that duration, and letters wait without using attempts; one is tried "
+            "after each probe-every (a duration).",
             "none",
         ),
         Key("ordering", values.one_of("none", "fifo"), "fifo: dead letters in the order in which they arrived."),
@@ -279,7 +280,8 @@ DEFINITION: Final[Mapping[str, Key]] = {
         Key(
             "alert",
             structured_values.alert,
-            "{depth, oldest, rate}: thresholds, as a metric; the shipped alert rules compare each with what there is.",
+            "Thresholds of the shipped alert rules: depth in letters that lie there, oldest as a duration, rate in "
+            "letters that die a second.",
             "none",
         ),
         Key(

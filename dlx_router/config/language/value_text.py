@@ -12,6 +12,7 @@ from dlx_router.core.policy import Effective, Policy, PolicySet, Rewrite, Select
 from dlx_router.core.template import Template
 
 _DURATIONS: Final = (values.duration, structured_values.TTL)
+DEFAULT: Final = "default"  # who set a value that nobody set
 _SIZES: Final = (values.size, structured_values.LENGTH_BYTES)
 
 
@@ -46,16 +47,16 @@ def key_rows(effective: Effective) -> Iterator[KeyRow]:
     for key in DEFINITION.values():
         setting = effective.settings.get(key.name)
         if setting is None:
-            yield KeyRow(key.name, key.says or value_text(key, key.default), "default")
+            yield KeyRow(key.name, key.says or value_text(key, key.default), DEFAULT)
         else:
             yield KeyRow(key.name, value_text(key, setting.value), set_by(setting))
 
 
-def overlay_rows(reason: str, effective: Effective, base: Effective) -> Iterator[KeyRow]:
-    """The keys that hold for this reason only."""
+def overlay_rows(effective: Effective, base: Effective) -> Iterator[KeyRow]:
+    """The keys that hold for the reason of `effective` only."""
     for name, setting in effective.settings.items():
         if base.settings.get(name) != setting:
-            yield KeyRow(f"on {reason}: {name}", value_text(DEFINITION[name], setting.value), set_by(setting))
+            yield KeyRow(name, value_text(DEFINITION[name], setting.value), set_by(setting))
 
 
 def definition_texts(policy: Policy) -> dict[str, str]:

@@ -239,7 +239,7 @@ def doubts_of(attachments: Iterable[Attachment], policies: PolicySet, names: Nam
     """
     targets = written_targets(policies) if attachments else {}
     for one in attachments:
-        if is_about_own(one.selector, names) and one.queue not in {names.inbox, names.fifo}:
+        if is_about_own(one.selector, names) and one.queue not in names.inlets:
             message = (
                 f"attachment {written(one.selector)} is about the router's own queues, which it attends by itself and "
                 f"nobody else may; take the attachment out"

@@ -109,6 +109,8 @@ def _own(setup: Setup, *, retries: bool) -> Iterator[Need]:
     yield Need(Right.WRITE, DEFAULT_EXCHANGE, "publishes to queues of its own, and back to queues by their name")
     yield Need(Right.WRITE, rungs, "letters begin to wait")
     yield Need(Right.READ, escaped(names.inbox), "consumes letters")
+    if names.shards > 1:
+        yield Need(Right.READ, _shards(names), "consumes letters, of inboxes too that are not named any more")
     yield Need(Right.READ, escaped(names.fifo), "consumes letters in their order")
     yield Need(Right.READ, escaped(names.release), "consumes letters whose wait is over")
     if setup.journal:
@@ -132,6 +134,9 @@ def _declared(setup: Setup, rungs: str, *, retries: bool) -> Iterator[Need]:
         yield Need(Right.CONFIGURE, escaped(name), "declares what it owns")
     yield Need(Right.CONFIGURE, rungs, "declares the rungs on which letters wait")
     yield Need(Right.WRITE, escaped(names.inbox), "binds the queue to its exchange")
+    if names.shards > 1:
+        yield Need(Right.CONFIGURE, _shards(names), "declares the further inboxes")
+        yield Need(Right.WRITE, _shards(names), "binds the further inboxes to their exchanges")
     yield Need(Right.WRITE, escaped(names.fifo), "binds the queue to its exchange")
     yield Need(Right.READ, escaped(names.declared), "binds the inbox, so that consumers can declare deaths")
     yield Need(Right.WRITE, escaped(names.release), "binds the queue; letters leave rungs for it")
@@ -139,6 +144,10 @@ def _declared(setup: Setup, rungs: str, *, retries: bool) -> Iterator[Need]:
     yield Need(Right.READ, rungs, "binds the rungs; letters leave them for release")
     if retries:
         yield Need(Right.READ, escaped(names.return_), "binds queues, so that letters can go back")
+
+
+def _shards(names: Names) -> str:
+    return rf"{escaped(names.inbox)}\.[0-9]+"
 
 
 def _locks(setup: Setup) -> Iterator[Need]:

@@ -11,6 +11,8 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final, Protocol
 
+from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.holder import Holder
 from dlx_router.core.settlement import Part
 from dlx_router.journal.batch import Batch, unsure
 from dlx_router.service.inflight.encoder import Encoder
@@ -53,6 +55,16 @@ def once_sure(job: Job, ended: Callable[[Job, Ending], None]) -> None:
         ended(job, Ending.LOST)
     else:
         ended(job, Ending.SETTLED if job.consumer.settle(job.delivery.tag) else Ending.GONE)
+
+
+def returned(consumer: Consumer, tag: int) -> bool:
+    """Back to its place: what was only looked at, or whose lease is over. False where the broker has it already."""
+    return consumer.give_back(tag)
+
+
+def returned_up_to(holder: Holder, tag: int) -> None:
+    """As `returned`, of this and all that the channel holds of before."""
+    holder.give_back_up_to(tag)
 
 
 class Settler:

@@ -82,10 +82,10 @@ class Place:
 
     def _trusted(self) -> Container[bytes]:
         named, names = self.dead_letter_exchanges, self.names
-        if isinstance(named, AnyExchange) or self.source not in {names.inbox, names.fifo}:
+        if isinstance(named, AnyExchange) or self.source not in names.inlets:
             return named
         # Whoever may write to the default exchange reaches every queue by its name, with or without us.
-        return named | {names.inbox.encode(), names.fifo.encode(), b""}
+        return named | {*map(str.encode, names.inlets), b""}
 
 
 def text(data: bytes) -> str:
@@ -261,7 +261,7 @@ def returns(delivery: frames.Delivery) -> int:
 
 
 def _by_death(exchange: str, place: Place) -> bool:
-    return exchange in {place.names.inbox, place.names.fifo} or place.source == place.names.observe
+    return exchange in place.names.inlets or place.source == place.names.observe
 
 
 def _retried(deaths: History, names: Names) -> bool:

@@ -58,7 +58,7 @@ async def holding_of(context: TaskContext, link: Link, queue: str) -> Holding:
     kind = facts.get("type")
     if kind == STREAM:
         raise Stopped(f"{queue!r} is a stream: nothing can be taken from it")
-    return holding(kind, version_of(link), _number(facts, "delivery-limit"), limit_known=bool(facts))
+    return holding(kind, version_of(link), number_of(facts, "delivery-limit"), limit_known=bool(facts))
 
 
 async def see_to_holding(context: TaskContext, link: Link, queue: str, *, sifting: bool) -> None:
@@ -83,13 +83,13 @@ async def room_of(management: Management | None, vhost: str, queue: str) -> int 
     if management is None:
         return None
     try:
-        limit = _number(await management.queue_facts(vhost, queue), "max-length")
+        limit = number_of(await management.queue_facts(vhost, queue), "max-length")
     except ManagementError:
         return None
     return None if limit is None else min(limit, max(int(limit * NEAR), 1))
 
 
-def _number(facts: Mapping[str, Any], key: str) -> int | None:
+def number_of(facts: Mapping[str, Any], key: str) -> int | None:
     """The smaller of argument and policy, as the broker takes it for numbers."""
     said = ((facts.get("arguments") or {}).get(f"x-{key}"), (facts.get("effective_policy_definition") or {}).get(key))
     numbers = [one for one in said if isinstance(one, int)]

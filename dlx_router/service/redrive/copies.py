@@ -29,7 +29,9 @@ SHOWN_AS: Final = "dead_lettered"  # where the policy lets the journal keep a de
 
 
 class Copies:
-    """Makes jobs and events of one task."""
+    """Makes jobs and events of one task. `tell_tasks`: who looks for tasks in the journal has to see the events."""
+
+    tell_tasks = False
 
     def __init__(  # noqa: PLR0913 - what a copy says, and where it goes
         self,

@@ -17,13 +17,14 @@ class Counters:
     """Of one task. `stays`: why letters that are meant stay; `groups`: of a dry run, (group, failed queue, reason)."""
 
     def __init__(self, counts: Counts) -> None:
-        self.counts = replace(counts, seen=0, left=0, unreadable=0, not_letters=0)
+        self.counts = Counts(sent=counts.sent, meant=counts.sent)
         self.groups: Counter[tuple[str, str, str]] = Counter()
         self.stays: Counter[str] = Counter()
 
-    def begin(self, *, anew: bool) -> None:
-        """Another look. `anew`: what was sent is forgotten too."""
-        self.counts = Counts(sent=0 if anew else self.counts.sent)
+    def begin(self, expected: int, *, anew: bool) -> None:
+        """Another look, at so many messages. `anew`: what was sent is forgotten too."""
+        sent = 0 if anew else self.counts.sent
+        self.counts = Counts(sent=sent, meant=sent, expected=expected)
         self.groups.clear()
         self.stays.clear()
 
@@ -43,6 +44,15 @@ class Counters:
         """A letter is settled, told, or in a dry run would be."""
         self.counts = replace(self.counts, sent=self.counts.sent + 1)
 
+    def meant(self) -> None:
+        """A letter of this look is one of those that the task is about."""
+        self.counts = replace(self.counts, meant=self.counts.meant + 1)
+
+    def stays_though_meant(self, why: str) -> None:
+        """A letter that was meant stays after all."""
+        self.counts = replace(self.counts, meant=self.counts.meant - 1)
+        self.left(why)
+
     def left(self, why: str = "") -> None:
         """A letter stays; with a reason where it was meant."""
         self.counts = replace(self.counts, left=self.counts.left + 1)
@@ -59,6 +69,7 @@ class Counters:
 
     def would_send(self, letter: Letter, group: str) -> None:
         """A dry run means this letter of that group."""
+        self.meant()
         self.sent()
         key = (group, letter.failed_queue, letter.reason)
         if key in self.groups or len(self.groups) < GROUPS:

@@ -16,6 +16,7 @@ from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link, open_link
 from dlx_router.broker.unreadable import explained
+from dlx_router.config.units import number_of
 from dlx_router.wire import frames
 
 MOST: Final = 65_535  # a prefetch has 16 bits
@@ -98,7 +99,8 @@ def _refuse(link: Link, queue: str, kind: Kind) -> None:
     if kind.type not in {"classic", "quorum"}:
         raise PeekError(f"queue {queue!r} is a {kind.type}; only classic and quorum queues can be looked into")
     if kind.consumers:
-        raise PeekError(f"queue {queue!r} has {kind.consumers} consumers, which a look would disturb; stop them first")
+        said = number_of(kind.consumers, "consumer")
+        raise PeekError(f"queue {queue!r} has {said}, which a look would disturb; stop what consumes it first")
 
 
 async def _linked(host: Host, login: Login, tls: Tls | None) -> Link:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dlx_router.broker.management import ManagementError
+from dlx_router.config.units import number_of
 from dlx_router.core.dead_letter_queues import Aim, aims, is_made, is_named
 from dlx_router.redrive.eligibility import is_letter
 from dlx_router.redrive.task import Kind as TaskKind
@@ -49,7 +50,7 @@ def objection(queue: str, consumers: int, *, is_dead_letter_queue: bool) -> str:
     """What is against taking anything from this queue; "" for nothing."""
     said = [] if is_dead_letter_queue else ["is no dead-letter queue: no policy makes it or sends dead letters there"]
     if consumers:
-        said.append(f"has {consumers} consumer{'s' if consumers > 1 else ''}")
+        said.append(f"has {number_of(consumers, 'consumer')}")
     return f"queue {queue!r} {', and '.join(said)}" if said else ""
 
 
@@ -70,10 +71,17 @@ async def see_to_letters(context: TaskContext, spec: Spec) -> None:
         )
 
 
+async def living(context: TaskContext, queue: str) -> str:
+    """What is against receiving from this queue; "" for nothing."""
+    is_ours = await _is_dead_letter_queue(context, queue)
+    return objection(queue, await _consumers(context, queue), is_dead_letter_queue=is_ours)
+
+
 async def previewed(context: TaskContext, queue: str) -> Preview:
     """What there is to know of a queue that exists."""
     facts = await facts_of(context, queue)
-    messages, consumers = (await context.topology.censuses([queue])).get(queue, (0, 0))
+    messages, counted = (await context.topology.censuses([queue])).get(queue, (0, 0))
+    consumers = max(counted - context.leased(queue), 0)
     unacked = facts.get("messages_unacknowledged")
     found = Preview(
         queue,
@@ -107,11 +115,12 @@ async def _sampled(context: TaskContext, queue: str, kind: Kind, limit: int) -> 
 
 
 async def _consumers(context: TaskContext, queue: str) -> int:
-    """How many consume it, once those that are just going have gone."""
+    """How many consume it, but for our own leases, once those that are just going have gone."""
     loop = asyncio.get_running_loop()
     until = loop.time() + LEAVING_S
     while True:
-        consumers = (await context.topology.censuses([queue])).get(queue, (0, 0))[1]
+        counted = (await context.topology.censuses([queue])).get(queue, (0, 0))[1]
+        consumers = max(counted - context.leased(queue), 0)
         if not consumers or loop.time() > until:
             return consumers
         await asyncio.sleep(LOOK_S)

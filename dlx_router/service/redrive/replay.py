@@ -42,7 +42,7 @@ async def all_tasks(link: Link, journal: Journal, key: bytes, is_busy: Callable[
     """Every task that the journal still tells of. `is_busy`: whether letters are on their way, which come first."""
     found: list[Task] = []
     strange = 0
-    async for _, batch, mac, version in _upto_now(link, journal, "first", only=TASKS):
+    async for _, batch, mac, version in messages(link, journal, "first", only=TASKS):
         found += tasks(journal.opened(batch, version, MARK), key)
         strange += bool(batch) and not journal.verified(batch, mac)
         if is_busy():
@@ -61,7 +61,7 @@ async def flock(link: Link, journal: Journal, task: Task) -> Flock:
     sure, told = (Flock(task.id, elsewhere=elsewhere, before=before) for _ in range(2))
     start = datetime.fromtimestamp(task.created_ms // 1000 - RECENT_S, UTC)  # by our clock, not the broker's
     strange = 0
-    async for _, batch, mac, version in _upto_now(link, journal, start):
+    async for _, batch, mac, version in messages(link, journal, start):
         is_ours = journal.verified(batch, mac)
         strange += bool(batch) and not is_ours
         for event in letters(journal.opened(batch, version)):
@@ -74,11 +74,11 @@ async def flock(link: Link, journal: Journal, task: Task) -> Flock:
 
 async def of_tasks(link: Link, journal: Journal, start: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 - as AMQP has it
     """The batches from `start` to what is the newest now; of those that tell of letters only nothing is left."""
-    async for one in _upto_now(link, journal, start, only=TASKS):
+    async for one in messages(link, journal, start, only=TASKS):
         yield journal.opened(one.body, one.version, MARK)
 
 
-async def _upto_now(
+async def messages(
     link: Link,
     journal: Journal,
     start: Any,  # noqa: ANN401 - as AMQP has it
@@ -128,12 +128,12 @@ async def _newest(link: Link, journal: Journal) -> int:
 
 
 async def _upto(
-    last: int, messages: AsyncGenerator[tail.Message, None], silence_s: float | None
+    last: int, stream: AsyncGenerator[tail.Message, None], silence_s: float | None
 ) -> AsyncIterator[tail.Message]:
     try:
         while True:
             async with asyncio.timeout(silence_s):
-                one = await anext(messages)
+                one = await anext(stream)
             if one.offset <= last:
                 yield one
             if one.offset >= last:
@@ -141,7 +141,7 @@ async def _upto(
     except TimeoutError:
         return
     finally:
-        await messages.aclose()
+        await stream.aclose()
 
 
 async def _marked(journal: Journal) -> bool:

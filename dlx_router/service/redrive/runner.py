@@ -192,7 +192,7 @@ class TaskRunner:
         task = self._task_log.tasks[task_id]
         if task.state is State.WATCHING:
             return await self._watch(task, context)
-        if task.spec.canary is not None and not task.canary_passed and not task.canary_left:
+        if task.has_canary and not task.canary_left:
             return State.WATCHING, ""
         edit, export = self._edits.get(task_id), self._exports.get(task_id)
         if (task.spec.edit is not None and edit is None) or (exports(task) and export is None):

@@ -6,6 +6,7 @@ and a task that goes on after a crash counts by the journal what it has done.
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from dlx_router.broker.answers import ChannelClosed, LinkError
@@ -65,6 +66,10 @@ class Sender:
         await self._publisher.open()
         self.rests()
 
+    async def close(self) -> None:
+        """Send no more: for who goes on with the connection."""
+        await self._publisher.close()
+
     @property
     def is_open(self) -> bool:
         """Whether what is on its way can still be confirmed, and told."""
@@ -99,7 +104,7 @@ class Sender:
             assert job.letter is not None
             way = await self._ways.to(job.letter.failed_queue)
             if way is None:
-                self._counters.left(self._ways.why_not(job.letter.failed_queue))
+                self._counters.stays_though_meant(self._ways.why_not(job.letter.failed_queue))
                 return
             key = way
         self._copies.address(job, key)
@@ -112,9 +117,9 @@ class Sender:
             self.pending += 1
             self.flying += 1
         except frames.FrameTooLarge:
-            self._counters.left("their headers fill a frame")
+            self._counters.stays_though_meant("their headers fill a frame")
         except UNWRITABLE as error:
-            self._counters.left(f"they cannot be written: {error}")
+            self._counters.stays_though_meant(f"they cannot be written: {error}")
 
     # -- answers ------------------------------------------------------------------------------------------------
 
@@ -130,7 +135,8 @@ class Sender:
 
     def _tell(self, job: Job) -> None:
         lines = self._copies.events(job, wall_ms())
-        job.batches = tuple(map(self._context.journal.record, lines))
+        record = partial(self._context.journal.record, of_task=self._copies.tell_tasks)
+        job.batches = tuple(map(record, lines))
         once_sure(job, self._ended)
 
     def _ended(self, _job: Job, how: Ending) -> None:
@@ -158,7 +164,7 @@ class Sender:
             self.failure = Stopped(f"{_target(job)} leads to no queue; what was not sent stays")
         else:
             self._ways.is_gone(job.letter.failed_queue)
-            self._counters.left(self._ways.why_not(job.letter.failed_queue))
+            self._counters.stays_though_meant(self._ways.why_not(job.letter.failed_queue))
         self._wake()
 
     def _in_doubt(self, jobs: list[Job], error: Exception) -> None:

@@ -6,6 +6,7 @@ gets no more than the last one found room for; what is on its way may not be cou
 
 from typing import Final
 
+from dlx_router.config.units import number_of
 from dlx_router.core.bounded import MIB, Bounded
 from dlx_router.redrive.task import Kind, Spec
 from dlx_router.service.inflight.job import Job
@@ -41,7 +42,10 @@ class TargetDepths:
     async def _look(self, target: str, bound: int) -> int:
         depth = (await self._context.topology.depths([target])).get(target, 0)
         if depth >= bound:
-            raise Stopped(f"queue {target!r} holds {depth} messages, its bound is {bound}; resume when it has room")
+            said = (
+                f"queue {target!r} holds {number_of(depth, 'message')}, its bound is {bound}; resume when it has room"
+            )
+            raise Stopped(said)
         return bound - depth
 
     async def _bound(self, target: str) -> int | None:

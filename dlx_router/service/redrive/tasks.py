@@ -1,6 +1,7 @@
 """The tasks of one vhost: who asks, and the leader's answers. Only the leader works and answers."""
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -34,7 +35,7 @@ class Tasks:
         self._compile, self._journal_is_on = compile_filter, journal_is_on
         self._task_log = TaskLog(vhost)
         self._runner = TaskRunner(self._task_log, self._holds)
-        self._knows_all = False
+        self._known = asyncio.Event()
 
     # -- leading ------------------------------------------------------------------------------------------------
 
@@ -51,7 +52,8 @@ class Tasks:
 
     async def stop(self) -> None:
         """Work no more: what is unsettled goes back, and the tasks stay as they are for the next leader."""
-        self._task_log.context, self._knows_all = None, False
+        self._task_log.context = None
+        self._known.clear()
         await self._runner.stop()
 
     async def _learn(self, context: TaskContext) -> None:
@@ -62,7 +64,7 @@ class Tasks:
             self._take_over({name: one for name, one in found.items() if name not in self._runner.at_work}, context)
         finally:
             await link.close()
-        self._knows_all = True
+        self._known.set()
         if self._runner.at_work:
             log.info("redrive.resumed", vhost=self.vhost, tasks=self._runner.at_work, term=self._task_log.term)
 
@@ -77,6 +79,12 @@ class Tasks:
                 self._runner.take_over(name, context)
 
     # -- asking -------------------------------------------------------------------------------------------------
+
+    async def await_known(self, within_s: float) -> None:
+        """Until all tasks are known; whoever asks after that time is told that the journal is being read."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._known.wait()
 
     def all(self) -> list[Task]:
         """Newest first. NotLeader."""
@@ -114,6 +122,11 @@ class Tasks:
         await self._task_log.add(task)
         self._runner.begin(task, context, edit)
         return task
+
+    def see_free(self, queue: str) -> None:
+        """Conflict where a task has the queue; NotLeader."""
+        self._leading()
+        self._task_log.see_free(queue)
 
     async def preview(self, queue: str) -> Preview:
         """What a task would meet in a queue, for who is asked whether to begin. NotLeader, UnknownTask, TaskError."""
@@ -169,7 +182,7 @@ class Tasks:
             raise TaskError("JOURNAL=off: tasks live in the journal, so there are none; set JOURNAL=best-effort")
         if self._task_log.context is None:
             raise NotLeader(self._not_leading())
-        if not self._knows_all:
+        if not self._known.is_set():
             raise NotLeader(f"vhost {self.vhost!r}: the journal is being read; ask again")
         return self._task_log.context
 

@@ -142,7 +142,7 @@ class TaskWorker:
     async def _look(self) -> End | None:
         """Through the queue once; None: once more."""
         expected = await depth_of(self._context, self.task.spec.queue)
-        self.counters.begin(anew=self._is_once)
+        self.counters.begin(expected, anew=self._is_once)
         self._later = False
         self._prefetch = MAX_HELD if self._sifting else min(self._todo.most, WINDOW)
         self._scan = Scan(self._link, self.task.spec.queue, self._prefetch, self._take)
@@ -205,8 +205,7 @@ class TaskWorker:
 
     @property
     def _stays(self) -> int:
-        counts = self.counters.counts
-        return counts.left + counts.unreadable + counts.not_letters
+        return self.counters.counts.stays
 
     def _is_enough(self) -> bool:
         """The limit, or the canary, is used up."""
@@ -272,10 +271,11 @@ class TaskWorker:
         if not self._is_meant(letter):
             return
         if self.task.spec.dry_run:
-            self.counters.would_send(letter, self._group_of(letter))
+            self._count(letter)
         elif self._export is not None:
             self._write_line(letter, envelope, self._export)
         else:
+            self.counters.meant()
             self._todo.put(self._copies.job(consumer, delivery, letter, envelope))
             if self._sifting and self._todo.is_full:  # else the prefetch bounds it
                 self._scan.pause(paused=True)
@@ -309,12 +309,20 @@ class TaskWorker:
                 self._scan.pause(paused=False)
             await self._sender.send(job)
 
+    def _count(self, letter: Letter) -> None:
+        """More may be delivered at once than the limit lets go: the rest stays, as it would in earnest."""
+        if self._is_enough():
+            self.counters.left()
+        else:
+            self.counters.would_send(letter, self._group_of(letter))
+
     def _write_line(self, letter: Letter, envelope: Envelope, export: ExportStream) -> None:
         if self._is_enough():
             self.counters.left()
             return
         rule, body, group = self._rule(letter), envelope.delivery.body, self._group_of(letter)
         export.put(line(letter, envelope.props, envelope.content.props, body, group=group, rule=rule))
+        self.counters.meant()
         self.counters.sent()
         if export.is_full:
             self._scan.pause(paused=True)

@@ -9,6 +9,7 @@ from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.getter import Getter, Peek
 from dlx_router.broker.link import Link
+from dlx_router.config.units import number_of
 from dlx_router.core.letter import Arrival
 from dlx_router.core.names import Names
 from dlx_router.service.dispatch.worker import Worker
@@ -206,6 +207,6 @@ class Consumers:
             "consumer.lost",
             queue=consumer.queue,
             error=str(error),
-            fate=f"{unsettled} letters went back to the queue; consuming again",
+            fate=f"{number_of(unsettled, 'letter')} went back to the queue; consuming again",
         )
         self._on_lost(consumer.queue, error)

@@ -116,7 +116,7 @@ class Sources:
     def _is_inbox(self, one: Wanted, queue: str) -> bool:
         """An inbox of ours is attended anyway; its attachment only says by which exchanges dead letters come there."""
         names, says = self._setting.names, isinstance(one, Attachment) and one.mode == INBOX
-        return says and queue in {names.inbox, names.fifo} and not any(map(names.is_own, _exchanges(one)))
+        return says and queue in names.inlets and not any(map(names.is_own, _exchanges(one)))
 
     def _keep(self, one: Wanted, queue: str) -> None:
         kept = self._kept[queue] = KeptSource(one)

@@ -125,12 +125,13 @@ class IndexDrift:
         can be asked, 0 has to be its word too.
         """
         found: dict[str, tuple[int | None, bool]] = {}
+        leased = self._attendants[vhost].leases.queues  # unacknowledged, and nobody's consumer
         for queue, (ready, consumers) in (await topology.censuses(queues)).items():
-            found[queue] = (ready, consumers == 0)
+            found[queue] = (ready, consumers == 0 and queue not in leased)
         if self._management is not None:
             zeros = [one for one in found if not found[one][0]]
             totals = await self._management.totals(vhost, zeros)
-            found |= {queue: (totals.get(queue), totals.get(queue) == 0) for queue in zeros}
+            found |= {queue: (totals.get(queue), totals.get(queue) == 0 and queue not in leased) for queue in zeros}
         return found
 
     def _judge(self, place: Place, look: DepthLook) -> None:

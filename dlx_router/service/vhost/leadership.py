@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from dlx_router.broker.state import StateQueue
 from dlx_router.broker.topology import QueueMissing, Topology, TopologyError
+from dlx_router.core.statemessage import Claim
 from dlx_router.service.redrive.runner import RETRIED
 from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.state_queue import StateQueueWatch
@@ -37,9 +38,14 @@ class Leadership:
         watch: StateQueueWatch | None = None,
         background: Background | None = None,
         mended: Mended | None = None,
+        claim: Callable[[str], Claim | None] = lambda _local: None,
     ) -> None:
-        """`mended(error)` does what can be done about a state queue that was lost while letters go on."""
-        self.vhost = vhost
+        """`mended(error)` does what can be done about a state queue that was lost while letters go on.
+
+        `claim(our address)`: where others may ask us while we lead.
+        """
+        self.vhost, self._claim = vhost, claim
+        self._state: StateQueue | None = None  # while we stand for it beside others
         self._watch, self._background, self._mended = watch, background, mended
         self.term: int | None = None  # ms since 1970 when it began; None: somebody else's, or nobody's
         self._listeners: list[Heard] = []
@@ -48,6 +54,16 @@ class Leadership:
     def is_ours(self) -> bool:
         """Whether this router has the duties now."""
         return self.term is not None
+
+    @property
+    def leader(self) -> Claim | None:
+        """Who else leads, by an answer of the last seconds; None: we do, nobody does, or it is not known."""
+        return None if self.is_ours or self._state is None else self._state.leader
+
+    @property
+    def leaderless_s(self) -> float | None:
+        """For how long nobody leads; None: somebody does, or that is not known."""
+        return None if self.is_ours or self._watch is None else self._watch.missing_s
 
     def on_change(self, listener: Heard) -> None:
         """Call the listener after each change, for as long as the router runs; it must not raise."""
@@ -112,13 +128,14 @@ class Leadership:
             lost.set_result(why)
 
         moved = self._watch.moved if self._watch is not None else lambda _moved: None
-        async with StateQueue(topology, on_lost=end, on_moved=moved, shared=shared) as state:
-            looking = asyncio.create_task(self._look(state))
+        async with StateQueue(topology, on_lost=end, on_moved=moved, shared=shared, claim=self._claim) as state:
+            looking, self._state = asyncio.create_task(self._look(state)), state
             try:
                 await state.wait_active()
                 self._set(leads=True)
                 raise await lost
             finally:
+                self._state = None
                 looking.cancel()
                 await asyncio.gather(looking, return_exceptions=True)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import random
 import re
 import time
 from collections.abc import Callable, Coroutine
@@ -19,7 +18,7 @@ from dlx_router.config.environment.settings import SettingsError
 from dlx_router.core.letter import Letter
 from dlx_router.core.names import Names
 from dlx_router.core.policy import Effective, PolicySet
-from dlx_router.core.printable import printable, redacted
+from dlx_router.core.statemessage import Claim
 from dlx_router.journal.writer import Journal
 from dlx_router.redrive.condition_filter import compiled
 from dlx_router.service.dispatch.own_queues_refusing import RefusingQueues
@@ -27,13 +26,16 @@ from dlx_router.service.dispatch.resources import remembered
 from dlx_router.service.dispatch.tracing import decider
 from dlx_router.service.inflight.clock import steady_ms
 from dlx_router.service.inflight.in_force import Attended, InForce, Rules
+from dlx_router.service.leases.vhost_leases import VhostLeases
 from dlx_router.service.redrive.context import TaskContext
 from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.sources.attach import Wanted, leads
 from dlx_router.service.sources.registry import Setting
+from dlx_router.service.vhost.attempts import Attempts
 from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.connect import Addresses, reached
 from dlx_router.service.vhost.leadership import Leadership, lead
+from dlx_router.service.vhost.old_inboxes import OldInboxes
 from dlx_router.service.vhost.own_queues import OwnQueues
 from dlx_router.service.vhost.policy_drift import PolicyDrift
 from dlx_router.service.vhost.queue_depths import QueueDepths, resting_places
@@ -50,9 +52,6 @@ from dlx_router.telemetry.readiness import Readiness, Speaker
 from dlx_router.telemetry.survey import Seen, Survey
 from dlx_router.telemetry.traces import Traces
 
-FIRST_PAUSE_S: Final = 0.25
-LONGEST_PAUSE_S: Final = 5.0
-STEADY_S: Final = 30.0
 RETRIED: Final = (LinkError, ChannelClosed, Trouble, TopologyError, SettingsError, KeyFileError, OSError, TimeoutError)
 # vhost → the hosts as they are tried, the login, and TLS where it is used; asked at each connect: secrets change.
 
@@ -91,6 +90,7 @@ class VhostRunner:
         journal: Journal,
         observe: bool = False,
         traces: Traces | None = None,
+        claim: Callable[[str], Claim | None] = lambda _local: None,
     ) -> None:
         self.vhost = vhost
         self._observe = observe
@@ -102,7 +102,7 @@ class VhostRunner:
         self.journal = self._journal = journal
         self._watch = StateQueueWatch(vhost, names.state, readiness, self._quarantined)
         self._background = Background(metrics, readiness)
-        self.leadership = Leadership(vhost, self._watch, self._background, self._free_state)
+        self.leadership = Leadership(vhost, self._watch, self._background, self._free_state, claim)
         self.key = b""  # that signs; empty before the first session
         self.topology: Topology | None = None  # while there is a connection to ask
         self._oversight = oversight
@@ -126,16 +126,17 @@ class VhostRunner:
         self._session: Session | None = None
         self._place: tuple[Host, Login, Tls | None] | None = None  # where the last connection was tried
         self._stopping = asyncio.Event()
-        self._failures = 0
+        self._attempts = Attempts(vhost, readiness)
         self._was_complete = False  # all of ours was seen to be there
         self._was_there = remembered()  # what copies needed
-        self._turn = 0  # which of the hosts is tried; the next after each failure
-        own = (names.observe,) if observe else (names.inbox, names.release, names.fifo, names.retired)
+        own = (names.observe,) if observe else (*names.inboxes, names.release, names.fifo, names.retired)
         self._stalls = Stalls(vhost, names, own, metrics, self._said)
+        self._old_inboxes = OldInboxes(vhost, names, management, self._said)
         self._key_gone = ""  # why
         self._router_id = rules.router_id
-        self._trouble, self._reached = "", False  # why there is no session; whether the broker answered
+        self._reached = False  # whether the broker answered
         self.tasks = Tasks(vhost, compiled, journal_is_on=journal.is_on, not_leading=self.not_leading)
+        self.leases = VhostLeases(self.tasks, compiled, journal_is_on=journal.is_on, not_leading=self.not_leading)
 
     @property
     def in_flight(self) -> int:
@@ -165,11 +166,16 @@ class VhostRunner:
             return f"vhost {self.vhost!r}: this router observes, and has none of the leader's duties; ask one that runs"
         if self.topology is None:
             said = "has not begun to attend it" if self._reached else "has no connection to the broker"
-            why = f" ({self._trouble})" if self._trouble and not self._reached else ""
+            why = f" ({self._attempts.trouble})" if self._attempts.trouble and not self._reached else ""
             return f"vhost {self.vhost!r}: this router {said}{why}; see /readyz, and ask again"
-        if self._watch.missing:
-            return f"vhost {self.vhost!r}: nobody leads just now ({self._watch.missing}); see /readyz, and ask again"
+        if why := self._watch.leaderless:
+            return f"vhost {self.vhost!r}: {why}; see /readyz, and ask again"
         return f"this router does not lead vhost {self.vhost!r}; ask the one that does"
+
+    @property
+    def shared_key(self) -> bytes:
+        """The key that replicas share; empty where there is none, or no session was there yet."""
+        return self.key if self._keys.is_shared and not self._observe else b""
 
     def breakers(self) -> dict[str, str]:
         """Each queue's breaker, by its state."""
@@ -183,13 +189,15 @@ class VhostRunner:
                 await self._once()
             except RETRIED as error:
                 self._unreadable.blame(error)
-                self._failed(error, started)
-                await self._pause()
+                self._attempts.failed(error, started)
+                self._said.take_back()  # the next session has other connections, and may attend other queues
+                await self._attempts.pause(self._stopping)
 
     async def stop(self) -> int:
         """Drain and end; → how many letters were not finished, and stay in their queues."""
         self._stopping.set()
         await self.tasks.stop()
+        await self.leases.stop()
         if self._session is not None:
             return await self._session.drain()
         await self._journal.drain(0)  # there is nobody to write to: it says what is lost
@@ -223,7 +231,7 @@ class VhostRunner:
     async def _once(self) -> None:
         self._key_gone = ""
         hosts, login, tls = self._addresses(self.vhost)
-        host = hosts[self._turn % len(hosts)]
+        host = self._attempts.host(hosts)
         self._place = host, login, tls
         topology = Topology(host, login, tls, self._names, declare=self._declare, heartbeat_s=self._limits.heartbeat_s)
         try:
@@ -231,7 +239,7 @@ class VhostRunner:
             self._reached = True
             await self._ensure(topology)
             if await self._unreadable.search(*self._place):
-                self._failures = 0  # what ended the sessions is gone
+                self._attempts.forgive()
             async with self._keys.key(topology, self._stopping, self._key_lost, self._watch) as key:
                 if key is None:
                     return
@@ -308,6 +316,7 @@ class VhostRunner:
         if not self._observe:
             watch = partial(self._guard.watch, self.vhost, session.trouble, topology, self._refusals.catch)
             looks.append(("guard", watch))
+            looks.append(("old inboxes", lambda: self._old_inboxes.watch(session, topology)))
         return looks
 
     async def _attended(self, session: Session) -> None:
@@ -323,8 +332,8 @@ class VhostRunner:
             self._refusals.ended(time.monotonic() - began, session.consumers.returned)
 
     async def _lead(self, context: TaskContext) -> None:
-        """Redrive tasks, for as long as we lead."""
-        await lead(self.leadership, lambda term: self.tasks.lead(context, term))
+        """Redrive tasks and leases, for as long as we lead."""
+        await lead(self.leadership, lambda term: self.leases.lead(context, term))
 
     def _context(self, host: Host, login: Login, tls: Tls | None, topology: Topology, key: bytes) -> TaskContext:
         return TaskContext(
@@ -341,6 +350,7 @@ class VhostRunner:
             router_id=self._router_id,
             in_force=lambda: self._decider.in_force,
             sign_with=lambda: key,
+            leased=self.leases.consumers,
         )
 
     def _setting(self) -> Setting:
@@ -387,27 +397,3 @@ class VhostRunner:
         self._key_gone = f"the state queue is lost: {why}"
         if self._session is not None:
             self._session.trouble(self._key_gone)
-
-    def _failed(self, error: Exception, started: float) -> None:
-        self._turn += 1
-        self._failures = 1 if time.monotonic() - started > STEADY_S else self._failures + 1
-        where, said = f"vhost {self.vhost!r}", str(error)
-        self._trouble = printable(redacted(said))
-        self._readiness.set(f"link {self.vhost}", said if said.startswith(where) else f"{where}: {said}")
-        self._said.take_back()  # the next session has other connections, and may attend other queues
-        if self._failures in {1, 5} or self._failures % 50 == 0:
-            log.warning(
-                "session.ended",
-                vhost=self.vhost,
-                error=str(error),
-                failures=self._failures,
-                fate="unsettled letters are still in their queues; connecting again",
-            )
-
-    async def _pause(self) -> None:
-        longest = min(FIRST_PAUSE_S * 2 ** min(self._failures, 10), LONGEST_PAUSE_S)
-        try:
-            async with asyncio.timeout(longest * random.uniform(0.5, 1.0)):  # noqa: S311 - jitter, no secret
-                await self._stopping.wait()
-        except TimeoutError:
-            pass

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from dlx_router.broker.address import Host, Login, Tls
-from dlx_router.broker.answers import LinkError
+from dlx_router.broker.answers import ChannelClosed, LinkError
 from dlx_router.broker.link import Link, open_link
 from dlx_router.broker.topology import Topology
 from dlx_router.core import attending
@@ -196,7 +196,7 @@ class Session:
         names = self._names
         ours = [
             (release, names.release, Arrival.RELEASE, RELEASE_PREFETCH),
-            (inbox, names.inbox, Arrival.INBOX, self._limits.prefetch),
+            *((inbox, queue, Arrival.INBOX, self._limits.prefetch) for queue in names.inboxes),
             (inbox, names.fifo, Arrival.INBOX, 1),  # the next when this one is where it belongs
         ]
         for worker, queue, arrival, prefetch in ours:
@@ -250,15 +250,31 @@ class Session:
 
     def _trust(self) -> None:
         """By which exchanges dead letters come to our inboxes is said by attachments too."""
-        for queue in (self._names.inbox, self._names.fifo):
+        for queue in self._names.inlets & self._own.keys():
             if (consumer := self.consumers.get(queue)) is not None:
                 self._workers[0].trust(consumer, self._trusted(queue))
 
     def _trusted(self, queue: str) -> frozenset[bytes]:
         return trusted(self._setting.named.get(queue), self._names)
 
+    async def take_too(self, queue: str) -> bool:
+        """Consume an inbox that INBOX_SHARDS does not name; False: not yet. ChannelClosed where that cannot be."""
+        if not self._attending or self.is_draining:
+            return False
+        if queue in self._own:
+            return True
+        self._own[queue] = self._workers[0], Arrival.INBOX, self._limits.prefetch
+        try:
+            await self._consume_own(queue)
+        except ChannelClosed:
+            self._own.pop(queue, None)
+            raise
+        return True
+
     def _consumer_lost(self, queue: str, error: Exception) -> None:
-        if self._names.is_own(queue):
+        if queue in self._names.unnamed_inboxes:  # somebody may delete it once it is empty
+            self._own.pop(queue, None)
+        elif self._names.is_own(queue):
             self.trouble(f"consumer of {queue} lost: {error}")
         else:
             self._sources.lost(queue)

@@ -25,14 +25,14 @@ class KeyFileError(Exception):
     """The key file cannot be used; says which and why, never its content."""
 
 
-def from_file(path: Path) -> bytes:
+def from_file(path: Path, variable: str = "PROVENANCE_KEY_FILE") -> bytes:
     """The 32 bytes that sign, derived from the file's content whatever its length; at least 16 bytes are asked for."""
     try:
         secret = path.read_bytes().strip()
     except OSError as error:
-        raise KeyFileError(f"PROVENANCE_KEY_FILE {path}: {error.strerror}; name a readable file") from error
+        raise KeyFileError(f"{variable} {path}: {error.strerror}; name a readable file") from error
     if len(secret) < MIN_KEY_BYTES:
-        raise KeyFileError(f"PROVENANCE_KEY_FILE {path}: {len(secret)} bytes; at least {MIN_KEY_BYTES} are needed")
+        raise KeyFileError(f"{variable} {path}: {len(secret)} bytes; at least {MIN_KEY_BYTES} are needed")
     return blake2b(secret, digest_size=32, person=b"dlx-router").digest()
 
 

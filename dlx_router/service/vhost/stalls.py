@@ -7,13 +7,14 @@ anew, to the next node. Meanwhile readiness says so. See docs/decisions/0061.
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.getter import Getter
 from dlx_router.broker.topology import Topology, TopologyError
+from dlx_router.config.units import number_of
 from dlx_router.core.names import Names
 from dlx_router.core.stalled import Look, Stand, judged
 from dlx_router.service.sources.consumers import Consumers
@@ -48,8 +49,17 @@ class Subscribed(Protocol):
 class Stalls:
     """Of one vhost, for as long as the router runs. `own`: the queues of ours that are consumed."""
 
-    def __init__(self, vhost: str, names: Names, own: Sequence[str], metrics: Metrics, readiness: Readiness) -> None:
-        self._vhost, self._names, self._own = vhost, names, own
+    def __init__(
+        self,
+        vhost: str,
+        names: Names,
+        own: Sequence[str],
+        metrics: Metrics,
+        readiness: Readiness,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._vhost, self._names, self._clock = vhost, names, clock
+        self._always, self._own = tuple(own), tuple(own)
         self._metrics, self._readiness = metrics, readiness
         self._given_up_s = float("-inf")
         self._begin()
@@ -59,6 +69,7 @@ class Stalls:
         self._renewed: dict[str, float] = {}  # subscribed anew, and nothing was delivered since → when
         self._said: set[str] = set()
         self._asked_last = 0
+        self._was_silent = False
 
     async def watch(self, session: Subscribed, topology: Topology) -> None:
         """Look again and again until cancelled; afterwards nothing is known."""
@@ -72,25 +83,36 @@ class Stalls:
 
     async def _look(self, session: Subscribed, topology: Topology) -> None:
         key = f"answers {self._vhost}"
+        self._know_own(session.consumers)
         try:
             async with asyncio.timeout(ANSWERS_S):
                 found = await topology.censuses(self._asked(session.consumers))
         except (TimeoutError, TopologyError) as error:
             self._forget_depths()
+            self._was_silent = True
             why = str(error) or f"no answer within {ANSWERS_S:g} s"
             self._readiness.set(key, f"vhost {self._vhost!r}: the broker does not say what lies in our queues: {why}")
             return
-        self._readiness.clear(key)
         self._tell_depths({queue: ready for queue, (ready, _) in found.items() if queue in self._own})
-        for queue, (ready, consumers) in found.items():
-            self._judge(session, queue, ready, consumers)
+        doubted = [
+            queue for queue, (ready, consumers) in found.items() if self._judge(session, queue, ready, consumers)
+        ]
+        if not (self._was_silent and doubted):
+            self._was_silent = False
+            self._readiness.clear(key)
         for queue in [queue for queue in self._said if session.consumers.get(queue) is None]:
             if (
-                time.monotonic() - self._renewed.get(queue, float("-inf")) > AGAIN_S
+                self._clock() - self._renewed.get(queue, float("-inf")) > AGAIN_S
             ):  # else it is just being subscribed anew
                 self._moves(queue)  # it is not consumed any more, and whoever knows why says so
 
     # -- which --------------------------------------------------------------------------------------------------
+
+    def _know_own(self, consumers: Consumers) -> None:
+        """Inboxes that are not named come and go."""
+        old = [queue for queue in self._names.unnamed_inboxes if consumers.get(queue) is not None]
+        self._forget_depths({*self._own} - {*self._always, *old})
+        self._own = (*self._always, *old)
 
     def _asked(self, consumers: Consumers) -> list[str]:
         """Our own, those that may stand still, and some of those that delivered nothing since the last look at them."""
@@ -113,30 +135,37 @@ class Stalls:
 
     # -- what of it ---------------------------------------------------------------------------------------------
 
-    def _judge(self, session: Subscribed, queue: str, ready: int, consumers: int) -> None:
+    def _judge(self, session: Subscribed, queue: str, ready: int, consumers: int) -> bool:
+        """→ whether it may stand still, and readiness does not say so yet.
+
+        Who was silent is believed to deliver once it does: a node alone answers now and then, and delivers nothing.
+        """
         consumer = session.consumers.get(queue)
         if consumer is None or isinstance(consumer, Getter):
             self._stands.pop(queue, None)
-            return
+            return False
         is_owed = session.consumers.is_owed(consumer) or (queue in self._renewed and consumer.has_room)
-        look = Look(time.monotonic(), ready, consumers, consumer.last_tag, is_owed)
+        look = Look(self._clock(), ready, consumers, consumer.last_tag, is_owed)
         known = self._stands.get(queue)
         before = known[1] if known is not None and known[0] is consumer else None
         stand = judged(before, look)
         self._stands[queue] = consumer, stand
         if not look.lacks or consumer.last_tag != (0 if before is None else before.look.last_tag):
             self._moves(queue)
-        elif stand.for_s >= SAYS_S:
+            return False
+        if stand.for_s >= SAYS_S:
             self._object(queue, stand)
             if stand.for_s >= RENEWS_S:
                 self._mend(session, consumer, stand)
+        return queue not in self._said
 
     def _object(self, queue: str, stand: Stand) -> None:
         self._said.add(queue)
         look = stand.look
-        what = f"{look.ready} messages are ready and none is delivered"
+        ready = number_of(look.ready, "ready message")
+        what = f"{ready}, and none is delivered"
         if not look.consumers:
-            what = f"the broker counts {look.ready} ready messages and no consumer; has the queue a leader?"
+            what = f"the broker counts {ready} and no consumer; has the queue a leader?"
         self._readiness.set(
             f"stalled {self._vhost}/{queue}",
             f"queue {queue!r} in vhost {self._vhost!r}: {what}, for {stand.for_s:.0f} s; it is subscribed anew",
@@ -155,17 +184,18 @@ class Stalls:
         if not look.ready and not look.consumers:
             return  # a queue without a leader counts so, and nothing is known to wait there
         if queue not in self._renewed:
-            self._renewed[queue] = time.monotonic()
+            self._renewed[queue] = self._clock()
             del self._stands[queue]
             self._count(queue, NOT_DELIVERED if look.consumers else NO_CONSUMER)
             told = {"ready": look.ready, "consumers": look.consumers, "seconds": round(stand.for_s)}
             fate = "what is here of it is still settled; consuming it anew"
             log.warning("consumer.resubscribed", vhost=self._vhost, queue=queue, **told, fate=fate)
             session.resubscribe(queue)
-        elif self._is_ours_alone(consumer, look) and time.monotonic() - self._given_up_s > AGAIN_S:
-            self._given_up_s = time.monotonic()
+        elif self._is_ours_alone(consumer, look) and self._clock() - self._given_up_s > AGAIN_S:
+            self._given_up_s = self._clock()
             self._count(queue, CONNECTION)
-            why = f"{look.ready} messages are ready in queue {queue!r} and none is delivered, to a new consumer either"
+            ready = number_of(look.ready, "ready message")
+            why = f"{ready} in queue {queue!r}, and none is delivered, to a new consumer either"
             session.trouble(f"{why}; connecting anew")
 
     def _is_ours_alone(self, consumer: Consumer, look: Look) -> bool:

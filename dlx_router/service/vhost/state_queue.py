@@ -25,6 +25,17 @@ class StateQueueWatch:
         self.missing = ""  # why nobody leads
         self._once = Once()
 
+    @property
+    def missing_s(self) -> float | None:
+        """For how long nobody leads; None: somebody does, or that is not known."""
+        return None if self._since_s is None or not self.missing else time.monotonic() - self._since_s
+
+    @property
+    def leaderless(self) -> str:
+        """That nobody leads, for how long and why; "" where somebody does, or that is not known."""
+        lasts_s = self.missing_s
+        return "" if lasts_s is None else f"nobody leads for {lasts_s:.0f} s now ({self.missing})"
+
     def moved(self, found: Moved) -> None:
         """Counted; logged once for each kind of junk, with what is known of who wrote it."""
         self._count()

@@ -15,6 +15,7 @@ from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.amqp10 import CHANNELS, NATIVE_SINCE, NotNative, connected
 from dlx_router.broker.answers import INTERNAL_ERROR, LinkError
 from dlx_router.broker.unreadable import ADVICE, Found, Search
+from dlx_router.config.units import number_of
 from dlx_router.core.attending import RETURNS_FREE_SINCE, Version
 from dlx_router.core.letter import Arrival, Letter, letter_id
 from dlx_router.core.names import Names
@@ -206,11 +207,11 @@ class UnreadableHead:
         moved = [one for one in found if not one.left]
         if moved:
             self._fruitless = 0
-            last = moved[-1]
+            last, moved_now = moved[-1], number_of(self._moved, "message")
             self._readiness.note(
                 key,
-                f"{where}: {self._moved} messages, the last one of queue {last.queue!r}, were moved to "
-                f"{self._names.quarantine} by AMQP 1.0, because RabbitMQ crashes where it hands them to an AMQP 0-9-1 "
+                f"{where}: {moved_now} moved to {self._names.quarantine} by AMQP 1.0, the last one "
+                f"of queue {last.queue!r}, because RabbitMQ crashes where it hands them to an AMQP 0-9-1 "
                 f"client: {last.cause}; {ADVICE}",
             )
         else:

@@ -5,6 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from dlx_router.core.recovered import LEASES
 from dlx_router.spark.analyses.letters import HOUR_MS, KEY, of_letters
 from dlx_router.spark.analyses.shape import shaped
 
@@ -20,7 +21,8 @@ def trends(events: DataFrame, bucket_ms: int = HOUR_MS) -> DataFrame:
     """
     first = f.struct("ts_ms", "event_id")
     named = of_letters(events).select(*KEY, "reason", "kind", "ts_ms", "event_id")
-    births = named.where(f.col("kind") != "released").groupBy(*KEY).agg(f.min_by("event_id", first).alias("birth"))
+    decided = named.where(~f.col("kind").isin("released", *LEASES))
+    births = decided.groupBy(*KEY).agg(f.min_by("event_id", first).alias("birth"))
     marked = named.join(births, list(KEY), "left")
     return shaped(
         marked.withColumn("bucket_ms", f.col("ts_ms") - f.col("ts_ms") % bucket_ms)

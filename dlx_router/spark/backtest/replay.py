@@ -46,22 +46,22 @@ class Judge:
 
     def __init__(self, policies: PolicySet, types: QueueTypes = ()) -> None:
         """`types`: as far as they are known."""
-        self._policies = policies
+        self.policies = policies
         self._types = {(vhost, queue): queue_type for vhost, queue, queue_type in types}
         self.effective = lru_cache(maxsize=10_000)(self._resolve)
 
     def _resolve(self, vhost: str, queue: str, reason: str) -> Effective | None:
         queue_type = self._types.get((vhost, queue))
-        return self._policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=queue_type)
+        return self.policies.resolve(vhost=vhost, queue=queue, reason=reason, queue_type=queue_type)
 
     @property
     def asks_types(self) -> bool:
         """Whether any policy is for queues of one type."""
-        return self._policies.asks_types
+        return self.policies.asks_types
 
     def left_out(self, vhost: str, queue: str) -> tuple[Policy, ...]:
         """The policies for one type that were not judged, because nobody told the queue's type."""
-        return self._policies.left_out(vhost=vhost, queue=queue, queue_type=self._types.get((vhost, queue)))
+        return self.policies.left_out(vhost=vhost, queue=queue, queue_type=self._types.get((vhost, queue)))
 
     def judge(self, event: Mapping[str, Any]) -> Outcome:
         """What these policies decide about the letter as it arrived then: its time, its chance, its history."""

@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
+from dlx_router.core.recovered import LEASES
 from dlx_router.spark import schemas
 from dlx_router.spark.analyses.letters import KEY, of_letters
 from dlx_router.spark.conditions import partial, unseen
@@ -71,7 +72,7 @@ class Plan:
 
 def chosen(events: DataFrame, choice: Choice) -> DataFrame:
     """The last event of every letter that fits and is dead-lettered, parked or retired. PlanError on bad SQL."""
-    told = _standing(of_letters(events).where(f.col("kind") != "released"))
+    told = _standing(of_letters(events).where(~f.col("kind").isin("released", *LEASES)))
     own = Window.partitionBy(*KEY).orderBy(f.desc("ts_ms"), f.desc("redrives"), f.desc("attempts"), f.desc("event_id"))
     last = told.withColumn("_n", f.row_number().over(own)).where("_n = 1").drop("_n").where(f.col("kind").isin(*FINAL))
     for name, value in (("failed_queue", choice.queue), ("reason", choice.reason), ("fingerprint", choice.group)):

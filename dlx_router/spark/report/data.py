@@ -8,7 +8,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from dlx_router.core.signature import Signature
-from dlx_router.spark.analyses.efficacy import advice, episodes, retry_efficacy
+from dlx_router.spark.advice import query
+from dlx_router.spark.advice.judge import Known, QueueAdvice, advise
+from dlx_router.spark.analyses.efficacy import retry_efficacy
 from dlx_router.spark.analyses.groups import failure_groups
 from dlx_router.spark.analyses.letters import HOUR_MS, NEEDED, TOLD, letters, observed_quiet, tries
 from dlx_router.spark.analyses.poison import poison_messages, redrive_success
@@ -46,7 +48,7 @@ class ReportData:
     objective: Objective
     kinds: dict[str, int]
     recovery: Rows
-    advice: Rows
+    advice: list[QueueAdvice]
     efficacy: Rows
     trends: Rows
     groups: Rows
@@ -69,10 +71,12 @@ def gather(
     as_of_ms: int | None = None,
     objective: Objective | None = None,
     quiet: DataFrame | None = None,
+    known: Known | None = None,
 ) -> ReportData:
     """Run every analysis over the events. `as_of_ms`: until when the journal is complete (default: the newest event).
 
     `quiet`: how long a letter must be silent to be recovered (`waits.quiet_of`); default: by the longest wait seen.
+    `known`: the policies that are advised on; default: as it was recorded.
 
     Raises ValueError where there is no event at all.
     """
@@ -97,7 +101,7 @@ def gather(
             objective=objective,
             kinds={row.kind: row["count"] for row in events.groupBy("kind").count().collect()},
             recovery=_rows(time_to_recovery(found)),
-            advice=_rows(advice(efficacy, tried, found, episodes(events))),
+            advice=advise(query.gather(events, quiet, as_of, with_traits=False).evidence, known),
             efficacy=_rows(efficacy),
             trends=_rows(_deaths(trends(events.where("redrive_id is null"), bucket_ms)), most=100_000),
             groups=_rows(failure_groups(events, found)),

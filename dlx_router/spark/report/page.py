@@ -2,21 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any, Final
+from typing import Any
 
-from dlx_router.config.units import duration_text
+from dlx_router.config.dialects.import_result import written
+from dlx_router.spark.advice.judge import Advice, QueueAdvice
+from dlx_router.spark.advice.proposal import definition_of, reasons_of
+from dlx_router.spark.advice.texts import KEEP, VERDICTS
 from dlx_router.spark.report import charts
 from dlx_router.spark.report.data import ReportData
 from dlx_router.spark.report.style import CSS
 from dlx_router.spark.report.words import duration, moment, number, percent
 
 Row = dict[str, Any]
-_VERDICTS: Final = {
-    "never": "do not retry",
-    "fewer": "fewer attempts",
-    "longer": "wait for longer",
-    "keep": "keep as it is",
-}
 
 
 def page(data: ReportData) -> str:
@@ -43,8 +40,8 @@ def _tiles(data: ReportData) -> str:
     by_retry = data.total("recovered") - data.total("by_redrive")
     retries = sum(row["tried"] for row in data.efficacy)
     vain = retries - sum(row["recovered"] for row in data.efficacy)
-    spared = sum(row["retries_saved"] for row in data.advice)
-    spares = f"; what is advised below spares {percent(spared / retries)}" if retries and data.advice else ""
+    spared = sum(part.spared.expected for queue in data.advice for part in queue.parts)
+    spares = f"; what is advised below spares {percent(spared / retries)}" if retries and spared > 0 else ""
     shown = (
         ("", number(letters), "letters failed"),
         ("good", number(by_retry), f"recovered by a retry, {percent(by_retry / closed)}"),
@@ -68,58 +65,24 @@ def _section(title: str, why: str, *parts: str) -> str:
 def _advice(data: ReportData) -> str:
     if not data.advice:
         return ""
-    order = list(_VERDICTS)
-    rows = sorted(data.advice, key=lambda row: (order.index(row["verdict"]), -row["retries"]))
-    cards = "".join(_card(row) for row in rows)
-    why = "What the retries of this time say about the policies. Try a change on the recorded letters first: "
-    why += "<code>dlx-router pipeline backtest --policies NEW</code>."
+    parts = [(queue, part) for queue in data.advice for part in queue.parts]
+    parts.sort(key=lambda pair: ([*VERDICTS].index(pair[1].verdict), -pair[1].retries, pair[1].key))
+    cards = "".join(_card(queue, part) for queue, part in parts)
+    why = (
+        "What the retries of this time say about the policies. <code>dlx-router pipeline advise</code> writes a policy "
+    )
+    why += "file of it, and tries that on the recorded letters."
     return _section("What to change", why, f'<div class="advice">{cards}</div>')
 
 
-def _card(row: Row) -> str:
-    tag = f'<span class="tag {row["verdict"]}">{_VERDICTS[row["verdict"]]}</span>'
-    head = f'<div class="head"><h3>{escape(row["failed_queue"])}</h3>{tag}</div>'
-    yaml = _yaml(row)
+def _card(queue: QueueAdvice, part: Advice) -> str:
+    tag = f'<span class="tag {part.verdict}">{VERDICTS[part.verdict]}</span>'
+    head = f'<div class="head"><h3>{escape(queue.queue)}</h3>{tag}</div>'
+    yaml = "\n".join(written(definition_of(queue._replace(parts=(part,)))[0])) if part.verdict != KEEP else ""
     shown = f"<pre>{escape(yaml)}</pre>" if yaml else ""
-    return f'<div class="card">{head}<p>{escape(row["reason"])}: {_reasoning(row)}</p>{shown}</div>'
-
-
-def _reasoning(row: Row) -> str:
-    retries, saved = number(row["retries"]), number(row["retries_saved"])
-    least = percent(row["saved_low"])
-    spread = least if least.startswith(">") else f"at least {least}"
-    lost = (
-        f"{number(row['recovered_lost'])} letters recovered by them (95 %: at most {row['lost_high']:.0f} of as many)"
-    )
-    match row["verdict"]:
-        case "never":
-            return f"{saved} of {retries} retries were in vain (next time {spread}); {lost}."
-        case "fewer":
-            return f"beyond {row['attempts_advised']} deliveries, {saved} of {retries} retries ({spread}); {lost}."
-        case "longer":
-            back = (
-                f"{number(row['redriven_recovered'])} of {number(row['redriven'])} recovered when they were sent back"
-            )
-            return (
-                f"{number(row['recovered'])} of {retries} retries succeeded, they came too early: later, {back}. "
-                f"Such deaths go on for {duration(row['span_ms'])}; these waits cover that."
-            )
-        case _:
-            return f"{number(row['recovered'])} letters recovered by {retries} retries; the last attempt still pays."
-
-
-def _yaml(row: Row) -> str:
-    if row["verdict"] == "never":
-        return f'on:\n  "{row["reason"]}":\n    retry-on: []'
-    if row["verdict"] == "fewer":
-        return f"max-delivery-attempts: {row['attempts_advised']}"
-    if row["verdict"] == "longer":
-        delay, cap = row["delay_advised_ms"], row["delay_advised_ms"] * 2 ** max(row["attempts_advised"] - 2, 0)
-        return (
-            f"max-delivery-attempts: {row['attempts_advised']}\nredelivery-delay: {duration_text(delay)}\n"
-            f"redelivery-delay-multiplier: 2.0\nmax-redelivery-delay: {duration_text(cap)}"
-        )
-    return ""
+    _, *said = reasons_of(part)
+    lines = "".join(f"<br>{escape(one.strip())}" for one in said)
+    return f'<div class="card">{head}<p>{escape(part.key.reason)}{lines}</p>{shown}</div>'
 
 
 def _over_time(data: ReportData) -> str:

@@ -49,7 +49,8 @@ section{background:var(--card);border:1px solid var(--line);border-radius:14px;p
 .card .head{display:flex;justify-content:space-between;gap:8px;align-items:baseline}
 .card p{color:var(--soft);font-size:14px}
 .tag{font-size:12px;font-weight:600;border-radius:99px;padding:2px 10px;white-space:nowrap;border:1px solid
-currentColor} .tag.never,.tag.fewer{color:var(--bad)}.tag.longer{color:var(--back)}.tag.keep{color:var(--good)}
+currentColor} .tag.never,.tag.some,.tag.fewer{color:var(--bad)}.tag.keep{color:var(--good)}
+.tag.longer,.tag.sooner,.tag.held{color:var(--back)}
 pre{margin:auto 0 0;background:var(--bg);border-radius:8px;padding:10px 12px;font:12.5px/1.5
 ui-monospace,Menlo,Consolas, "DejaVu Sans Mono",monospace;overflow-x:auto}
 .legend{display:flex;flex-wrap:wrap;gap:6px 18px;margin:0 0

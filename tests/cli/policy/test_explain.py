@@ -25,7 +25,7 @@ def effective(definition: str, folder: Path) -> Effective:
 
 
 def test_explain_shows_keys_sources_waits_and_targets(capsys: pytest.CaptureFixture[str]) -> None:
-    assert explain.run("orders.new", POLICIES, "/", None) == 0
+    assert explain.run(explain.Question("orders.new"), POLICIES) == 0
     out = capsys.readouterr().out
     lines = {tuple(line.split()) for line in out.splitlines()}
     assert ("max-delivery-attempts", "5", f"{POLICIES}/orders.yaml:13", "(orders)") in lines
@@ -37,7 +37,7 @@ def test_explain_shows_keys_sources_waits_and_targets(capsys: pytest.CaptureFixt
 
 
 def test_explain_of_one_reason_shows_what_holds_for_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert explain.run("orders.new", POLICIES, "/", "application:invalid") == 0
+    assert explain.run(explain.Question("orders.new", "/", "application:invalid"), POLICIES) == 0
     out = capsys.readouterr().out
     lines = {tuple(line.split()) for line in out.splitlines()}
     assert ("retry-on", "[]", f"{POLICIES}/orders.yaml:23", "(orders)") in lines
@@ -62,7 +62,7 @@ def test_explain_says_where_a_letter_ends(
 ) -> None:
     body = definition if definition.startswith("{") else f"{{{definition}}}"
     (tmp_path / "p.yaml").write_text(f"version: 1\npolicies: [{{name: a, match: '#', definition: {body}}}]\n")
-    assert explain.run("q", tmp_path, "/", "rejected") == 0
+    assert explain.run(explain.Question("q", "/", "rejected"), tmp_path) == 0
     assert words in capsys.readouterr().out
 
 
@@ -70,7 +70,7 @@ def test_explain_of_a_queue_without_policy_says_that_its_letters_are_parked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "p.yaml").write_text("version: 1\npolicies: [{name: a, match: a}]\n")
-    assert explain.run("b", tmp_path, "/", None) == 0
+    assert explain.run(explain.Question("b", "/", None), tmp_path) == 0
     assert "parked (no_policy)" in capsys.readouterr().out
 
 
@@ -111,13 +111,13 @@ def test_explain_says_how_the_queue_itself_is_attended(tmp_path: Path, capsys: p
         "- {queue: in.a, mode: relay, forward-to: {exchange: work, routing-key: 'to.{routing_key}'}}\n"
         "policies: [{name: a, queue: in.a, definition: {max-length: 5}}]\n"
     )
-    assert explain.run("in.a", tmp_path, "/", None) == 0
+    assert explain.run(explain.Question("in.a", "/", None), tmp_path) == 0
     out = capsys.readouterr().out
     assert (
         f"Queue in.a is attached ({tmp_path}/p.yaml:4), mode relay: what lives goes on to exchange work with key to.{{routing_key}}."
         in out
     )
-    assert explain.run("in.b", tmp_path, "/", None) == 0
+    assert explain.run(explain.Question("in.b", "/", None), tmp_path) == 0
     assert "mode inbox." in capsys.readouterr().out
 
 
@@ -153,7 +153,7 @@ def test_explain_says_when_returns_end(
 ) -> None:
     definition = f"{{max-delivery-attempts: 3, {keys}}}"
     (tmp_path / "p.yaml").write_text(f"version: 1\npolicies: [{{name: a, match: '#', definition: {definition}}}]\n")
-    assert explain.run("q", tmp_path, "/", None, Broker("quorum", version)) == 0
+    assert explain.run(explain.Question("q", "/", None, Broker("quorum", version)), tmp_path) == 0
     returns = capsys.readouterr().out.partition("\nReturns:\n")[2]
     assert limit in returns
     assert deliveries in returns
@@ -165,12 +165,12 @@ def test_explain_shows_the_policies_for_the_type_and_else_names_them(
 ) -> None:
     (tmp_path / "p.yaml").write_text(TYPED)
     for kind, delay in (("quorum", "5s"), ("classic", "1s")):
-        assert explain.run("q", tmp_path, "/", None, Broker(kind)) == 0
+        assert explain.run(explain.Question("q", "/", None, Broker(kind)), tmp_path) == 0
         out = capsys.readouterr().out
         assert any(line.split()[:2] == ["redelivery-delay", delay] for line in out.splitlines())
         assert "left out" not in out
         assert ("\ndelivery_limit" in out) == (kind == "quorum")
-    assert explain.run("q", tmp_path, "/", None) == 0
+    assert explain.run(explain.Question("q", "/", None), tmp_path) == 0
     out = capsys.readouterr().out
     assert f"Policy slow ({tmp_path}/p.yaml:4) is for quorum queues only: left out; see --queue-type quorum." in out
     assert f"Policy quick ({tmp_path}/p.yaml:5) is for classic queues only: left out; see --queue-type classic." in out

@@ -76,6 +76,7 @@ async def reaped(provision: TargetResources, amqp: Client, rules: Resolved) -> b
     ],
     ids=["never", "in an hour", "another name", "discard"],
 )
+@pytest.mark.usefixtures("newest")
 async def test_a_queue_that_no_policy_in_force_wants_deleted_stays(
     later: Resolved, provision: TargetResources, amqp: Client
 ) -> None:
@@ -83,6 +84,7 @@ async def test_a_queue_that_no_policy_in_force_wants_deleted_stays(
     assert not await reaped(provision, amqp, later)
 
 
+@pytest.mark.usefixtures("newest")
 async def test_it_is_deleted_again_where_it_is_made_by_a_policy_that_wants_it(
     provision: TargetResources, amqp: Client
 ) -> None:

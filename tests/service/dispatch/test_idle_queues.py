@@ -170,6 +170,7 @@ async def test_no_letter_is_lost_where_its_queue_is_deleted_between_letters(
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+@pytest.mark.usefixtures("newest")
 async def test_none_is_lost_over_a_minute_and_two_replicas(vhost: Vhost, amqp: Client) -> None:
     _, deletions = await none_is_lost(vhost, amqp, 2, 60.0)
     assert deletions > 50

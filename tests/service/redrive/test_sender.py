@@ -56,7 +56,7 @@ def journal(mode: Mode = Mode.BEST_EFFORT, spool_bytes: int = 1000) -> Journal:
 def sender(one: Journal, settled: list[int], lines: int = 1) -> tuple[Sender, Callable[[int], Any]]:
     """One that discards, and a maker of its letters."""
     context: Any = SimpleNamespace(journal=one, metrics=SimpleNamespace(redrive_letters={"sent": 0}))
-    copies: Any = SimpleNamespace(events=lambda _job, _now: [LINE] * lines)
+    copies: Any = SimpleNamespace(events=lambda _job, _now: [LINE] * lines, tell_tasks=False)
     counters = Counters(Counts())
     spec = Spec("/", "DLQ", kind=Kind.DISCARD)
     made = Sender(spec, context, copies, ways=None, counters=counters, wake=lambda: None)  # type: ignore[arg-type]  # stand-ins: no broker

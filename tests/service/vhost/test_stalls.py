@@ -1,12 +1,16 @@
 """A consumer that stands still: the broker counts messages as ready and delivers none, and says nothing about it."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
 
 from dlx_router.broker.consumer import Consumer
+from dlx_router.broker.topology import TopologyError
 from dlx_router.core.names import Names
 from dlx_router.service.sources.consumers import Consumers
 from dlx_router.service.vhost.stalls import MOST, Stalls
@@ -70,6 +74,7 @@ def test_an_inbox_that_is_not_delivered_is_subscribed_anew(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("newest")
 def test_an_attached_queue_that_is_not_delivered_is_subscribed_anew(
     amqp: Client, line: Proxy, behind: dict[str, str], start_router: Start
 ) -> None:
@@ -88,6 +93,7 @@ def test_an_attached_queue_that_is_not_delivered_is_subscribed_anew(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("newest")
 def test_where_that_does_not_help_the_connection_is_made_anew(
     amqp: Client, line: Proxy, behind: dict[str, str], start_router: Start
 ) -> None:
@@ -130,7 +136,41 @@ def test_two_thousand_quiet_queues_are_asked_about_in_turn_and_few_at_a_time() -
     assert len(asked) == 2001
 
 
+class Answers:
+    """A broker whose answers are given: ready messages and consumers of the inbox; None: it is silent."""
+
+    def __init__(self, told: list[tuple[int, int] | None]) -> None:
+        self._told = iter(told)
+
+    async def censuses(self, queues: list[str]) -> dict[str, tuple[int, int]]:
+        told = next(self._told)
+        if told is None:
+            raise TopologyError("silent")
+        return dict.fromkeys(queues, told)
+
+
+async def test_who_was_silent_and_delivers_nothing_is_not_ready_in_between() -> None:
+    """A node without a majority answered once in half a minute: five seconds of 200 until it was seen to stand."""
+    names, metrics, readiness = Names("dlx-router"), Metrics(), Readiness()
+    readiness.clear("start")
+    consumers = Consumers("/", names, b"", metrics, lambda _queue, _error: None)
+    consumers.link = cast("Any", SimpleNamespace(rests=False, is_receiving=False))
+    inbox = Consumer(cast("Any", None), names.inbox, 10, sink=lambda *_: None, on_lost=lambda *_: None)
+    consumers._consumers[names.inbox] = inbox
+    session = SimpleNamespace(vhost="/", consumers=consumers, resubscribe=lambda _: None, trouble=lambda _: None)
+    clock = itertools.count(0.0, 2.0)
+    found = Stalls("/", names, (names.inbox,), metrics, readiness, clock=lambda: next(clock))
+    answers = Answers([(0, 1), None, (0, 0), (0, 0), (0, 0), (0, 0), (0, 1), (5, 1), None, (5, 1), (4, 1)])
+    ready = []
+    for at in range(11):
+        inbox.last_tag = at // 10
+        await found._look(session, cast("Any", answers))
+        ready.append(readiness.ready)
+    assert ready == [True, False, False, False, False, False, True, True, False, False, True]
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("newest")
 def test_a_session_begins_though_nothing_can_be_bound(
     amqp: Client, line: Proxy, behind: dict[str, str], start_router: Start
 ) -> None:
@@ -158,6 +198,7 @@ def comes_back(amqp: Client, body: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("newest")
 def test_a_session_begins_though_the_management_api_answers_nobody(
     amqp: Client, vhost: Vhost, line: Proxy, behind: dict[str, str], start_router: Start
 ) -> None:

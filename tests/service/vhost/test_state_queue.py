@@ -87,6 +87,7 @@ def kept(amqp: Client) -> list[bytes]:
     return found
 
 
+@pytest.mark.usefixtures("newest")
 def test_junk_before_the_start_goes_to_quarantine_and_the_router_works(
     start_router: Start, amqp: Client, env: dict[str, str]
 ) -> None:
@@ -115,6 +116,7 @@ def test_junk_while_running_is_moved_and_nothing_is_interrupted(
     assert "session.ended" not in router.output
 
 
+@pytest.mark.usefixtures("newest")
 def test_a_thousand_messages_of_junk_are_no_hindrance(start_router: Start, amqp: Client, env: dict[str, str]) -> None:
     declare(start_router, amqp, env)
     for number in range(1000):
@@ -128,6 +130,7 @@ def test_a_thousand_messages_of_junk_are_no_hindrance(start_router: Start, amqp:
     assert router.output.count("state.quarantined") < 10, "a flood does not flood the log"
 
 
+@pytest.mark.usefixtures("newest")
 def test_junk_of_ten_mebibytes_is_moved_in_bounded_memory(
     start_router: Start, amqp: Client, env: dict[str, str]
 ) -> None:
@@ -153,6 +156,7 @@ def test_properties_that_a_client_library_cannot_read_stop_nothing(
 
 
 @pytest.mark.parametrize("env", ["alone"], indirect=True)
+@pytest.mark.usefixtures("newest")
 def test_a_first_key_that_cannot_be_read_stops_with_a_clear_text_and_stays(
     start_router: Start, amqp: Client, env: dict[str, str]
 ) -> None:
@@ -168,6 +172,7 @@ def test_a_first_key_that_cannot_be_read_stops_with_a_clear_text_and_stays(
 
 
 @pytest.mark.parametrize("env", ["leads"], indirect=True)
+@pytest.mark.usefixtures("newest")
 def test_a_first_key_that_cannot_be_read_is_no_hindrance_where_the_key_is_in_a_file(
     start_router: Start, amqp: Client, env: dict[str, str]
 ) -> None:
@@ -207,6 +212,7 @@ def test_a_purge_is_no_loss(start_router: Start, amqp: Client, env: dict[str, st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("env", ["leads"], indirect=True)
+@pytest.mark.usefixtures("newest")
 def test_a_lost_leader_is_a_note_then_not_ready_and_is_taken_up_again(
     start_router: Start, amqp: Client, vhost: Vhost, env: dict[str, str]
 ) -> None:
@@ -226,6 +232,7 @@ def test_a_lost_leader_is_a_note_then_not_ready_and_is_taken_up_again(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("env", ["leads"], indirect=True)
+@pytest.mark.usefixtures("newest")
 def test_a_router_beside_a_leader_of_a_build_that_answers_no_hellos_stays_ready(
     start_router: Start, amqp: Client, vhost: Vhost, env: dict[str, str]
 ) -> None:

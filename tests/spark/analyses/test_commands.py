@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from dlx_router.cli.main import main
 from dlx_router.cli.pipeline.run_analysis import Where
+from dlx_router.config.policy_files.loader import load_policies
 from dlx_router.core.names import Names
 from dlx_router.spark.archive.ingest import Ingest, ingest
 from dlx_router.spark.options import Options
@@ -68,6 +69,7 @@ def test_report_backtest_and_redrive(
     assert {row["failed_queue"]: row["letters"] for row in answer["changes"] if row["letters"]} == {
         "orders.new": 40, "stock.reserve": 40,
     }  # fmt: skip
+    advised(here, tmp_path, capsys)
     plan = str(tmp_path / "plan")
     assert typed("redrive", plan, *here, "--queue", "mail.send", "--dry-run") == 0
     assert "20 letters would be sent back" in capsys.readouterr().out
@@ -99,6 +101,30 @@ def test_report_backtest_and_redrive(
     assert cut.as_of_ms(spark, cut.events(spark)) == week.MONDAY_MS + 2 * 86_400_000  # ingested long after
 
 
+def advised(here: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What `advise` says of the archive, and that `policy lint` takes it."""
+    given = ("advise", *here, "--policies", str(week.NOW))
+    assert typed(*given, "--since", "2026-11-01") == 2
+    assert "has events of 2026-10-05 to 2026-10-1" in capsys.readouterr().err
+    assert typed(*given, *SINCE, "--queue", "mail.send") == 2
+    assert "no letter of mail.send was tried again in this time" in capsys.readouterr().err
+    assert typed(*given, *SINCE, "--queue", "payments.charge") == 0
+    told = capsys.readouterr().out
+    assert "policies: []" in told
+    assert "#   application:timeout: keep what you have" in told
+    out = folder / "advised.yaml"
+    assert typed(*given, *SINCE, "--out", str(out)) == 1
+    told = capsys.readouterr().out
+    assert "estimate: " in told
+    assert "letters judged again" in told
+    assert [one.name for one in load_policies(out).policies.policies] != []
+    assert typed(*given, *SINCE, "--json") == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["policy_file"] == out.read_text()
+    assert {one["queue"] for one in answer["queues"] if one["changes"]} <= {"orders.new", "stock.reserve"}
+    assert answer["signature"] == "none"  # a plain client wrote them
+
+
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
@@ -107,6 +133,10 @@ def test_report_backtest_and_redrive(
         (("report", "--within", "soon"), 2, "--within 'soon'"),
         (("backtest", "--policies", "no/such/folder"), 2, "cannot be read"),
         (("redrive", "plan"), 2, "PROVENANCE_KEY_FILE: not set"),
+        (("advise",), 2, "cannot be read"),
+        (("advise", "--policies", str(week.NOW)), 2, "no event yet"),
+        (("advise", "--policies", str(week.NOW), "--archive", "no/such/folder"), 2, "no/such/folder"),
+        (("advise", "--policies", str(week.NOW), "--out", "no/such/file"), 2, "--out no/such/file: no such folder"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(  # noqa: PLR0917 - a scene needs many fixtures

@@ -20,7 +20,6 @@ TABLES: Final = {
     "analyses.recovery.slo_burn": recovery.SLO_SCHEMA,
     "analyses.efficacy.retry_efficacy": efficacy.EFFICACY_SCHEMA,
     "analyses.efficacy.episodes": efficacy.EPISODES_SCHEMA,
-    "analyses.efficacy.advice": efficacy.ADVICE_SCHEMA,
     "analyses.poison.poison_messages": poison.POISON_SCHEMA,
     "analyses.poison.redrive_success": poison.REDRIVES_SCHEMA,
     "backtest.differences.arrivals": differences.ARRIVALS_SCHEMA,

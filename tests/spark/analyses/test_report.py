@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame
 
+from dlx_router.spark.advice.evidence import Key
 from dlx_router.spark.report.data import ReportData, gather
 from dlx_router.spark.report.drawing import shown
 from dlx_router.spark.report.page import page
@@ -93,9 +94,11 @@ def test_what_letters_say_is_text(data: ReportData) -> None:
     evil = "<script>alert(1)</script>\"'&"
     rows = [row | {"failed_queue": evil, "reason": evil} for row in data.recovery]
     groups = [row | {"error_template": evil, "error_type": evil, "fingerprint": evil} for row in data.groups]
-    html = page(
-        replace(data, title=evil, recovery=rows, groups=groups, advice=[row | {"reason": evil} for row in data.advice])
-    )
+    advice = [
+        one._replace(queue=evil, parts=tuple(part._replace(key=Key("/", evil, evil)) for part in one.parts))
+        for one in data.advice
+    ]
+    html = page(replace(data, title=evil, recovery=rows, groups=groups, advice=advice))
     assert "<script" not in html
     assert "&lt;script&gt;" in html
 

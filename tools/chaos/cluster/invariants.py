@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from tools.chaos.cluster.accounting import RETRY, WAYS, Way
+from tools.chaos.cluster.accounting import ATTACHED, ENDS, RETRY, WAYS, Way
 from tools.chaos.cluster.schedule import NODES
 
 STANDSTILL_S: Final = 30.0
@@ -13,6 +13,9 @@ WORTH_TELLING_S: Final = 5.0
 CONTROL_STANDS_S: Final = 5.0
 WORKER_STANDS_S: Final = 8.0
 NEIGHBOURS_S: Final = 3.0
+LOOK_HOLDS_S: Final = 15.0  # what was seen at a look, where no later one was answered
+INBOX: Final = "dlx-router.inbox"
+RELEASE: Final = "dlx-router.release"
 RUNGS: Final = "dlx-router.delay."
 READY: Final = 200
 _MAJORITY: Final = NODES // 2 + 1
@@ -31,6 +34,7 @@ class Sample:
     held: int | None  # ready letters in the inbox and attended sources; None: the broker does not say
     ready: tuple[int, ...]  # what /readyz of each replica said; 0: nothing
     broker_holds: frozenset[str] = frozenset()  # queues whose own dead-letter worker stands, see DeadLetterStages
+    silent: frozenset[str] = frozenset()  # quorum queues that have no leader, or one that cannot commit
 
     def serves(self, way: Way) -> bool:
         """A majority is up, and the node of the source."""
@@ -42,12 +46,15 @@ class Sample:
         return sum(self.up) >= _MAJORITY
 
     def in_broker(self, way: Way) -> bool:
-        """The broker's own worker stands where letters of the way die: in their source, or in a rung that they wait in.
+        """The broker does not hand letters of the way on, or does not take them.
 
-        A classic source has no worker; its letters wait in rungs all the same.
+        Its own worker stands where they die, in their source or in a rung that they wait in; or a quorum queue that
+        they have to pass has no leader. A classic source has neither; its letters wait in rungs all the same.
         """
-        waits = way.route == RETRY and any(queue.startswith(RUNGS) for queue in self.broker_holds)
-        return way.source in self.broker_holds or waits
+        held = self.broker_holds | self.silent
+        if way.route == RETRY:
+            return any(queue.startswith(RUNGS) or queue in {way.source, INBOX, RELEASE} for queue in held)
+        return way.source in held or ENDS in self.silent or (way.route != ATTACHED and INBOX in self.silent)
 
 
 @dataclass(frozen=True)
@@ -59,11 +66,11 @@ class Stand:
     begun_s: float
     seconds: float
     alone_s: float  # of these, since the control stood too (the same queues without a router), or the broker's own hop
-    in_broker_s: float = 0.0  # of these, until the last look at which the broker's own hop stood
+    in_broker_s: float = 0.0  # of these, until the last look at which the broker's own hop stood, or a queue
 
     def __str__(self) -> str:
         longer = f"{self.alone_s:.0f} s longer than the control"
-        broker = f", {self.in_broker_s:.0f} s of it the broker's own dead-letter worker" if self.in_broker_s else ""
+        broker = f", {self.in_broker_s:.0f} s of it a queue or worker of the broker stood" if self.in_broker_s else ""
         return f"{self.source} stood for {self.seconds:.0f} s, {longer}{broker} ({self.fault})"
 
 
@@ -72,6 +79,13 @@ class Stage(NamedTuple):
 
     many: int
     oldest: int
+
+
+class Stages(NamedTuple):
+    """One look at the quorum queues of a vhost: where anything died and lies there, and which have no leader."""
+
+    dead: Mapping[str, Stage]
+    silent: frozenset[str]
 
 
 class DeadLetterStages:
@@ -83,18 +97,27 @@ class DeadLetterStages:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, int]] = {}  # queue → since when, and the index that is its oldest since
+        self._silent: frozenset[str] = frozenset()
+        self._fed_s = 0.0
 
-    def feed(self, at_s: float, stages: Mapping[str, Stage]) -> None:
+    def feed(self, at_s: float, look: Stages) -> None:
         """What lies in the stage of each queue now. A queue that is not named has nothing there."""
+        self._fed_s, self._silent = at_s, look.silent
         before, self._known = self._known, {}
-        for queue, stage in stages.items():
+        for queue, stage in look.dead.items():
             if stage.many:
                 since, oldest = before.get(queue, (at_s, stage.oldest))
                 self._known[queue] = (since if oldest == stage.oldest else at_s, stage.oldest)
 
     def standing(self, at_s: float) -> frozenset[str]:
         """The queues of which nothing left, neither here nor to a consumer, for longer than a worker needs."""
+        if at_s - self._fed_s > LOOK_HOLDS_S:
+            return frozenset()
         return frozenset(queue for queue, (since, _) in self._known.items() if at_s - since >= WORKER_STANDS_S)
+
+    def silent(self, at_s: float) -> frozenset[str]:
+        """The quorum queues without a leader that can commit, at the last look."""
+        return self._silent if at_s - self._fed_s <= LOOK_HOLDS_S else frozenset()
 
 
 class Standstills:

@@ -6,6 +6,7 @@ stops reading a connection whose letters a queue does not take.
 # ruff: noqa: ANN401 - pika ships no types
 
 import asyncio
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from tools.chaos.load import TICK_S, Consumer, Station, Take
 
 WINDOW: Final = 1000
 FRESH_S: Final = 3.0
+FAILS_WITHIN_S: Final = 0.5
 LOOKED_AT: Final = (ROUTER_INBOX, *(way.source for way in WAYS if way.route == ATTACHED))
 
 Url = Callable[[str, int], str]  # vhost, node
@@ -151,7 +153,7 @@ class Side:
     """All clients of one vhost."""
 
     def __init__(self, vhost: str, url: Url, rate: float) -> None:
-        self.books = Books()
+        self.books, self._chance = Books(), random.Random(vhost)
         each = rate / NODES / 2
         self.publishers = [
             Publisher(url(vhost, node), self.books, ways, each) for node in range(NODES) for ways in (QUORUM, CLASSIC)
@@ -175,11 +177,18 @@ class Side:
         return take
 
     def _retry(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        if "x-death" not in (properties.headers or {}):
-            channel.basic_reject(method.delivery_tag, requeue=False)
+        if "x-death" in (properties.headers or {}):
+            self.books.find(CONSUMER, body)
+            channel.basic_ack(method.delivery_tag)
             return
-        self.books.find(CONSUMER, body)
-        channel.basic_ack(method.delivery_tag)
+        # A queue serves its consumers in turn: at an even beat each second delivery would be to a frozen one for ever.
+        wait_s = self._chance.uniform(0, FAILS_WITHIN_S)
+        asyncio.get_running_loop().call_later(wait_s, _reject, channel, method.delivery_tag)
+
+
+def _reject(channel: Any, tag: int) -> None:
+    with suppress(AMQPError):  # its connection is gone, and the letter comes again
+        channel.basic_reject(tag, requeue=False)
 
 
 class Load:

@@ -12,7 +12,7 @@ import httpx
 
 from tools.brokers.node import Node
 from tools.brokers.programs import BrokerError
-from tools.chaos.cluster.invariants import DeadLetterStages, Readiness, Sample, Stage, Stand, Standstills
+from tools.chaos.cluster.invariants import DeadLetterStages, Readiness, Sample, Stages, Stand, Standstills
 from tools.chaos.cluster.load import Load
 from tools.chaos.cluster.schedule import NODES
 from tools.chaos.cluster.testbed import ROUTER_INBOX, VHOST, NodesScene
@@ -88,7 +88,8 @@ class Watch:
                 stands = " ".join(f"{one.source}={one.seconds:.0f}/{one.alone_s:.0f}" for one in self._standing(3.0))
                 print(
                     f"{sample.at_s:.1f} up={sample.up} ready={sample.ready} held={sample.held}"
-                    f" settled={sample.settled:.0f} {sample.fault}{vain} {stands} {sorted(sample.broker_holds) or ''}",
+                    f" settled={sample.settled:.0f} {sample.fault}{vain} {stands}"
+                    f" {sorted(sample.broker_holds) or ''} {sorted(sample.silent) or ''}",
                     file=log,
                     flush=True,
                 )
@@ -97,8 +98,9 @@ class Watch:
     def _sample(self) -> Sample:
         looks = [self._pool.submit(self._ask, at) for at in range(len(self._http))]
         ready = tuple(one.result() for one in looks)
+        now_s = time.time()
         return Sample(
-            at_s=time.time(),
+            at_s=now_s,
             fault=self.fault,
             up=self.up(),
             waits=dict(self._load.main.books.waits),
@@ -106,17 +108,19 @@ class Watch:
             settled=sum(self._settled),
             held=self._load.held(),
             ready=ready,
-            broker_holds=self._stages.standing(time.time()),
+            broker_holds=self._stages.standing(now_s),
+            silent=self._stages.silent(now_s),
         )
 
     def _look_at_stages(self) -> None:
         """Only while something stands: it costs a node the start of a program."""
         while not self._over.wait(STAGES_S):
             up = [at for at, is_up in enumerate(self.up()) if is_up]
-            stages: dict[str, Stage] = {}
+            look: Stages | None = Stages({}, frozenset())
             if up and self._standing(STAGES_AFTER_S):
-                stages = self._scene.stages(VHOST, up[0])
-            self._stages.feed(time.time(), stages)
+                look = self._scene.stages(VHOST, up[0])
+            if look is not None:
+                self._stages.feed(time.time(), look)
 
     def _ask(self, at: int) -> int:
         base = f"http://127.0.0.1:{self._scene.routers[at].port}"

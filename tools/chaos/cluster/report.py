@@ -21,9 +21,9 @@ exchanges and consumers), so what it loses is what the broker loses by itself. A
 router had it; by the broker if its source is classic, no router ever settled it by the journal, and a node had a fault
 near it. The rest is undecided, and breaks the law too ([how](decisions/0062-what-the-broker-loses-by-itself.md)). A
 standstill: letters of a way wait and none of them arrives, while two nodes (and that of the classic source) run and
-serve; not longer than the control's are seconds in which it stood too, or in which the broker's own dead-letter worker
-of the source, or of a rung, stood: what it has came to no inbox. Ready in vain: a replica says 200, letters are held,
-and no replica has settled one for more than 10 s. Every
+serve; not longer than the control's are seconds in which it stood too, in which the broker's own dead-letter worker of
+the source, or of a rung, stood (what it has came to no inbox), or in which a quorum queue on the way had no leader.
+Ready in vain: a replica says 200, letters are held, and no replica has settled one for more than 10 s. Every
 fault with its moment is in `build/chaos-cluster.log` of the machine that ran this. The brokers' dead-letter workers ask
 again after 3 s where an inbox did not confirm, and not after 3 minutes as they do by default.
 """

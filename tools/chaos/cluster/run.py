@@ -155,9 +155,8 @@ def _drain(scene: NodesScene, load: Load, report: PartReport) -> None:
 
 def _stages(scene: NodesScene) -> list[tuple[str, str, int]]:
     """Where letters lie that died and that the broker's own worker does not hand over: vhost, queue, how many."""
-    return [
-        (vhost, queue, stage.many) for vhost in (VHOST, CONTROL) for queue, stage in scene.stages(vhost, node=0).items()
-    ]
+    looks = {vhost: scene.stages(vhost, node=0) for vhost in (VHOST, CONTROL)}
+    return [(vhost, queue, one.many) for vhost, look in looks.items() if look for queue, one in look.dead.items()]
 
 
 def _lead_anew(scene: NodesScene, report: PartReport, stages: list[tuple[str, str, int]]) -> None:

@@ -22,7 +22,7 @@ from tools.brokers.cluster import Cluster
 from tools.brokers.node import Node
 from tools.brokers.programs import BrokerError, Program
 from tools.chaos.cluster.accounting import ATTACHED, ENDS, INBOX, NAMED, RETRY, WAYS, Way
-from tools.chaos.cluster.invariants import Stage
+from tools.chaos.cluster.invariants import Stage, Stages
 from tools.chaos.cluster.schedule import ROUTERS, Part
 from tools.chaos.testbed import EVERYTHING, OURS_ALONE, USER, tuned
 
@@ -58,18 +58,23 @@ LEAD_ANEW: Final = """
 [Next | _] = [Node || {_, Node} <- Members, Node =/= Leader],
 rabbit_quorum_queue:transfer_leadership(Q, Next).
 """
+# Of each quorum queue: what died and lies there; and whether it has a leader that can commit.
 STAGES: Final = """
 Look = fun(State) ->
     {element(1, rabbit_fifo:query_stat_dlx(State)), maps:get(smallest_raft_index, rabbit_fifo:overview(State), 0)}
 end,
-[{Name, Many, Oldest} ||
- Q <- rabbit_amqqueue:list(<<"VHOST">>), amqqueue:get_type(Q) =:= rabbit_quorum_queue,
- Name <- [element(4, amqqueue:get_name(Q))],
- {ok, {_, {Many, Oldest}}, _} <-
-     [catch ra:local_query({element(1, amqqueue:get_pid(Q)), node()}, Look, 1000)],
- Many > 0].
+Queues = [{element(4, amqqueue:get_name(Q)), {element(1, amqqueue:get_pid(Q)), node()}} ||
+    Q <- rabbit_amqqueue:list(<<"VHOST">>), amqqueue:get_type(Q) =:= rabbit_quorum_queue],
+Ready = {rabbit_fifo, query_messages_ready, []},
+Asked = [{Name, rpc:async_call(node(), ra, consistent_query, [Id, Ready, 2000])} || {Name, Id} <- Queues],
+{stages, [{Name, Many, Oldest} ||
+    {Name, Id} <- Queues,
+    {ok, {_, {Many, Oldest}}, _} <- [catch ra:local_query(Id, Look, 1000)],
+    Many > 0],
+ silent, [Name || {Name, Key} <- Asked, element(1, rpc:yield(Key)) =/= ok]}.
 """
 _STAGE: Final = re.compile(r'<<"([^"]*)">>,\s*(\d+),\s*(\d+)')
+_NAME: Final = re.compile(r'<<"([^"]*)">>')
 _QUORUM: Final = {"x-queue-type": "quorum", "x-queue-leader-locator": "balanced"}
 _AT_LEAST_ONCE: Final = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
 
@@ -174,13 +179,16 @@ class NodesScene:
         with self._link(vhost) as link:
             return {name: _depth(link, name) for name in names}
 
-    def stages(self, vhost: str, node: int) -> dict[str, Stage]:
-        """The dead-letter stages in which anything lies, as the replicas on this node have them.
+    def stages(self, vhost: str, node: int) -> Stages | None:
+        """What the replicas on this node say of the quorum queues; None: the node did not answer.
 
         While one node is frozen the management API of no node answers (4.0). A query of a node's own replicas does.
         """
-        answer = self._eval(STAGES.replace("VHOST", vhost), node)
-        return {queue: Stage(int(many), int(oldest)) for queue, many, oldest in _STAGE.findall(answer)}
+        told, found, silent = self._eval(STAGES.replace("VHOST", vhost), node).partition("silent,")
+        if not found:
+            return None
+        dead = {queue: Stage(int(many), int(oldest)) for queue, many, oldest in _STAGE.findall(told)}
+        return Stages(dead, frozenset(_NAME.findall(silent)))
 
     def lead_anew(self, vhost: str, queue: str) -> str:
         """Another node leads the queue from now on, and begins a dead-letter worker; → what the broker said."""

@@ -1,0 +1,200 @@
+"""Answers of several routers to one question, put together: each leads other vhosts.
+
+A list's order is the same as one router's: what happened last comes first. `missing` names the vhosts that nobody could
+be asked about, each with the reason.
+"""
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from starlette.datastructures import QueryParams
+
+from dlx_router.admin.api.envelope import Answered
+
+OK: Final = 200
+_MISSING: Final = 404
+MARK: Final = "~"  # begins a cursor over several routers
+SEVERAL: Final = "who leads has changed since the page before; begin with the newest again"
+_LATEST: Final = 2**53  # the cursor before the first letter
+MOST: Final = 500
+USUAL: Final = 100
+Row = dict[str, Any]
+
+
+class Unmergeable(Exception):
+    """The question cannot be asked of several routers so; says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one router said."""
+
+    router: str
+    answered: Answered
+
+    @property
+    def document(self) -> Row:
+        """As JSON."""
+        found: Row = json.loads(self.answered.body)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """`split`: what each router is asked, by its id. `join`: what is answered then."""
+
+    split: Callable[[str, Sequence[str]], dict[str, str]]
+    join: Callable[[str, Sequence[Part], dict[str, str]], Answered]
+
+
+def _same(target: str, routers: Sequence[str]) -> dict[str, str]:
+    return dict.fromkeys(routers, target)
+
+
+def _lists(join: Callable[[QueryParams, list[tuple[str, Row]]], Row]) -> Callable[..., Answered]:
+    """Of answers that are all right; one that refuses the question refuses it for all."""
+
+    def joined(target: str, parts: Sequence[Part], missing: dict[str, str]) -> Answered:
+        refusal = next((one.answered for one in parts if one.answered.status != OK), None)
+        if refusal is not None:
+            return refusal
+        asked = QueryParams(target.partition("?")[2])
+        return _answer({**join(asked, [(one.router, one.document) for one in parts]), "missing": missing})
+
+    return joined
+
+
+def _answer(document: Row) -> Answered:
+    return Answered(OK, "application/json", json.dumps(document, separators=(",", ":")).encode())
+
+
+# -- letters ----------------------------------------------------------------------------------------------------
+
+
+def _letters_asked(target: str, routers: Sequence[str]) -> dict[str, str]:
+    """Each goes on behind its own cursor; one that gave all its letters is asked for none that came since."""
+    path, _, query = target.partition("?")
+    given = QueryParams(query)
+    cursor = given.get("cursor")
+    if not cursor:
+        return _same(target, routers)
+    at = _decoded(cursor)
+    if at is None or {*at} != {*routers}:
+        raise Unmergeable(SEVERAL)
+    asked = {}
+    for router in routers:
+        rest = [(name, value) for name, value in given.multi_items() if name != "cursor"]
+        asked[router] = f"{path}?{urlencode([*rest, ('cursor', at[router])])}"
+    return asked
+
+
+def _letters(asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
+    """Each router's own order is kept, whatever the moments say: a cursor is a place in that order."""
+    limit, is_oldest = _number(asked.get("limit"), USUAL), asked.get("order") == "oldest"
+    left = {router: deque(told["letters"]) for router, told in parts}
+    at = _decoded(asked.get("cursor") or "") or dict.fromkeys(left, 0 if is_oldest else _LATEST)
+    page: list[Row] = []
+    while len(page) < limit and any(left.values()):
+        moments = {router: rows[0]["last_ms"] * (1 if is_oldest else -1) for router, rows in left.items() if rows}
+        router = min(moments, key=lambda one: moments[one])
+        page.append(left[router].popleft())
+        at[router] = page[-1]["cursor"]
+    goes_on = any(left.values()) or any(told["next"] is not None for _, told in parts)
+    return {"letters": page, "next": _encoded(at) if goes_on else None}
+
+
+def _encoded(at: dict[str, int]) -> str:
+    return MARK + urlsafe_b64encode(json.dumps(at, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def _decoded(cursor: str) -> dict[str, int] | None:
+    """None: it is no cursor over several routers."""
+    try:
+        text = cursor.removeprefix(MARK) if cursor.startswith(MARK) else None
+        found = json.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4))) if text is not None else None
+    except (ValueError, RecursionError):
+        return None
+    is_one = isinstance(found, dict) and all(isinstance(one, int) and one >= 0 for one in found.values())
+    return found if is_one else None
+
+
+# -- what is put together by its order, or not at all -------------------------------------------------------------
+
+
+def _groups_asked(target: str, routers: Sequence[str]) -> dict[str, str]:
+    """All from the first on, since what is left out is known only when all are beside each other."""
+    path, _, query = target.partition("?")
+    given = QueryParams(query)
+    whole = _number(given.get("offset"), 0) + _number(given.get("limit"), USUAL)
+    if whole > MOST:
+        raise Unmergeable(f"several routers lead these vhosts: name a vhost to see more than {MOST} groups")
+    rest = [(name, value) for name, value in given.multi_items() if name not in {"offset", "limit"}]
+    return _same(f"{path}?{urlencode([*rest, ('limit', whole)])}", routers)
+
+
+def _groups(asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
+    offset, limit = _number(asked.get("offset"), 0), _number(asked.get("limit"), USUAL)
+    by = GROUP_ORDERS.get(asked.get("sort") or "last", "last_ms")
+    rows = sorted((one for _, told in parts for one in told["groups"]), key=lambda one: -(one[by] or 0))
+    page = rows[offset : offset + limit]
+    goes_on = len(rows) > offset + limit or any(told["next"] is not None for _, told in parts)
+    return {"groups": page, "next": offset + limit if goes_on else None}
+
+
+GROUP_ORDERS: Final = {"last": "last_ms", "first": "first_ms", "deaths": "deaths", "lying": "lying"}
+
+
+def _audits(asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
+    limit = _number(asked.get("limit"), USUAL)
+    rows = [one for _, told in parts for one in told["audits"]]
+    rows.sort(key=lambda one: (one["ts_ms"], one["event_id"]), reverse=True)
+    goes_on = len(rows) > limit or any(told.get("next") is not None for _, told in parts)
+    page = rows[:limit]
+    return {"audits": page, "next": page[-1]["cursor"] if goes_on and page else None}
+
+
+def _queues(_asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
+    documents = [told for _, told in parts]
+    signatures = {vhost: counts for told in documents for vhost, counts in told["signatures"].items()}
+    return {
+        "failed": [one for told in documents for one in told["failed"]],
+        "lying": [one for told in documents for one in told["lying"]],
+        "signatures": signatures,
+    }
+
+
+def _copies(_target: str, parts: Sequence[Part], _missing_vhosts: dict[str, str]) -> Answered:
+    """A letter may have died in vhosts of several routers."""
+    known = [one for one in parts if one.answered.status == OK]
+    if not known:
+        return _worst(parts)
+    return _answer({"letters": [one for part in known for one in part.document["letters"]]})
+
+
+def _any(_target: str, parts: Sequence[Part], _missing_vhosts: dict[str, str]) -> Answered:
+    return next((one.answered for one in parts if one.answered.status == OK), _worst(parts))
+
+
+def _worst(parts: Sequence[Part]) -> Answered:
+    """That it is not known is said only where all say so."""
+    return next((one.answered for one in parts if one.answered.status != _MISSING), parts[0].answered)
+
+
+def _number(said: str | None, usual: int) -> int:
+    """A number of the address; what is none is for the paths to refuse."""
+    return int(said) if said is not None and said.isascii() and said.isdigit() and len(said) < 9 else usual  # noqa: PLR2004 - more than any list
+
+
+LISTS: Final = {
+    "/api/v1/letters": Merge(_letters_asked, _lists(_letters)),
+    "/api/v1/groups": Merge(_groups_asked, _lists(_groups)),
+    "/api/v1/audits": Merge(_same, _lists(_audits)),
+    "/api/v1/queues": Merge(_same, _lists(_queues)),
+}
+COPIES: Final = Merge(_same, _copies)
+ANY: Final = Merge(_same, _any)

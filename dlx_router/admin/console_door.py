@@ -1,0 +1,172 @@
+"""The door to the console: its process is started by the first page that somebody asks for, and never before.
+
+Here a page is only carried to and fro; it is made beside the letters. The socket that the process serves is ours, so a
+request that comes while it starts, or starts again, waits in its queue.
+"""
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from ipaddress import ip_address
+from typing import Any, Final
+
+import httpx
+
+from dlx_router.admin.connections import listener
+from dlx_router.admin.held_bodies import BodyRefused, HeldBodies
+from dlx_router.admin.server import Message, Receive, Send
+from dlx_router.config.api_access.passes import Passes
+from dlx_router.config.api_access.single_sign_on import SingleSignOn
+from dlx_router.config.environment.settings import Settings
+from dlx_router.telemetry.logs import log
+from dlx_router.telemetry.wall_clock import wall_ms
+
+PATHS: Final = re.compile(r"/|/(login|logout|theme|groups|letters|redrive|tasks|policies|explain|audit|static)(/.*)?")
+MAX_BODY_BYTES: Final = 1_500_000
+MAX_BODIES_BYTES: Final = 24_000_000  # of all together
+AT_ONCE: Final = 16
+TIMEOUT_S: Final = 9.0  # a connection of the port ends after 10
+END_S: Final = 2.0
+CLIENT: Final = "x-dlx-router-client"
+PERSON: Final = "x-dlx-router-person"
+_OURS: Final = frozenset({CLIENT.encode(), PERSON.encode()})  # which nobody else may say
+_OF_ONE_LEG: Final = frozenset(
+    {b"connection", b"keep-alive", b"transfer-encoding", b"te", b"upgrade", b"expect", b"trailer"}
+)
+_OF_THE_PORT: Final = frozenset({b"date", b"x-content-type-options"})  # which it adds to every answer
+
+
+class ConsoleDoor:
+    """An ASGI app. `port`: of this router's HTTP, once it is known."""
+
+    def __init__(self, settings: Settings, passes: Passes) -> None:
+        self.port = settings.http_port
+        self._settings, self._passes = settings, passes
+        self._sso = SingleSignOn(settings.sso_proxies, settings.sso_roles, settings.sso_headers)
+        self._process: Process | None = None
+        self._socket: socket.socket | None = None
+        self._http: httpx.AsyncClient | None = None
+        self._starting = asyncio.Lock()
+        self._bodies = HeldBodies(MAX_BODY_BYTES, MAX_BODIES_BYTES)
+        self._inside = 0
+
+    def serves(self, path: str) -> bool:
+        """Whether this path is a page's."""
+        return PATHS.fullmatch(path) is not None
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        try:
+            async with self._bodies.whole(receive) as body:
+                if self._inside >= AT_ONCE:
+                    raise BodyRefused(503, f"{AT_ONCE} pages are being made; ask again")  # noqa: TRY301 - told as the others are
+                self._inside += 1
+                try:
+                    await self._carry(scope, body, send)
+                finally:
+                    self._inside -= 1
+        except BodyRefused as error:
+            if error.status:
+                await _said(send, error.status, str(error))
+
+    async def stop(self) -> None:
+        """The process has ended when this returns; safe to repeat."""
+        process, self._process = self._process, None
+        if process is not None:
+            await _end(process)
+        if self._http is not None:
+            await self._http.aclose()
+        if self._socket is not None:
+            self._socket.close()
+
+    async def _carry(self, scope: Message, body: bytes, send: Send) -> None:
+        client = str((scope.get("client") or ("?",))[0])
+        person = self._sso.person(client, scope["headers"])
+        if person is not None and person.role is None:
+            await _said(send, 403, f"{person.name!r} is in no group of DLX_ROUTER_SSO_ROLES")
+            return
+        try:
+            http = await self._reach()
+            headers = [(name, value) for name, value in scope["headers"] if name not in _OF_ONE_LEG]
+            headers = [one for one in headers if one[0] not in _OURS | self._sso.headers]
+            headers.append((CLIENT.encode(), client.encode()))
+            if person is not None and person.role is not None:
+                headers.append((PERSON.encode(), self._passes.vouch(person.name, person.role, wall_ms()).encode()))
+            target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+            url = httpx.URL(f"http://127.0.0.1:{self._port()}").copy_with(raw_path=target)
+            async with http.stream(scope["method"], url, headers=headers, content=body) as answer:
+                told = [(name.lower(), value) for name, value in answer.headers.raw]
+                told = [one for one in told if one[0] not in _OF_ONE_LEG | _OF_THE_PORT]
+                await send({"type": "http.response.start", "status": answer.status_code, "headers": told})
+                async for piece in answer.aiter_raw():
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await send({"type": "http.response.body", "body": b""})
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            log.warning("console.failed", error=str(error) or type(error).__name__, fate="letters go on; ask again")
+            await _said(send, 503, "the console's process does not answer; ask again")
+
+    def _port(self) -> int:
+        assert self._socket is not None
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    async def _reach(self) -> httpx.AsyncClient:
+        async with self._starting:
+            if self._socket is None:
+                self._socket = listener("127.0.0.1", 0)
+            if self._process is None or self._process.returncode is not None:
+                self._process = await self._started(self._socket.fileno())
+            if self._http is None:
+                limits = httpx.Limits(max_keepalive_connections=0)  # the process serves one request a connection
+                self._http = httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False, limits=limits)
+            return self._http
+
+    async def _started(self, number: int) -> Process:
+        of = self._settings
+        told: dict[str, Any] = {
+            "socket": number,
+            "router": f"http://{_near(of.http_host)}:{self.port}",
+            "host": of.http_host,
+            "names": of.http_allowed_hosts or "",
+            "secure": of.console == "https",
+            "sealed": self._passes.has_sessions,
+            "log": [of.log_format, of.log_level],
+        }
+        argv = (sys.executable, "-m", "dlx_router.console", json.dumps(told))
+        log.info("console.started", fate="it was asked for; letters go on")
+        return await asyncio.create_subprocess_exec(*argv, stdin=PIPE, pass_fds=(number,))
+
+
+def _near(host: str) -> str:
+    """Where this very machine reaches what listens there."""
+    try:
+        found = ip_address(host)
+    except ValueError:
+        return host or "127.0.0.1"
+    if found.is_unspecified:
+        return "127.0.0.1" if found.version == 4 else "[::1]"  # noqa: PLR2004 - IPv4
+    return f"[{found}]" if found.version == 6 else str(found)  # noqa: PLR2004 - IPv6
+
+
+async def _said(send: Send, status: int, why: str) -> None:
+    body = json.dumps({"error": why}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers += [(b"cache-control", b"no-store"), (b"retry-after", b"2")]
+    with contextlib.suppress(RuntimeError):  # the answer had begun
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+async def _end(process: Process) -> None:
+    """It ends with its stdin; if it does not, it is killed."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        async with asyncio.timeout(END_S):
+            await process.wait()
+    except (TimeoutError, asyncio.CancelledError):
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()

@@ -1,0 +1,47 @@
+"""Bodies of requests, taken whole before anything else is done for them.
+
+Who sends slowly holds what they have sent, and no place among those that are answered: else a few that anybody may
+send, a login say, would keep everybody out.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class BodyRefused(Exception):
+    """There is no body to go on with; says why. `status` 0: whoever sent it is gone, and half of it means nothing."""
+
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(said)
+        self.status = status
+
+
+class HeldBodies:
+    """`most` bytes of one, `together` of all that are held."""
+
+    def __init__(self, most: int, together: int) -> None:
+        self._most, self._together, self._held = most, together, 0
+
+    @asynccontextmanager
+    async def whole(self, receive: Receive) -> AsyncIterator[bytes]:
+        """The body, held until the end of the block. BodyRefused."""
+        body = bytearray()
+        try:
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise BodyRefused(0, "whoever asked hung up")
+                body += message.get("body", b"")
+                self._held += len(message.get("body", b""))
+                if len(body) > self._most:
+                    raise BodyRefused(413, f"at most {self._most} bytes")
+                if self._held > self._together:
+                    raise BodyRefused(503, "many large requests are being read; ask again")
+                if not message.get("more_body"):
+                    break
+            yield bytes(body)
+        finally:
+            self._held -= len(body)

@@ -1,0 +1,47 @@
+"""`dlx-router console`: the web pages over one router or several, as a process of its own."""
+
+from typing import Annotated
+
+import typer
+
+from dlx_router.cli import output
+
+Routers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--router", help="Address of a router, NAME=URL to call it so; may be repeated. Without it DLX_ROUTER_API_URL."
+    ),
+]
+
+
+def console(
+    *,
+    router: Routers = None,
+    host: Annotated[
+        str, typer.Option(help="Where it listens; off loopback routers must ask for tokens.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Its port; 0: any free one.")] = 9718,
+    allowed_hosts: Annotated[
+        str, typer.Option(help="Names by which browsers ask for it, a,b; those of a proxy, say.")
+    ] = "",
+    https: Annotated[
+        bool, typer.Option("--https", help="People come by https, through a proxy: cookies go by nothing else.")
+    ] = False,
+) -> None:
+    """Serve web pages: what dies and why, letters, redrives. It asks the routers' API, and logs in with its tokens."""
+    from dlx_router.config.api_access.allowed_hosts import split  # noqa: PLC0415 - see main
+    from dlx_router.config.environment.settings import Settings, SettingsError  # noqa: PLC0415 - only this command needs it
+    from dlx_router.console.router_api import named  # noqa: PLC0415 - only this command needs it
+    from dlx_router.console.serving import ConsoleError, serve  # noqa: PLC0415 - only this command needs it
+    from dlx_router.telemetry import logs  # noqa: PLC0415 - only this command needs it
+
+    try:
+        settings = Settings.load({})
+        routers = [*map(named, router or [settings.api_url])]
+        split(allowed_hosts)
+        if len({name for name, _ in routers}) < len(routers):
+            raise ValueError("--router: two have the same name; write NAME=URL")  # noqa: TRY301 - told as all wrong use is
+        logs.configure(settings.log_format, settings.log_level)
+        serve(routers, host, port, names=allowed_hosts, secure=https)
+    except (SettingsError, ValueError, ConsoleError) as error:
+        raise typer.Exit(output.wrong_use(error)) from None

@@ -1,0 +1,104 @@
+"""SSO_*: people whom a proxy in front of the console has logged in. Its word is taken from its address only.
+
+The proxy says who asks and in which groups they are, in two headers. Whoever else sends these headers is a person like
+any other, who logs in with a token. Off unless SSO_PROXIES names an address.
+"""
+
+import re
+from collections.abc import Iterable
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Final, NamedTuple
+
+from dlx_router.config.api_access.passes import MAX_NAME
+from dlx_router.config.api_access.tokens import Role
+
+HEADERS: Final = "X-Forwarded-User,X-Forwarded-Groups"
+EVERYBODY: Final = "*"
+MAX_GROUPS: Final = 1_000
+_SEPARATORS: Final = ",;|"
+_NAME: Final = re.compile(r"[a-z0-9-]+")
+
+
+class Person(NamedTuple):
+    """Somebody whom the proxy named; `role` None: in none of the groups that have one."""
+
+    name: str
+    role: Role | None
+
+
+class SingleSignOn:
+    """`proxies`, `roles` and `headers` as the settings have them."""
+
+    def __init__(self, proxies: str | None, roles: str | None, headers: str = HEADERS) -> None:
+        self._proxies, self._roles = networks(proxies), roles_of(roles)
+        self._user, self._groups = header_names(headers)
+
+    @property
+    def headers(self) -> frozenset[bytes]:
+        """The names of the two headers, which nobody else's word may come in."""
+        return frozenset({self._user, self._groups})
+
+    def person(self, peer: str, headers: Iterable[tuple[bytes, bytes]]) -> Person | None:
+        """Whom this request is of; None: the proxy did not send it, or names nobody that can be told."""
+        if not self._proxies or not self._is_trusted(peer):
+            return None
+        names = [value for name, value in headers if name == self._user]
+        if len(names) != 1 or (name := _text(names[0]).strip()) == "" or len(name) > MAX_NAME or not name.isprintable():
+            return None
+        return Person(name, self._role(_text(value) for name, value in headers if name == self._groups))
+
+    def _is_trusted(self, peer: str) -> bool:
+        try:
+            found = ip_address(peer.partition("%")[0])
+        except ValueError:
+            return False
+        found = getattr(found, "ipv4_mapped", None) or found
+        return any(found in one for one in self._proxies if one.version == found.version)
+
+    def _role(self, told: Iterable[str]) -> Role | None:
+        """The highest of those that their groups have."""
+        text = ",".join(told)
+        for separator in _SEPARATORS[1:]:
+            text = text.replace(separator, ",")
+        groups = {one.strip() for one in text.split(",")[:MAX_GROUPS]} | {EVERYBODY}
+        return max((role for group, role in self._roles.items() if group in groups), default=None)
+
+
+def networks(listed: str | None) -> list[IPv4Network | IPv6Network]:
+    """The addresses of SSO_PROXIES. ValueError says which is none."""
+    found = []
+    for one in filter(None, map(str.strip, (listed or "").split(","))):
+        try:
+            network = ip_network(one)
+        except ValueError:
+            raise ValueError(f"{one!r} is no address; write 10.0.0.5 or 10.0.0.0/24, and a,b for several") from None
+        if network.prefixlen == 0:
+            raise ValueError(f"{one!r} is everybody, who could then be anybody; name the proxy's address")
+        found.append(network)
+    return found
+
+
+def roles_of(listed: str | None) -> dict[str, Role]:
+    """Group → role of SSO_ROLES; the last `=` parts them. ValueError says which is none."""
+    found = {}
+    for one in filter(None, map(str.strip, (listed or "").split(","))):
+        group, equals, role = one.rpartition("=")
+        if not equals or not group.strip() or role.strip().upper() not in Role.__members__:
+            raise ValueError(f"{one!r}: write GROUP=ROLE, of viewer, operator, admin; *=viewer for everybody")
+        found[group.strip()] = Role[role.strip().upper()]
+    return found
+
+
+def header_names(listed: str) -> tuple[bytes, bytes]:
+    """Those of the user and of the groups, in lower case. ValueError where they are not two."""
+    names = [one.strip().lower() for one in listed.split(",")]
+    if len(names) != len({*names}) or len(names) != len(("user", "groups")) or not all(map(_NAME.fullmatch, names)):
+        raise ValueError(f"{listed!r}: write the names of two headers, USER,GROUPS; the usual ones are {HEADERS}")
+    return names[0].encode(), names[1].encode()
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")

@@ -1,0 +1,293 @@
+"""WEBHOOKS_FILE: who is told what happens, and how.
+
+The file is YAML, made of endpoints:
+
+    webhooks:
+      - name: oncall                  # in logs and metrics; without it made of the host
+        url-file: /run/secrets/slack  # or url:. Chats put a secret into it, so it is shown nowhere
+        format: slack                 # cloudevents, slack or teams
+        events: [group.*, breaker.*]  # without it all
+        match: ["orders.#"]           # failed queues, as in policies; without it all
+        vhost: /                      # without it all
+        secret-file: /run/secrets/wh  # whsec_…; a line each, the first is the newest; cloudevents needs it
+        allow-addresses: [10.0.0.0/8] # else public addresses only
+        ca-file: /etc/ssl/ours.pem    # besides those of the system
+
+Neither URLs nor secrets appear in a repr, log or error.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
+
+from dlx_router.config.findings import (
+    BAD_VALUE,
+    DUPLICATE_NAME,
+    MISSING_KEY,
+    UNREADABLE,
+    PolicyErrors,
+    Report,
+    nearest,
+    shown,
+)
+from dlx_router.config.language import values, yaml_tree
+from dlx_router.config.language.keys import word_pattern
+from dlx_router.config.language.shape import Field, Shape, raw
+from dlx_router.config.language.values import Parser, rejected, takes
+from dlx_router.config.language.yaml_tree import Items, Node, Pairs, Scalar, described
+from dlx_router.config.webhooks.endpoint import (
+    ALL_EVENTS,
+    FORMATS,
+    PREFIX,
+    SECRET_ADVICE,
+    Endpoint,
+    Endpoints,
+    made_name,
+    secret_bytes,
+    url_fault,
+)
+from dlx_router.core.addresses import Network, refusal
+from dlx_router.core.notices import EVENTS
+from dlx_router.core.selection import Index
+
+MAX_ENDPOINTS: Final = 32
+MAX_SECRETS: Final = 4
+
+
+def load(path: Path) -> Endpoints:
+    """By name. Raises PolicyErrors with all that is wrong."""
+    report = Report(str(path))
+    data = _read(path, lambda why: report.error(UNREADABLE, 1, why))
+    node = yaml_tree.parse(data, report) if data is not None else None
+    found = [] if node is None else [*_endpoints(node, report)]
+    if report.findings:
+        raise PolicyErrors(report.findings)
+    return {one.name: one for one in found}
+
+
+def stamp(path: Path) -> tuple[object, ...]:
+    """Another value whenever `load` may read something else. No errors."""
+    try:
+        files = [path, *_named_files(yaml_tree.parse(path.read_bytes(), Report(str(path))))]
+    except OSError as error:
+        return (error.errno,)
+    return tuple(_digest(one) for one in files)
+
+
+def _digest(path: Path) -> bytes | int | None:
+    try:
+        with path.open("rb") as opened:
+            return blake2b(opened.read(1 << 20), digest_size=16).digest()
+    except OSError as error:
+        return error.errno
+
+
+def _named_files(node: Node | None) -> Iterator[Path]:
+    """Whatever is written as url-file or secret-file."""
+    found = {key.text: one for key, one in node.pairs} if isinstance(node, Pairs) else {}
+    listed = found.get("webhooks")
+    for entry in listed.items if isinstance(listed, Items) else ():
+        for key, one in entry.pairs if isinstance(entry, Pairs) else ():
+            if key.text.endswith("-file") and isinstance(one, Scalar) and one.text:
+                yield Path(one.text)
+
+
+# -- values -----------------------------------------------------------------------------------------------------
+
+
+@takes({"type": "string", "minLength": 1})
+def _event(node: Node) -> tuple[str, ...]:
+    """An event, or all whose names begin so (`group.*`)."""
+    written: str = values.text()(node)
+    found = tuple(one for one in EVENTS if one == written or (written.endswith(".*") and one.startswith(written[:-1])))
+    if not found:
+        known = f"; known: {', '.join(EVENTS)}, and group.* for a family"
+        raise rejected(node, f"{shown(written)} is no event{nearest(written, EVENTS) or known}")
+    return found
+
+
+@takes({"type": "string", "minLength": 1})
+def _network(node: Node) -> Network:
+    written: str = values.text()(node)
+    try:
+        return ip_network(written)
+    except ValueError as error:
+        raise rejected(node, f"{shown(written)} is no network ({error}); write 10.1.2.0/24 or fd00::/8") from None
+
+
+@takes({"type": "string", "minLength": 1})
+def _url(node: Node) -> str:
+    """Nothing of it is ever shown."""
+    if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.text:
+        raise rejected(node, "expected a URL as text")
+    if why := url_fault(node.text):
+        raise rejected(node, why)
+    return node.text
+
+
+@takes({"type": "string", "minLength": 1})
+def _path(node: Node) -> str:
+    """The name of a file; what is its content instead is not shown."""
+    written: str = values.text(max_bytes=4096)(node)
+    if written.startswith(PREFIX) or "://" in written:
+        raise rejected(node, "expected the name of a file, found what should stand in it; write it there")
+    return written
+
+
+def _one_or_more(item: Parser, wanted: str) -> Parser:
+    several = values.list_of(item, wanted)
+
+    @takes({"anyOf": [item.schema, several.schema]})
+    def parse(node: Node) -> tuple[Any, ...]:
+        found: tuple[Any, ...] = several(node) if isinstance(node, Items) else (item(node),)
+        if not found:
+            raise rejected(node, f"an empty list; write {wanted}, or leave the key out")
+        return found
+
+    return parse
+
+
+_FILE: Final = Shape("the webhooks file", {"webhooks": raw})
+_ENDPOINT: Final = Shape(
+    "a webhook",
+    {
+        "name": values.name, "url": _url, "url-file": _path, "format": values.one_of(*FORMATS),
+        "events": _one_or_more(_event, "a list of events"), "match": _one_or_more(word_pattern, "words of queue names"),
+        "vhost": values.text(), "secret-file": _path,
+        "allow-addresses": _one_or_more(_network, "a list of networks"), "ca-file": _path,
+    },
+    hints=dict.fromkeys(("secret", "secrets"), "a secret stands in a file of its own: secret-file"),
+)  # fmt: skip
+
+
+# -- endpoints --------------------------------------------------------------------------------------------------
+
+
+def _endpoints(node: Node, report: Report) -> Iterator[Endpoint]:
+    found = _FILE.read(node, report) or {}
+    listed = found["webhooks"].value if "webhooks" in found else None
+    if not isinstance(listed, Items) or not 1 <= len(listed.items) <= MAX_ENDPOINTS:
+        said = "none" if listed is None else f"{len(listed.items)}" if isinstance(listed, Items) else described(listed)
+        wanted = f"a list `webhooks` of 1 to {MAX_ENDPOINTS} endpoints"
+        report.error(MISSING_KEY, node.line, f"expected {wanted}, found {said}; begin each with a dash")
+        return
+    lines: dict[str, int] = {}
+    for entry in listed.items:
+        one = _endpoint(entry, report)
+        if one is None:
+            continue
+        if lines.setdefault(one.name, entry.line) != entry.line:
+            said = f"webhook {shown(one.name)} is there already, in line {lines[one.name]}; give this one another name"
+            report.error(DUPLICATE_NAME, entry.line, said)
+        yield one
+
+
+def _endpoint(node: Node, report: Report) -> Endpoint | None:
+    before = len(report.findings)
+    found = _ENDPOINT.read(node, report)
+    if found is None:
+        return None
+    url = _url_of(found, node, report)
+    if "format" not in found and not _is_refused(node, "format"):
+        report.error(
+            MISSING_KEY, node.line, f"a webhook without a format; write format: {values.alternatives(FORMATS)}"
+        )
+    secrets = _secrets(found, node, report)
+    if len(report.findings) > before or url is None:
+        return None
+    parts, allowed = urlsplit(url), found["allow-addresses"].value if "allow-addresses" in found else ()
+    _see_reachable(parts, allowed, node, report)
+    match = found["match"].value if "match" in found else None
+    events = ALL_EVENTS
+    if "events" in found:
+        events = frozenset(one for several in found["events"].value for one in several)
+    return Endpoint(
+        name=_value(found, "name") or made_name(url),
+        host=parts.hostname or "",
+        url=url,
+        format=found["format"].value,
+        events=events,
+        vhost=_value(found, "vhost"),
+        match=match,
+        secrets=secrets,
+        allowed=allowed,
+        ca_file=_value(found, "ca-file"),
+        _selector=None if match is None else Index((), enumerate(match), lambda _queue: ()),
+    )
+
+
+def _value(found: Mapping[str, Field], key: str) -> str | None:
+    return found[key].value if key in found else None
+
+
+def _is_refused(node: Node, key: str) -> bool:
+    """Whether it is there, so that its value was told to be wrong."""
+    return isinstance(node, Pairs) and any(one.text == key for one, _ in node.pairs)
+
+
+def _url_of(found: Mapping[str, Field], node: Node, report: Report) -> str | None:
+    written = [key for key in ("url", "url-file") if _is_refused(node, key)]
+    if len(written) != 1:
+        report.error(MISSING_KEY, node.line, "a webhook has one of url: and url-file:; write where it is to be sent")
+        return None
+    if "url" in found:
+        return str(found["url"].value)
+    if "url-file" not in found:
+        return None
+    at = found["url-file"]
+    data = _read(Path(at.value), lambda why: report.error(UNREADABLE, at.line, f"url-file {at.value}: {why}"))
+    if data is None:
+        return None
+    text = data.decode(errors="replace").strip()
+    if why := url_fault(text):
+        report.error(BAD_VALUE, at.line, f"url-file {at.value}: {why}")
+        return None
+    return text
+
+
+def _secrets(found: Mapping[str, Field], node: Node, report: Report) -> tuple[bytes, ...]:
+    at = found.get("secret-file")
+    if at is None:
+        if _value(found, "format") == "cloudevents" and not _is_refused(node, "secret-file"):
+            why = "its receiver could not tell who sent it"
+            report.error(
+                MISSING_KEY, node.line, f"format cloudevents without secret-file: {why}; {SECRET_ADVICE} there"
+            )
+        return ()
+    data = _read(Path(at.value), lambda why: report.error(UNREADABLE, at.line, f"secret-file {at.value}: {why}"))
+    lines = [] if data is None else data.decode(errors="replace").split()
+    if data is not None and not 1 <= len(lines) <= MAX_SECRETS:
+        report.error(
+            BAD_VALUE, at.line, f"secret-file {at.value}: {len(lines)} lines, 1 to {MAX_SECRETS}; {SECRET_ADVICE}"
+        )
+    try:
+        return tuple(map(secret_bytes, lines))
+    except ValueError as error:
+        report.error(BAD_VALUE, at.line, f"secret-file {at.value}: {error}")
+        return ()
+
+
+def _see_reachable(parts: SplitResult, allowed: tuple[Network, ...], node: Node, report: Report) -> None:
+    """What is known to be refused without asking anybody."""
+    if parts.scheme == "http" and not allowed:
+        why = "http: anybody on the way could read it; write https, or name the networks in allow-addresses"
+        report.error(BAD_VALUE, node.line, f"url: {why}")
+    try:
+        address = ip_address(parts.hostname or "")
+    except ValueError:
+        return
+    if why := refusal(address, allowed):
+        said = f"leads to {why}, where only this machine may get; name its network in allow-addresses if it is meant"
+        report.error(BAD_VALUE, node.line, f"url: {said}")
+
+
+def _read(path: Path, refuse: Callable[[str], None]) -> bytes | None:
+    try:
+        with path.open("rb") as opened:
+            return opened.read(yaml_tree.MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        refuse(f"cannot be read: {getattr(error, 'strerror', None) or error}; name a path that can")
+        return None

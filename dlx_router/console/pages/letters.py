@@ -1,0 +1,185 @@
+"""Letters: looking for them, one with its journey, sending one back."""
+
+import json
+from hashlib import sha256
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from dlx_router.console.asking import Asked
+from dlx_router.console.command_lines import command
+from dlx_router.console.forms import FormError
+from dlx_router.console.pages.overview import RESTING, missing
+from dlx_router.console.rendering import MAX_BODY, cut, hexdump, pretty, quoted
+from dlx_router.console.router_api import ApiError
+from dlx_router.console.sorting import Order
+from dlx_router.core.printable import printable_lines
+from dlx_router.core.recovered import LEASES
+
+PAGE: Final = 50
+MOST: Final = 1000
+COLUMNS: Final = [
+    "id", "vhost", "failed_queue", "state", "outcome", "reason", "cause", "policy", "group", "attempts", "redrives",
+    "first_ms", "last_ms", "size", "message_id",
+]  # fmt: skip
+STATES: Final = (
+    "retrying", "held", "released", "dead", "parked", "quarantined", "discarded", "redriven", "edited", "retired",
+    "gone",
+)  # fmt: skip
+_FILTERS: Final = ("q", "queue", "state", "reason", "policy", "group", "vhost", "since_ms", "until_ms")
+_REFUSED: Final = 422
+_MAX_HEADERS: Final = 50
+
+
+async def letters(asked: Asked) -> Response:
+    """Those that the address asks for, newest first. What the router does not understand is said beside the form."""
+    wanted = {name: asked.query(name) for name in _FILTERS}
+    limit = MOST if asked.query("format") else PAGE
+    order = {"order": "oldest"} if asked.query("sort") == "last" else {}
+    found: dict[str, Any] = {"letters": [], "next": None}
+    said = ""
+    try:
+        found = await asked.get("/letters", **wanted, **order, cursor=asked.query("cursor", most=4000), limit=limit)
+    except ApiError as error:
+        if error.status != _REFUSED:
+            raise
+        said = "; ".join((error.error, *error.problems))
+    listed = asked.listing("letters", COLUMNS, found["letters"])
+    older = None if found["next"] is None else asked.again(cursor=found["next"])
+    return listed or asked.page(
+        "letters.html",
+        letters=found["letters"],
+        wanted=wanted,
+        said=said,
+        older=older,
+        is_first=not asked.query("cursor"),
+        states=STATES,
+        command=_command(wanted),
+        order=Order("last", falls=not order),
+        missing=missing(found),
+    )
+
+
+def _command(wanted: dict[str, str]) -> str:
+    known = {name: wanted[name] for name in ("queue", "group", "state", "reason", "policy")}
+    if wanted["q"]:
+        return command("letters", "search", operand=wanted["q"], **known)
+    return command("letters", "list", **known)
+
+
+async def letter(asked: Asked) -> Response:
+    """One letter: once for each failed queue that a copy of it died in."""
+    name = asked.request.path_params["letter_id"]
+    form = "hex" if asked.query("form") == "hex" else "auto"
+    found = await asked.get(f"/letters/{_named(name)}", queue=asked.query("queue"), form=form)
+    copies = [{**one, **_shown(one)} for one in found["letters"]]
+    if asked.query("format") == "json":
+        listed = asked.listing("letter", [], found["letters"])
+        assert listed is not None
+        return listed
+    return asked.page(
+        "letter.html", copies=copies, letter_id=name, form=form, command=command("letters", "show", operand=name)
+    )
+
+
+def _shown(one: dict[str, Any]) -> dict[str, Any]:
+    """What a page needs beside what the API says."""
+    body = one["body"]
+    texts = {"json": pretty, "hex": hexdump}
+    text = None if body["content"] is None else texts.get(body["form"], str)(body["content"])
+    event = one["event"] or {}
+    target = one.get("target")
+    rests = one["state"] in RESTING and target is not None and not target["exchange"]
+    return {
+        "leases": {step["redrive_id"] for step in one["journey"] if step["kind"] in LEASES},
+        "text": None if text is None else cut(text, MAX_BODY),
+        "is_cut": text is not None and len(text) > MAX_BODY,
+        "headers": {name: _value(value) for name, value in (event.get("headers") or {}).items()},
+        "props": event.get("props") or {},
+        "error": event.get("error") or {},
+        "deaths": event.get("deaths") or [],
+        "redacted": event.get("redacted") or [],
+        "place": target["routing_key"] if rests and target is not None else None,
+        "raw": cut(pretty({key: value for key, value in event.items() if key != "body"}), MAX_BODY),
+    }
+
+
+def _value(said: object) -> str:
+    """A header's value: the journal has it as JSON in text."""
+    try:
+        found = json.loads(said) if isinstance(said, str) else said
+    except ValueError:
+        found = said
+    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+
+
+async def send_back(asked: Asked) -> Response:
+    """One letter, by a task that takes only it."""
+    form, name = asked.form, asked.request.path_params["letter_id"]
+    body = {"vhost": form.raw("vhost"), "queue": form.raw("queue"), "ids": [name], "rate": 0}
+    body |= {"not_a_dead_letter_queue": form.ticked("known")}
+    task = await asked.change("POST", "/tasks", body)
+    return asked.go(asked.path("/tasks", task["id"], vhost=task["spec"]["vhost"]))
+
+
+async def discard(asked: Asked) -> Response:
+    """One letter is deleted for good, by a task that takes only it."""
+    form, name = asked.form, asked.request.path_params["letter_id"]
+    if not form.ticked("sure"):
+        raise FormError("a letter that is deleted is gone: tick that you mean it")
+    body = {"vhost": form.raw("vhost"), "queue": form.raw("queue"), "ids": [name], "rate": 0, "kind": "discard"}
+    body |= {"not_a_dead_letter_queue": form.ticked("known")}
+    task = await asked.change("POST", "/tasks", body)
+    return asked.go(asked.path("/tasks", task["id"], vhost=task["spec"]["vhost"]))
+
+
+async def edit(asked: Asked) -> Response:
+    """The form in which a letter is changed before it goes back."""
+    name = asked.request.path_params["letter_id"]
+    found = await asked.get(f"/letters/{_named(name)}", queue=asked.query("queue"))
+    one = found["letters"][0]
+    shown = _shown(one)
+    if shown["place"] is None:
+        raise FormError("this letter rests in no queue that is known, so it cannot be changed there", 409)
+    text = _editable(one, shown)
+    return asked.page("edit.html", letter={**one, **shown}, text=text, was=_digest(text))
+
+
+def _editable(one: dict[str, Any], shown: dict[str, Any]) -> str:
+    """The body as a person may change it; nothing where the page could only show something else than what it is."""
+    text = shown["text"] or ""
+    is_whole = one["body"]["is_whole"] and one["body"]["form"] in {"json", "text"} and not shown["redacted"]
+    return text if is_whole and printable_lines(text) == text and not shown["is_cut"] else ""
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+async def send_edited(asked: Asked) -> Response:
+    """The letter with another body or other headers, by a task."""
+    form, name = asked.form, asked.request.path_params["letter_id"]
+    body: dict[str, Any] = {"vhost": form.raw("vhost"), "queue": form.raw("queue"), "id": name}
+    body |= {"headers": _headers(form.raw("headers")), "not_a_dead_letter_queue": form.ticked("known")}
+    text = form.raw("text").replace("\r\n", "\n")
+    if _digest(text) != form.text("was"):
+        body["text"] = text
+    if "text" not in body and not body["headers"]:
+        raise FormError("nothing would be changed; write another body or a header")
+    task = await asked.change("POST", "/edits", body)
+    return asked.go(asked.path("/tasks", task["id"], vhost=task["spec"]["vhost"]))
+
+
+def _headers(lines: str) -> dict[str, str | None]:
+    """NAME=VALUE in each line; a name alone takes the header off."""
+    found: dict[str, str | None] = {}
+    for line in filter(None, map(str.strip, lines.splitlines())):
+        name, equals, value = line.partition("=")
+        found[name.strip()] = value.strip() if equals else None
+    if len(found) > _MAX_HEADERS:
+        raise FormError(f"headers: at most {_MAX_HEADERS}")
+    return found
+
+
+def _named(name: str) -> str:
+    return quoted(name[:255])

@@ -1,0 +1,167 @@
+"""What dies now: the first page."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Final, TypeVar
+
+from starlette.responses import Response
+
+from dlx_router.console.asking import Asked
+from dlx_router.console.rendering import lasting
+from dlx_router.console.router_api import ApiError, RouterApi
+from dlx_router.console.sorting import arranged, order_of
+
+KEPT_S: Final = 10.0
+MAX_KEPT: Final = 64
+NEWEST: Final = 500
+HOUR_MS: Final = 3_600_000
+BARS: Final = 30
+AT_WORK: Final = frozenset({"running", "watching", "paused"})
+RESTING: Final = frozenset({"dead", "parked", "quarantined"})
+WAITING: Final = frozenset({"retrying", "held"})
+MAX_VHOSTS: Final = 20
+Found = TypeVar("Found")
+Told = dict[str, Any]
+
+
+COLUMNS: Final = [
+    "router", "vhost", "failed_queue", "policy", "breaker", "resting", "waiting", "hour", "oldest_ms", "last_ms",
+]  # fmt: skip
+LYING: Final = ["router", "vhost", "queue", "exchange", "routing_key", "depth", "indexed", "drift", "checked_ms"]
+VALUES: Final = {
+    "queue": itemgetter("failed_queue"), "hour": itemgetter("hour"), "dead": itemgetter("resting"),
+    "waiting": itemgetter("waiting"), "oldest": itemgetter("oldest_ms"), "last": itemgetter("last_ms"),
+}  # fmt: skip
+
+
+async def overview(asked: Asked) -> Response:
+    """Every router that the console shows, or the one that the address names."""
+    routers = list(asked.console.routers.values())
+    shown = [asked.router] if "router" in asked.request.path_params else routers
+    boards = await asyncio.gather(*(_board(asked, one) for one in shown))
+    order = order_of(asked.query("sort"), VALUES, "-last")
+    for board in boards:
+        board["rows"] = arranged(board["rows"], VALUES, order)
+    of, columns = ("lying", LYING) if asked.query("list") == "lying" else ("rows", COLUMNS)
+    rows = [{"router": board["router"].name, **row} for board in boards for row in board[of]]
+    listed = asked.listing("overview", columns, [{name: row.get(name) for name in columns} for row in rows])
+    return listed or asked.page("overview.html", boards=boards, order=order)
+
+
+async def _board(asked: Asked, router: RouterApi) -> Told:
+    """All that the page says of one router; what cannot be had is told in the router's words."""
+    token = asked.session.token
+    ready, status, queues, groups, recent = await asyncio.gather(
+        _tried(router.readiness()),
+        _tried(router.get("/status", token)),
+        _tried(router.get("/queues", token)),
+        _tried(router.get("/groups", token, state="open", limit=6)),
+        _tried(_recent(asked, router)),
+    )
+    vhosts = sorted(status.get("vhosts") or {}) if isinstance(status, dict) else []
+    tasks = await _tasks(router, token, vhosts[:MAX_VHOSTS])
+    found = queues if isinstance(queues, dict) else {"failed": [], "lying": []}
+    newest = recent["letters"] if isinstance(recent, dict) else []
+    now_ms = int(time.time() * 1000)
+    return {
+        "router": router,
+        "vhosts": len({one["vhost"] for one in (*found["failed"], *found["lying"])}),
+        "ready": ready,
+        "status": status,
+        "leads": _who_leads(status),
+        "trouble": [*_said([status, queues]), *_led_by_nobody(status), *missing(found)],
+        "rows": [_row(one, newest, now_ms) for one in found["failed"]],
+        "lying": found["lying"],
+        "groups": groups["groups"] if isinstance(groups, dict) else [],
+        "tasks": [one for one in tasks if one["state"] in AT_WORK],
+        "over": [one for one in tasks if one["state"] not in AT_WORK][:3],
+        "is_part": len(newest) == NEWEST and newest[-1]["last_ms"] > now_ms - HOUR_MS,
+        "at": asked.at(router.name),
+    }
+
+
+def _row(one: Told, newest: Sequence[Told], now_ms: int) -> Told:
+    """A failed queue: what rests in it, what waits, and its last hour."""
+    mine = [
+        letter["last_ms"]
+        for letter in newest
+        if (letter["vhost"], letter["failed_queue"]) == (one["vhost"], one["failed_queue"])
+    ]
+    bars = course(mine, now_ms - HOUR_MS, now_ms)
+    states = one["states"]
+    return {
+        **one,
+        "oldest_ms": one.get("oldest_ms"),  # routers of before do not say it, nor policy and breaker
+        "resting": sum(n for state, n in states.items() if state in RESTING),
+        "waiting": sum(n for state, n in states.items() if state in WAITING),
+        "bars": bars,
+        "hour": sum(bars),
+    }
+
+
+def missing(found: Mapping[str, Any]) -> list[str]:
+    """What is not in a list because nobody could be asked about it."""
+    return [f"Vhost {vhost}: {why}" for vhost, why in (found.get("missing") or {}).items()]
+
+
+def _who_leads(status: Told | ApiError) -> str:
+    """Which router answers, and which it asks for what it does not lead."""
+    if not isinstance(status, dict) or not status.get("router_id"):
+        return ""
+    vhosts = [one for one in (status.get("vhosts") or {}).values() if isinstance(one, dict)]
+    others = sorted({str(one["leader"]) for one in vhosts if one.get("leader") not in (None, status["router_id"])})
+    asks = f", which asks {', '.join(others)} for what it does not lead" if others else ""
+    return f"router {status['router_id']}{asks}"
+
+
+def _led_by_nobody(status: Told | ApiError) -> list[str]:
+    """Vhosts that nobody leads just now, and for how long."""
+    vhosts = status.get("vhosts") or {} if isinstance(status, dict) else {}
+    lasting_ms = {vhost: one.get("leaderless_ms") for vhost, one in vhosts.items() if isinstance(one, dict)}
+    fate = "tasks and the index rest until somebody does; letters go on"
+    return [
+        f"Vhost {vhost}: nobody leads for {lasting(ms)}; {fate}" for vhost, ms in lasting_ms.items() if ms is not None
+    ]
+
+
+def course(moments: Sequence[int], since_ms: int, until_ms: int) -> list[int]:
+    """How many fell into each of some equal stretches of time."""
+    bars, wide = [0] * BARS, max(until_ms - since_ms, 1)
+    for one in moments:
+        if since_ms <= one <= until_ms:
+            bars[min((one - since_ms) * BARS // wide, BARS - 1)] += 1
+    return bars
+
+
+async def _recent(asked: Asked, router: RouterApi) -> Told:
+    """The newest letters; asked once for all who look within some seconds by the same token."""
+    kept, key, now = asked.console.kept, (router.name, asked.session.account), time.monotonic()
+    at, found = kept.get(key, (0.0, {}))
+    if now - at > KEPT_S or not found:
+        found = await router.get("/letters", asked.session.token, limit=NEWEST)
+        slim = [{name: one[name] for name in ("vhost", "failed_queue", "last_ms")} for one in found["letters"]]
+        found = {"letters": slim}
+        kept.pop(key, None)
+        kept[key] = (now, found)
+        while len(kept) > MAX_KEPT:
+            del kept[next(iter(kept))]
+    return dict(found)
+
+
+async def _tasks(router: RouterApi, token: str, vhosts: Sequence[str]) -> list[Told]:
+    told = await asyncio.gather(*(_tried(router.get("/tasks", token, vhost=vhost)) for vhost in vhosts))
+    return [one for answer in told if isinstance(answer, dict) for one in answer["tasks"]]
+
+
+async def _tried(work: Awaitable[Found]) -> Found | ApiError:
+    """Its result, or why there is none: one part of a page never costs the others."""
+    try:
+        return await work
+    except ApiError as error:
+        return error
+
+
+def _said(parts: Sequence[object]) -> list[str]:
+    return list(dict.fromkeys(one.error for one in parts if isinstance(one, ApiError)))

@@ -1,0 +1,181 @@
+"""Redrive: what is meant → counted by a dry run → its number typed → at work, with a pace, a canary and a stop."""
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from dlx_router.console.asking import Asked
+from dlx_router.console.command_lines import command, task_command
+from dlx_router.console.forms import Form, FormError
+from dlx_router.console.pages.overview import AT_WORK
+from dlx_router.console.rendering import quoted
+from dlx_router.console.router_api import ApiError
+from dlx_router.console.sorting import Values, arranged, order_of
+
+COLUMNS: Final = [
+    "id", "vhost", "queue", "kind", "dry_run", "state", "sent", "meant", "came_back", "left", "unreadable",
+    "not_letters", "total", "by", "created_ms", "changed_ms", "why",
+]  # fmt: skip
+GROUPS: Final = ["group", "failed_queue", "reason", "letters"]
+KINDS: Final = {"redrive": "send back", "park": "put into parking", "discard": "delete for good"}
+VERBS: Final = ("pause", "resume", "cancel")
+VALUES: Final[Values] = {
+    "queue": lambda one: one["spec"]["queue"],
+    "state": lambda one: one["state"],
+    "sent": lambda one: one["counts"]["sent"],
+    "stays": lambda one: one["counts"]["left"] + one["counts"]["unreadable"] + one["counts"]["not_letters"],
+    "changed": lambda one: one["changed_ms"],
+}
+_OBJECTS: Final = frozenset({403, 404, 409, 503})
+
+
+async def tasks(asked: Asked) -> Response:
+    """All tasks of a vhost, newest first."""
+    vhosts = await _vhosts(asked)
+    vhost = asked.query("vhost") or next(iter(vhosts), "/")
+    found = (await asked.get("/tasks", vhost=vhost, queue=asked.query("queue")))["tasks"]
+    order = order_of(asked.query("sort"), VALUES, "")
+    found = arranged(found, VALUES, order) if order.name else found
+    listed = asked.listing("tasks", COLUMNS, [_row(one) for one in found])
+    told = command("redrive", "list", vhost=vhost if vhost != "/" else None)
+    return listed or asked.page("tasks.html", tasks=found, vhost=vhost, vhosts=vhosts, command=told, order=order)
+
+
+async def redrive(asked: Asked) -> Response:
+    """The form: which letters of which queue."""
+    wanted = {name: asked.query(name) for name in ("vhost", "queue", "group", "filter", "ids", "kind", "limit")}
+    vhosts = await _vhosts(asked)
+    wanted["vhost"] = wanted["vhost"] or next(iter(vhosts), "/")
+    preview, said = await _preview(asked, wanted["vhost"], wanted["queue"])
+    places = (await asked.get("/queues"))["lying"]
+    return asked.page(
+        "redrive.html", wanted=wanted, vhosts=vhosts, preview=preview, said=said, kinds=KINDS,
+        places=[one for one in places if one["queue"]],
+    )  # fmt: skip
+
+
+async def count_letters(asked: Asked) -> Response:
+    """A dry run: nothing moves, and its page says what would."""
+    spec = {**_meant(asked.form), "dry_run": True, "rate": 0}
+    task = await asked.change("POST", "/tasks", spec)
+    return asked.go(asked.path("/tasks", task["id"], vhost=task["spec"]["vhost"]))
+
+
+def _meant(form: Form) -> dict[str, Any]:
+    """Which letters. What is empty narrows nothing: a person sees the field, and the count comes before the deed."""
+    kind = form.text("kind") or "redrive"
+    if kind not in KINDS:
+        raise FormError(f"kind: {', '.join(KINDS)}")
+    spec: dict[str, Any] = {"vhost": form.raw("vhost"), "queue": form.text("queue"), "kind": kind}
+    spec |= {name: form.text(name) for name in ("group", "filter") if form.text(name)}
+    if ids := form.words("ids"):
+        spec["ids"] = ids
+    if limit := form.whole("limit"):
+        spec["limit"] = limit
+    if to := form.text("to_queue"):
+        spec["to"] = {"exchange": "", "routing_key": to}
+    if form.ticked("known"):
+        spec["not_a_dead_letter_queue"] = True
+    return spec
+
+
+async def task(asked: Asked) -> Response:
+    """One task as it stands; a dry run that is done offers the deed."""
+    one = await _one(asked)
+    spec, counts = one["spec"], one["counts"]
+    if (listed := asked.listing("groups-of-task", GROUPS, one["groups"])) is not None:
+        return listed
+    counted = spec["dry_run"] and one["state"] == "done"
+    preview, said = await _preview(asked, spec["vhost"], spec["queue"]) if counted else (None, "")
+    return asked.page(
+        "task.html",
+        task=one,
+        at_work=one["state"] in AT_WORK,
+        stays=counts["left"] + counts["unreadable"] + counts["not_letters"],
+        preview=preview,
+        said=said,
+        kinds=KINDS,
+        meant=_meant_letters(one),
+        whole=_whole(one),
+        came_back=one.get("came_back"),
+        needs_number=_needs_number(one),
+        command=task_command(spec),
+        start_command=task_command({**spec, "dry_run": False, "rate": 50}),
+        verbs={verb: command("redrive", verb, operand=one["id"]) for verb in VERBS},
+    )
+
+
+def _meant_letters(one: dict[str, Any]) -> int:
+    """So many would go: a dry run may have looked at some more than its limit."""
+    sent, limit = int(one["counts"]["sent"]), int(one["spec"]["limit"])
+    return min(sent, limit) if limit else sent
+
+
+def _whole(one: dict[str, Any]) -> int:
+    """So many letters it means in all; a router of an older version does not say it."""
+    said = one.get("meant")
+    return int(said["letters"] if said else one["spec"]["limit"] or one["total"])
+
+
+def _needs_number(one: dict[str, Any]) -> bool:
+    """Whether the number of letters has to be typed: of one letter it says nothing, but what is deleted is gone."""
+    return _meant_letters(one) != 1 or one["spec"]["kind"] == "discard"
+
+
+async def start(asked: Asked) -> Response:
+    """Do what a dry run counted, and no letter more: those that died since then stay."""
+    counted, form = await _one(asked), asked.form
+    spec, meant = counted["spec"], _meant_letters(counted)
+    if not spec["dry_run"] or counted["state"] != "done":
+        raise FormError("that is no dry run that is done; count the letters first", 409)
+    if spec["kind"] not in KINDS:
+        raise FormError("an export goes to who reads it: start it by the API, or by letters export", 409)
+    if not meant:
+        raise FormError("no letter was counted, and a task of none would have no limit; count them again", 409)
+    if _needs_number(counted) and form.whole("letters", -1) != meant:
+        raise FormError(f"letters: type {meant}, the number that was counted; nothing was started", 422)
+    wanted: dict[str, Any] = {name: spec[name] for name in ("vhost", "queue", "kind", "cutoff_ms")}
+    wanted |= {name: spec[name] for name in ("ids", "group", "filter", "to") if spec[name]}
+    wanted |= {"rate": form.number("rate", 50.0), "not_a_dead_letter_queue": form.ticked("known")}
+    wanted["limit"] = meant
+    if first := form.whole("canary"):
+        dead = form.number("max_dead")
+        wanted["canary"] = {"first": first, "watch_s": form.number("watch", 60.0), "max_dead_percent": dead}
+    started = await asked.change("POST", "/tasks", wanted)
+    return asked.go(asked.path("/tasks", started["id"], vhost=spec["vhost"]))
+
+
+async def change_task(asked: Asked) -> Response:
+    """Pause, resume or cancel."""
+    verb, name = asked.request.path_params["verb"], asked.request.path_params["task_id"]
+    if verb not in VERBS:
+        raise FormError("pause, resume or cancel", 404)
+    vhost = asked.query("vhost", "/")
+    await asked.change("POST", f"/tasks/{quoted(name[:255])}/{verb}", vhost=vhost)
+    return asked.go(asked.path("/tasks", name, vhost=vhost))
+
+
+async def _one(asked: Asked) -> dict[str, Any]:
+    name = asked.request.path_params["task_id"]
+    return await asked.get(f"/tasks/{quoted(name[:255])}", vhost=asked.query("vhost", "/"))
+
+
+async def _preview(asked: Asked, vhost: str, queue: str) -> tuple[dict[str, Any] | None, str]:
+    """What lies in the queue, or why nobody says."""
+    if not queue or not asked.may("operator"):
+        return None, ""
+    try:
+        return await asked.get("/tasks/preview", vhost=vhost, queue=queue), ""
+    except ApiError as error:
+        if error.status not in _OBJECTS:
+            raise
+        return None, error.error
+
+
+async def _vhosts(asked: Asked) -> list[str]:
+    return sorted((await asked.get("/status"))["vhosts"])
+
+
+def _row(one: dict[str, Any]) -> dict[str, Any]:
+    spec = {name: one["spec"][name] for name in ("vhost", "queue", "kind", "dry_run")}
+    return {**spec, **one["counts"], **{name: one[name] for name in COLUMNS if name in one}, "meant": _whole(one)}

@@ -1,0 +1,153 @@
+"""Templates, and how values look in them. Whatever is shown passes `shown`: one place sees to hostile text."""
+
+import json
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from dlx_router.core.printable import printable_lines
+
+MAX_CELL: Final = 300  # characters of a text in a list
+MAX_TEXT: Final = 4_000  # of a text on a page of its own
+MAX_BODY: Final = 100_000
+_BYTES_A_LINE: Final = 16
+_LATEST_MS: Final = 253_402_300_799_000  # the year 9999
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def shown(value: object) -> object:
+    """A value as a page may have it; Jinja escapes it afterwards. Text commands nothing and turns no direction."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return printable_lines(value)
+    return "" if value is None else value
+
+
+def sent(value: object) -> Markup:
+    """A name in a hidden field: as it is, because it comes back and has to be the same."""
+    said = str(value)
+    return escape(said if said.encode(errors="replace").decode() == said else printable_lines(said))
+
+
+def environment() -> Environment:
+    """The templates, escaped everywhere; a name that is missing is an error and not an empty place."""
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        finalize=shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        ago=ago,
+        when=when,
+        count=count,
+        cut=cut,
+        pretty=pretty,
+        hexdump=hexdump,
+        lasting=lasting,
+        query=query,
+        sent=sent,
+        urlencode=quoted,
+    )
+    made.globals.update(sparkline=sparkline, now_ms=lambda: int(time.time() * 1000))
+    return made
+
+
+def cut(text: object, most: int = MAX_CELL) -> str:
+    """The text's beginning, and how much is missing."""
+    said = json.dumps(text) if isinstance(text, dict | list) else "" if text is None else str(text)
+    return said if len(said) <= most else f"{said[:most]}… ({len(said) - most:,} more characters)"
+
+
+def count(number: object) -> str:
+    """A number with thousands apart; an unknown one is a question mark."""
+    return f"{number:,}" if isinstance(number, int) else "?"
+
+
+def when(ms: object) -> str:
+    """A moment in UTC, to the millisecond; a dash where there is none."""
+    if not isinstance(ms, int | float) or not 0 < ms < _LATEST_MS:
+        return "–"
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}.{int(ms) % 1000:03} UTC"
+
+
+def lasting(ms: object) -> str:
+    """A length of time in its two largest units: 2 d 3 h, 450 ms."""
+    if not isinstance(ms, int | float) or not math.isfinite(ms):
+        return "–"
+    if abs(ms) < 1000:  # noqa: PLR2004 - a second
+        return f"{int(ms)} ms"
+    left, said = int(abs(ms)) // 1000, []
+    for size, unit in _UNITS:
+        whole, left = divmod(left, size)
+        said += [f"{whole} {unit}"] if whole else []
+    return ("-" if ms < 0 else "") + " ".join(said[:2])
+
+
+def ago(ms: object, now_ms: int | None = None) -> Markup:
+    """A moment as people say it; the exact one is its title."""
+    exact = when(ms)
+    if exact == "–" or not isinstance(ms, int | float):
+        return Markup("–")
+    away = (int(time.time() * 1000) if now_ms is None else now_ms) - ms
+    one = lasting(abs(away) - abs(away) % 1000).split(" ")[:2]
+    said = "now" if abs(away) < 1000 else f"{' '.join(one)} ago" if away > 0 else f"in {' '.join(one)}"  # noqa: PLR2004 - a second, in ms
+    machine = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(machine, exact, said)
+
+
+def pretty(document: object) -> str:
+    """A JSON document in lines."""
+    return json.dumps(document, indent=2, ensure_ascii=False, default=str)
+
+
+def hexdump(digits: str) -> str:
+    """Bytes in hex as rows of sixteen, with what is ASCII beside."""
+    data, rows = bytes.fromhex(digits), []
+    for at in range(0, len(data), _BYTES_A_LINE):
+        row = data[at : at + _BYTES_A_LINE]
+        text = "".join(chr(one) if 32 <= one < 127 else "." for one in row)  # noqa: PLR2004 - printable ASCII
+        rows.append(f"{at:08x}  {row.hex(' '):<47}  {text}")
+    return "\n".join(rows)
+
+
+def query(path: str, given: Mapping[str, Any] | None = None, **more: object) -> str:
+    """A path with its query; what is empty is left out. ASCII, whatever the names are."""
+    pairs: list[tuple[str, str]] = []
+    for key, value in {**(given or {}), **more}.items():
+        values: Iterable[object] = value if isinstance(value, list | tuple) else (value,)
+        pairs += [(key, str(one)) for one in values if one not in (None, "", False)]
+    return f"{path}?{'&'.join(f'{quoted(key)}={quoted(value)}' for key, value in pairs)}" if pairs else path
+
+
+def quoted(name: object) -> str:
+    """A name as a part of an address; bytes that are no text stay what they were, what is not even that becomes `?`."""
+    said = str(name)
+    try:
+        return quote(said.encode(errors="surrogateescape"), safe="")
+    except UnicodeEncodeError:
+        return quote(said.encode(errors="replace"), safe="")
+
+
+def sparkline(values: Sequence[int], label: str) -> Markup:
+    """Bars, drawn by the server: no script and no style of its own."""
+    width, height, gap = 4, 24, 1
+    most = max([*values, 1])
+    bars = [
+        Markup('<rect x="{}" y="{}" width="{}" height="{}" class="{}"/>').format(
+            at * (width + gap), height - tall, width, tall, "some" if one else "none"
+        )
+        for at, one in enumerate(values)
+        for tall in [max(round(height * one / most), 1)]
+    ]
+    size = Markup('viewBox="0 0 {} {}" preserveAspectRatio="none"').format(len(values) * (width + gap), height)
+    frame = Markup('<svg class="spark" {} role="img" aria-label="{}" focusable="false">{}</svg>')
+    return frame.format(size, shown(label), Markup().join(bars))

@@ -1,0 +1,193 @@
+"""What people are told by webhooks: notices, and the messages that they are gathered into.
+
+A notice is one thing that happened (a group opened, a breaker closed). A message tells of one or more of a kind, in one
+vhost. Pure values: what a message is in words and where it leads is said here once, for every format.
+"""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlencode
+
+EVENTS: Final[Mapping[str, str]] = {
+    "group.opened": "letters died of something that was not known before",
+    "group.returned": "a resolved group had another death",
+    "group.surged": "a group dies far more often than it used to",
+    "breaker.opened": "everything dies in a queue, and its letters are held",
+    "breaker.closed": "letters of that queue are judged as usual again",
+    "letter.parked": "letters were parked: nobody knows where they belong",
+    "redrive.halted": "a task stopped by itself",
+    "redrive.finished": "a task is done",
+    "router.not-ready": "a router has not been ready for a minute",
+    "router.ready": "and is ready again",
+}
+TEST: Final = "webhook.test"
+MAX_ITEMS: Final = 10  # of a message are named, the others counted
+TEXT_CHARS: Final = 300  # of a text that others wrote
+MOST_KEYS: Final = 1000  # of a message are written down
+_ODD: Final = (KeyError, TypeError, ValueError, AttributeError)
+
+
+class Notice(NamedTuple):
+    """`key`: of several with the same one only the sum of `letters` is told. `queues`: what an endpoint may match."""
+
+    kind: str
+    vhost: str
+    key: str
+    queues: tuple[str, ...]
+    item: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`vhost` "": it is about the router. `count`: of letters or things, those that are not named included."""
+
+    id: str
+    kind: str
+    vhost: str
+    ts_ms: int
+    count: int
+    items: tuple[Mapping[str, Any], ...]
+
+    def to_document(self) -> dict[str, Any]:
+        """As JSON; `of_document` is the way back."""
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "vhost": self.vhost,
+            "ts_ms": self.ts_ms,
+            "count": self.count,
+            "items": [dict(one) for one in self.items],
+        }
+
+
+def of_document(document: Any) -> Message | None:  # noqa: ANN401 - a journal may have been written by anybody
+    """None where it is no message of this version."""
+    try:
+        items = tuple(dict(one) for one in document["items"])[:MAX_ITEMS]
+        numbers = int(document["ts_ms"]), int(document["count"])
+        texts = document["id"], document["kind"], document["vhost"]
+    except _ODD:
+        return None
+    is_ours = all(isinstance(one, str) for one in texts) and texts[1] in EVENTS
+    return Message(*texts, *numbers, items) if is_ours else None
+
+
+def shortened(text: object) -> str:
+    """What others wrote, as long as a message may have it."""
+    plain = "" if text is None else str(text)
+    return plain if len(plain) <= TEXT_CHARS else f"{plain[: TEXT_CHARS - 1]}…"
+
+
+# -- in words ---------------------------------------------------------------------------------------------------
+
+
+_TITLES: Final[Mapping[str, tuple[str, str]]] = {  # of one, of several
+    "group.opened": ("New: letters die in {queue}", "{count} new groups of deaths"),
+    "group.returned": ("Back again: letters die in {queue}", "{count} groups are back again"),
+    "group.surged": ("Many more letters than usual die in {queue}", "{count} groups surge"),
+    "breaker.opened": ("Breaker open: {queue}", "{count} breakers opened"),
+    "breaker.closed": ("Breaker closed: {queue}", "{count} breakers closed"),
+    "letter.parked": ("1 letter was parked", "{count} letters were parked"),
+    "redrive.halted": ("Task {task} stopped by itself", "{count} tasks stopped by themselves"),
+    "redrive.finished": ("Task {task} is done", "{count} tasks are done"),
+    "router.not-ready": ("Router {router} is not ready", "Router {router} is not ready"),
+    "router.ready": ("Router {router} is ready again", "Router {router} is ready again"),
+    TEST: ("A test of dlx-router's webhooks", "A test of dlx-router's webhooks"),
+}
+
+
+def title(message: Message) -> str:
+    """One line that says it all."""
+    one = message.items[0] if message.items else {}
+    text = _TITLES[message.kind][message.count != 1]
+    said = text.format(queue=_queue(one), task=one.get("task"), router=one.get("router"), count=message.count)
+    return f"{said} (vhost {message.vhost})" if message.vhost not in {"", "/"} else said
+
+
+def _queue(one: Mapping[str, Any]) -> str:
+    return str(one.get("failed_queue") or one.get("queue") or "?")
+
+
+def details(message: Message) -> list[str]:
+    """A line for each item that is named, and one for the others."""
+    lines = [_line(message.kind, one) for one in message.items]
+    more = message.count - sum(int(one.get("letters", 1)) for one in message.items)
+    return [line for line in lines if line] + ([f"and {more} more"] if more > 0 and message.items else [])
+
+
+def _line(kind: str, one: Mapping[str, Any]) -> str:
+    match kind.partition(".")[0]:
+        case "group":
+            error = ": ".join(part for part in (one.get("error_type"), one.get("message")) if part)
+            frame = f" at {one['frame']}" if one.get("frame") else ""
+            rate = f", {one['deaths_5min']} in 5 minutes, usually {one['usual_5min']}" if "deaths_5min" in one else ""
+            return f"{_queue(one)}: {one.get('reason')}{f', {error}' if error else ''}{frame}{rate}"
+        case "letter":
+            return f"{_queue(one)}: {one.get('letters')}"
+        case "redrive":
+            why = f": {one['why']}" if one.get("why") else ""
+            return f"{one.get('kind')} of {one.get('queue')}, {one.get('sent')} of {one.get('meant')} sent{why}"
+        case "router":
+            return "; ".join(map(str, one.get("reasons") or ()))
+        case "breaker":
+            opened = kind == "breaker.opened"
+            return f"{_queue(one)}: {'all dies there; letters wait' if opened else 'letters go their way again'}"
+    return ""
+
+
+# -- where it leads ---------------------------------------------------------------------------------------------
+
+
+def link(console_url: str | None, message: Message) -> str | None:
+    """The console's page about it; None where nobody said where the console is."""
+    return None if not console_url else console_url.rstrip("/") + _page(message)
+
+
+def _page(message: Message) -> str:
+    one, path = _only(message), "/"
+    queue = {"queue": one["failed_queue"]} if one.get("failed_queue") else {}
+    query = {"vhost": message.vhost} if message.vhost else {}
+    match message.kind.partition(".")[0]:
+        case "group" if one.get("group"):
+            path, query = f"/groups/{quote(str(one['group']), safe='')}", {}
+        case "group":
+            path, query = "/groups", {"state": "open", **query}
+        case "letter":
+            path, query = "/letters", {"state": "parked", **queue, **query}
+        case "breaker":
+            path, query = "/letters", {**queue, **query}
+        case "redrive":
+            path = f"/tasks/{quote(str(one['task']), safe='')}" if one.get("task") else "/tasks"
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _only(message: Message) -> Mapping[str, Any]:
+    """The one thing that it is about; nothing where there are several."""
+    return message.items[0] if len(message.items) == 1 else {}
+
+
+def command(message: Message) -> str:
+    """What shows the same to somebody at a shell."""
+    one = _only(message)
+    vhost = ["--vhost", message.vhost] if message.vhost not in {"", "/"} else []
+    queue = ["--queue", str(one["failed_queue"])] if one.get("failed_queue") else []
+    match message.kind.partition(".")[0]:
+        case "group" if one.get("group"):
+            words = ["groups", "show", str(one["group"])]
+        case "group":
+            words = ["groups", "--state", "open", *vhost]
+        case "letter":
+            words = ["letters", "list", "--state", "parked", *queue, *vhost]
+        case "breaker":
+            words = ["letters", "list", *queue, *vhost]
+        case "redrive" if one.get("task"):
+            words = ["redrive", "show", str(one["task"]), *vhost]
+        case "redrive":
+            words = ["redrive", "list", *vhost]
+        case "router":
+            words = ["doctor"]
+        case _:
+            words = ["webhooks", "test"]
+    return shlex.join(["dlx-router", *words])

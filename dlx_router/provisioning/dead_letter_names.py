@@ -1,0 +1,43 @@
+"""What auto-created dead-letter queues are called: `queue:` alone names them, so wider selectors leave them out."""
+
+from collections.abc import Iterator, Sequence
+
+from dlx_router.core.policy import Policy, PolicySet, SelectorKind
+from dlx_router.provisioning import selector_regex
+
+Affixes = tuple[str, str]  # with what their names begin and end
+
+
+def affixes(policies: PolicySet, vhost: str) -> list[Affixes]:
+    """Those that policies of this vhost make."""
+    found: dict[Affixes, None] = {}
+    for policy in policies.policies:
+        queue, kind = policy.selector.text, policy.queue_type
+        chain = policies.chain(vhost=vhost, queue=queue, own=False, queue_type=kind) or (policy,)
+        effective = PolicySet(chain).resolve(vhost=vhost, queue=queue, reason="rejected", own=False, queue_type=kind)
+        if effective is not None and effective.auto_create:
+            found[effective.dlq_prefix, effective.dlq_suffix] = None
+    return [one for one in found if any(one)]
+
+
+def guards_of(chain: Sequence[Policy], known: Sequence[Affixes]) -> Iterator[str]:
+    """Expressions of what these policies must not name."""
+    if any(policy.selector.kind is SelectorKind.QUEUE for policy in chain):
+        return
+    for before, after in known:
+        if before and all(_apart(policy, before) for policy in chain[:1]):
+            continue
+        yield f"^{_literal(before)}.*{_literal(after)}$" if after else f"^{_literal(before)}"
+
+
+def _apart(policy: Policy, prefix: str) -> bool:
+    """Whether no queue of the policy begins with the prefix: its first word tells."""
+    word, dot, _ = policy.selector.text.partition(".")
+    if policy.selector.kind is not SelectorKind.MATCH or word in {"*", "#"}:
+        return False
+    begin = word + dot
+    return not (begin.startswith(prefix) or prefix.startswith(begin))
+
+
+def _literal(text: str) -> str:
+    return selector_regex.exactly([text])[1:-1] if text else ""

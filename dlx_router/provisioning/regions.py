@@ -1,0 +1,104 @@
+"""Regions: the queues that some of our selectors and of the broker's policies name together."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+
+from dlx_router.broker.administration import Rule
+from dlx_router.config.lint.policy_conflicts import covers
+from dlx_router.core.policy import Policy, SelectorKind
+from dlx_router.provisioning import selector_regex
+from dlx_router.provisioning.queue_definition import Wanted
+
+MOST_EXPRESSION: Final = 1024  # bytes; RabbitMQ 4.3 takes no more, those before what PCRE compiles to 64 KiB
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Queues that all these policies of ours and RabbitMQ policies name; `names` where they are named one by one."""
+
+    chain: tuple[Policy, ...]
+    displaced: tuple[Rule | None, Rule | None]
+    wanted: Wanted
+    kind: str | None = None
+    names: frozenset[str] = frozenset()
+    shard: int | None = None  # of the inbox, where there are several
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it names its queues, and so is of one shard by itself."""
+        return bool(self.names) or any(one.selector.kind is SelectorKind.QUEUE for one in self.chain)
+
+    @property
+    def members(self) -> frozenset[object]:
+        """By which it is told which of two is the narrower."""
+        rules = {one.name for one in self.displaced if one is not None and not selector_regex.is_every(one.pattern)}
+        return frozenset({*(policy.name for policy in self.chain), *rules, *([self.kind] if self.kind else [])})
+
+    def pattern(self) -> str:
+        """The expression, of whatever shard."""
+        if self.names:
+            return selector_regex.exactly(self.names)
+        chain = [one for one in self.chain if not any(one is not other and covers(one, other) for other in self.chain)]
+        chain = chain or list(self.chain[:1])
+        ours = [selector_regex.of_selector(one.selector) for one in chain]
+        return selector_regex.both([*ours, *dict.fromkeys(one.pattern for one in self.displaced if one is not None)])
+
+
+def parts(region: Region) -> Iterable[Region]:
+    """A region that names its queues one by one, as several where its expression would be too long."""
+    if size(region.pattern()) <= MOST_EXPRESSION:
+        yield region
+        return
+    some: list[str] = []
+    for name in sorted(region.names):
+        if some and size(selector_regex.exactly([*some, name])) > MOST_EXPRESSION:
+            yield replace(region, names=frozenset(some))
+            some = []
+        some.append(name)
+    yield replace(region, names=frozenset(some))
+
+
+def size(expression: str) -> int:
+    """Of an expression, in bytes."""
+    return len(expression.encode(errors="surrogateescape"))
+
+
+def may_share(one: Region, other: Region) -> bool:
+    """Whether a queue may be of both: it is of one shard, and those whose order counts are of none."""
+    return one.shard == other.shard or None in {one.shard, other.shard}
+
+
+def rank(region: Region) -> tuple[int, int]:
+    """Of a higher one the policy has a higher priority."""
+    return (1 if region.names else 0, len(region.members))
+
+
+def kind_of(chain: Sequence[Policy]) -> str | None:
+    """The type of queues that the chain is about; None: any."""
+    return next((one.queue_type for one in chain if one.queue_type is not None), None)
+
+
+def together(exact: Sequence[Region]) -> list[Region]:
+    """Queues that are named one by one, those of equal content in one region."""
+    out: list[Region] = []
+    for _, same in groupby(sorted(exact, key=_content), key=_content):
+        group = [*same]
+        first, names = group[0], frozenset(name for one in group for name in one.names)
+        out.append(Region((), (None, None), first.wanted, first.kind, names, first.shard))
+    return out
+
+
+def _content(region: Region) -> str:
+    return repr((region.wanted.content, region.kind))
+
+
+def until_cut(chain: Iterable[Policy]) -> list[Policy]:
+    """Without what stands behind a policy that does not inherit."""
+    out: list[Policy] = []
+    for policy in chain:
+        out.append(policy)
+        if not policy.inherit:
+            break
+    return out

@@ -1,0 +1,73 @@
+"""What must be known of a queue before letters of it are leased: whether that could end them, and for how long."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dlx_router.core.leases import longest_s
+from dlx_router.redrive.task import TaskError
+from dlx_router.service.redrive.binding_facts import (
+    DEFAULT_LIMIT,
+    NO_LIMIT,
+    STREAM,
+    Holding,
+    facts_of,
+    holding,
+    number_of,
+)
+from dlx_router.service.redrive.context import TaskContext
+from dlx_router.service.redrive.preview import KNOWING, living
+
+FRESH_S: Final = 30.0
+MOST: Final = 1000
+MARGIN: Final = 3  # failed deliveries that a letter is left with
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFacts:
+    """`longest_s`: then the broker takes a letter back. `fatal`: letters that failed so often are not received."""
+
+    longest_s: int
+    fatal: int | None
+    kind: str | None
+
+
+class KnownQueues:
+    """Asked once in a while, because each receive needs it."""
+
+    def __init__(self, context: TaskContext) -> None:
+        self._context = context
+        self.kinds: dict[str, str | None] = {}  # None: not known
+        self._known: dict[tuple[str, bool], tuple[float, LeaseFacts]] = {}
+
+    async def facts(self, queue: str, version: tuple[int, ...], *, knowing: bool) -> LeaseFacts:
+        """TaskError where letters must not be leased. `knowing`: who asks knows that it may hold living messages."""
+        now = time.monotonic()
+        until, known = self._known.get((queue, knowing), (0.0, None))
+        if known is not None and now < until:
+            return known
+        found = _judged(queue, await facts_of(self._context, queue), version)
+        self.kinds[queue] = found.kind
+        if not knowing and (why := await living(self._context, queue)):
+            raise TaskError(f"{why}; what lies there may be living messages. If that is meant: {KNOWING}")
+        if len(self._known) >= MOST:
+            self._known.clear()
+            self.kinds.clear()
+        self._known[queue, knowing] = now + FRESH_S, found
+        return found
+
+
+def _judged(queue: str, facts: Mapping[str, Any], version: tuple[int, ...]) -> LeaseFacts:
+    kind, limit = facts.get("type"), number_of(facts, "delivery-limit")
+    if kind == STREAM:
+        raise TaskError(f"{queue!r} is a stream: nothing can be taken from it")
+    if holding(kind, version, limit, limit_known=bool(facts)) is Holding.ASIDE:
+        raise TaskError(
+            f"{queue!r} counts each return as a failed delivery, and could end letters that come back from a lease: "
+            "raise its delivery-limit by a policy, or set MANAGEMENT_URL where it is a classic queue"
+        )
+    effective = DEFAULT_LIMIT if limit is None else limit
+    fatal = effective - MARGIN if kind == "quorum" and 0 <= effective < NO_LIMIT else None
+    timeout_ms, expires_ms = number_of(facts, "consumer-timeout"), number_of(facts, "expires")
+    return LeaseFacts(longest_s(kind, version, timeout_ms=timeout_ms, expires_ms=expires_ms), fatal, kind)

@@ -1,0 +1,141 @@
+"""What happened in a vhost since the last look, for those who are to be told: looks in, notices out. No clock, no I/O.
+
+Groups and letters are as the index has them, tasks as the leader has them, breakers as this router has them.
+Guarantees: what was there before the first look is no news; a group that opened, or came back, is told once however
+often it is looked at, and also where an earlier leader had no time to tell it, for a day.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from dlx_router.core.bounded import MIB, Bounded
+from dlx_router.core.breaker import Breaker
+from dlx_router.core.notices import Notice, shortened
+from dlx_router.core.redelivery import GIVE_UP_MS
+from dlx_router.core.surge import Surges
+from dlx_router.index.telling import MOST_GROUPS, GroupLook, Parked
+from dlx_router.redrive.outlook import outlook
+from dlx_router.redrive.task import Kind, State, Task
+
+OVERLAP_MS: Final = 60_000  # events come nearly in the order of their times
+PATIENCE_MS: Final = 60_000  # a router that starts or loses its connection for a moment is no news
+_STATES: Final = {State.STOPPED: "redrive.halted", State.DONE: "redrive.finished"}
+
+
+class _Keys(Bounded[str, bool]):
+    """What was told."""
+
+    def __init__(self) -> None:
+        super().__init__(most=50_000, most_bytes=16 * MIB)
+
+    def is_new(self, key: str) -> bool:
+        """Whether it is asked for the first time."""
+        is_new = key not in self
+        self[key] = True
+        return is_new
+
+
+class VhostEvents:
+    """Of one vhost that we lead. `began_ms`: what is older is no news."""
+
+    def __init__(self, vhost: str, began_ms: int) -> None:
+        self.vhost, self.began_ms = vhost, began_ms
+        self.since_ms = 0  # from when on groups are to be looked at
+        self._surges, self._told = Surges(), _Keys()
+        self._parked: Parked | None = None
+        self._open: set[str] = set()
+
+    def _floor_ms(self, now_ms: int) -> int:
+        return max(self.began_ms, now_ms - GIVE_UP_MS)
+
+    def groups(self, looks: Sequence[GroupLook], now_ms: int, steady_ms: int) -> Iterator[Notice]:
+        """Of the groups that had a death since `since_ms`, in the order of their last deaths."""
+        floor = self._floor_ms(now_ms)
+        if looks:
+            last, is_all = looks[-1].last_ms, len(looks) < MOST_GROUPS
+            self.since_ms = max(self.since_ms, last - OVERLAP_MS) if is_all else max(self.since_ms + 1, last)
+        for one in looks:
+            surge = self._surges.seen(one.id, one.deaths, steady_ms)
+            if one.ignored:
+                continue
+            if one.first_ms >= floor and self._told.is_new(one.id):
+                yield self._of_group("group.opened", one, one.id, {})
+            returned = f"{one.id} {one.resolved_ms}"
+            if one.resolved_ms and one.last_ms > max(one.resolved_ms, floor) and self._told.is_new(returned):
+                yield self._of_group("group.returned", one, returned, {})
+            if surge is not None:
+                rate = {"deaths_5min": surge.deaths, "usual_5min": round(surge.usual, 1)}
+                yield self._of_group("group.surged", one, f"{one.id} {steady_ms}", rate)
+
+    def _of_group(self, kind: str, one: GroupLook, key: str, more: Mapping[str, Any]) -> Notice:
+        error = {name: shortened(getattr(one, name)) for name in ("reason", "error_type", "message", "frame")}
+        times = {"first_ms": one.first_ms, "last_ms": one.last_ms}
+        item = {"group": one.id, "failed_queue": one.failed_queue, **error, "deaths": one.deaths, **times, **more}
+        return Notice(kind, self.vhost, key, (one.failed_queue,), item)
+
+    def parked(self, counts: Parked, missed: Parked) -> Iterator[Notice]:
+        """More letters of a group lie in parking than before; at the first look `missed` are those that nobody told."""
+        before, self._parked = self._parked, counts
+        grown = missed if before is None else {key: n - before.get(key, 0) for key, n in counts.items()}
+        for (queue, group), more in grown.items():
+            if more > 0:
+                item = {"failed_queue": queue, "group": group, "letters": more}
+                yield Notice("letter.parked", self.vhost, group, (queue,), item)
+
+    def forget_counts(self) -> None:
+        """The index is being made anew: what it counts meanwhile says nothing."""
+        self._parked = None
+
+    def breakers(self, states: Mapping[str, str], steady_ms: int) -> Iterator[Notice]:
+        """A breaker that tries, half-open, is told when it is closed or open again."""
+        opened = {queue for queue, state in states.items() if state == Breaker.OPEN}
+        closed = {queue for queue in self._open if states.get(queue, Breaker.CLOSED) == Breaker.CLOSED}
+        for kind, queues in (("breaker.opened", opened - self._open), ("breaker.closed", closed)):
+            for queue in sorted(queues):
+                yield Notice(kind, self.vhost, f"{queue} {steady_ms}", (queue,), {"failed_queue": queue})
+        self._open = (self._open | opened) - closed
+
+    def tasks(self, tasks: Iterable[Task], now_ms: int) -> Iterator[Notice]:
+        """Tasks that ended by themselves. What a person cancelled or paused is known to a person."""
+        floor = self._floor_ms(now_ms)
+        for one in tasks:
+            kind, spec = _STATES.get(one.state), one.spec
+            if kind is None or spec.dry_run or spec.kind is Kind.EXPORT or one.changed_ms < floor:
+                continue
+            key = f"{one.id} {one.change}"
+            if self._told.is_new(key):
+                queues = (spec.queue, *dict.fromkeys(str(group.get("failed_queue")) for group in one.groups))
+                counts = {"sent": one.counts.sent, "meant": outlook(one).letters}
+                item = {
+                    "task": one.id,
+                    "kind": str(spec.kind),
+                    "queue": spec.queue,
+                    "why": shortened(one.why),
+                    **counts,
+                }
+                yield Notice(kind, self.vhost, key, queues, item)
+
+
+class ReadinessEvents:
+    """Of this router, whether it leads or not: where the broker is away nobody leads."""
+
+    def __init__(self, router_id: str) -> None:
+        self._router_id = router_id
+        self._since_ms: int | None = None  # it is not ready
+        self._told = False
+
+    def look(self, reasons: Iterable[str], steady_ms: int) -> Iterator[Notice]:
+        """It has not been ready for a minute, or is again."""
+        why = [shortened(one) for one in reasons]
+        if not why:
+            if self._told:
+                yield self._notice("router.ready", [])
+            self._since_ms, self._told = None, False
+            return
+        self._since_ms = steady_ms if self._since_ms is None else self._since_ms
+        if not self._told and steady_ms - self._since_ms >= PATIENCE_MS:
+            self._told = True
+            yield self._notice("router.not-ready", why)
+
+    def _notice(self, kind: str, reasons: list[str]) -> Notice:
+        return Notice(kind, "", self._router_id, (), {"router": self._router_id, "reasons": reasons})

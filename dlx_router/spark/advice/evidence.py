@@ -1,0 +1,140 @@
+"""What is known of a queue's retries, as counts: the only thing that advice is made of.
+
+Times are counted in buckets, two to a doubling: what a wait of 10 s did, a wait of 12 s does.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Final, NamedTuple
+
+_DOUBLINGS: Final = 23  # from a quarter of a second to 24 days
+EDGES_MS: Final = (1, *(round(250 * 2 ** (step / 2)) for step in range(2 * _DOUBLINGS + 1)))
+"""Where each bucket begins but the first, which is 0 ms."""
+Z: Final = 1.959963984540054  # of an interval that is shown: 95 %
+Z_CHOSEN: Final = 3.0  # of one by which something was chosen among many
+
+
+class Key(NamedTuple):
+    """What a policy can treat in a way of its own: a queue's deaths of one reason."""
+
+    vhost: str
+    queue: str
+    reason: str
+
+
+class Tries(NamedTuple):
+    """Deliveries after a wait, of letters that have not been redriven; each either recovered or failed.
+
+    `attempts`: failed deliveries before. `since`, `at`: buckets of the time from the letter's first death to the
+    failure before, and to this delivery. `ended`: of those that failed, the last that were made of their letter.
+    `traits`: what a condition can see of these letters, in CEL; `episode_ms`: of `Episode`, where they have one.
+    """
+
+    key: Key
+    attempts: int
+    since: int
+    at: int
+    recovered: int
+    failed: int
+    ended: int
+    wait_ms: int = 0  # of all together
+    traits: tuple[str, ...] = ()
+    group: str = ""
+    episode_ms: int | None = None
+
+    @property
+    def tried(self) -> int:
+        """All of them."""
+        return self.recovered + self.failed
+
+
+class Episode(NamedTuple):
+    """A stretch of time in which letters failed for the first time, without a pause.
+
+    `before`, `after`: (recovered, tried) of the deliveries of these letters until its last first death, and later,
+    redrives included. `remaining`: (ms until that end, letters). `typical`: deaths in its median minute.
+    """
+
+    key: Key
+    first_ms: int
+    last_ms: int
+    before: tuple[int, int]
+    after: tuple[int, int]
+    remaining: tuple[tuple[int, int], ...]
+    typical: int = 0
+
+    @property
+    def letters(self) -> int:
+        """How many failed first in it."""
+        return sum(letters for _, letters in self.remaining)
+
+
+class Calm(NamedTuple):
+    """The most deaths in a minute that a queue had for this reason; `episode_ms`: in that episode, else outside."""
+
+    key: Key
+    episode_ms: int | None
+    peak: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything that was counted. Order means nothing."""
+
+    tries: tuple[Tries, ...] = ()
+    episodes: tuple[Episode, ...] = ()
+    peaks: tuple[Calm, ...] = ()
+
+    def keys(self) -> list[Key]:
+        """Of which anything was tried, sorted."""
+        return sorted({one.key for one in self.tries})
+
+
+def bucket(ms: int) -> int:
+    """The bucket of a time."""
+    return bisect_right(EDGES_MS, ms)
+
+
+def merged(rows: Iterable[Tries], *, by_letter: bool = False) -> list[Tries]:
+    """The same counts, one row for each attempt and time, in order. `by_letter`: traits and groups stay apart."""
+    found: dict[tuple[Key, int, int, int, tuple[str, ...], str, int | None], list[int]] = {}
+    for row in rows:
+        apart: tuple[tuple[str, ...], str] = (row.traits, row.group) if by_letter else ((), "")
+        entry = found.setdefault((row.key, row.attempts, row.since, row.at, *apart, row.episode_ms), [0, 0, 0, 0])
+        for at, count in enumerate((row.recovered, row.failed, row.ended, row.wait_ms)):
+            entry[at] += count
+    ordered = sorted(found.items(), key=lambda pair: (*pair[0][:-1], pair[0][-1] is not None, pair[0][-1]))
+    return [
+        Tries(key, attempts, since, at, recovered, failed, ended, wait_ms, traits, group, episode)
+        for (key, attempts, since, at, traits, group, episode), (recovered, failed, ended, wait_ms) in ordered
+    ]
+
+
+def letters_of(rows: Iterable[Tries]) -> int:
+    """Letters that were tried at all: the wait before a letter's first retry begins at its first death."""
+    return sum(row.tried for row in rows if row.since == 0)
+
+
+def recovered_of(rows: Iterable[Tries]) -> int:
+    """Letters that recovered; each does so once."""
+    return sum(row.recovered for row in rows)
+
+
+def wilson(good: float, of: float, z: float = Z) -> tuple[float, float]:
+    """The interval of a share; all of 0..1 where nothing was seen. Source: E. B. Wilson, JASA 22 (1927)."""
+    if of <= 0:
+        return 0.0, 1.0
+    centre = (good + z * z / 2) / (of + z * z)
+    half = z * sqrt(max(good * (of - good), 0.0) / of + z * z / 4) / (of + z * z)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def by_attempt(rows: Sequence[Tries]) -> dict[int, tuple[int, int, int]]:
+    """Attempts → (recovered, tried, ms waited by all)."""
+    found: dict[int, tuple[int, int, int]] = {}
+    for row in rows:
+        good, tried, waited = found.get(row.attempts, (0, 0, 0))
+        found[row.attempts] = (good + row.recovered, tried + row.tried, waited + row.wait_ms)
+    return dict(sorted(found.items()))

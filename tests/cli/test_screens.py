@@ -1,0 +1,314 @@
+"""What each command shows on a terminal: the very screens at 80 columns, and laws for any other width.
+
+The screens lie in tests/cli/screens; `python -m tests.cli.test_screens` writes them anew, for somebody to look at.
+"""
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+from pydantic import TypeAdapter
+
+from dlx_router.admin.api import models, tasks
+from dlx_router.broker.administration import Snapshot, Standing
+from dlx_router.cli import provisioning, timestamps, webhooks
+from dlx_router.cli.doctor import command as doctor
+from dlx_router.cli.doctor import diagnosis
+from dlx_router.cli.doctor.diagnosis import Diagnosis, Level
+from dlx_router.cli.main import main
+from dlx_router.config.policy_files.loader import load_policies
+from dlx_router.config.webhooks.endpoint import Endpoint
+from dlx_router.core.names import Names
+from dlx_router.provisioning.apply_plan import Remains
+from dlx_router.provisioning.plan import plan
+from dlx_router.webhooks.sender import Answer
+from tests.cli import recorded
+from tests.cli.recorded import AUDITS, DRY, GRAVE, GROUP, LETTER, LONG, OTHER, QUEUE, STOPPED, TASK, Terminal
+
+FOLDER: Final = Path(__file__).parent / "screens"
+ROOT: Final = Path(__file__).parents[2]
+ADDRESS: Final = "http://127.0.0.1:54321"
+WIDTHS: Final = (40, 64, 80, 120, 200)
+IDS: Final = (LETTER, OTHER, GROUP, TASK, DRY["id"], STOPPED["id"], QUEUE, GRAVE, LONG, f"DLQ.{LONG}")
+BROKEN: Final = """\
+version: 1
+policies:
+  - name: orders
+    match: "orders.#"
+    definition:
+      max-delivery-attempts: 0
+      redelivery-dealy: 5s
+"""
+FAILING: Final = """\
+version: 1
+tests:
+  - name: the second retry of an order waits twice as long as the first one, whatever its routing key
+    letter: {queue: orders.new, reason: rejected, attempts: 2}
+    expect: {decision: retry, wait: 3s}
+"""
+
+
+def policies() -> Any:
+    return load_policies(ROOT / "policies", Names())
+
+
+def shown_plan() -> None:
+    snapshot = Snapshot("/", (4, 3), (Standing(QUEUE, "quorum"), Standing("mails", "classic")))
+    provisioning._print([plan(policies().policies, snapshot, Names(), frozenset())], as_json=False)
+
+
+def shown_removal() -> None:
+    names = Names()
+    kept = (f"queue {names.journal}: the journal, which explains every letter; --with-journal removes it",)
+    blockers = [f"queue {names.inbox} holds 3 messages, which a router would still decide about; --drain runs one"]
+    found = Remains(
+        "/", ("dlx-router.own",), (names.declared,), (names.inbox, names.parking), tuple(blockers), kept, ledger=True
+    )
+    provisioning._print_removal([found], as_json=False)
+
+
+def shown_diagnoses() -> None:
+    queues: list[dict[str, Any]] = [
+        {"name": LONG, "type": "classic", "arguments": {"x-dead-letter-exchange": "dlx-router.inbox"}},
+        {"name": "mails", "type": "quorum"},
+    ]
+    found = [one for queue in queues for one in diagnosis.queue(queue, Names(), selected=True)]
+    alarm = diagnosis.alarms([("rabbit@one", "memory"), ("rabbit@two", "disk")])
+    ok = Diagnosis("connection", Level.OK, "vhost '/' at 10.0.0.1:5672")
+    doctor._print([alarm, *found, ok], as_json=False)
+
+
+def shown_webhooks() -> None:
+    to = [
+        Endpoint(name, host, "", form, frozenset())
+        for name, host, form in (
+            ("chat", "hooks.slack.com", "slack"),
+            ("prod-4711.westeurope.logic.azure.com-1f2e3d4c", "prod-4711.westeurope.logic.azure.com", "teams"),
+            ("pager", "10.0.0.7", "cloudevents"),
+        )
+    ]
+    refused = "10.0.0.7 is a private address, where nothing is sent; name its network in allow-addresses"
+    answers = [
+        Answer(taken=True, why="", status=200, took_ms=87, text="ok"),
+        Answer(taken=False, why="HTTP 404", status=404, took_ms=1204, text='{"error": "The workflow is turned off."}'),
+        Answer(taken=False, why=refused, refused=True),
+    ]
+    webhooks._print(to, answers, as_json=False)
+
+
+# By name: what is typed, or a function that prints what a command prints that asks a broker.
+SCREENS: Final[dict[str, list[str] | Callable[[], None]]] = {
+    "status": ["status"],
+    "queues": ["queues"],
+    "groups": ["groups"],
+    "groups-show": ["groups", "show", GROUP],
+    "groups-resolve": ["groups", "resolve", GROUP, "--yes"],
+    "letters-list": ["letters", "list"],
+    "letters-search": ["letters", "search", "order-4711", "--limit", "2"],
+    "letters-show": ["letters", "show", LETTER],
+    "redrive-list": ["redrive", "list"],
+    "redrive-show": ["redrive", "show", TASK],
+    "redrive-show-dry-run": ["redrive", "show", DRY["id"]],
+    "redrive-show-stopped": ["redrive", "show", STOPPED["id"]],
+    "redrive-pause": ["redrive", "pause", TASK],
+    "redrive-start-asks": ["redrive", "start", GRAVE, "--filter", "reason == 'rejected'", "--canary", "10"],
+    "redrive-start": ["redrive", "start", GRAVE, "--yes"],
+    "discard": ["discard", GRAVE, "--yes"],
+    "edit": ["edit", LETTER, "--queue", GRAVE, "--header", "mended-by=me", "--yes"],
+    "edit-asks": ["edit", LETTER, "--queue", GRAVE, "--header", "mended-by=me"],
+    "audits": ["audits"],
+    "webhooks-test": shown_webhooks,
+    "policy-lint": ["policy", "lint", "broken"],
+    "policy-lint-fine": ["policy", "lint", "policies"],
+    "policy-explain": ["policy", "explain", QUEUE],
+    "policy-explain-set": ["policy", "explain", QUEUE, "--set", "--queue-type", "quorum"],
+    "policy-explain-nothing": ["policy", "explain", LONG, "--policies", "narrow"],
+    "policy-test": ["policy", "test", "failing"],
+    "permissions": ["permissions"],
+    "permissions-apply": ["permissions", "--for", "apply", "--user", "deployer"],
+    "plan": shown_plan,
+    "destroy": shown_removal,
+    "doctor": shown_diagnoses,
+}
+ENDS: Final = dict.fromkeys(SCREENS, 0) | {
+    "status": 1,
+    "redrive-start-asks": 1,
+    "edit-asks": 1,
+    "policy-lint": 1,
+    "policy-test": 1,
+}
+
+
+@contextmanager
+def at_work() -> Iterator[str]:
+    """A folder with policies, the router's answers, and nothing of the world outside."""
+    before = dict(os.environ)
+    with TemporaryDirectory() as name, chdir(name), recorded.router() as address:
+        (Path(name) / "policies").symlink_to(ROOT / "policies")
+        for folder, file, text in (
+            ("broken", "orders.yaml", BROKEN),
+            ("narrow", "orders.yaml", BROKEN.replace("0\n", "3\n").replace("dealy", "delay")),
+            ("failing", "orders.test.yaml", FAILING),
+        ):
+            Path(folder).mkdir()
+            Path(folder, file).write_text(text, encoding="utf-8")
+        (Path("failing") / "orders.yaml").symlink_to(ROOT / "policies" / "orders.yaml")
+        for variable in [name for name in os.environ if name.startswith("DLX_ROUTER_")]:
+            del os.environ[variable]
+        os.environ |= {"DLX_ROUTER_API_URL": address, "TZ": "UTC", "NO_COLOR": "1"}
+        time.tzset()
+        try:
+            yield address
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+            time.tzset()
+
+
+def typed(what: list[str] | Callable[[], None], width: int, address: str) -> tuple[int, str]:
+    """How it ended, and what stands on the screen: first what was printed, then what was said."""
+    os.environ["COLUMNS"] = str(width)
+    code: Any = 0
+    with redirect_stdout(Terminal()) as out, redirect_stderr(Terminal()) as err:
+        if callable(what):
+            what()
+        else:
+            try:
+                main(what)
+            except SystemExit as ended:
+                code = ended.code or 0
+    return int(code), f"{out.getvalue()}{err.getvalue()}".replace(address, ADDRESS)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timestamps, "time", SimpleNamespace(time=lambda: recorded.NOW_MS / 1000))
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with at_work() as found:
+        yield found
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("name", sorted(SCREENS))
+def test_a_command_shows_this_at_80_columns(name: str, address: str) -> None:
+    code, screen = typed(SCREENS[name], 80, address)
+    assert code == ENDS[name], screen
+    assert screen == (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("name", sorted(SCREENS))
+def test_no_line_is_too_long_and_no_id_is_broken_at_any_width(name: str, address: str) -> None:
+    there = [one for one in IDS if one in typed(SCREENS[name], 400, address)[1]]
+    for width in WIDTHS:
+        screen = typed(SCREENS[name], width, address)[1]
+        assert [one for one in there if one not in screen] == [], f"broken at {width}"
+        for line in screen.splitlines():
+            assert len(line) <= width or is_whole(line), f"{len(line)} cells at {width}: {line}"
+
+
+def is_whole(line: str) -> bool:
+    """One thing that cannot be broken: an id, a name, a word of a command that is pasted, an address."""
+    return " " not in line.strip().removesuffix(" \\").removeprefix("# ").strip()
+
+
+@pytest.mark.usefixtures("clock")
+def test_what_goes_into_a_pipe_has_a_line_for_each_row(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["redrive", "list"])
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split("  ")[0] == "task"
+    assert [row.split()[0] for row in rows] == [TASK, DRY["id"], STOPPED["id"]]
+
+
+def test_a_list_without_the_letters_of_a_vhost_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where several routers lead, one that is asked for all may find nobody to ask about one of the vhosts."""
+    lacks = {**recorded.ANSWERS["/letters"], "missing": {"shop": "nobody leads it for 4 s"}}
+    with at_work(), recorded.router({"/letters": lacks}) as address:
+        os.environ["DLX_ROUTER_API_URL"] = address
+        with pytest.raises(SystemExit) as ended:
+            main(["letters", "list", "--json"])
+    told = capsys.readouterr()
+    assert (ended.value.code or 0, told.err) == (0, "vhost shop is not in it: nobody leads it for 4 s\n")
+    assert len(json.loads(told.out)) == 2
+
+
+def test_every_command_that_prints_has_a_screen() -> None:
+    """What is not here prints a file, JSON, or one line of numbers; or it needs Spark."""
+    others = {
+        "run",
+        "console",
+        "apply",
+        "policy-import",
+        "policy-schema",
+        "letters-export",
+        "letters-work",
+        "groups-ignore",
+        "groups-open",
+        "redrive-park",
+        "redrive-resume",
+        "redrive-cancel",
+        "support-bundle",
+    }
+    from tests.cli.test_help import paths  # noqa: PLC0415 - the tests of helps are beside this one
+
+    every = {"-".join(path) for path in paths() if path[:1] != ("pipeline",)} - {
+        "policy",
+        "letters",
+        "redrive",
+        "webhooks",
+        "",
+    }
+    assert {one for one in every - others if not any(name.startswith(one) for name in SCREENS)} == set()
+
+
+def test_the_answers_are_those_of_the_api() -> None:
+    answers: dict[str, Any] = {**recorded.ANSWERS}
+    for path, model in (
+        ("/queues", models.Queues),
+        ("/groups", models.Groups),
+        ("/letters", models.Letters),
+        ("/tasks", tasks.AllTasks),
+        ("/audits", models.Audits),
+        ("/status", models.Status),
+        ("/tasks/preview", tasks.Preview),
+        ("/policies", models.Policies),
+        (f"/letters/{LETTER}", models.LetterCopies),
+    ):
+        read = TypeAdapter(model).validate_python(answers[path])
+        assert set(read.model_dump()) == set(answers[path]), path
+    assert {*tasks.OneTask.model_fields} == {*recorded.task()}
+    assert {*models.WholeLetter.model_fields} == {*recorded.WHOLE}
+    assert {*models.Group.model_fields} == {*recorded.GROUP_OF_IT}
+    assert len(AUDITS) == 7
+
+
+def test_the_screens_are_those_of_the_table() -> None:
+    assert {path.stem for path in FOLDER.glob("*.txt")} == {*SCREENS}
+
+
+def written() -> None:
+    """All of them, as they are now."""
+    FOLDER.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch, at_work() as found:
+        patch.setattr(timestamps, "time", SimpleNamespace(time=lambda: recorded.NOW_MS / 1000))
+        for name, what in SCREENS.items():
+            code, screen = typed(what, 80, found)
+            (FOLDER / f"{name}.txt").write_text(screen, encoding="utf-8")
+            sys.stdout.write(f"{'=' * 20} {name} ({code})\n{re.sub(r'^', '| ', screen, flags=re.MULTILINE)}\n")
+
+
+if __name__ == "__main__":
+    written()

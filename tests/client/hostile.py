@@ -1,0 +1,61 @@
+"""Run by each Python that dlx-router-client is for, in an environment with nothing else: what needs no library works.
+
+Written for the oldest of them, and imports nothing of the tests.
+"""
+
+import builtins
+import json
+import sys
+from collections.abc import Callable
+
+import dlx_router.client
+from dlx_router.client import InvalidDeclaration, NotDeclared, exact, handlers, worker
+from dlx_router.client.declaration import Delivered, Words, header, is_kept
+
+LIBRARY = exact.Library(read=bytes, doubt=exact.bytes_or_text)
+DELIVERED = Delivered(queue="q", exchange="", routing_key="q", headers={"CC": ["k"]}, expiration="1", has_id=True)
+
+
+class Hostile(Exception):
+    """Its text raises."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+def raised(kind: type, call: Callable[[], object]) -> Exception:
+    """What it raises, which is of this kind."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - looked at below
+        found = error
+    else:
+        raise AssertionError(f"no {kind}")
+    assert isinstance(found, kind), repr(found)
+    return found
+
+
+def main() -> None:
+    """Ends with 1 at the first thing that is not so."""
+    for error in (Hostile(), ValueError("x" * 10_000_000), ValueError("\ud800"), RecursionError()):
+        told = handlers.Settings().told_of(error)
+        said = json.loads(header(Words(reason="exception", error=told), DELIVERED, "dlx-router"))
+        assert said["error"]["type"].endswith(type(error).__name__), said
+        assert len(said["error"].get("message", "")) <= 1000, said
+    group = getattr(builtins, "ExceptionGroup", None)
+    if group is not None:
+        assert handlers.Settings().told_of(group("g", [ValueError("v"), KeyError("k")]))["type"] == "ValueError"
+    assert isinstance(raised(InvalidDeclaration, lambda: Words(reason="no spaces")), NotDeclared)
+    raised(InvalidDeclaration, lambda: Words(reason="r", retry_after="5s"))  # type: ignore[arg-type]  # it is wrong
+    section = exact.section_of({"headers": exact.table({"x": 1.5, "x-death": [], "t": True}, b"", LIBRARY)})
+    copy = exact.chunks(exact.declared(section, is_kept, {"dlx-death": "{}"}))["headers"]
+    assert copy.endswith(b"\x01tt\x01\x09dlx-deathS\x00\x00\x00\x02{}"), copy
+    assert b"\x07x-death" not in copy, copy
+    for name in ("dead", "dead_many", "Dead", "Result"):
+        assert "aio-pika" in str(raised(ImportError, lambda name=name: getattr(dlx_router.client, name)))  # type: ignore[misc]  # bound now
+    assert "http://HOST" in str(raised(ValueError, lambda: worker.Router("ftp://host")))
+    sys.stdout.write(f"all is well on {sys.version_info[:2]}\n")
+
+
+if __name__ == "__main__":
+    main()

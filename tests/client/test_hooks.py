@@ -1,0 +1,232 @@
+"""Errors by themselves, on pika and aio-pika: what is declared, and what stays what it was."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Final
+
+import aio_pika
+import pika
+import pytest
+
+from dlx_router.client import InvalidDeclaration
+from dlx_router.client import aio_pika as on_aio_pika
+from dlx_router.client import pika as on_pika
+from tests.support.bulk import INBOX, record
+from tests.support.client import Client, Message
+from tests.support.eventually import eventually
+from tests.support.router import Router
+from tests.support.vhost import Vhost
+
+Start = Callable[..., Router]
+POLICIES: Final = """
+version: 1
+policies: [{name: work, match: "work.#", definition: {max-delivery-attempts: 1}}]
+"""
+
+
+class OutOfStock(Exception):
+    pass
+
+
+def fails(text: str = "item 7") -> None:
+    raise OutOfStock(text)
+
+
+def hide(told: dict[str, str]) -> dict[str, str]:
+    return {**told, "message": "hidden"}
+
+
+@pytest.fixture
+def work(amqp: Client, start_router: Start) -> str:
+    start_router(POLICIES)
+    return amqp.queue("work.a", dead_letter_exchange=INBOX)
+
+
+def ended(amqp: Client, queue: str) -> tuple[Message, dict[str, Any]]:
+    """A letter in the dead-letter queue, and what is told of it."""
+    letter = amqp.take(f"DLQ.{queue}", within=20)
+    return letter, record(letter)
+
+
+@pytest.fixture
+def channel(vhost: Vhost) -> Iterator[Any]:
+    connection = pika.BlockingConnection(pika.URLParameters(vhost.amqp_url))
+    yield connection.channel()
+    if connection.is_open:
+        connection.close()
+
+
+@pytest.fixture
+async def aio(vhost: Vhost) -> AsyncIterator[aio_pika.abc.AbstractChannel]:
+    async with await aio_pika.connect_robust(vhost.amqp_url) as connection:
+        yield await connection.channel()
+
+
+class TestPika:
+    def test_each_way_to_take_a_message_is_watched(self, work: str, amqp: Client, channel: Any) -> None:
+        on_pika.declare_errors(channel, reason="no-stock", redact=hide)
+        amqp.publish("got", key=work)
+        method = eventually(lambda: channel.basic_get(work)[0])
+        try:
+            fails()
+        except OutOfStock:
+            channel.basic_reject(method.delivery_tag, requeue=False)
+        letter, told = ended(amqp, work)
+        assert (letter.body, told["reason"]) == (b"got", "application:no-stock")
+        assert (told["error"]["type"], told["error"]["message"]) == (f"{__name__}.OutOfStock", "hidden")
+        assert told["error"]["frame"].endswith(" in fails")
+        amqp.publish("iterated", key=work)
+        method, _, body = next(channel.consume(work, inactivity_timeout=10))
+        assert body == b"iterated"
+        try:
+            fails()
+        except OutOfStock:
+            channel.basic_nack(method.delivery_tag, requeue=False)
+        assert ended(amqp, work)[1]["error"]["message"] == "hidden"
+        assert on_pika.declare_errors(channel) is channel, "again: by new settings, and watched once"
+        amqp.publish("called", key=work)
+        channel.cancel()
+        channel.basic_consume(work, lambda *_: fails())
+        with pytest.raises(OutOfStock):
+            channel.start_consuming()
+        assert ended(amqp, work)[1]["error"]["message"] == "item 7"
+        assert channel._dlx_router_deliveries._taken == {}, "nothing is held of what is settled"
+
+    def test_what_is_no_rejection_because_of_an_exception_stays_what_it_was(
+        self, work: str, amqp: Client, channel: Any
+    ) -> None:
+        on_pika.declare_errors(channel)
+        for number in range(6):
+            amqp.publish(str(number), key=work)
+        tags = [eventually(lambda: channel.basic_get(work)[0]).delivery_tag for _ in range(6)]
+        try:
+            fails()
+        except OutOfStock:
+            channel.basic_ack(tags[0])
+            channel.basic_nack(tags[2], multiple=True, requeue=False)  # of many, nobody knows which one failed
+            channel.basic_reject(tags[3], requeue=True)
+            channel.basic_reject(tags[4], requeue=True)
+        channel.basic_reject(tags[5], requeue=False)  # nothing failed
+        letters = [ended(amqp, work) for _ in range(3)]
+        assert {told["reason"] for _, told in letters} == {"rejected"}
+        assert sorted(letter.body for letter, _ in letters) == [b"1", b"2", b"5"]
+        assert [amqp.take(work).redelivered for _ in range(2)] == [True, True]
+
+    def test_an_exception_that_is_older_than_the_message_is_not_why(
+        self, work: str, amqp: Client, channel: Any
+    ) -> None:
+        on_pika.declare_errors(channel)
+        amqp.publish("one", key=work)
+
+        def take(_: Any, method: Any, __: Any, ___: bytes) -> None:
+            channel.basic_reject(method.delivery_tag, requeue=False)
+            channel.stop_consuming()
+
+        try:
+            fails("the connection before")
+        except OutOfStock:
+            channel.basic_consume(work, take)
+            channel.start_consuming()
+        _, told = ended(amqp, work)
+        assert (told["reason"], told.get("error")) == ("rejected", None)
+
+    def test_an_acknowledged_delivery_is_left_alone(self, work: str, amqp: Client, channel: Any) -> None:
+        on_pika.declare_errors(channel)
+        amqp.publish("one", key=work)
+        channel.basic_consume(work, lambda *_: fails(), auto_ack=True)
+        with pytest.raises(OutOfStock):
+            channel.start_consuming()
+        assert channel._dlx_router_deliveries._taken == {}
+        assert not amqp.exists(f"DLQ.{work}")
+
+    def test_a_letter_from_a_dead_letter_queue_is_rejected_as_before(
+        self, work: str, amqp: Client, channel: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """It is dead already: to declare it once more would be a circle."""
+        amqp.publish("one", key=work)
+        amqp.fail(work)
+        eventually(lambda: amqp.exists(f"DLQ.{work}") and amqp.depth(f"DLQ.{work}") == 1)
+        on_pika.declare_errors(channel)
+        method, _, _ = channel.basic_get(f"DLQ.{work}")
+        with caplog.at_level(logging.WARNING, "dlx_router.client"):
+            try:
+                fails()
+            except OutOfStock:
+                channel.basic_reject(method.delivery_tag, requeue=False)
+        assert "rejected without its error" in caplog.text
+        assert amqp.depth(f"DLQ.{work}") == 0
+
+    def test_only_channels_of_a_blocking_connection_can_be_watched(self) -> None:
+        with pytest.raises(InvalidDeclaration, match="BlockingConnection"):
+            on_pika.declare_errors(object())
+
+
+class TestAioPika:
+    async def test_each_way_to_take_a_message_is_watched(
+        self, work: str, amqp: Client, aio: aio_pika.abc.AbstractChannel
+    ) -> None:
+        queue = on_aio_pika.declare_errors(await aio.get_queue(work), reason="no-stock", redact=hide)
+        amqp.publish("got", key=work)
+        message = await queue.get(timeout=10)
+        with contextlib.suppress(OutOfStock):
+            async with message.process():
+                fails()
+        letter, told = await asyncio.to_thread(ended, amqp, work)
+        assert (letter.body, told["reason"], told["error"]["message"]) == (b"got", "application:no-stock", "hidden")
+        amqp.publish("iterated", key=work)
+        async with queue.iterator() as messages:
+            async for one in messages:
+                try:
+                    fails()
+                except OutOfStock:
+                    await one.nack(requeue=False)
+                break
+        assert (await asyncio.to_thread(ended, amqp, work))[1]["error"]["frame"].endswith(" in fails")
+
+    async def test_where_nobody_asked_for_it_nothing_is_declared(
+        self, work: str, amqp: Client, aio: aio_pika.abc.AbstractChannel
+    ) -> None:
+        amqp.publish("one", key=work)
+        message = await (await aio.get_queue(work)).get(timeout=10)
+        with contextlib.suppress(OutOfStock):
+            async with message.process():
+                fails()
+        _, told = await asyncio.to_thread(ended, amqp, work)
+        assert (told["reason"], told.get("error")) == ("rejected", None)
+
+    async def test_to_be_cancelled_is_no_error(
+        self, work: str, amqp: Client, aio: aio_pika.abc.AbstractChannel
+    ) -> None:
+        queue = on_aio_pika.declare_errors(await aio.get_queue(work))
+        begun = asyncio.Event()
+
+        async def take(message: aio_pika.abc.AbstractIncomingMessage) -> None:
+            async with message.process(requeue=True):
+                begun.set()
+                await asyncio.Event().wait()
+
+        amqp.publish("one", key=work)
+        message = await queue.get(timeout=10)
+        task = asyncio.create_task(take(message))
+        await begun.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        back = await asyncio.to_thread(amqp.take, work)
+        assert (back.body, back.redelivered) == (b"one", True), "given back, as its consumer says"
+
+    async def test_a_task_group_tells_what_ended_its_task(
+        self, work: str, amqp: Client, aio: aio_pika.abc.AbstractChannel
+    ) -> None:
+        queue = on_aio_pika.declare_errors(await aio.get_queue(work))
+
+        async def take(message: aio_pika.abc.AbstractIncomingMessage) -> None:
+            async with message.process(), asyncio.TaskGroup() as group:
+                group.create_task(asyncio.to_thread(fails))
+
+        amqp.publish("one", key=work)
+        tag = await queue.consume(take)
+        _, told = await asyncio.to_thread(ended, amqp, work)
+        await queue.cancel(tag)
+        assert told["error"]["type"] == f"{__name__}.OutOfStock"

@@ -1,0 +1,523 @@
+"""Who may see and do what, and that no text of others does anything, on every page."""
+
+import csv
+import io
+import re
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from dlx_router.config.api_access.allowed_hosts import Hosts
+from dlx_router.console.app import PAGES, create_app
+from dlx_router.console.forms import MAX_FORM_BYTES
+from dlx_router.console.router_api import MAX_ANSWER_BYTES, RouterApi
+from dlx_router.console.sessions import LOGINS
+from tests.console.liar import LEASE, TOKEN, Liar, browser, console, csrf, logged_in
+from tests.console.test_rendering import HOSTILE, TEXTS, Read
+
+PATHS = [
+    "/",
+    "/groups",
+    "/groups/g1-1",
+    "/letters",
+    "/letters/4f2445e91123",
+    "/letters/4f2445e91123/edit",
+    "/redrive?queue=q",
+    "/tasks",
+    "/tasks/5cc63cdf0e4f",
+    "/policies",
+    "/explain?queue=q",
+    "/audit",
+]
+CHANGES = [
+    "/groups/g1-1",
+    "/letters/4f/send-back",
+    "/letters/4f/discard",
+    "/letters/4f/edit",
+    "/redrive",
+    "/tasks/5cc6/start",
+    "/tasks/5cc6/cancel",
+    "/theme",
+    "/logout",
+]
+OURS = {
+    "a",
+    "body",
+    "button",
+    "circle",
+    "code",
+    "datalist",
+    "dd",
+    "details",
+    "div",
+    "dl",
+    "dt",
+    "footer",
+    "form",
+    "h1",
+    "h2",
+    "head",
+    "header",
+    "html",
+    "input",
+    "label",
+    "li",
+    "link",
+    "main",
+    "meta",
+    "nav",
+    "ol",
+    "option",
+    "p",
+    "path",
+    "pre",
+    "progress",
+    "rect",
+    "script",
+    "section",
+    "select",
+    "small",
+    "span",
+    "strong",
+    "summary",
+    "svg",
+    "table",
+    "tbody",
+    "td",
+    "textarea",
+    "th",
+    "thead",
+    "time",
+    "title",
+    "tr",
+    "ul",
+}
+
+
+def test_the_list_of_pages_here_is_whole() -> None:
+    def shape(path: str) -> str:
+        return re.sub(r"\{\w+\}|(?<=groups/)[^/]+|(?<=letters/)[^/]+|(?<=tasks/)[^/]+", "*", path.partition("?")[0])
+
+    assert {shape(path) for path in PATHS} == {shape(path) for method, path, _ in PAGES if method == "GET"}
+
+
+def harmless(page: httpx.Response) -> Read:
+    """The page has our elements only, no handler, no address of elsewhere, and tells browsers to see to it."""
+    assert page.headers["content-security-policy"].startswith("default-src 'self'; ")
+    assert "unsafe" not in page.headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert page.headers["cache-control"] == "no-store"
+    read = Read(page.text)
+    assert {tag for tag, _ in read.elements} <= OURS, {tag for tag, _ in read.elements} - OURS
+    for tag, attrs in read.elements:
+        assert not any(name.startswith("on") or name == "style" for name in attrs), (tag, attrs)
+        for name in ("href", "src", "action", "hx-get"):
+            said = attrs.get(name)
+            assert said is None or (said[:1] in "/#" and not said.startswith("//")), (tag, attrs)
+    seen = re.sub(r'<(input type="hidden"|option)[^>]*>', "", page.text)  # what comes back has to be what it was
+    assert not re.search("[\u202a-\u202e\u2066-\u2069\x00-\x08\x0e-\x1f\x7f]", seen)
+    return read
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(TEXTS)
+async def test_no_text_does_anything_on_any_page(text: str) -> None:
+    app = console(Liar(text or "x"))
+    async with logged_in(app) as client:
+        for path in PATHS:
+            page = await client.get(path)
+            assert page.status_code == 200, (path, page.text)
+            harmless(page)
+
+
+LISTS = ("/", "/?list=lying", "/tasks/5cc6", "/groups", "/letters", "/tasks", "/policies", "/explain?queue=q", "/audit")
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+async def test_every_list_is_a_file_too(form: str) -> None:
+    async with logged_in(console(Liar("=1+1"))) as client:
+        for path in LISTS:
+            found = await client.get(f"{path}{'&' if '?' in path else '?'}format={form}")
+            assert (found.status_code, found.headers["content-disposition"][:11]) == (200, "attachment;")
+            if form == "csv":
+                rows = list(csv.reader(io.StringIO(found.text)))
+                assert not any(one.startswith("=") for row in rows for one in row)
+                assert any(one == "'=1+1" for row in rows for one in row)
+            else:
+                assert "=1+1" in found.text
+                assert found.json()
+
+
+async def test_a_header_of_a_megabyte_is_shown_by_its_beginning() -> None:
+    liar = Liar()
+    liar.header = "A" * (1 << 20)
+    async with logged_in(console(liar)) as client:
+        page = await client.get("/letters/4f2445e91123")
+    assert page.status_code == 200
+    assert len(page.content) < 400_000
+    assert "more characters)" in page.text
+
+
+async def test_what_a_lease_did_to_a_letter_is_told_and_leads_to_no_task() -> None:
+    async with logged_in(console(Liar())) as client:
+        page = harmless(await client.get("/letters/4f2445e91123"))
+        text = (await client.get("/letters/4f2445e91123")).text
+    assert text.count(f"lease {LEASE}") == 3
+    leads = [attrs["href"] for tag, attrs in page.elements if tag == "a" and "/tasks/" in (attrs.get("href") or "")]
+    assert leads, "of the steps that a task made"
+    assert not any(LEASE in (one or "") for one in leads)
+
+
+async def test_an_answer_that_has_no_end_costs_only_its_page() -> None:
+    liar = Liar()
+    app = console(liar)
+    async with logged_in(app) as client:
+        liar.padding = MAX_ANSWER_BYTES
+        page = await client.get("/groups")
+        assert (page.status_code, f"over {MAX_ANSWER_BYTES} bytes" in page.text) == (502, True)
+        harmless(page)
+        liar.padding = 0
+        assert (await client.get("/groups")).status_code == 200
+
+
+async def test_nobody_sees_or_changes_anything_without_a_login() -> None:
+    liar = Liar("the secret")
+    async with browser(console(liar)) as client:
+        for path in PATHS:
+            answer = await client.get(path)
+            assert (answer.status_code, answer.headers["location"][:6]) == (303, "/login"), path
+            assert "secret" not in answer.text
+        for path in CHANGES:
+            answer = await client.post(path, data={"csrf": "x"})
+            assert answer.status_code == 401, path
+        live = await client.get("/", headers={"hx-request": "true"})
+        assert (live.status_code, live.headers["hx-redirect"]) == (401, "/login")
+    assert liar.asked == []
+
+
+@pytest.mark.parametrize("secure", [False, True])
+async def test_a_login_gives_a_cookie_that_no_script_and_no_other_site_has(*, secure: bool) -> None:
+    async with browser(console(Liar(), secure=secure)) as client:
+        answer = await client.post("/login", data={"token": TOKEN, "next": "/letters?q=a"})
+    cookie = answer.headers["set-cookie"]
+    assert answer.headers["location"] == "/letters?q=a"
+    assert {"HttpOnly", "Path=/", "SameSite=strict"} <= {*cookie.split("; ")}
+    assert ("Secure" in cookie, cookie.startswith("__Host-")) == (secure, secure)
+    assert TOKEN not in str(answer.headers)
+    assert "max-age" not in cookie.lower()
+
+
+@pytest.mark.parametrize(
+    "wanted", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:x", "/\r\nx: y"]
+)
+async def test_a_login_leads_nowhere_else(wanted: str) -> None:
+    async with browser(console(Liar())) as client:
+        page = await client.get("/login", params={"next": wanted})
+        assert "evil" not in page.text
+        answer = await client.post("/login", data={"token": TOKEN, "next": wanted})
+    assert answer.headers["location"] == "/"
+
+
+async def test_wrong_tokens_are_told_and_soon_slowed_down() -> None:
+    async with browser(console(Liar())) as client:
+        for token in ("wrong-token-of-somebody", "ümlaut", "x" * 5000, ""):
+            page = await client.post("/login", data={"token": token})
+            assert page.status_code == 401
+            assert not token or token not in page.text
+            assert "set-cookie" not in page.headers
+            harmless(page)
+        pages = [await client.post("/login", data={"token": TOKEN}) for _ in range(int(LOGINS))]
+    assert "too many tries" in pages[-1].text
+
+
+async def test_a_token_that_is_taken_back_ends_its_sessions_at_once() -> None:
+    liar = Liar()
+    app = console(liar)
+    async with logged_in(app) as client:
+        liar.tokens.clear()
+        assert (await client.get("/groups")).headers["location"].startswith("/login")
+        liar.tokens.add(TOKEN)
+        assert (await client.get("/groups")).headers["location"].startswith("/login")
+
+
+async def test_who_logs_out_is_out_whoever_has_the_cookie() -> None:
+    async with logged_in(console(Liar())) as client:
+        page = await client.get("/groups")
+        kept = client.cookies["dlx_console"]
+        assert (await client.post("/logout", data={"csrf": csrf(page.text)})).status_code == 303
+        client.cookies.set("dlx_console", kept)
+        assert (await client.get("/groups")).status_code == 303
+
+
+BAD: list[dict[str, Any]] = [
+    {"data": {}},
+    {"data": {"csrf": "guessed"}},
+    {"data": {"csrf": "TRUE"}, "headers": {"origin": "https://evil.example"}},
+    {"data": {"csrf": "TRUE"}, "headers": {"origin": "null"}},
+    {"data": {"csrf": "TRUE"}, "headers": {"sec-fetch-site": "cross-site"}},
+    {"data": {"csrf": "TRUE"}, "headers": {"sec-fetch-site": "same-site"}},
+    {"json": {"csrf": "TRUE"}},
+    {"content": b"csrf=" + b"x" * MAX_FORM_BYTES, "headers": {"content-type": "application/x-www-form-urlencoded"}},
+]
+
+
+@pytest.mark.parametrize("given", BAD)
+@pytest.mark.parametrize("path", CHANGES)
+async def test_a_change_is_made_by_our_own_forms_only(path: str, given: dict[str, Any]) -> None:
+    liar = Liar()
+    async with logged_in(console(liar)) as client:
+        word = csrf((await client.get("/groups")).text)
+        told = {**given, "data": {"csrf": word}} if given.get("data", {}).get("csrf") == "TRUE" else given
+        answer = await client.post(path, **told)
+        assert answer.status_code in {403, 413, 415}
+        harmless(answer)
+        assert liar.asked == []
+        assert (await client.get("/groups")).status_code == 200, "the session stays"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "router.evil.example", "127.0.0.1.evil.example", ""])
+async def test_a_name_of_somebody_else_is_refused(host: str) -> None:
+    async with logged_in(console(Liar("the secret"))) as client:
+        page = await client.get("/groups", headers={"host": host})
+    assert page.status_code == 403
+    assert "secret" not in page.text
+
+
+async def test_a_link_from_elsewhere_leads_there_after_all() -> None:
+    """SameSite=Strict keeps the cookie back, so our own page asks again."""
+    app = console(Liar())
+    async with browser(app) as client:
+        page = await client.get("/groups/g1-1?x=%3Cb%3E", headers={"sec-fetch-site": "cross-site"})
+    assert page.status_code == 200
+    harmless(page)
+    assert '<meta http-equiv="refresh" content="0;url=/groups/g1-1?x=%3Cb%3E">' in page.text
+
+
+async def test_without_tokens_only_this_machine_gets_in() -> None:
+    liar = Liar()
+    liar.tokens = {""}
+    async with browser(console(liar)) as client:
+        page = await client.get("/groups")
+        assert page.status_code == 200
+        assert "Log out" not in page.text
+        answer = await client.post("/groups/g1-1", data={"csrf": csrf(page.text), "state": "resolved"})
+        assert (answer.status_code, liar.asked) == (303, [("PATCH", "/groups/g1-1", {"state": "resolved"})])
+    async with browser(console(liar, is_loopback=False)) as client:
+        assert (await client.get("/groups")).status_code == 303
+
+
+async def test_a_page_of_elsewhere_begins_no_session_and_ends_none() -> None:
+    """It comes without the cookie of the session that there is, and its answer would put another one in its place."""
+    liar = Liar()
+    liar.tokens = {""}
+    async with browser(console(liar)) as client:
+        word = csrf((await client.get("/groups")).text)
+        for site in ("cross-site", "same-site"):
+            led = await client.get("/groups", headers={"sec-fetch-site": site, "cookie": ""})
+            assert (led.status_code, "set-cookie" in led.headers) == (200, False)
+            assert 'http-equiv="refresh"' in led.text
+        answer = await client.post("/groups/g1-1", data={"csrf": word, "state": "resolved"})
+    assert answer.status_code == 303, "the form that was open before"
+
+
+async def test_who_may_only_look_sees_no_buttons() -> None:
+    for role, sees in (("viewer", False), ("operator", True)):
+        async with logged_in(console(Liar("q", role))) as client:
+            pages = [
+                (await client.get(path)).text for path in ("/letters/4f2445e91123", "/groups/g1-1", "/tasks/5cc6", "/")
+            ]
+        words = ("Send back</button>", "Resolve</button>", "Type <strong>3", "Redrive…</a>")
+        assert [word in page for word, page in zip(words, pages, strict=True)] == [sees] * 4
+
+
+async def test_more_than_one_letter_goes_only_where_their_number_is_typed() -> None:
+    liar = Liar("q")
+    async with logged_in(console(liar)) as client:
+        page = await client.get("/tasks/5cc63cdf0e4f?vhost=q")
+        word = csrf(page.text)
+        for typed in ("", "2", "4", "three", "-3", "3.0", "٣", "9" * 40):
+            answer = await client.post("/tasks/5cc63cdf0e4f/start?vhost=q", data={"csrf": word, "letters": typed})
+            assert answer.status_code == 422, typed
+            harmless(answer)
+        assert liar.asked == []
+        given = {"csrf": word, "letters": "3", "rate": "7", "canary": "1", "watch": "5", "max_dead": "0"}
+        answer = await client.post("/tasks/5cc63cdf0e4f/start?vhost=q", data=given)
+    assert answer.headers["location"] == "/tasks/5cc63cdf0e4f?vhost=q"
+    ((method, path, asked),) = liar.asked
+    assert (method, path) == ("POST", "/tasks")
+    assert (asked["limit"], asked["cutoff_ms"], asked["rate"]) == (3, 1_700_000_000_000, 7)
+    assert asked["canary"] == {"first": 1, "watch_s": 5, "max_dead_percent": 0}
+    assert "dry_run" not in asked
+
+
+class Counted(Liar):
+    """A dry run of this kind that counted so many letters."""
+
+    def __init__(self, kind: str, sent: int) -> None:
+        super().__init__("q")
+        self.kind, self.sent = kind, sent
+
+    def answers(self, path: str) -> dict[str, Any] | None:
+        found = super().answers(path)
+        if found is not None and path.startswith("/tasks/") and "spec" in found:
+            found["spec"]["kind"], found["counts"]["sent"] = self.kind, self.sent
+        return found
+
+
+@pytest.mark.parametrize(("kind", "sent"), [("redrive", 0), ("discard", 0), ("export", 3)])
+async def test_a_dry_run_that_counted_nothing_or_for_a_script_starts_nothing(kind: str, sent: int) -> None:
+    """A limit of 0 is none at all: what came into the queue meanwhile would go."""
+    liar = Counted(kind, sent)
+    async with logged_in(console(liar)) as client:
+        page = await client.get("/tasks/5cc63cdf0e4f?vhost=q")
+        harmless(page)
+        given = {"csrf": csrf(page.text), "letters": str(sent)}
+        answer = await client.post("/tasks/5cc63cdf0e4f/start?vhost=q", data=given)
+        harmless(answer)
+    assert (page.status_code, answer.status_code, liar.asked) == (200, 409, [])
+    assert "/start?" not in page.text
+
+
+class Unredacted(Liar):
+    def answers(self, path: str) -> dict[str, Any] | None:
+        found = super().answers(path)
+        for one in (found or {}).get("letters", []) if path != "/letters" else []:
+            one["event"]["redacted"] = []
+        return found
+
+
+async def test_a_body_that_nobody_changed_is_not_sent() -> None:
+    liar = Unredacted("one\nline")
+    async with logged_in(console(liar)) as client:
+        page = (await client.get("/letters/4f2445e91123/edit")).text
+        was = re.search('name="was" value="([0-9a-f]{64})"', page)
+        assert was is not None
+        form = {"csrf": csrf(page), "vhost": "/", "queue": "q", "was": was[1]}
+        unchanged = {**form, "text": "one\r\nline"}  # as browsers send lines
+        assert (await client.post("/letters/4f/edit", data=unchanged)).status_code == 422
+        assert (await client.post("/letters/4f/edit", data={**unchanged, "headers": "a=1\nb"})).status_code == 303
+        assert (await client.post("/letters/4f/edit", data={**form, "text": "another"})).status_code == 303
+    assert [(body.get("text"), body["headers"]) for _, _, body in liar.asked] == [
+        (None, {"a": "1", "b": None}),
+        ("another", {}),
+    ]
+
+
+async def test_nothing_that_people_write_breaks_a_page() -> None:
+    async with logged_in(console(Liar())) as client:
+        for path in PATHS:
+            for text in HOSTILE:
+                said = text.encode("utf-8", "surrogatepass").decode("latin-1")
+                for name in ("queue", "vhost", "cursor", "offset", "format", "q", "filter"):
+                    page = await client.get(path, params={name: said})
+                    assert page.status_code < 500, (path, name, text)
+        for path in ("/nowhere", "/letters/..%2f..", "/at/two/", "/static/../app.py", "/static/nothing.js"):
+            assert (await client.get(path)).status_code == 404
+
+
+async def test_several_routers_have_addresses_of_their_own() -> None:
+    liars = {"north": Liar("of-north"), "south": Liar("of-south")}
+    routers = [RouterApi(name, f"http://{name}", httpx.ASGITransport(liar)) for name, liar in liars.items()]
+    async with logged_in(create_app(routers, Hosts())) as client:
+        both = (await client.get("/")).text
+        assert ("of-north" in both, "of-south" in both) == (True, True)
+        south = (await client.get("/at/south/groups")).text
+        assert ("of-north" in south, "of-south" in south) == (False, True)
+        assert 'href="/at/south/letters"' in south
+        liars["north"].tokens.clear()
+        page = await client.get("/at/north/groups")
+        assert page.status_code == 401
+        assert (await client.get("/at/south/groups")).status_code == 200, "the other router still knows the token"
+
+
+async def test_one_letter_is_deleted_only_where_somebody_says_that_they_mean_it() -> None:
+    liar = Liar("q")
+    async with logged_in(console(liar)) as client:
+        page = (await client.get("/letters/4f2445e91123")).text
+        assert 'action="/letters/4f2445e911230000' in page
+        form = {"csrf": csrf(page), "vhost": "/", "queue": "DLQ.q"}
+        assert (await client.post("/letters/4f/discard", data=form)).status_code == 422
+        assert liar.asked == []
+        assert (await client.post("/letters/4f/discard", data={**form, "sure": "1"})).status_code == 303
+    ((method, path, asked),) = liar.asked
+    assert (method, path, asked["kind"], asked["ids"]) == ("POST", "/tasks", "discard", ["4f"])
+    async with logged_in(console(Liar("q", "viewer"))) as client:
+        assert "Delete for good" not in (await client.get("/letters/4f2445e91123")).text
+
+
+class Several(Liar):
+    """Three queues, the second one without an oldest letter."""
+
+    def answers(self, path: str) -> dict[str, Any] | None:
+        found = super().answers(path)
+        if path == "/queues" and found is not None:
+            (one,) = found["failed"]
+            many = [("b", 3, 30, 5), ("a", 1, None, 9), ("c", 2, 10, 7)]
+            found["failed"] = [
+                {**one, "failed_queue": name, "states": {"dead": n}, "oldest_ms": ms, "last_ms": last}
+                for name, n, ms, last in many
+            ]
+        return found
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        ("", "acb"), ("-last", "acb"), ("last", "bca"), ("queue", "abc"), ("-queue", "cba"), ("dead", "acb"),
+        ("-dead", "bca"), ("oldest", "cba"), ("-oldest", "bca"), ("nonsense", "acb"), ("-", "acb"), ("--dead", "acb"),
+    ],
+)  # fmt: skip
+async def test_a_list_comes_in_the_order_that_its_address_asks_for(sort: str, order: str) -> None:
+    async with logged_in(console(Several())) as client:
+        rows = (await client.get("/", params={"sort": sort, "format": "json"})).json()
+        page = (await client.get("/", params={"sort": sort, "x": "<y>"})).text
+    assert "".join(row["failed_queue"] for row in rows) == order
+    said = [str(attrs["aria-sort"]) for tag, attrs in Read(page).elements if tag == "th" and "aria-sort" in attrs]
+    assert sorted(said)[:1] != ["none"]
+    assert said.count("none") == len(said) - 1, "one column says that it is in order"
+    assert "x=%3Cy%3E" in page, "what else the address says stays"
+
+
+async def test_a_column_is_turned_by_its_second_click_and_pages_keep_the_order() -> None:
+    liar = Liar()
+    async with logged_in(console(liar)) as client:
+        assert 'href="/tasks?vhost=a&amp;sort=-sent"' in (await client.get("/tasks?vhost=a")).text
+        assert 'href="/tasks?vhost=a&amp;sort=sent"' in (await client.get("/tasks?vhost=a&sort=-sent")).text
+        letters = (await client.get("/letters?queue=q&sort=last")).text
+        assert 'href="/letters?queue=q&amp;sort=last&amp;cursor=~e30"' in letters.replace("%7E", "~")
+        groups = (await client.get("/groups?sort=-deaths&offset=50")).text
+        assert 'href="/groups?sort=-deaths&amp;offset=50"' in groups
+        assert 'href="/groups?sort=-deaths"' in groups, "the first page"
+        audit = (await client.get("/audit?cursor=9.x")).text
+        assert 'href="/audit?cursor=7.a"' in audit
+
+
+async def test_what_nobody_could_be_asked_about_is_said_and_for_how_long_nobody_leads() -> None:
+    async with logged_in(console(Liar("the <vhost>"))) as client:
+        for path in ("/groups", "/letters", "/audit"):
+            page = (await client.get(path)).text
+            assert "Not all is here" in page
+            assert "Vhost the &lt;vhost&gt;: the &lt;vhost&gt;" in page
+        assert "nobody leads for 12 s" in (await client.get("/")).text
+
+
+class Before(Liar):
+    """A router of a version that says less."""
+
+    def answers(self, path: str) -> dict[str, Any] | None:
+        found = super().answers(path)
+        for one in (found or {}).get("failed", []):
+            for name in ("oldest_ms", "policy", "breaker"):
+                del one[name]
+        for name in ("missing", "next") if path in {"/queues", "/audits", "/groups"} else ():
+            (found or {}).pop(name, None)
+        return {**(found or {}), "next": None} if path == "/groups" else found
+
+
+async def test_a_router_of_before_is_shown_as_far_as_it_says() -> None:
+    async with logged_in(console(Before("q"))) as client:
+        for path in PATHS:
+            assert (await client.get(path)).status_code == 200, path

@@ -1,0 +1,223 @@
+"""What others wrote is text on a page, in a sheet and in a command line, whatever it is."""
+
+import csv
+import io
+import json
+import re
+import shlex
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.core import TyperGroup
+
+from dlx_router.cli.main import app
+from dlx_router.console.command_lines import command, task_command
+from dlx_router.console.exports import as_csv, cell
+from dlx_router.console.pages.overview import BARS, course
+from dlx_router.console.rendering import ago, cut, environment, hexdump, lasting, query, sparkline, when
+from dlx_router.core.printable import printable_lines
+from tests.console.liar import task
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "\"' onmouseover=alert(1) x='",
+    "\u202eevil\u2066",
+    "\x00\x07\x1b[31m",
+    "]]>--><!--",
+    "\udc80",
+    "\ud800",
+    "=cmd|' /C calc'!A0",
+    "{{ 7 * 7 }}",
+    "</textarea><img src=x>",
+    "A" * 5000,
+)
+TEXTS = st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(), max_size=60))
+
+
+class Read(HTMLParser):
+    """Elements, attributes and text of a page, as a browser would have them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@given(TEXTS)
+def test_any_text_is_text_in_an_element_and_in_an_attribute(text: str) -> None:
+    page = environment().from_string('<p title="{{ text }}">{{ text }}</p>').render(text=text)
+    read = Read(page)
+    assert [tag for tag, _ in read.elements] == ["p"]
+    assert read.elements[0][1] == {"title": printable_lines(text)}
+    assert read.text == printable_lines(text)
+    assert page.encode()
+
+
+@given(TEXTS)
+def test_a_sparkline_is_labelled_by_any_text(text: str) -> None:
+    read = Read(sparkline([0, 3, 1], text))
+    assert {tag for tag, _ in read.elements} == {"svg", "rect"}
+    assert read.elements[0][1]["aria-label"] == printable_lines(text)
+    assert not any("style" in attrs for _, attrs in read.elements)
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=4))
+def test_no_cell_of_a_sheet_is_a_formula_and_all_come_back(texts: list[str]) -> None:
+    columns = [str(number) for number in range(len(texts))]
+    rows = list(csv.reader(io.StringIO(as_csv(columns, [dict(zip(columns, texts, strict=True))]), newline="")))
+    assert len(rows) == 2
+    for said in rows[1]:
+        assert not said.lstrip(" ").startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+
+
+def test_numbers_stay_numbers_in_a_sheet() -> None:
+    assert [cell(one) for one in (-3, 0, 1.5, None, True, "x", "-3", {"a": 1})] == [
+        "-3",
+        "0",
+        "1.5",
+        "",
+        "true",
+        "x",
+        "'-3",
+        '{"a": 1}',
+    ]
+
+
+@given(TEXTS, TEXTS)
+def test_an_address_keeps_the_names_in_it(one: str, other: str) -> None:
+    address = query("/letters", {"queue": one}, q=other)
+    assert address.isascii()
+    assert not set(address) & set("\"'<> \n")
+    found = parse_qs(urlsplit(address).query, keep_blank_values=True, errors="surrogateescape")
+    if not any(0xD800 <= ord(char) < 0xDC80 or 0xDCFF < ord(char) < 0xE000 for char in one + other):
+        assert found.get("queue", [""]) == [one]
+        assert found.get("q", [""]) == [other]
+
+
+@pytest.mark.parametrize(
+    ("ms", "said"), [(0, "0 ms"), (450, "450 ms"), (61_000, "1 min 1 s"), (90_000_000, "1 d 1 h"), (-1500, "-1 s")]
+)
+def test_lengths_of_time(ms: int, said: str) -> None:
+    assert lasting(ms) == said
+
+
+@pytest.mark.parametrize("ms", [None, 0, -1, 10**18, float("nan"), float("inf"), "now"])
+def test_a_moment_that_is_none_is_a_dash(ms: Any) -> None:
+    assert when(ms) == "–"
+    assert ago(ms) == "–"
+
+
+@given(st.integers(1, 253_402_300_798_999), st.integers(0, 253_402_300_798_999))
+def test_every_moment_can_be_said(ms: int, now_ms: int) -> None:
+    assert str(ago(ms, now_ms)).startswith("<time datetime=")
+
+
+@given(st.text(), st.integers(1, 50))
+def test_what_is_cut_says_how_much_is_missing(text: str, most: int) -> None:
+    said = cut(text, most)
+    assert said == text if len(text) <= most else said.endswith(f"({len(text) - most:,} more characters)")
+
+
+@given(st.binary(max_size=100))
+def test_bytes_in_rows_of_sixteen(data: bytes) -> None:
+    rows = hexdump(data.hex()).splitlines()
+    assert len(rows) == -(-len(data) // 16)
+    assert bytes.fromhex("".join(row[10:57] for row in rows)) == data
+
+
+@given(st.lists(st.integers(0, 2000)), st.integers(0, 900), st.integers(901, 2000))
+def test_a_course_has_each_moment_of_its_time_once(moments: list[int], since: int, until: int) -> None:
+    bars = course(moments, since, until)
+    assert len(bars) == BARS
+    assert sum(bars) == sum(since <= one <= until for one in moments)
+
+
+def parsed(line: str) -> dict[str, Any]:
+    """What the command line would be given: the shown command is a true one."""
+    words = shlex.split(line)
+    assert words.pop(0) == "dlx-router"
+    found: Any = typer.main.get_command(app)
+    while isinstance(found, TyperGroup):
+        found = found.commands[words.pop(0)]
+    context = found.make_context("x", words)
+    params: dict[str, Any] = context.params
+    return params
+
+
+NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20).filter(
+    lambda name: name.strip()
+)
+
+
+@settings(deadline=None)  # the first one loads the command line
+@given(
+    queue=NAMES,
+    group=NAMES,
+    filter_=NAMES,
+    kind=st.sampled_from(("redrive", "park", "discard")),
+    limit=st.integers(0, 9),
+)
+def test_the_shown_command_means_what_the_button_does(
+    queue: str, group: str, filter_: str, kind: str, limit: int
+) -> None:
+    spec = task("x")["spec"] | {
+        "queue": queue,
+        "group": group,
+        "filter": filter_,
+        "kind": kind,
+        "limit": limit,
+        "ids": [],
+    }
+    params = parsed(task_command(spec))
+    assert (params["queue"], params["group"], params["filter_"]) == (queue, group, filter_)
+    assert (params["limit"] or 0, params["vhost"]) == (limit, "x")
+    if kind == "redrive":
+        assert (params["rate"], params["dry_run"]) == (0.0, True)
+
+
+def test_a_canary_and_another_queue_are_in_the_command() -> None:
+    canary = {"first": 3, "watch_s": 60.0, "max_dead_percent": 2.5}
+    spec = task("q")["spec"] | {"canary": canary, "to": {"exchange": "", "routing_key": "-other"}, "rate": 12.5}
+    params = parsed(task_command(spec))
+    assert (params["canary"], params["watch"], params["max_dead"]) == (3, 60.0, 2.5)
+    assert (params["to_queue"], params["rate"]) == ("-other", 12.5)
+    assert parsed(command("letters", "show", operand="--yes"))["letter"] == "--yes"
+
+
+def test_every_template_is_well_formed_and_runs_nothing_of_its_own() -> None:
+    made = environment()
+    for name in made.list_templates():
+        assert made.loader is not None
+        source, _, _ = made.loader.get_source(made, name)
+        assert " style=" not in source, name
+        assert "| safe" not in source, name
+        assert "autoescape" not in source, name
+        for tag, attrs in Read(re.sub(r"{[{%].*?[%}]}", "", source)).elements:
+            assert not any(attr.startswith("on") for attr in attrs), (name, tag)
+            for attr in ("src", "href", "action", "hx-get"):
+                assert not (attrs.get(attr) or "").lower().startswith(("http", "//", "javascript", "data:")), (
+                    name,
+                    attrs,
+                )
+            assert tag != "style"
+        assert source.count("<script") == len(
+            re.findall(r'<script src="{{ assets\["\S+"\] }}" defer></script>', source)
+        )
+
+
+def test_a_json_document_is_shown_as_it_is() -> None:
+    text = environment().filters["pretty"]({"a": "<b>", "n": 1})
+    assert json.loads(text) == {"a": "<b>", "n": 1}

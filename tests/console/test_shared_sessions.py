@@ -1,0 +1,285 @@
+"""Who logged in at one replica is logged in at all of them; a proxy's word is taken from the proxy alone."""
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.types import ASGIApp
+
+from dlx_router.config.api_access import passes as of_passes
+from dlx_router.config.api_access.allowed_hosts import Hosts
+from dlx_router.config.api_access.passes import IDLE_MS, LONGEST_MS, Passes, contents, is_pass
+from dlx_router.config.api_access.single_sign_on import HEADERS, Person, SingleSignOn, networks, roles_of
+from dlx_router.config.api_access.tokens import Role, Tokens
+from dlx_router.config.environment.settings import Settings, SettingsError
+from dlx_router.console import who
+from dlx_router.console.app import create_app
+from dlx_router.console.router_api import RouterApi
+from dlx_router.telemetry.wall_clock import wall_ms
+from tests.admin.replicas import ANN, BOB, OLGA, Network, Replica
+from tests.console.liar import browser, csrf
+
+KEY: Final = b"s" * 32
+NOW: Final = 1_800_000_000_000
+
+
+def console(replica: Replica, **how: Any) -> ASGIApp:
+    """As the router starts it."""
+    router = RouterApi("router", f"http://{replica.name}", httpx.ASGITransport(replica.app))
+    return create_app([router], Hosts(), carried=True, sealed=True, **how)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Replica, Replica]:
+    network = Network()
+    first, second = (Replica(network, tmp_path, name, ("/",), sessions=KEY) for name in ("first", "second"))
+    first.lead("/", second)
+    return first, second
+
+
+async def log_in(client: httpx.AsyncClient, token: str) -> str:
+    answer = await client.post("/login", data={"token": token})
+    assert answer.status_code == 303, answer.text
+    return str(client.cookies["dlx_console"])
+
+
+# -- sessions of any replica ------------------------------------------------------------------------------------------
+
+
+async def test_a_session_that_began_at_one_replica_holds_at_all(pair: tuple[Replica, Replica]) -> None:
+    first, second = (console(one) for one in pair)
+    async with browser(first) as one, browser(second) as other:
+        cookie = await log_in(one, OLGA)
+        assert OLGA not in cookie + json.dumps(contents(cookie))
+        other.cookies.set("dlx_console", cookie)
+        page = await other.get("/policies")
+        assert (page.status_code, "olga · operator" in page.text) == (200, True)
+        theme = {"csrf": csrf((await one.get("/policies")).text), "theme": "dark"}
+        assert (await other.post("/theme", data=theme)).status_code == 303, "a form of the one, sent to the other"
+        assert (await other.post("/theme", data={**theme, "csrf": "guessed"})).status_code == 403
+        assert (await other.post("/theme", data={"theme": "dark"})).status_code == 403
+
+
+async def test_a_token_that_is_taken_back_ends_its_sessions_at_every_replica(pair: tuple[Replica, Replica]) -> None:
+    first, second = pair
+    async with browser(console(first)) as one, browser(console(second)) as other:
+        other.cookies.set("dlx_console", await log_in(one, ANN))
+        assert (await other.get("/policies")).status_code == 200
+        text = second.tokens_file.read_text(encoding="utf-8")
+        second.tokens_file.write_text(text.replace(ANN, "ann-another-" + "x" * 20), encoding="utf-8")
+        assert (await other.get("/policies")).headers["location"].startswith("/login")
+        assert (await one.get("/policies")).status_code == 200, "there the file is as it was"
+
+
+async def test_a_role_that_changes_changes_its_sessions(pair: tuple[Replica, Replica]) -> None:
+    first, _ = pair
+    async with browser(console(first)) as client:
+        cookie = await log_in(client, OLGA)
+        assert (await first.ask("POST", "/change", cookie))[0] == 200
+        text = first.tokens_file.read_text(encoding="utf-8")
+        first.tokens_file.write_text(text.replace("role: operator", "role: viewer"), encoding="utf-8")
+        assert (await first.ask("POST", "/change", cookie))[0] == 403
+        assert (await first.ask("GET", "/echo/a", cookie))[1]["role"] == "VIEWER"
+
+
+async def test_who_logs_out_is_out_where_they_did_and_the_browser_forgets_it(pair: tuple[Replica, Replica]) -> None:
+    first, _ = pair
+    async with browser(console(first)) as client:
+        cookie = await log_in(client, BOB)
+        word = csrf((await client.get("/policies")).text)
+        answer = await client.post("/logout", data={"csrf": word})
+        assert 'dlx_console=""' in answer.headers["set-cookie"]
+        client.cookies.set("dlx_console", cookie)
+        assert (await first.ask("GET", "/status", cookie))[0] == 401
+        assert (await client.get("/groups")).headers["location"].startswith("/login")
+
+
+async def test_a_session_goes_on_while_it_is_used_and_ends_at_last(
+    pair: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = pair
+    monkeypatch.setattr(who, "RENEWED_MS", -1)
+    async with browser(console(first)) as client:
+        cookie = await log_in(client, OLGA)
+        live = await client.get("/policies", headers={"hx-request": "true"})
+        assert "set-cookie" not in live.headers, "what a page asks by itself is no use"
+        await client.get("/policies")
+        renewed = client.cookies["dlx_console"]
+        assert renewed != cookie
+        assert (contents(renewed)["i"], contents(renewed)["b"], contents(renewed)["c"]) == tuple(
+            contents(cookie)[name] for name in "ibc"
+        )
+    passes = Passes(KEY)
+    word, session = passes.begin("digest", NOW)
+    for _ in range(100):
+        later = session.until_ms - 1
+        word, session = passes.renewed(session, later)
+    assert session.until_ms == NOW + LONGEST_MS
+    assert passes.session(word, session.until_ms - 1) is not None
+    assert passes.session(word, session.until_ms) is None
+
+
+async def test_without_a_key_that_replicas_share_sessions_are_kept_here(tmp_path: Path) -> None:
+    alone = Replica(Network(), tmp_path, "alone", ("/",))
+    alone.lead("/")
+    async with browser(console(alone)) as client:
+        assert not is_pass(await log_in(client, OLGA))
+        assert (await client.get("/policies")).status_code == 200
+    assert (await alone.ask("POST", "/sessions"))[0] == 409
+
+
+@given(st.sampled_from("itcbu"), st.text(max_size=12) | st.integers())
+def test_nothing_of_a_pass_can_be_changed(member: str, value: object) -> None:
+    passes = Passes(KEY)
+    word, session = passes.begin("digest", NOW)
+    kind, data, mac = word.split(".")
+    told = json.loads(urlsafe_b64decode(data))
+    is_same = told[member] == value
+    told[member] = value
+    forged = f"{kind}.{urlsafe_b64encode(json.dumps(told, separators=(',', ':')).encode()).decode()}.{mac}"
+    assert (passes.session(forged, NOW) == session) == is_same
+    assert Passes(b"x" * 32).session(word, NOW) is None
+    assert Passes().session(word, NOW) is None
+    assert passes.session(word, NOW + IDLE_MS) is None
+
+
+@given(
+    st.text(max_size=80)
+    | st.tuples(st.sampled_from(["dlxs", "dlxp"]), st.text(max_size=40)).map(lambda p: f"{p[0]}.{p[1]}.x")
+)
+def test_any_text_is_a_pass_or_none(text: str) -> None:
+    assert Passes(KEY).caller(text, None, NOW) is None
+    assert isinstance(contents(text), dict)
+
+
+def test_a_pass_stands_for_its_token_and_for_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "t"
+    file.write_text(
+        f"tokens:\n  - {{name: a, token: {ANN}, role: viewer}}\n  - {{name: b, token: {BOB}, role: admin}}\n"
+    )
+    tokens, passes = Tokens(file), Passes(KEY)
+    for token, name in ((ANN, "a"), (BOB, "b")):
+        word, session = passes.begin(Tokens.digest(token), NOW)
+        found = passes.caller(word, tokens, NOW)
+        assert found is not None
+        assert found.name == name
+        passes.end(session)
+        assert passes.caller(word, tokens, NOW) is None
+    word, _ = passes.begin("0" * 64, NOW)
+    assert passes.caller(word, tokens, NOW) is None
+
+
+# -- a proxy that logs people in --------------------------------------------------------------------------------------
+
+SSO: Final = SingleSignOn("10.0.0.5,10.1.0.0/16,fd00::/64", "sre=admin,ops=operator,a=b=viewer")
+
+
+def headers(user: str | None = "ann", groups: str = "ops") -> list[tuple[bytes, bytes]]:
+    told = [(b"host", b"x"), (b"x-forwarded-groups", groups.encode())]
+    return told if user is None else [*told, (b"x-forwarded-user", user.encode())]
+
+
+@pytest.mark.parametrize("peer", ["10.0.0.5", "10.1.200.3", "::ffff:10.0.0.5", "fd00::1"])
+def test_the_proxys_word_is_taken(peer: str) -> None:
+    assert SSO.person(peer, headers()) == Person("ann", Role.OPERATOR)
+
+
+@pytest.mark.parametrize(
+    "peer", ["10.0.0.6", "10.2.0.1", "127.0.0.1", "::1", "fd00:0:0:1::1", "?", "", "10.0.0.5.evil", "unix:"]
+)
+def test_nobody_elses_is(peer: str) -> None:
+    assert SSO.person(peer, headers()) is None
+    assert SingleSignOn(None, None).person("10.0.0.5", headers()) is None
+
+
+@pytest.mark.parametrize(
+    ("groups", "role"),
+    [
+        ("ops", Role.OPERATOR), ("viewers, ops ,sre", Role.ADMIN), ("ops|sre", Role.ADMIN), ("a=b", Role.VIEWER),
+        ("OPS", None), ("", None), ("sre2", None), ("xsre", None), ("admin", None),
+    ],
+)  # fmt: skip
+def test_groups_have_the_highest_role_of_theirs(groups: str, role: Role | None) -> None:
+    assert SSO.person("10.0.0.5", headers(groups=groups)) == Person("ann", role)
+    everybody = SingleSignOn("10.0.0.5", "*=viewer,sre=admin").person("10.0.0.5", headers(groups=groups))
+    assert everybody is not None
+    assert everybody.role is (
+        Role.ADMIN if "sre" in groups.replace("|", ",").replace(" ", "").split(",") else Role.VIEWER
+    )
+
+
+@pytest.mark.parametrize("user", [None, "", "  ", "a\nb", "a\x00b", "x" * 300, "\u202eevil"])
+def test_a_name_that_cannot_be_told_is_nobody(user: str | None) -> None:
+    assert SSO.person("10.0.0.5", headers(user)) is None
+
+
+def test_two_names_are_nobody() -> None:
+    assert SSO.person("10.0.0.5", [*headers("ann"), *headers("root")]) is None
+
+
+@pytest.mark.parametrize("said_", ["0.0.0.0/0", "::/0", "proxy", "10.0.0.300", "10.0.0.5/8"])
+def test_addresses_of_proxies_are_addresses(said_: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=said_.replace(".", r"\.")):
+        networks(said_)
+    monkeypatch.setenv("DLX_ROUTER_SSO_PROXIES", said_)
+    monkeypatch.setenv("DLX_ROUTER_SSO_ROLES", "*=viewer")
+    with pytest.raises(SettingsError, match="SSO_PROXIES"):
+        Settings.load({})
+
+
+@pytest.mark.parametrize("roles", ["ops", "ops=root", "=viewer", "ops=viewer=x"])
+def test_roles_of_groups_are_roles(roles: str) -> None:
+    with pytest.raises(ValueError, match="GROUP=ROLE"):
+        roles_of(roles)
+
+
+def test_one_setting_needs_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLX_ROUTER_SSO_PROXIES", "10.0.0.5")
+    with pytest.raises(SettingsError, match="need each other"):
+        Settings.load({})
+    monkeypatch.setenv("DLX_ROUTER_SSO_ROLES", "*=viewer")
+    assert Settings.load({}).sso_headers == HEADERS
+    monkeypatch.setenv("DLX_ROUTER_SSO_HEADERS", "X-User")
+    with pytest.raises(SettingsError, match="two headers"):
+        Settings.load({})
+
+
+async def test_a_person_whom_the_proxy_names_needs_no_token_and_is_named_in_what_they_do(
+    pair: tuple[Replica, Replica],
+) -> None:
+    first, _ = pair
+    for replica in pair:
+        vouched = replica.context.passes.vouch("ann@example.com", Role.OPERATOR, wall_ms())
+        async with browser(console(replica)) as client:
+            page = await client.get("/policies", headers={who.PERSON: vouched})
+            assert (page.status_code, "ann@example.com · operator" in page.text) == (200, True)
+            assert "Log out" not in page.text
+            form = {"csrf": csrf(page.text), "theme": "dark"}
+            assert (await client.post("/theme", data=form, headers={who.PERSON: vouched})).status_code == 303
+            guessed = {**form, "csrf": "x" * 43}
+            assert (await client.post("/theme", data=guessed, headers={who.PERSON: vouched})).status_code == 403
+            assert (await client.get("/policies")).status_code == 303, "the cookie alone opens nothing"
+        assert await replica.ask("POST", "/change", vouched) == (200, {"by": first.id})
+    assert first.context.extras["done"] == ["ann@example.com"] * 2, "through the other replica, too"
+
+
+async def test_nobody_vouches_for_themselves(pair: tuple[Replica, Replica]) -> None:
+    first, second = pair
+    foreign = second.context.passes.vouch("root", Role.ADMIN, wall_ms())
+    old = first.context.passes.vouch("root", Role.ADMIN, wall_ms() - of_passes.PERSON_MS)
+    kind, data, mac = first.context.passes.vouch("ann", Role.VIEWER, wall_ms()).split(".")
+    told = {**json.loads(urlsafe_b64decode(data)), "r": "ADMIN"}
+    forged = f"{kind}.{urlsafe_b64encode(json.dumps(told).encode()).decode()}.{mac}"
+    for word in (foreign, old, forged, "dlxp.e30=.", "dlxp..", f"dlxs.{data}.{mac}"):
+        assert (await first.ask("GET", "/status", word))[0] == 401
+        async with browser(console(first)) as client:
+            assert (await client.get("/policies", headers={who.PERSON: word})).status_code == 303
+    async with browser(create_app([RouterApi("r", "http://x", httpx.ASGITransport(first.app))], Hosts())) as client:
+        word = first.context.passes.vouch("root", Role.ADMIN, wall_ms())
+        page = await client.get("/policies", headers={who.PERSON: word})
+        assert page.status_code == 303, "a console of its own takes nobody's word"

@@ -1,0 +1,349 @@
+"""Leases: one holder at a time; what is done is never handed out again, what is not comes back; kills included."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from dlx_router.core.lease_handle import Claims, handle_of, verified, vhost_of
+from dlx_router.core.leases import (
+    REMOVED,
+    WHY,
+    Ended,
+    Lease,
+    LeaseBusy,
+    LeaseOver,
+    Leases,
+    NoRoom,
+    Removed,
+    longest_s,
+)
+from tests.core.core_samples import KEY, THOROUGH, law
+
+CLAIMS = st.builds(Claims, st.text(), st.integers(0, 1 << 60), st.text(max_size=40), st.text(max_size=40))
+
+
+def lease(name: str = "a", *, by: str = "me", size: int = 1, until_ms: int = 100) -> Lease[str]:
+    return Lease(name, by, f"key-{name}", size, until_ms, "held")
+
+
+# -- what is held ------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_is_found_until_it_ends_and_then_says_how_it_ended() -> None:
+    book: Leases[str] = Leases()
+    book.hold(one := lease())
+    assert book.find("a") is one
+    assert book.end(one, Ended.DONE)
+    with pytest.raises(LeaseOver, match="is done, and gone") as over:
+        book.find("a")
+    assert over.value.how is Ended.DONE
+    assert not book.end(one, Ended.EXPIRED), "what it ended by stays true"
+    with pytest.raises(LeaseOver, match="done"):
+        book.find("a")
+
+
+def test_a_lease_that_nobody_remembers_has_ended() -> None:
+    with pytest.raises(LeaseOver) as over:
+        Leases[str]().find("never was")
+    assert over.value.how is None
+
+
+def test_every_end_has_a_sentence() -> None:
+    assert {*WHY} == {*Ended, None}
+
+
+def test_what_is_being_ended_does_not_run_out_and_is_not_ended_twice() -> None:
+    book: Leases[str] = Leases()
+    book.hold(lease(until_ms=5))
+    one = book.begin_end("a")
+    assert book.due(9) == []
+    with pytest.raises(LeaseBusy):
+        book.begin_end("a")
+    with pytest.raises(LeaseBusy):
+        book.extend("a", 20)
+    book.keep(one)
+    assert book.due(9) == [one]
+
+
+def test_extended_it_runs_out_later() -> None:
+    book: Leases[str] = Leases()
+    book.hold(lease(until_ms=5))
+    book.extend("a", 20)
+    assert book.due(19) == []
+    assert [one.id for one in book.due(20)] == ["a"]
+
+
+def test_no_more_are_held_than_fit_of_all_of_one_and_in_bytes() -> None:
+    book: Leases[str] = Leases(most=3, most_of_one=2, most_bytes=10)
+    book.hold(lease("a", size=4))
+    with pytest.raises(NoRoom, match="4 bytes"):
+        book.hold(lease("large", size=7))
+    book.hold(lease("b", size=4))
+    with pytest.raises(NoRoom, match="'me' holds 2"):
+        book.hold(lease("c"))
+    book.hold(lease("c", by="you"))
+    with pytest.raises(NoRoom, match="3 letters are leased"):
+        book.hold(lease("d", by="she"))
+    book.end(book.find("a"), Ended.RELEASED)
+    book.hold(lease("d", by="me"))
+    assert (len(book), book.held_bytes) == (3, 6)
+
+
+def test_one_that_is_alone_may_have_any_size() -> None:
+    book: Leases[str] = Leases(most_bytes=10)
+    book.hold(lease(size=500))
+    assert len(book) == 1
+
+
+HALF_HOUR: Final = 1_800_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "timeout_ms", "expires_ms", "longest"),
+    [
+        ("classic", (3, 10), None, None, 1500),
+        ("quorum", (4, 3), None, None, 1500),
+        ("classic", (4, 3), None, None, 43_200),
+        (None, (4, 3), None, None, 1500),
+        ("quorum", (4, 0), 14 * 3_600_000, None, 42_000),
+        ("quorum", (4, 0), 24 * 3_600_000, None, 43_200),
+        ("quorum", (3, 10), 14 * 3_600_000, None, 1500),
+        ("quorum", (4, 3), 60_000, None, 50),
+        ("classic", (4, 3), None, HALF_HOUR, 1500),
+        ("classic", (4, 3), None, 100, 1),
+    ],
+)
+def test_a_lease_ends_before_the_broker_takes_the_letter_back(
+    kind: str | None, version: tuple[int, ...], timeout_ms: int | None, expires_ms: int | None, longest: int
+) -> None:
+    assert longest_s(kind, version, timeout_ms=timeout_ms, expires_ms=expires_ms) == longest
+
+
+# -- what the broker brings back ---------------------------------------------------------------------------------
+
+
+def test_a_twin_that_was_never_delivered_is_not_taken_for_what_was_removed() -> None:
+    removed = Removed()
+    removed.add("key", "lease", 1)
+    assert removed.came_back("key", 1, redelivered=False) is None
+    assert removed.came_back("other", 2, redelivered=True) is None
+
+
+def test_what_comes_back_is_known_once_and_again_after_the_next_loss() -> None:
+    removed = Removed()
+    removed.add("key", "lease", 1)
+    removed.add("key", "lease", 1)
+    assert removed.came_back("key", 1, redelivered=True) == "lease", "another node of the cluster forgot the ack"
+    assert removed.came_back("key", 1, redelivered=True) is None, "a twin"
+    assert removed.came_back("key", 2, redelivered=False) == "lease", "that ack was lost too"
+    assert removed.came_back("key", 2, redelivered=True) is None
+    assert (removed.came_back("key", 3, redelivered=False), len(removed)) == ("lease", 1)
+
+
+def test_what_could_not_be_removed_again_is_known_once_more() -> None:
+    removed = Removed()
+    removed.add("key", "lease", 1)
+    assert removed.came_back("key", 1, redelivered=True) == "lease"
+    removed.not_again("key", "lease")
+    assert removed.came_back("key", 1, redelivered=True) == "lease"
+    assert removed.came_back("key", 1, redelivered=True) is None
+
+
+def test_two_removals_of_twins_are_known_twice() -> None:
+    removed = Removed()
+    removed.add("key", "a", 1)
+    removed.add("key", "b", 1)
+    assert [removed.came_back("key", 2, redelivered=False) for _ in range(3)] == ["a", "b", None]
+
+
+# -- handles -----------------------------------------------------------------------------------------------------
+
+
+@law
+@given(CLAIMS)
+def test_a_handle_says_what_it_was_made_of_to_who_has_the_key(claims: Claims) -> None:
+    handle = handle_of(claims, KEY)
+    assert verified(handle, KEY) == claims
+    assert vhost_of(handle) == claims.vhost
+    assert verified(handle, b"another key" * 3) is None
+    assert handle.replace(".", "").replace("-", "").replace("_", "").isalnum(), "fit for a path"
+
+
+@law
+@given(st.text())
+def test_nothing_else_is_a_handle(text: str) -> None:
+    assert verified(text, KEY) is None
+
+
+def test_a_handle_that_was_changed_is_none() -> None:
+    mine = handle_of(Claims("/", 1, "lease", "me"), KEY)
+    yours = handle_of(Claims("/", 1, "lease", "you"), b"k2" * 16)
+    data, mac = yours.split(".")[0], mine.split(".")[1]
+    assert verified(f"{data}.{mac}", KEY) is None
+    assert verified(f"{mine}0", KEY) is None
+    assert verified(f"{mine.split('.')[0]}.é", KEY) is None
+
+
+# -- the law -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Letter:
+    """In the broker. Twins share a key; with a message id they are the same message by their producer's own word."""
+
+    number: int
+    key: str
+    has_id: bool
+    redelivered: bool = False
+    handed: list[str] = field(default_factory=list)
+
+
+class Histories(RuleBasedStateMachine):
+    """A queue, workers, a router and a broker, both killed at any moment; acks may be lost with the broker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue: list[Letter] = []
+        self.held: dict[int, Letter] = {}  # unacked on the router's connection
+        self.acked: list[Letter] = []  # which a killed broker may bring back
+        self.parked: list[Letter] = []
+        self.letters: list[Letter] = []
+        self.done: set[int] = set()  # confirmed to who said so
+        self.removed_keys: set[str] = set()  # of what the journal says is removed
+        self.journal: list[tuple[str, str]] = []
+        self.now = self.leases_made = self.epoch = 0
+        self.book: Leases[Letter] = Leases(most=5, most_of_one=3)
+        self.removed = Removed()
+
+    # -- what happens --
+
+    @rule(twin=st.integers(0, 4), has_id=st.booleans())
+    def dies(self, *, twin: int, has_id: bool) -> None:
+        number = len(self.letters)
+        other = self.letters[-1] if twin == 4 and self.letters else None
+        one = Letter(number, other.key if other else f"key-{number}", other.has_id if other else has_id)
+        self.letters.append(one)
+        self.queue.append(one)
+
+    @rule(by=st.sampled_from(["me", "you"]), visibility=st.integers(1, 20))
+    def receives(self, by: str, visibility: int) -> None:
+        if not self.queue or self.book.why_full(by):
+            return
+        one = self.queue.pop(0)
+        if self.removed.came_back(one.key, self.epoch, redelivered=one.redelivered) is not None:
+            (self.acked if one.has_id else self.parked).append(one)
+            return
+        self.leases_made += 1
+        name = f"lease-{self.leases_made}"
+        assert one.number not in self.held, "one holder at a time"
+        assert one.number not in self.done or self._has_twin(one), "done, and handed out again"
+        one.handed.append(name)
+        self.held[one.number] = one
+        self.book.hold(Lease(name, by, one.key, 1, self.now + visibility, one))
+
+    @precondition(lambda self: len(self.book) > 0)
+    @rule(data=st.data(), killed=st.sampled_from(["", "", "", "untold", "told", "acked"]))
+    def says_done(self, data: st.DataObject, killed: str) -> None:
+        """The router may be killed between any two of its steps, and the journal may not take it."""
+        lease = self.book.begin_end(data.draw(st.sampled_from([one.id for one in self.book])))
+        if killed == "untold":
+            self.book.keep(lease)
+            return
+        self.journal.append((lease.key, lease.id))
+        self.removed_keys.add(lease.key)
+        self.removed.add(lease.key, lease.id, self.epoch)
+        if killed == "told":
+            self.router_is_killed()
+            return
+        self.acked.append(self.held.pop(lease.held.number))
+        if killed == "acked":
+            self.router_is_killed()
+            return
+        self.book.end(lease, Ended.DONE)
+        self.done.add(lease.held.number)
+
+    @precondition(lambda self: len(self.book) > 0)
+    @rule(data=st.data())
+    def releases(self, data: st.DataObject) -> None:
+        self._returned(self.book.begin_end(data.draw(st.sampled_from([one.id for one in self.book]))), Ended.RELEASED)
+
+    @rule(ms=st.integers(1, 10))
+    def time_goes_on(self, ms: int) -> None:
+        self.now += ms
+        for lease in self.book.due(self.now):
+            self._returned(lease, Ended.EXPIRED)
+
+    @rule()
+    def router_is_killed(self) -> None:
+        self._back([*self.held.values()])
+        self.held, self.epoch = {}, self.epoch + 1
+        self.book = Leases(most=5, most_of_one=3)
+        self.removed = Removed()
+        for key, name in self.journal:
+            self.removed.add(key, name, -1)
+            self.book.learn(name, Ended.DONE)
+
+    @rule(data=st.data(), flags=st.booleans())
+    def broker_is_killed(self, *, data: st.DataObject, flags: bool) -> None:
+        numbers = data.draw(st.sets(st.sampled_from([one.number for one in self.acked]))) if self.acked else set()
+        lost = [one for one in self.acked if one.number in numbers]
+        self.acked = [one for one in self.acked if one not in lost]
+        self._back([*self.held.values(), *lost])
+        for one in self.queue:
+            one.redelivered = flags
+        self.held, self.epoch = {}, self.epoch + 1
+        for lease in self.book:
+            self.book.end(lease, Ended.LOST)
+
+    # -- what is always so --
+
+    @invariant()
+    def every_letter_is_somewhere(self) -> None:
+        places = [*self.queue, *self.held.values(), *self.parked, *self.acked]
+        assert sorted(one.number for one in places) == [*range(len(self.letters))]
+
+    @invariant()
+    def nothing_is_gone_that_nobody_called_done(self) -> None:
+        """A twin goes with it only where both have one message id."""
+        for one in self.acked:
+            assert one.key in self.removed_keys
+            assert one.number in self.done or one.has_id or not self._has_twin(one) or one.handed
+
+    @invariant()
+    def each_lease_holds_one_letter_and_each_held_letter_has_one(self) -> None:
+        assert sorted(one.held.number for one in self.book) == sorted(self.held)
+        assert self.book.held_bytes == len(self.book)
+
+    def teardown(self) -> None:
+        """Not done: it comes back to who asks long enough."""
+        self.time_goes_on(1000)
+        before = {one.number for one in self.queue if one.key not in self.removed_keys}
+        seen: set[int] = set()
+        while self.queue:
+            self.receives("me", 1)
+            seen |= {one.held.number for one in self.book}
+            for lease in self.book:
+                self.book.end(lease, Ended.RELEASED)
+                self.held.pop(lease.held.number)
+        assert before <= seen
+
+    def _has_twin(self, one: Letter) -> bool:
+        return sum(other.key == one.key for other in self.letters) > 1
+
+    def _returned(self, lease: Lease[Letter], how: Ended) -> None:
+        assert how not in REMOVED
+        self.book.end(lease, how)
+        self._back([self.held.pop(lease.held.number)])
+
+    def _back(self, letters: list[Letter]) -> None:
+        for one in letters:
+            one.redelivered = True
+        self.queue = sorted([*self.queue, *letters], key=lambda one: one.number)
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(law, max_examples=100 * THOROUGH, stateful_step_count=40)

@@ -1,0 +1,96 @@
+"""What a message says and where it leads: each kind has words, a page, and a command that there is."""
+
+import json
+import shlex
+from typing import Any, Final
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.core.notices import EVENTS, TEST, Message, command, details, link, of_document, title
+from tests.docs import known
+
+ITEM: Final[dict[str, dict[str, Any]]] = {
+    "group": {"group": "g1-00ff", "failed_queue": "orders.eu", "reason": "rejected", "error_type": "KeyError",
+              "message": "no <id>", "frame": "shop.py:7", "deaths": 3},
+    "breaker": {"failed_queue": "orders.eu"},
+    "letter": {"failed_queue": "orders.eu", "group": "g1-00ff", "letters": 7},
+    "redrive": {"task": "abc", "kind": "redrive", "queue": "orders.dlq", "why": "3 died", "sent": 10, "meant": 90},
+    "router": {"router": "host-1", "reasons": ["vhost '/': no connection"]},
+    "webhook": {},
+}  # fmt: skip
+KINDS: Final = [*EVENTS, TEST]
+
+
+def message(kind: str, count: int | None = None, vhost: str = "/") -> Message:
+    item = ITEM[kind.partition(".")[0]]
+    number = int(item.get("letters", 1)) if count is None else count
+    return Message(
+        "msg_1", kind, "" if kind.startswith(("router", "webhook")) else vhost, 1_700_000_000_000, number, (item,)
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_message_has_a_title_and_a_command_that_there_is(kind: str) -> None:
+    for one in (message(kind), message(kind, 12)):
+        assert 5 < len(title(one)) < 120
+        assert "None" not in title(one)
+        assert known.wrong_command(command(one)) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "query"),
+    [
+        ("group.opened", "/groups/g1-00ff", {}),
+        ("letter.parked", "/letters", {"state": ["parked"], "queue": ["orders.eu"], "vhost": ["/"]}),
+        ("breaker.opened", "/letters", {"queue": ["orders.eu"], "vhost": ["/"]}),
+        ("redrive.halted", "/tasks/abc", {"vhost": ["/"]}),
+        ("router.not-ready", "/", {}),
+    ],
+)
+def test_a_message_leads_to_its_page_of_the_console(kind: str, path: str, query: dict[str, list[str]]) -> None:
+    found = urlsplit(link("https://console.example/at/north/", message(kind)) or "")
+    assert (found.netloc, found.path, parse_qs(found.query)) == ("console.example", f"/at/north{path}", query)
+    assert link(None, message(kind)) is None
+
+
+def test_a_message_of_several_leads_to_all_of_them_and_names_the_vhost() -> None:
+    one = Message("m", "group.opened", "shop", 0, 3, (ITEM["group"], ITEM["group"]))
+    assert title(one) == "3 new groups of deaths (vhost shop)"
+    assert details(one)[-1] == "and 1 more"
+    assert link("https://c", one) == "https://c/groups?state=open&vhost=shop"
+    assert command(one) == "dlx-router groups --state open --vhost shop"
+
+
+def test_parked_letters_are_counted_and_not_their_groups() -> None:
+    one = message("letter.parked", 9)
+    assert title(one) == "9 letters were parked"
+    assert details(one) == ["orders.eu: 7", "and 2 more"]
+
+
+@given(st.text(max_size=40), st.sampled_from(["group.opened", "breaker.opened", "letter.parked"]))
+def test_names_of_others_command_nothing(name: str, kind: str) -> None:
+    item = {**ITEM[kind.partition(".")[0]], "failed_queue": name, "group": ""}
+    one = Message("m", kind, "/", 0, 1, (item,))
+    assert shlex.split(command(one))[0] == "dlx-router"
+    assert "{" not in title(one) or "{" in name
+    found = urlsplit(link("https://c.example", one) or "")
+    assert (found.scheme, found.netloc) == ("https", "c.example")
+    assert unquote(found.path) in {"/letters", "/groups"}
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text() | st.booleans(),
+        lambda one: st.lists(one) | st.dictionaries(st.text(), one),
+    )
+)
+def test_a_document_of_somebody_else_is_no_message(document: Any) -> None:
+    assert of_document(document) is None
+
+
+@pytest.mark.parametrize("kind", EVENTS)
+def test_a_message_comes_back_from_the_journal_as_it_was(kind: str) -> None:
+    assert of_document(json.loads(json.dumps(message(kind).to_document()))) == message(kind)

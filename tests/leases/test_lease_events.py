@@ -1,0 +1,97 @@
+"""What the journal says of leases, and what another leader reads of it. No broker is needed."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dlx_router.core.leases import REMOVED, Ended, Lease
+from dlx_router.core.letter import Arrival
+from dlx_router.core.names import Names
+from dlx_router.journal.fields import FIELDS
+from dlx_router.service.inflight import decoder
+from dlx_router.service.inflight.decoder import Place
+from dlx_router.service.leases.held_letter import HeldLetter, delivered_before, failed_before, held_letter, key_of
+from dlx_router.service.leases.lease_events import begun_line, ended_line, removals
+from dlx_router.wire import frames, table
+
+NAMES = Names("dlx-router")
+KEY = b"k" * 32
+PLACE = Place("/", "DLQ.work", Arrival.INBOX, NAMES, KEY, dead_letter_exchanges=decoder.ANY_EXCHANGE, rests=True)
+
+
+class InForce:
+    """Without policies."""
+
+    class policies:  # noqa: N801 - an attribute of the real one
+        revision = "0123456789ab"
+
+    def resolve(self, _letter: Any) -> None:
+        return None
+
+
+class Channel:
+    queue, turn = "DLQ.work", 1
+
+
+def delivery(body: bytes = b"hello", headers: bytes = b"") -> frames.Delivery:
+    death = table.longstr(b"queue", "work") + table.longstr(b"reason", "rejected") + table.long_(b"count", 1)
+    death += table.timestamp(b"time", 1_700_000_000) + table.longstr(b"exchange", "")
+    death += table.array_of_longstr(b"routing-keys", ["work"])
+    whole = headers + table.field_array(b"x-death", [death])
+    section = (0x2000).to_bytes(2, "big") + len(whole).to_bytes(4, "big") + whole
+    header = bytes(4) + len(body).to_bytes(8, "big") + section
+    return frames.Delivery(1, b"t", 1, False, b"", b"work", header, body)  # noqa: FBT003 - as a frame has it
+
+
+def lease(one: frames.Delivery) -> Lease[HeldLetter]:
+    letter, envelope = decoder.read(one, PLACE)
+    held = held_letter(Channel(), letter, envelope, InForce(), since_s=0.0, epoch=1)  # type: ignore[arg-type]  # as the real ones
+    return Lease("lease-1", "ann", key_of(letter, envelope), 5, 0, held, receives=2)
+
+
+def test_a_lease_is_told_with_who_has_it_and_until_when() -> None:
+    told = json.loads(begun_line(lease(delivery()), "router", now_ms=1000, due_ms=9000))
+    said = told["kind"], told["due_ms"], told["redrive_id"], told["failed_queue"]
+    assert said == ("leased", 9000, "lease-1", "work")
+    assert told["lease"] == {"id": "lease-1", "by": "ann", "receives": 2}
+    assert told["source"] == "DLQ.work"
+    assert {*told} <= {one.name for one in FIELDS}
+
+
+@pytest.mark.parametrize("how", [*Ended])
+def test_what_removed_a_letter_is_read_again_and_nothing_else(how: Ended) -> None:
+    one = lease(delivery())
+    lines = begun_line(one, "router", now_ms=1, due_ms=2) + ended_line(one, how, "router", 3)
+    found = [*removals(lines)]
+    assert [(one.key, one.lease_id, one.how) for one in found] == (
+        [(lease(delivery()).key, "lease-1", how)] if how in REMOVED else []
+    )
+    assert json.loads(lines.splitlines()[1])["lease"]["ended"] == how
+
+
+def test_odd_lines_of_others_are_left_out() -> None:
+    mark = b'"kind":"lease_ended"'
+    members = (b"", b',"lease":7', b',"lease":{"key":1,"id":2,"ended":"done"}', b',"lease":{"key":"a","id":"b"}')
+    odd = (b"{" + mark, *(b"{" + mark + one + b"}" for one in members))
+    assert [*removals(b"\n".join(odd))] == []
+
+
+def test_each_lease_has_events_of_its_own_and_a_repeated_end_is_one() -> None:
+    first, second = lease(delivery()), lease(delivery())
+    second.id = "lease-2"
+    told = [ended_line(one, Ended.DONE, "router", at) for one, at in ((first, 1), (second, 1), (first, 9))]
+    ids = [json.loads(one)["event_id"] for one in told]
+    assert ids[0] != ids[1]
+    assert ids[0] == ids[2]
+
+
+def test_the_key_is_of_the_letter_and_not_of_how_often_it_was_delivered() -> None:
+    plain = lease(delivery())
+    counted = delivery(headers=table.long_(b"x-delivery-count", 3) + table.long_(b"x-acquired-count", 7))
+    again = lease(counted)
+    assert again.key == plain.key
+    assert (delivered_before(again.held.envelope), failed_before(again.held.envelope)) == (7, 3)
+    assert (delivered_before(plain.held.envelope), failed_before(plain.held.envelope)) == (0, 0)
+    assert lease(delivery(b"other")).key != plain.key
+    assert lease(delivery(headers=table.longstr(b"a", "b"))).key != plain.key

@@ -1,0 +1,94 @@
+"""How many letters a task means: counted as far as it looked, estimated beyond, never less than it has sent."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlx_router.redrive.outlook import Outlook, outlook
+from dlx_router.redrive.task import Canary, Counts, Spec, State, Task
+from dlx_router.service.redrive.counters import Counters
+from tests.core.core_samples import letter
+
+SPEC: Final = Spec("/", "DLQ.a")
+TASK: Final = Task("t", SPEC, total=1000)
+
+
+@pytest.mark.parametrize(
+    ("changed", "spec", "expected"),
+    [
+        ({}, {}, (1000, False)),
+        ({}, {"limit": 10}, (10, False)),
+        ({}, {"ids": ("a", "b")}, (2, False)),
+        ({"counts": Counts(seen=100, sent=10, left=50, meant=50, expected=1000)}, {}, (500, False)),
+        ({"counts": Counts(seen=100, sent=10, left=50, meant=50, expected=1000)}, {"limit": 100}, (100, False)),
+        ({"counts": Counts(seen=100, sent=10, left=50, meant=50, expected=1000)}, {"limit": 40}, (40, True)),
+        ({"counts": Counts(seen=1000, sent=10, left=600, not_letters=100, meant=300, expected=1000)}, {}, (300, True)),
+        ({"counts": Counts(seen=1000, sent=200, left=600, meant=400, expected=1000)}, {}, (400, True)),
+        ({"counts": Counts(sent=300), "state": State.DONE}, {}, (300, True)),
+        ({"counts": Counts(sent=7)}, {}, (1000, False)),
+        ({"counts": Counts(seen=10, sent=5, meant=15, expected=3)}, {}, (15, True)),
+    ],
+)
+def test_what_is_meant(changed: dict[str, Any], spec: dict[str, Any], expected: tuple[int, bool]) -> None:
+    assert outlook(replace(TASK, spec=replace(SPEC, **spec), **changed)) == Outlook(*expected)
+
+
+numbers: Final = st.integers(0, 10_000)
+counts: Final = st.builds(
+    lambda meant, stays, sent, unseen: Counts(
+        seen=meant + sum(stays), sent=min(sent, meant), left=stays[0], unreadable=stays[1], not_letters=stays[2],
+        meant=meant, expected=meant + sum(stays) + unseen,
+    ),
+    numbers, st.tuples(numbers, numbers, numbers), numbers, numbers,
+)  # fmt: skip
+
+
+@given(counts, st.sampled_from(State), st.integers(0, 300), numbers)
+def test_never_less_than_was_sent_and_never_more_than_there_is(
+    told: Counts, state: State, limit: int, total: int
+) -> None:
+    told = replace(told, sent=min(told.sent, limit) if limit else told.sent)
+    found = outlook(Task("t", replace(SPEC, limit=limit), state=state, counts=told, total=total))
+    assert told.sent <= found.letters <= max(told.expected, total)
+    assert not limit or found.letters <= max(limit, told.sent)
+    if found.is_exact and state is not State.DONE:
+        assert found.letters == min(told.meant, limit or told.meant)
+
+
+@given(st.lists(st.sampled_from(["meant", "sent", "left", "unreadable", "not_a_letter"]), max_size=60))
+def test_what_is_counted_fits_together(steps: list[str]) -> None:
+    tally, waiting = Counters(Counts()), 0
+    tally.begin(len(steps), anew=False)
+    for one in steps:
+        if one == "sent" and waiting:
+            tally.sent()
+            waiting -= 1
+        elif one != "sent":
+            tally.saw()
+            getattr(tally, one)()
+            waiting += one == "meant"
+    found = tally.counts
+    assert (found.meant, found.seen) == (found.sent + waiting, found.meant + found.stays)
+    if waiting:
+        tally.stays_though_meant("their queue is gone")
+        assert tally.counts.meant + tally.counts.stays == tally.counts.seen
+    tally.begin(3, anew=False)
+    assert tally.counts == Counts(sent=found.sent, meant=found.sent, expected=3)
+
+
+def test_a_dry_run_has_no_canary() -> None:
+    spec = replace(SPEC, dry_run=True, canary=Canary(2))
+    assert not Task("t", spec).has_canary
+    assert Task("t", spec).canary_left == 0
+    assert Task("t", replace(spec, dry_run=False)).canary_left == 2
+
+
+def test_a_dry_run_counts_by_group() -> None:
+    tally = Counters(Counts())
+    for _ in range(3):
+        tally.saw()
+        tally.would_send(letter(), "g1-1")
+    assert ([*tally.groups.values()], tally.counts.meant, tally.counts.sent) == ([3], 3, 3)

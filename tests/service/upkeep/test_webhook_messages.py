@@ -1,0 +1,191 @@
+"""Messages on their way to real receivers, good and dead ones: what is written down, what a next leader makes of it."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+
+from dlx_router.config.webhooks.endpoint import ALL_EVENTS, Endpoint
+from dlx_router.core import gathering
+from dlx_router.core.notices import Notice
+from dlx_router.core.redelivery import GIVE_UP_MS
+from dlx_router.core.selection import Index
+from dlx_router.service.upkeep.webhook_messages import DONE, TOLD, WebhookMessages
+from dlx_router.telemetry.metrics import Metrics
+from dlx_router.telemetry.wall_clock import wall_ms
+from dlx_router.webhooks.sender import Sender, SenderThread
+from tests.support.receiver import Receiver
+
+Records = list[tuple[str, str, dict[str, Any]]]
+
+
+def endpoint(name: str, receiver: Receiver, **more: Any) -> Endpoint:
+    return Endpoint(
+        name, "host", receiver.url(), "cloudevents", ALL_EVENTS, allowed=(ip_network("127.0.0.0/8"),), **more
+    )
+
+
+def notice(key: str = "g1", kind: str = "group.opened", **item: Any) -> Notice:
+    return Notice(kind, "/", key, ("orders",), {"group": key, "failed_queue": "orders", **item})
+
+
+class Scene:
+    """Messages over a sender in its thread; `records`: what the journal got."""
+
+    def __init__(self, *endpoints: Endpoint) -> None:
+        self.records: Records = []
+        self.metrics, self.thread = Metrics(), SenderThread()
+        sender = Sender("p", None, 1)
+        self.messages = WebhookMessages(
+            lambda to, one: self.thread.run(sender.send(to, one)), self._record, self.metrics
+        )
+        self.messages.use({one.name: one for one in endpoints})
+
+    def _record(self, vhost: str, action: str, details: Mapping[str, Any]) -> None:
+        self.records.append((vhost, action, json.loads(json.dumps(details))))
+
+    async def until(self, look: Callable[[], object], within: float = 10) -> None:
+        """Passes on until it is so."""
+        deadline = time.monotonic() + within
+        while not look():
+            self.messages.pass_on()
+            assert time.monotonic() < deadline, (self.metrics.webhooks, self.messages.waiting())
+            await asyncio.sleep(0.02)
+
+    async def close(self) -> None:
+        """Nothing is sent any more."""
+        await self.messages.stop()
+        self.thread.close()
+
+    def journal(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """As the index gives it to the next leader."""
+        return [(action, details) for _, action, details in self.records]
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering, "MOMENT_MS", 0)
+
+
+async def test_a_message_is_written_down_sent_and_written_off() -> None:
+    with Receiver() as receiver:
+        scene = Scene(endpoint("a", receiver))
+        scene.messages.add([notice("g1"), notice("g2")], set())
+        await scene.until(lambda: scene.metrics.webhooks["delivered"])
+        (post,) = receiver.posts
+        await scene.close()
+    (_, told, details), (_, done, result) = scene.records
+    assert (told, details["to"], details["keys"], details["message"]["count"]) == (TOLD, "a", ["g1", "g2"], 2)
+    assert (done, result) == (
+        DONE,
+        {"to": "a", "id": post.headers["webhook-id"], "result": "delivered", "status": 204, "tries": 1},
+    )
+    assert "127.0.0.1" not in json.dumps(scene.records), "an endpoint is known by its name"
+
+
+async def test_a_dead_receiver_costs_nobody_else_anything() -> None:
+    with Receiver(hangs=True) as hangs, Receiver(status=500) as fails, Receiver() as works:
+        scene = Scene(endpoint("hangs", hangs), endpoint("fails", fails), endpoint("works", works))
+        for number in range(5):
+            scene.messages.add([notice(f"g{number}", f"breaker.{'opened' if number % 2 else 'closed'}")], set())
+        began = time.monotonic()
+        await scene.until(lambda: scene.metrics.webhooks["delivered"] >= 2 and scene.metrics.webhooks["failed"])
+        assert time.monotonic() - began < 5
+        assert scene.messages.waiting() == {"hangs": 2, "fails": 2, "works": 0}
+        await scene.close()
+
+
+async def test_a_receiver_that_comes_back_gets_what_it_missed_with_the_same_id() -> None:
+    with Receiver(status=503) as receiver:
+        scene = Scene(endpoint("a", receiver))
+        scene.messages.add([notice()], set())
+        await scene.until(lambda: scene.metrics.webhooks["failed"])
+        receiver.status = 200
+        await scene.until(lambda: scene.metrics.webhooks["delivered"], within=15)
+        ids = {post.headers["webhook-id"] for post in receiver.posts}
+        await scene.close()
+    assert (len(receiver.posts), len(ids)) == (2, 1)
+    assert scene.records[-1][2]["tries"] == 2
+
+
+async def test_the_next_leader_sends_what_this_one_could_not_and_tells_nothing_twice() -> None:
+    with Receiver(status=500) as receiver:
+        to = endpoint("a", receiver)
+        scene = Scene(to)
+        scene.messages.add([notice("g1")], set())
+        await scene.until(lambda: scene.metrics.webhooks["failed"])
+        await scene.close()
+        receiver.status = 200
+        following = Scene(to)
+        told = following.messages.adopt(scene.journal())
+        following.messages.add([notice("g1"), notice("g2")], told)
+        await following.until(lambda: following.metrics.webhooks["delivered"] >= 2)
+        await following.close()
+    counted = [json.loads(post.body)["data"]["items"][0]["group"] for post in receiver.posts]
+    assert counted == ["g1", "g1", "g2"]
+    assert len({post.headers["webhook-id"] for post in receiver.posts}) == 2
+    last = Scene(to)
+    assert last.messages.adopt([*scene.journal(), *following.journal()]) == {
+        ("a", "group.opened", "g1"),
+        ("a", "group.opened", "g2"),
+    }
+    assert last.messages.waiting() == {"a": 0}
+
+
+async def test_what_is_a_day_old_or_for_nobody_is_not_taken_over() -> None:
+    with Receiver() as receiver:
+        scene = Scene(endpoint("a", receiver))
+        message = {
+            "id": "m",
+            "kind": "group.opened",
+            "vhost": "/",
+            "ts_ms": wall_ms() - GIVE_UP_MS,
+            "count": 1,
+            "items": [],
+        }
+        records: list[tuple[str, Mapping[str, Any]]] = [
+            (TOLD, {"to": "a", "message": message, "keys": ["k"]}),
+            (TOLD, {"to": "gone", "message": {**message, "ts_ms": wall_ms()}, "keys": []}),
+            (TOLD, {"to": "a", "message": "nonsense"}),
+            (DONE, {}),
+        ]
+        assert scene.messages.adopt(records) == {("a", "group.opened", "k")}
+        assert scene.messages.waiting() == {"a": 0}
+
+
+async def test_an_endpoint_is_told_what_it_asked_for_only() -> None:
+    with Receiver() as mine, Receiver() as all_:
+        selector = Index((), ((0, "orders"),), lambda _queue: ())
+        scene = Scene(endpoint("mine", mine, match=("orders",), _selector=selector), endpoint("all", all_))
+        scene.messages.add(
+            [Notice("group.opened", "/", "g1", ("mail",), {"failed_queue": "mail", "group": "g1"})], set()
+        )
+        await scene.until(lambda: all_.posts)
+        scene.messages.add([notice("g2")], set())
+        await scene.until(lambda: mine.posts)
+        await scene.close()
+    assert [json.loads(post.body)["data"]["items"][0]["group"] for post in mine.posts] == ["g2"]
+
+
+async def test_an_endpoint_that_is_taken_out_of_the_file_gets_nothing_more() -> None:
+    with Receiver(status=500) as receiver:
+        scene = Scene(endpoint("a", receiver))
+        scene.messages.add([notice()], set())
+        await scene.until(lambda: scene.metrics.webhooks["failed"])
+        scene.messages.use({})
+        assert (scene.messages.waiting(), scene.metrics.webhooks["dropped"]) == ({}, 1)
+        await scene.close()
+
+
+async def test_who_leads_no_more_sends_no_more() -> None:
+    with Receiver(status=500) as receiver:
+        scene = Scene(endpoint("a", receiver))
+        scene.messages.add([notice()], set())
+        await scene.until(lambda: scene.metrics.webhooks["failed"])
+        scene.messages.leave("/")
+        assert scene.messages.waiting() == {"a": 0}
+        await scene.close()

@@ -1,0 +1,240 @@
+"""Laws of advice over random evidence: order means nothing, more evidence is surer, lint takes what is proposed."""
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlx_router.core.limits import Outage
+from dlx_router.spark.advice import texts
+from dlx_router.spark.advice.cells import InForce
+from dlx_router.spark.advice.cost import Ladder, Prices, schedule
+from dlx_router.spark.advice.evidence import EDGES_MS, Calm, Episode, Evidence, Key, Tries, bucket, wilson
+from dlx_router.spark.advice.judge import Advice, QueueAdvice, advise, changing
+from dlx_router.spark.advice.proposal import known_of, propose
+from dlx_router.spark.advice.survival import held, time_heals, tries_help
+from dlx_router.spark.backtest.replay import judge_of
+from tools.pipeline import known_best as weeks
+from tools.pipeline.known_best import WEEKS
+
+MANY = settings(max_examples=60, deadline=None)
+QUEUES = st.sampled_from(["orders.new", "a b", 'odd"name\\', "#", "é", "true", "x" * 250])
+REASONS = st.sampled_from(["rejected", "delivery_limit", "application:invalid", "application:a b", "application"])
+TRAITS = st.sampled_from([(), ('routing_key == "a"',), ('routing_key == "b\\"\\\\"', 'exchange == ""')])
+
+
+@st.composite
+def chains(draw: st.DrawFn, key: Key) -> list[Tries]:
+    """Letters of one kind: so many of them get each attempt, a share of them recovers."""
+    letters, at, rows = draw(st.integers(0, 2000)), 0, []
+    traits = draw(TRAITS)
+    for attempts in range(1, draw(st.integers(1, 7)) + 1):
+        if not letters:
+            break
+        since, at = at, min(at + draw(st.integers(1, 8)), len(EDGES_MS))
+        good = round(letters * draw(st.sampled_from([0.0, 0.0, 0.01, 0.3, 0.9, 1.0])))
+        gone = letters - good if draw(st.booleans()) else 0
+        wait = letters * EDGES_MS[at - 1]
+        rows.append(Tries(key, attempts, since, at, good, letters - good, gone, wait, traits, "g1-x"))
+        letters -= good + gone
+    if rows:
+        rows[-1] = rows[-1]._replace(ended=rows[-1].failed)
+    return rows
+
+
+@st.composite
+def evidences(draw: st.DrawFn) -> Evidence:
+    """Of some queues; outages among it."""
+    keys = draw(st.lists(st.builds(Key, st.just("/"), QUEUES, REASONS), min_size=1, max_size=3, unique=True))
+    rows = [row for key in keys for _ in range(draw(st.integers(1, 3))) for row in draw(chains(key))]
+    episodes = [
+        Episode(key, 0, 3_600_000, (0, 400), (draw(st.integers(0, 50)), 50), ((600_000, 200), (60_000, 200)), 400)
+        for key in keys
+        if draw(st.booleans())
+    ]
+    if episodes:
+        own = {one.key for one in episodes}
+        rows = [row._replace(episode_ms=0) if row.key in own and row.traits else row for row in rows]
+    return Evidence(tuple(rows), tuple(episodes), tuple(Calm(key, None, 2) for key in keys))
+
+
+@MANY
+@given(evidences(), st.randoms(use_true_random=False))
+def test_equal_evidence_gives_equal_advice_in_any_order(evidence: Evidence, chance: Random) -> None:
+    tries, episodes, peaks = ([*some] for some in (evidence.tries, evidence.episodes, evidence.peaks))
+    for some in (tries, episodes, peaks):
+        chance.shuffle(some)
+    split = [half for row in tries for half in (row._replace(recovered=0, failed=0, ended=0, wait_ms=0), row)]
+    again = Evidence(tuple(split), tuple(episodes), tuple(peaks))
+    assert advise(again) == advise(evidence)
+
+
+@given(st.integers(0, 500), st.integers(1, 500), st.integers(2, 50))
+def test_more_of_the_same_evidence_never_widens_an_interval(good: int, bad: int, times: int) -> None:
+    low, high = wilson(good, good + bad)
+    surer_low, surer_high = wilson(times * good, times * (good + bad))
+    assert low <= surer_low <= good / (good + bad) <= surer_high <= high
+
+
+@pytest.mark.parametrize("name", ["locks", "flaky-in-vain", "slow"])
+@pytest.mark.parametrize("read", [time_heals, tries_help])
+def test_more_of_the_same_evidence_narrows_each_reading(name: str, read: Any) -> None:
+    week = next(one for one in WEEKS if one.name == name)
+    rows = list(weeks.evidence(week, weeks.lives(week, 0)).tries)
+    more = [row._replace(recovered=9 * row.recovered, failed=9 * row.failed, ended=9 * row.ended) for row in rows]
+    plan = schedule(week.now).waits_ms
+    once, often = (
+        np.ptp(np.quantile(read(some, np.random.default_rng(1)).alive(plan, 1), [0.025, 0.975], axis=0), axis=0)
+        for some in (rows, more)
+    )
+    assert (often <= once + 1e-9).mean() > 0.95
+    assert often.max() < 0.6 * once.max()
+
+
+@MANY
+@given(evidences(), st.sampled_from([Prices(), Prices(0, 1), Prices(1, 1e6), Prices(0, 0)]))
+def test_numbers_are_numbers_and_few_letters_change_nothing(evidence: Evidence, prices: Prices) -> None:
+    for one in advise(evidence, None, prices):
+        for part in one.parts:
+            assert all(np.isfinite([*part.saved, *part.spared, *part.sooner_s, part.cost_now, part.cost_then]))
+            assert part.saved.low <= part.saved.expected <= part.saved.high or part.verdict == texts.KEEP
+            assert part.letters >= 30 or part.verdict == texts.KEEP
+            same = part.advised is None and not part.conditions
+            assert part.verdict in ({texts.KEEP, texts.HELD} if same else {*texts.VERDICTS} - {texts.KEEP})
+
+
+POLICIES = [
+    """version: 1
+policies: [{name: all, match: "#", definition: {max-delivery-attempts: 6, redelivery-delay: 1s}}]
+""",
+    """version: 1
+policies:
+  - {name: advised-orders.new, queue: orders.new, priority: 7, definition: {ordering: fifo}}
+  - {name: all, match: "#"}
+""",
+    """version: 1
+policies:
+  - name: all
+    match: "#"
+    priority: 3
+    inherit: false
+    definition:
+      redelivery-delay: 5s
+      on: {rejected: {max-delivery-attempts: 8, never-retry: ["size > 3"]}, application: {redelivery-delay: 0}}
+""",
+    """version: 1
+policies:
+  - name: new
+    queue: orders.new
+    definition: {redelivery-delay: 3s, outage: {deaths: 50, within: 10s, probe-every: 5s}}
+""",
+    """version: 1
+policies: [{name: odd, pattern: ".*", definition: {retry-on: [application], max-delivery-attempts: -1}}]
+""",
+]
+
+
+@MANY
+@given(evidences(), st.sampled_from(POLICIES))
+def test_lint_takes_what_is_proposed_and_it_is_then_in_force(evidence: Evidence, written: str) -> None:
+    files = (("now.yaml", written.encode()),)
+    before = judge_of(files, "dlx-router")
+    found = advise(evidence, lambda key: known_of(before, key))
+    proposal = propose(found, files).headed(["head"])
+    after = judge_of(proposal.beside(files), "dlx-router")  # raises where lint refuses
+    document = yaml.safe_load(proposal.text)
+    assert [one["queue"] for one in document["policies"]] == [one.queue for one in proposal.advice]
+    assert len(proposal.advice) + len(proposal.left) == len(changing(found))
+    for one in found:
+        for part in one.parts:
+            now, then = known_of(before, part.key), known_of(after, part.key)
+            if one not in proposal.advice:
+                assert then == now
+            elif part.verdict != texts.KEEP:
+                assert is_in_force(part, one, then)
+
+
+def is_in_force(part: Advice, one: QueueAdvice, then: InForce | None) -> bool:
+    assert then is not None
+    if part.verdict == texts.NEVER:
+        return not then.retries
+    ladder = part.advised or part.now
+    waits = schedule(then.ladder).waits_ms.tolist() == schedule(ladder).waits_ms.tolist()
+    return waits and {*part.conditions} <= {*then.conditions} and one.outage in {None, then.outage}
+
+
+@pytest.mark.parametrize("queue", ["new\nline", "\ud800", "\U0001f4e6"])
+def test_a_name_that_no_file_can_hold_is_left_out_and_said(queue: str) -> None:
+    files = (("now.yaml", b"version: 1\npolicies: [{name: all, match: '#'}]"),)
+    key = Key("/", queue, "rejected")
+    part = Advice(key, texts.NEVER, Ladder(10), Ladder(1), letters=99)
+    proposal = propose([QueueAdvice("/", queue, None, (part,))], files)
+    judge_of(proposal.beside(files), "dlx-router")
+    assert len(proposal.advice) + len(proposal.left) == 1
+
+
+def test_settings_of_a_breaker_are_written_beside_the_reasons() -> None:
+    files = (("now.yaml", b"version: 1\npolicies: [{name: all, match: '#'}]"),)
+    part = Advice(Key("/", "q", "rejected"), texts.HELD, Ladder(10), letters=99)
+    proposal = propose([QueueAdvice("/", "q", Outage(20, 60_000, 5000), (part,))], files)
+    [policy] = yaml.safe_load(proposal.text)["policies"]
+    assert policy["definition"] == {"outage": {"deaths": 20, "within": "1m", "probe-every": "5s"}}
+    assert f"rejected: {texts.VERDICTS[texts.HELD]}" in proposal.text
+
+
+def test_buckets_hold_times_in_order() -> None:
+    assert [bucket(ms) for ms in (-5, 0, 1, 249, 250, 353, 354, 500)] == [0, 0, 1, 1, 2, 2, 3, 4]
+    assert bucket(10**15) == len(EDGES_MS)
+
+
+# -- the readings ---------------------------------------------------------------------------------------------------
+
+
+def fixed(*shares: tuple[int, int]) -> list[Tries]:
+    """A ladder without jitter: (tried, recovered) of each attempt."""
+    key, rows = Key("/", "q", "rejected"), []
+    for attempts, (tried, good) in enumerate(shares, 1):
+        left = shares[attempts][0] if attempts < len(shares) else 0
+        rows.append(Tries(key, attempts, 5 * (attempts - 1), 5 * attempts, good, tried - good, tried - good - left))
+    return rows
+
+
+def test_with_fixed_waits_both_readings_say_what_was_seen() -> None:
+    rows = fixed((1000, 500), (500, 100), (400, 0))
+    waits = np.diff([0, *(EDGES_MS[5 * one] for one in (1, 2, 3))])[None, :].astype(float)
+    assert held(rows) == (True, True)
+    for read in (time_heals, tries_help):
+        alive = read(rows, np.random.default_rng(0)).alive(waits, 1)
+        assert alive[0, 0] == pytest.approx([1, 0.5, 0.4, 0.4], abs=0.002)
+        assert np.quantile(alive[:, 0, 1], [0.025, 0.975]) == pytest.approx(wilson(500, 1000), abs=0.01)
+
+
+def test_nothing_is_expected_of_what_nobody_tried() -> None:
+    rows = fixed((1000, 500), (500, 100))
+    late = np.array([[1e9, 1e9, 1e9]])
+    assert time_heals(rows, np.random.default_rng(0)).alive(late, 1)[0, 0, 1:] == pytest.approx(0.4, abs=0.002)
+    assert tries_help(rows, np.random.default_rng(0)).alive(late, 1)[0, 0, 2:] == pytest.approx(0.4, abs=0.002)
+
+
+@pytest.mark.parametrize(
+    ("name", "stands"), [("locks", (True, False)), ("slow", (True, False)), ("flaky", (False, True))]
+)
+def test_the_reading_that_is_wrong_is_refuted(name: str, stands: tuple[bool, bool]) -> None:
+    week = next(one for one in WEEKS if one.name == name)
+    for seed in range(5):
+        assert held(weeks.evidence(week, weeks.lives(week, seed)).tries) == stands
+
+
+def test_a_letter_that_costs_nothing_is_not_tried_and_a_dear_one_is() -> None:
+    week = next(one for one in WEEKS if one.name == "locks-and-poison")
+    evidence = weeks.evidence(week, weeks.lives(week, 0))
+    attempts = []
+    for price in (0.0, 1.0, 100.0, 1e6):
+        [one] = advise(evidence, lambda _: InForce(week.now), Prices(0.01, price))
+        attempts.append((one.parts[0].advised or week.now).attempts)
+    assert attempts[0] == 1
+    assert attempts == sorted(attempts)

@@ -1,0 +1,25 @@
+"""This repository's git: what a commit is called, when it was, and its files."""
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+class HistoryError(Exception):
+    """There is no such commit, or no git; the text is what git says."""
+
+
+def git(*args: str) -> bytes:
+    """What git prints."""
+    done = subprocess.run(["git", *args], cwd=ROOT, capture_output=True, check=False)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip()
+        raise HistoryError(f"this wants a git checkout with its history: git {args[0]} says {said}")
+    return done.stdout
+
+
+def export(commit: str, folder: Path, *paths: str) -> None:
+    """The files of a commit (those paths of it), and nothing else, into an existing folder."""
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=git("archive", "--format=tar", commit, *paths), check=True)

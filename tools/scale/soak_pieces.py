@@ -1,0 +1,47 @@
+"""A soak in pieces: each run adds one to build/scale/soak.jsonl, and the section tells all of them together."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from tools.chaos.soak.run import Soak, run
+from tools.scale.bench import Bench, Row
+
+PIECES: Final = Path(__file__).resolve().parents[2] / "build/scale/soak.jsonl"
+FAST: Final = "600"  # letters a second that the load publishes; each is one to five decisions
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    """`size`: minutes of this piece. Flat by the rule of `make soak`, in each piece by itself."""
+    pieces = Path(bench.options.get("pieces", str(PIECES)))
+    rate = float(bench.options.get("rate", FAST))
+    soak = run(Soak(bench.version, float(bench.size), rate), bench.folder)
+    _keep(pieces, soak)
+    found = [json.loads(line) for line in pieces.read_text(encoding="utf-8").splitlines()]
+    yield Row("pieces, minutes together", f"{len(found)}, {sum(one['minutes'] for one in found):g}")
+    yield Row("letters published", f"{sum(one['letters'] for one in found):,} at {rate:g}/s")
+    lost = sum(one["lost"] for one in found)
+    yield Row("letters lost", f"{lost}", lost == 0)
+    yield Row("connections broken, policies read again", f"{_sum(found, 'reconnects')}, {_sum(found, 'reloads')}")
+    for at, one in enumerate(found, 1):
+        shown = " → ".join(f"{value:.1f}" for value in one["rss_mb"])
+        broken = "; ".join(one["broken"])
+        yield Row(f"piece {at}, {one['date']}: memory by thirds", f"{shown} MB, {broken or 'flat'}", not broken)
+
+
+def _keep(pieces: Path, soak: Soak) -> None:
+    assert soak.report is not None
+    memory = next(one for one in soak.trends if one.measure == "rss_mb")
+    piece = {
+        "date": soak.date, "minutes": soak.minutes, "rate": soak.rate, "letters": soak.report.verdict.letters,
+        "lost": soak.report.verdict.lost, "reconnects": soak.reconnects, "reloads": soak.reloads,
+        "rss_mb": memory.thirds, "broken": soak.broken,
+    }  # fmt: skip
+    pieces.parent.mkdir(parents=True, exist_ok=True)
+    with pieces.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(piece) + "\n")
+
+
+def _sum(found: list[dict[str, Any]], name: str) -> int:
+    return sum(int(one[name]) for one in found)
