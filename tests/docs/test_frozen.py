@@ -34,7 +34,7 @@ COMMANDS: Final = _words(
 run, policy lint, policy explain, policy test, policy schema, policy import, plan, apply, destroy, permissions, doctor,
 queues, letters list, letters show, letters search, letters export, groups, redrive start, redrive list, redrive show,
 redrive pause, redrive resume, redrive cancel, discard, edit, pipeline ingest, pipeline compact, pipeline verify,
-pipeline report, pipeline backtest, pipeline redrive, pipeline doctor
+pipeline report, pipeline groups, pipeline backtest, pipeline redrive, pipeline doctor
 """,
     ",",
 )
