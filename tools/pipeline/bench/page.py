@@ -62,13 +62,13 @@ def _goals(told: dict[str, Any], size: str) -> str:
     last, alone = told[size], told["by_itself"]
     fresh = alone["freshness"]
     judged = told[_longest_in_full(told)]["backtest_2"]
-    groups = f"failure groups over {int(size):,} events, compacted, in a warm session"
+    groups = f"failure groups over {int(size):,} events"
     aims = (
         Aim("ingest by one process, events a second", 90_000, "≥", "", _rate(last["ingest_0"])),
         Aim("ingest by Spark, events a second", 90_000, "≥", "", _rate(last["ingest_2"])),
         Aim("freshness p99 at 1,000 events/s, 30 s after the start", fresh["trigger_s"] + 1, "≤", " s", fresh["p99_s"]),
         Aim("from the start after a kill to the first segment", 10, "≤", " s", alone["restart"]["first_segment_s"]),
-        *([Aim(groups, 5, "≤", " s", last["groups_2"]["seconds"])] if int(size) >= GROUPS_AIM else []),
+        *(_group_aims(groups, last) if int(size) >= GROUPS_AIM else []),
         Aim("backtest, letters a second and core", 40_000, "≥", "", judged["per_s_a_core"]),
         Aim("redrive, confirmed a second", 10_000, "≥", "", last["redrive_2"]["per_s"]),
         Aim("resident memory of ingest by one process (RSS)", 2048, "≤", " MB", last["ingest_0"]["rss_mb"]),
@@ -82,6 +82,13 @@ def _goals(told: dict[str, Any], size: str) -> str:
     )
     rows = (aim.row() for aim in aims)
     return "\n".join(["## Aims", "", "| | aim | measured | reached |", "|---|---:|---:|---|", *rows, ""])
+
+
+def _group_aims(what: str, told: dict[str, Any]) -> Iterator[Aim]:
+    """By `pipeline groups`: aggregates made for the question, and those that were there."""
+    yield Aim(f"{what}, not compacted, aggregates made first", 8, "≤", " s", told["fresh_2"]["aggregates_first_s"])
+    yield Aim(f"{what}, compacted, aggregates made first", 5, "≤", " s", told["groups_2"]["aggregates_first_s"])
+    yield Aim(f"{what}, from aggregates that are there", 5, "≤", " s", told["groups_2"]["aggregates_s"])
 
 
 def _rate(told: dict[str, float]) -> float:
@@ -117,6 +124,7 @@ def _rows(told: dict[str, Any]) -> Iterator[str]:
     for name, part in (("failure groups before that", "fresh"), ("failure groups after it", "groups")):
         low, high = told.get(f"{part}_1", none), told[f"{part}_2"]
         peer = f"DuckDB: {high['duckdb_s']:.2f} s" + (f", 1 core {low['duckdb_s']:.2f} s" if low else "")
+        peer += f"; aggregates: {high['aggregates_s']:.2f} s (made first: {high['aggregates_first_s']:.2f} s)"
         yield f"| {name} | {_seconds(low)} | {_seconds(high)} | {peer} |"
     if "backtest_2" in told:
         low, high = told["backtest_1"], told["backtest_2"]
