@@ -1,4 +1,4 @@
-"""`dlx-router pipeline report`, `groups`, `backtest`, `advise`, `redrive`: what is read out of the archive, bulk redrive.
+"""`dlx-router pipeline report`, `groups`, `backtest`, `advise`, `redrive`: reading the archive, bulk redrive.
 
 Nothing of Spark is imported before a command runs.
 """
