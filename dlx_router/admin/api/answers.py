@@ -104,5 +104,8 @@ _SAYS: Final = {
 EVERYWHERE: Final[dict[int | str, dict[str, Any]]] = {
     status: {"model": Error, "description": _SAYS[status]} for status in (401, 403, 404, 413, 422, 429, 503)
 }
-LEASES: Final[dict[int | str, dict[str, Any]]] = {410: {"model": Over, "description": _SAYS[410]}}
+LEASES: Final[dict[int | str, dict[str, Any]]] = {
+    410: {"model": Over, "description": _SAYS[410]},
+    414: {"model": Error, "description": "The address is too long to be handed to the router that leads."},
+}
 CHANGES: Final[dict[int | str, dict[str, Any]]] = {409: {"model": Error, "description": _SAYS[409]}}

@@ -26,7 +26,12 @@ async def search(  # noqa: PLR0913, PLR0917 - each is a filter
     given: Given,
     who: Viewer,
     q: Annotated[
-        str | None, Query(max_length=500, pattern=r"\w", description='Words, "a phrase", or begin*; all of them.')
+        str | None,
+        Query(
+            max_length=500,
+            pattern=r"[0-9A-Za-z_\u0080-\uffff]",
+            description='Words, "a phrase", or begin*; all of them.',
+        ),
     ] = None,
     vhost: Name = None,
     queue: Annotated[str | None, Query(max_length=255, description="The failed queue.")] = None,

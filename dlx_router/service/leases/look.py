@@ -18,7 +18,8 @@ from dlx_router.wire import frames
 
 MOST: Final = 10_000  # letters that one look may hold
 LINGER_S: Final = 0.03  # after the last that came: those that lay there came together
-STEP: Final = 16  # letters that are given back one by one, until the broker has seen to them
+STEP: Final = 16  # commands that give letters back, until the broker has seen to them
+AT_ONCE: Final = 32  # letters: RabbitMQ 3.10 mixes up the order of more that one command gives back
 QUIET_S: Final = 0.3  # after which what is not there is not in the queue
 
 
@@ -111,13 +112,19 @@ class Look:
         Quorum queues: beyond 32 commands under way the broker gathers those to come, and mixes up their order.
         """
         first = [tag for tag in self._left if not self._others or tag < self._others]
-        before = 0
+        before = steps = 0
         for end in sorted({*self._ends, *first[-1:]}):  # of several consumers at once the order is mixed up as well
-            turn = [tag for tag in first if before < tag <= end]
-            if turn:  # an unknown tag would close the channel
-                returned_up_to(self._holder, turn[-1])
+            turn = [tag for tag in first if before < tag <= end]  # an unknown tag would close the channel
+            for last in (*turn[AT_ONCE - 1 : -1 : AT_ONCE], *turn[-1:]):
+                returned_up_to(self._holder, last)
+                steps += 1
+                await self._seen_to(steps)
             before = end
-        for at, tag in enumerate(self._left[len(first) :], 1):
+        for tag in self._left[len(first) :]:
             returned(self._holder, tag)
-            if at % STEP == 0 and self._holder.is_open:
-                await self._holder.counted()
+            steps += 1
+            await self._seen_to(steps)
+
+    async def _seen_to(self, steps: int) -> None:
+        if steps % STEP == 0 and self._holder.is_open:
+            await self._holder.counted()

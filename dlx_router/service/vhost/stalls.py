@@ -7,7 +7,7 @@ anew, to the next node. Meanwhile readiness says so. See docs/decisions/0061.
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
@@ -49,8 +49,16 @@ class Subscribed(Protocol):
 class Stalls:
     """Of one vhost, for as long as the router runs. `own`: the queues of ours that are consumed."""
 
-    def __init__(self, vhost: str, names: Names, own: Sequence[str], metrics: Metrics, readiness: Readiness) -> None:
-        self._vhost, self._names = vhost, names
+    def __init__(
+        self,
+        vhost: str,
+        names: Names,
+        own: Sequence[str],
+        metrics: Metrics,
+        readiness: Readiness,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._vhost, self._names, self._clock = vhost, names, clock
         self._always, self._own = tuple(own), tuple(own)
         self._metrics, self._readiness = metrics, readiness
         self._given_up_s = float("-inf")
@@ -94,7 +102,7 @@ class Stalls:
             self._readiness.clear(key)
         for queue in [queue for queue in self._said if session.consumers.get(queue) is None]:
             if (
-                time.monotonic() - self._renewed.get(queue, float("-inf")) > AGAIN_S
+                self._clock() - self._renewed.get(queue, float("-inf")) > AGAIN_S
             ):  # else it is just being subscribed anew
                 self._moves(queue)  # it is not consumed any more, and whoever knows why says so
 
@@ -137,7 +145,7 @@ class Stalls:
             self._stands.pop(queue, None)
             return False
         is_owed = session.consumers.is_owed(consumer) or (queue in self._renewed and consumer.has_room)
-        look = Look(time.monotonic(), ready, consumers, consumer.last_tag, is_owed)
+        look = Look(self._clock(), ready, consumers, consumer.last_tag, is_owed)
         known = self._stands.get(queue)
         before = known[1] if known is not None and known[0] is consumer else None
         stand = judged(before, look)
@@ -176,15 +184,15 @@ class Stalls:
         if not look.ready and not look.consumers:
             return  # a queue without a leader counts so, and nothing is known to wait there
         if queue not in self._renewed:
-            self._renewed[queue] = time.monotonic()
+            self._renewed[queue] = self._clock()
             del self._stands[queue]
             self._count(queue, NOT_DELIVERED if look.consumers else NO_CONSUMER)
             told = {"ready": look.ready, "consumers": look.consumers, "seconds": round(stand.for_s)}
             fate = "what is here of it is still settled; consuming it anew"
             log.warning("consumer.resubscribed", vhost=self._vhost, queue=queue, **told, fate=fate)
             session.resubscribe(queue)
-        elif self._is_ours_alone(consumer, look) and time.monotonic() - self._given_up_s > AGAIN_S:
-            self._given_up_s = time.monotonic()
+        elif self._is_ours_alone(consumer, look) and self._clock() - self._given_up_s > AGAIN_S:
+            self._given_up_s = self._clock()
             self._count(queue, CONNECTION)
             ready = number_of(look.ready, "ready message")
             why = f"{ready} in queue {queue!r}, and none is delivered, to a new consumer either"

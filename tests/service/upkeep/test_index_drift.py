@@ -90,7 +90,8 @@ class Scene:
         ]
         self.topology, self.management = topology(vhost), Management(api.url)
         leads = SimpleNamespace(is_ours=True)
-        self.attendant = SimpleNamespace(vhost=vhost.name, leadership=leads, topology=self.topology)
+        leases = SimpleNamespace(queues=set())
+        self.attendant = SimpleNamespace(vhost=vhost.name, leadership=leads, topology=self.topology, leases=leases)
         index: Any = SimpleNamespace(
             reader=SimpleNamespace(places=lambda: self.places),
             status={"vhosts": {vhost.name: {"state": "current"}}},
