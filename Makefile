@@ -25,7 +25,7 @@ space    := $(none) $(none)
 named    := DLX_ROUTER_TEST_THOROUGH=1 DLX_ROUTER_TEST_BROKERS=$(subst $(space),$(comma),$(versions))
 else
 versions := any
-quick    := -m "not slow and not long and not measure and not clients"
+quick    := -m "not slow and not long and not measure and not clients and not image"
 endif
 
 # A router that tests start would compile the package anew each time: some 0.3 s of a core, two thousand times.
@@ -66,7 +66,7 @@ help:  ## this list
 
 ##@ Test
 
-.PHONY: test test-again test-clients test-clean test-pure test-pythons core lint calls shape audit-deps
+.PHONY: test test-again test-clients test-image test-clean test-pure test-pythons core lint calls shape audit-deps
 
 test: $(READY)  ## quick tests; ALL=1: all, on every RabbitMQ; ARGS="-k name"
 	$(BIN)/python -m tools.brokers fetch $(versions)
@@ -80,6 +80,11 @@ test-clients: $(READY_CLIENTS)  ## Celery, amqplib, MQTT and more: letters come 
 	$(BIN)/python -m tools.brokers fetch $(BROKER)
 	$(BIN)/python -m tools.install.languages
 	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/clients -m clients --durations=10 $(ARGS)
+
+test-image: $(READY)  ## both images, compose and chart: built and run by podman
+	$(BIN)/python -m tools.install.debian_packages prometheus
+	$(BIN)/python -m tools.brokers fetch $(BROKER)
+	DLX_ROUTER_TEST_BROKERS=$(BROKER) $(BIN)/python -m pytest tests/image -m image --durations=10 $(ARGS)
 
 test-clean: $(READY)  ## what is committed, on a fresh Debian 12 (root on Debian)
 	$(BIN)/python -m tools.release.clean_machine

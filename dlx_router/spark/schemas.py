@@ -134,6 +134,7 @@ PARTITION_COLUMNS: Final[Columns] = (
     ("event_date", t.DateType(), "day of `event_ts`, UTC"),
     ("seg", _TEXT, "the segment: one micro-batch of ingest, or `compacted`"),
 )
+PARTITIONS: Final = tuple(name for name, _, _ in PARTITION_COLUMNS)
 BAD_COLUMNS: Final[Columns] = (
     ("stream", _TEXT, "as in raw"),
     ("offset", _LONG, "as in raw"),

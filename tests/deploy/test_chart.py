@@ -14,6 +14,7 @@ import yaml
 from dlx_router import __version__
 from dlx_router.admin.console_door import PATHS
 from dlx_router.config.environment.settings import Settings, unknown_variables
+from dlx_router.index.worker import MAX_BYTES
 from tests.deploy.chart import CHART, VARIATIONS, environment, of_kind, pod_of, rendered, values_of
 from tools.pages import chart_readme
 
@@ -177,6 +178,19 @@ def test_policies_in_values_arrive_as_they_were_written() -> None:
     text = "version: 1\npolicies: []  # nothing yet\n"
     (made,) = of_kind(rendered({**MINIMAL, "policies": {"files": {"orders.yaml": text}}}), "ConfigMap")
     assert made["data"]["orders.yaml"] == text
+
+
+def test_the_index_has_more_room_than_it_takes() -> None:
+    """Else kubelet evicts the pod before the index lets its oldest letters go."""
+    (volume,) = [one for one in pod_of(rendered(MINIMAL))["volumes"] if one["name"] == "index"]
+    room = volume["emptyDir"]["sizeLimit"]
+    assert room.endswith("Gi")
+    assert int(room.removesuffix("Gi")) << 30 > MAX_BYTES * 9 // 8, "its write-ahead log lies beside it"
+
+
+def test_without_a_journal_nothing_is_indexed() -> None:
+    assert "DLX_ROUTER_INDEX_PATH" in environment(pod_of(rendered(MINIMAL)))
+    assert "DLX_ROUTER_INDEX_PATH" not in environment(pod_of(rendered({**MINIMAL, "settings": {"journal": "off"}})))
 
 
 def test_observing_moves_nothing() -> None:

@@ -11,12 +11,18 @@ import sys
 
 from tools.brokers.programs import install
 
-PROGRAMS = {"prometheus": "promtool", "openjdk-17-jre-headless": "java"}
+PROGRAMS = {
+    "prometheus": "promtool",
+    "openjdk-17-jre-headless": "java",
+    "netavark": "/usr/lib/podman/netavark",
+    "aardvark-dns": "/usr/lib/podman/aardvark-dns",
+}
+"""Package → a program of it, where that is not its own name."""
 
 
 def main(packages: list[str]) -> int:
     """0: as much as could be done is done."""
-    missing = [name for name in packages if not shutil.which(PROGRAMS[name])]
+    missing = [name for name in packages if not shutil.which(PROGRAMS.get(name, name))]
     if missing and os.geteuid() == 0 and shutil.which("apt-get"):
         print(f"Installing {', '.join(missing)} (no service is started) ...", flush=True)
         install(*missing)

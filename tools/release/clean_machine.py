@@ -19,21 +19,13 @@ from typing import Final
 
 from tools.brokers.node import PRIVATE_MOUNTS
 from tools.brokers.programs import BrokerError, cache, debootstrap
+from tools.install.way_to_packages import SETTINGS, is_data, named_by_pip
 
 ROOT: Final = Path(__file__).parents[2]
 RELEASE: Final = "bookworm"
 PREREQUISITES: Final = ("make", "git", "ca-certificates", "python3")  # README names the same
 COMMANDS: Final = ("make demo", "make test")
 
-_SETTINGS: Final = (
-    "/etc/apt/apt.conf",
-    "/etc/apt/apt.conf.d",
-    "/etc/pip.conf",
-    "/etc/hosts",
-    "/etc/resolv.conf",
-    "/etc/ssl/certs",
-    "/usr/local/share/ca-certificates",
-)
 _ENTER: Final = """
 root=$1; shift
 while read -r path; do mount --bind "$path" "$root$path" && mount -o remount,bind,ro "$root$path" || exit 71; done
@@ -55,11 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     machine = Path(tempfile.mkdtemp(prefix="dlx-router-clean-"))
     try:
         subprocess.run(["cp", "-a", "--reflink=auto", f"{base}/.", str(machine)], check=True)
-        named = _named_by_pip()
-        settings = [path for path in (*_SETTINGS, *(one for one in named if not _is_data(one))) if Path(path).exists()]
+        named = named_by_pip()
+        settings = [path for path in (*SETTINGS, *(one for one in named if not is_data(one))) if Path(path).exists()]
         # settings are copied, never mounted: apt in there may write to them
         subprocess.run(["cp", "-a", "--parents", *settings, str(machine)], check=True)
-        paths = [path for path in named if _is_data(path)]
+        paths = [path for path in named if is_data(path)]
         for path in paths:
             (machine / path.removeprefix("/")).mkdir(parents=True, exist_ok=True)
         subprocess.run(["git", "clone", "-q", str(ROOT), str(machine / "srv/dlx-router")], check=True)
@@ -78,19 +70,6 @@ def _base(release: str) -> Path:
         print(f"Unpacking Debian {release} ...", flush=True)
         debootstrap(release, place, *PREREQUISITES)
     return place
-
-
-def _named_by_pip() -> list[str]:
-    """Every file and folder that the host's pip settings name: pip in there must find the same."""
-    ask = [sys.executable, "-m", "pip", "config", "list"]
-    words = subprocess.run(ask, capture_output=True, text=True, check=False).stdout.replace("'", " ").split()
-    found = [word.removeprefix("file://") for word in words]
-    return sorted({path for path in found if path.startswith("/") and Path(path).exists()})
-
-
-def _is_data(path: str) -> bool:
-    """A folder of packages: mounted, read-only; everything else is a setting: copied."""
-    return Path(path).is_dir() and not path.startswith("/etc/")
 
 
 def _environment() -> dict[str, str]:

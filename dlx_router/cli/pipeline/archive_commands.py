@@ -186,9 +186,10 @@ def erase(  # noqa: PLR0913 - options
 ) -> int:
     """Delete every event of the letters that are named or have such an event, or all events of a time."""
     from dlx_router.cli.pipeline import run_erase  # noqa: PLC0415 - see the module
+    from dlx_router.cli.pipeline.moments import moment  # noqa: PLC0415 - pyspark may be missing
     from dlx_router.spark.archive.compact import Erasure  # noqa: PLC0415 - pyspark may be missing
 
-    times = (run_erase.moment_ms("--since", since), run_erase.moment_ms("--until", until))
+    times = (moment("--since", since), moment("--until", until))
     what = Erasure(where, tuple(letter or ()), tuple(message_id or ()), *times)
     return run_erase.run(archive, what, master=master, remote=remote)
 

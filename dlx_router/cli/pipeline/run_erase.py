@@ -1,6 +1,5 @@
 """What `dlx-router pipeline erase` does, once it is clear that Spark is wanted."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -8,7 +7,6 @@ from dlx_router.cli import output
 from dlx_router.spark.archive.compact import Erasure, erase
 from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.conditions import unseen
-from dlx_router.spark.options import OptionError
 from dlx_router.spark.session import build_session
 
 _ONE_WAY: Final = "--where, or --letter and --message-id, or --since and --until: one of these three"
@@ -38,12 +36,3 @@ def _why(what: Erasure) -> str:
     if what.is_time:
         return "because they were read at another time"
     return "where no such id stands" if what.letters or what.message_ids else "which no condition can search"
-
-
-def moment_ms(option: str, written: str | None) -> int | None:
-    """Ms since 1970 of a time as it was typed, UTC if it says nothing else."""
-    try:
-        found = None if written is None else datetime.fromisoformat(written)
-    except ValueError:
-        raise OptionError(f"{option} {written!r}: write 2026-10-05, or 2026-10-05T12:30 (UTC)") from None
-    return None if found is None else int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 
 from dlx_router.spark import schemas
 from dlx_router.spark.archive import bad_lines, delta, reading
+from dlx_router.spark.archive.aggregates import Aggregates
 from dlx_router.spark.archive.files import ArchiveBusyError, ArchiveError, moved, removed, token
 from dlx_router.spark.archive.layout import Archive, Day, Entry, Part
 from dlx_router.spark.archive.verify import orphans
@@ -154,6 +155,7 @@ def _whole(archive: Archive) -> Iterator[None]:
             raise ArchiveError(said)
         removed(archive.compacting)
         yield
+        Aggregates(archive.root).prune()
 
 
 def _matching(rows: DataFrame, where: str | Column) -> DataFrame:

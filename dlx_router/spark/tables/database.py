@@ -159,13 +159,17 @@ def _as(value: str, kind: t.DataType, there: DuckDBPyType | None) -> str:
         return value
     match kind:
         case t.StructType() if there.id == "struct":
-            members = dict(there.children)
+            members = _children(there)
             each = (f"{quoted(one.name)} := {_member(value, one, members)}" for one in kind.fields)
             return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({', '.join(each)}) END"
         case t.ArrayType() if there.id == "list" and isinstance(kind.elementType, t.StructType):
-            ((_, inner),) = there.children
+            (inner,) = _children(there).values()
             return f"list_transform({value}, lambda one: {_as('one', kind.elementType, inner)})"
     return f"TRY_CAST({value} AS {wanted})"
+
+
+def _children(there: DuckDBPyType) -> dict[str, DuckDBPyType]:
+    return {name: one for name, one in there.children if isinstance(one, DuckDBPyType)}
 
 
 def _member(value: str, one: t.StructField, members: dict[str, DuckDBPyType]) -> str:

@@ -63,16 +63,9 @@ def archived(spark: "SparkSession", journal: bytes, place: Path) -> "DataFrame":
     """Lines of a journal as the archive has them."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - pyspark may be missing
 
-    from dlx_router.spark import schemas  # noqa: PLC0415 - pyspark may be missing
-    from dlx_router.spark.archive.parsing import rows  # noqa: PLC0415 - pyspark may be missing
+    from tests.spark.rows import frame, messages  # noqa: PLC0415 - pyspark may be missing
 
-    place.write_bytes(journal)
-    source = spark.read.text(str(place)).select(
-        f.lit("journal").alias("stream"), f.monotonically_increasing_id().alias("offset"),
-        f.col("value").cast("binary").alias("body"), f.lit("ok").alias("signature"),
-        f.lit(None).cast("string").alias("unreadable"),
-    )  # fmt: skip
-    return rows(source).select(*(name for name in schemas.ARCHIVE.names if name != "seg"))
+    return frame(spark, messages(journal), place).withColumn("signature", f.lit("ok"))
 
 
 def mixed(journal: list[bytes]) -> bytes:

@@ -1,0 +1,1 @@
+"""Images and containers of this repository: without a daemon where one is root on Debian, else by Docker."""
