@@ -177,7 +177,7 @@ def erase(  # noqa: PLR0913 - options
         list[str] | None, typer.Option("--message-id", help="Property of its message; repeatable.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", help="Only events of a time, from then on: 2026-10-05, UTC.")
+        str | None, typer.Option("--since", help="Only events of a time, from then on: 2026-10-05 (UTC), 30d.")
     ] = None,
     until: Annotated[str | None, typer.Option("--until", help="… and before then.")] = None,
     archive: Annotated[Path, ARCHIVE] = Path("archive"),
@@ -205,9 +205,7 @@ def verify(
     from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415 - see the module
     from dlx_router.spark.archive.verify import verify as run  # noqa: PLC0415 - pyspark may be missing
 
-    if not archive.is_dir():
-        output.warn(f"{archive}: no such folder; name an archive with --archive")
-        return output.WRONG_USE
+    Archive(archive).require_folder()
     found = run(archive, deep=deep)
     if files:
         print("\n".join(map(str, Archive(archive).files())))

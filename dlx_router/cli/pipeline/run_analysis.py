@@ -96,8 +96,8 @@ class Where:
         return moment("--since", self.since), moment("--until", self.until)
 
     def _require_folder(self) -> None:
-        if not self.remote and not self.archive.is_dir():
-            raise OptionError(f"--archive {self.archive}: no such folder; name the one that `pipeline ingest` writes")
+        if not self.remote:
+            Archive(self.archive).require_folder()
 
 
 def complete_until(events: DataFrame) -> int:

@@ -16,8 +16,8 @@ def run(archive: Path, what: Erasure, *, master: str | None, remote: str | None)
     """The exit code; says how much is gone, and what is not."""
     if sum((bool(what.where), bool(what.letters or what.message_ids), what.is_time)) != 1:
         return output.wrong_use(_ONE_WAY)
-    if not (remote or archive.is_dir()):
-        return output.wrong_use(f"{archive}: no such folder; name an archive with --archive")
+    if not remote:
+        Archive(archive).require_folder()
     spark = build_session("dlx-router erase", master=master, remote=remote)
     try:
         done = erase(spark, archive, what)

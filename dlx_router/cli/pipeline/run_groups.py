@@ -9,7 +9,7 @@ from dlx_router.cli import output
 from dlx_router.cli.pipeline.moments import day, moment
 from dlx_router.core.printable import printable
 from dlx_router.spark.archive.aggregates import Aggregates
-from dlx_router.spark.options import OptionError
+from dlx_router.spark.archive.layout import Archive
 
 _COUNTS: Final = ("letters", "deaths", "recovered", "lost", "open")
 _CHARS: Final = 80  # of an error
@@ -17,8 +17,7 @@ _CHARS: Final = 80  # of an error
 
 def groups(archive: Path, since: str | None, queue: str | None, *, hours: bool, as_json: bool) -> int:
     """Print them; what is read from a stream is shown without what a terminal could obey."""
-    if not archive.is_dir():
-        raise OptionError(f"--archive {archive}: no such folder; name the one that `pipeline ingest` writes")
+    Archive(archive).require_folder()
     begin = moment("--since", since)
     kept, first = Aggregates(archive), "" if begin is None else day(begin)
     rows = kept.hours(since=first) if hours else kept.groups(since=first)

@@ -10,24 +10,23 @@ once, also where it stands in two segments. DuckDB makes and reads them: docs/de
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from dlx_router.core.recovered import AT_LEAST_MS, DEATHS, RECOVERED, SILENT, UNDECIDED, WAITS, fate_sql
 from dlx_router.spark.archive.files import ArchiveError, removed, token
 from dlx_router.spark.archive.layout import Archive, Part
-from dlx_router.spark.options import OptionError
+from dlx_router.spark.duckdb_session import connected, database_error, listed, text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 HOUR_MS: Final = 3_600_000
 _FORMAT: Final = "v1"
-_MEMORY: Final = "1GB"  # beyond it DuckDB writes to a folder of the moment
+_MEMORY: Final = "1GB"
 _TRIES: Final = 3
 _LONGEST_S: Final = 3600.0  # of the making of one
 
@@ -139,17 +138,20 @@ class Aggregates:
         """Make what is missing, remove what is of no part any more; how many were made."""
         missing = [part for part in self._archive.parts() if not self._file(part).exists()]
         if missing:
-            with connected() as database, ThreadPoolExecutor() as threads:
+            with connected(memory=_MEMORY) as database, ThreadPoolExecutor() as threads:
                 for made in [threads.submit(self._make, database.cursor(), part) for part in missing]:
                     made.result()
         self.prune()  # by what counts now: an `erase` may have gone by while they were made
         return len(missing)
 
-    def prune(self) -> None:
-        """Remove what is of no part: it may tell of letters that were erased."""
+    def prune(self, *, is_patient: bool = True) -> None:
+        """Remove what is of no part: it may tell of letters that were erased.
+
+        `is_patient`: but not what somebody seems to be making. Who is, begins again where it is removed.
+        """
         parts = {self._file(part) for part in self._archive.parts()}
         for file in self._folder.glob("*/*/*"):
-            if file not in parts and not _is_being_made(file):
+            if file not in parts and not (is_patient and _is_being_made(file)):
                 file.unlink(missing_ok=True)
         for folder in self._folder.glob("*"):
             if folder.name != _FORMAT:
@@ -161,9 +163,9 @@ class Aggregates:
             files = [self._file(part) for part in self._archive.parts() if part.date >= since]
             if not files:
                 return []
-            with connected() as database:
+            with connected(memory=_MEMORY) as database:
                 try:
-                    return answer(database, _listed(files))
+                    return answer(database, listed(files))
                 except database_error() as error:
                     if not left:
                         raise ArchiveError(f"{self._folder}: cannot be read: {error}") from None
@@ -179,11 +181,13 @@ class Aggregates:
         aside = out.with_name(f".{token()}")
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
-            database.execute(_MAKE.format(files=_listed(sorted(part.folder.glob("*.parquet"))), out=_text(aside)))
+            database.execute(_MAKE.format(files=listed(part.files), out=text(aside)))
             aside.replace(out)
         except database_error() as error:
             if part.folder.exists():
                 raise ArchiveError(f"{part.folder}: cannot be read, or its aggregate not written: {error}") from None
+        except FileNotFoundError:  # an `erase` took it; who asks tries again
+            return
         except OSError as error:
             raise ArchiveError(f"{out}: {error.strerror}; who asks for groups has to write there") from None
         finally:
@@ -198,35 +202,6 @@ def _is_being_made(file: Path) -> bool:
         return True
 
 
-@contextmanager
-def connected() -> "Iterator[DuckDBPyConnection]":
-    """A database in memory, which takes so much of it and no more."""
-    try:
-        import duckdb  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError:
-        raise OptionError("DuckDB is missing: install dlx-router with its extra `spark`") from None
-    with (
-        TemporaryDirectory(prefix="dlx-router-duckdb-") as aside,
-        duckdb.connect(config={"memory_limit": _MEMORY, "temp_directory": aside}) as database,
-    ):
-        yield database
-
-
-def database_error() -> type[Exception]:
-    """What DuckDB raises."""
-    import duckdb  # noqa: PLC0415 - an extra
-
-    return duckdb.Error
-
-
 def _rows(database: "DuckDBPyConnection", query: str) -> Rows:
     found = database.sql(query)
     return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
-
-
-def _listed(files: Sequence[Path]) -> str:
-    return f"[{', '.join(map(_text, files))}]"
-
-
-def _text(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"

@@ -134,6 +134,7 @@ def erase(spark: SparkSession, root: Path | str, what: Erasure | str) -> Erased:
         names = (*what.letters, *what.message_ids)
         bad_lines.blank(archive, names, since_ms=what.since_ms, until_ms=what.until_ms)
         _mirrored(archive)
+        Aggregates(archive.root).prune(is_patient=False)
     return Erased(counted, gone, bad_lines.count(archive))
 
 

@@ -78,7 +78,7 @@ def _added(archive: Archive, parts: Iterable[Part]) -> list[Any]:
     return [
         added(archive.root, file, {"event_date": part.date, "seg": part.seg})
         for part in sorted(parts, key=lambda part: part.folder)
-        for file in sorted(part.folder.glob("*.parquet"))
+        for file in part.files
     ]
 
 

@@ -5,7 +5,6 @@ column that they lack is null, one that this version does not know stands behind
 another type than the dictionary says is null where it cannot be converted.
 """
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, timedelta
@@ -20,12 +19,13 @@ from dlx_router.core.printable import printable_lines
 from dlx_router.core.signature import Signature
 from dlx_router.spark.archive.files import ArchiveError
 from dlx_router.spark.archive.layout import Archive, Part
+from dlx_router.spark.duckdb_session import connected, listed, text
 from dlx_router.spark.schemas import Columns
 from dlx_router.spark.tables import sql
 from dlx_router.spark.tables.dictionary import BY_NAME, duckdb_type, quoted
 
 LOOKBACK_DAYS: Final = 7  # as in archive/reading.py: an event that comes again later than that is another one
-MEMORY: Final = "2GB"  # more is spilled to a folder that is removed afterwards
+MEMORY: Final = "2GB"
 _FILE: Final = "_file"
 _PLACES: Final = {  # what stands in a file's path only
     "event_date": f"CAST(regexp_extract({_FILE}, '.*/event_date=([^/]+)/seg=[^/]+/[^/]+$', 1) AS DATE)",
@@ -41,9 +41,9 @@ def opened(root: Path | str) -> Iterator[duckdb.DuckDBPyConnection]:
 
     ArchiveError where there is no archive, or its notes cannot be read.
     """
-    with _connected() as db:
+    with connected(memory=MEMORY) as db:
         files = _defined(db, Archive(root))
-        db.execute(f"SET allowed_paths = {_list(files)}")
+        db.execute(f"SET allowed_paths = {listed(files)}")
         db.execute("SET enable_external_access = false")
         db.execute("SET python_enable_replacements = false")
         db.execute("SET lock_configuration = true")
@@ -53,7 +53,7 @@ def opened(root: Path | str) -> Iterator[duckdb.DuckDBPyConnection]:
 @contextmanager
 def writable(root: Path | str) -> Iterator[duckdb.DuckDBPyConnection]:
     """The same for SQL of ours, that writes files. What stands twice is looked for once."""
-    with _connected() as db:
+    with connected(memory=MEMORY) as db:
         _defined(db, Archive(root), kept=True)
         yield db
 
@@ -66,21 +66,9 @@ def _defined(db: duckdb.DuckDBPyConnection, archive: Archive, *, kept: bool = Fa
         raise ArchiveError(f"{archive.root}: {said}; `dlx-router pipeline verify` says what else is wrong") from None
 
 
-@contextmanager
-def _connected() -> Iterator[duckdb.DuckDBPyConnection]:
-    with tempfile.TemporaryDirectory(prefix="dlx-router-sql-") as spilled, duckdb.connect(":memory:") as db:
-        db.execute("SET TimeZone = 'UTC'")
-        db.execute(f"SET temp_directory = {_text(spilled)}")
-        db.execute(f"SET memory_limit = '{MEMORY}'")
-        db.execute("SET autoinstall_known_extensions = false")
-        db.execute("SET autoload_known_extensions = false")
-        yield db
-
-
 def _define(db: duckdb.DuckDBPyConnection, archive: Archive, *, kept: bool) -> list[str]:
     """Make the views; the files that they read."""
-    if not archive.root.is_dir():
-        raise ArchiveError(f"--archive {archive.root}: no such folder; name the one that `pipeline ingest` writes")
+    archive.require_folder()
     parts = archive.parts()
     raw, compacted = _files(parts, is_compacted=False), _files(parts, is_compacted=True)
     bad = [str(file) for folder in archive.bad_folders() for file in sorted(folder.glob("*.parquet"))]
@@ -104,12 +92,7 @@ def _view(db: duckdb.DuckDBPyConnection, name: str, body: str) -> None:
 
 
 def _files(parts: Iterable[Part], *, is_compacted: bool) -> list[str]:
-    return [
-        str(file)
-        for part in parts
-        if part.is_compacted is is_compacted
-        for file in sorted(part.folder.glob("*.parquet"))
-    ]
+    return [str(file) for part in parts if part.is_compacted is is_compacted for file in part.files]
 
 
 def _near(parts: list[Part]) -> list[Part]:
@@ -130,7 +113,7 @@ def _rows(db: duckdb.DuckDBPyConnection, files: Sequence[str], columns: Columns)
 def _alike(db: duckdb.DuckDBPyConnection, files: Sequence[str]) -> list[list[str]]:
     """The files, those of one schema together: to read them by name DuckDB would read each footer for every view."""
     told = "concat_ws(' ', name, type, converted_type, logical_type, num_children)"
-    schemas = f"SELECT file_name, hash(list_sort(list({told}))) FROM parquet_schema({_list(files)}) GROUP BY file_name"
+    schemas = f"SELECT file_name, hash(list_sort(list({told}))) FROM parquet_schema({listed(files)}) GROUP BY file_name"
     found: dict[int, list[str]] = {}
     for file, schema in db.execute(f"{schemas} ORDER BY file_name").fetchall():
         found.setdefault(schema, []).append(file)
@@ -138,7 +121,7 @@ def _alike(db: duckdb.DuckDBPyConnection, files: Sequence[str]) -> list[list[str
 
 
 def _of_one_schema(db: duckdb.DuckDBPyConnection, files: Sequence[str], columns: Columns) -> str:
-    read = f"read_parquet({_list(files)}, hive_partitioning = false, filename = '{_FILE}')"
+    read = f"read_parquet({listed(files)}, hive_partitioning = false, filename = '{_FILE}')"
     shape = db.sql(f"SELECT * FROM {read}")
     there = dict(zip(shape.columns, shape.types, strict=True))
     known = [f"{_column(name, kind, there.get(name))} AS {quoted(name)}" for name, kind, _ in columns]
@@ -203,15 +186,7 @@ def _once(*, has_raw: bool, has_compacted: bool) -> str:
 
 def _segments(parts: list[Part]) -> str:
     names = [(name, duckdb_type(kind)) for name, kind, _ in BY_NAME["segments"].columns]
-    rows = [f"({_text(part.date)}, {_text(part.seg)}, {part.rows}, {part.is_compacted})" for part in parts]
+    rows = [f"({text(part.date)}, {text(part.seg)}, {part.rows}, {part.is_compacted})" for part in parts]
     values = ", ".join(rows or ["(NULL, NULL, NULL, NULL)"])
     told = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in names)
     return f"SELECT {told} FROM (VALUES {values}) AS part({', '.join(name for name, _ in names)}) WHERE seg IS NOT NULL"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
-
-
-def _list(values: Iterable[str]) -> str:
-    return f"[{', '.join(map(_text, values))}]"

@@ -8,10 +8,9 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
@@ -23,6 +22,7 @@ from dlx_router.spark import schemas
 from dlx_router.spark.archive import delta
 from dlx_router.spark.archive.files import ArchiveError
 from dlx_router.spark.archive.layout import Archive
+from dlx_router.spark.duckdb_session import text
 from dlx_router.spark.tables.database import writable
 from dlx_router.spark.tables.dictionary import quoted
 
@@ -36,18 +36,6 @@ class Days:
 
     since: str = ""
     until: str = "9999"
-
-    @classmethod
-    def read(cls, since: str | None, until: str | None) -> Self:
-        """As they were typed. ArchiveError for what is no date."""
-        return cls(_day("--since", since) or "", _day("--until", until) or "9999")
-
-
-def _day(option: str, written: str | None) -> str | None:
-    try:
-        return None if written is None else date.fromisoformat(written).isoformat()
-    except ValueError:
-        raise ArchiveError(f"{option} {written!r}: write a date as 2026-10-05 (UTC)") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +91,7 @@ def _written(archive: Archive, out: Path, days: Days, *, is_whole: bool) -> Iter
             file = out / f"event_date={day}" / "part-0.parquet"
             file.parent.mkdir()
             rows = f"SELECT {columns} FROM events WHERE event_date = DATE '{day}' ORDER BY failed_queue, event_ts"
-            path = str(file).replace("'", "''")
-            db.execute(f"COPY ({rows}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)")
+            db.execute(f"COPY ({rows}) TO {text(file)} (FORMAT parquet, COMPRESSION zstd)")
             yield file
 
 

@@ -9,7 +9,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 import duckdb
 
@@ -18,10 +18,21 @@ from dlx_router.spark.archive.files import ArchiveError
 from dlx_router.spark.tables.database import opened
 from dlx_router.spark.tables.dictionary import TABLES
 
-Table = Callable[[Sequence[str], Sequence[Sequence[str]]], None]
+
+class Column(NamedTuple):
+    """A column of an answer, as a table shows it."""
+
+    name: str
+    is_number: bool
+
+
+Table = Callable[[Sequence[Column], Sequence[Sequence[str]]], None]
 FORMATS: Final = ("table", "csv", "json")
 TABLE_ROWS: Final = 1000  # a table is laid out whole; who wants more wants a file
 _AT_ONCE: Final = 1000
+_NULL: Final = "–"  # as in every table of ours: what is below a narrow one is left out
+_INTEGERS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+_NUMBERS: Final = {*_INTEGERS, *(f"U{one}" for one in _INTEGERS), "FLOAT", "DOUBLE", "DECIMAL"}
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
 
 
@@ -29,8 +40,12 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would c
 class Answer:
     """Columns, and rows as they come; a table has at most TABLE_ROWS, and says whether there are more."""
 
-    columns: tuple[str, ...]
+    columns: tuple[Column, ...]
     rows: Iterator[tuple[Any, ...]]
+
+    @property
+    def names(self) -> list[str]:
+        return [one.name for one in self.columns]
 
 
 def run(root: Path, text: str, form: str, out: IO[str], table: Table) -> bool:
@@ -56,8 +71,8 @@ def _asked(db: duckdb.DuckDBPyConnection, text: str) -> Answer:
         names = ", ".join(one.name for one in kinds) or "nothing"
         raise ArchiveError(f"one SELECT is what is run, and the archive is only read; this is {names}")
     cursor = db.execute(statements[0])
-    columns = tuple(one[0] for one in cursor.description or ())
-    return Answer(columns, _fetched(cursor))
+    told = ((name, str(kind).partition("(")[0]) for name, kind, *_ in cursor.description or ())
+    return Answer(tuple(Column(name, kind in _NUMBERS) for name, kind in told), _fetched(cursor))
 
 
 def _fetched(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
@@ -76,14 +91,14 @@ def _wrong(error: duckdb.Error) -> str:
 
 
 def _tabled(answer: Answer, table: Table) -> bool:
-    rows = [["null" if one is None else _cell(one) for one in row] for row in islice(answer.rows, TABLE_ROWS)]
+    rows = [[_NULL if one is None else _cell(one) for one in row] for row in islice(answer.rows, TABLE_ROWS)]
     table(answer.columns, rows)
     return next(answer.rows, None) is not None
 
 
 def _csv(answer: Answer, out: IO[str]) -> None:
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(answer.columns)
+    writer.writerow(answer.names)
     writer.writerows([_harmless(one) for one in row] for row in answer.rows)
 
 
@@ -96,12 +111,13 @@ def _harmless(value: Any) -> str:  # noqa: ANN401 - of any type
 
 def _json(answer: Answer, out: IO[str]) -> None:
     """One array of objects, a row a line."""
-    twice = sorted({name for name in answer.columns if answer.columns.count(name) > 1})
+    names = answer.names
+    twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ArchiveError(f"JSON has each name once, and there are several columns {twice[0]!r}: name them with AS")
     before = "[\n"
     for row in answer.rows:
-        told = {name: _plain(value) for name, value in zip(answer.columns, row, strict=True)}
+        told = {name: _plain(value) for name, value in zip(names, row, strict=True)}
         out.write(before + json.dumps(told))
         before = ",\n"
     out.write("[]\n" if before == "[\n" else "\n]\n")

@@ -12,7 +12,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from dlx_router.core.fingerprint import of_event
 from dlx_router.spark import schemas
+from dlx_router.spark.amqp import Message
+from dlx_router.spark.archive.day_files import BAD as BAD_LINES
 from dlx_router.spark.archive.layout import Archive, Day, Entry
+from dlx_router.spark.archive.sink import segment
+from tests.spark.rows import written
 
 COLUMNS: Final = to_arrow_schema(schemas.ARCHIVE, timezone="UTC")
 STORED: Final = pa.schema([one for one in COLUMNS if one.name not in {"event_date", "seg"}])
@@ -63,6 +67,14 @@ class Written:
         counts = {day: len(own) for day, own in days.items()}
         self.archive.commit(Entry(number, seg, counts, len(bad), {"s": start}, {"s": at}, 0))
         return seg
+
+    def ingest(self, every: Iterable[Message]) -> None:
+        """A segment of these messages, by what ingest itself is made of; with its lines that are none."""
+        number = self.archive.next_number()
+        seg = f"{number:010}-run"
+        counts = segment(self.archive, seg, written(every, self.archive.work / "files"))
+        bad = counts.pop(BAD_LINES, 0)
+        self.archive.commit(Entry(number, seg, counts, bad, {}, {}, 0))
 
     def _write(self, folder: Path, rows: list[Row], *, int96: bool) -> None:
         folder.mkdir(parents=True)

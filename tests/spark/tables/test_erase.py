@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dlx_router.spark.archive import delta
+from dlx_router.spark.archive.aggregates import Aggregates
 from dlx_router.spark.archive.compact import Erased, Erasure, Rules, compact, erase
 from dlx_router.spark.archive.verify import verify
 from tests.spark.tables.scene import HOUR_MS, MONDAY_MS, Written, event
@@ -40,7 +41,10 @@ def letter(name: str, hours: float, **more: str) -> dict[str, object]:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Written:
-    """Two letters everywhere: compacted, in old segments, in late ones, bad lines, in what was killed; a Delta log."""
+    """Two letters everywhere: compacted, in old segments, in late ones, bad lines, in what was killed; a Delta log.
+
+    And in aggregates, of which one was being made by who was killed.
+    """
     made = Written(tmp_path / "archive")
     lines = [LINE % name.encode() for name in (ANNA, BERT)]
     monday = [letter(ANNA, 1), letter(BERT, 2), event(ANNA, 13), event(BERT, 14)]
@@ -49,13 +53,16 @@ def written(tmp_path: Path) -> Written:
     made.put(event(ANNA, 3), event(BERT, 30), event(ANNA, 31), event("c" * 12, 32))
     archive = made.archive
     delta.mirror(archive)
+    Aggregates(archive.root).refresh()
+    made_last = max((archive.root / "_aggregates").glob("*/*/*"))
+    shutil.copy(made_last, made_last.with_name(".killed.parquet"))
     shutil.copytree(archive.compacted("2026-03-09", "c-2026-03-09"), archive.compacted("2026-03-09", "c-killed"))
     shutil.copytree(archive.raw("2026-03-10", "0000000001-run"), archive.raw("2026-03-10", "0000000002-killed"))
     shutil.copytree(
         archive.raw("2026-03-10", "0000000001-run"), archive.work / "killed/0000000003-x/event_date=2026-03-10"
     )
     shutil.copytree(archive.raw("2026-03-10", "0000000001-run"), archive.compacting / "c-x")
-    assert len(standing_in(archive.root, ANNA)) == 9
+    assert len(standing_in(archive.root, ANNA)) == 13
     return made
 
 
@@ -74,6 +81,7 @@ def test_a_letter_is_gone_from_every_file(spark: "SparkSession", written: Writte
     assert done == Erased(letters=1, events=4, bad=1 if searched else 2)
     left = standing_in(root, ANNA)
     assert left == ([] if searched else ["_bad/seg=0000000000-run/part-0.parquet"])
+    assert [*root.glob("_aggregates/*/*/.*")] == []
     assert len(standing_in(root, BERT)) == 3
     assert verify(root, deep=True).findings == ()
     assert erase(spark, root, what) == Erased(letters=0, events=0, bad=done.bad)

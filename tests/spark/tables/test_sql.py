@@ -4,17 +4,24 @@ import io
 import json
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from dlx_router.cli.main import main
 from dlx_router.spark.archive.files import ArchiveError
 from dlx_router.spark.tables.database import opened
-from dlx_router.spark.tables.dictionary import TABLES, duckdb_type
+from dlx_router.spark.tables.dictionary import TABLES, duckdb_type, quoted
 from dlx_router.spark.tables.query import TABLE_ROWS, run
-from tests.spark.tables.scene import STORED, Written, event
+from tests.cli.recorded import Terminal
+from tests.core.core_samples import letter
+from tests.journal.journal_samples import line
+from tests.journal.rows_of import rows_of
+from tests.spark.rows import messages, rows
+from tests.spark.tables.scene import MONDAY_MS, STORED, Written, event
 
 ROOT = Path(__file__).parents[3]
 
@@ -205,6 +212,19 @@ def test_members_of_nested_columns_go_by_their_names(tmp_path: Path) -> None:
     ]
 
 
+def test_what_ingest_writes_of_both_formats_of_the_journal_is_read(tmp_path: Path) -> None:
+    made, told = Written(tmp_path / "archive"), [line(letter(id=name * 32), now_ms=MONDAY_MS) for name in "abc"]
+    bodies = [told[0], rows_of(told[1:]), b"x\n"]
+    made.ingest(messages(*bodies))
+    wanted = [one for one in rows(*bodies) if "event_id" in one]
+    names = ("event_id", "id", "kind", "failed_queue", "ts_ms", "attempts", "signature", "fingerprint", "offset", "idx")
+    assert ask(made, f'select {", ".join(map(quoted, names))} from events order by "offset", idx') == [
+        {name: one[name] for name in names} for one in wanted
+    ]
+    assert ask(made, "select count(*) as n, min(reason) as why from bad_lines") == [{"n": 1, "why": "not JSON"}]
+    assert len(ask(made, "from letters")) == 3
+
+
 def test_notes_of_a_format_of_tomorrow_and_no_archive_are_said(tmp_path: Path, written: Written) -> None:
     note, (broken, *_) = written.archive.manifest(2), written.archive.files()
     note.write_text(note.read_text(encoding="utf-8").replace('"format": 1', '"format": 9'), encoding="utf-8")
@@ -230,11 +250,34 @@ def test_the_command_prints_a_table_and_ends_with_2_for_what_is_wrong(written: W
     assert "LINE 1: select nope from events" in wrong.stderr
     assert "Traceback" not in wrong.stderr
     assert pipeline(written, "sql", "select 1", "--format", "xml").returncode == 2
+    assert json.loads(pipeline(written, "sql", "select 1 as n, null as no", "--json").stdout) == [{"n": 1, "no": None}]
+    assert pipeline(written, "sql", "select 1", "--json", "--format", "csv").returncode == 2
     argv = (
         f"{sys.executable} -m dlx_router pipeline sql --format csv 'from range(1000000)' --archive {ROOT} | head -n 2"
     )
     cut = subprocess.run(["bash", "-c", argv], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (cut.stdout, cut.stderr) == ("range\n0\n", "")
+
+
+def test_a_table_has_the_width_of_the_terminal_and_leaves_out_what_is_null(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    argv = ["pipeline", "sql", "from letters order by id", "--archive", str(written.archive.root)]
+    with pytest.raises(SystemExit) as ended, redirect_stdout(Terminal()) as shown:
+        main(argv)
+    assert ended.value.code == 0
+    lines = shown.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum("outcome: " in line for line in lines) == 4
+    assert "redrive_id" not in shown.getvalue()
+
+
+def test_a_folder_where_nothing_was_ingested_is_said(tmp_path: Path) -> None:
+    done = pipeline(Written(tmp_path), "sql", "select count(*) as n from events", "--format", "csv")
+    assert (done.returncode, done.stdout) == (0, "n\n0\n")
+    assert done.stderr == f"--archive {tmp_path}: nothing was ingested there yet, so every table is empty\n"
 
 
 def test_without_duckdb_it_says_what_to_install(written: Written) -> None:
