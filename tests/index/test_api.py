@@ -1,6 +1,7 @@
 """Who may do what over the API, that nobody can hold it, and that its description is true."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -135,5 +136,10 @@ def test_schemathesis_finds_nothing(desk: Desk, tmp_path: Path) -> None:
     argv += ["--exclude-path=/api/v1/index/rebuild"]  # while it works, others are told to wait: 503
     argv += ["--phases=examples,coverage,fuzzing,stateful", "--rate-limit=40/s", "--seed=1", "--no-color"]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, env={**os.environ}, check=False)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert done.returncode == 0, _findings(done.stdout) + done.stderr[-2000:]
     assert desk.router.ask("/readyz")[0] == 200
+
+
+def _findings(report: str) -> str:
+    """What a report says of failures. An address of 4,097 zeros hides all else."""
+    return re.sub(r"(.)\1{80,}", r"\1\1…\1\1", report.partition("= FAILURES =")[2] or report)

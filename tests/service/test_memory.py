@@ -2,6 +2,7 @@
 
 import ast
 import gc
+import importlib
 import struct
 import sys
 import time
@@ -89,6 +90,7 @@ def test_no_cache_without_a_bound_in_bytes_has_keys_from_outside() -> None:
 
 def test_the_bounds_of_a_process_leave_room_under_the_limit() -> None:
     """All of one vhost, filled to the brim, beside the 80 MiB of a router that has nothing to do."""
+    importlib.import_module("dlx_router.admin.daemon")  # brings in all that a router's process has
     modules = [module for name, module in [*sys.modules.items()] if name.startswith("dlx_router.")]
     shared = {id(one): one for module in modules for one in vars(module).values() if isinstance(one, Bounded)}
     before = {id(one) for one in gc.get_objects() if isinstance(one, Bounded)}
@@ -96,7 +98,7 @@ def test_the_bounds_of_a_process_leave_room_under_the_limit() -> None:
     own = {id(one): one for one in gc.get_objects() if isinstance(one, Bounded) and id(one) not in before}
     assert len(shared) > 10
     assert len(own) > 6
-    assert sum(one._most_bytes for one in (*shared.values(), *own.values())) <= 130 * MIB
+    assert sum(one._most_bytes for one in (*shared.values(), *own.values())) <= 150 * MIB
     assert session.decider is not None
 
 

@@ -118,6 +118,11 @@ def same(every: list[Message], found: list[dict[str, Any]]) -> None:
     assert found == wanted
 
 
+def same_of(text: str) -> None:
+    every = messages(packed(text.encode()))
+    same(every, rows(every[0].body))
+
+
 @law
 @given(streams)
 @example([message(0, SHARED, 2), message(1, SHARED, 2)])
@@ -128,22 +133,19 @@ def test_both_ways_give_equal_rows(every: list[Message]) -> None:
 @pytest.mark.parametrize("own", OWN_PROPS)
 def test_odd_properties_are_read_alike(own: dict[str, Any]) -> None:
     text = f"{COMMON}\n{encode([*json.loads(ROW)[:10], own])}\n"
-    every = messages(packed(text.encode()))
-    same(every, rows(every[0].body))
+    same_of(text)
 
 
 @pytest.mark.parametrize("further", FURTHER)
 def test_odd_members_are_read_alike(further: dict[str, Any]) -> None:
     text = f"{COMMON}\n{encode([*json.loads(ROW)[:10], {}, further])}\n{ROW}\n"
-    every = messages(packed(text.encode()))
-    same(every, rows(every[0].body))
+    same_of(text)
 
 
 @pytest.mark.parametrize("common", COMMONS)
 def test_odd_shared_lines_are_read_alike(common: dict[str, Any]) -> None:
     text = f"{encode(json.loads(COMMON) | common)}\n{ROW}\n{COMMON}\n{ROW.replace('[0,', '[1,')}\n"
-    every = messages(packed(text.encode()))
-    same(every, rows(every[0].body))
+    same_of(text)
 
 
 def test_what_a_router_writes_goes_the_fast_way() -> None:

@@ -97,15 +97,13 @@ _SAYS: Final = {
     409: "it is in the way of something else",
     410: "the lease has ended; `ended` says how",
     413: "the request is too large",
+    414: "the address is too long to be handed to the router that leads",
     422: "the request cannot be understood",
     429: "too many requests; wait as Retry-After says",
     503: "not here or not now; see Retry-After",
 }
 EVERYWHERE: Final[dict[int | str, dict[str, Any]]] = {
-    status: {"model": Error, "description": _SAYS[status]} for status in (401, 403, 404, 413, 422, 429, 503)
+    status: {"model": Error, "description": _SAYS[status]} for status in (401, 403, 404, 413, 414, 422, 429, 503)
 }
-LEASES: Final[dict[int | str, dict[str, Any]]] = {
-    410: {"model": Over, "description": _SAYS[410]},
-    414: {"model": Error, "description": "The address is too long to be handed to the router that leads."},
-}
-CHANGES: Final[dict[int | str, dict[str, Any]]] = {409: {"model": Error, "description": _SAYS[409]}}
+LEASES: Final[dict[int | str, dict[str, Any]]] = {410: {"model": Over, "description": _SAYS[410]}}
+CONFLICT: Final[dict[int | str, dict[str, Any]]] = {409: {"model": Error, "description": _SAYS[409]}}

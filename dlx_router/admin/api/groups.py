@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from dlx_router.admin.api import models
-from dlx_router.admin.api.answers import CHANGES, Answer, refuse
+from dlx_router.admin.api.answers import CONFLICT, Answer, refuse
 from dlx_router.admin.api.asking import asked, sees_of
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.api_access.tokens import Caller
@@ -50,7 +50,7 @@ async def group(given: Given, who: Viewer, group_id: str) -> Response:
     return Answer(await _one(given, who, group_id))
 
 
-@router.patch("/groups/{group_id}", response_model=models.Group, responses=CHANGES)
+@router.patch("/groups/{group_id}", response_model=models.Group, responses=CONFLICT)
 async def change(given: Given, who: Operator, group_id: str, wanted: models.GroupChange) -> Response:
     """Set its state or note. The journal has it when this answers, and the index almost always."""
     found = await _one(given, who, group_id)

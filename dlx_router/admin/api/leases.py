@@ -16,7 +16,7 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 from starlette.responses import Response
 
-from dlx_router.admin.api.answers import CHANGES, LEASES, LETTERS_BYTES, PLAIN, Answer, Takes, refuse
+from dlx_router.admin.api.answers import CONFLICT, LEASES, LETTERS_BYTES, PLAIN, Answer, Takes, refuse
 from dlx_router.admin.api.asgi import WAITING
 from dlx_router.admin.api.context import Context, Given, Operator
 from dlx_router.admin.api.tasks import KNOWN_S, Destination, Known, Text
@@ -154,7 +154,7 @@ class Changed(BaseModel):
     until_ms: int | None
 
 
-@router.post("/queues/{queue:path}/receive", response_model=Letters, responses=CHANGES)
+@router.post("/queues/{queue:path}/receive", response_model=Letters, responses=CONFLICT)
 async def receive(
     request: Request, given: Given, who: Operator, queue: Annotated[str, Path(max_length=255)], wanted: Wanted
 ) -> Response:
@@ -171,7 +171,7 @@ async def receive(
     return Response(b'{"letters":[' + b",".join(told) + b"]}", headers=_JSON)
 
 
-@router.post("/leases/{handle}", response_model=Changed, responses={**CHANGES, **LEASES})
+@router.post("/leases/{handle}", response_model=Changed, responses={**CONFLICT, **LEASES})
 async def change(
     given: Given, who: Operator, handle: Annotated[str, Path(max_length=MAX_CHARS)], wanted: Change
 ) -> Response:

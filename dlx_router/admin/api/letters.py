@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from dlx_router.admin.api import models
-from dlx_router.admin.api.answers import Answer, refuse
+from dlx_router.admin.api.answers import CONFLICT, Answer, refuse
 from dlx_router.admin.api.asking import asked, judge, sees_of
 from dlx_router.admin.api.bodies import body_of
 from dlx_router.admin.api.context import Given, Viewer
@@ -21,7 +21,7 @@ Name = Annotated[str | None, Query(max_length=255)]
 Moment = Annotated[int | None, Query(ge=0, le=MAX_MS)]
 
 
-@router.get("/letters", response_model=models.Letters)
+@router.get("/letters", response_model=models.Letters, responses=CONFLICT)
 async def search(  # noqa: PLR0913, PLR0917 - each is a filter
     given: Given,
     who: Viewer,

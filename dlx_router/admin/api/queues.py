@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from dlx_router import __version__
 from dlx_router.admin.api import models
-from dlx_router.admin.api.answers import CHANGES, Answer, NotLed, refuse
+from dlx_router.admin.api.answers import CONFLICT, Answer, NotLed, refuse
 from dlx_router.admin.api.asking import asked, sees_of
 from dlx_router.admin.api.context import Admin, Given, Operator, Viewer
 from dlx_router.config.language.keys import REASONS
@@ -41,7 +41,7 @@ def _unchecked(one: dict[str, Any]) -> dict[str, Any]:
     return {**{key: one[key] for key in ("vhost", "exchange", "routing_key")}, "indexed": one["n"], **blank}
 
 
-@router.post("/queues/import", response_model=models.Imported, responses=CHANGES)
+@router.post("/queues/import", response_model=models.Imported, responses=CONFLICT)
 async def bring_in(
     given: Given, who: Operator, wanted: models.Import, vhost: Annotated[str, Query(max_length=255)] = "/"
 ) -> Response:

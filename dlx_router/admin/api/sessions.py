@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from dlx_router.admin.api.answers import CHANGES, Answer, refuse
+from dlx_router.admin.api.answers import CONFLICT, Answer, refuse
 from dlx_router.admin.api.context import Context, Given, Viewer
 from dlx_router.config.api_access.passes import Session
 from dlx_router.config.api_access.tokens import Tokens
@@ -30,7 +30,7 @@ def shown(request: Request) -> str:
 Shown = Annotated[str, Depends(shown)]
 
 
-@router.post("/sessions", status_code=201, response_model=Pass, responses=CHANGES)
+@router.post("/sessions", status_code=201, response_model=Pass, responses=CONFLICT)
 async def begin(given: Given, who: Viewer, text: Shown) -> Response:
     """A pass that stands for the token of this request; with a pass, the same session for another while."""
     now_ms, passes = wall_ms(), given.passes

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 from starlette.responses import Response
 
-from dlx_router.admin.api.answers import CHANGES, LETTERS_BYTES, PLAIN, Answer, Takes, refuse
+from dlx_router.admin.api.answers import CONFLICT, LETTERS_BYTES, PLAIN, Answer, Takes, refuse
 from dlx_router.admin.api.came_back import documents
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.api_access.tokens import Caller
@@ -190,7 +190,7 @@ class AllTasks(BaseModel):
     tasks: list[OneTask]
 
 
-@router.post("/tasks", status_code=201, response_model=OneTask, responses=CHANGES)
+@router.post("/tasks", status_code=201, response_model=OneTask, responses=CONFLICT)
 async def create(given: Given, who: Operator, wanted: NewTask) -> Response:
     """Start a task. It means only what was dead before `cutoff_ms`, by default now."""
     tasks = await _of(given, who, wanted.vhost)
@@ -199,7 +199,7 @@ async def create(given: Given, who: Operator, wanted: NewTask) -> Response:
     return await _answer(given, task, 201)
 
 
-@router.post("/edits", status_code=201, response_model=OneTask, responses=CHANGES)
+@router.post("/edits", status_code=201, response_model=OneTask, responses=CONFLICT)
 async def edit(given: Given, who: Operator, wanted: NewEdit) -> Response:
     """Change one letter and send it back, by a task. Its record and deaths are locked; the journal tells both sides."""
     tasks = await _of(given, who, wanted.vhost)
@@ -222,7 +222,7 @@ async def every(
     return Answer({"tasks": await documents(given, shown)})
 
 
-@router.get("/tasks/preview", response_model=Preview, responses=CHANGES)
+@router.get("/tasks/preview", response_model=Preview, responses=CONFLICT)
 async def preview(
     given: Given, who: Operator, queue: Annotated[str, Query(min_length=1, max_length=255)], vhost: Vhost = "/"
 ) -> Response:
@@ -251,7 +251,7 @@ class Exported(BaseModel):
     why: str
 
 
-@router.get("/tasks/{task_id}/letters", response_model=Exported, responses=CHANGES)
+@router.get("/tasks/{task_id}/letters", response_model=Exported, responses=CONFLICT)
 async def exported(
     given: Given,
     who: Operator,
@@ -267,19 +267,19 @@ async def exported(
     return Response(b'{"letters":[' + b",".join(lines) + b"]," + rest[1:], headers=_JSON)
 
 
-@router.post("/tasks/{task_id}/pause", response_model=OneTask, responses=CHANGES)
+@router.post("/tasks/{task_id}/pause", response_model=OneTask, responses=CONFLICT)
 async def pause(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -> Response:
     """Stop it for now; when this answers, what was not sent is back in its queue."""
     return await _change(given, who, vhost, task_id, State.PAUSED)
 
 
-@router.post("/tasks/{task_id}/resume", response_model=OneTask, responses=CHANGES)
+@router.post("/tasks/{task_id}/resume", response_model=OneTask, responses=CONFLICT)
 async def resume(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -> Response:
     """Go on with a task that was paused or stopped; one that its canary stopped goes on without it."""
     return await _change(given, who, vhost, task_id, State.RUNNING)
 
 
-@router.post("/tasks/{task_id}/cancel", response_model=OneTask, responses=CHANGES)
+@router.post("/tasks/{task_id}/cancel", response_model=OneTask, responses=CONFLICT)
 async def cancel(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") -> Response:
     """End it for good; what was not sent stays in its queue."""
     return await _change(given, who, vhost, task_id, State.CANCELLED)
