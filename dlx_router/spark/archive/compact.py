@@ -134,7 +134,6 @@ def erase(spark: SparkSession, root: Path | str, what: Erasure | str) -> Erased:
         names = (*what.letters, *what.message_ids)
         bad_lines.blank(archive, names, since_ms=what.since_ms, until_ms=what.until_ms)
         _mirrored(archive)
-        Aggregates(archive.root).prune(is_patient=False)
     return Erased(counted, gone, bad_lines.count(archive))
 
 
@@ -156,7 +155,7 @@ def _whole(archive: Archive) -> Iterator[None]:
             raise ArchiveError(said)
         removed(archive.compacting)
         yield
-        Aggregates(archive.root).prune()
+        Aggregates(archive.root).prune(is_patient=False)  # of who was killed too
 
 
 def _matching(rows: DataFrame, where: str | Column) -> DataFrame:
