@@ -149,7 +149,7 @@ class Aggregates:
         """Remove what is of no part: it may tell of letters that were erased."""
         parts = {self._file(part) for part in self._archive.parts()}
         for file in self._folder.glob("*/*/*"):
-            if file not in parts and not _is_being_made(file):
+            if file not in parts and not (_whole(file) in parts and _is_being_made(file)):
                 file.unlink(missing_ok=True)
         for folder in self._folder.glob("*"):
             if folder.name != _FORMAT:
@@ -176,7 +176,7 @@ class Aggregates:
 
     def _make(self, database: "DuckDBPyConnection", part: Part) -> None:
         out = self._file(part)
-        aside = out.with_name(f".{token()}")
+        aside = out.with_name(f".{out.name}.{token()}")
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
             database.execute(_MAKE.format(files=_listed(sorted(part.folder.glob("*.parquet"))), out=_text(aside)))
@@ -185,10 +185,16 @@ class Aggregates:
             if part.folder.exists():
                 raise ArchiveError(f"{part.folder}: cannot be read, or its aggregate not written: {error}") from None
         except OSError as error:
-            raise ArchiveError(f"{out}: {error.strerror}; who asks for groups has to write there") from None
+            if part.folder.exists():  # else `prune` took it away
+                raise ArchiveError(f"{out}: {error.strerror}; who asks for groups has to write there") from None
         finally:
             with suppress(FileNotFoundError):
                 aside.unlink()
+
+
+def _whole(aside: Path) -> Path:
+    """What a file that is written aside will be."""
+    return aside.with_name(aside.stem.removeprefix("."))
 
 
 def _is_being_made(file: Path) -> bool:
