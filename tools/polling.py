@@ -1,8 +1,8 @@
-"""What the tools that watch queues share: depth, and patience. Nothing of the router is imported."""
+"""What the tools that watch queues share: depth, streams, and patience. Nothing of the router is imported."""
 
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import pika
 
@@ -18,6 +18,18 @@ def ready(link: pika.BlockingConnection, queue: str) -> int:
         return 0
     probe.close()
     return found
+
+
+def stream(link: pika.BlockingConnection, name: str, *, idle_s: float) -> Iterator[tuple[Any, bytes]]:
+    """Properties and body of each message of a stream, from its start until nothing comes for `idle_s` seconds."""
+    channel = link.channel()
+    channel.basic_qos(prefetch_count=100)
+    first = {"x-stream-offset": "first"}
+    for method, properties, body in channel.consume(name, arguments=first, inactivity_timeout=idle_s):
+        if method is None:
+            break
+        channel.basic_ack(method.delivery_tag)
+        yield properties, body
 
 
 def until(look: Callable[[], T], failed: Callable[[], Exception], *, within_s: float, every_s: float) -> T:

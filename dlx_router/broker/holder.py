@@ -1,13 +1,9 @@
 """A holding channel: takes letters of a queue when it is asked to, and holds each until it is settled."""
 
-from collections.abc import Callable
-from typing import Any
-
 from pamqp import commands
 
 from dlx_router.broker.answers import ChannelClosed
 from dlx_router.broker.consumer import Consumer
-from dlx_router.broker.link import Link
 from dlx_router.wire import frames
 
 
@@ -17,16 +13,7 @@ class Holder(Consumer):
     Prefetch is for each turn: a further one gets as many letters more.
     """
 
-    def __init__(
-        self,
-        link: Link,
-        queue: str,
-        *,
-        sink: Callable[[Any, Consumer], None],
-        on_lost: Callable[[Consumer, Exception, int], None],
-    ) -> None:
-        super().__init__(link, queue, 0, sink=sink, on_lost=on_lost)
-        self.turn = 0  # each is a consumer; on quorum queues it counts as one for as long as it holds something
+    turn = 0  # each is a consumer; on quorum queues it counts as one for as long as it holds something
 
     async def start(self) -> None:
         """Open the channel."""

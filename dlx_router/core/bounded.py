@@ -102,8 +102,3 @@ class Recurring(Remembered[Key, Value]):
                 self._once.clear()
             self._once.add(mark)
         return value
-
-    def clear(self) -> None:
-        """Forget everything."""
-        super().clear()
-        self._once.clear()

@@ -12,7 +12,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from dlx_router.admin.api import envelope, forwarding, leaders, leases, tasks
+from dlx_router.admin.api import context, envelope, forwarding, leaders
 from dlx_router.admin.api.answers import PLAIN
 from dlx_router.admin.api.envelope import Answered
 from dlx_router.admin.api.envelope import Request as Handed
@@ -29,8 +29,7 @@ WHO: Final = caller("olga", Role.OPERATOR)
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     monkeypatch.setattr(forwarding, "WAIT_S", 0.3)
-    for module in (tasks, leases):
-        monkeypatch.setattr(module, "KNOWN_S", 0.0)
+    monkeypatch.setattr(context, "KNOWN_S", 0.0)
     return Network()
 
 

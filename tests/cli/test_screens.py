@@ -33,21 +33,13 @@ from dlx_router.provisioning.plan import plan
 from dlx_router.webhooks.sender import Answer
 from tests.cli import recorded
 from tests.cli.recorded import AUDITS, DRY, GRAVE, GROUP, LETTER, LONG, OTHER, QUEUE, STOPPED, TASK, Terminal
+from tests.support.policies import BROKEN
 
 FOLDER: Final = Path(__file__).parent / "screens"
 ROOT: Final = Path(__file__).parents[2]
 ADDRESS: Final = "http://127.0.0.1:54321"
 WIDTHS: Final = (40, 64, 80, 120, 200)
 IDS: Final = (LETTER, OTHER, GROUP, TASK, DRY["id"], STOPPED["id"], QUEUE, GRAVE, LONG, f"DLQ.{LONG}")
-BROKEN: Final = """\
-version: 1
-policies:
-  - name: orders
-    match: "orders.#"
-    definition:
-      max-delivery-attempts: 0
-      redelivery-dealy: 5s
-"""
 FAILING: Final = """\
 version: 1
 tests:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dlx_router.core.arrival import read
 from dlx_router.core.decision import attempts_of, decide
-from dlx_router.core.letter import Arrival, Death, First, History, letter_id
+from dlx_router.core.letter import ID_BODY_BYTES, Arrival, Death, First, History, LetterIds, letter_id, letter_id_of
 from dlx_router.core.outcome import Decision, Park, Retry
 from dlx_router.core.record import Record
 from tests.core.core_brokers import World
@@ -151,6 +151,14 @@ EXPIRED = death(reason="expired", time_s=NOW // 1000 + 9)
 )
 def test_what_comes_back_is_told_apart(deaths: History, remembered: Record, cause: str) -> None:
     assert judged(deaths, remembered).cause == cause
+
+
+@pytest.mark.parametrize("shown", [(), (death(),), (TWICE,), (AGAIN,), (death("next"), death())])
+def test_what_is_only_looked_at_has_not_died_again_whatever_its_x_death_shows(shown: History) -> None:
+    """It lies in the queue where its record says that it went; there is no death that its record does not know."""
+    found = arrived(shown, record(state="dead", attempts=7), rests=True)
+    assert (found.history, found.fresh, found.failed_queue) == ((death(),), (), "work")
+    assert (found.first_death_ms, found.last_death_ms) == (NOW, NOW)
 
 
 def test_a_redrive_is_counted_and_a_chain_is_not() -> None:
@@ -367,6 +375,32 @@ def test_of_a_large_body_the_beginning_and_the_length_count() -> None:
     large = b"x" * 65_536
     assert letter_id(*PARTS[:6], large + b"a") == letter_id(*PARTS[:6], large + b"b")
     assert letter_id(*PARTS[:6], large + b"a") != letter_id(*PARTS[:6], large + b"aa")
+
+
+names = st.binary(max_size=8)
+
+
+@law
+@given(
+    st.tuples(names, names, names, names),
+    st.binary(max_size=12),
+    st.tuples(st.integers(0, 6), st.integers(0, 9)),
+    st.lists(st.binary(max_size=5) | st.integers(-2, 2).map(lambda more: b"x" * (ID_BODY_BYTES + more)), min_size=1),
+    st.data(),
+)
+def test_ids_that_are_begun_together_are_those_of_each_alone(
+    where: tuple[bytes, bytes, bytes, bytes],
+    common: bytes,
+    lengths: tuple[int, int],
+    bodies: list[bytes],
+    data: st.DataObject,
+) -> None:
+    ids = LetterIds(where, common, *lengths)
+    for body in bodies:
+        rest, headers = (data.draw(st.binary(min_size=length, max_size=length)) for length in lengths)
+        digest = ids.begin() if len(body) == ids.size else ids.of_size(len(body))()
+        digest.update(rest + headers + body[:ID_BODY_BYTES])
+        assert digest.hexdigest() == letter_id_of(*where, common + rest, headers, body)
 
 
 def test_names_that_are_no_text_have_an_id_too() -> None:

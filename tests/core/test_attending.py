@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlx_router.core.attending import QueueFacts, deadly_limit, delivery_limit, is_near, refusal
+from dlx_router.core.attending import QueueFacts, deadly_limit, delivery_limit, is_near, refusal, unknown_limit
 
 V310, V40, V43 = (3, 10), (4, 0), (4, 3)
 MODES = ("inbox", "relay", "guard")
@@ -62,6 +62,11 @@ def test_only_a_limit_without_a_dead_letter_exchange_deletes() -> None:
     assert deadly_limit(QueueFacts("quorum"), V43) == 20
     assert deadly_limit(QueueFacts("quorum", {"x-dead-letter-exchange": "dlx"}), V43) is None
     assert deadly_limit(QueueFacts("classic"), V43) is None
+
+
+@pytest.mark.parametrize(("version", "limit"), [(V310, None), (V40, 20), (V43, 20)])
+def test_a_limit_that_nobody_told_is_the_brokers_own(version: tuple[int, ...], limit: int | None) -> None:
+    assert unknown_limit(version) == deadly_limit(QueueFacts("quorum"), version) == limit
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Bounded mappings: never over the bound, and what was put in comes out, unless it went because of the bound."""
 
 import tracemalloc
+from sys import getsizeof
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +61,21 @@ def test_an_answer_is_worked_out_once_also_where_it_is_nothing() -> None:
     of: Remembered[str, None] = Remembered(calls.append, most=10, most_bytes=100_000)
     assert [of["a"], of["a"], of["b"]] == [None, None, None]
     assert calls == ["a", "b"]
+
+
+TEXT = "x" * 1000
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        TEXT, TEXT.encode(), (TEXT,), [TEXT], {TEXT}, frozenset({TEXT}), {"key": TEXT}, {TEXT: 1}, {"deep": [(TEXT,)]},
+        [{"deep": {"deeper": TEXT}}],
+    ],
+)  # fmt: skip
+def test_what_lies_inside_is_weighed_too(thing: object) -> None:
+    assert getsizeof(thing) <= weigh(thing)
+    assert len(TEXT) <= weigh(thing) < 3 * len(TEXT)
 
 
 def test_the_bytes_that_are_counted_are_those_that_are_held() -> None:

@@ -5,7 +5,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.breaker import LONGEST_WAIT_MS, RAMP_MS, Breaker, Breakers, QueueBreaker
+from dlx_router.core.breaker import LONGEST_WAIT_MS, MAX_TURNS, RAMP_MS, Breaker, Breakers, QueueBreaker
 from dlx_router.core.limits import Outage
 from tests.core.core_samples import NOW, law
 
@@ -42,6 +42,15 @@ def test_holds_double_up_to_five_minutes_and_each_probe_has_a_letter_of_its_own(
     assert one.ask("old", 5_000, deaths=0, tries=60).wait_ms == 25_000
     many = [one.ask(f"o-{number}", 5_000, deaths=0, tries=60).wait_ms for number in range(100)]
     assert max(wait or 0 for wait in many) == LONGEST_WAIT_MS
+
+
+def test_of_so_many_letters_only_is_known_whose_turn_it_is() -> None:
+    one = QueueBreaker(Outage(deaths=3, within_ms=10_000, probe_ms=100))
+    one.ask("first", 0, deaths=3, tries=0)
+    waits = [one.ask(f"l-{number}", 0, deaths=0, tries=30).wait_ms for number in range(MAX_TURNS + 100)]
+    assert len(one._turns) == MAX_TURNS
+    assert None not in waits
+    assert len({*waits}) == len(waits), "each has a time of its own all the same"
 
 
 def test_one_probe_at_a_time_and_never_a_letter_that_has_just_died() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.history import continues, fold, merge, without_own
+from dlx_router.core.history import continues, fold, merge, uncut, without_own
 from dlx_router.core.letter import Arrival, Death, History
 from dlx_router.core.outcome import DeadLetter, Retry
 from dlx_router.core.record import encode
@@ -263,6 +263,25 @@ def test_the_broker_fills_up_what_a_record_lost(
     broker: History, known: History, merged: History, fresh: History
 ) -> None:
     assert merge(broker, known, native=False, cut=True) == (merged, fresh)
+
+
+@pytest.mark.parametrize(
+    ("broker", "known", "cut", "history"),
+    [
+        pytest.param((a, b, c), (a,), True, (a, b, c), id="only the newest was kept: the broker tells the rest"),
+        pytest.param((a, b, c), (a, c), True, (a, b, c), id="the newest and the first were kept"),
+        pytest.param((a, b, c), (a,), False, (a,), id="nothing was lost: what more there is nobody died of"),
+        pytest.param((b, a), (a,), True, (a,), id="another newest: no letter dies there"),
+        pytest.param((a, b), (times(a, 2),), True, (times(a, 2),), id="another count: no letter dies there"),
+        pytest.param((a,), (a, b), True, (a, b), id="the record knows more"),
+        pytest.param((), (a,), True, (a,), id="the broker tells nothing"),
+        pytest.param((a, b), (), True, (), id="it never died"),
+    ],
+)
+def test_where_nothing_dies_the_broker_only_fills_up_what_a_record_lost(
+    broker: History, known: History, cut: bool, history: History
+) -> None:
+    assert uncut(broker, known, cut=cut) == (history, ())
 
 
 def test_a_death_elsewhere_after_a_cut_record_is_one_new_death() -> None:

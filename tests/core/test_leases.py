@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dlx_router.core.lease_handle import Claims, handle_of, verified, vhost_of
+from dlx_router.core.lease_handle import MAX_CHARS, Claims, handle_of, verified, vhost_of
 from dlx_router.core.leases import (
     REMOVED,
     WHY,
@@ -44,6 +44,27 @@ def test_a_lease_is_found_until_it_ends_and_then_says_how_it_ended() -> None:
     assert not book.end(one, Ended.EXPIRED), "what it ended by stays true"
     with pytest.raises(LeaseOver, match="done"):
         book.find("a")
+
+
+def test_a_lease_is_in_the_book_as_long_as_it_is_held() -> None:
+    book: Leases[str] = Leases()
+    book.hold(one := lease())
+    assert ("a" in book, "b" in book, book.how_ended("a")) == (True, False, None)
+    book.end(one, Ended.EXPIRED)
+    assert ("a" in book, book.how_ended("a")) == (False, Ended.EXPIRED)
+
+
+def test_what_another_leader_says_is_learnt_where_nothing_is_known() -> None:
+    book: Leases[str] = Leases()
+    book.hold(lease("held"))
+    book.hold(over := lease("over"))
+    book.end(over, Ended.RELEASED)
+    for name in ("held", "over", "theirs"):
+        book.learn(name, Ended.DONE)
+    assert [book.how_ended(name) for name in ("held", "over", "theirs")] == [None, Ended.RELEASED, Ended.DONE]
+    assert book.find("held").id == "held", "a lease that is held has not ended, whoever says so"
+    with pytest.raises(LeaseOver, match="is done, and gone"):
+        book.find("theirs")
 
 
 def test_a_lease_that_nobody_remembers_has_ended() -> None:
@@ -186,6 +207,19 @@ def test_a_handle_that_was_changed_is_none() -> None:
     assert verified(f"{data}.{mac}", KEY) is None
     assert verified(f"{mine}0", KEY) is None
     assert verified(f"{mine.split('.')[0]}.é", KEY) is None
+
+
+def test_what_is_too_long_for_a_handle_is_none_though_it_is_signed() -> None:
+    """It comes in by the path of a request, before anybody is known."""
+    longest = max(range(MAX_CHARS), key=lambda size: (len(_handle(size)) <= MAX_CHARS, size))
+    assert verified(_handle(longest), KEY) is not None
+    assert vhost_of(_handle(longest)) == "/"
+    assert verified(_handle(longest + 1), KEY) is None
+    assert vhost_of(_handle(longest + 1)) is None
+
+
+def _handle(size: int) -> str:
+    return handle_of(Claims("/", 1, "lease", "x" * size), KEY)
 
 
 # -- the law -----------------------------------------------------------------------------------------------------

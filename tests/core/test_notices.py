@@ -6,10 +6,21 @@ from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dlx_router.core.notices import EVENTS, TEST, Message, command, details, link, of_document, title
+from dlx_router.core.notices import (
+    EVENTS,
+    TEST,
+    TEXT_CHARS,
+    Message,
+    command,
+    details,
+    link,
+    of_document,
+    shortened,
+    title,
+)
 from tests.docs import known
 
 ITEM: Final[dict[str, dict[str, Any]]] = {
@@ -68,6 +79,48 @@ def test_parked_letters_are_counted_and_not_their_groups() -> None:
     one = message("letter.parked", 9)
     assert title(one) == "9 letters were parked"
     assert details(one) == ["orders.eu: 7", "and 2 more"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "item", "said"),
+    [
+        ("group.opened", ITEM["group"], ["orders.eu: rejected, KeyError: no <id> at shop.py:7"]),
+        ("group.opened", {"failed_queue": "q", "reason": "expired"}, ["q: expired"]),
+        (
+            "group.surged",
+            {"failed_queue": "q", "reason": "expired", "deaths_5min": 90, "usual_5min": 3},
+            ["q: expired, 90 in 5 minutes, usually 3"],
+        ),
+        ("redrive.halted", ITEM["redrive"], ["redrive of orders.dlq, 10 of 90 sent: 3 died"]),
+        (
+            "redrive.finished",
+            {"kind": "retire", "queue": "orders.dlq", "sent": 90, "meant": 90},
+            ["retire of orders.dlq, 90 of 90 sent"],
+        ),
+        ("router.not-ready", {"reasons": ["no connection", "no key"]}, ["no connection; no key"]),
+        ("router.ready", {}, []),
+        ("breaker.opened", ITEM["breaker"], ["orders.eu: all dies there; letters wait"]),
+        ("breaker.closed", ITEM["breaker"], ["orders.eu: letters go their way again"]),
+        ("breaker.closed", {}, ["?: letters go their way again"]),
+        (TEST, {}, []),
+    ],
+)
+def test_what_is_named_has_a_line_that_says_what_happened(kind: str, item: dict[str, Any], said: list[str]) -> None:
+    assert details(Message("m", kind, "/", 0, 1, (item,))) == said
+
+
+def test_of_tasks_that_are_not_named_all_are_listed() -> None:
+    assert command(message("redrive.halted")) == "dlx-router redrive show abc"
+    assert command(Message("m", "redrive.halted", "shop", 0, 2, ())) == "dlx-router redrive list --vhost shop"
+
+
+@given(st.none() | st.integers() | st.text(max_size=2 * TEXT_CHARS) | st.text(min_size=TEXT_CHARS))
+@example("x" * TEXT_CHARS)
+@example("x" * (TEXT_CHARS + 1))
+def test_what_others_wrote_is_short_and_says_where_it_was_cut(text: object) -> None:
+    plain, short = "" if text is None else str(text), shortened(text)
+    assert len(short) <= TEXT_CHARS
+    assert short == plain if len(plain) <= TEXT_CHARS else short == f"{plain[: TEXT_CHARS - 1]}…"
 
 
 @given(st.text(max_size=40), st.sampled_from(["group.opened", "breaker.opened", "letter.parked"]))

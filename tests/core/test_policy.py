@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.policy import DEFAULTS, Policy, PolicySet, Selector, SelectorKind, overlay_keys, words_match
+from dlx_router.core.policy import (
+    DEFAULTS,
+    Policy,
+    PolicySet,
+    Selector,
+    SelectorKind,
+    overlay_keys,
+    overlays,
+    words_match,
+)
 from dlx_router.core.template import parse
 from tests.core.core_samples import effective, law, policy, policy_set, source
 
@@ -242,6 +251,43 @@ OVERLAID = policy_set(
 )
 def test_overlays_lie_over_the_merged_base(reason: str, attempts: int) -> None:
     assert limit(OVERLAID, "q", reason) == attempts
+
+
+@pytest.mark.parametrize(
+    ("reason", "found"),
+    [
+        ("rejected", ()),
+        ("expired", ("expired",)),
+        ("application", ("application",)),
+        ("application:card", ("application",)),
+        ("application:fraud", ("application:fraud", "application")),
+        ("application:fraud:twice", ("application",)),
+    ],
+)
+def test_of_a_reason_only_what_some_policy_overlays_matters(reason: str, found: tuple[str, ...]) -> None:
+    assert overlays(OVERLAID.policies, reason) == found
+
+
+REASONS = ["rejected", "expired", "maxlen", "application", *(f"application:{name}" for name in ("card", "fraud", ""))]
+
+
+@law
+@given(
+    st.lists(st.dictionaries(st.sampled_from(REASONS), st.integers(0, 9), max_size=3), min_size=1, max_size=3),
+    st.sampled_from(REASONS),
+    st.sampled_from(REASONS),
+)
+def test_reasons_of_the_same_overlays_have_the_same_keys(some: list[dict[str, int]], one: str, other: str) -> None:
+    """Else a queue's letters would be judged by what was worked out for another reason."""
+    policies = policy_set(
+        *(
+            policy(str(at), on={reason: {"max-redrives": most} for reason, most in on.items()})
+            for at, on in enumerate(some)
+        )
+    )
+    chain = policies.chain(vhost="/", queue="q", queue_type=None)
+    if overlays(chain, one) == overlays(chain, other):
+        assert policies.effective(chain, one) == policies.effective(chain, other)
 
 
 def test_layers_fill_each_other_up() -> None:

@@ -6,7 +6,18 @@ import pytest
 
 from dlx_router.core.letter import Props
 from dlx_router.core.outcome import DeadLetter, Decision, Hold, Park, Retry
-from dlx_router.core.publication import Content, Publication, Way, record_of, to_parking, to_return, to_rung, to_target
+from dlx_router.core.publication import (
+    Content,
+    Publication,
+    Way,
+    leads_to,
+    record_of,
+    redriven,
+    to_parking,
+    to_return,
+    to_rung,
+    to_target,
+)
 from dlx_router.core.words import Cause
 from tests.core.core_samples import CONTENT, NOW, death, letter, record
 
@@ -201,6 +212,29 @@ def test_every_copy_at_rest_is_persistent() -> None:
     content = Content(1, 1, Props(delivery_mode=None))
     kept = record_of(letter(), FINAL, content, policy="", revision="")
     assert {to_target(FINAL, letter(), kept, ()).delivery_mode, to_rung(kept, "x", 1).delivery_mode} == {2}
+
+
+def test_what_is_sent_back_begins_a_new_stay_and_keeps_its_history() -> None:
+    one = letter(base_attempts=7, redrives=2, tries=5, state="dead", cause="attempts_spent", due_ms=9, since_ms=8)
+    sent = redriven(one, CONTENT, policy="orders", revision="0123456789ab", redrive_id="t-1")
+    assert (sent.state, sent.attempts, sent.tries, sent.redrives, sent.redrive_id) == ("retrying", 0, 0, 2, "t-1")
+    assert (sent.cause, sent.due_ms, sent.wait_ms, sent.since_ms, sent.target) == (None,) * 5
+    assert (sent.deaths, sent.first, sent.failed_queue) == (one.history, one.first, "work")
+    assert (sent.policy, sent.revision, sent.crc32, sent.size) == ("orders", "0123456789ab", 7, 3)
+
+
+@pytest.mark.parametrize(
+    ("copy", "target"),
+    [
+        (to_return(WITH_CC, "dlx-router.return", "to:work"), "work"),
+        (to_return(WITH_CC, "dlx-router.return", ""), "work"),
+        (to_target(FINAL, letter(), record(), ()), "dlx"),
+        (to_target(DeadLetter("", ("DLQ.work",), 3, Cause.ATTEMPTS_SPENT), letter(), record(), ()), "DLQ.work"),
+        (to_parking(letter(), record(), "dlx-router.parking"), "dlx-router.parking"),
+    ],
+)
+def test_a_target_is_named_as_people_know_it(copy: Publication, target: str) -> None:
+    assert leads_to(copy) == target
 
 
 # Aliases

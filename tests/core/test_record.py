@@ -12,7 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlx_router.core.letter import Death, Declared, First, Props
-from dlx_router.core.record import AT_REST_BYTES, TOWARDS_CONSUMERS_BYTES, Record, RecordError, encode, sign
+from dlx_router.core.record import (
+    AT_REST_BYTES,
+    END,
+    SIZE,
+    TOWARDS_CONSUMERS_BYTES,
+    Record,
+    RecordError,
+    encode,
+    mac,
+    properties_of,
+    run_of,
+    sign,
+    signer,
+    standing,
+    told,
+)
 from dlx_router.core.remembered import decode
 from tests.core.core_samples import KEY, amqp_text, death, firsts, histories, law, reasons, record
 
@@ -158,6 +173,54 @@ def test_every_record_comes_back_as_it_went_compact_and_in_ascii(one: Record) ->
     assert decode(data, KEY) == one
     assert data.isascii()
     assert data == json.dumps(json.loads(data), separators=(",", ":")).encode()
+
+
+@law
+@given(
+    records,
+    st.lists(
+        st.tuples(st.text("0123456789abcdef", max_size=32), amqp_text, naturals, naturals), min_size=1, max_size=3
+    ),
+    st.booleans(),
+    st.none() | naturals,
+)
+def test_what_letters_of_a_run_share_and_their_own_make_the_record_of_each(
+    shared: Record, own: list[tuple[str, str, int, int]], has_id: bool, wait_ms: int | None
+) -> None:
+    """`error` and all else that is rare goes no short way."""
+    shared = replace(
+        shared, wait_ms=wait_ms, cc=None, parent=None, error=None, redrive_id=None, shadowed=None, declared=None,
+        more=None, cut=False,
+    )  # fmt: skip
+    said = shared.props
+    user, expires = (None if one is None else one.encode(errors="surrogateescape") for one in said[1:3])
+    before, between, behind = run_of(
+        standing(shared),
+        told(shared.deaths),
+        due_ms=shared.due_ms,
+        wait_ms=wait_ms,
+        first_ms=shared.first_death_ms,
+        last_ms=shared.last_death_ms,
+        props=properties_of("" if has_id else None, user, expires, said.priority, said.delivery_mode),
+        has_id=has_id,
+    )
+    for letter_id, message_id, crc32, size in own:
+        text = json.dumps(message_id) if has_id else ""
+        document = f"{before}{letter_id}{between}{text}{behind}{crc32}{SIZE}{size}{END}}}"
+        props = said._replace(message_id=message_id if has_id else None)
+        one = replace(shared, id=letter_id, props=props, crc32=crc32, size=size)
+        assert sign(document.encode(), KEY) == encode(one, KEY, ENORMOUS)
+
+
+@law
+@given(st.binary(max_size=40), st.binary(max_size=40))
+def test_many_digests_of_one_key_are_each_its_mac(one: bytes, other: bytes) -> None:
+    begin = signer(KEY)
+    digests = begin(), begin()
+    for digest, data in zip(digests, (one, other), strict=True):
+        digest.update(data)
+    assert [digest.hexdigest() for digest in digests] == [mac(one, KEY), mac(other, KEY)]
+    assert mac(one, KEY) != mac(one, KEY[:-1])
 
 
 @law

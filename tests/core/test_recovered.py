@@ -9,7 +9,17 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dlx_router.core.backoff import wait_ms
-from dlx_router.core.recovered import AT_LEAST_MS, fate, fate_sql, longest_wait_ms, tried, try_sql, window_ms
+from dlx_router.core.recovered import (
+    AT_LEAST_MS,
+    fate,
+    fate_sql,
+    given_back_ms,
+    given_back_sql,
+    longest_wait_ms,
+    tried,
+    try_sql,
+    window_ms,
+)
 from dlx_router.journal.fields import KINDS
 from tests.core.core_samples import NOW, effective, hard_law, law
 
@@ -92,12 +102,13 @@ def test_the_expression_for_columns_is_the_rule(
     with closing(sqlite3.connect(":memory:")) as file:
         file.execute("CREATE TABLE e (kind, ts_ms, due_ms, next_kind)")
         file.executemany("INSERT INTO e VALUES (?, ?, ?, ?)", rows)
-        asked = (fate_sql(as_of_ms=NOW, window=str(window)), try_sql(as_of_ms=NOW, window=str(window)))
-        said = file.execute(f"SELECT {', '.join(asked)} FROM e ORDER BY rowid").fetchall()
+        asked = (f(as_of_ms=NOW, window=str(window)) for f in (fate_sql, try_sql))
+        said = file.execute(f"SELECT {', '.join(asked)}, {given_back_sql()} FROM e ORDER BY rowid").fetchall()
     assert said == [
         (
             fate(kind, ts_ms, due_ms, as_of_ms=NOW, window_ms=window),
             tried(kind, ts_ms, due_ms, next_kind=following, as_of_ms=NOW, window_ms=window),
+            given_back_ms(kind, ts_ms, due_ms),
         )
         for kind, ts_ms, due_ms, following in rows
     ]

@@ -230,6 +230,37 @@ def test_a_policy_for_one_type_holds_only_where_the_type_is_known(kind: str | No
     assert [one.name for one in policies.chain(vhost="/", queue="work", queue_type=kind)] == names
 
 
+TYPED = [
+    policy("exact", match="work", kind=SelectorKind.QUEUE, apply_to="quorum_queues"),
+    policy("classic", apply_to="classic_queues"),
+    policy("quorum", apply_to="quorum_queues"),
+    policy("elsewhere", apply_to="quorum_queues", vhost="elsewhere"),
+    policy("any"),
+]
+
+
+@pytest.mark.parametrize(
+    ("queue", "kind", "names"),
+    [
+        ("work", None, ["classic", "exact", "quorum"]),
+        ("other", None, ["classic", "quorum"]),
+        ("work", "quorum", []),
+        ("work", "stream", []),
+    ],
+)
+def test_while_nobody_says_the_type_the_policies_that_would_hold_then_are_named(
+    queue: str, kind: str | None, names: list[str]
+) -> None:
+    left_out = policy_set(*TYPED).left_out(vhost="/", queue=queue, queue_type=kind)
+    assert [one.name for one in left_out] == names
+
+
+def test_what_would_not_contribute_whatever_the_type_is_not_left_out() -> None:
+    below = policy_set(policy("top", priority=1, inherit=False), *TYPED)
+    assert below.left_out(vhost="/", queue="work", queue_type=None) == ()
+    assert policy_set(policy("any")).left_out(vhost="/", queue="work", queue_type=None) == ()
+
+
 def test_positions_are_told_in_order_of_precedence_whatever_the_vhost_and_the_type() -> None:
     policies: PolicySet = policy_set(
         policy("last", match="#", vhost="elsewhere"),

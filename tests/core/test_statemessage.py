@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -88,6 +89,21 @@ def test_what_routers_write_is_read_as_what_it_is(secret: bytes, instance: str) 
     assert statemessage.is_answer(said, instance, secret)
     assert not statemessage.is_answer(said, f"{instance}x", secret)
     assert isinstance(read(said, None), Junk)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"v": 2}, {"v": True}, {"v": None}, {"key": None}, {"key": ""}, {"key": "!" * 44}, {"key": "a"}, {"key": "é"},
+        {"key": base64.b64encode(b"k" * 31).decode()}, {"key": base64.b64encode(b"k" * 33).decode()},
+    ],
+)  # fmt: skip
+def test_a_key_of_any_other_form_is_kept_as_it_came_and_never_decoded(other: dict[str, Any]) -> None:
+    body = json.dumps({**json.loads(statemessage.key(b"k" * 32, "i", 1)), **other}).encode()
+    assert read(body, None) == Sealed(body)
+    assert read(body, Sealed(body)) == Sealed(body), "the first comes again whenever the queue is read anew"
+    assert isinstance(read(body, Sealed(b"another")), Junk)
+    assert isinstance(read(body, Key(b"k" * 32)), Junk)
 
 
 def test_keys_appear_in_no_repr() -> None:

@@ -85,11 +85,13 @@ def test_other_queues_of_ours_are_not_of_a_delayed_exchange() -> None:
 
 @law
 @given(st.lists(queues, min_size=2, max_size=4, unique=True))
-def test_each_queue_has_a_guard_of_its_own_that_is_ours(some: list[str]) -> None:
-    guards = {queue: Names("eu").guard(queue) for queue in some}
-    assert len(set(guards.values())) == len(guards)
-    assert all(Names("eu").is_own(guard) and len(guard) < MAX_NAME_BYTES for guard in guards.values())
-    assert guards == {queue: Names("eu").guard(queue) for queue in some}, "the same each time"
+def test_each_queue_has_a_guard_and_a_lock_of_its_own_that_are_ours(some: list[str]) -> None:
+    found = [of(queue) for of in (Names("eu").guard, Names("eu").in_use) for queue in some]
+    assert len(set(found)) == 2 * len(some)
+    assert all(Names("eu").is_own(name) and len(name) < MAX_NAME_BYTES for name in found)
+    assert found == [of(queue) for of in (Names("eu").guard, Names("eu").in_use) for queue in some], (
+        "the same each time"
+    )
 
 
 # Publications

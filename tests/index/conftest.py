@@ -1,8 +1,9 @@
-"""`desk`: one vhost and one router with an index for all tests of a file; each test names queues of its own."""
+"""`desk`: one vhost and one router with an index for all tests of a file; each test names queues of its own.
 
-import itertools
+`store`: an index's writer by itself, in `file`.
+"""
+
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,14 @@ from typing import Any
 import httpx
 import pytest
 
+from dlx_router.index.schema import open_writer
+from dlx_router.index.store import Store
 from tests.conftest import ROUTERS
 from tests.support.bulk import INBOX, pour
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
+from tests.support.scene import begun
 from tests.support.vhost import Vhost
 from tools import brokers
 
@@ -36,7 +40,6 @@ policies:
     definition:
       journal: {body: none, redact: [X-Error-Message, x-exception-message, x-exception-stacktrace, MT-Fault-Message]}
 """
-_numbers = itertools.count(1)
 
 
 @dataclass
@@ -96,22 +99,10 @@ class Desk:
 
 @pytest.fixture(scope="module")
 def _shared(broker: brokers.Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Vhost, Router, Path]]:
-    vhost = Vhost.make(broker, f"index{next(_numbers)}-{os.getpid()}")
     folder = tmp_path_factory.mktemp("index")
-    (folder / "policies").mkdir()
-    (folder / "policies" / "a.yaml").write_text(POLICIES, encoding="utf-8")
     file = folder / "index.sqlite"
-    router = Router(
-        amqp_url=vhost.amqp_url,
-        management_url=vhost.management_url,
-        policies=folder / "policies",
-        log=folder / "router.log",
-        env={"INDEX_PATH": str(file)},
-    )
-    router.start(wait=False)
-    yield vhost, router, file
-    router.close()
-    vhost.close()
+    with begun(broker, folder, POLICIES, env={"INDEX_PATH": str(file)}, wait=False) as (vhost, router):
+        yield vhost, router, file
 
 
 @pytest.fixture
@@ -122,6 +113,20 @@ def desk(_shared: tuple[Vhost, Router, Path], request: pytest.FixtureRequest) ->
     router.await_ready(40)
     with Client(vhost.amqp_url) as client:
         yield Desk(vhost, router, client, file)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where an index is made."""
+    return tmp_path / "index.sqlite"
+
+
+@pytest.fixture
+def store(file: Path) -> Iterator[Store]:
+    """The writer of an empty index in `file`."""
+    one = Store(open_writer(file, max_bytes=1 << 30))
+    yield one
+    one.close()
 
 
 def as_json(**document: Any) -> str:

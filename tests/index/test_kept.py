@@ -3,7 +3,6 @@
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +28,6 @@ EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731 - a constant beside 
 EVERY = Wanted()
 KINDS = ("retried", "released", "dead_lettered", "discarded", "leased", "lease_ended")
 BODY = '"body_mode":"inline","body_sha256":"00","body":"YWJj"'
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "index.sqlite"
-
-
-@pytest.fixture
-def store(file: Path) -> Iterator[Store]:
-    one = Store(open_writer(file, max_bytes=1 << 30))
-    yield one
-    one.close()
 
 
 def message(*events: tuple[int, str, str], at: int = 0, **own: Any) -> bytes:

@@ -1,14 +1,13 @@
 """The index tells what a router signed from what somebody else wrote: kept, marked, counted, and never in the way."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from dlx_router.index.reader import Reader
-from dlx_router.index.schema import open_writer
 from dlx_router.index.store import Message, Store
 from dlx_router.journal.audit import audit
 from tests.core.core_samples import NOW
@@ -23,18 +22,6 @@ from tests.support.router import Router
 JOURNAL: Final = "dlx-router.journal"
 EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731 - a constant beside the others
 Start = Callable[..., Router]
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "index.sqlite"
-
-
-@pytest.fixture
-def store(file: Path) -> Iterator[Store]:
-    one = Store(open_writer(file, max_bytes=1 << 30))
-    yield one
-    one.close()
 
 
 def test_events_are_counted_by_signature_and_marked(store: Store, file: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,18 +35,6 @@ EVERYTHING: Any = lambda _vhost, _queue: True  # noqa: E731 - a constant beside 
 ALL = Wanted()
 LEASED = '"lease":{"id":"l1","by":"me","receives":1},"body_mode":"none"'
 LEASE_ENDED = '"lease":{"id":"l1","by":"me","receives":1,"ended":"expired"},"body_mode":"none"'
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "index.sqlite"
-
-
-@pytest.fixture
-def store(file: Path) -> Iterator[Store]:
-    one = Store(open_writer(file, max_bytes=1 << 30))
-    yield one
-    one.close()
 
 
 def everything(file: Path) -> list[dict[str, Any]]:

@@ -1,29 +1,13 @@
 """What the index says to who tells people: groups that changed, letters in parking, what routers wrote down before."""
 
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from dlx_router.core.signature import Signature
 from dlx_router.index.reader import Reader
-from dlx_router.index.schema import open_writer
 from dlx_router.index.store import Message, Store
 from dlx_router.journal.audit import audit
 from tests.core.core_samples import NOW
 from tests.journal.journal_samples import told
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "index.sqlite"
-
-
-@pytest.fixture
-def store(file: Path) -> Any:
-    one = Store(open_writer(file, max_bytes=1 << 30))
-    yield one
-    one.close()
 
 
 def test_a_group_is_seen_from_its_last_death_on_and_by_its_vhost(store: Store, file: Path) -> None:

@@ -1,11 +1,9 @@
 """`bench`: a vhost, a router in it that leads, and what workers ask of it."""
 
-import itertools
-import os
 from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import httpx
 import pytest
@@ -16,10 +14,9 @@ from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.policies import POLICY
 from tests.support.router import Router
+from tests.support.scene import begun
 from tests.support.vhost import Vhost
 from tools import brokers
-
-_numbers: Final = itertools.count(1)
 
 
 @dataclass
@@ -78,19 +75,10 @@ def body_of(letter: dict[str, Any]) -> str:
 
 
 @pytest.fixture(scope="module")
-def _shared(
-    broker: brokers.Broker, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Vhost, Router]]:
-    vhost = Vhost.make(broker, f"bench{next(_numbers)}-{os.getpid()}")
+def _shared(broker: brokers.Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Vhost, Router]]:
     folder = tmp_path_factory.mktemp("bench")
-    (folder / "policies.yaml").write_text(POLICY, encoding="utf-8")
-    env = {"INDEX_PATH": str(folder / "index")}
-    urls = {"amqp_url": vhost.amqp_url, "management_url": vhost.management_url}
-    router = Router(**urls, policies=folder, log=folder / "router.log", env=env)
-    router.start()
-    yield vhost, router
-    router.close()
-    vhost.close()
+    with begun(broker, folder, POLICY, env={"INDEX_PATH": str(folder / "index")}) as vhost_and_router:
+        yield vhost_and_router
 
 
 @pytest.fixture

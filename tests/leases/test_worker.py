@@ -106,6 +106,14 @@ def bodies(leases: list[Lease[HeldLetter]]) -> list[bytes]:
     return [one.held.job.delivery.body for one in leases]
 
 
+async def done_and_back(scene: Scene, queue: Queue) -> None:
+    """The one letter is done, and lies in its queue again: the node was killed before it had written the ack."""
+    (one,) = await scene.receive(1)
+    await scene.worker.remove(one.id, Ended.DONE)
+    queue.links[0].abort()
+    queue.ready.append(queue.acked.pop())
+
+
 async def test_letters_are_received_held_and_done() -> None:
     queue = Queue()
     queue.fill(b"a", b"b", b"c")
@@ -207,10 +215,7 @@ async def test_what_comes_back_while_the_journal_is_full_is_removed_later_and_ne
     queue = Queue()
     queue.fill(b"a")
     async with leading(queue) as scene:
-        (one,) = await scene.receive(1)
-        await scene.worker.remove(one.id, Ended.DONE)
-        queue.links[0].abort()
-        queue.ready.append(queue.acked.pop())
+        await done_and_back(scene, queue)
         scene.stream.loses = True
         assert await scene.receive(5) == []
         await soon(lambda: [message.body for message in queue.ready] == [b"a"])
@@ -223,10 +228,7 @@ async def test_without_a_message_id_what_comes_back_may_be_a_twin_and_is_parked(
     queue = Queue()
     queue.fill(b"a", message_id=False)
     async with leading(queue) as scene:
-        (one,) = await scene.receive(1)
-        await scene.worker.remove(one.id, Ended.DONE)
-        queue.links[0].abort()
-        queue.ready.append(queue.acked.pop())
+        await done_and_back(scene, queue)
         assert await scene.receive(5) == []
         await soon(lambda: queue.published == [("", "dlx-router.parking", b"a")])
         await soon(lambda: [message.body for message in queue.acked] == [b"a"])

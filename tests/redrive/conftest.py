@@ -1,10 +1,8 @@
 """`shop`: a vhost, a router in it that leads, and the API of its tasks."""
 
-import itertools
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import httpx
 import pytest
@@ -15,10 +13,9 @@ from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.policies import POLICY
 from tests.support.router import Router
+from tests.support.scene import begun
 from tests.support.vhost import Vhost
 from tools import brokers
-
-_numbers: Final = itertools.count(1)
 
 
 @dataclass
@@ -77,18 +74,10 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def _shared(
-    broker: brokers.Broker, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Vhost, Router]]:
-    vhost = Vhost.make(broker, f"shop{next(_numbers)}-{os.getpid()}")
+def _shared(broker: brokers.Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Vhost, Router]]:
     folder = tmp_path_factory.mktemp("shop")
-    (folder / "policies.yaml").write_text(POLICY, encoding="utf-8")
-    log = folder / "router.log"
-    router = Router(amqp_url=vhost.amqp_url, management_url=vhost.management_url, policies=folder, log=log)
-    router.start()
-    yield vhost, router
-    router.close()
-    vhost.close()
+    with begun(broker, folder, POLICY) as vhost_and_router:
+        yield vhost_and_router
 
 
 @pytest.fixture

@@ -3,11 +3,8 @@
 The file says POLICIES (YAML), and ATTACHED, the queues that it attaches besides the inbox.
 """
 
-import itertools
-import os
 from collections.abc import Iterator
 from functools import partial
-from typing import Final
 
 import pytest
 
@@ -16,29 +13,19 @@ from tests.support.bulk import PARKING, QUARANTINE, law_holds
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router
-from tests.support.scene import Scene
+from tests.support.scene import Scene, begun
 from tests.support.vhost import Vhost
 from tools import brokers
-
-_numbers: Final = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
 def _shared(
     broker: brokers.Broker, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Vhost, Router]]:
-    vhost = Vhost.make(broker, f"scene{next(_numbers)}-{os.getpid()}")
+    attached = getattr(request.module, "ATTACHED", ())
     folder = tmp_path_factory.mktemp("scene")
-    (folder / "policies.yaml").write_text(request.module.POLICIES, encoding="utf-8")
-    with Client(vhost.amqp_url) as client:
-        for queue in getattr(request.module, "ATTACHED", ()):
-            client.queue(queue)
-    log = folder / "router.log"
-    router = Router(amqp_url=vhost.amqp_url, management_url=vhost.management_url, policies=folder, log=log)
-    router.start(wait=False)
-    yield vhost, router
-    router.close()
-    vhost.close()
+    with begun(broker, folder, request.module.POLICIES, attached=attached, wait=False) as vhost_and_router:
+        yield vhost_and_router
 
 
 @pytest.fixture

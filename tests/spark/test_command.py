@@ -68,7 +68,7 @@ def test_one_machine_needs_no_java_to_ingest(newest: brokers.Broker, stream: Str
         stream.put(line(size=number), line(size=number + 10))
     where = {"JAVA_HOME": str(tmp_path), "DLX_ROUTER_AMQP_URL": stream.vhost.amqp_url}
     done = pipeline("ingest", "--archive", str(tmp_path / "archive"), **where)
-    assert (done.returncode, done.stdout) == (0, "1 segments, 8 events, 0 lines that are no events\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "1 segment, 8 events, 0 lines that are no events\n"), done.stderr
     assert "8 events" in pipeline("verify", "--archive", str(tmp_path / "archive"), "--deep").stdout
 
 

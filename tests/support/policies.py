@@ -10,3 +10,13 @@ policies:
     match: "#"
     definition: {max-delivery-attempts: 1}
 """
+# What people see of `policy lint`: a limit that is too small, and a key with letters in the wrong order.
+BROKEN: Final = """\
+version: 1
+policies:
+  - name: orders
+    match: "orders.#"
+    definition:
+      max-delivery-attempts: 0
+      redelivery-dealy: 5s
+"""

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pika
 
 from dlx_router.journal.reading import lines
+from tools.polling import stream
 
 QUEUE: Final = "shop.shipments"
 LEAST_S: Final = 18  # a shorter demo has no time for an outage: the breaker alone takes ten seconds to close
@@ -95,15 +96,6 @@ def _events(amqp_url: str) -> list[dict[str, Any]]:
     """The whole journal, until nothing more comes for a second."""
     connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
     try:
-        channel = connection.channel()
-        channel.basic_qos(prefetch_count=100)
-        found: list[dict[str, Any]] = []
-        first = {"x-stream-offset": "first"}
-        for method, _, body in channel.consume(_JOURNAL, arguments=first, inactivity_timeout=1.0):
-            if method is None:
-                break
-            channel.basic_ack(method.delivery_tag)
-            found += map(json.loads, lines(body))
-        return found
+        return [json.loads(line) for _, body in stream(connection, _JOURNAL, idle_s=1.0) for line in lines(body)]
     finally:
         connection.close()

@@ -93,6 +93,13 @@ MUTANTS: Final = (
         f"{_SETTLEMENT}::test_settled_deliveries_take_as_few_acks_as_possible",
     ),
     Mutant(
+        "run-keeps-its-jobs",
+        "service/inflight/runs.py",
+        "        self.forget(start, stop)\n        return jobs\n",
+        "        return jobs\n",
+        "tests/service/inflight/test_compiled.py::test_a_run_keeps_nothing_of_its_letters_that_became_jobs",
+    ),
+    Mutant(
         "merge-counts-once",
         "core/history.py",
         "_grown(old, death, old.times + death.times, cut=cut)",

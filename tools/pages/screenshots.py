@@ -18,6 +18,7 @@ from rich.console import Console, RenderableType
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
+from tests.support.policies import BROKEN
 from tools.brokers import BrokerError, chosen
 from tools.demo.accounting import Books, Plan, Tally
 from tools.demo.outage import OPEN, Chronicle, Outage
@@ -32,15 +33,8 @@ COLUMNS: Final = 132  # no picture is wider
 DEMO_S: Final = 12.0
 STORIES: Final = 5
 PATIENCE_S: Final = 60.0
-_BROKEN: Final = """\
-version: 1
-policies:
-  - name: orders
-    match: "orders.#"
-    definition:
-      max-delivery-attempts: 0
-      redelivery-dealy: 5s
-      redelivery-delay-multiplier: two
+_BROKEN: Final = f"""\
+{BROKEN}      redelivery-delay-multiplier: two
       dead-letter-exchange: ""
 """
 # What is typed for each picture; `policies` is the folder of the repository, `my-policies` has _BROKEN.

@@ -31,6 +31,7 @@ from tests.support.eventually import eventually
 from tests.support.router import Router
 from tools.brokers import Node
 from tools.brokers.programs import provide
+from tools.polling import stream
 
 POLICIES: Final = Path("tests/journal/old/policies.yaml").resolve()
 STREAM: Final = "dlx-router.journal"
@@ -148,13 +149,7 @@ def _stream(node: Node) -> Iterator[dict[str, Any]]:
     """From its start until nothing more comes."""
     time.sleep(1.0)  # what is confirmed may not be readable yet
     connection = pika.BlockingConnection(pika.URLParameters(node.amqp_url))
-    channel = connection.channel()
-    channel.basic_qos(prefetch_count=100)
-    arguments = {"x-stream-offset": "first"}
-    for method, properties, body in channel.consume(STREAM, arguments=arguments, inactivity_timeout=3.0):
-        if method is None:
-            break
-        channel.basic_ack(method.delivery_tag)
+    for properties, body in stream(connection, STREAM, idle_s=3.0):
         yield {"headers": properties.headers, "encoding": properties.content_encoding, "body": body.decode()}
     connection.close()
 

@@ -13,7 +13,6 @@ The auditor is plain pika. Exit: 0 all of it holds · 1 something does not · 2 
 
 import argparse
 import itertools
-import secrets
 import sys
 import tempfile
 from collections import Counter
@@ -29,10 +28,11 @@ import pika
 from tests.journal import plain_reader
 from tests.support.bulk import INBOX, PARKING
 from tests.support.client import Client
-from tests.support.router import Router, RouterEndedError
-from tools.brokers import BrokerError, Node
+from tests.support.router import Router
+from tools.brokers import Node
 from tools.brokers.programs import provide
-from tools.release.upgrade import UpgradeError, until
+from tools.polling import stream
+from tools.release.upgrade import UpgradeError, furnish, until, verdict
 
 WORK, DOOMED, HOMELESS, AGAIN = "up.work", "up.doomed", "up.homeless", "up.again"
 PLACES: Final = {WORK: WORK, DOOMED: f"DLQ.{DOOMED}", HOMELESS: PARKING, AGAIN: AGAIN}
@@ -69,9 +69,7 @@ class Rolling:
 
 def run(version: str, letters: int, folder: Path, tree: Path | None) -> Rolling:
     """Everything, on a private node that is gone afterwards."""
-    (folder / "policies").mkdir()
-    (folder / "policies" / "rolling.yaml").write_text(POLICIES, encoding="utf-8")
-    (folder / "key").write_text(secrets.token_hex(32), encoding="utf-8")
+    furnish(folder, POLICIES)
     with ExitStack() as stack:
         node = Node(provide(version))
         stack.callback(node.close)
@@ -226,13 +224,7 @@ def _bodies(client: Client, queue: str) -> Iterator[str]:
 def _events(node: Node, done: Rolling) -> Iterator[dict[str, Any]]:
     """Of letters, in the order of the journal."""
     connection = pika.BlockingConnection(pika.URLParameters(node.amqp_url))
-    channel = connection.channel()
-    channel.basic_qos(prefetch_count=100)
-    arguments = {"x-stream-offset": "first"}
-    for method, properties, body in channel.consume(JOURNAL, arguments=arguments, inactivity_timeout=3.0):
-        if method is None:
-            break
-        channel.basic_ack(method.delivery_tag)
+    for properties, body in stream(connection, JOURNAL, idle_s=3.0):
         done.formats[properties.headers["v"]] += 1
         yield from (one for one in plain_reader.events(properties.content_encoding, body) if "failed_queue" in one)
     connection.close()
@@ -245,14 +237,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--broker", default="4.3", help="version of RabbitMQ (default 4.3)")
     parser.add_argument("--tree", type=Path, help="the router of format 1 is the one whose source is here")
     given = parser.parse_args(argv)
-    try:
-        with tempfile.TemporaryDirectory(prefix="dlx-router-rolling-") as folder:
-            done = run(given.broker, given.letters, Path(folder), given.tree)
-    except (BrokerError, UpgradeError, RouterEndedError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    print(done)
-    return int(bool(done.wrong))
+    with tempfile.TemporaryDirectory(prefix="dlx-router-rolling-") as folder:
+        return verdict(lambda: run(given.broker, given.letters, Path(folder), given.tree))
 
 
 if __name__ == "__main__":

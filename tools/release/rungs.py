@@ -15,7 +15,6 @@ The auditor is plain pika. Exit: 0 all of it holds · 1 something does not · 2 
 """
 
 import argparse
-import secrets
 import sys
 import tempfile
 import time
@@ -32,13 +31,12 @@ from dlx_router.core.names import RUNGS
 from tests.journal import plain_reader
 from tests.support.bulk import INBOX, law_holds, record
 from tests.support.client import Client, Message
-from tests.support.router import Router, RouterEndedError
-from tools.brokers import BrokerError, Node
+from tests.support.router import Router
+from tools.brokers import Node
 from tools.brokers.programs import provide
-from tools.polling import until
+from tools.polling import stream, until
 from tools.release import before
-from tools.release.history import HistoryError
-from tools.release.upgrade import UpgradeError
+from tools.release.upgrade import UpgradeError, furnish, verdict
 
 JOURNAL: Final = "dlx-router.journal"
 RELEASE: Final = "dlx-router.release"
@@ -104,9 +102,7 @@ def rung(ms: int) -> str:
 
 def run(place: Place, *, goes_back: bool) -> Change:
     """Everything; the vhost is left as it is."""
-    (place.folder / "policies").mkdir()
-    (place.folder / "policies" / "rungs.yaml").write_text(_policies(), encoding="utf-8")
-    (place.folder / "key").write_text(secrets.token_hex(32), encoding="utf-8")
+    furnish(place.folder, _policies())
     names = (before.LAST, "this tree")
     done = Change(*(reversed(names) if goes_back else names))
     with ExitStack() as stack:
@@ -238,14 +234,7 @@ def _judge_journal(amqp_url: str, done: Change) -> None:
 
 def _events(amqp_url: str) -> Iterator[dict[str, Any]]:
     connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
-    channel = connection.channel()
-    channel.basic_qos(prefetch_count=100)
-    for method, properties, body in channel.consume(
-        JOURNAL, arguments={"x-stream-offset": "first"}, inactivity_timeout=2.0
-    ):
-        if method is None:
-            break
-        channel.basic_ack(method.delivery_tag)
+    for properties, body in stream(connection, JOURNAL, idle_s=2.0):
         yield from (one for one in plain_reader.events(properties.content_encoding, body) if "failed_queue" in one)
     connection.close()
 
@@ -260,18 +249,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--back", action="store_true", help="from this tree to the release before")
     parser.add_argument("--broker", default="4.3", help="version of RabbitMQ (default 4.3)")
     given = parser.parse_args(argv)
-    try:
-        with tempfile.TemporaryDirectory(prefix="dlx-router-rungs-") as folder, ExitStack() as stack:
-            old = before.unpacked(before.LAST, Path(folder) / "old")
-            node = Node(provide(given.broker))
-            stack.callback(node.close)
-            place = Place(node.amqp_url, node.management_url, Path(folder), old)
-            done = run(place, goes_back=given.back)
-    except (BrokerError, UpgradeError, RouterEndedError, HistoryError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    print(done)
-    return int(bool(done.wrong))
+    return verdict(lambda: _run_alone(given.broker, goes_back=given.back))
+
+
+def _run_alone(version: str, *, goes_back: bool) -> Change:
+    """On a private node that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="dlx-router-rungs-") as folder, ExitStack() as stack:
+        old = before.unpacked(before.LAST, Path(folder) / "old")
+        node = Node(provide(version))
+        stack.callback(node.close)
+        return run(Place(node.amqp_url, node.management_url, Path(folder), old), goes_back=goes_back)
 
 
 if __name__ == "__main__":

@@ -25,14 +25,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from tests.support.bulk import INBOX, PARKING, pour
 from tests.support.client import Client
-from tests.support.router import Router
+from tests.support.router import Router, RouterEndedError
 from tools.brokers import RELEASES, BrokerError, Node
 from tools.brokers.programs import provide
 from tools.release import second_broker
+from tools.release.history import HistoryError
 
 RUNG: Final = "dlx-router.delay."
 WORK, DOOMED, HOMELESS = "up.work", "up.doomed", "up.homeless"
@@ -96,9 +97,7 @@ class Upgrade:
 
 def run(before: str, after: str, letters: int, folder: Path, *, beside: bool) -> Upgrade:
     """Everything, on private nodes that are gone afterwards."""
-    (folder / "policies").mkdir()
-    (folder / "policies" / "upgrade.yaml").write_text(POLICIES, encoding="utf-8")
-    (folder / "key").write_text(secrets.token_hex(32), encoding="utf-8")
+    furnish(folder, POLICIES)
     with ExitStack() as stack:
         node = Node(provide(before))
         stack.callback(node.close)
@@ -122,6 +121,30 @@ def run(before: str, after: str, letters: int, folder: Path, *, beside: bool) ->
         done.away_s, done.after = time.monotonic() - began, node.version
         _audit(node, router, done)
         return done
+
+
+def furnish(folder: Path, policies: str) -> None:
+    """What a router needs: a folder of policies, and the key."""
+    (folder / "policies").mkdir()
+    (folder / "policies" / "upgrade.yaml").write_text(policies, encoding="utf-8")
+    (folder / "key").write_text(secrets.token_hex(32), encoding="utf-8")
+
+
+class Judged(Protocol):
+    """A run; as text, what came of it. `wrong`: what does not hold."""
+
+    wrong: list[str]
+
+
+def verdict(run: Callable[[], Judged]) -> int:
+    """The exit code of a program that makes this run, and prints what came of it."""
+    try:
+        done = run()
+    except (BrokerError, UpgradeError, RouterEndedError, HistoryError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(done)
+    return int(bool(done.wrong))
 
 
 def _router(node: Node, folder: Path) -> Router:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends, Request
 
@@ -18,13 +18,17 @@ from dlx_router.index.supervisor import Supervisor
 from dlx_router.journal.audit import AuditError
 from dlx_router.journal.audit import audit as audited
 from dlx_router.journal.batch import sure
+from dlx_router.service.leases.vhost_leases import VhostLeases
 from dlx_router.service.redrive.peek import Kind
+from dlx_router.service.redrive.tasks import Tasks
 from dlx_router.service.upkeep.import_queue import Importer
 from dlx_router.service.upkeep.index_drift import IndexDrift
 from dlx_router.service.vhost.runner import VhostRunner
 from dlx_router.telemetry.wall_clock import wall_ms
 
 CONFIRM_S = 5.0
+KNOWN_S: Final = 4.0
+TasksOrLeases = TypeVar("TasksOrLeases", Tasks, VhostLeases)
 
 
 @dataclass(slots=True)
@@ -79,6 +83,19 @@ class Context:
         if found.journal.is_on and not found.leadership.is_ours:
             raise NotLed(vhost, found.not_leading(), takes)
         return found
+
+    async def led_known(
+        self, vhost: str, who: Caller, what: str, of: Callable[[VhostRunner], TasksOrLeases], *, takes: Takes = PLAIN
+    ) -> TasksOrLeases:
+        """`what` of the vhost, as `led_whole` allows it.
+
+        Who has just begun to lead reads the journal first: that is waited for, like a takeover.
+        """
+        found = self.led_whole(vhost, who, what, takes)
+        known = of(found)
+        if found.journal.is_on:
+            await known.await_known(KNOWN_S)
+        return known
 
     async def audit(self, who: Caller, vhost: str, action: str, details: Mapping[str, Any]) -> None:
         """Returns once the journal has it; 503 where it cannot be written, and then nothing may be changed."""

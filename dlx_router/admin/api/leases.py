@@ -5,7 +5,6 @@ all the time, unacknowledged, so whatever happens to holder, router or broker, i
 """
 
 import asyncio
-import base64
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,13 +12,23 @@ from enum import StrEnum
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Request
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.responses import Response
 
 from dlx_router.admin.api.answers import CONFLICT, LEASES, LETTERS_BYTES, PLAIN, Answer, Takes, refuse
 from dlx_router.admin.api.asgi import WAITING
 from dlx_router.admin.api.context import Context, Given, Operator
-from dlx_router.admin.api.tasks import KNOWN_S, Destination, Known, Text
+from dlx_router.admin.api.tasks import (
+    RETRY_AFTER_S,
+    Destination,
+    EditedBody,
+    EditedHeaders,
+    EditedText,
+    Known,
+    Text,
+    edit_of,
+    refusing,
+)
 from dlx_router.config.api_access.tokens import Caller
 from dlx_router.config.units import duration_ms
 from dlx_router.core.lease_handle import MAX_CHARS, vhost_of
@@ -33,7 +42,6 @@ from dlx_router.service.leases.held_letter import HeldLetter
 from dlx_router.service.leases.vhost_leases import NoHandle, VhostLeases
 from dlx_router.service.leases.worker import Asked
 from dlx_router.service.redrive.counters import group_of
-from dlx_router.service.redrive.task_log import NotLeader, UnknownTask
 from dlx_router.telemetry.wall_clock import wall_ms
 
 router = APIRouter(tags=["leases"])
@@ -41,7 +49,6 @@ router = APIRouter(tags=["leases"])
 MOST: Final = 100
 LONGEST_WAIT_S: Final = 20.0
 ANSWER_S: Final = 10.0  # beyond the wait: for the broker, and for who reads
-RETRY_AFTER_S: Final = 2
 _JSON: Final = {"content-type": "application/json", "cache-control": "no-store"}
 
 
@@ -121,12 +128,9 @@ class Change(BaseModel):
     action: Action
     visibility: Visibility | None = None
     to: Destination | None = None
-    body: Annotated[str | None, Field(max_length=1 << 20, description="Base64.")] = None
-    text: Annotated[str | None, Field(max_length=1 << 20)] = None
-    headers: Annotated[
-        dict[str, StrictBool | StrictInt | StrictStr | None],
-        Field(max_length=50, description="To set; null takes one off."),
-    ] = {}
+    body: EditedBody = None
+    text: EditedText = None
+    headers: EditedHeaders = {}
 
     def check(self) -> None:
         """TaskError: something is said that does not go with the action, or is missing."""
@@ -138,13 +142,7 @@ class Change(BaseModel):
 
     def to_edit(self) -> Edit:
         """TaskError: the body is no base64, or is given twice."""
-        if self.body is not None and self.text is not None:
-            raise TaskError("body, text: one of them")
-        try:
-            body = None if self.body is None else base64.b64decode(self.body, validate=True)
-            return Edit(body if self.text is None else self.text.encode(), self.headers)
-        except (ValueError, UnicodeError) as error:
-            raise TaskError(f"body: {error}") from None
+        return edit_of(self.body, self.text, self.headers)
 
 
 class Changed(BaseModel):
@@ -211,23 +209,19 @@ def _told(handle: str, lease: Lease[HeldLetter], until_ms: int) -> bytes:
 
 
 async def _of(given: Context, who: Caller, vhost: str, takes: Takes = PLAIN) -> VhostLeases:
-    """The vhost's leases. Who has just begun to lead reads the journal first: that is waited for, like a takeover."""
-    found = given.led_whole(vhost, who, "leases", takes)
-    if found.journal.is_on:
-        await found.leases.await_known(KNOWN_S)
-    return found.leases
+    """The vhost's leases."""
+    return await given.led_known(vhost, who, "leases", lambda runner: runner.leases, takes=takes)
 
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Turns what leases object into the answer that says it."""
+    """Turns what leases object, and what they object as tasks do, into the answer that says it."""
     try:
-        yield
-    except (UnknownTask, NoHandle) as error:
+        with refusing():
+            yield
+    except NoHandle as error:
         raise refuse(404, str(error)) from None
     except NoRoom as error:
         raise refuse(429, str(error), retry_after_s=RETRY_AFTER_S) from None
-    except TaskError as error:
-        raise refuse(409, str(error)) from None
-    except (NotLeader, LeaseBusy) as error:
+    except LeaseBusy as error:
         raise refuse(503, str(error), retry_after_s=RETRY_AFTER_S) from None

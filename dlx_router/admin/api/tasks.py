@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Any, Final
@@ -15,15 +15,14 @@ from dlx_router.admin.api.answers import CONFLICT, LETTERS_BYTES, PLAIN, Answer,
 from dlx_router.admin.api.came_back import documents
 from dlx_router.admin.api.context import Context, Given, Operator, Viewer
 from dlx_router.config.api_access.tokens import Caller
-from dlx_router.redrive.letter_edits import Edit
+from dlx_router.redrive.letter_edits import Edit, Value
 from dlx_router.redrive.task import Kind, State, Task, TaskError, spec_of
-from dlx_router.service.redrive.task_log import Conflict, NotLeader, UnknownTask
+from dlx_router.service.redrive.task_log import NotLeader, UnknownTask
 from dlx_router.service.redrive.tasks import Tasks
 
 router = APIRouter(tags=["tasks"])
 
 RETRY_AFTER_S: Final = 2
-KNOWN_S: Final = 4.0
 MAX_NUMBER: Final = 1 << 40
 _JSON: Final = {"content-type": "application/json", "cache-control": "no-store"}
 Text = Annotated[str, Field(max_length=255)]
@@ -32,6 +31,23 @@ Known = Annotated[
     bool, Field(description="You know that the queue is no dead-letter queue, or that somebody consumes it.")
 ]
 Vhost = Annotated[str, Query(max_length=255)]
+EditedBody = Annotated[str | None, Field(max_length=1 << 20, description="Base64.")]
+EditedText = Annotated[str | None, Field(max_length=1 << 20)]
+EditedHeaders = Annotated[
+    dict[str, StrictBool | StrictInt | StrictStr | None],
+    Field(max_length=50, description="To set; null takes one off."),
+]
+
+
+def edit_of(body: str | None, text: str | None, headers: Mapping[str, Value]) -> Edit:
+    """What a request asks to change. TaskError: the body is no base64, or is given twice."""
+    if body is not None and text is not None:
+        raise TaskError("body, text: one of them")
+    try:
+        plain = None if body is None else b64decode(body, validate=True)
+        return Edit(plain if text is None else text.encode(), headers)
+    except (ValueError, UnicodeError) as error:
+        raise TaskError(f"body: {error}") from None
 
 
 class Destination(BaseModel):
@@ -97,24 +113,15 @@ class NewEdit(BaseModel):
     vhost: Text = "/"
     queue: Annotated[str, Field(min_length=1, max_length=255, description="Where the letter lies.")]
     id: Annotated[str, Field(min_length=1, max_length=255)]
-    body: Annotated[str | None, Field(max_length=1 << 20, description="Base64.")] = None
-    text: Annotated[str | None, Field(max_length=1 << 20)] = None
-    headers: Annotated[
-        dict[str, StrictBool | StrictInt | StrictStr | None],
-        Field(max_length=50, description="To set; null takes one off."),
-    ] = {}
+    body: EditedBody = None
+    text: EditedText = None
+    headers: EditedHeaders = {}
     to: Destination | None = None
     not_a_dead_letter_queue: Known = False
 
     def to_edit(self) -> Edit:
         """TaskError: the body is no base64, or is given twice."""
-        if self.body is not None and self.text is not None:
-            raise TaskError("body, text: one of them")
-        try:
-            body = None if self.body is None else b64decode(self.body, validate=True)
-            return Edit(body if self.text is None else self.text.encode(), self.headers)
-        except (ValueError, UnicodeError) as error:
-            raise TaskError(f"body: {error}") from None
+        return edit_of(self.body, self.text, self.headers)
 
 
 class Counts(BaseModel):
@@ -194,7 +201,7 @@ class AllTasks(BaseModel):
 async def create(given: Given, who: Operator, wanted: NewTask) -> Response:
     """Start a task. It means only what was dead before `cutoff_ms`, by default now."""
     tasks = await _of(given, who, wanted.vhost)
-    with _refusing():
+    with refusing():
         task = await tasks.create(spec_of(wanted.model_dump()), who.name)
     return await _answer(given, task, 201)
 
@@ -206,7 +213,7 @@ async def edit(given: Given, who: Operator, wanted: NewEdit) -> Response:
     asked = {"vhost": wanted.vhost, "queue": wanted.queue, "ids": [wanted.id], "rate": 0.0}
     asked |= {"to": None if wanted.to is None else wanted.to.model_dump()}
     asked |= {"not_a_dead_letter_queue": wanted.not_a_dead_letter_queue}
-    with _refusing():
+    with refusing():
         task = await tasks.create(spec_of(asked), who.name, wanted.to_edit())
     return await _answer(given, task, 201)
 
@@ -217,7 +224,7 @@ async def every(
 ) -> Response:
     """All tasks of a vhost, or of one queue in it."""
     tasks = await _of(given, who, vhost)
-    with _refusing():
+    with refusing():
         shown = [one for one in tasks.all() if queue in {"", one.spec.queue}]
     return Answer({"tasks": await documents(given, shown)})
 
@@ -228,7 +235,7 @@ async def preview(
 ) -> Response:
     """What a task would meet in a queue, before it is asked for. Up to 100 messages are looked at and given back."""
     tasks = await _of(given, who, vhost)
-    with _refusing():
+    with refusing():
         found = await tasks.preview(queue)
     return Answer({**asdict(found), "objection": found.objection})
 
@@ -237,7 +244,7 @@ async def preview(
 async def show(given: Given, who: Viewer, task_id: str, vhost: Vhost = "/") -> Response:
     """One task, counted to this moment."""
     tasks = await _of(given, who, vhost)
-    with _refusing():
+    with refusing():
         task = tasks.get(task_id)
     return await _answer(given, task)
 
@@ -261,7 +268,7 @@ async def exported(
 ) -> Response:
     """Letters of a task of kind export, some 1 MiB at once; it goes on as they are asked for. There may be none yet."""
     tasks = await _of(given, who, vhost, Takes(most_bytes=LETTERS_BYTES))
-    with _refusing():
+    with refusing():
         lines, following, task = await tasks.exported(task_id, after)
     rest = json.dumps({"next": following, "state": task.state, "why": task.why}).encode()
     return Response(b'{"letters":[' + b",".join(lines) + b"]," + rest[1:], headers=_JSON)
@@ -287,7 +294,7 @@ async def cancel(given: Given, who: Operator, task_id: str, vhost: Vhost = "/") 
 
 async def _change(given: Context, who: Caller, vhost: str, task_id: str, state: State) -> Response:
     tasks = await _of(given, who, vhost)
-    with _refusing():
+    with refusing():
         task = await tasks.change(task_id, state, who.name)
     return await _answer(given, task)
 
@@ -298,21 +305,18 @@ async def _answer(given: Context, task: Task, status: int = 200) -> Answer:
 
 
 async def _of(given: Context, who: Caller, vhost: str, takes: Takes = PLAIN) -> Tasks:
-    """The vhost's tasks. Who has just begun to lead reads the journal first: that is waited for, like a takeover."""
-    found = given.led_whole(vhost, who, "tasks", takes)
-    if found.journal.is_on:
-        await found.tasks.await_known(KNOWN_S)
-    return found.tasks
+    """The vhost's tasks."""
+    return await given.led_known(vhost, who, "tasks", lambda runner: runner.tasks, takes=takes)
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
+def refusing() -> Iterator[None]:
     """Turns what tasks object into the answer that says it."""
     try:
         yield
     except UnknownTask as error:
         raise refuse(404, str(error)) from None
-    except (Conflict, TaskError) as error:
+    except TaskError as error:
         raise refuse(409, str(error)) from None
     except NotLeader as error:
         raise refuse(503, str(error), retry_after_s=RETRY_AFTER_S) from None

@@ -1,6 +1,5 @@
 """What `pipeline groups` does: no Spark and no Java, so it answers at once."""
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -16,16 +15,17 @@ _CHARS: Final = 80  # of an error
 
 
 def groups(archive: Path, since: str | None, queue: str | None, *, hours: bool, as_json: bool) -> int:
-    """Print them; what is read from a stream is shown without what a terminal could obey."""
+    """Print them, each in a line whatever its error says."""
     Archive(archive).require_folder()
     begin = moment("--since", since)
     kept, first = Aggregates(archive), "" if begin is None else day(begin)
     rows = kept.hours(since=first) if hours else kept.groups(since=first)
     rows = [row for row in rows if queue in {None, row["failed_queue"]}]
     if as_json:
-        print(json.dumps(rows, indent=1))
+        output.as_json(rows)
     else:
-        print("\n".join(map(_hour if hours else _group, rows)) or "no letter died in this time: see --since")
+        told = [*map(_hour if hours else _group, rows)] or ["no letter died in this time: see --since"]
+        output.say(*told, ids=[row["failed_queue"] for row in rows])
     return output.OK
 
 

@@ -40,6 +40,30 @@ def tell(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
     job.batches += (journal.record(event),)
 
 
+def letter_line(  # noqa: PLR0913 - what an event is made of
+    letter: Letter,
+    envelope: decoder.Envelope,
+    ruling: Ruling,
+    rule: Rule,
+    *,
+    ts_ms: int,
+    due_ms: int | None = None,
+    extra: str = NO_BODY,
+) -> bytes:
+    """The line of an event about a letter that was read, as its policy lets it be told."""
+    return fragments(privacy.discreet(rule, letter), ruling).line(
+        letter.id,
+        ts_ms,
+        first_ms=letter.first_death_ms,
+        last_ms=letter.last_death_ms,
+        crc32=envelope.content.crc32,
+        size=envelope.content.size,
+        props=envelope.props,
+        due_ms=due_ms,
+        extra=extra,
+    )
+
+
 def tell_where(journal: Journal, job: Job, ruling: Ruling, now: int) -> None:
     """As `tell`; but where a queue is made for the copy it is `tell_late` that tells, once it is known which one."""
     waits = job.copy is not None and job.copy.needs_queue is not None

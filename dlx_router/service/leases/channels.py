@@ -82,7 +82,7 @@ class LeaseChannels:
             holder = self._idle.pop()
             holder.queue = queue
         else:
-            holder = Holder(link, queue, sink=lambda _delivery, _consumer: None, on_lost=self._lost)
+            holder = Holder(link, queue, 0, sink=lambda _delivery, _consumer: None, on_lost=self._lost)
             await holder.start()
         self.hold(holder)
         return holder

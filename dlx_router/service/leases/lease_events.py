@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from dlx_router.core.leases import REMOVED, Ended, Lease
-from dlx_router.journal import privacy
-from dlx_router.journal.events import NO_BODY, Ruling, fragments
+from dlx_router.journal.events import NO_BODY, Ruling
 from dlx_router.journal.privacy import rule_of
 from dlx_router.journal.strict_json import decoded
+from dlx_router.service.dispatch.events import letter_line
 from dlx_router.service.leases.held_letter import HeldLetter
 
 ENDED: Final = b'"kind":"lease_ended"'  # in each line that `removals` looks at
@@ -62,7 +62,6 @@ def _line(
     due_ms: int | None = None,
 ) -> bytes:
     held, letter, job = lease.held, lease.held.letter, lease.held.job
-    envelope = held.envelope
     ruling = Ruling(
         kind,
         0,
@@ -72,14 +71,5 @@ def _line(
         redrive_id=lease.id,
     )
     said = _encode({"id": lease.id, "by": lease.by, **told})
-    return fragments(privacy.discreet(rule_of(job.policy), letter), ruling).line(
-        letter.id,
-        now_ms,
-        first_ms=letter.first_death_ms,
-        last_ms=letter.last_death_ms,
-        crc32=envelope.content.crc32,
-        size=envelope.content.size,
-        props=envelope.props,
-        due_ms=due_ms,
-        extra=f'"lease":{said},{NO_BODY}',
-    )
+    extra = f'"lease":{said},{NO_BODY}'
+    return letter_line(letter, held.envelope, ruling, rule_of(job.policy), ts_ms=now_ms, due_ms=due_ms, extra=extra)

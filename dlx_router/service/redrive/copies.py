@@ -16,10 +16,11 @@ from dlx_router.core.publication import Publication, Way
 from dlx_router.core.record import AT_REST_BYTES
 from dlx_router.core.words import State
 from dlx_router.journal import privacy
-from dlx_router.journal.events import NO_BODY, Ruling, fragments
+from dlx_router.journal.events import NO_BODY, Ruling
 from dlx_router.journal.privacy import rule_of
 from dlx_router.redrive.letter_edits import Edit, Value
 from dlx_router.redrive.task import KINDS, Kind, Spec
+from dlx_router.service.dispatch.events import letter_line
 from dlx_router.service.inflight.decoder import Envelope
 from dlx_router.service.inflight.in_force import InForce
 from dlx_router.service.inflight.job import Job
@@ -114,16 +115,7 @@ class Copies:
         if letter.error is not None or not rule.is_plain:
             shown = kind if self._edit is None else SHOWN_AS
             own = privacy.disclosed(rule, shown, headers=envelope.props.headers, body=body, error=letter.error)
-        return fragments(privacy.discreet(rule, letter), ruling).line(
-            letter.id,
-            now_ms,
-            first_ms=letter.first_death_ms,
-            last_ms=letter.last_death_ms,
-            crc32=envelope.content.crc32,
-            size=envelope.content.size,
-            props=envelope.props,
-            extra=own,
-        )
+        return letter_line(letter, envelope, ruling, rule, ts_ms=now_ms, extra=own)
 
 
 def edited(delivery: frames.Delivery, envelope: Envelope, edit: Edit) -> tuple[frames.Delivery, Envelope]:

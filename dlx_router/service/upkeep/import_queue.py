@@ -14,7 +14,8 @@ from dlx_router.core.names import Names
 from dlx_router.index.store import IMPORT
 from dlx_router.journal import privacy
 from dlx_router.journal.audit import AuditError, audit
-from dlx_router.journal.events import Ruling, fragments
+from dlx_router.journal.events import Ruling
+from dlx_router.service.dispatch.events import letter_line
 from dlx_router.service.inflight import decoder
 from dlx_router.service.inflight.decoder import ANY_EXCHANGE, Malformed, Place
 from dlx_router.service.redrive.peek import Kind, peek
@@ -57,18 +58,8 @@ class Importer:
         extra = privacy.disclosed(
             rule, "dead_lettered", headers=envelope.props.headers, body=delivery.body, error=letter.error
         )
-        told: dict[str, Any] = json.loads(
-            fragments(privacy.discreet(rule, letter), ruling).line(
-                letter.id,
-                letter.last_death_ms or now,
-                first_ms=letter.first_death_ms,
-                last_ms=letter.last_death_ms,
-                crc32=envelope.content.crc32,
-                size=envelope.content.size,
-                props=envelope.props,
-                extra=extra,
-            )
-        )
+        line = letter_line(letter, envelope, ruling, rule, ts_ms=letter.last_death_ms or now, extra=extra)
+        told: dict[str, Any] = json.loads(line)
         told.pop("event_id")
         details = {"queue": place.source, "letter": told}
         return audit(self._router_id, place.vhost, actor=actor, action=IMPORT, details=details, ts_ms=now)

@@ -29,6 +29,10 @@ class Attempts:
         """The one to try now."""
         return hosts[self._turn % len(hosts)]
 
+    def next_is(self, host: Host, hosts: Sequence[Host]) -> None:
+        """After the next failure this one of them is tried."""
+        self._turn = hosts.index(host) - 1
+
     def forgive(self) -> None:
         """What ended the sessions is gone: the next failure is the first."""
         self._failures = 0

@@ -36,6 +36,7 @@ from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.connect import Addresses, reached
 from dlx_router.service.vhost.leadership import Leadership, lead
 from dlx_router.service.vhost.old_inboxes import OldInboxes
+from dlx_router.service.vhost.other_nodes import OtherNodes
 from dlx_router.service.vhost.own_queues import OwnQueues
 from dlx_router.service.vhost.policy_drift import PolicyDrift
 from dlx_router.service.vhost.queue_depths import QueueDepths, resting_places
@@ -130,7 +131,8 @@ class VhostRunner:
         self._was_complete = False  # all of ours was seen to be there
         self._was_there = remembered()  # what copies needed
         own = (names.observe,) if observe else (*names.inboxes, names.release, names.fifo, names.retired)
-        self._stalls = Stalls(vhost, names, own, metrics, self._said)
+        others = OtherNodes(vhost, addresses, names, self._attempts)
+        self._stalls = Stalls(vhost, names, own, metrics, self._said, elsewhere=others.answering)
         self._old_inboxes = OldInboxes(vhost, names, management, self._said)
         self._key_gone = ""  # why
         self._router_id = rules.router_id

@@ -2,12 +2,13 @@
 
 Every two seconds the broker is asked how much is ready in our own queues, which is a metric, and in attached queues
 that delivered nothing since. Who stands still is subscribed anew; where that does not help, the connection is made
-anew, to the next node. Meanwhile readiness says so. See docs/decisions/0061.
+anew, to the next node. A node that does not answer is left where another one does. Meanwhile readiness says so.
+See docs/decisions/0061.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
@@ -26,11 +27,19 @@ LOOK_S: Final = 2.0
 ANSWERS_S: Final = 5.0
 SAYS_S: Final = 4.0
 RENEWS_S: Final = 8.0
+SILENT_LOOKS: Final = 2  # one after the other, before others are asked
 AGAIN_S: Final = 60.0  # between two connections that are given up for this: it costs the letters that are here a return
 MOST: Final = 50  # attached queues that are asked about in one look
 NOT_DELIVERED: Final = "not_delivered"
 NO_CONSUMER: Final = "no_consumer"
 CONNECTION: Final = "connection"
+
+
+Elsewhere = Callable[[Sequence[str]], Awaitable[str]]  # → the node that says what lies in these queues; "": none
+
+
+async def _nowhere(_queues: Sequence[str]) -> str:
+    return ""
 
 
 class Subscribed(Protocol):
@@ -49,16 +58,18 @@ class Subscribed(Protocol):
 class Stalls:
     """Of one vhost, for as long as the router runs. `own`: the queues of ours that are consumed."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it asks, tells and acts by
         self,
         vhost: str,
         names: Names,
         own: Sequence[str],
         metrics: Metrics,
         readiness: Readiness,
+        *,
+        elsewhere: Elsewhere = _nowhere,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._vhost, self._names, self._clock = vhost, names, clock
+        self._vhost, self._names, self._elsewhere, self._clock = vhost, names, elsewhere, clock
         self._always, self._own = tuple(own), tuple(own)
         self._metrics, self._readiness = metrics, readiness
         self._given_up_s = float("-inf")
@@ -70,6 +81,7 @@ class Stalls:
         self._said: set[str] = set()
         self._asked_last = 0
         self._was_silent = False
+        self._silent_looks = 0
 
     async def watch(self, session: Subscribed, topology: Topology) -> None:
         """Look again and again until cancelled; afterwards nothing is known."""
@@ -82,29 +94,46 @@ class Stalls:
             self._forget_depths()
 
     async def _look(self, session: Subscribed, topology: Topology) -> None:
-        key = f"answers {self._vhost}"
         self._know_own(session.consumers)
+        asked = self._asked(session.consumers)
         try:
             async with asyncio.timeout(ANSWERS_S):
-                found = await topology.censuses(self._asked(session.consumers))
+                found = await topology.censuses(asked)
         except (TimeoutError, TopologyError) as error:
-            self._forget_depths()
-            self._was_silent = True
-            why = str(error) or f"no answer within {ANSWERS_S:g} s"
-            self._readiness.set(key, f"vhost {self._vhost!r}: the broker does not say what lies in our queues: {why}")
+            await self._silent(session, asked, str(error) or f"no answer within {ANSWERS_S:g} s")
             return
+        self._silent_looks = 0
         self._tell_depths({queue: ready for queue, (ready, _) in found.items() if queue in self._own})
         doubted = [
             queue for queue, (ready, consumers) in found.items() if self._judge(session, queue, ready, consumers)
         ]
         if not (self._was_silent and doubted):
             self._was_silent = False
-            self._readiness.clear(key)
+            self._readiness.clear(self._answers)
         for queue in [queue for queue in self._said if session.consumers.get(queue) is None]:
             if (
                 self._clock() - self._renewed.get(queue, float("-inf")) > AGAIN_S
             ):  # else it is just being subscribed anew
                 self._moves(queue)  # it is not consumed any more, and whoever knows why says so
+
+    async def _silent(self, session: Subscribed, asked: Sequence[str], why: str) -> None:
+        self._forget_depths()
+        self._was_silent, self._silent_looks = True, self._silent_looks + 1
+        said = f"vhost {self._vhost!r}: the broker does not say what lies in our queues: {why}"
+        self._readiness.set(self._answers, said)
+        if self._silent_looks < SILENT_LOOKS or not self._may_give_up:
+            return
+        if node := await self._elsewhere(asked):
+            self._given_up_s = self._clock()
+            session.trouble(f"the node does not say what lies in our queues, and {node} does; connecting there")
+
+    @property
+    def _answers(self) -> str:
+        return f"answers {self._vhost}"
+
+    @property
+    def _may_give_up(self) -> bool:
+        return self._clock() - self._given_up_s > AGAIN_S
 
     # -- which --------------------------------------------------------------------------------------------------
 
@@ -191,7 +220,7 @@ class Stalls:
             fate = "what is here of it is still settled; consuming it anew"
             log.warning("consumer.resubscribed", vhost=self._vhost, queue=queue, **told, fate=fate)
             session.resubscribe(queue)
-        elif self._is_ours_alone(consumer, look) and self._clock() - self._given_up_s > AGAIN_S:
+        elif self._is_ours_alone(consumer, look) and self._may_give_up:
             self._given_up_s = self._clock()
             self._count(queue, CONNECTION)
             ready = number_of(look.ready, "ready message")

@@ -144,14 +144,11 @@ class Aggregates:
         self.prune()  # by what counts now: an `erase` may have gone by while they were made
         return len(missing)
 
-    def prune(self, *, is_patient: bool = True) -> None:
-        """Remove what is of no part: it may tell of letters that were erased.
-
-        `is_patient`: but not what somebody seems to be making. Who is, begins again where it is removed.
-        """
+    def prune(self) -> None:
+        """Remove what is of no part: it may tell of letters that were erased."""
         parts = {self._file(part) for part in self._archive.parts()}
         for file in self._folder.glob("*/*/*"):
-            if file not in parts and not (is_patient and _is_being_made(file)):
+            if file not in parts and not (_whole(file) in parts and _is_being_made(file)):
                 file.unlink(missing_ok=True)
         for folder in self._folder.glob("*"):
             if folder.name != _FORMAT:
@@ -178,7 +175,7 @@ class Aggregates:
 
     def _make(self, database: "DuckDBPyConnection", part: Part) -> None:
         out = self._file(part)
-        aside = out.with_name(f".{token()}")
+        aside = out.with_name(f".{out.name}.{token()}")
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
             database.execute(_MAKE.format(files=listed(part.files), out=text(aside)))
@@ -186,13 +183,17 @@ class Aggregates:
         except database_error() as error:
             if part.folder.exists():
                 raise ArchiveError(f"{part.folder}: cannot be read, or its aggregate not written: {error}") from None
-        except FileNotFoundError:  # an `erase` took it; who asks tries again
-            return
         except OSError as error:
-            raise ArchiveError(f"{out}: {error.strerror}; who asks for groups has to write there") from None
+            if part.folder.exists():  # else `prune` took it away
+                raise ArchiveError(f"{out}: {error.strerror}; who asks for groups has to write there") from None
         finally:
             with suppress(FileNotFoundError):
                 aside.unlink()
+
+
+def _whole(aside: Path) -> Path:
+    """What a file that is written aside will be."""
+    return aside.with_name(aside.stem.removeprefix("."))
 
 
 def _is_being_made(file: Path) -> bool:

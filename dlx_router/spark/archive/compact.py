@@ -155,7 +155,7 @@ def _whole(archive: Archive) -> Iterator[None]:
             raise ArchiveError(said)
         removed(archive.compacting)
         yield
-        Aggregates(archive.root).prune(is_patient=False)  # of who was killed too
+        Aggregates(archive.root).prune()
 
 
 def _matching(rows: DataFrame, where: str | Column) -> DataFrame:

@@ -5,7 +5,6 @@ from typing import Any, Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.attending import unknown_limit
 from dlx_router.service.dispatch.own_queues_refusing import COSTLY, STEADY_S, RefusingQueues
 from dlx_router.telemetry.readiness import Readiness
 
@@ -84,7 +83,3 @@ def test_a_queue_with_nothing_left_to_prove_is_left_alone_until_another_letter_h
     assert "left alone" in refusals.why_not("near")
     refusals.took("parking")
     assert refusals.room("near", PREFETCH) == PREFETCH
-
-
-def test_a_limit_that_nobody_told_is_the_brokers_own() -> None:
-    assert [unknown_limit(version) for version in ((3, 10), (4, 0), (4, 3))] == [None, 20, 20]

@@ -2,6 +2,7 @@
 
 import struct
 import time
+import tracemalloc
 from typing import Any, Final, cast
 
 import pytest
@@ -22,6 +23,7 @@ from dlx_router.service.inflight.encoder import Encoder
 from dlx_router.service.inflight.in_force import InForce, Rules
 from dlx_router.service.inflight.job import Job
 from dlx_router.service.inflight.routes import Resource
+from dlx_router.service.inflight.runs import Outlet, Run
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
 from dlx_router.wire import frames, properties, table
@@ -188,3 +190,46 @@ def test_a_letter_whose_order_did_not_hold_is_counted_once() -> None:
     decider.in_full(jobs[1], PLACE)
     assert [job.route is None for job in jobs] == [True, True]
     assert sum(metrics.decisions.values()) == 2
+
+
+KIB: Final = 1024
+
+
+def _run(count: int) -> Run:
+    """So many letters of 64 KiB each beside what they share, of which nobody else knows."""
+    decider = _decider(DEFINITIONS[0])
+    extra = table.longstr(b"x", "y" * 16 * KIB)
+
+    def letters(first: int, count: int) -> list[frames.Delivery]:
+        return [_delivery(tag, "rejected", extra, b"b" * 32 * KIB) for tag in range(first, first + count)]
+
+    outlet = Outlet(1, 1, 131_064, b"guest")
+    for delivery in letters(1, 12):  # until they have a mould
+        if decider.run([delivery], 0, PLACE, outlet) is None:
+            decider.judge(delivery, NOBODY, PLACE, 0.0)
+    written = decider.run(letters(101, count), 0, PLACE, outlet)
+    assert written is not None
+    (run,) = written.runs(NOBODY, decider.in_force, 0.0)
+    assert len(run) == count
+    return run
+
+
+def test_a_run_keeps_nothing_of_its_letters_that_became_jobs() -> None:
+    """What is left of it may wait for the journal for long, and those bytes are no longer counted as in flight."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        run = _run(16)
+        full = tracemalloc.get_traced_memory()[0] - before
+        for start, stop, left in ((0, 4, 12), (14, 16, 10), (4, 5, 9)):
+            jobs = run.jobs(start, stop)
+            assert [job.delivery.tag for job in jobs] == [*range(101 + start, 101 + stop)]
+            assert {len(job.delivery.body) for job in jobs} == {32 * KIB}
+            del jobs
+            assert tracemalloc.get_traced_memory()[0] - before < full - (16 - left) * 60 * KIB
+        (last,) = run.jobs(13, 14)
+        assert run.forget(5, 13) == 8 * (len(last.delivery.header) + len(last.delivery.body)), (
+            "the others are all there"
+        )
+    finally:
+        tracemalloc.stop()

@@ -28,7 +28,7 @@ def standing_in(root: Path, name: str) -> list[str]:
     found = []
     for file in sorted(path for path in root.rglob("*") if path.is_file()):
         told = file.read_bytes()
-        if file.suffix == ".parquet":
+        if ".parquet" in file.name:
             told += repr(pq.ParquetFile(file).read().to_pylist()).encode()
         if name.encode() in told:
             found.append(str(file.relative_to(root)))
@@ -55,7 +55,7 @@ def written(tmp_path: Path) -> Written:
     delta.mirror(archive)
     Aggregates(archive.root).refresh()
     made_last = max((archive.root / "_aggregates").glob("*/*/*"))
-    shutil.copy(made_last, made_last.with_name(".killed.parquet"))
+    shutil.copy(made_last, made_last.with_name(f".{made_last.name}.killed"))
     shutil.copytree(archive.compacted("2026-03-09", "c-2026-03-09"), archive.compacted("2026-03-09", "c-killed"))
     shutil.copytree(archive.raw("2026-03-10", "0000000001-run"), archive.raw("2026-03-10", "0000000002-killed"))
     shutil.copytree(

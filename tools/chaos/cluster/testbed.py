@@ -25,6 +25,7 @@ from tools.chaos.cluster.accounting import ATTACHED, ENDS, INBOX, NAMED, RETRY, 
 from tools.chaos.cluster.invariants import Stage, Stages
 from tools.chaos.cluster.schedule import ROUTERS, Part
 from tools.chaos.testbed import EVERYTHING, OURS_ALONE, USER, tuned
+from tools.polling import stream
 
 VHOST: Final = "nodes"
 CONTROL: Final = "control"
@@ -217,13 +218,7 @@ class NodesScene:
         last: dict[int, str] = {}
         gaps: list[tuple[float, float]] = []
         with self._link(VHOST) as link:
-            channel = link.channel()
-            channel.basic_qos(prefetch_count=200)
-            first = {"x-stream-offset": "first"}
-            for method, _, body in channel.consume(JOURNAL, arguments=first, inactivity_timeout=5):
-                if method is None:
-                    break
-                channel.basic_ack(method.delivery_tag)
+            for _, body in stream(link, JOURNAL, idle_s=5):
                 for line in lines(body):
                     _read(json.loads(line), last, gaps)
         return last, gaps
