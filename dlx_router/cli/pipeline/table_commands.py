@@ -36,7 +36,7 @@ def sql(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As --format json.")] = False,  # noqa: FBT002 - typer makes a flag of it
 ) -> int:
-    """Ask the archive in SQL: events, letters, groups, bad_lines, segments. It is only read, and nothing else is."""
+    """Ask the archive in SQL: events, letters, groups and more. It is only read, and nothing else is."""
     from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415 - see the module
     from dlx_router.spark.tables.query import FORMATS, TABLE_ROWS, run  # noqa: PLC0415 - as above
 

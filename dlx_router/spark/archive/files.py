@@ -53,7 +53,7 @@ def loaded(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, LookupError, AttributeError) as error:
         raise ArchiveError(f"{path}: cannot be read ({error}); restore it from a backup") from None
     if found != FORMAT:
-        raise ArchiveError(f"{path}: format {found}; this version of dlx-router knows {FORMAT}")
+        raise ArchiveError(f"{path}: format {found}; this version of dlx-router knows {FORMAT}; use a newer one")
     return dict(told)
 
 

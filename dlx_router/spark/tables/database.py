@@ -70,6 +70,7 @@ def _define(db: duckdb.DuckDBPyConnection, archive: Archive, *, kept: bool) -> l
     """Make the views; the files that they read."""
     archive.require_folder()
     parts = archive.parts()
+    _require_files(parts)
     raw, compacted = _files(parts, is_compacted=False), _files(parts, is_compacted=True)
     bad = [str(file) for folder in archive.bad_folders() for file in sorted(folder.glob("*.parquet"))]
     columns = BY_NAME["events"].columns
@@ -89,6 +90,14 @@ def _define(db: duckdb.DuckDBPyConnection, archive: Archive, *, kept: bool) -> l
 
 def _view(db: duckdb.DuckDBPyConnection, name: str, body: str) -> None:
     db.execute(f"CREATE TEMP VIEW {name} AS {body}")
+
+
+def _require_files(parts: Iterable[Part]) -> None:
+    """ArchiveError where a part that counts has none: its events would be missing from every answer, without a word."""
+    for part in parts:
+        if part.rows and not part.files:
+            why = "erased or compacted just now (run it again), or lost (`dlx-router pipeline verify`)"
+            raise ArchiveError(f"{part.folder}: none of its files is there, of {part.rows} events: {why}")
 
 
 def _files(parts: Iterable[Part], *, is_compacted: bool) -> list[str]:

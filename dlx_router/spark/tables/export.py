@@ -69,8 +69,8 @@ def _filled(out: Path) -> Iterator[None]:
     """A new folder, or an empty one; gone again where something fails."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ArchiveError(f"{out}: is there already; name a new folder, or delete it")
-    out.mkdir(parents=True, exist_ok=True)
     try:
+        out.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException as error:
         shutil.rmtree(out, ignore_errors=True)

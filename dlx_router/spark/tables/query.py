@@ -91,7 +91,7 @@ def _wrong(error: duckdb.Error) -> str:
 
 
 def _tabled(answer: Answer, table: Table) -> bool:
-    rows = [[_NULL if one is None else _cell(one) for one in row] for row in islice(answer.rows, TABLE_ROWS)]
+    rows = [[_cell(one, _NULL) for one in row] for row in islice(answer.rows, TABLE_ROWS)]
     table(answer.columns, rows)
     return next(answer.rows, None) is not None
 
@@ -104,7 +104,7 @@ def _csv(answer: Answer, out: IO[str]) -> None:
 
 def _harmless(value: Any) -> str:  # noqa: ANN401 - of any type
     """A cell; text that a spreadsheet would run as a formula begins with a quote mark."""
-    cell = "" if value is None else _cell(value)
+    cell = _cell(value, "")
     is_text = not isinstance(value, int | float | Decimal | date | datetime)
     return f"'{cell}" if is_text and cell.startswith(_FORMULA) else cell
 
@@ -123,8 +123,10 @@ def _json(answer: Answer, out: IO[str]) -> None:
     out.write("[]\n" if before == "[\n" else "\n]\n")
 
 
-def _cell(value: Any) -> str:  # noqa: ANN401 - of any type
+def _cell(value: Any, null: str) -> str:  # noqa: ANN401 - of any type
     plain = _plain(value)
+    if plain is None:
+        return null
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
 

@@ -67,5 +67,7 @@ def test_the_command_says_what_to_name_and_what_is_wrong(written: Written, tmp_p
     assert pipeline(written, "export", str(tmp_path / "x"), "--format", "orc").returncode == 2
     soon = pipeline(written, "export", str(tmp_path / "x"), "--since", "soon")
     assert (soon.returncode, "--since 'soon'" in soon.stderr) == (2, True)
+    nowhere = pipeline(written, "export", "/proc/none/copy")
+    assert (nowhere.returncode, "/proc/none/copy: cannot be written" in nowhere.stderr) == (2, True), nowhere.stderr
     again: subprocess.CompletedProcess[str] = pipeline(written, "export", str(tmp_path / "copy"))
     assert (again.returncode, again.stderr.count("\n")) == (2, 1)

@@ -92,6 +92,7 @@ def test_times_numbers_and_nested_values_come_as_json_has_them(written: Written)
     )
     assert row == {"event_ts": "2026-03-10T06:00:00+00:00", "headers": {"x": "1"}, "n": 2, "s": 2**63, "no": None}
     assert ask(made, "select 1 where false") == []
+    assert ask(made, "select 1 / 0 as x, null as y, '' as z", "csv") == "x,y,z\n,,\n"
 
 
 @pytest.mark.parametrize(
@@ -212,6 +213,14 @@ def test_members_of_nested_columns_go_by_their_names(tmp_path: Path) -> None:
     ]
 
 
+def test_events_whose_file_is_lost_are_not_left_out_in_silence(written: Written) -> None:
+    for file in written.archive.parts()[-1].files:
+        file.unlink()
+    told = refused(written, "select count(*) from events")
+    assert "seg=0000000002-run: none of its files is there, of 1 events" in told
+    assert "pipeline verify" in told
+
+
 def test_what_ingest_writes_of_both_formats_of_the_journal_is_read(tmp_path: Path) -> None:
     made, told = Written(tmp_path / "archive"), [line(letter(id=name * 32), now_ms=MONDAY_MS) for name in "abc"]
     bodies = [told[0], rows_of(told[1:]), b"x\n"]
@@ -221,7 +230,9 @@ def test_what_ingest_writes_of_both_formats_of_the_journal_is_read(tmp_path: Pat
     assert ask(made, f'select {", ".join(map(quoted, names))} from events order by "offset", idx') == [
         {name: one[name] for name in names} for one in wanted
     ]
-    assert ask(made, "select count(*) as n, min(reason) as why from bad_lines") == [{"n": 1, "why": "not JSON"}]
+    assert ask(made, "select count(*) as n, min(reason) as why from bad_lines") == [
+        {"n": 1, "why": "not a JSON object with an event"}
+    ]
     assert len(ask(made, "from letters")) == 3
 
 
