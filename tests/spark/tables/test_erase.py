@@ -28,7 +28,7 @@ def standing_in(root: Path, name: str) -> list[str]:
     found = []
     for file in sorted(path for path in root.rglob("*") if path.is_file()):
         told = file.read_bytes()
-        if ".parquet" in file.name:
+        if told.startswith(b"PAR1"):
             told += repr(pq.ParquetFile(file).read().to_pylist()).encode()
         if name.encode() in told:
             found.append(str(file.relative_to(root)))
