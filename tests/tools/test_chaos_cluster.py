@@ -3,14 +3,17 @@
 A judge that sees nothing finds nothing wrong, so each is shown what it has to see.
 """
 
-from itertools import islice
+from itertools import islice, pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tools.chaos.cluster.accounting import CLASSIC, CONSUMER, ENDS, NAMED, QUORUM, WAYS, Books, Lost, Way, body_of
 from tools.chaos.cluster.attribution import BROKER, ROUTER, UNDECIDED, Troubles, attributed
 from tools.chaos.cluster.faults import Fault
 from tools.chaos.cluster.invariants import DeadLetterStages, Readiness, Sample, Stage, Stages, Stand, Standstills
+from tools.chaos.cluster.partition import Held, Partition, Silence, beside, outside, partitions, silences
 from tools.chaos.cluster.report import PartReport, Report, Row, as_json, markdown
 from tools.chaos.cluster.schedule import (
     KILLED,
@@ -295,6 +298,109 @@ def test_seconds_in_vain_are_told_as_spans() -> None:
     assert second.startswith("9 s: replica 0 said 200")
 
 
+# -- connections between nodes that were dead --------------------------------------------------------------------------
+
+NAMES = ("n22019@localhost", "n23284@localhost", "n21595@localhost")
+AT_S = 1795436288.78988  # 12:18:08.789880 of the logs
+HEAD = "2026-11-23 12:18:08.789880+00:00 [error] <0.19298.0>"
+LOG_40 = f"""\
+{HEAD} ** Node n23284@localhost not responding **
+{HEAD} ** Removing (timedout) connection **
+{HEAD}\x20
+2026-11-23 12:18:08.790680+00:00 [info] <0.463.0> rabbit on node n23284@localhost down
+2026-11-23 12:18:08.791548+00:00 [warning] <0.627.0> [{{<19301.15448.0>,{{exit,{{nodedown,n23284@localhost}},[]}}}}]
+2026-11-23 12:18:09.209845+00:00 [info] <0.463.0> node n23284@localhost down: net_tick_timeout
+"""
+WARNED = "** Node n23284@localhost: 4 consecutive net ticks missed (tick 1/4) — net_tick_timeout **"
+LOG_43 = f"2026-11-23 12:18:08.789800+00:00 [warning] <0.168.0> {WARNED}\n{LOG_40}"
+
+
+@pytest.mark.parametrize("log", [LOG_40, LOG_43])
+def test_a_node_that_gives_up_a_connection_says_when_and_to_whom(log: str) -> None:
+    assert silences(["", "", log], NAMES) == [Silence(2, 1, AT_S)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-11-23 12:18:08.789880+00:00 [info] <0.463.0> rabbit on node n23284@localhost down",
+        f"{HEAD} ** Node rabbitmqcli-1@localhost not responding **",
+        "** Node n23284@localhost not responding **",
+        "",
+    ],
+)
+def test_other_lines_of_a_node_say_nothing_of_a_connection(line: str) -> None:
+    assert silences([line, line, line], NAMES) == []
+
+
+def test_silences_of_all_nodes_are_told_by_time() -> None:
+    later = LOG_40.replace("12:18:", "12:19:")
+    assert [(one.by, one.at_s) for one in silences(["", later, LOG_40], NAMES)] == [(2, AT_S), (1, AT_S + 60)]
+
+
+@pytest.mark.parametrize(
+    ("held", "spans"),
+    [
+        ([], [(955.0, 1000.0)]),
+        ([Held((0,), 890.0, 990.0)], [(955.0, 1000.0)]),  # another node
+        ([Held((1,), 900.0, 1010.0)], []),  # nobody hears a node that is paused
+        ([Held((0, 2), 900.0, 1010.0)], []),  # who is paused hears nothing
+        ([Held((1,), 900.0, 980.0)], [(980.0, 1000.0)]),  # it ran again, and was not heard
+        ([Held((1,), 990.0, 1010.0)], [(955.0, 990.0)]),
+        ([Held((1,), 960.0, 970.0), Held((2,), 965.0, 980.0)], [(955.0, 960.0), (980.0, 1000.0)]),
+    ],
+)
+def test_nodes_are_partitioned_in_the_certain_seconds_in_which_no_fault_held_them(
+    held: list[Held], spans: list[tuple[float, float]]
+) -> None:
+    assert partitions([Silence(2, 1, 1000.0)], held) == [Partition(2, 1, *span) for span in spans]
+
+
+@pytest.mark.parametrize(
+    ("alone_s", "found", "left_s", "partitioned_s"),
+    [
+        (58.0, [], 58.0, 0.0),
+        (58.0, [(115.0, 160.0)], 13.0, 45.0),
+        (58.0, [(115.0, 140.0), (150.0, 155.0)], 13.0, 30.0),
+        (58.0, [(105.0, 120.0)], 40.0, 15.0),  # what it stands after is its own
+        (58.0, [(115.0, 140.0), (110.0, 130.0)], 20.0, 30.0),  # two pairs of nodes at once
+        (58.0, [(0.0, 100.0), (160.0, 200.0)], 58.0, 0.0),
+        (58.0, [(0.0, 200.0)], 0.0, 60.0),
+        (10.0, [(115.0, 140.0)], 10.0, 25.0),  # with the control before
+        (0.0, [(115.0, 140.0)], 0.0, 25.0),
+    ],
+)
+def test_seconds_in_which_two_nodes_that_ran_did_not_hear_each_other_are_the_brokers(
+    alone_s: float, found: list[tuple[float, float]], left_s: float, partitioned_s: float
+) -> None:
+    stand = beside(Stand("dead.quorum", KILLED, 100.0, 60.0, alone_s), [Partition(2, 1, *one) for one in found])
+    assert (stand.seconds, stand.alone_s, stand.partitioned_s) == (60.0, left_s, partitioned_s)
+    assert ("did not hear each other" in str(stand)) == bool(partitioned_s)
+
+
+_TIMES = st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: (float(min(pair)), float(max(pair))))
+
+
+@given(_TIMES, st.lists(_TIMES))
+def test_the_pieces_outside_are_the_seconds_that_no_other_span_has(
+    span: tuple[float, float], others: list[tuple[float, float]]
+) -> None:
+    def seconds(*spans: tuple[float, float]) -> set[int]:
+        return {at for begun, ended in spans for at in range(int(begun), int(ended))}
+
+    pieces = outside(span, others)
+    assert seconds(*pieces) == seconds(span) - seconds(*others)
+    assert all(before[1] <= after[0] for before, after in pairwise(pieces))
+
+
+def test_a_letter_lost_around_a_dead_connection_without_a_fault_is_the_brokers() -> None:
+    (told,) = silences(["", "", LOG_40], NAMES)
+    for at_s in (told.at_s - 75.0, told.at_s):
+        assert attributed(Lost(7, CLASSIC_WAY, at_s), None, Troubles())[0] == UNDECIDED
+        assert attributed(Lost(7, CLASSIC_WAY, at_s), None, Troubles([told.trouble]))[0] == BROKER
+        assert attributed(Lost(7, QUORUM_WAY, at_s), None, Troubles([told.trouble]))[0] == ROUTER
+
+
 # -- the draw ---------------------------------------------------------------------------------------------------------
 
 
@@ -365,6 +471,22 @@ def test_what_the_broker_does_by_itself_breaks_no_law(fields: dict[str, object])
     report = report_of(part_report(**fields))
     assert report.broken == []
     assert "Every law holds." in markdown(report)
+
+
+def test_dead_connections_and_answers_that_were_lost_are_told_and_break_no_law() -> None:
+    stand = Stand("attached.classic.1", KILLED, 0.0, 60.0, 13.0, 0.0, 45.0)
+    report = report_of(part_report(partitions=[Partition(2, 1, AT_S - 45, AT_S)], stands=[stand], came_anew=(145, 147)))
+    page = markdown(report)
+    assert "node 2 heard nothing of node 1 from 12:17:23 to 12:18:08 UTC (45 s)" in page
+    assert "| of a standstill, while two running nodes did not hear each other, at most | 45 s (attached" in page
+    assert "* 4.3:autoheal: 145, and 147 of the control's" in page
+    assert report.broken == []
+    assert (as_json(report)["parts"][0]["came_anew"], len(as_json(report)["parts"][0]["partitions"])) == ((145, 147), 1)
+
+
+def test_nothing_is_told_of_connections_that_were_never_dead() -> None:
+    assert "no fault held either:" not in markdown(report_of(part_report()))
+    assert "never got" not in markdown(report_of(part_report()))
 
 
 def test_each_writer_of_the_page_leaves_the_others_section() -> None:

@@ -6,8 +6,8 @@
   most once. The journal tells whether a router had the letter. A router settles a letter after the stream confirmed its
   event, or keeps the event in memory and writes it later; where memory was not enough it writes a `gap`, and only a
   router that is killed takes events with it. So where there is no event of a letter, no gap covers it and no router was
-  killed near it, no router ever settled it: it was lost before. And a node must have had a fault near it, or nobody
-  knows.
+  killed near it, no router ever settled it: it was lost before. And a node must have had a fault near it, or have heard
+  nothing of another one (its log says so), or nobody knows.
 * A classic letter that was retried is back in its classic queue once the journal says `released`: from there on the
   same holds as in the beginning.
 
@@ -32,7 +32,7 @@ KILL_S: Final = 30.0  # so long before the death of a router it may have had an 
 class Troubles:
     """What happened meanwhile; spans in seconds since 1970."""
 
-    nodes: list[tuple[float, float]] = field(default_factory=list)  # faults of nodes
+    nodes: list[tuple[float, float]] = field(default_factory=list)  # faults of nodes, and of connections between them
     kills: list[float] = field(default_factory=list)  # of routers
     gaps: list[tuple[float, float]] = field(default_factory=list)  # of the journal
 
@@ -57,5 +57,5 @@ def attributed(letter: Lost, told: str | None, troubles: Troubles) -> tuple[str,
     if troubles.untold(letter.confirmed_s):
         return UNDECIDED, "the journal may miss it"
     if not troubles.near_a_node(letter.confirmed_s):
-        return UNDECIDED, "no router settled it, and no node had a fault"
+        return UNDECIDED, "no router settled it, and no node had a fault, nor a connection of two"
     return BROKER, "no router settled it: lost in the classic source or on the hop out of it"

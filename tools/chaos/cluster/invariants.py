@@ -67,11 +67,14 @@ class Stand:
     seconds: float
     alone_s: float  # of these, since the control stood too (the same queues without a router), or the broker's own hop
     in_broker_s: float = 0.0  # of these, until the last look at which the broker's own hop stood, or a queue
+    partitioned_s: float = 0.0  # of these, while two nodes that ran did not hear each other
 
     def __str__(self) -> str:
         longer = f"{self.alone_s:.0f} s longer than the control"
         broker = f", {self.in_broker_s:.0f} s of it a queue or worker of the broker stood" if self.in_broker_s else ""
-        return f"{self.source} stood for {self.seconds:.0f} s, {longer}{broker} ({self.fault})"
+        apart = f", {self.partitioned_s:.0f} s of it two running nodes did not hear each other"
+        why = f"{broker}{apart if self.partitioned_s else ''}"
+        return f"{self.source} stood for {self.seconds:.0f} s, {longer}{why} ({self.fault})"
 
 
 class Stage(NamedTuple):

@@ -163,7 +163,18 @@ class Side:
         }
         if vhost == CONTROL:
             take |= {way.source: self._end(CONSUMER) for way in WAYS if way.route == ATTACHED}
-        self.consumers = [Consumer(url(vhost, node), take, heartbeat_s=HEARTBEAT_S) for node in range(NODES)]
+        self._consumer: Callable[[int], Consumer] = lambda node: Consumer(
+            url(vhost, node), take, heartbeat_s=HEARTBEAT_S
+        )
+        self.consumers = [self._consumer(node) for node in range(NODES)]
+
+    def connect_anew(self) -> None:
+        """Other consumers on other connections; the broker takes back what it delivered on those before."""
+        before, self.consumers = self.consumers, [self._consumer(node) for node in range(NODES)]
+        for old, new in zip(before, self.consumers, strict=True):
+            with suppress(AMQPError):
+                old.close()
+            new.open()
 
     def serves(self, node: int) -> bool:
         """A publisher of this node has its channel."""
@@ -216,6 +227,11 @@ class Load:
         for side in (self.main, self.control):
             for one in side.publishers:
                 self._loop.call_soon_threadsafe(one.quiet)
+
+    def connect_anew(self) -> None:
+        """All consumers of both vhosts."""
+        for side in (self.main, self.control):
+            self._loop.call_soon_threadsafe(side.connect_anew)
 
     def held(self) -> int | None:
         """Ready letters in the inbox and the attended sources, as some node told within seconds; None: none did."""

@@ -9,6 +9,7 @@ from tools.chaos.cluster.accounting import ATTACHED, CLASSIC, WAYS
 from tools.chaos.cluster.attribution import BROKER, ROUTER, UNDECIDED
 from tools.chaos.cluster.faults import Fault
 from tools.chaos.cluster.invariants import STANDSTILL_S, Stand
+from tools.chaos.cluster.partition import Partition
 from tools.chaos.cluster.schedule import KINDS, Part
 
 INTRO: Final = """## Three nodes beside a control
@@ -19,10 +20,12 @@ by the seed. In a vhost beside, the **control**: the same queues, load and fault
 exchanges and consumers), so what it loses is what the broker loses by itself. A letter counts once its publish
 (mandatory) was confirmed. It was lost by the router if its source is a quorum queue, or if the journal says that a
 router had it; by the broker if its source is classic, no router ever settled it by the journal, and a node had a fault
-near it. The rest is undecided, and breaks the law too ([how](decisions/0062-what-the-broker-loses-by-itself.md)). A
+near it, or a connection between two. The rest is undecided, and breaks the law too
+([how](decisions/0062-what-the-broker-loses-by-itself.md)). A
 standstill: letters of a way wait and none of them arrives, while two nodes (and that of the classic source) run and
 serve; not longer than the control's are seconds in which it stood too, in which the broker's own dead-letter worker of
-the source, or of a rung, stood (what it has came to no inbox), or in which a quorum queue on the way had no leader.
+the source, or of a rung, stood (what it has came to no inbox), in which a quorum queue on the way had no leader, or in
+which by its own log a node heard nothing of another one, while no fault held either; outside of these it is judged.
 Ready in vain: a replica says 200, letters are held, and no replica has settled one for more than 10 s. Every
 fault with its moment is in `build/chaos-cluster.log` of the machine that ran this. The brokers' dead-letter workers ask
 again after 3 s where an inbox did not confirm, and not after 3 minutes as they do by default.
@@ -44,6 +47,9 @@ HOLE_TIMES: Final = 3
 HOLE_MORE: Final = 50
 LED_ANEW: Final = """Where the broker's own worker of dead letters stood to the end, ours or the control's: its queue
 got another leader, and the letters came:"""
+PARTITIONED: Final = "Nodes that ran and did not hear each other, by their own logs; no fault held either:"
+ANSWERS_LOST: Final = """Delivered to the load's own consumers, whose answer the broker never got: found when these
+connected anew (what a router has is not touched by that):"""
 SILENT: Final = "RabbitMQ's own: who is silent is down after 45 to 75 s"
 
 
@@ -81,6 +87,8 @@ class PartReport:
     logged: dict[str, int] = field(default_factory=dict)
     evidence: list[str] = field(default_factory=list)
     led_anew: list[str] = field(default_factory=list)  # queues whose own dead-letter worker stood to the end
+    partitions: list[Partition] = field(default_factory=list)
+    came_anew: tuple[int, int] = (0, 0)  # letters and the control's, once the load's consumers had connected anew
     violations: list[str] = field(default_factory=list)
 
     def lost(self, who: str) -> int:
@@ -158,16 +166,19 @@ def _head(report: Report) -> Iterator[str]:
     yield f"| lost by the broker (classic sources) | {sum(part.lost(BROKER) for part in parts)} |"
     yield f"| lost by the control | {control_lost} |"
     yield f"| longest standstill, and longer than the control's by | {_most(stands)} |"
-    yield f"| of a standstill, in the broker's own dead-letter worker, at most | {_in_broker(stands)} |"
+    in_broker = _at_most([(one.in_broker_s, one.source) for one in stands])
+    apart = _at_most([(one.partitioned_s, one.source) for one in stands])
+    yield f"| of a standstill, in the broker's own dead-letter worker, at most | {in_broker} |"
+    yield f"| of a standstill, while two running nodes did not hear each other, at most | {apart} |"
     yield f"| seconds ready while nothing moved | {sum(part.in_vain for part in parts)} |"
     yield f"| copies beyond the first | {sum(part.duplicates for part in parts):,} |"
     yield f"| publishes refused, in doubt (no letters) | {_refused(parts)} |"
     yield f"| net_ticktime | {', '.join(sorted({part.tick_s for part in parts}))} s, {SILENT} |"
 
 
-def _in_broker(stands: Sequence[Stand]) -> str:
-    longest = max(stands, key=lambda one: one.in_broker_s, default=None)
-    return f"{longest.in_broker_s:.0f} s ({longest.source})" if longest and longest.in_broker_s else "0 s"
+def _at_most(stood: Sequence[tuple[float, str]]) -> str:
+    seconds, source = max(stood, default=(0.0, ""))
+    return f"{seconds:.0f} s ({source})" if seconds else "0 s"
 
 
 def _letters(parts: Sequence[PartReport]) -> int:
@@ -198,6 +209,7 @@ def _clusters(report: Report) -> Iterator[str]:
         logged = " | ".join(str(part.logged.get(name, 0)) for name in ("down", "autoheal", "minority"))
         what = f"{part.version} | {part.part.strategy} | {'yes' if part.obeys else 'no'}"
         yield f"| {what} | {part.seconds / 60:.1f} | {len(part.faults)} | {logged} |"
+    yield from _list(PARTITIONED, [f"{part.part}: {one}" for part in report.parts for one in part.partitions])
 
 
 def _losses(report: Report) -> Iterator[str]:
@@ -216,11 +228,15 @@ def _losses(report: Report) -> Iterator[str]:
     if arguments:
         yield ""
         yield from (f"* {many} letters: {why}" for why, many in arguments.most_common())
-    if led_anew := [one for part in report.parts for one in part.led_anew]:
-        yield ""
-        yield LED_ANEW
-        yield ""
-        yield from (f"* {one}" for one in led_anew)
+    yield from _list(LED_ANEW, [one for part in report.parts for one in part.led_anew])
+    came = {part.part: part.came_anew for part in report.parts if any(part.came_anew)}
+    told = [f"{part}: {ours}, and {theirs} of the control's" for part, (ours, theirs) in came.items()]
+    yield from _list(ANSWERS_LOST, told)
+
+
+def _list(head: str, items: Sequence[str]) -> Iterator[str]:
+    if items:
+        yield from ("", head, "", *(f"* {one}" for one in items))
 
 
 def _faults(report: Report) -> Iterator[str]:
@@ -288,4 +304,6 @@ def _part(part: PartReport) -> dict[str, Any]:
         "places": part.places,
         "logged": part.logged,
         "evidence": part.evidence,
+        "partitions": [str(one) for one in part.partitions],
+        "came_anew": part.came_anew,
     }

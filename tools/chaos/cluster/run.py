@@ -29,23 +29,23 @@ import pika
 from dlx_router import __version__
 from tests.support.router import RouterEndedError
 from tools.brokers import BrokerError
+from tools.brokers.cluster import name_of
 from tools.brokers.programs import provide
 from tools.chaos.cluster.accounting import WAYS, Books
 from tools.chaos.cluster.attribution import Troubles, attributed
+from tools.chaos.cluster.drain import Drain
 from tools.chaos.cluster.faults import is_of_nodes, strike
 from tools.chaos.cluster.load import Load
 from tools.chaos.cluster.monitor import Watch
+from tools.chaos.cluster.partition import Held, beside, partitions, silences
 from tools.chaos.cluster.report import PartReport, Report, Row, as_json, markdown
 from tools.chaos.cluster.schedule import KINDS, PARTS, ROUTER_KILLED, Drawn, Part, drawn
 from tools.chaos.cluster.testbed import CONTROL, VHOST, NodesScene
 from tools.chaos.page_sections import NODES, with_section
-from tools.chaos.testbed import soon
 
 BUILD: Final = Path(__file__).parents[3] / "build"
 PAGE: Final = Path(__file__).parents[3] / "docs" / "reliability.md"
 WARM_S: Final = 10.0
-DRAIN_S: Final = 300.0
-UNCHANGED_S: Final = 40.0
 UNMADE: Final = (BrokerError, AssertionError, RouterEndedError, httpx.HTTPError, pika.exceptions.AMQPError, OSError)
 """What a part may end with; the others go on, and the law is broken."""
 LOGGED: Final = {
@@ -71,11 +71,12 @@ def run(part: Part, seed: int, seconds: float, rate: float, kinds: tuple[str, ..
             time.sleep(WARM_S)
             troubles = _break(scene, load, watch, report, Plan(part, seed, seconds, kinds))
             load.quiet()
-            _drain(scene, load, report)
+            Drain(scene, load, report, say).run()
         finally:
             watch.close()
         report.stands, report.evidence = watch.standstills.stands, watch.written
         report.in_vain, report.in_vain_spans = len(watch.readiness.seconds), [*watch.readiness.spans()]
+        _heed_partitions(scene, report, troubles)
         _audit(scene, load, report, troubles)
         return report
 
@@ -128,49 +129,15 @@ def _restart(scene: NodesScene, watch: Watch) -> None:
             watch.down.discard(at)
 
 
-def _drain(scene: NodesScene, load: Load, report: PartReport) -> None:
-    """Until every letter was found, or nothing was found for a while and nothing waits; then the routers end."""
-    started = time.monotonic()
-    looks: list[tuple[float, int]] = []
-
-    def at_rest() -> bool:
-        looks.append((time.monotonic(), load.main.books.finds + load.control.books.finds))
-        if not load.main.books.lost() and not load.control.books.lost():
-            return True
-        same = [when for when, finds in looks if finds == looks[-1][1]]
-        if time.monotonic() - same[0] <= UNCHANGED_S or _waiting(scene):
-            return False
-        if stages := _stages(scene):
-            _lead_anew(scene, report, stages)
-            looks.clear()
-        return not stages
-
-    if not soon(at_rest, DRAIN_S, every=1.0):
-        report.violations.append(f"letters still waited {DRAIN_S:g} s after the last publish: {_waiting(scene)}")
-    report.drained_s = time.monotonic() - started
-    for at, router in enumerate(scene.routers):
-        if code := router.stop():
-            report.violations.append(f"router {at} did not drain: exit {code}")
-
-
-def _stages(scene: NodesScene) -> list[tuple[str, str, int]]:
-    """Where letters lie that died and that the broker's own worker does not hand over: vhost, queue, how many."""
-    looks = {vhost: scene.stages(vhost, node=0) for vhost in (VHOST, CONTROL)}
-    return [(vhost, queue, one.many) for vhost, look in looks.items() if look for queue, one in look.dead.items()]
-
-
-def _lead_anew(scene: NodesScene, report: PartReport, stages: list[tuple[str, str, int]]) -> None:
-    """As an operator would: each of these queues gets another leader, and with it another worker."""
-    for vhost, queue, many in stages:
-        report.led_anew.append(f"{report.part}: {vhost}/{queue}, where {many} letters lay")
-        say(f"led anew: {report.led_anew[-1]}: {scene.lead_anew(vhost, queue)}")
-
-
-def _waiting(scene: NodesScene) -> dict[str, int]:
-    with suppress(pika.exceptions.AMQPError, httpx.HTTPError, OSError):
-        both = {f"{vhost}/{queue}": many for vhost in (VHOST, CONTROL) for queue, many in scene.depths(vhost).items()}
-        return {queue: many for queue, many in both.items() if many}
-    return {"nobody can tell": 1}
+def _heed_partitions(scene: NodesScene, report: PartReport, troubles: Troubles) -> None:
+    """Seconds in which two nodes that ran did not hear each other are not the router's, nor the letters lost then."""
+    told = silences([node.log for node in scene.nodes], [name_of(node) for node in scene.nodes])
+    troubles.nodes += [one.trouble for one in told]
+    of_nodes = [one for one in report.faults if is_of_nodes(one)]
+    report.partitions = partitions(told, [Held(one.drawn.members, one.begun_s, one.ended_s) for one in of_nodes])
+    report.stands = [beside(one, report.partitions) for one in report.stands]
+    for one in report.partitions:
+        say(f"{report.part} {one}")
 
 
 def _audit(scene: NodesScene, load: Load, report: PartReport, troubles: Troubles) -> None:
