@@ -167,6 +167,15 @@ class Books:
             self._judge_way(way, verdict)
         return verdict.lost + self._hostile.count(False)
 
+    def nowhere(self) -> set[str]:
+        """The bodies of those letters."""
+        parked = self._found[PARKING]
+        return {
+            body_of(at).decode()
+            for at in range(self.numbers)
+            if self.published[at] and not parked[at] and not all(self._found[place][at] for place in way_of(at).places)
+        }
+
     def judge(self, allowed: int) -> Verdict:
         """`allowed`: how many copies more than one may come of all that could be in flight at all faults."""
         verdict = Verdict(letters=self.confirmed, in_doubt=self.numbers - self.confirmed, again=self.again)
