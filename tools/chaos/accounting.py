@@ -162,10 +162,11 @@ class Books:
 
     def missing(self) -> int:
         """Letters that were not found in all their places, nor parked."""
-        verdict = Verdict()
-        for way in ALL:
-            self._judge_way(way, verdict)
-        return verdict.lost + self._hostile.count(False)
+        return sum(1 for _ in self._all_lost()) + self._hostile.count(False)
+
+    def nowhere(self) -> set[str]:
+        """The bodies of those letters."""
+        return {body_of(at).decode() for at in self._all_lost()}
 
     def judge(self, allowed: int) -> Verdict:
         """`allowed`: how many copies more than one may come of all that could be in flight at all faults."""
@@ -184,17 +185,30 @@ class Books:
         return verdict
 
     def _judge_way(self, way: Way, verdict: Verdict) -> None:
-        parked = self._found[PARKING]
-        ours = [at for at in range(self.numbers) if self.published[at] and way_of(at) is way]
+        ours = self._ours(way)
         for place in way.places:
             row = self._found[place]
             there = sum(map(bool, map(row.__getitem__, ours)))
             verdict.rows.append((way.name, place, len(ours), there, sum(map(row.__getitem__, ours))))
-            lost = [at for at in ours if not row[at] and not parked[at]]
+            lost = self._lost(ours, place)
             verdict.lost += len(lost)
             if lost:
                 some = ", ".join(map(str, lost[:_EXAMPLES]))
                 verdict.violations.append(f"{len(lost)} {way.name} letters are not in {place}: {some} …")
+
+    def _all_lost(self) -> Iterator[int]:
+        """Each as often as there are places where it is not."""
+        for way in ALL:
+            ours = self._ours(way)
+            for place in way.places:
+                yield from self._lost(ours, place)
+
+    def _ours(self, way: Way) -> list[int]:
+        return [at for at in range(self.numbers) if self.published[at] and way_of(at) is way]
+
+    def _lost(self, ours: list[int], place: str) -> list[int]:
+        row, parked = self._found[place], self._found[PARKING]
+        return [at for at in ours if not row[at] and not parked[at]]
 
     def _copies(self) -> tuple[int, int]:
         """Copies too many that share an id, and those with an id of their own: the broker dead-lettered it twice."""

@@ -8,6 +8,7 @@ import httpx
 import pika
 
 from tools.chaos.accounting import LAST, Books
+from tools.chaos.evidence import of_missing
 from tools.chaos.load import Load
 from tools.chaos.report import Report
 from tools.chaos.testbed import Scene, soon
@@ -16,6 +17,7 @@ DRAIN_S: Final = 420.0
 RESTING: Final = 6  # looks, half a second apart
 GIVEN_UP: Final = 60  # looks: what is not found by then lies nowhere
 LOOK_S: Final = 0.5
+SHOWN: Final = 4000  # characters; the file has all
 
 
 def revive(scene: Scene, report: Report) -> None:
@@ -46,6 +48,10 @@ def drain(scene: Scene, load: Load, report: Report) -> None:
         if not router.running or router.stop() != 0:
             report.violations.append(f"router {at} did not drain: exit {router.exit_code}")
     _sweep(scene, load.books)
+    if nowhere := load.books.nowhere():
+        text = of_missing(scene, nowhere)
+        (scene.folder / "chaos-missing.log").write_text(text, encoding="utf-8")
+        print(text[:SHOWN], flush=True)
 
 
 def _still(rests: list[tuple[int, int]], looks: int) -> bool:

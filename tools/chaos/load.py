@@ -80,7 +80,6 @@ class Publisher:
         self._tag = 0
         self._oldest = 1
         self._station = Station(url, self._opened)
-        self._properties = pika.BasicProperties(delivery_mode=2, headers={"tenant": "chaos", "number": 7})
 
     def open(self) -> None:
         self._station.open()
@@ -132,8 +131,11 @@ class Publisher:
         number = self._books.next()
         self._tag += 1
         self._unconfirmed[self._tag] = number
+        body = body_of(number)  # also its message id, by which the journal tells of it
+        headers = {"tenant": "chaos", "number": 7}
+        properties = pika.BasicProperties(delivery_mode=2, headers=headers, message_id=body.decode())
         with suppress(AMQPError):  # then it is in doubt
-            self._channel.basic_publish("", way_of(number).source, body_of(number), self._properties)
+            self._channel.basic_publish("", way_of(number).source, body, properties)
 
 
 class Consumer:

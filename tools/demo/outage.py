@@ -1,19 +1,16 @@
 """The outage of the demo: one consumer fails for everyone for some seconds, and what the breaker makes of it."""
 
-import json
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pika
 
-from dlx_router.journal.reading import lines
-from tools.polling import stream
+from tools.journal import events
 
 QUEUE: Final = "shop.shipments"
 LEAST_S: Final = 18  # a shorter demo has no time for an outage: the breaker alone takes ten seconds to close
 RULE: Final = "{deaths: 4, within: 5s, probe-every: 1s}"
-_JOURNAL: Final = "dlx-router.journal"
 _RAMP_S: Final = 12.0
 CLOSED, HALF_OPEN, OPEN = 0, 1, 2  # as the metric has them
 _BREAKER: Final = {
@@ -96,6 +93,6 @@ def _events(amqp_url: str) -> list[dict[str, Any]]:
     """The whole journal, until nothing more comes for a second."""
     connection = pika.BlockingConnection(pika.URLParameters(amqp_url))
     try:
-        return [json.loads(line) for _, body in stream(connection, _JOURNAL, idle_s=1.0) for line in lines(body)]
+        return [*events(connection, idle_s=1.0)]
     finally:
         connection.close()

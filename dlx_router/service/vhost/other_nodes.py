@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from dlx_router.broker.address import Host
+from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.control import HEARTBEAT_S, TopologyError
 from dlx_router.broker.topology import Topology
+from dlx_router.config.environment.settings import SettingsError
 from dlx_router.core.names import Names
 from dlx_router.service.vhost.attempts import Attempts
 from dlx_router.service.vhost.connect import Addresses
@@ -26,24 +27,26 @@ class OtherNodes:
 
     async def answering(self, queues: Sequence[str]) -> str:
         """A node that says what lies in all of these queues: the next session begins there. "": none of them does."""
-        hosts, _, _ = self._addresses(self._vhost)
+        try:
+            hosts, login, tls = self._addresses(self._vhost)
+        except SettingsError:  # a file may be gone for a moment while a secret is renewed
+            return ""
         ours = self._attempts.host(hosts)
         others = [host for host in hosts if host != ours]
-        answers = await asyncio.gather(*(self._answers(host, queues) for host in others))
+        answers = await asyncio.gather(*(self._answers(host, login, tls, queues) for host in others))
         for host, does in zip(others, answers, strict=True):
             if does:
                 self._attempts.next_is(host, hosts)
                 return f"{host.name}:{host.port}"
         return ""
 
-    async def _answers(self, host: Host, queues: Sequence[str]) -> bool:
-        _, login, tls = self._addresses(self._vhost)
+    async def _answers(self, host: Host, login: Login, tls: Tls | None, queues: Sequence[str]) -> bool:
         topology = Topology(host, login, tls, self._names, declare=False, heartbeat_s=HEARTBEAT_S)
         try:
             async with asyncio.timeout(ANSWERS_S):
                 await topology.connect()
                 await topology.censuses(queues)
-        except (TimeoutError, TopologyError):
+        except (TimeoutError, TopologyError, OSError):  # a certificate's file may be gone as well
             return False
         finally:
             await topology.close()

@@ -9,10 +9,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from dlx_router.broker.address import Host, Login, Tls
 from dlx_router.broker.consumer import Consumer
 from dlx_router.broker.topology import TopologyError
+from dlx_router.config.environment.settings import SettingsError
 from dlx_router.core.names import Names
 from dlx_router.service.sources.consumers import Consumers
+from dlx_router.service.vhost.attempts import Attempts
+from dlx_router.service.vhost.other_nodes import OtherNodes
 from dlx_router.service.vhost.stalls import MOST, Stalls
 from dlx_router.telemetry.metrics import Metrics
 from dlx_router.telemetry.readiness import Readiness
@@ -190,6 +194,20 @@ async def test_a_silent_node_is_left_where_another_one_answers_and_once_a_minute
     clock[0] = 28 + 61.0
     await found._look(session, cast("Any", Answers([None])))
     assert len(left) == 2
+
+
+async def test_a_secret_that_is_being_renewed_ends_no_session() -> None:
+    """Its files may be gone while other nodes are asked: then none answers, and nothing is raised."""
+
+    def gone(_vhost: str) -> tuple[list[Host], Login, Tls | None]:
+        raise SettingsError("AMQP_URL_FILE: gone")
+
+    def without_ca(_vhost: str) -> tuple[list[Host], Login, Tls | None]:
+        return [Host("a", 1), Host("b", 1)], Login("u", "p", "/"), Tls("/nowhere/ca.pem")
+
+    for addresses in (gone, without_ca):
+        others = OtherNodes("/", addresses, Names(), Attempts("/", Readiness()))
+        assert not await others.answering(["q"])
 
 
 DECLARE_OK = (50, 11)

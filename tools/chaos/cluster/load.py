@@ -163,18 +163,19 @@ class Side:
         }
         if vhost == CONTROL:
             take |= {way.source: self._end(CONSUMER) for way in WAYS if way.route == ATTACHED}
-        self._consumer: Callable[[int], Consumer] = lambda node: Consumer(
-            url(vhost, node), take, heartbeat_s=HEARTBEAT_S
-        )
-        self.consumers = [self._consumer(node) for node in range(NODES)]
+        self._urls, self._take = [url(vhost, node) for node in range(NODES)], take
+        self.consumers = self._made()
 
     def connect_anew(self) -> None:
         """Other consumers on other connections; the broker takes back what it delivered on those before."""
-        before, self.consumers = self.consumers, [self._consumer(node) for node in range(NODES)]
+        before, self.consumers = self.consumers, self._made()
         for old, new in zip(before, self.consumers, strict=True):
             with suppress(AMQPError):
                 old.close()
             new.open()
+
+    def _made(self) -> list[Consumer]:
+        return [Consumer(one, self._take, heartbeat_s=HEARTBEAT_S) for one in self._urls]
 
     def serves(self, node: int) -> bool:
         """A publisher of this node has its channel."""

@@ -5,7 +5,6 @@ Both vhosts meet the same faults at the same moments, so what the control loses 
 # ruff: noqa: ANN401 - pika ships no types
 
 import contextlib
-import json
 import re
 import secrets
 import subprocess
@@ -16,7 +15,6 @@ from typing import Any, Final
 import httpx
 import pika
 
-from dlx_router.journal.reading import lines
 from tests.support.router import Router
 from tools.brokers.cluster import Cluster
 from tools.brokers.node import Node
@@ -25,12 +23,11 @@ from tools.chaos.cluster.accounting import ATTACHED, ENDS, INBOX, NAMED, RETRY, 
 from tools.chaos.cluster.invariants import Stage, Stages
 from tools.chaos.cluster.schedule import ROUTERS, Part
 from tools.chaos.testbed import EVERYTHING, OURS_ALONE, USER, tuned
-from tools.polling import stream
+from tools.journal import events
 
 VHOST: Final = "nodes"
 CONTROL: Final = "control"
 ROUTER_INBOX: Final = "dlx-router.inbox"
-JOURNAL: Final = "dlx-router.journal"
 LIES_MS: Final = 1000  # in a source, before it expires
 WAITS_MS: Final = 300
 HEARTBEAT_S: Final = 5
@@ -218,9 +215,8 @@ class NodesScene:
         last: dict[int, str] = {}
         gaps: list[tuple[float, float]] = []
         with self._link(VHOST) as link:
-            for _, body in stream(link, JOURNAL, idle_s=5):
-                for line in lines(body):
-                    _read(json.loads(line), last, gaps)
+            for event in events(link, idle_s=5):
+                _read(event, last, gaps)
         return last, gaps
 
     def close(self) -> None:
