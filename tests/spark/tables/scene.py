@@ -39,7 +39,7 @@ def event(name: str, hours: float = 0.0, **more: Any) -> Row:
 
 def row_of(line: bytes) -> Row:
     """An event of the journal, as it came, in the archive's columns."""
-    told = json.loads(line)
+    told: Row = json.loads(line)
     for name in ("headers", "body_values", "details"):
         told[name] = list(told[name].items()) if told.get(name) else None
     if told.get("id"):
