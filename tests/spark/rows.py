@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from dlx_router.journal import reading
@@ -16,11 +17,15 @@ from dlx_router.spark.archive import lines
 from dlx_router.spark.archive.day_files import BAD, DayFiles, Written
 from dlx_router.spark.archive.tables import Tables
 from dlx_router.wire import properties, table
+from tests.journal.rows_of import rows_of
+from tools.pipeline import week
+from tools.pipeline.causes import WEEK_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 STREAM = "s"
+AS_OF_MS = week.MONDAY_MS + (WEEK_S + 86_400) * 1000
 Rows = list[dict[str, Any]]
 
 
@@ -97,3 +102,17 @@ def frame(spark: "SparkSession", every: Iterable[Message], place: Path) -> "Data
         Path(one.path).rename(folder / Path(one.path).name)
     wanted = StructType([field for field in schemas.ARCHIVE if field.name != "seg"])
     return spark.read.schema(wanted).parquet(str(place / "rows")).select(*wanted.names)
+
+
+def archived(spark: "SparkSession", journal: bytes, place: Path) -> "DataFrame":
+    """Lines of a journal as the archive has them."""
+    return frame(spark, messages(journal), place).withColumn("signature", f.lit("ok"))
+
+
+def mixed(journal: list[bytes]) -> bytes:
+    """Lines of it, each second hundred of them read from a message in format 2."""
+    told: list[bytes] = []
+    for at in range(0, len(journal), 100):
+        some = journal[at : at + 100]
+        told += reading.lines(rows_of(some)) if at % 200 else [one.rstrip() for one in some]
+    return b"\n".join(told) + b"\n"

@@ -21,7 +21,7 @@ from dlx_router.spark.analyses.letters import observed_quiet
 from dlx_router.spark.backtest.replay import files_of, judge_of
 from dlx_router.spark.recovery_windows import quiet_of
 from tests.spark.advice.counted import counted
-from tests.spark.analyses.conftest import AS_OF_MS, archived
+from tests.spark.rows import AS_OF_MS, archived
 from tools.pipeline import causes, week
 from tools.pipeline import known_best as weeks
 

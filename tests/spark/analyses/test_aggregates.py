@@ -16,7 +16,7 @@ from dlx_router.spark.archive.aggregates import Aggregates
 from dlx_router.spark.archive.compact import Rules, compact, erase
 from dlx_router.spark.archive.files import ArchiveError
 from dlx_router.spark.archive.reading import read
-from tests.spark.analyses.conftest import AS_OF_MS
+from tests.spark.rows import AS_OF_MS
 from tests.spark.test_compact import Book
 from tools.pipeline import week
 

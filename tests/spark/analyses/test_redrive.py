@@ -21,8 +21,8 @@ from dlx_router.spark.redrive.letters import Sender, Spoilt, copy_of
 from dlx_router.spark.redrive.plan import Choice, PlanError, freeze
 from dlx_router.spark.redrive.reconcile import reconcile
 from dlx_router.spark.redrive.run import Progress, Way, progress, run
-from tests.spark.analyses.conftest import AS_OF_MS, archived
 from tests.spark.analyses.test_backtest import read_journal
+from tests.spark.rows import AS_OF_MS, archived
 from tests.support.client import Client
 from tests.support.vhost import Vhost
 from tools.pipeline import week
