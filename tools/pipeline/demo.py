@@ -49,6 +49,7 @@ QUEUE: Final = "payments.charge"
 POISON_DEATHS: Final = 8  # as poison_messages has it, where a redrive did not help
 REDRIVEN: Final = "gateway-timeouts"
 ENOUGH: Final = 4000  # letters; of fewer the intervals are too wide for a verdict on each policy
+_VHOST: Final = "pipeline-demo"  # also of the events: a letter that goes back remembers where it is from
 _URL: Final = "DLX_ROUTER_DEMO_AMQP_URL"
 _BATCH: Final = 100
 _NAMES: Final = Names()
@@ -108,10 +109,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     began = time.monotonic()
     print(f"A week with {given.letters} letters (seed {given.seed}) …", flush=True)
-    truth, checks = week(given.letters, given.seed), Checks()
+    truth, checks = week(given.letters, given.seed, vhost=_VHOST), Checks()
     given.out.mkdir(parents=True, exist_ok=True)
     with brokers.chosen() as broker, tempfile.TemporaryDirectory(prefix="dlx-router-demo-") as folder:
-        vhost = Vhost.make(broker, "pipeline-demo")
+        vhost = Vhost.make(broker, _VHOST)
         try:
             _demo(Path(folder), given.out, vhost, truth, checks, given)
         finally:

@@ -75,12 +75,12 @@ class Truth:
         return [one for one in self.fates if one.cause == cause]
 
 
-def week(letters: int, seed: int, policies: Path = NOW, causes: Sequence[Cause] = CAUSES) -> Truth:
-    """The week. Its last line is a letter that fails at the very end, so that all others had time to come to rest."""
+def week(letters: int, seed: int, policies: Path = NOW, causes: Sequence[Cause] = CAUSES, *, vhost: str = "/") -> Truth:
+    """The week of a vhost. Its last line is a letter that fails at the very end, so that all others came to rest."""
     found = load_policies(policies).policies
     truth = Truth()
     for start in starts(seed, letters, causes):
-        _Life(start, found, truth).live()
+        _Life(start, found, truth, vhost).live()
     for told in (truth.lines, truth.rows):
         told.sort(key=lambda pair: pair[0])
     return truth
@@ -89,8 +89,8 @@ def week(letters: int, seed: int, policies: Path = NOW, causes: Sequence[Cause] 
 class _Life:
     """One letter: delivered, failed, decided, written down; until it is handled or dead."""
 
-    def __init__(self, start: Start, policies: PolicySet, truth: Truth) -> None:
-        self._start, self._cause, self._chance = start, start.cause, start.chance
+    def __init__(self, start: Start, policies: PolicySet, truth: Truth, vhost: str) -> None:
+        self._start, self._cause, self._chance, self._vhost = start, start.cause, start.chance, vhost
         self._policies, self._truth = policies, truth
         self._body = self._cause.body(self._chance)
         self._error = self._cause.error(self._chance)
@@ -98,7 +98,9 @@ class _Life:
         self._id = blake2b(f"{start.at_s}/{name}".encode(), digest_size=16).hexdigest()
         self._props = _props(name, self._cause.producer)
         self._first_ms = _ms(start.at_s)
-        self._policy = policies.resolve(vhost="/", queue=self._cause.queue, reason=self._cause.reason, queue_type=None)
+        self._policy = policies.resolve(
+            vhost=vhost, queue=self._cause.queue, reason=self._cause.reason, queue_type=None
+        )
         self.fate = Fate(
             self._id, self._cause.name, self._cause.queue, self._cause.reason, self._first_ms, body=self._body
         )
@@ -148,7 +150,7 @@ class _Life:
         death = Death(self._cause.queue, said, times, self._first_ms // 1000, self._cause.exchange, (key,))
         return Letter(
             id=self._id,
-            vhost="/",
+            vhost=self._vhost,
             source=_NAMES.inbox,
             arrival=Arrival.INBOX,
             exchange=_NAMES.declared if self._error else _NAMES.inbox,
