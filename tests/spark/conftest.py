@@ -66,7 +66,7 @@ def spark() -> Iterator["SparkSession"]:
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SMALL.items():  # commands that tests call set them once more
-            patch.setitem(session.ALWAYS, name, value)  # type: ignore[arg-type]  # a dict, though nobody shall change it
+            patch.setitem(session.ALWAYS, name, value)
         made = session.build_session("dlx-router tests", master="local[2,4]")
         yield made
         made.stop()
