@@ -232,9 +232,10 @@ bench-pipeline: $(READY_SPARK)  ## ingest, analyses and redrive; beside pyarrow 
 
 .PHONY: pages screenshots site
 
-pages: $(READY)  ## policies.md and schemas in docs/, from the tables in the code
+pages: $(READY)  ## policies.md, schemas and dictionary in docs/, from tables in the code
 	$(BIN)/python -m tools.pages.policies
 	$(BIN)/python -m tools.pages.journal_schema
+	$(BIN)/python -m tools.pages.data_dictionary
 
 screenshots: $(READY)  ## the pictures of README and docs → docs/img
 	$(BIN)/python -m tools.brokers fetch any

@@ -111,6 +111,12 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "pipeline compact": ("dlx-router pipeline compact --archive archive --keep 400",),
     "pipeline erase": ("dlx-router pipeline erase --archive archive --where \"props.user_id = 'anna'\"",),
     "pipeline verify": ("dlx-router pipeline verify --archive archive --deep",),
+    "pipeline sql": (
+        'dlx-router pipeline sql "select failed_queue, count(*) as letters from letters group by all"',
+        'dlx-router pipeline sql --json "select * from groups order by lost desc limit 10"',
+    ),
+    "pipeline export": ("dlx-router pipeline export copy --format delta --since 30d",),
+    "pipeline groups": ("dlx-router pipeline groups --archive archive --since 30d",),
     "pipeline report": ("dlx-router pipeline report --archive archive --since 30d --out report.html",),
     "pipeline backtest": ("dlx-router pipeline backtest --policies policies/ --since 7d",),
     "pipeline advise": (

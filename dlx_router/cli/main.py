@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from dlx_router.cli import console, examples, groups, letters, operator_commands, status, webhooks
-from dlx_router.cli.pipeline import analysis_commands, archive_commands
+from dlx_router.cli.pipeline import analysis_commands, archive_commands, table_commands
 from dlx_router.cli.policy import commands as policy_commands
 from dlx_router.config.rights.purpose import Purpose
 from dlx_router.telemetry import faults
@@ -69,6 +69,7 @@ app.command()(status.audits)
 app.command()(console.console)
 app.add_typer(webhooks.app, name="webhooks")
 analysis_commands.add_to(archive_commands.app)
+table_commands.add_to(archive_commands.app)
 app.add_typer(archive_commands.app, name="pipeline")
 
 _YES = typer.Option("--yes", "-y", help="Do not ask. Only who sits at a terminal is asked.")

@@ -125,12 +125,12 @@ def parts(body: bytes, version: int | None = None) -> Sequence[bytes | Row]:
 
     Raises FormatError.
     """
-    text = _text_of(body, version)
+    text = text_of(body, version)
     return text.splitlines() if text is body else _told(text)
 
 
-def _text_of(body: bytes, version: int | None) -> bytes:
-    """What is in a message; the body itself where it is lines."""
+def text_of(body: bytes, version: int | None) -> bytes:
+    """What is in a message; the body itself where it is lines. Raises FormatError."""
     if version is not None and version > ROWS:
         raise FormatError(f"format {version}; {LINES} and {ROWS} are known")
     return unpacked(body) if body.startswith(MAGIC) else body
@@ -141,14 +141,14 @@ def lines(body: bytes, version: int | None = None, *, saying: bytes = b"") -> li
 
     Raises FormatError.
     """
-    text = _text_of(body, version)
+    text = text_of(body, version)
     if saying not in text:
         return []
     return text.splitlines() if text is body else [_line(one) for one in _told(text)]
 
 
 def lines_of(text: bytes) -> Iterator[bytes]:
-    """Lines of format 1, their ends included, of the text of a message in format 2."""
+    """Lines of format 1, their ends included, of the text of a message in format 2. Raises FormatError."""
     return (_line(one) + b"\n" for one in _told(text))
 
 
@@ -168,6 +168,17 @@ def event_of(shared: bytes, row: bytes) -> dict[str, Any] | None:
     values = _alone(row)
     whole = _row([0, *values[1:]], [known], row) if isinstance(values, list) else None
     return None if whole is None else whole.event()
+
+
+def shared_of(line: bytes) -> Shared | None:
+    """What rows share by such a line of a message in format 2; None: it is a whole event, or cannot be read."""
+    return None if _WHOLE in line and _is_whole(line) else _SHARED[line]
+
+
+def line_of(row: bytes, known: Sequence[Shared | None]) -> bytes:
+    """A row as a line of format 1, as it came where it is none. `known`: the shared lines before it in its message."""
+    found = _row(_alone(row), [*known], row)
+    return row if found is None else _line(found)
 
 
 def _told(text: bytes) -> list[bytes | Row]:

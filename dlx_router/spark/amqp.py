@@ -104,14 +104,16 @@ class Connection:
     def probe(self, stream: str) -> Probe:
         """First and newest message. StreamMissing where there is none of this name.
 
-        A queue of another kind is told by its first message, which goes back unharmed but for one delivery.
+        A stream is empty only where it was for some time: taken for one by mistake, it would seem to be made anew, or
+        to have nothing to read. A queue of another kind is told by its first message, which goes back unharmed but for
+        one delivery.
         """
-        first = self.peek(stream, "first", 1)
+        first = self.look(stream, "first", 1)
         newest = self.look(stream, "last", ALL_OF_A_CHUNK) if first else []
         return Probe(first[0] if first else None, newest[-1] if newest else None)
 
     def look(self, stream: str, spec: str | int, credit: int) -> list[Message]:
-        """As `peek`, where something has to be: a chunk that was just written may not be shown yet."""
+        """As `peek`, and again for a while where nothing comes: a chunk that was just written may not be shown yet."""
         for pause_s in AGAIN_S:
             if found := self.peek(stream, spec, credit):
                 return found

@@ -18,6 +18,7 @@ PACKAGES: Final = {
     "pyarrow": ((18,), None),
     "pandas": ((2, 2), (3, 0)),
     "pamqp": ((3, 3), None),
+    "duckdb": ((1, 4), None),
 }
 KEY_FILE: Final = "DLX_ROUTER_PROVENANCE_KEY_FILE"
 _LOW_DISK_BYTES: Final = 1 << 30

@@ -98,7 +98,7 @@ def advanced(connection: Connection, stream: str, at: Position, now: Probe, limi
 def _bounds(connection: Connection, stream: str, start: int, limits: Limits) -> list[int]:
     bounds = [] if limits.offsets is None else [start + max(limits.offsets, 1)]
     if limits.bytes is not None:
-        sample = connection.peek(stream, start, SAMPLE)
+        sample = connection.look(stream, start, SAMPLE)
         each = sum(len(one.body) for one in sample) / max(len(sample), 1)
         bounds.append(start + max(int(limits.bytes / max(each, 1.0)), 1))
     return bounds

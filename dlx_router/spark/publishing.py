@@ -17,6 +17,7 @@ RETURNED: Final = "returned"
 NACKED: Final = "nacked"
 IN_DOUBT: Final = "in doubt"
 _LARGEST_FRAME: Final = 131_072
+_WRITE_BYTES: Final = 32_768  # so much goes to the socket at once, or what there is before it is waited for
 _Bind: Final = frames.lenient(commands.Queue.Bind)
 _pack_number: Final = struct.Struct(">q").pack
 
@@ -41,6 +42,7 @@ class Publishing(Connection):
 
     def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as the parent
         self._frame_max = _LARGEST_FRAME
+        self._unsent = bytearray()
         super().__init__(*args, **options)
         self._confirms: Confirms[Any] = Confirms()
         self._out = self._channel = self._channel + 1
@@ -66,11 +68,14 @@ class Publishing(Connection):
         try:
             for one in messages:
                 while len(self._confirms) >= WINDOW:
+                    self._flush()
                     yield from self._answers()
                 if rate and (ahead := began + sent / rate - time.monotonic()) > 0:
+                    self._flush()
                     time.sleep(ahead)
                 self._write(one)
                 sent += 1
+            self._flush()
             while len(self._confirms):
                 yield from self._answers()
         except StreamError:
@@ -81,6 +86,12 @@ class Publishing(Connection):
         section = one.section(stamp)
         data = frames.publish(self._out, one.exchange, one.routing_key, section, one.body, self._frame_max)
         self._confirms.publish(one.tag)
+        self._unsent += data
+        if len(self._unsent) >= _WRITE_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        data, self._unsent = self._unsent, bytearray()
         try:
             self._socket.sendall(data)
         except OSError as error:

@@ -134,12 +134,13 @@ PARTITION_COLUMNS: Final[Columns] = (
     ("event_date", t.DateType(), "day of `event_ts`, UTC"),
     ("seg", _TEXT, "the segment: one micro-batch of ingest, or `compacted`"),
 )
+PARTITIONS: Final = tuple(name for name, _, _ in PARTITION_COLUMNS)
 BAD_COLUMNS: Final[Columns] = (
     ("stream", _TEXT, "as in raw"),
     ("offset", _LONG, "as in raw"),
     ("idx", _INT, "as in raw"),
     ("reason", _TEXT, "why it is no event: not JSON, a field that is missing, a version that is too new"),
-    ("line", t.BinaryType(), "the line as it came"),
+    ("line", t.BinaryType(), "the line as it came; null: erased, or older than is kept"),
     ("ingest_ts", t.TimestampType(), "when it was read from the stream"),
     ("seg", _TEXT, "as in raw"),
 )

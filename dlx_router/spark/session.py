@@ -52,12 +52,17 @@ def build_session(
     remote = remote or (None if master else os.environ.get("SPARK_REMOTE"))
     if remote:
         return _remote(app, remote, {**ALWAYS, **(conf or {})})
-    if _SUBMITTED in os.environ:
+    if is_submitted():
         return _ready(_built(SparkSession.Builder().appName(app), {**ALWAYS, **(conf or {})}))
     _prepare_environment(is_local=(master or LOCAL).startswith("local"))
     local = _HERE if (master or LOCAL).startswith("local") else {}
     builder = SparkSession.Builder().appName(app).master(master or LOCAL)
     return _ready(_built(builder, {**ALWAYS, **local, **(conf or {})}), ship=bool(master) and not local)
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit has started this process."""
+    return _SUBMITTED in os.environ
 
 
 def _prepare_environment(*, is_local: bool) -> None:
@@ -84,9 +89,11 @@ def _remote(app: str, url: str, conf: Mapping[str, str]) -> SparkSession:
 
 
 def _ready(session: SparkSession, *, ship: bool = False) -> SparkSession:
-    from dlx_router.spark.source import RabbitMQStream  # noqa: PLC0415 - after JAVA_HOME and the rest are set
+    from dlx_router.spark.archive.segment_source import SegmentSource  # noqa: PLC0415 - after JAVA_HOME and the rest are set
+    from dlx_router.spark.source import RabbitMQStream  # noqa: PLC0415 - as above
 
     if ship:
         session.sparkContext.addPyFile(str(bundle.made()))
-    session.dataSource.register(RabbitMQStream)
+    for source in (RabbitMQStream, SegmentSource):
+        session.dataSource.register(source)
     return session

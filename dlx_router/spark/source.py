@@ -7,7 +7,6 @@ Every message between two offsets is read exactly once by whoever keeps the offs
 cannot be read is an error, never a shorter answer. Options: `options.MEANINGS`; columns: `schemas.SOURCE_COLUMNS`.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any, Final, TypeVar
@@ -18,12 +17,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from dlx_router.core.signature import HEADER, Signer, judged
+from dlx_router.core.signature import Signer, judged
 from dlx_router.journal import reading
 from dlx_router.journal.fields import MEDIA_TYPE
 from dlx_router.journal.packing import FormatError
 from dlx_router.spark import schemas
 from dlx_router.spark.amqp import Connection, Message, Probe, StreamError, StreamMissing
+from dlx_router.spark.envelope import described
 from dlx_router.spark.offsets import (
     DataLoss,
     Limits,
@@ -37,7 +37,6 @@ from dlx_router.spark.offsets import (
     shares,
 )
 from dlx_router.spark.options import EARLIEST, LATEST, Options
-from dlx_router.wire import properties, table
 
 NAME: Final = "rabbitmq_stream"
 T = TypeVar("T")
@@ -48,7 +47,6 @@ _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 5.0
 _ARROW: Final[pa.Schema] = to_arrow_schema(schemas.SOURCE)
 _JOURNAL: Final = MEDIA_TYPE.decode()
-_PLAIN: Final = str | bytes | bool | int | float | None
 
 
 class RabbitMQStream(DataSource):
@@ -165,39 +163,55 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets, sizes = shares(backlogs, most), shares(backlogs, self._options.max_bytes)
         return {stream: Limits(ends[stream], offsets[stream], sizes[stream]) for stream in backlogs}
 
-    def _asked(self, ask: Callable[[Connection], T]) -> T:
-        """The broker's answer; where it is away, asked again for a while, because an error here ends the query."""
-        deadline, pause = time.monotonic() + self._options.retry_for_s, _FIRST_PAUSE_S
+    def tried(self, call: Callable[[], T]) -> T:
+        """Its result; where the broker is away, again and again for a while."""
+        deadline, pause = None, _FIRST_PAUSE_S
         while True:
             try:
-                with self._options.connect() as connection:
-                    return ask(connection)
+                return call()
             except StreamMissing:
                 raise
             except StreamError:
+                deadline = deadline or time.monotonic() + self._options.retry_for_s
                 if time.monotonic() + pause > deadline:
                     raise
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
+    def _asked(self, ask: Callable[[Connection], T]) -> T:
+        """The broker's answer, as `tried`: an error here ends the query."""
+
+        def call() -> T:
+            with self._options.connect() as connection:
+                return ask(connection)
+
+        return self.tried(call)
+
 
 def read(options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
     """Every message of the range as record batches of `schemas.SOURCE`; StreamError or DataLoss, never less."""
     signer = options.signers().get(wanted.stream)
+    kept: list[Message] = []
+    size = 0
+    for messages in whole(options, wanted):
+        kept += messages
+        size += sum(len(one.body) for one in messages)
+        if len(kept) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield _batch(wanted.stream, kept, signer)
+            kept, size = [], 0
+    if kept:
+        yield _batch(wanted.stream, kept, signer)
+
+
+def whole(options: Options, wanted: Range) -> Iterator[list[Message]]:
+    """Every message of the range as they come; StreamError or DataLoss, never less."""
     with options.connect() as connection:
-        kept: list[Message] = []
-        size, is_first = 0, True
+        is_first = True
         for messages in connection.read(wanted.stream, wanted.start, wanted.end, prefetch=options.prefetch):
             if is_first:
                 _nothing_before(options, wanted, messages)
                 is_first = False
-            kept += messages
-            size += sum(len(one.body) for one in messages)
-            if len(kept) >= _BATCH_ROWS or size >= _BATCH_BYTES:
-                yield _batch(wanted.stream, kept, signer)
-                kept, size = [], 0
-        if kept:
-            yield _batch(wanted.stream, kept, signer)
+            yield messages
 
 
 def _nothing_before(options: Options, wanted: Range, messages: list[Message]) -> None:
@@ -216,7 +230,7 @@ def _nothing_before(options: Options, wanted: Range, messages: list[Message]) ->
 def _batch(stream: str, messages: list[Message], signer: Signer | None) -> pa.RecordBatch:
     kinds, headers, signatures, bodies, reasons = [], [], [], [], []
     for one in messages:
-        kind, told, mac, version = _described(one.header)
+        kind, told, mac, version = described(one.header)
         signatures.append(str(judged(signer, one.body, mac)))
         kinds.append(kind)
         headers.append(told)
@@ -243,25 +257,6 @@ def _opened(kind: str | None, body: bytes, version: int | None) -> tuple[bytes, 
         return b"\n".join(reading.lines(body, version)), None
     except FormatError as error:
         return body, str(error)
-
-
-def _described(header: bytes) -> tuple[str | None, list[tuple[str, str]], bytes | None, int | None]:
-    """Content type, the headers whose value is plain, but for the broker's own, who says to have signed it, format."""
-    found = properties.parse(header, properties.PROPERTIES_AT)
-    kind = None if found.content_type is None else found.content_type.decode(errors="replace")
-    told: dict[str, str] = {}
-    mac = version = None
-    for name, _, value in table.decode(found.headers):
-        if isinstance(value, _PLAIN) and not name.startswith("x-stream-"):
-            key = name.encode(errors="surrogateescape").decode(errors="replace")
-            told.setdefault(key, json.dumps(_text(value), allow_nan=True))
-            mac = value if name == HEADER and mac is None and isinstance(value, bytes) else mac
-            version = value if name == "v" and version is None and value.__class__ is int else version
-    return kind, list(told.items()), mac, version
-
-
-def _text(value: Any) -> Any:  # noqa: ANN401 - a header's value
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _partitions(options: Options, starts: dict[str, int], ends: dict[str, int]) -> list[InputPartition]:

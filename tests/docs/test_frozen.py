@@ -37,7 +37,7 @@ redrive start, redrive list, redrive show,
 redrive pause, redrive resume, redrive cancel, discard, edit, status, audits, console, webhooks test,
 pipeline ingest,
 pipeline compact, pipeline verify,
-pipeline report, pipeline backtest, pipeline redrive, pipeline advise, pipeline doctor
+pipeline report, pipeline groups, pipeline backtest, pipeline redrive, pipeline advise, pipeline doctor
 """,
     ",",
 )

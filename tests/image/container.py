@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import httpx
 
+from tests.support.answers import status_and_text
 from tests.support.eventually import eventually
 from tools.brokers import free_port
 from tools.containers.engine import Engine
@@ -35,11 +36,7 @@ class Container:
 
     def ask(self, path: str) -> tuple[int, str]:
         """Status and text of a GET; (0, why) if nobody answers."""
-        try:
-            answer = self._http.get(path)
-        except httpx.TransportError as error:
-            return 0, repr(error)
-        return answer.status_code, answer.text
+        return status_and_text(self._http, path)
 
     def await_ready(self, within: float = 60) -> None:
         """/readyz says 200; what the container printed if it does not."""

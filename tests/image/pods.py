@@ -17,6 +17,7 @@ from typing import Any, Final
 import httpx
 import yaml
 
+from tests.support.answers import status_and_text
 from tests.support.eventually import eventually
 from tools.containers.engine import Engine
 
@@ -137,11 +138,8 @@ class Pod:
 
     def ask(self, path: str) -> tuple[int, str]:
         """Status and text of a GET on its port; (0, why) if nobody answers."""
-        try:
-            answer = httpx.get(f"http://{self.address}:9719{path}", timeout=5, trust_env=False)
-        except httpx.TransportError as error:
-            return 0, repr(error)
-        return answer.status_code, answer.text
+        with httpx.Client(base_url=f"http://{self.address}:9719", timeout=5, trust_env=False) as http:
+            return status_and_text(http, path)
 
     @property
     def state(self) -> dict[str, Any]:

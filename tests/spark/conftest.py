@@ -1,9 +1,12 @@
-"""`spark`: one session for the whole run. `stream`: a journal in the test's vhost, written by a plain client.
+"""`spark`: one session for the whole run. `events`: a small week whose truth is known.
+
+`stream`: a journal in the test's vhost, written by a plain client.
 
 Skipped where pyspark or Java is absent, but not in CI. What does not depend on RabbitMQ's version runs on the newest.
 """
 
 import importlib.util
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,14 +18,19 @@ from tests.journal.rows_of import rows_of
 from tests.support.client import Client
 from tests.support.vhost import Vhost
 from tools import brokers
+from tools.pipeline import week
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 MUST = os.environ.get("CI") == "true"  # `make spark` brings it
 NAME = "dlx-router.journal"
 CONNECTION = "env:DLX_ROUTER_TEST_STREAM_URL"
-HERE = Path(__file__).parent
+LETTERS = 1200
+SMALL = {  # to compile code for a thousand rows takes longer than to go through them
+    "spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.adaptive.enabled": "false", "spark.log.level": "ERROR",
+}  # fmt: skip
 
 
 def _missing() -> str:
@@ -38,7 +46,7 @@ def _missing() -> str:
 
 
 if importlib.util.find_spec("pyspark") is None and not MUST:
-    collect_ignore_glob = ["test_*.py"]
+    collect_ignore_glob = ["test_*.py", "*/test_*.py"]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -51,15 +59,39 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
-    """Local, small, in UTC."""
+    """Local, small, in UTC. No other fixture makes one: what it holds would outlive the session, which all share."""
     if why := _missing():
         pytest.fail(why) if MUST else pytest.skip(why)
-    from dlx_router.spark.session import build_session  # noqa: PLC0415 - as above
+    from dlx_router.spark import session  # noqa: PLC0415 - as above
 
-    conf = {"spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR"}
-    session = build_session("dlx-router tests", master="local[2,4]", conf=conf)
-    yield session
-    session.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SMALL.items():  # commands that tests call set them once more
+            patch.setitem(session.ALWAYS, name, value)
+        made = session.build_session("dlx-router tests", master="local[2,4]")
+        yield made
+        made.stop()
+
+
+@pytest.fixture(scope="session")
+def truth() -> week.Truth:
+    """What happened in a small week."""
+    return week.week(LETTERS, seed=11)
+
+
+@pytest.fixture(scope="session")
+def lines(truth: week.Truth) -> list[dict[str, Any]]:
+    """The journal of the week, read without Spark."""
+    return [json.loads(line) for line in truth.journal()]
+
+
+@pytest.fixture(scope="session")
+def events(spark: "SparkSession", truth: week.Truth, tmp_path_factory: pytest.TempPathFactory) -> Iterator["DataFrame"]:
+    """The week in the archive's columns, told in both formats."""
+    from tests.spark.rows import archived, mixed  # noqa: PLC0415 - pyspark may be missing
+
+    frame = archived(spark, mixed([*truth.journal()]), tmp_path_factory.mktemp("week") / "week.ndjson").cache()
+    yield frame
+    frame.unpersist()
 
 
 @pytest.fixture

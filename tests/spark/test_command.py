@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dlx_router.spark.archive.layout import Archive, Entry
+from tests.journal.journal_samples import line
 from tests.spark.conftest import NAME, Stream
 from tools import brokers
 
@@ -32,7 +33,7 @@ def test_a_java_that_is_not_there_is_a_finding_of_doctor_and_ends_ingest_with_on
     doctor = pipeline("doctor", **nowhere)
     assert doctor.returncode == 1
     assert "fail  java" in doctor.stdout
-    ingest = pipeline("ingest", "--archive", str(tmp_path / "archive"), **nowhere)
+    ingest = pipeline("ingest", "--archive", str(tmp_path / "archive"), "--master", "local[2,4]", **nowhere)
     assert (ingest.returncode, ingest.stderr.count("\n")) == (2, 1)
     assert "Spark needs Java 17" in ingest.stderr
     assert "hunter2" not in doctor.stdout + doctor.stderr + ingest.stderr
@@ -61,11 +62,36 @@ def test_doctor_is_content_with_this_machine_and_knows_the_stream(
     assert f"{NAME}: offsets 0 to 1" in done.stdout
 
 
+def test_one_machine_needs_no_java_to_ingest(newest: brokers.Broker, stream: Stream, tmp_path: Path) -> None:
+    stream.mixed = True
+    for number in range(4):
+        stream.put(line(size=number), line(size=number + 10))
+    where = {"JAVA_HOME": str(tmp_path), "DLX_ROUTER_AMQP_URL": stream.vhost.amqp_url}
+    done = pipeline("ingest", "--archive", str(tmp_path / "archive"), **where)
+    assert (done.returncode, done.stdout) == (0, "1 segment, 8 events, 0 lines that are no events\n"), done.stderr
+    assert "8 events" in pipeline("verify", "--archive", str(tmp_path / "archive"), "--deep").stdout
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_killed_three_times_nothing_is_lost_and_nothing_is_there_twice(newest: brokers.Broker) -> None:
+@pytest.mark.parametrize("how", [(), ("--master", "local[2,4]")])
+def test_killed_three_times_nothing_is_lost_and_nothing_is_there_twice(
+    newest: brokers.Broker, how: tuple[str, ...]
+) -> None:
     name = newest.version.rpartition(".")[0] if newest.managed else "any"
-    argv = [sys.executable, "-m", "tools.pipeline.kills", "--kills", "3", "--rate", "300", "--seed", "7", "--broker"]
+    argv = [
+        sys.executable,
+        "-m",
+        "tools.pipeline.kills",
+        "--kills",
+        "3",
+        "--rate",
+        "300",
+        "--seed",
+        "7",
+        *how,
+        "--broker",
+    ]
     known = name if name in brokers.RELEASES else brokers.ANY
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([*argv, known], env=env, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dlx_router.spark import schemas
-from dlx_router.spark.archive import parsing, reading
+from dlx_router.spark.archive import reading
 from dlx_router.spark.archive.compact import Compacted, Erased, Rules, compact, erase
-from dlx_router.spark.archive.files import ArchiveError, moved
+from dlx_router.spark.archive.files import ArchiveError
 from dlx_router.spark.archive.layout import Archive, Entry
+from dlx_router.spark.archive.sink import segment
 from dlx_router.spark.archive.verify import verify
 from tests.core.core_samples import letter
 from tests.journal.journal_samples import line, props
+from tests.spark.rows import message, written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,20 +43,10 @@ class Book:
     def put(self, *lines: bytes) -> None:
         number = self.archive.next_number()
         seg = f"{number:010}-test"
-        source = self.spark.createDataFrame([("s", number, None, None, b"".join(lines), None, None)], schemas.SOURCE)
-        staged = self.archive.work / seg
-        parsing.rows(source).write.partitionBy("event_date").parquet(str(staged))
-        found = {day.name[11:]: len([*day.glob("*.parquet")]) for day in staged.glob("event_date=*")}
-        counts = {row["event_date"].isoformat(): row["count"] for row in self._count(staged)}
-        assert {*found} == {*counts}
-        for day in counts:
-            moved(staged / f"event_date={day}", self.archive.raw(day, seg))
+        counts = segment(self.archive, seg, written([message(number, b"".join(lines))], self.archive.work / "files"))
         ends = {"s": {"next": number + 1, "seen": number, "mark": "", "lost": 0}}
         starts = {"s": {"next": number, "seen": -1, "mark": "", "lost": 0}}
         self.archive.commit(Entry(number, seg, counts, 0, starts, ends, 0))
-
-    def _count(self, staged: Path) -> list:  # type: ignore[type-arg]  # rows
-        return self.spark.read.parquet(str(staged)).groupBy("event_date").count().collect()
 
     def letters(self) -> list[str]:
         """The letters of all events, each as its one character, sorted."""

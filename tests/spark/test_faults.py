@@ -21,8 +21,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.parametrize("by_spark", [True, False])
 def test_connections_that_are_closed_while_they_read_cost_nothing(
-    newest: brokers.Broker, spark: "SparkSession", stream: Stream, connection: str, tmp_path: Path
+    newest: brokers.Broker,
+    spark: "SparkSession",
+    stream: Stream,
+    connection: str,
+    tmp_path: Path,
+    by_spark: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     for start in range(0, 6000, 10):
         stream.put(*(line(size=number) for number in range(start, start + 10)))
@@ -39,7 +45,8 @@ def test_connections_that_are_closed_while_they_read_cost_nothing(
     closer = threading.Thread(target=close_all)
     closer.start()
     try:
-        done = ingest(spark, Ingest(tmp_path / "archive", connection, stream.name, source={"prefetch": "1"}))
+        by = spark if by_spark else None
+        done = ingest(by, Ingest(tmp_path / "archive", connection, stream.name, source={"prefetch": "1"}))
     finally:
         over.set()
         closer.join()

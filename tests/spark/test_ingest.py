@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Keeper:
-    """An archive of the test's stream."""
+    """An archive of the test's stream, filled by Spark or by this process alone; Spark reads it in both cases."""
 
-    def __init__(self, spark: "SparkSession", root: Path, connection: str, stream: str) -> None:
-        self.spark, self.root = spark, root
+    def __init__(self, spark: "SparkSession", root: Path, connection: str, stream: str, *, by_spark: bool) -> None:
+        self.spark, self.root, self._by = spark, root, spark if by_spark else None
         self._plain: dict[str, Any] = {"connection": connection, "streams": stream}
 
     def run(self, source: dict[str, str] | None = None, **how: Any) -> Ingested:
-        return ingest(self.spark, Ingest(self.root, **self._plain, source=source or {}, **how))
+        return ingest(self._by, Ingest(self.root, **self._plain, source=source or {}, **how))
 
     def refusal(self, **how: Any) -> str:
         with pytest.raises(Exception, match=r".") as error:
@@ -54,9 +54,12 @@ class Keeper:
         assert verify(self.root, deep=True).findings == ()
 
 
-@pytest.fixture
-def keeper(newest: brokers.Broker, spark: "SparkSession", tmp_path: Path, connection: str, stream: Stream) -> Keeper:
-    return Keeper(spark, tmp_path / "archive", connection, stream.name)
+@pytest.fixture(params=[True, False], ids=["spark", "alone"])
+def keeper(
+    request: pytest.FixtureRequest, newest: brokers.Broker, spark: "SparkSession", tmp_path: Path, connection: str,
+    stream: Stream,
+) -> Keeper:  # fmt: skip
+    return Keeper(spark, tmp_path / "archive", connection, stream.name, by_spark=request.param)
 
 
 def tell(stream: Stream, numbers: range) -> None:

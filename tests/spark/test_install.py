@@ -44,6 +44,6 @@ def test_the_wheel_with_its_extra_installs_and_doctor_is_green(fresh: Path, tmp_
     run(*into, ROOT / "constraints.txt", f"dlx-router[spark] @ {wheel.as_uri()}")
     told = run(fresh / "bin" / "dlx-router", "pipeline", "doctor", "--archive", tmp_path / "archive")
     found = {name: state for state, name, *_ in map(str.split, told.splitlines())}
-    names = ("python", "pyspark", "pyarrow", "pandas", "pamqp", "java", "spark", "archive", "signed")
+    names = ("python", "pyspark", "pyarrow", "pandas", "pamqp", "duckdb", "java", "spark", "archive", "signed")
     assert found == dict.fromkeys(names, "ok") | {"broker": "note", "key": "note"}, told
     assert str(fresh) in told

@@ -1,5 +1,7 @@
 """Ranges cover what is to be read, once; limits are kept; positions that cannot be right are noticed."""
 
+from typing import Final
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,23 +91,32 @@ def test_a_message_that_retention_took_cannot_prove_anything_and_need_not() -> N
     assert Held(10, 11).check(at) == at
 
 
-class Late(Connection):
-    """A stream whose newest chunk is shown only when it is asked for the third time."""
+SHOWN: Final = Message(7, b"", b"x" * 10)
 
-    def __init__(self) -> None:
-        self.asked = 0
+
+class Late(Connection):
+    """A stream of one message, which is shown only when it is asked for in this way for the third time."""
+
+    def __init__(self, spec: str | int) -> None:
+        self.spec, self.asked = spec, 0
 
     def peek(self, stream: str, spec: str | int, credit: int) -> list[Message]:
-        self.asked += 1
-        return [] if spec == "last" and self.asked < 4 else [Message(7, b"", b"x")]
+        self.asked += spec == self.spec
+        return [] if spec == self.spec and self.asked < 3 else [SHOWN]
 
 
-def test_a_chunk_that_is_not_shown_yet_is_no_loss() -> None:
-    """Once seen on 4.3 beside other work, and told as data that was lost."""
-    late = Late()
+@pytest.mark.parametrize("spec", ["first", "last"])
+def test_a_chunk_that_is_not_shown_yet_is_no_loss(spec: str) -> None:
+    """Once seen on 4.3 beside other work, and told as data that was lost, or as a stream with nothing in it."""
+    late = Late(spec)
     now = late.probe("s")
-    assert now.end == 8
-    assert checked(late, "s", position(8, Message(7, b"", b"x")), now, fail_on_loss=True)["next"] == 8
+    assert (now.begin, now.end) == (7, 8)
+    assert checked(late, "s", position(8, SHOWN), now, fail_on_loss=True)["next"] == 8
+
+
+def test_a_sample_that_is_not_shown_yet_does_not_make_a_batch_larger() -> None:
+    at, now = position(7, None), Probe(SHOWN, Message(99, b"", b"y"))
+    assert advanced(Late(7), "s", at, now, Limits(100, bytes=20))["next"] == 9
 
 
 @pytest.mark.parametrize("shown", [Held(), Held(0, 1)])

@@ -11,6 +11,7 @@ from typing import Final
 
 import httpx
 
+from tests.support.answers import status_and_text
 from tests.support.eventually import eventually
 from tests.support.nursery import Forked
 from tests.support.plain_http import NO_TLS
@@ -89,11 +90,7 @@ class Router:
 
     def ask(self, path: str) -> tuple[int, str]:
         """Status and text of a GET; (0, why) if nobody answers."""
-        try:
-            answer = self._http.get(path)
-        except httpx.TransportError as error:
-            return 0, repr(error)
-        return answer.status_code, answer.text
+        return status_and_text(self._http, path)
 
     def metrics(self) -> dict[Sample, float]:
         """Every sample of /metrics: (name, labels) → value."""

@@ -48,6 +48,8 @@ ROOT: Final = Path(__file__).parents[2]
 QUEUE: Final = "payments.charge"
 POISON_DEATHS: Final = 8  # as poison_messages has it, where a redrive did not help
 REDRIVEN: Final = "gateway-timeouts"
+ENOUGH: Final = 4000  # letters; of fewer the intervals are too wide for a verdict on each policy
+_VHOST: Final = "pipeline-demo"  # also of the events: a letter that goes back remembers where it is from
 _URL: Final = "DLX_ROUTER_DEMO_AMQP_URL"
 _BATCH: Final = 100
 _NAMES: Final = Names()
@@ -93,7 +95,7 @@ class Scene:
 
     def ingest(self) -> int:
         """Archive what is new."""
-        found = ingest(self.spark, Ingest(self.archive, f"env:{_URL}", _NAMES.journal))
+        found = ingest(None, Ingest(self.archive, f"env:{_URL}", _NAMES.journal))
         print(f"  {found.events} events in {found.segments} segments, {found.bad} that cannot be read")
         return found.events
 
@@ -107,10 +109,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     began = time.monotonic()
     print(f"A week with {given.letters} letters (seed {given.seed}) …", flush=True)
-    truth, checks = week(given.letters, given.seed), Checks()
+    truth, checks = week(given.letters, given.seed, vhost=_VHOST), Checks()
     given.out.mkdir(parents=True, exist_ok=True)
     with brokers.chosen() as broker, tempfile.TemporaryDirectory(prefix="dlx-router-demo-") as folder:
-        vhost = Vhost.make(broker, "pipeline-demo")
+        vhost = Vhost.make(broker, _VHOST)
         try:
             _demo(Path(folder), given.out, vhost, truth, checks, given)
         finally:
@@ -171,6 +173,9 @@ def _report(scene: Scene) -> None:
         "orders.new": "never", "media.resize": "never", "stock.reserve": "held", "payments.charge": "keep",
         "search.index": "keep",
     }  # fmt: skip
+    if len(scene.truth.fates) < ENOUGH:
+        print(f"  verdicts on the policies are not compared: fewer than {ENOUGH} letters are too few for each of them")
+        return
     scene.checks.equal("verdicts on the policies", dict(sorted(verdicts.items())), dict(sorted(known.items())))
 
 

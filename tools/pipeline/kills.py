@@ -23,10 +23,15 @@ from pathlib import Path
 from typing import Final
 
 import pika
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
-from dlx_router.journal.events import gap
+from dlx_router.core.letter import Arrival
+from dlx_router.journal.batch import Batch
+from dlx_router.journal.events import Ruling, fragments, gap, unreadable
+from dlx_router.journal.fields import ROWS
 from dlx_router.spark.archive import reading
 from dlx_router.spark.archive.ingest import Ingest
 from dlx_router.spark.archive.ingest import ingest as finish
@@ -39,6 +44,10 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 STREAM: Final = "dlx-router.journal"
 URL: Final = "DLX_ROUTER_AMQP_URL"
 PER_MESSAGE: Final = 20
+NOW_MS: Final = 1_790_000_000_000
+_LETTERS: Final = fragments(
+    unreadable("", "/", "q", Arrival.INBOX, "", "q", NOW_MS), Ruling("quarantined", 0, "chaos", detail="no AMQP")
+)
 
 
 class Writer(threading.Thread):
@@ -54,11 +63,13 @@ class Writer(threading.Thread):
         connection = pika.BlockingConnection(pika.URLParameters(self._url))
         channel = connection.channel()
         channel.confirm_delivery()
-        told = pika.BasicProperties(content_type="application/x-ndjson", headers={"v": 1}, delivery_mode=2)
         while not self._over.is_set():
             numbers = range(self.count, self.count + PER_MESSAGE)
-            lines = [gap("chaos", "/", events=number, from_ms=number, to_ms=1_790_000_000_000) for number in numbers]
-            channel.basic_publish("", STREAM, b"".join(lines), told, mandatory=True)
+            batch = message(numbers)
+            told = pika.BasicProperties(
+                content_type="application/x-ndjson", headers={"v": batch.format}, delivery_mode=2
+            )
+            channel.basic_publish("", STREAM, batch.body, told, mandatory=True)
             self.count = numbers.stop
             self._over.wait(self._pause_s)
         connection.close()
@@ -67,6 +78,19 @@ class Writer(threading.Thread):
         """No more; every event so far is confirmed."""
         self._over.set()
         self.join()
+
+
+def message(numbers: range) -> Batch:
+    """Events with these numbers: whole lines, or rows, as `events` or as size of the body."""
+    batch = Batch(1, ROWS)
+    for number in numbers:
+        if numbers.start // PER_MESSAGE % 2:
+            batch.add(gap("chaos", "/", events=number, from_ms=number, to_ms=NOW_MS))
+        else:
+            entry = _LETTERS.entry(f"{number:032x}", NOW_MS, first_ms=NOW_MS, last_ms=NOW_MS, crc32=0, size=number)
+            batch.add(entry)
+    batch.close()
+    return batch
 
 
 def declare(url: str) -> None:
@@ -95,10 +119,10 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def killed_run(root: Path, url: str, log: Path, chance: random.Random) -> float:
+def killed_run(root: Path, url: str, log: Path, chance: random.Random, *how: str) -> float:
     """One run, killed at some moment after its first segment; the seconds to that segment."""
     before, began = segments(root), time.monotonic()
-    process = ingest(root, url, log, "--every", "0.2", "--option", "maxOffsetsPerTrigger=40")
+    process = ingest(root, url, log, "--every", "0.2", "--option", "maxOffsetsPerTrigger=40", *how)
     while segments(root) == before:
         if process.poll() is not None:
             sys.exit(f"ingest ended by itself:\n{log.read_text(errors='replace')[-3000:]}")
@@ -112,9 +136,11 @@ def killed_run(root: Path, url: str, log: Path, chance: random.Random) -> float:
 def audit(spark: SparkSession, root: Path, count: int) -> list[str]:
     """What is wrong: numbers that are missing, or there twice, for each engine; what `verify` finds."""
     found = list(verify(root, deep=True).findings)
-    by_spark = Counter(row[0] for row in reading.read(spark, root, repeated=True).select("events").collect())
+    number = f.coalesce("events", "digest.size")
+    by_spark = Counter(row[0] for row in reading.read(spark, root, repeated=True).select(number).collect())
+    columns = {"number": pc.coalesce(pc.field("events"), pc.field("digest", "size"))}
     by_arrow = Counter(
-        ds.dataset([str(file) for file in Archive(root).files()]).to_table(["events"])["events"].to_pylist()
+        ds.dataset([str(file) for file in Archive(root).files()]).to_table(columns)["number"].to_pylist()
     )
     for engine, numbers in (("spark", by_spark), ("pyarrow", by_arrow)):
         lost, twice = {*range(count)} - {*numbers}, {one for one, times in numbers.items() if times > 1}
@@ -137,17 +163,19 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--rate", type=float, default=1000, help="events a second")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--master", help="ingest by Spark, there; without: by one process")
     parser.add_argument("--broker", default="4.3", choices=[*brokers.RELEASES, brokers.ANY])
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     chance = random.Random(given.seed)
+    how = ("--master", given.master) if given.master else ()
     with brokers.started(given.broker) as broker, work() as folder:
         root, log = folder / "archive", folder / "ingest.log"
         declare(broker.amqp_url)
         writer = Writer(broker.amqp_url, given.rate)
         writer.start()
         for number in range(given.kills):
-            took = killed_run(root, broker.amqp_url, log, chance)
+            took = killed_run(root, broker.amqp_url, log, chance, *how)
             print(f"kill {number + 1}: first segment after {took:.1f} s, {segments(root)} segments", flush=True)
         writer.stop()
         os.environ[URL] = broker.amqp_url

@@ -9,6 +9,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -286,6 +287,7 @@ def ladders() -> Iterator[Ladder]:
                 yield Ladder(1 + tries, delay, multiplier, cap, 0.15)
 
 
+@cache
 def best(week: Week) -> float:
     """What the best of the grid costs; letters that a condition can tell apart are not tried where that is cheaper."""
     traits = [cause.trait for cause in week.causes if cause.trait]

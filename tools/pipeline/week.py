@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 from dlx_router.config.policy_files.loader import load_policies
@@ -24,6 +24,7 @@ from dlx_router.core.names import Names
 from dlx_router.core.outcome import DeadLetter, Decision, Discard, Forward, Hold, Park, Retry
 from dlx_router.core.policy import PolicySet
 from dlx_router.core.target import original_keys
+from dlx_router.journal.entry import Entry
 from dlx_router.journal.events import KIND_OF, Ruling, fragments
 from dlx_router.journal.privacy import Rule, disclosed
 from dlx_router.wire import properties
@@ -63,6 +64,7 @@ class Truth:
 
     fates: list[Fate] = field(default_factory=list)
     lines: list[tuple[int, bytes]] = field(default_factory=list)
+    rows: list[tuple[int, Entry]] = field(default_factory=list)  # the same events, for messages in format 2
 
     def journal(self) -> Iterator[bytes]:
         """The lines, oldest first."""
@@ -73,21 +75,22 @@ class Truth:
         return [one for one in self.fates if one.cause == cause]
 
 
-def week(letters: int, seed: int, policies: Path = NOW, causes: Sequence[Cause] = CAUSES) -> Truth:
-    """The week. Its last line is a letter that fails at the very end, so that all others had time to come to rest."""
+def week(letters: int, seed: int, policies: Path = NOW, causes: Sequence[Cause] = CAUSES, *, vhost: str = "/") -> Truth:
+    """The week of a vhost. Its last line is a letter that fails at the very end, so that all others came to rest."""
     found = load_policies(policies).policies
     truth = Truth()
     for start in starts(seed, letters, causes):
-        _Life(start, found, truth).live()
-    truth.lines.sort(key=lambda pair: pair[0])
+        _Life(start, found, truth, vhost).live()
+    for told in (truth.lines, truth.rows):
+        told.sort(key=lambda pair: pair[0])
     return truth
 
 
 class _Life:
     """One letter: delivered, failed, decided, written down; until it is handled or dead."""
 
-    def __init__(self, start: Start, policies: PolicySet, truth: Truth) -> None:
-        self._start, self._cause, self._chance = start, start.cause, start.chance
+    def __init__(self, start: Start, policies: PolicySet, truth: Truth, vhost: str) -> None:
+        self._start, self._cause, self._chance, self._vhost = start, start.cause, start.chance, vhost
         self._policies, self._truth = policies, truth
         self._body = self._cause.body(self._chance)
         self._error = self._cause.error(self._chance)
@@ -95,7 +98,9 @@ class _Life:
         self._id = blake2b(f"{start.at_s}/{name}".encode(), digest_size=16).hexdigest()
         self._props = _props(name, self._cause.producer)
         self._first_ms = _ms(start.at_s)
-        self._policy = policies.resolve(vhost="/", queue=self._cause.queue, reason=self._cause.reason, queue_type=None)
+        self._policy = policies.resolve(
+            vhost=vhost, queue=self._cause.queue, reason=self._cause.reason, queue_type=None
+        )
         self.fate = Fate(
             self._id, self._cause.name, self._cause.queue, self._cause.reason, self._first_ms, body=self._body
         )
@@ -145,7 +150,7 @@ class _Life:
         death = Death(self._cause.queue, said, times, self._first_ms // 1000, self._cause.exchange, (key,))
         return Letter(
             id=self._id,
-            vhost="/",
+            vhost=self._vhost,
             source=_NAMES.inbox,
             arrival=Arrival.INBOX,
             exchange=_NAMES.declared if self._error else _NAMES.inbox,
@@ -183,20 +188,20 @@ class _Life:
         self, letter: Letter, ruling: Ruling, at_ms: int, decision: Decision | None = None, draw: float | None = None
     ) -> None:
         due = decision.due_ms if isinstance(decision, Retry) else None
-        line = fragments(letter, ruling).line(
-            self._id,
-            at_ms,
-            first_ms=self._first_ms,
-            last_ms=letter.last_death_ms,
-            crc32=crc32(self._body),
-            size=len(self._body),
-            props=self._props,
-            due_ms=due,
-            draw=draw,
-            extra=disclosed(_RULE, ruling.kind, headers=b"", body=self._body, error=self._error),
-        )
+        shared = fragments(letter, ruling)
+        own: dict[str, Any] = {
+            "first_ms": self._first_ms,
+            "last_ms": letter.last_death_ms,
+            "crc32": crc32(self._body),
+            "size": len(self._body),
+            "props": self._props,
+            "due_ms": due,
+            "draw": draw,
+            "extra": disclosed(_RULE, ruling.kind, headers=b"", body=self._body, error=self._error),
+        }
         self.fate.events += 1
-        self._truth.lines.append((at_ms, line))
+        self._truth.lines.append((at_ms, shared.line(self._id, at_ms, **own)))
+        self._truth.rows.append((at_ms, shared.entry(self._id, at_ms, **own)))
 
 
 def _target(decision: Decision, letter: Letter) -> tuple[str | None, str]:

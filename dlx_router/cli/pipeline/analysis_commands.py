@@ -1,4 +1,4 @@
-"""`dlx-router pipeline report`, `backtest`, `advise`, `redrive`: what is read out of the archive, and letters in bulk.
+"""`dlx-router pipeline report`, `groups`, `backtest`, `advise`, `redrive`: reading the archive, bulk redrive.
 
 Nothing of Spark is imported before a command runs.
 """
@@ -22,8 +22,9 @@ _NO_BODIES: Final = (
 
 
 def add_to(app: typer.Typer) -> None:
-    """The four commands, added to `dlx-router pipeline`."""
+    """The commands, added to `dlx-router pipeline`."""
     app.command()(report)
+    app.command()(groups)
     app.command()(backtest)
     app.command()(advise)
     app.command()(redrive)
@@ -52,6 +53,24 @@ def report(  # noqa: PLR0913, PLR0917 - options
 
     where = run_analysis.Where(archive, since, until, master, remote)
     return run_analysis.report(where, out, policies, title=title, objective=objective, within=within)
+
+
+@guarded
+def groups(
+    archive: Annotated[Path, ARCHIVE] = Path("archive"),
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only the days (UTC) from then on: 30d before now, or 2026-10-05.")
+    ] = "7d",
+    queue: Annotated[str | None, typer.Option("--queue", help="Only of this failed queue.")] = None,
+    hours: Annotated[  # noqa: FBT002 - an option
+        bool, typer.Option("--hours", help="Deaths by hour, queue and group instead.")
+    ] = False,
+    as_json: Annotated[bool, _JSON] = False,  # noqa: FBT002 - an option
+) -> int:
+    """Print the failure groups, the largest first, from aggregates beside the archive; without Spark."""
+    from dlx_router.cli.pipeline import run_groups  # noqa: PLC0415 - see the module
+
+    return run_groups.groups(archive, since, queue, hours=hours, as_json=as_json)
 
 
 @guarded

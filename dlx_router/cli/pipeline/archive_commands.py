@@ -49,7 +49,7 @@ def guarded(command: Callable[P, int]) -> Callable[P, NoReturn]:
         try:
             code = command(*args, **kwargs)
         except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in {"pyspark", "pyarrow", "pandas", "numpy", "py4j"}:
+            if (error.name or "").partition(".")[0] not in {"pyspark", "pyarrow", "pandas", "numpy", "py4j", "duckdb"}:
                 raise
             output.warn(_NO_SPARK)
             code = output.WRONG_USE
@@ -169,30 +169,29 @@ def compact(
 
 @app.command()
 @guarded
-def erase(
-    where: Annotated[str, typer.Option("--where", help="SQL over the archive's columns: props.user_id = 'anna'.")],
+def erase(  # noqa: PLR0913 - options
+    *,
+    where: Annotated[str, typer.Option("--where", help="SQL over the archive's columns: props.user_id = 'anna'.")] = "",
+    letter: Annotated[list[str] | None, typer.Option("--letter", help="Id of a letter; repeatable.")] = None,
+    message_id: Annotated[
+        list[str] | None, typer.Option("--message-id", help="Property of its message; repeatable.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only events of a time, from then on: 2026-10-05 (UTC), 30d.")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", help="… and before then.")] = None,
     archive: Annotated[Path, ARCHIVE] = Path("archive"),
     master: Annotated[str | None, MASTER] = None,
     remote: Annotated[str | None, REMOTE] = None,
 ) -> int:
-    """Delete every event of the letters that have an event for which the condition holds."""
-    from dlx_router.spark.archive.compact import erase as run  # noqa: PLC0415 - see the module
-    from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415 - pyspark may be missing
-    from dlx_router.spark.conditions import unseen  # noqa: PLC0415 - pyspark may be missing
-    from dlx_router.spark.session import build_session  # noqa: PLC0415 - pyspark may be missing
+    """Delete every event of the letters that are named or have such an event, or all events of a time."""
+    from dlx_router.cli.pipeline import run_erase  # noqa: PLC0415 - see the module
+    from dlx_router.cli.pipeline.moments import moment  # noqa: PLC0415 - pyspark may be missing
+    from dlx_router.spark.archive.compact import Erasure  # noqa: PLC0415 - pyspark may be missing
 
-    spark = build_session("dlx-router erase", master=master, remote=remote)
-    try:
-        done = run(spark, archive, where)
-    finally:
-        spark.stop()
-    output.say(f"{output.number(done.letters, 'letter')}, {output.number(done.events, 'event')} deleted")
-    if said := unseen(where):
-        output.say(said)
-    if done.bad:
-        bad = output.number(done.bad, "line that is no event", "lines that are no events")
-        output.say(f"{bad} cannot be searched: see {Archive(archive).bad_lines}")
-    return output.OK
+    times = (moment("--since", since), moment("--until", until))
+    what = Erasure(where, tuple(letter or ()), tuple(message_id or ()), *times)
+    return run_erase.run(archive, what, master=master, remote=remote)
 
 
 @app.command()
@@ -206,9 +205,7 @@ def verify(
     from dlx_router.spark.archive.layout import Archive  # noqa: PLC0415 - see the module
     from dlx_router.spark.archive.verify import verify as run  # noqa: PLC0415 - pyspark may be missing
 
-    if not archive.is_dir():
-        output.warn(f"{archive}: no such folder; name an archive with --archive")
-        return output.WRONG_USE
+    Archive(archive).require_folder()
     found = run(archive, deep=deep)
     if files:
         print("\n".join(map(str, Archive(archive).files())))

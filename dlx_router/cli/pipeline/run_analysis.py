@@ -1,19 +1,19 @@
 """What the commands of pipeline_analyses do, once it is clear that Spark is wanted."""
 
 import os
-import re
 import secrets
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from dlx_router.cli import output
 from dlx_router.cli.pipeline import queue_types
+from dlx_router.cli.pipeline.moments import day, moment
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.config.units import duration_ms
 from dlx_router.service.vhost.signing_key import KeyFileError, from_file
@@ -33,7 +33,6 @@ from dlx_router.spark.report.page import page
 from dlx_router.spark.session import build_session
 
 __all__ = ["Choice", "Plan", "Where", "dry_run", "frozen", "reconcile", "report", "send", "way_of"]
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?)?(Z|\+00:00)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +63,8 @@ class Where:
     def known(self, spark: SparkSession, *, repeated: bool = False) -> DataFrame:
         """The same and all later ones: what is known of these letters."""
         since = self._times()[0]
-        day = None if since is None else datetime.fromtimestamp(since / 1000, UTC).date()
-        found = read(spark, self.archive, since=day, repeated=repeated)
+        first = None if since is None else datetime.fromtimestamp(since / 1000, UTC).date()
+        found = read(spark, self.archive, since=first, repeated=repeated)
         return found if since is None else found.where(f.col("ts_ms") >= since)
 
     def as_of_ms(self, spark: SparkSession, events: DataFrame) -> int:
@@ -89,33 +88,16 @@ class Where:
         days = sorted({part.date for part in Archive(self.archive).parts()})
         if not days:
             return f"--archive {self.archive}: no event yet; `dlx-router pipeline ingest` brings them"
-        if any((since is None or day >= _day(since)) and (until is None or day <= _day(until)) for day in days):
+        if any((since is None or one >= day(since)) and (until is None or one <= day(until)) for one in days):
             return None
         return f"no event in this time: --archive {self.archive} has events of {days[0]} to {days[-1]}, see --since"
 
     def _times(self) -> tuple[int | None, int | None]:
-        return _moment("--since", self.since), _moment("--until", self.until)
+        return moment("--since", self.since), moment("--until", self.until)
 
     def _require_folder(self) -> None:
-        if not self.remote and not self.archive.is_dir():
-            raise OptionError(f"--archive {self.archive}: no such folder; name the one that `pipeline ingest` writes")
-
-
-def _day(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).date().isoformat()
-
-
-def _moment(option: str, written: str | None) -> int | None:
-    """Ms since 1970 of a date, or of a duration before now."""
-    if written is None:
-        return None
-    if _DATE.fullmatch(written):
-        told = datetime.fromisoformat(written)
-        return int((told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp() * 1000)
-    try:
-        return int(datetime.now(UTC).timestamp() * 1000) - duration_ms(written)
-    except ValueError:
-        raise OptionError(f"{option} {written!r}: write 30d, 12h, 90m, or a date as 2026-10-05 (UTC)") from None
+        if not self.remote:
+            Archive(self.archive).require_folder()
 
 
 def complete_until(events: DataFrame) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from dlx_router.cli import output
 from dlx_router.spark.archive.ingest import Ingest, ingest
 from dlx_router.spark.options import EARLIEST, LATEST
-from dlx_router.spark.session import build_session
+from dlx_router.spark.session import build_session, is_submitted
 
 _TABLES: Final = ("parquet", "delta")
 _INTERRUPTED: Final = 130
@@ -23,11 +23,13 @@ def run(*, root: Path, start: str, table: str, master: str | None, remote: str |
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda got, _frame: over.append(got))
-    spark = build_session("dlx-router ingest", master=master, remote=remote)
+    wants_spark = bool(master or remote or is_submitted())
+    spark = build_session("dlx-router ingest", master=master, remote=remote) if wants_spark else None
     try:
         done = ingest(spark, Ingest(root, start=start, with_delta=table == "delta", **job), lambda: bool(over))
     finally:
-        spark.stop()
+        if spark is not None:
+            spark.stop()
     counts = f"{output.number(done.segments, 'segment')}, {output.number(done.events, 'event')}"
     output.say(f"{counts}, {output.number(done.bad, 'line that is no event', 'lines that are no events')}")
     return _INTERRUPTED if signal.SIGINT in over else output.OK

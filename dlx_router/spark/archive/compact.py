@@ -15,11 +15,13 @@ from typing import Final
 
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from dlx_router.spark import schemas
-from dlx_router.spark.archive import delta, reading
-from dlx_router.spark.archive.files import ArchiveError, moved, removed, token
+from dlx_router.spark.archive import bad_lines, delta, reading
+from dlx_router.spark.archive.aggregates import Aggregates
+from dlx_router.spark.archive.files import ArchiveBusyError, ArchiveError, moved, removed, token
 from dlx_router.spark.archive.layout import Archive, Day, Entry, Part
 from dlx_router.spark.archive.verify import orphans
 
@@ -65,40 +67,84 @@ def compact(spark: SparkSession, root: Path | str, rules: Rules, *, now: datetim
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """How many letters and events are gone, and how many lines that are no events could not be looked into."""
+    """How many letters and events are gone, and how many lines that are no events have their text still."""
 
     letters: int
     events: int
     bad: int
 
 
-def erase(spark: SparkSession, root: Path | str, where: str) -> Erased:
-    """Remove every event of each letter that has an event for which the SQL condition holds; their files are deleted.
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """What to erase: whole letters (that have an event for which `where` holds, or by id or message id), or a time.
 
-    Killed in between, some days still have them: run it again. ArchiveError for a condition that cannot be read.
+    A time is events alone, from `since_ms` on and before `until_ms`: of a letter that lived longer the rest stays.
     """
-    archive = Archive(root)
+
+    where: str = ""
+    letters: tuple[str, ...] = ()
+    message_ids: tuple[str, ...] = ()
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    @property
+    def is_time(self) -> bool:
+        return self.since_ms is not None or self.until_ms is not None
+
+    @property
+    def within(self) -> Column:
+        """Of an event: it is of that time."""
+        since, until = self.since_ms, self.until_ms
+        after = f.col("ts_ms") >= (0 if since is None else since)
+        return after if until is None else after & (f.col("ts_ms") < until)
+
+    @property
+    def condition(self) -> str | Column:
+        """Of the events that are looked for. Ids are values, and never a part of a text of SQL."""
+        if self.is_time:
+            return self.within
+        ids = f.col("id").isin(*self.letters) | f.col("props.message_id").isin(*self.message_ids)
+        return self.where or f.coalesce(ids, f.lit(False))  # noqa: FBT003 - a column
+
+
+def erase(spark: SparkSession, root: Path | str, what: Erasure | str) -> Erased:
+    """Remove these events, and their files; a text is the condition `where`.
+
+    Lines that are no events lose their text where an id that was asked for stands in it, or where they were read in the
+    time that was. Killed in between, some days still have them: run it again. ArchiveError for a condition that cannot
+    be read.
+    """
+    archive, what = Archive(root), Erasure(what) if isinstance(what, str) else what
     with _whole(archive):
+        _clear_killed_ingest(archive)
         parts = archive.parts()
-        found = _matching(reading.rows(spark, archive, parts), where).select("id", "event_id").distinct().persist()
+        matching = _matching(reading.rows(spark, archive, parts), what.condition)
+        found = matching.select("id", "event_id").distinct().persist()
         letters = found.where("id is not null").select("id").distinct()
         gone = 0
         for day in sorted({part.date for part in parts}):
             own = [part for part in parts if part.date == day]
             rows = reading.rows(spark, archive, own)
-            hit = (
-                rows.join(letters, "id", "left_semi").count()
-                + rows.join(found.where("id is null"), "event_id", "left_semi").count()
-            )
-            if hit:
-                _folded(spark, archive, day, own, lambda rows: _without(reading.once(rows), found, letters))
+            if hit := rows.count() - _kept(rows, what, found, letters).count():
+                _folded(spark, archive, day, own, lambda rows: _kept(reading.once(rows), what, found, letters))
                 gone += hit
-        _drop_old(archive, time.time_ns())  # all that is compacted: what came twice is only there any more
         counted = letters.count()
+        _drop_old(archive, time.time_ns())  # all that is compacted: what came twice is only there any more
         found.unpersist()
+        names = (*what.letters, *what.message_ids)
+        bad_lines.blank(archive, names, since_ms=what.since_ms, until_ms=what.until_ms)
         _mirrored(archive)
-    bad = sum(pq.ParquetFile(file).metadata.num_rows for file in archive.bad_files())
-    return Erased(counted, gone, bad)
+    return Erased(counted, gone, bad_lines.count(archive))
+
+
+def _clear_killed_ingest(archive: Archive) -> None:
+    """Remove what a killed ingest left. One that runs has done so when it began."""
+    try:
+        with archive.lease("ingest"):
+            archive.clear()
+            removed(archive.work)
+    except ArchiveBusyError:
+        return
 
 
 @contextmanager
@@ -109,18 +155,21 @@ def _whole(archive: Archive) -> Iterator[None]:
             raise ArchiveError(said)
         removed(archive.compacting)
         yield
+        Aggregates(archive.root).prune()
 
 
-def _matching(rows: DataFrame, where: str) -> DataFrame:
+def _matching(rows: DataFrame, where: str | Column) -> DataFrame:
     try:
         return rows.where(where)
     except AnalysisException as error:
         raise ArchiveError(f"--where {where!r}: {str(error).splitlines()[0]}; columns: docs/pipeline.md") from None
 
 
-def _without(rows: DataFrame, found: DataFrame, letters: DataFrame) -> DataFrame:
-    kept = rows.join(letters, "id", "left_anti").select(*schemas.ARCHIVE.names)
-    return kept.join(found.where("id is null"), "event_id", "left_anti").select(*schemas.ARCHIVE.names)
+def _kept(rows: DataFrame, what: Erasure, found: DataFrame, letters: DataFrame) -> DataFrame:
+    if what.is_time:
+        return rows.where(~what.within)
+    others = rows.join(letters, "id", "left_anti").select(*schemas.ARCHIVE.names)
+    return others.join(found.where("id is null"), "event_id", "left_anti").select(*schemas.ARCHIVE.names)
 
 
 def _open_days(archive: Archive, today: date) -> dict[str, list[Part]]:
@@ -181,6 +230,7 @@ def _expire(archive: Archive, before: date) -> int:
     for folder in [*archive.root.glob("raw/event_date=*"), *archive.root.glob("events/event_date=*")]:
         if folder.name.partition("=")[2] < limit:
             removed(folder)
+    bad_lines.blank(archive, until_ms=int(datetime.combine(before, datetime.min.time(), UTC).timestamp() * 1000))
     return len(dates)
 
 

@@ -75,16 +75,19 @@ def _schema() -> Any:  # noqa: ANN401 - an extra's type
 
 
 def _added(archive: Archive, parts: Iterable[Part]) -> list[Any]:
+    return [
+        added(archive.root, file, {"event_date": part.date, "seg": part.seg})
+        for part in sorted(parts, key=lambda part: part.folder)
+        for file in part.files
+    ]
+
+
+def added(root: Path, file: Path, keys: dict[str, str]) -> Any:  # noqa: ANN401 - an extra's type
+    """What a log says of a new file, whose partition is `keys`."""
     from deltalake.transaction import AddAction  # noqa: PLC0415 - an extra
 
-    actions = []
-    for part in sorted(parts, key=lambda part: part.folder):
-        keys = {"event_date": part.date, "seg": part.seg}
-        for file in sorted(part.folder.glob("*.parquet")):
-            told, path, stats = file.stat(), str(file.relative_to(archive.root)), json.dumps(_statistics(file))
-            written_ms = int(told.st_mtime * 1000)
-            actions.append(AddAction(path, told.st_size, keys, written_ms, data_change=True, stats=stats))
-    return actions
+    told, path, stats = file.stat(), str(file.relative_to(root)), json.dumps(_statistics(file))
+    return AddAction(path, told.st_size, keys, int(told.st_mtime * 1000), data_change=True, stats=stats)
 
 
 def _statistics(file: Path) -> dict[str, Any]:

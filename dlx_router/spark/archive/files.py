@@ -17,6 +17,10 @@ class ArchiveError(Exception):
     """The archive cannot be used so; says where, why and what now."""
 
 
+class ArchiveBusyError(ArchiveError):
+    """Another process is at it; says which."""
+
+
 def token() -> str:
     """A name that no other process has."""
     return secrets.token_hex(4)
@@ -49,7 +53,7 @@ def loaded(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, LookupError, AttributeError) as error:
         raise ArchiveError(f"{path}: cannot be read ({error}); restore it from a backup") from None
     if found != FORMAT:
-        raise ArchiveError(f"{path}: format {found}; this version of dlx-router knows {FORMAT}")
+        raise ArchiveError(f"{path}: format {found}; this version of dlx-router knows {FORMAT}; use a newer one")
     return dict(told)
 
 
@@ -83,9 +87,9 @@ def linked(path: Path, copy: Path) -> None:
 
 
 def locked(file: IO[str], what: str) -> None:
-    """This process has the lock until the file is closed. ArchiveError where another one has it."""
+    """This process has the lock until the file is closed. ArchiveBusyError where another one has it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.seek(0)
-        raise ArchiveError(f"{what} is already running: {file.read() or 'another process'}") from None
+        raise ArchiveBusyError(f"{what} is already running: {file.read() or 'another process'}") from None

@@ -9,19 +9,20 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from dlx_router.spark.archive import delta
+from dlx_router.spark.archive import delta, here
 from dlx_router.spark.archive.files import token
 from dlx_router.spark.archive.layout import Archive
+from dlx_router.spark.archive.segment_source import FOLDER, KEEP_LINES, NAME
 from dlx_router.spark.archive.sink import Sink
 from dlx_router.spark.options import EARLIEST
 from dlx_router.spark.slow_start import patiently
-from dlx_router.spark.source import NAME
 
 EVERY_S: Final = 30.0
 _LOOK_S: Final = 0.5
@@ -50,47 +51,54 @@ class Ingested:
     bad: int
 
 
-def ingest(spark: SparkSession, job: Ingest, is_over: Callable[[], bool] = lambda: False) -> Ingested:
+def ingest(spark: SparkSession | None, job: Ingest, is_over: Callable[[], bool] = lambda: False) -> Ingested:
     """Run until there is nothing more (or, with `every_s`, until `is_over`); what it did.
 
-    Raises ArchiveError where another ingest runs; DataLoss and StreamError come inside Spark's StreamingQueryException.
+    By tasks of Spark; without a session, by this process. Raises ArchiveError where another ingest runs; DataLoss and
+    StreamError, which come inside of Spark's StreamingQueryException.
     """
     archive = Archive(job.root)
     if job.with_delta or delta.is_wanted(archive):
         delta.require()
     with archive.lease("ingest"):
         base = archive.next_number()
-        patiently(lambda: _run(spark, job, archive, is_over))
+        if spark is None:
+            _run(job, archive, partial(here.run, job.every_s, is_over))
+        else:
+            patiently(partial(_run, job, archive, partial(_by_spark, spark, job, is_over)))
         new = [entry for entry in archive.entries() if entry.number >= base]
     return Ingested(len(new), sum(sum(one.rows.values()) for one in new), sum(one.bad for one in new))
 
 
-def _run(spark: SparkSession, job: Ingest, archive: Archive, is_over: Callable[[], bool]) -> None:
-    """One query, from where the manifests end."""
+def _run(job: Ingest, archive: Archive, run: Callable[[Sink, dict[str, str]], None]) -> None:
+    """`run` from where the manifests end, with nothing left of a run before, and nothing of this one behind it."""
     archive.clear()
     shutil.rmtree(archive.work, ignore_errors=True)
+    known = {stream: at for stream, at in archive.end().items() if stream in _names(job.streams)}
+    sink = Sink(str(archive.root), token(), archive.next_number(), json.dumps(known), job.with_delta)
+    options = {"connection": job.connection, "streams": job.streams, "startingOffsets": _starting(job, known)}
+    options |= {FOLDER: str(sink.folder(archive)), KEEP_LINES: str(job.keep_lines).lower()}
     try:
-        query = _started(spark, job, archive)
-        try:
-            _followed(query, job, is_over)
-        finally:
-            query.stop()
+        run(sink, {**job.source, **options})
     finally:
         shutil.rmtree(archive.work, ignore_errors=True)
 
 
-def _started(spark: SparkSession, job: Ingest, archive: Archive) -> StreamingQuery:
-    base = archive.next_number()
-    known = {stream: at for stream, at in archive.end().items() if stream in _names(job.streams)}
-    options = {"connection": job.connection, "streams": job.streams, "startingOffsets": _starting(job, known)}
-    sink = Sink(str(archive.root), token(), base, json.dumps(known), job.keep_lines, job.with_delta)
-    frame = spark.readStream.format(NAME).options(**{**job.source, **options}).load()
-    writer = frame.writeStream.foreachBatch(sink).queryName(f"dlx-router ingest {archive.root.name}")
-    writer = writer.option("checkpointLocation", str(sink.checkpoint(archive)))
+def _by_spark(
+    spark: SparkSession, job: Ingest, is_over: Callable[[], bool], sink: Sink, options: dict[str, str]
+) -> None:
+    """One query."""
+    writer = spark.readStream.format(NAME).options(**options).load().writeStream.foreachBatch(sink)
+    writer = writer.queryName(f"dlx-router ingest {job.root.name}")
+    writer = writer.option("checkpointLocation", str(sink.checkpoint(Archive(job.root))))
     trigger: dict[str, Any] = (
         {"availableNow": True} if job.every_s is None else {"processingTime": f"{job.every_s:g} seconds"}
     )
-    return writer.trigger(**trigger).start()
+    query = writer.trigger(**trigger).start()
+    try:
+        _followed(query, job, is_over)
+    finally:
+        query.stop()
 
 
 def _names(streams: str) -> list[str]:

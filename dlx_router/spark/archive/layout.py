@@ -79,12 +79,22 @@ class Part:
     rows: int
     is_compacted: bool
 
+    @property
+    def files(self) -> list[Path]:
+        """Its Parquet files."""
+        return sorted(self.folder.glob("*.parquet"))
+
 
 class Archive:
     """An archive in a folder; it need not be there yet."""
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root).absolute()
+
+    def require_folder(self) -> None:
+        """ArchiveError where there is none."""
+        if not self.root.is_dir():
+            raise ArchiveError(f"--archive {self.root}: no such folder; name the one that `pipeline ingest` writes")
 
     # -- where ------------------------------------------------------------------------------------------------------
 
@@ -201,6 +211,11 @@ class Archive:
         entries = self.entries()
         return dict(self.state().end) | {stream: at for entry in entries for stream, at in entry.end.items()}
 
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was ever committed here."""
+        return not self._numbers() and not self._own("state.json").exists()
+
     def next_number(self) -> int:
         """Of the next manifest."""
         return max([self.state().squashed, *(number + 1 for number in self._numbers())])
@@ -221,10 +236,16 @@ class Archive:
 
     def files(self) -> list[Path]:
         """The Parquet files that count, for engines other than Spark."""
-        return [file for part in self.parts() for file in sorted(part.folder.glob("*.parquet"))]
+        return [file for part in self.parts() for file in part.files]
+
+    def bad_folders(self) -> list[Path]:
+        """The folders of lines that are no events, of segments that count."""
+        known, squashed = {entry.seg for entry in self.entries()}, self.state().squashed
+        found = [(path, path.name.removeprefix("seg=")) for path in sorted(self.bad_lines.glob("seg=*"))]
+        return [path for path, seg in found if seg in known or _number(seg) < squashed]
 
     def bad_files(self) -> list[Path]:
-        """The files of lines that are no events."""
+        """The files of lines that are no events, whether they count or not."""
         return sorted(self.bad_lines.glob("seg=*/*.parquet"))
 
     # -- writing ------------------------------------------------------------------------------------------------------

@@ -75,15 +75,8 @@ def _signed_first() -> Column:
 def bad(spark: SparkSession, root: Path | str) -> DataFrame:
     """The lines that are no events, with the reason: `schemas.BAD`."""
     archive = Archive(root)
-    segments = {entry.seg for entry in archive.entries()}
-    squashed = archive.state().squashed
-    folders = [path for path in sorted(archive.bad_lines.glob("seg=*")) if _counts(path, segments, squashed)]
+    folders = archive.bad_folders()
     if not folders:
         return spark.createDataFrame([], schemas.BAD)
     reader = spark.read.schema(schemas.BAD).option("basePath", str(archive.bad_lines))
     return reader.parquet(*map(str, folders))
-
-
-def _counts(folder: Path, segments: set[str], squashed: int) -> bool:
-    seg = folder.name.removeprefix("seg=")
-    return seg in segments or int(seg.partition("-")[0]) < squashed

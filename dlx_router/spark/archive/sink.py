@@ -1,31 +1,24 @@
-"""What happens to a micro-batch: its rows become one segment of the archive, whole or not at all.
+"""What happens to a micro-batch: its files become one segment of the archive, whole or not at all.
 
-Written aside by Spark's tasks, moved day by day, and only then told by a manifest. Killed anywhere before that, the
-segment does not count and the same messages are read again; killed afterwards, they are not.
+Written aside by the tasks that read, moved day by day, and only then told by a manifest. Killed anywhere before that,
+the segment does not count and the same messages are read again; killed afterwards, they are not.
 """
 
 import json
 import shutil
 import time
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from dlx_router.spark import schemas
 from dlx_router.spark.archive import delta
+from dlx_router.spark.archive.day_files import BAD, Written
 from dlx_router.spark.archive.files import ArchiveError, moved
 from dlx_router.spark.archive.layout import Archive, Entry
-from dlx_router.spark.archive.parsing import BAD_REASON, rows
-
-_NO_DATE: Final = "event_date=__HIVE_DEFAULT_PARTITION__"
-_BAD: Final[pa.Schema] = to_arrow_schema(schemas.BAD, timezone="UTC").remove(
-    len(schemas.BAD) - 1
-)  # seg is the folder's
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +29,22 @@ class Sink:
     run: str
     base: int
     start: str  # JSON of the positions that the run begins at
-    keep_lines: bool = False
     with_delta: bool = False
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Archive the batch. An error ends the query, and leaves the archive as it was."""
         archive = Archive(self.root)
         start, end = self._positions(archive, batch_id)
-        if start == end:  # Spark's first batch of a run without news
-            return
+        if start != end:  # else Spark's first batch of a run without news
+            self.put(archive, [Written(*row) for row in batch.collect()], start, end)
+
+    def put(self, archive: Archive, files: Iterable[Written], start: dict[str, Any], end: dict[str, Any]) -> None:
+        """Make the files, which hold what is between the positions, the next segment."""
         number = self._number(archive)
         seg = f"{number:010}-{self.run}"
-        staged = archive.work / self.run / seg
-        written = rows(batch, keep_lines=self.keep_lines).write.mode("overwrite").partitionBy("event_date")
-        written.parquet(str(staged))
-        bad = _bad(archive, staged / _NO_DATE, seg)
-        counts = {day.name.partition("=")[2]: _count(day) for day in sorted(staged.glob("event_date=[0-9]*"))}
-        for date in counts:
-            moved(staged / f"event_date={date}", archive.raw(date, seg))
-        entry = Entry(number, seg, counts, bad, start, end, time.time_ns() // 1_000_000, _has_loss(start, end))
-        archive.commit(entry)
-        shutil.rmtree(staged, ignore_errors=True)
+        counts = segment(archive, seg, files)
+        bad = counts.pop(BAD, 0)
+        archive.commit(Entry(number, seg, counts, bad, start, end, time.time_ns() // 1_000_000, _has_loss(start, end)))
         if self.with_delta or delta.is_wanted(archive):
             delta.mirror(archive)
 
@@ -70,6 +58,10 @@ class Sink:
     def checkpoint(self, archive: Archive) -> Path:
         """Spark's checkpoint of this run; the archive's manifests are what outlives it."""
         return archive.work / self.run / "checkpoint"
+
+    def folder(self, archive: Archive) -> Path:
+        """Where the tasks of this run write."""
+        return archive.work / self.run / "files"
 
     def _positions(self, archive: Archive, batch_id: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """What Spark wrote down before it began: the positions before and behind this batch."""
@@ -91,24 +83,17 @@ def _has_loss(start: dict[str, Any], end: dict[str, Any]) -> bool:
     return any(at["lost"] > start.get(stream, at)["lost"] for stream, at in end.items())
 
 
-def _count(folder: Path) -> int:
-    return sum(pq.ParquetFile(file).metadata.num_rows for file in folder.glob("*.parquet"))
-
-
-def _bad(archive: Archive, staged: Path, seg: str) -> int:
-    """Put the lines that are no events to the others, with the columns that they have; how many."""
-    files = sorted(staged.glob("*.parquet")) if staged.exists() else []
-    if not files:
-        return 0
-    folder = archive.work / f"bad-{seg}"
-    folder.mkdir(parents=True)
-    count = 0
-    with pq.ParquetWriter(folder / "part-0.parquet", _BAD, compression="zstd") as writer:
-        for file in files:
-            for batch in pq.ParquetFile(file).iter_batches(columns=[*_BAD.names[:3], BAD_REASON, "line", "ingest_ts"]):
-                columns = {**dict(zip(batch.schema.names, batch.columns, strict=True))}
-                columns["reason"] = columns.pop(BAD_REASON)
-                writer.write_table(pa.table([columns[name].cast(_BAD.field(name).type) for name in _BAD.names], _BAD))
-                count += batch.num_rows
-    moved(folder, archive.bad(seg))
-    return count
+def segment(archive: Archive, seg: str, files: Iterable[Written]) -> dict[str, int]:
+    """Put the files to their places; → rows by day. They count from when the manifest says so."""
+    rows: Counter[str] = Counter()
+    staged = archive.work / f"staged-{seg}"
+    for one in files:
+        folder = staged / (one.day or "bad")
+        folder.mkdir(parents=True, exist_ok=True)
+        path = Path(one.path)
+        path.rename(folder / f"part-{path.name}")
+        rows[one.day] += one.rows
+    for day in rows:
+        moved(staged / (day or "bad"), archive.raw(day, seg) if day else archive.bad(seg))
+    shutil.rmtree(staged, ignore_errors=True)
+    return dict(sorted(rows.items()))

@@ -50,7 +50,7 @@ def signatures(archive: Archive) -> dict[str, int]:
     """How many events of the archive have which signature; those of before it was looked at count as none."""
     found: Counter[str] = Counter()
     for part in archive.parts():
-        for file in part.folder.glob("*.parquet"):
+        for file in part.files:
             with suppress(*_UNREADABLE):  # verify says so
                 found.update(_signatures(file))
     return {name: found[name] for name in sorted(found)}
@@ -78,7 +78,7 @@ def _chain(archive: Archive, entries: list[Entry]) -> Iterator[str]:
 
 def _counted(part: Part) -> Iterator[str]:
     try:
-        rows = sum(pq.ParquetFile(file).metadata.num_rows for file in part.folder.glob("*.parquet"))
+        rows = sum(pq.ParquetFile(file).metadata.num_rows for file in part.files)
     except _UNREADABLE as error:
         yield f"{part.folder}: a file cannot be read: {error}"
         return
@@ -122,7 +122,7 @@ def _placed(archive: Archive, entry: Entry) -> Iterator[str]:
 
 
 def _unique(part: Part) -> Iterator[str]:
-    ids = [pq.ParquetFile(file).read(columns=["event_id"])["event_id"] for file in part.folder.glob("*.parquet")]
+    ids = [pq.ParquetFile(file).read(columns=["event_id"])["event_id"] for file in part.files]
     different = len(pa.chunked_array([chunk for one in ids for chunk in one.chunks], pa.string()).unique())
     if different != part.rows:
         yield f"{part.folder}: {part.rows} events, but {different} event ids"

@@ -1,8 +1,6 @@
 """The backtest on Spark: every recorded arrival goes through `decide()` under other policies, in mapInArrow."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,29 +10,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from dlx_router.spark.analyses.letters import KEY, of_letters
 from dlx_router.spark.analyses.shape import struct
-from dlx_router.spark.backtest.replay import (
-    KINDS,
-    Files,
-    Judge,
-    Outcome,
-    QueueTypes,
-    differing,
-    event_of,
-    judge_of,
-    recorded,
-    was_decided,
-)
+from dlx_router.spark.backtest.replay import KINDS, Files, QueueTypes, judge_of
+from dlx_router.spark.backtest.shapes import DEATH, OWN, SHAPE, Shapes
 
-# What decide() may look at, and what says how it was decided: docs/journal.md. Plain columns; JSON that many letters
-# have in common, which is parsed once; and JSON of the letter's own.
-_PLAIN: Final = ("event_id", "id", "ts_ms", "draw", "first_death_ms", "last_death_ms")
-_SHARED: Final = (
-    "kind", "vhost", "source", "arrival", "exchange", "routing_key", "failed_queue", "reason", "cause", "attempts",
-    "base_attempts", "redrives", "tries", "target", "state", "known_before", "rejected_since", "fresh", "first",
-    "redrive_id", "said_cause", "breaker", "declared",
-)  # fmt: skip
-_OWN: Final = ("parent", "deaths", "due_ms", "since_ms", "headers", "body_values")
-NEEDED: Final = (*_PLAIN, *_SHARED, *_OWN, "props", "digest")
+# What decide() may look at, and what says how it was decided: docs/journal.md.
+_INNER: Final = {"size": "digest.size"}
+NEEDED: Final = (*SHAPE, *(name for name in OWN if name not in _INNER), "deaths", "props", "digest")
 _OUTCOME: Final = (
     "{0}_decision string, {0}_attempts long, {0}_cause string, {0}_exchange string, {0}_routing_key string, "
     "{0}_wait_ms long"
@@ -48,7 +29,6 @@ SUMMARY_SCHEMA: Final = (
     "sample_ids array<string>"
 )
 SAMPLES: Final = 3
-SHARED_DOCUMENTS: Final = 10_000
 
 
 def arrivals(events: DataFrame, files: Files, prefix: str = "dlx-router", types: QueueTypes = ()) -> DataFrame:
@@ -58,11 +38,12 @@ def arrivals(events: DataFrame, files: Files, prefix: str = "dlx-router", types:
     policy. Arrivals whose fate the broker decided (a target refused, an outage) are not in it.
     """
     told = of_letters(events).where(f.col("kind").isin(*KINDS))
-    shared = f.struct(*_SHARED, f.struct("props.content_type").alias("props"))
-    own = f.struct(*_OWN, f.struct("digest.size").alias("digest"))
-    documents = told.select(*_PLAIN, f.to_json(shared).alias("shared"), f.to_json(own).alias("own"))
+    deaths = (f.col(f"deaths.{name}").alias(f"death_{name}") for name in DEATH)
+    shape = f.to_json(f.struct(*SHAPE, *deaths, f.struct("props.content_type").alias("props"))).alias("shape")
+    own = {name: f.col(_INNER.get(name, name)) for name in OWN} | {"body_values": f.to_json("body_values")}
+    columns = told.select(shape, *(column.alias(name) for name, column in own.items()))
     schema = struct(ARRIVALS_SCHEMA)
-    return documents.mapInArrow(_judging(files, prefix, types, to_arrow_schema(schema)), schema)
+    return columns.mapInArrow(_judging(files, prefix, types, to_arrow_schema(schema)), schema)
 
 
 def _judging(
@@ -71,35 +52,11 @@ def _judging(
     """The function that runs on the workers; it takes the policies along as bytes."""
 
     def judged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        judge = judge_of(files, prefix, types)
+        shapes = Shapes(judge_of(files, prefix, types))
         for batch in batches:
-            rows = [row for event in _events(batch) if (row := _row(judge, event)) is not None]
-            columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
-            arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            yield from shapes.judged(batch, schema)
 
     return judged
-
-
-def _events(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """The events as `decide()` is shown them; what they share is not to be changed."""
-    parsed = lru_cache(maxsize=SHARED_DOCUMENTS)(event_of)
-    *plain, shared, own = (column.to_pylist() for column in batch.columns)
-    for values, common, text in zip(zip(*plain, strict=True), shared, own, strict=True):
-        yield {**parsed(common), **json.loads(text), **dict(zip(_PLAIN, values, strict=True))}
-
-
-def _row(judge: Judge, event: dict[str, Any]) -> tuple[Any, ...] | None:
-    if not was_decided(event):
-        return None
-    was: Outcome = recorded(event)
-    now = judge.judge(event)
-    policy = judge.effective(event["vhost"], event["failed_queue"], event["reason"])
-    return (
-        event["event_id"], event["vhost"], event["id"], event["failed_queue"], event["reason"], event["ts_ms"],
-        event["redrives"], differing(was, now) if was != now else (), policy.max_attempts if policy else None,
-        *was, *now,
-    )  # fmt: skip
 
 
 def changed(judged: DataFrame) -> DataFrame:

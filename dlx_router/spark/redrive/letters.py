@@ -47,10 +47,26 @@ def unbindable(queue: str, names: Names) -> str:
     return "" if as_read(queue) == queue else f"which the broker would read as {as_read(queue)!r}"
 
 
+def prepared(event: Mapping[str, Any], sender: Sender, now_ms: int) -> tuple[Outgoing, bytes]:
+    """`copy_of` and `event_of` a letter, which is made of its event once. Raises Spoilt as `copy_of`."""
+    letter = _once_more(event, sender)
+    return _copy(event, letter, sender), _redriven(event, letter, sender, now_ms)
+
+
 def copy_of(event: Mapping[str, Any], sender: Sender) -> Outgoing:
     """The message for the failed queue. Raises Spoilt where the body is not whole, or not that of the letter."""
+    return _copy(event, _once_more(event, sender), sender)
+
+
+def _once_more(event: Mapping[str, Any], sender: Sender) -> Letter:
+    """The letter as it is sent: one redrive more, and no death since."""
+    before = letter_of(event)
+    return replace(before, redrives=before.redrives + 1, tries=before.tries + sender.tries, fresh=())
+
+
+def _copy(event: Mapping[str, Any], letter: Letter, sender: Sender) -> Outgoing:
     body = _body(event)
-    record = record_of(event, letter_of(event), sender.redrive_id)
+    record = record_of(event, letter, sender.redrive_id)
     if why := unbindable(record.failed_queue, sender.names):
         raise Spoilt(f"it failed at {record.failed_queue!r}, {why}")
     copy = publication.to_return(record, sender.names.return_, sender.names.return_key(record.failed_queue))
@@ -70,31 +86,41 @@ def copy_of(event: Mapping[str, Any], sender: Sender) -> Outgoing:
 
 
 def record_of(event: Mapping[str, Any], letter: Letter, redrive_id: str) -> Record:
-    """What the letter remembers of this redrive: its next death is the first attempt of a new stay."""
+    """What the letter, which counts this redrive already, remembers of it: its next death begins a new stay."""
     told = event.get("props") or {}
     content = publication.Content(
         event["digest"]["crc32"], event["digest"]["size"], Props(**{name: told.get(name) for name in Props._fields})
     )
-    once_more = replace(letter, redrives=letter.redrives + 1)
     policy, revision = event.get("policy") or "", event["revision"]
-    return publication.redriven(once_more, content, policy=policy, revision=revision, redrive_id=redrive_id)
+    return publication.redriven(letter, content, policy=policy, revision=revision, redrive_id=redrive_id)
 
 
 def event_of(event: Mapping[str, Any], sender: Sender, now_ms: int) -> bytes:
     """The journal's line for it, kind `redriven`. Each try has an event of its own."""
-    return _line(event, sender, now_ms, kind="redriven", exchange=sender.names.return_,
+    return _redriven(event, _once_more(event, sender), sender, now_ms)
+
+
+def _redriven(event: Mapping[str, Any], letter: Letter, sender: Sender, now_ms: int) -> bytes:
+    return _line(event, letter, sender, now_ms, kind="redriven", exchange=sender.names.return_,
                  routing_key=sender.names.return_key(event["failed_queue"]))  # fmt: skip
 
 
 def taken_back(event: Mapping[str, Any], sender: Sender, now_ms: int, why: str) -> bytes:
     """The line that takes `event_of` back, kind `held`: nothing came to the failed queue in this try, `why` not."""
-    return _line(event, sender, now_ms, kind="held", cause=Cause.TARGET_REFUSED, refused=event["failed_queue"],
-                 detail=why[:DETAIL_CHARS])  # fmt: skip
+    return _line(event, _once_more(event, sender), sender, now_ms, kind="held", cause=Cause.TARGET_REFUSED,
+                 refused=event["failed_queue"], detail=why[:DETAIL_CHARS])  # fmt: skip
 
 
-def _line(event: Mapping[str, Any], sender: Sender, now_ms: int, *, kind: str, **told: Any) -> bytes:  # noqa: ANN401 - fields of a ruling, each of its own type
-    before, digest = letter_of(event), event["digest"]
-    letter = replace(before, redrives=before.redrives + 1, tries=before.tries + sender.tries, fresh=())
+def _line(
+    event: Mapping[str, Any],
+    letter: Letter,
+    sender: Sender,
+    now_ms: int,
+    *,
+    kind: str,
+    **told: Any,  # noqa: ANN401 - fields of a ruling, each of its own type
+) -> bytes:
+    digest = event["digest"]
     ruling = Ruling(
         kind, 0, ROUTER_ID, policy=event.get("policy") or "", revision=event["revision"],
         redrive_id=sender.redrive_id, **told,

@@ -1,7 +1,9 @@
-"""A run of a plan: chunk by chunk, each sent by Spark's workers and then entered in the ledger.
+"""A run of a plan: chunks, as many at a time as there are tasks, each sent by one and then entered in the ledger.
 
-A chunk in the ledger is done but for the letters that it lists as failed; those go again in the next run. A chunk
-that is not in it goes whole: what a killed run had sent of it exists twice, with one letter id and one redrive_id.
+Spark only says which worker has its turn: a task reads its chunk by itself, and while it waits for the broker another
+prepares its letters. A chunk in the ledger is done but for the letters that it lists as failed; those go again in the
+next run. A chunk that is not in it goes whole: what a killed run had sent of it exists twice, with one letter id and
+one redrive_id.
 
 The journal is told first: what holds of a letter is its newest event, and a copy may be dead again at once. What then
 does not come to its queue is taken back by another event. Each try of a chunk tells events of its own (`tries`).
@@ -9,13 +11,16 @@ does not come to its queue is taken back by another event. Each try of a chunk t
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyarrow.dataset import dataset
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from dlx_router.core.names import Names
@@ -25,12 +30,16 @@ from dlx_router.spark.analyses.shape import struct
 from dlx_router.spark.backtest.replay import event_of as parsed
 from dlx_router.spark.options import Options
 from dlx_router.spark.publishing import CONFIRMED, IN_DOUBT, Outgoing, Publishing
-from dlx_router.spark.redrive.letters import Sender, Spoilt, batch_of, copy_of, event_of, taken_back, unbindable
-from dlx_router.spark.redrive.plan import CHUNK_SCHEMA, Plan, replace_text
+from dlx_router.spark.redrive.letters import Sender, Spoilt, batch_of, prepared, taken_back, unbindable
+from dlx_router.spark.redrive.plan import Plan, replace_text
 
-RESULT_SCHEMA: Final = "vhost string, id string, failed_queue string, result string"
+_FAILED: Final = ("vhost", "id", "failed_queue", "result")
+RESULT_SCHEMA: Final = (
+    "confirmed long, failed array<struct<vhost: string, id: string, failed_queue: string, result: string>>"
+)
 NOT_SENT: Final = "not sent"
 STILL_TOLD: Final = ", yet the journal says redriven"
+OF_ONE: Final = 2000.0  # letters a second that one task sends in any case
 _LINES: Final = 100
 _Tag = tuple[str, str, str]
 
@@ -43,7 +52,9 @@ class Way:
     key_file: str
     prefix: str = "dlx-router"
     rate: float = 0.0
-    tasks: int = 2
+    tasks: int = (
+        2  # chunks that are sent at a time; a run that is killed has sent so many of which the ledger knows nothing
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +78,33 @@ def run(
     """Send what the ledger does not have; `on_chunk` hears of every chunk. StreamError where a queue is missing."""
     plan = Plan.load(folder)
     _bound(plan, way)
-    for number in range(plan.chunks):
-        entry = ledger_entry(folder, number)
-        if entry is not None and not entry["failed"]:
-            continue
-        rows = spark.read.schema(CHUNK_SCHEMA).parquet(str(folder / "chunks" / f"chunk={number}"))
-        todo = rows if entry is None else rows.join(letters_in(spark, entry["failed"]), list(KEY), "left_semi")
-        results = sent(todo, way, plan.redrive_id, _begun(folder, number)).collect()
-        failed = [row.asDict() for row in results if row.result != CONFIRMED]
-        confirmed = sum(row.result == CONFIRMED for row in results) + (entry["confirmed"] if entry else 0)
-        told = {"confirmed": confirmed, "failed": failed, "at_ms": _now_ms()}
-        replace_text(folder / "ledger" / f"{number}.json", json.dumps(told))
-        on_chunk(progress(folder))
-        if any(row["result"].startswith((NOT_SENT, IN_DOUBT)) for row in failed):
-            break  # the broker is gone; the next run begins here
+    numbers = [number for number in range(plan.chunks) if _is_open(ledger_entry(folder, number))]
+    beside = 1 if 0 < way.rate <= OF_ONE else max(min(way.tasks, len(numbers)), 1)
+    todo, way = iter(numbers), replace(way, rate=way.rate / beside)
+    with ThreadPoolExecutor(beside) as threads:
+        waiting = {threads.submit(_send, spark, folder, way, plan, number) for number in islice(todo, beside)}
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for chunk in done:
+                if not chunk.result():
+                    todo = iter(())  # the broker is gone; the next run begins here
+                on_chunk(progress(folder))
+            waiting |= {threads.submit(_send, spark, folder, way, plan, one) for one in islice(todo, len(done))}
     return progress(folder)
+
+
+def _is_open(entry: Mapping[str, Any] | None) -> bool:
+    return entry is None or bool(entry["failed"])
+
+
+def _send(spark: SparkSession, folder: Path, way: Way, plan: Plan, number: int) -> bool:
+    """Send a chunk and enter it in the ledger, whoever gives up meanwhile; whether the broker was there to its end."""
+    entry = ledger_entry(folder, number)
+    result = sent(spark, folder, number, way, plan.redrive_id, _begun(folder, number))
+    failed = [row.asDict() for row in result.failed]
+    told = {"confirmed": result.confirmed + (entry["confirmed"] if entry else 0), "failed": failed, "at_ms": _now_ms()}
+    replace_text(folder / "ledger" / f"{number}.json", json.dumps(told))
+    return not any(row["result"].startswith((NOT_SENT, IN_DOUBT)) for row in failed)
 
 
 def ledger_entry(folder: Path, number: int) -> dict[str, Any] | None:
@@ -118,30 +141,41 @@ def progress(folder: Path) -> Progress:
     return Progress(plan.chunks, len(entries), plan.letters, sum(entry["confirmed"] for entry in entries), failed)
 
 
-def sent(rows: DataFrame, way: Way, redrive_id: str, tries: int = 0) -> DataFrame:
-    """Publish the rows (CHUNK_SCHEMA) → what came of each (RESULT_SCHEMA). Every action on it sends again.
+def sent(spark: SparkSession, folder: Path, number: int, way: Way, redrive_id: str, tries: int) -> Row:
+    """Publish what is open of a chunk, in one task that reads it by itself. RESULT_SCHEMA.
 
     `tries`: how often these were tried before.
 
     No task fails because of the broker, so Spark has no reason to run one twice.
     """
     schema = struct(RESULT_SCHEMA)
-    spread = rows.select("event").repartition(way.tasks)
-    return spread.mapInArrow(_sending(way, redrive_id, tries, to_arrow_schema(schema)), schema)
+    work = _sending(str(folder.absolute()), way, redrive_id, tries, to_arrow_schema(schema))
+    return spark.range(number, number + 1, 1, 1).mapInArrow(work, schema).collect()[0]
 
 
 def _sending(
-    way: Way, redrive_id: str, tries: int, schema: pa.Schema
+    folder: str, way: Way, redrive_id: str, tries: int, schema: pa.Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sender = Sender(redrive_id, Names(way.prefix), _key(way.key_file), tries)
-        events = [parsed(text) for batch in batches for text in batch.column(0).to_pylist()]
-        found = list(_results(events, way, sender)) if events else []
-        columns = zip(*found, strict=True) if found else ((),) * len(schema)
-        arrays = [pa.array(values, pa.string()) for values in columns]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            results = list(_results(_open_letters(Path(folder), number), way, sender))
+            failed = [dict(zip(_FAILED, one, strict=True)) for one in results if one[-1] != CONFIRMED]
+            told = {"confirmed": len(results) - len(failed), "failed": failed}
+            yield pa.RecordBatch.from_pylist([told], schema=schema)
 
     return work
+
+
+def _open_letters(folder: Path, number: int) -> list[dict[str, Any]]:
+    """The last events of the chunk's letters that are to be sent: all, or those that failed before."""
+    files = dataset(str(folder / "chunks" / f"chunk={number}"), format="parquet")
+    *keys, texts = (column.to_pylist() for column in files.to_table([*KEY, "event"]).columns)
+    entry = ledger_entry(folder, number)
+    if entry is None:
+        return [parsed(text) for text in texts]
+    failed = {tuple(one[name] for name in KEY) for one in entry["failed"]}
+    return [parsed(text) for key, text in zip(zip(*keys, strict=True), texts, strict=True) if key in failed]
 
 
 def _results(events: list[dict[str, Any]], way: Way, sender: Sender) -> Iterator[tuple[str, str, str, str]]:
@@ -152,16 +186,19 @@ def _results(events: list[dict[str, Any]], way: Way, sender: Sender) -> Iterator
     for event in events:
         tag, now_ms = (event["vhost"], event["id"], event["failed_queue"]), _now_ms()
         try:
-            copies.append(copy_of(event, sender))
-            lines.append(event_of(event, sender, now_ms))
+            copy, line = prepared(event, sender, now_ms)
+            copies.append(copy)
+            lines.append(line)
             letters[tag], waiting[tag] = (event, now_ms), NOT_SENT
         except Spoilt as error:
             waiting[tag] = f"spoilt: {error}"
+    if not letters:
+        return ((*tag, result) for tag, result in waiting.items())
     try:
         with Publishing(way.options.address(), way.options.tls, timeout_s=way.options.timeout_s) as out:
             told = list(out.publish(_batches(lines, sender)))
             if all(result == CONFIRMED for _, result in told):
-                waiting |= dict(out.publish(copies, way.rate / way.tasks))
+                waiting |= dict(out.publish(copies, way.rate))
     except StreamError as error:
         waiting |= {tag: f"{NOT_SENT}: {error}" for tag, result in waiting.items() if result == NOT_SENT}
     if told:

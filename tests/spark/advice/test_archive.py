@@ -21,7 +21,7 @@ from dlx_router.spark.analyses.letters import observed_quiet
 from dlx_router.spark.backtest.replay import files_of, judge_of
 from dlx_router.spark.recovery_windows import quiet_of
 from tests.spark.advice.counted import counted
-from tests.spark.analyses.conftest import AS_OF_MS, archived
+from tests.spark.rows import AS_OF_MS, archived
 from tools.pipeline import causes, week
 from tools.pipeline import known_best as weeks
 
@@ -33,12 +33,20 @@ def of(frame: DataFrame, **how: Any) -> Gathered:
     return gather(frame, observed_quiet(frame), AS_OF_MS, **how)
 
 
+@pytest.fixture(scope="module")
+def whole(events: DataFrame) -> Gathered:
+    """What is counted of the week as it is."""
+    return of(events)
+
+
 def plain(found: Evidence) -> tuple[Any, ...]:
     return merged(found.tries), sorted(found.episodes), sorted(found.peaks, key=repr)
 
 
-def test_spark_counts_what_a_plain_script_counts(events: DataFrame, lines: list[dict[str, Any]]) -> None:
-    found = of(events)
+def test_spark_counts_what_a_plain_script_counts(
+    events: DataFrame, whole: Gathered, lines: list[dict[str, Any]]
+) -> None:
+    found = whole
     assert plain(found.evidence) == plain(counted(lines, AS_OF_MS))
     assert (found.left_out, found.believed) == ({}, "ok")
     assert any('exchange == "shop"' in row.traits for row in found.evidence.tries)
@@ -47,7 +55,7 @@ def test_spark_counts_what_a_plain_script_counts(events: DataFrame, lines: list[
     assert {row.traits for row in bare.tries} == {()}
 
 
-def test_events_that_nobody_is_known_to_have_signed_are_left_out(events: DataFrame) -> None:
+def test_events_that_nobody_is_known_to_have_signed_are_left_out(events: DataFrame, whole: Gathered) -> None:
     forged = events.where("kind = 'retried'").withColumns(
         {
             "signature": f.lit("none"),
@@ -58,16 +66,16 @@ def test_events_that_nobody_is_known_to_have_signed_are_left_out(events: DataFra
     bad = forged.withColumns({"signature": f.lit("bad"), "event_id": f.concat("event_id", f.lit("-bad"))})
     found = of(events.unionByName(forged).unionByName(bad))
     many = forged.count()
-    assert plain(found.evidence) == plain(of(events).evidence)
+    assert plain(found.evidence) == plain(whole.evidence)
     assert (found.left_out, found.believed) == ({"bad": many, "none": many}, "ok")
     assert of(bad).evidence == Evidence()
     assert of(events.where("false")).evidence == Evidence()
 
 
-def test_where_nobody_verified_anything_that_is_said(events: DataFrame) -> None:
+def test_where_nobody_verified_anything_that_is_said(events: DataFrame, whole: Gathered) -> None:
     unknown = events.withColumn("signature", f.lit(None).cast("string"))
     found = of(unknown)
-    assert plain(found.evidence) == plain(of(events).evidence)
+    assert plain(found.evidence) == plain(whole.evidence)
     assert (found.left_out, found.believed) == ({}, "unknown_key")
 
 

@@ -1,7 +1,7 @@
 """On weeks whose best policy is known advice finds one that costs hardly more; on noise it advises nothing."""
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import pytest
 
@@ -24,6 +24,7 @@ SEEDS = range(20)
 WITHIN = 1.1
 
 
+@cache
 def advised(week: Week, seed: int) -> QueueAdvice:
     evidence = weeks.evidence(week, weeks.lives(week, seed))
     [found] = advise(evidence, lambda _: InForce(week.now), week.prices)

@@ -15,7 +15,7 @@ from dlx_router.spark.backtest.estimate import Stratum, predicted
 from dlx_router.spark.backtest.replay import draw_of, event_of, files_of, judge_of, recorded, was_decided
 from dlx_router.spark.backtest.run import backtest, left_out
 from tests.journal import plain_reader
-from tests.spark.analyses.conftest import AS_OF_MS, archived
+from tests.spark.rows import AS_OF_MS, archived
 from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.router import Router

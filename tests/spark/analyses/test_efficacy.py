@@ -11,7 +11,7 @@ from pyspark.testing import assertSchemaEqual
 from dlx_router.spark.analyses import efficacy as at
 from dlx_router.spark.analyses.letters import observed_quiet, tries
 from dlx_router.spark.analyses.shape import high, low, share, struct
-from tests.spark.analyses.conftest import AS_OF_MS
+from tests.spark.rows import AS_OF_MS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

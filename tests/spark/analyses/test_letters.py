@@ -19,7 +19,7 @@ from dlx_router.spark.analyses.poison import POISON_SCHEMA, REDRIVES_SCHEMA, poi
 from dlx_router.spark.analyses.recovery import RECOVERY_SCHEMA, SLO_SCHEMA, slo_burn, time_to_recovery
 from dlx_router.spark.analyses.shape import struct
 from dlx_router.spark.analyses.trends import TRENDS_SCHEMA, trends
-from tests.spark.analyses.conftest import AS_OF_MS
+from tests.spark.rows import AS_OF_MS
 from tools.pipeline import week
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

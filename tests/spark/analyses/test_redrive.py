@@ -4,6 +4,7 @@ import base64
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -20,8 +21,8 @@ from dlx_router.spark.redrive.letters import Sender, Spoilt, copy_of
 from dlx_router.spark.redrive.plan import Choice, PlanError, freeze
 from dlx_router.spark.redrive.reconcile import reconcile
 from dlx_router.spark.redrive.run import Progress, Way, progress, run
-from tests.spark.analyses.conftest import AS_OF_MS, archived
 from tests.spark.analyses.test_backtest import read_journal
+from tests.spark.rows import AS_OF_MS, archived
 from tests.support.client import Client
 from tests.support.vhost import Vhost
 from tools.pipeline import week
@@ -45,7 +46,7 @@ def way(vhost: Vhost, amqp: Client, key_file: Path, tmp_path: Path) -> Way:
     amqp.exchange("dlx-router.return")
     amqp.queue("dlx-router.journal", "stream")
     options = Options.read({"connection": f"file:{tmp_path}/url", "streams": "dlx-router.journal", "timeout": "20"})
-    return Way(options, str(key_file))
+    return Way(options, str(key_file), tasks=1)  # one chunk after the other
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +100,23 @@ def test_a_killed_run_goes_on_and_each_letter_comes_once(  # noqa: PLR0917 - a s
     assert said == {"planned": 240, "told": 240, "untold": 0, "recovered": 0, "open": 240, "dead": 0}
     later = max(row.ts_ms for row in told.select("ts_ms").collect()) + 3_600_000
     assert reconcile(spark, after, plan, as_of_ms=later)["recovered"] == 240
+
+
+def test_chunks_that_are_under_way_when_a_run_is_ended_are_in_the_ledger(
+    spark: SparkSession, plan: Path, way: Way, amqp: Client, truth: week.Truth
+) -> None:
+    amqp.queue(QUEUE)
+    beside = replace(way, tasks=2)
+
+    def killed(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(spark, plan, beside, on_chunk=killed)
+    assert (progress(plan).chunks_done, progress(plan).confirmed) == (2, 120)
+    assert run(spark, plan, beside).is_done
+    got = [amqp.take(QUEUE).headers["dlx-router-id"] for _ in range(amqp.depth(QUEUE))]
+    assert sorted(got) == dead(truth)
 
 
 def test_before_it_is_sent_the_journal_has_nothing_of_a_plan(

@@ -17,7 +17,7 @@ from dlx_router.spark.report.drawing import shown
 from dlx_router.spark.report.page import page
 from dlx_router.spark.report.words import duration, number, percent
 from tests.conftest import MUST
-from tests.spark.analyses.conftest import AS_OF_MS
+from tests.spark.rows import AS_OF_MS
 from tools.pipeline import week
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

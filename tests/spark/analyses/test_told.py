@@ -10,9 +10,9 @@ from dlx_router.spark.analyses.letters import once
 from dlx_router.spark.redrive.plan import Choice, chosen, freeze
 from dlx_router.spark.redrive.reconcile import reconcile
 from dlx_router.spark.redrive.run import Progress, Way, run
-from tests.spark.analyses.conftest import AS_OF_MS, archived
 from tests.spark.analyses.test_backtest import read_journal
 from tests.spark.analyses.test_redrive import QUEUE, key_file, way
+from tests.spark.rows import AS_OF_MS, archived
 from tests.support.client import Client
 from tests.support.vhost import Vhost
 from tools.pipeline import week

@@ -1,7 +1,8 @@
 """What run.py beside it measures with: a journal of any length, and ingest as people run it or a plain script does.
 
 Events are those of the made-up week (tools/pipeline/week.py), each letter as often as the length wants, every copy with
-an id of its own; the stream is in order of time. They are realistic in size and fields, not in variety.
+an id of its own: stretches of the week, each repeated, so that neighbours differ as they do in it. Messages are in
+format 2, as routers write them.
 """
 
 import itertools
@@ -21,40 +22,48 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dlx_router.broker.stream import LETTERS, TELLS
 from dlx_router.core.names import Names
+from dlx_router.journal import entry, fields
+from dlx_router.journal.batch import Batch
 from dlx_router.journal.events import gap
+from dlx_router.journal.reading import Row, parts
 from dlx_router.spark.archive.layout import Archive, Entry
 from dlx_router.spark.options import Options
-from dlx_router.spark.publishing import CONFIRMED, Publishing
+from dlx_router.spark.publishing import CONFIRMED, Outgoing, Publishing
 from dlx_router.spark.redrive.letters import Sender, batch_of
+from dlx_router.wire import table
 from tools.pipeline.kills import STREAM, URL, ingest, kill, segments
 from tools.pipeline.week import week
 
 PER_MESSAGE: Final = 100
 BASE_LETTERS: Final = 2000
 WARM_S: Final = 30.0
-ROWS: Final = 100_000  # of the plain script, in memory at a time
-_ID: Final = slice(len('{"v":1,"event_id":"'), len('{"v":1,"event_id":"') + 32)
+KEPT: Final = 100_000  # of the plain script, in memory at a time
+SEGMENTS: Final = 5  # at least, so that there is a time behind the first
+STRETCH: Final = 2000  # events of the week that are repeated together
+_ID: Final = slice(len(',"'), len(',"') + 8)  # of a row, digits of its letter's id
 _SENDER: Final = Sender("", Names(), b"")
 
 
 @cache
-def _base() -> tuple[bytes, ...]:
-    return tuple(week(BASE_LETTERS, 7).journal())
+def _base() -> tuple[entry.Entry, ...]:
+    return tuple(row for _, row in week(BASE_LETTERS, 7).rows)
 
 
-def lines(events: int) -> Iterator[bytes]:
-    """So many lines of a journal."""
+def entries(events: int) -> Iterator[entry.Entry]:
+    """So many events of a journal."""
     base = _base()
     copies = -(-events // len(base))
-    every = (_copy(line, number) for line in base for number in range(copies))
+    stretches = (base[at : at + STRETCH] for at in range(0, len(base), STRETCH))
+    every = (_copy(one, number) for some in stretches for number in range(copies) for one in some)
     return itertools.islice(every, events)
 
 
-def _copy(line: bytes, number: int) -> bytes:
+def _copy(event: entry.Entry, number: int) -> entry.Entry:
     """The same event of another letter."""
-    own = line[_ID]
-    return line.replace(own, b"%08x" % number + own[8:]) if number else line
+    shared, row = event
+    return (shared, f"{row[: _ID.start]}{number:08x}{row[_ID.stop :]}") if number else event
 
 
 def options(url: str) -> Options:
@@ -66,14 +75,25 @@ def options(url: str) -> Options:
 def publish(url: str, events: int) -> None:
     """Fill the stream; every message is confirmed when this returns."""
     with Publishing(options(url).address()) as out:
-        told = out.publish(batch_of(one, _SENDER) for one in _batched(events))
+        told = out.publish(map(_message, _batched(events)))
         assert all(result == CONFIRMED for _, result in told)
 
 
-def _batched(events: int) -> Iterator[list[bytes]]:
-    every = lines(events)
+def _batched(events: int) -> Iterator[list[entry.Entry]]:
+    every = entries(events)
     while some := list(itertools.islice(every, PER_MESSAGE)):
         yield some
+
+
+def _message(events: list[entry.Entry]) -> Outgoing:
+    """As a router writes it."""
+    batch = Batch(1, fields.ROWS)
+    for one in events:
+        assert batch.add(one)
+    batch.close()
+    plain = batch_of([], _SENDER)
+    told = {**plain.properties, "content_encoding": b"zstd"}
+    return plain._replace(headers=table.long_(b"v", fields.ROWS) + TELLS[LETTERS], properties=told, body=batch.body)
 
 
 class Memory(threading.Thread):
@@ -99,10 +119,15 @@ class Memory(threading.Thread):
             time.sleep(0.5)
 
 
-def spark_ingest(url: str, root: Path, events: int, cores: int) -> dict[str, float]:
-    """Archive all that is there; events a second of the whole run, and behind the first segment (Java has started)."""
+def measured_ingest(url: str, root: Path, events: int, cores: int) -> dict[str, float]:
+    """Archive all that is there; events a second of the whole run, and behind the first segment (all has started).
+
+    `cores`: of Spark; 0: by one process without it.
+    """
     began, log = time.time(), root.with_suffix(".log")
-    process = ingest(root, url, log, "--once", "--master", f"local[{cores},4]")
+    how = ("--master", f"local[{cores},4]") if cores else ()
+    pieces = max(events // PER_MESSAGE // SEGMENTS, 1)
+    process = ingest(root, url, log, "--once", "--option", f"maxOffsetsPerTrigger={pieces}", *how)
     memory = Memory(process.pid)
     memory.start()
     if process.wait(7200):
@@ -130,9 +155,9 @@ def plain_ingest(url: str, target: Path, events: int) -> dict[str, float]:
     kept: list[dict[str, Any]] = []
     schema = _plain_schema()
     for method, _, body in channel.consume(STREAM, arguments={"x-stream-offset": "first"}):
-        kept += [json.loads(text) for text in body.splitlines()]
+        kept += [one.event() if isinstance(one, Row) else json.loads(one) for one in parts(body)]
         channel.basic_ack(method.delivery_tag)
-        if len(kept) >= ROWS or rows + len(kept) >= events:
+        if len(kept) >= KEPT or rows + len(kept) >= events:
             writer = writer or pq.ParquetWriter(target, schema, compression="zstd")
             writer.write_table(pa.Table.from_pylist(kept, schema))
             rows, kept = rows + len(kept), []
@@ -147,7 +172,8 @@ def plain_ingest(url: str, target: Path, events: int) -> dict[str, float]:
 @cache
 def _plain_schema() -> pa.Schema:
     """The columns that a plain script finds in what it reads."""
-    return pa.Table.from_pylist([json.loads(line) for line in _base()]).schema
+    every = [json.loads(line) for line in week(BASE_LETTERS, 7).journal()]
+    return pa.Table.from_pylist(every).schema
 
 
 @contextmanager

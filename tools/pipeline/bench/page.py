@@ -62,18 +62,33 @@ def _goals(told: dict[str, Any], size: str) -> str:
     last, alone = told[size], told["by_itself"]
     fresh = alone["freshness"]
     judged = told[_longest_in_full(told)]["backtest_2"]
-    groups = f"failure groups over {int(size):,} events, compacted, in a warm session"
+    groups = f"failure groups over {int(size):,} events"
     aims = (
-        Aim("ingest, events a second", 90_000, "≥", "", _rate(last["ingest_2"])),
+        Aim("ingest by one process, events a second", 90_000, "≥", "", _rate(last["ingest_0"])),
+        Aim("ingest by Spark, events a second", 90_000, "≥", "", _rate(last["ingest_2"])),
         Aim("freshness p99 at 1,000 events/s, 30 s after the start", fresh["trigger_s"] + 1, "≤", " s", fresh["p99_s"]),
-        Aim("from the start after a kill to the first segment", 20, "≤", " s", alone["restart"]["first_segment_s"]),
-        *([Aim(groups, 5, "≤", " s", last["groups_2"]["seconds"])] if int(size) >= GROUPS_AIM else []),
+        Aim("from the start after a kill to the first segment", 10, "≤", " s", alone["restart"]["first_segment_s"]),
+        *(_group_aims(groups, last) if int(size) >= GROUPS_AIM else []),
         Aim("backtest, letters a second and core", 40_000, "≥", "", judged["per_s_a_core"]),
         Aim("redrive, confirmed a second", 10_000, "≥", "", last["redrive_2"]["per_s"]),
-        Aim("resident memory of ingest, Java and workers together (RSS)", 2048, "≤", " MB", last["ingest_2"]["rss_mb"]),
+        Aim("resident memory of ingest by one process (RSS)", 2048, "≤", " MB", last["ingest_0"]["rss_mb"]),
+        Aim(
+            "resident memory of ingest by Spark, Java and workers together (RSS)",
+            2048,
+            "≤",
+            " MB",
+            last["ingest_2"]["rss_mb"],
+        ),
     )
     rows = (aim.row() for aim in aims)
     return "\n".join(["## Aims", "", "| | aim | measured | reached |", "|---|---:|---:|---|", *rows, ""])
+
+
+def _group_aims(what: str, told: dict[str, Any]) -> Iterator[Aim]:
+    """By `pipeline groups`: aggregates made for the question, and those that were there."""
+    yield Aim(f"{what}, not compacted, aggregates made first", 8, "≤", " s", told["fresh_2"]["aggregates_first_s"])
+    yield Aim(f"{what}, compacted, aggregates made first", 5, "≤", " s", told["groups_2"]["aggregates_first_s"])
+    yield Aim(f"{what}, from aggregates that are there", 5, "≤", " s", told["groups_2"]["aggregates_s"])
 
 
 def _rate(told: dict[str, float]) -> float:
@@ -82,8 +97,8 @@ def _rate(told: dict[str, float]) -> float:
 
 
 def _length(events: int, told: dict[str, Any]) -> str:
-    return "\n".join([f"## {events:,} events", "", "| | 1 core | 2 cores | beside it |", "|---|---:|---:|---|",
-                      *_rows(told), ""])  # fmt: skip
+    head = ("| | Spark, 1 core | Spark, 2 cores | beside it |", "|---|---:|---:|---|")
+    return "\n".join([f"## {events:,} events", "", *head, *_rows(told), ""])
 
 
 def _longest_in_full(told: dict[str, Any]) -> str:
@@ -97,16 +112,19 @@ def _rows(told: dict[str, Any]) -> Iterator[str]:
     beside = (
         f"pika + pyarrow: {plain['events_per_s']:,.0f} events/s ({plain['seconds']:.1f} s for {plain['events']:,.0f})"
     )
-    one, two = told.get("ingest_1", none), told["ingest_2"]
-    yield f"| ingest, whole run | {_run(one)} | {_run(two)} | {beside} |"
+    alone, one, two = told["ingest_0"], told.get("ingest_1", none), told["ingest_2"]
+    yield f"| ingest, whole run | {_run(one)} | {_run(two)} | one process of ours: {_run(alone)}; {beside} |"
     if "events_per_s" in two:
-        yield f"| ingest, once it runs | {_rated(one)} | {_rated(two)} | |"
-    shared = f"shared pages once (PSS): {two['pss_mb']:,.0f} MB"
+        yield f"| ingest, once it runs | {_rated(one)} | {_rated(two)} | one process of ours: {_rated(alone)} |"
+    shared = (
+        f"one process of ours: {alone['rss_mb']:,.0f} MB; of Spark, shared pages once (PSS): {two['pss_mb']:,.0f} MB"
+    )
     yield f"| ingest, memory (RSS) | {_shown(one, 'rss_mb', ',.0f', ' MB')} | {two['rss_mb']:,.0f} MB | {shared} |"
     yield f"| compact | | {told['compact_2']['seconds']:.1f} s | |"
     for name, part in (("failure groups before that", "fresh"), ("failure groups after it", "groups")):
         low, high = told.get(f"{part}_1", none), told[f"{part}_2"]
         peer = f"DuckDB: {high['duckdb_s']:.2f} s" + (f", 1 core {low['duckdb_s']:.2f} s" if low else "")
+        peer += f"; aggregates: {high['aggregates_s']:.2f} s (made first: {high['aggregates_first_s']:.2f} s)"
         yield f"| {name} | {_seconds(low)} | {_seconds(high)} | {peer} |"
     if "backtest_2" in told:
         low, high = told["backtest_1"], told["backtest_2"]

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dlx_router.spark.analyses import letters as life
 from dlx_router.spark.analyses.groups import failure_groups
+from dlx_router.spark.archive.aggregates import Aggregates
 from dlx_router.spark.archive.compact import Rules, compact
 from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.archive.reading import read
@@ -91,7 +92,12 @@ def groups(spark: SparkSession, root: Path, cores: int) -> dict[str, float]:
         _, peer, rows = timed(lambda: database.execute(query).fetchall())
     by_duckdb = {(row[0], row[1]): (row[2], row[3], row[4]) for row in rows}
     assert by_spark == by_duckdb, f"Spark and DuckDB differ: {by_spark} {by_duckdb}"
-    return {"first_s": cold, "seconds": warm, "duckdb_s": peer}
+    made, kept, answer = timed(lambda: Aggregates(root).groups(as_of_ms=AS_OF_MS))
+    kept_too = {
+        (row["fingerprint"], row["failed_queue"]): (row["letters"], row["deaths"], row["recovered"]) for row in answer
+    }
+    assert by_spark == kept_too, f"Spark and the aggregates differ: {by_spark} {kept_too}"
+    return {"first_s": cold, "seconds": warm, "duckdb_s": peer, "aggregates_first_s": made, "aggregates_s": kept}
 
 
 def compacted(spark: SparkSession, root: Path) -> dict[str, float]:

@@ -2,11 +2,11 @@
 
     python -m tools.pipeline.bench.run --events 100000,1000000,10000000 --rounds 3
 
-For each length: a journal of batches of 100 events is published, archived by `dlx-router pipeline ingest` with one
-core and with two, and by pika + pyarrow; of the archive are asked failure groups, before and after it is compacted
-(DuckDB too: the answers must be equal), and a backtest; letters are sent back. Of journals longer than a million events
-only what grows with them: ingest and groups with two cores, the plain script for their first million. Once a round:
-freshness at 1,000 events a second, and the restart after a kill. The broker is on the same cores. Writes
+For each length: a journal of batches of 100 events is published, archived by `dlx-router pipeline ingest` alone and by
+Spark with one core and with two, and by pika + pyarrow; of the archive are asked failure groups, before and after it is
+compacted (DuckDB too: the answers must be equal), and a backtest; letters are sent back. Of journals longer than a
+million events only what grows with them: ingest and groups with two cores, the plain script for their first million.
+Once a round: freshness at 1,000 events a second, and the restart after a kill. The broker is on the same cores. Writes
 build/bench-pipeline.json after every part, and a page: medians over the rounds.
 """
 
@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from tools import brokers
 from tools.bench.report import machine
-from tools.pipeline.bench.ingest import freshness, plain_ingest, publish, restart, spark_ingest
+from tools.pipeline.bench.ingest import freshness, measured_ingest, plain_ingest, publish, restart
 from tools.pipeline.bench.page import page
 from tools.pipeline.kills import declare
 
@@ -43,8 +43,9 @@ def one_size(events: int) -> Part:
         folder, url = Path(name), broker.amqp_url
         declare(url)
         found: Part = {"published": published(url, events)}
-        for cores in CORES[is_long:]:
-            found[f"ingest_{cores}"] = told(f"ingest_{cores}", spark_ingest(url, folder / f"a{cores}", events, cores))
+        for cores in (0, *CORES[is_long:]):
+            done = measured_ingest(url, folder / f"a{cores}", events, cores)
+            found[f"ingest_{cores}"] = told(f"ingest_{cores}", done)
         found["plain"] = told("plain", plain_ingest(url, folder / "plain.parquet", min(events, LONG)))
         for cores in reversed(CORES[is_long:]):  # the last of them compacts
             found |= {f"{part}_{cores}": one for part, one in _reads(url, folder / "a2", cores, is_long).items()}

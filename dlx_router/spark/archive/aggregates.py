@@ -1,0 +1,208 @@
+"""Aggregates beside the archive: of each part that counts, a row for each letter and failure group. No Spark in here.
+
+    _aggregates/v1/event_date=D/seg=S.parquet
+
+A part (a segment's or a compacted day's folder) never changes, so its aggregate is made once, of its files alone, and
+means nothing without it. Nothing has to be kept in step: whoever is killed leaves one that is missing, which the next
+reader makes, or one of a part that does not count any more, which the next one removes. Rows of several parts are put
+together by what cannot count twice: the least, the greatest, and the set of a letter's deaths. So an event counts
+once, also where it stands in two segments. DuckDB makes and reads them: docs/decisions/0086-aggregates-by-duckdb.md.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from dlx_router.core.recovered import AT_LEAST_MS, DEATHS, RECOVERED, SILENT, UNDECIDED, WAITS, fate_sql
+from dlx_router.spark.archive.files import ArchiveError, removed, token
+from dlx_router.spark.archive.layout import Archive, Part
+from dlx_router.spark.duckdb_session import connected, database_error, listed, text
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+HOUR_MS: Final = 3_600_000
+_FORMAT: Final = "v1"
+_MEMORY: Final = "1GB"
+_TRIES: Final = 3
+_LONGEST_S: Final = 3600.0  # of the making of one
+
+# A step is an event's id within its letter, as a number. What is null comes first in Spark and last in DuckDB: nothing
+# by which `newest` is ordered is null.
+_MAKE: Final = f"""
+copy (
+  select id, failed_queue, vhost, fingerprint, reason,
+         any_value(error."type") filter (where died) as error_type,
+         any_value(error_template) filter (where died) as error_template,
+         list(struct_pack(step := step, ts_ms := ts_ms)) filter (where died) as deaths,
+         min(ts_ms) filter (where died) as first_ms, max(ts_ms) filter (where died) as last_ms,
+         max(struct_pack(ts_ms := ts_ms, redrives := coalesce(redrives, -1), attempts := coalesce(attempts, -1),
+                         step := step, kind := kind, reason := reason, due_ms := due_ms))
+           filter (where speaks) as newest,
+         max(due_ms - ts_ms) filter (where kind = 'retried') as wait_ms,
+         max(epoch_ms(ingest_ts)) as read_ms
+  from (
+    select *, observed is null and kind in {DEATHS!r} and redrive_id is null as died,
+           observed is null and kind not in {SILENT!r} as speaks,
+           coalesce(case when starts_with(event_id, id || '-') and length(event_id) = length(id) + 17
+                         then try_cast('0x' || event_id[-16:] as ubigint) end, md5_number_lower(event_id)) as step
+    from read_parquet({{files}}, hive_partitioning = false) where id is not null
+  ) group by id, failed_queue, vhost, fingerprint, reason
+) to {{out}} (format parquet, compression zstd)
+"""
+_NEWEST: Final = "select coalesce(max(read_ms), 0) as newest from read_parquet({files}, hive_partitioning = false)"
+_EACH: Final = """
+part as (select * from read_parquet({files}, hive_partitioning = false)),
+by_letter as (
+  select id, failed_queue, vhost, fingerprint, any_value(reason) as reason, any_value(error_type) as error_type,
+         any_value(error_template) as error_template,
+         len(list_distinct(flatten(list(list_transform(deaths, lambda death: death.step))))) as deaths,
+         min(first_ms) as first_ms, max(last_ms) as last_ms
+  from part where deaths is not null group by id, failed_queue, vhost, fingerprint
+)
+"""
+_GROUPS: Final = f"""
+with {_EACH}, quiet as (
+  select vhost, failed_queue, reason, greatest({AT_LEAST_MS}, {WAITS} * coalesce(max(wait_ms), 0)) as quiet_ms
+  from part group by vhost, failed_queue, reason
+), ends as (
+  select id, failed_queue, vhost, max(newest) as newest from part where newest is not null
+  group by id, failed_queue, vhost
+), said as (
+  select id, failed_queue, vhost, newest.kind as kind, newest.reason as reason, newest.ts_ms as ts_ms,
+         newest.due_ms as due_ms from ends
+), fates as (
+  select id, failed_queue, vhost, {{fate}} as outcome from said left join quiet using (vhost, failed_queue, reason)
+), counted as (
+  select fingerprint, vhost, failed_queue, any_value(reason) as reason, any_value(error_type) as error_type,
+         any_value(error_template) as error_template, count(*) as letters, sum(deaths)::bigint as deaths,
+         count(*) filter (where outcome = '{RECOVERED}') as recovered,
+         count(*) filter (where outcome in {UNDECIDED!r}) as open,
+         min(first_ms) as first_ms, max(last_ms) as last_ms,
+         [arg_min(id, row(first_ms, id)), arg_max(id, row(last_ms, id)), min(id)] as sample_ids
+  from by_letter left join fates using (id, failed_queue, vhost) group by fingerprint, vhost, failed_queue
+)
+select fingerprint, vhost, failed_queue, reason, error_type, error_template, letters, deaths, recovered,
+       letters - recovered - open as lost, open, (letters - recovered - open) / letters as lost_share,
+       first_ms, last_ms, sample_ids
+from counted order by letters desc, fingerprint, failed_queue, vhost
+"""
+_HOURS: Final = f"""
+with part as (select * from read_parquet({{files}}, hive_partitioning = false)), by_letter as (
+  select vhost, failed_queue, fingerprint, list_distinct(flatten(list(deaths))) as deaths, min(first_ms) as first_ms
+  from part where deaths is not null group by id, failed_queue, vhost, fingerprint
+), died as (
+  select vhost, failed_queue, fingerprint, unnest(deaths) as death from by_letter
+), told as (
+  select death.ts_ms as ts_ms, vhost, failed_queue, fingerprint, 1 as deaths, 0 as new_letters from died
+  union all select first_ms, vhost, failed_queue, fingerprint, 0, 1 from by_letter
+)
+select ts_ms - ts_ms % {HOUR_MS} as hour_ms, vhost, failed_queue, fingerprint, sum(deaths)::bigint as deaths,
+       sum(new_letters)::bigint as new_letters
+from told group by ts_ms - ts_ms % {HOUR_MS}, vhost, failed_queue, fingerprint
+order by hour_ms, vhost, failed_queue, fingerprint
+"""
+Rows = list[dict[str, Any]]
+
+
+class Aggregates:
+    """Those of an archive. OptionError where DuckDB is missing."""
+
+    def __init__(self, root: Path | str) -> None:
+        self._archive = Archive(root)
+        self._folder = self._archive.root / "_aggregates"
+
+    def groups(self, *, as_of_ms: int | None = None, since: str = "") -> Rows:
+        """The failure groups, as `analyses.groups` says of the same days (UTC, from `since` on). GROUPS_SCHEMA.
+
+        `as_of_ms`: until when the journal is told to its end; None: until the newest event was read.
+        """
+
+        def answer(database: "DuckDBPyConnection", files: str) -> Rows:
+            newest = _rows(database, _NEWEST.format(files=files))[0]["newest"]
+            as_of = newest if as_of_ms is None else as_of_ms
+            fate = fate_sql(as_of_ms=as_of, window=f"coalesce(quiet_ms, {AT_LEAST_MS})")
+            rows = _rows(database, _GROUPS.format(files=files, fate=fate))
+            return [{**row, "sample_ids": [*dict.fromkeys(row["sample_ids"])]} for row in rows]
+
+        return self._answered(since, answer)
+
+    def hours(self, *, since: str = "") -> Rows:
+        """Deaths by hour, queue and failure group, and the letters that died in that group for the first time."""
+        return self._answered(since, lambda database, files: _rows(database, _HOURS.format(files=files)))
+
+    def refresh(self) -> int:
+        """Make what is missing, remove what is of no part any more; how many were made."""
+        missing = [part for part in self._archive.parts() if not self._file(part).exists()]
+        if missing:
+            with connected(memory=_MEMORY) as database, ThreadPoolExecutor() as threads:
+                for made in [threads.submit(self._make, database.cursor(), part) for part in missing]:
+                    made.result()
+        self.prune()  # by what counts now: an `erase` may have gone by while they were made
+        return len(missing)
+
+    def prune(self) -> None:
+        """Remove what is of no part: it may tell of letters that were erased."""
+        parts = {self._file(part) for part in self._archive.parts()}
+        for file in self._folder.glob("*/*/*"):
+            if file not in parts and not (_whole(file) in parts and _is_being_made(file)):
+                file.unlink(missing_ok=True)
+        for folder in self._folder.glob("*"):
+            if folder.name != _FORMAT:
+                removed(folder)
+
+    def _answered(self, since: str, answer: "Callable[[DuckDBPyConnection, str], Rows]") -> Rows:
+        for left in reversed(range(_TRIES)):
+            self.refresh()
+            files = [self._file(part) for part in self._archive.parts() if part.date >= since]
+            if not files:
+                return []
+            with connected(memory=_MEMORY) as database:
+                try:
+                    return answer(database, listed(files))
+                except database_error() as error:
+                    if not left:
+                        raise ArchiveError(f"{self._folder}: cannot be read: {error}") from None
+                    if all(file.exists() for file in files):  # else a day was compacted meanwhile
+                        removed(self._folder / _FORMAT)  # one is damaged: they are made anew
+        raise AssertionError
+
+    def _file(self, part: Part) -> Path:
+        return self._folder / _FORMAT / f"event_date={part.date}" / f"seg={part.seg}.parquet"
+
+    def _make(self, database: "DuckDBPyConnection", part: Part) -> None:
+        out = self._file(part)
+        aside = out.with_name(f".{out.name}.{token()}")
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            database.execute(_MAKE.format(files=listed(part.files), out=text(aside)))
+            aside.replace(out)
+        except database_error() as error:
+            if part.folder.exists():
+                raise ArchiveError(f"{part.folder}: cannot be read, or its aggregate not written: {error}") from None
+        except OSError as error:
+            if part.folder.exists():  # else `prune` took it away
+                raise ArchiveError(f"{out}: {error.strerror}; who asks for groups has to write there") from None
+        finally:
+            with suppress(FileNotFoundError):
+                aside.unlink()
+
+
+def _whole(aside: Path) -> Path:
+    """What a file that is written aside will be."""
+    return aside.with_name(aside.stem.removeprefix("."))
+
+
+def _is_being_made(file: Path) -> bool:
+    try:
+        return file.name.startswith(".") and time.time() - file.stat().st_mtime < _LONGEST_S
+    except FileNotFoundError:  # it is made
+        return True
+
+
+def _rows(database: "DuckDBPyConnection", query: str) -> Rows:
+    found = database.sql(query)
+    return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]

@@ -1,0 +1,118 @@
+"""Messages of a stream → tables of the archive: in columns where that can be, line by line where it cannot.
+
+Each line of each message is in one of them, whatever it is: an event, or a line that is none, with the reason.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from dlx_router.core.signature import Signer, judged
+from dlx_router.journal import reading
+from dlx_router.journal.packing import FormatError
+from dlx_router.spark import schemas
+from dlx_router.spark.amqp import Message
+from dlx_router.spark.archive import columns, lines
+from dlx_router.spark.envelope import envelope
+
+BAD: Final[pa.Schema] = to_arrow_schema(schemas.BAD, timezone="UTC").remove(len(schemas.BAD) - 1)  # seg is the folder's
+_TEXT_BYTES: Final = 16 << 20  # of messages that are made into columns at once
+_ROWS: Final = 5_000  # that are kept as Python objects
+
+
+class Tables:
+    """Messages of one stream on their way. `keep_lines`: rows have their line, so all go the slow way."""
+
+    def __init__(self, stream: str, signer: Signer | None = None, *, keep_lines: bool = False) -> None:
+        self._stream, self._signer, self._keep_lines = stream, signer, keep_lines
+        self._texts: list[columns.Text] = []
+        self._size = 0
+        self._rows: list[lines.Row] = []
+        self._bad: list[lines.Row] = []
+
+    def add(self, messages: Iterable[Message]) -> Iterator[pa.Table]:
+        """Take them; → events as tables of `columns.COLUMNS`, lines that are none as tables of `BAD`, now and then."""
+        for message in messages:
+            self._add(message)
+            if self._size >= _TEXT_BYTES:
+                yield from self._columns()
+            if len(self._rows) + len(self._bad) >= _ROWS:
+                yield from self._slow()
+
+    def rest(self) -> Iterator[pa.Table]:
+        """What has not been given out yet."""
+        yield from self._columns()
+        yield from self._slow()
+
+    def _add(self, message: Message) -> None:
+        is_journal, mac, version = envelope(message.header)
+        place = lines.Place(self._stream, message.offset, str(judged(self._signer, message.body, mac)), 0)
+        if not is_journal:
+            self._split(place, message.body)
+            return
+        try:
+            text = reading.text_of(message.body, version)
+            if text is message.body:
+                self._split(place, text)
+            elif self._keep_lines:
+                self._written(place, text)
+            else:
+                self._texts.append(columns.Text(*place[:3], message.body, text))
+                self._size += len(text)
+        except FormatError as error:
+            self._unreadable(place, message.body, error)
+
+    def _columns(self) -> Iterator[pa.Table]:
+        texts, self._texts, self._size = self._texts, [], 0
+        if not texts:
+            return
+        fast = columns.read(texts, _now())
+        for place, line in fast.rows:
+            self._line(place, line)
+        for one in fast.messages:
+            place = lines.Place(*one[:3], 0)
+            try:
+                self._written(place, one.text)
+            except FormatError as error:
+                self._unreadable(place, one.body, error)
+        if fast.table is not None:
+            yield fast.table
+
+    def _slow(self) -> Iterator[pa.Table]:
+        rows, self._rows, bad, self._bad = self._rows, [], self._bad, []
+        if rows:
+            yield columns.encoded(lines.table(rows, _now()))
+        if bad:
+            yield _bad(bad)
+
+    def _written(self, place: lines.Place, text: bytes) -> None:
+        """The text of a message in format 2, line by line."""
+        self._split(place, b"".join(reading.lines_of(text))[:-1])
+
+    def _split(self, place: lines.Place, body: bytes) -> None:
+        for idx, line in enumerate(lines.split(body)):
+            if line:
+                self._line(place._replace(idx=idx), line)
+
+    def _line(self, place: lines.Place, line: bytes) -> None:
+        row = lines.row(place, line, keep_line=self._keep_lines)
+        (self._bad if row.bad else self._rows).append(row)
+
+    def _unreadable(self, place: lines.Place, body: bytes, why: FormatError) -> None:
+        if body:
+            self._bad.append(lines.unreadable(place, body, str(why)))
+
+
+def _bad(rows: list[lines.Row]) -> pa.Table:
+    now = _now()
+    told = [(*one.place[:2], one.place.idx, one.bad, one.line, now) for one in rows]
+    columns_ = zip(zip(*told, strict=True), BAD.types, strict=True)
+    return pa.table([pa.array(one, kind) for one, kind in columns_], schema=BAD)
+
+
+def _now() -> int:
+    """Microseconds."""
+    return time.time_ns() // 1000

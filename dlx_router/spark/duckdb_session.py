@@ -1,0 +1,48 @@
+"""A database of DuckDB in memory, and texts and lists of files in SQL for it. DuckDB is imported when it is used."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from dlx_router.spark.options import OptionError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+@contextmanager
+def connected(*, memory: str) -> "Iterator[DuckDBPyConnection]":
+    """A new one, in UTC, that downloads nothing and takes so much memory; more is spilled to a folder of the moment.
+
+    OptionError where DuckDB is missing.
+    """
+    try:
+        import duckdb  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        raise OptionError("DuckDB is missing: install dlx-router with its extra `spark`") from None
+    with TemporaryDirectory(prefix="dlx-router-duckdb-") as aside, duckdb.connect(":memory:") as database:
+        database.execute("SET TimeZone = 'UTC'")
+        database.execute(f"SET temp_directory = {text(aside)}")
+        database.execute(f"SET memory_limit = {text(memory)}")
+        database.execute("SET autoinstall_known_extensions = false")
+        database.execute("SET autoload_known_extensions = false")
+        yield database
+
+
+def database_error() -> type[Exception]:
+    """What DuckDB raises."""
+    import duckdb  # noqa: PLC0415 - an extra
+
+    return duckdb.Error
+
+
+def text(value: str | Path) -> str:
+    """A text of SQL, whatever is in it."""
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def listed(values: Iterable[str | Path]) -> str:
+    """Texts, as a list of SQL."""
+    return f"[{', '.join(map(text, values))}]"

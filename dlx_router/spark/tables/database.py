@@ -1,0 +1,201 @@
+"""An archive as a database of DuckDB in memory: views with the names and columns of the dictionary. No Java.
+
+A view reads the files that count when the database was opened. Files of other versions are read as far as they go: a
+column that they lack is null, one that this version does not know stands behind the others, and a value that is of
+another type than the dictionary says is null where it cannot be converted.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Final
+
+import duckdb
+from duckdb.sqltypes import DuckDBPyType
+from pyspark.sql import types as t
+
+from dlx_router.core.printable import printable_lines
+from dlx_router.core.signature import Signature
+from dlx_router.spark.archive.files import ArchiveError
+from dlx_router.spark.archive.layout import Archive, Part
+from dlx_router.spark.duckdb_session import connected, listed, text
+from dlx_router.spark.schemas import Columns
+from dlx_router.spark.tables import sql
+from dlx_router.spark.tables.dictionary import BY_NAME, duckdb_type, quoted
+
+LOOKBACK_DAYS: Final = 7  # as in archive/reading.py: an event that comes again later than that is another one
+MEMORY: Final = "2GB"
+_FILE: Final = "_file"
+_PLACES: Final = {  # what stands in a file's path only
+    "event_date": f"CAST(regexp_extract({_FILE}, '.*/event_date=([^/]+)/seg=[^/]+/[^/]+$', 1) AS DATE)",
+    "seg": f"regexp_extract({_FILE}, '.*/seg=([^/]+)/[^/]+$', 1)",
+}
+_OK: Final = f"'{Signature.OK.value}'"
+_REPEATED: Final = "SELECT event_id FROM _raw GROUP BY event_id HAVING count(*) > 1"
+
+
+@contextmanager
+def opened(root: Path | str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The database, whose SQL may read these files and no others, and may write none; nothing turns that off.
+
+    ArchiveError where there is no archive, or its notes cannot be read.
+    """
+    with connected(memory=MEMORY) as db:
+        files = _defined(db, Archive(root))
+        db.execute(f"SET allowed_paths = {listed(files)}")
+        db.execute("SET enable_external_access = false")
+        db.execute("SET python_enable_replacements = false")
+        db.execute("SET lock_configuration = true")
+        yield db
+
+
+@contextmanager
+def writable(root: Path | str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The same for SQL of ours, that writes files. What stands twice is looked for once."""
+    with connected(memory=MEMORY) as db:
+        _defined(db, Archive(root), kept=True)
+        yield db
+
+
+def _defined(db: duckdb.DuckDBPyConnection, archive: Archive, *, kept: bool = False) -> list[str]:
+    try:
+        return _define(db, archive, kept=kept)
+    except duckdb.Error as error:
+        said = printable_lines(str(error)).splitlines()[0]
+        raise ArchiveError(f"{archive.root}: {said}; `dlx-router pipeline verify` says what else is wrong") from None
+
+
+def _define(db: duckdb.DuckDBPyConnection, archive: Archive, *, kept: bool) -> list[str]:
+    """Make the views; the files that they read."""
+    archive.require_folder()
+    parts = archive.parts()
+    _require_files(parts)
+    raw, compacted = _files(parts, is_compacted=False), _files(parts, is_compacted=True)
+    bad = [str(file) for folder in archive.bad_folders() for file in sorted(folder.glob("*.parquet"))]
+    columns = BY_NAME["events"].columns
+    _view(db, "_raw", _rows(db, raw, columns))
+    _view(db, "_compacted", _rows(db, compacted, columns))
+    _view(db, "raw_events", "SELECT * FROM _compacted UNION ALL BY NAME SELECT * FROM _raw")
+    db.execute(f"CREATE TEMP {'TABLE' if kept else 'VIEW'} _repeated AS {_REPEATED}")
+    _view(db, "_near", _rows(db, _files(_near(parts), is_compacted=True), columns))
+    _view(db, "events", _once(has_raw=bool(raw), has_compacted=bool(compacted)))
+    db.execute("CREATE TEMP MACRO unix_millis(moment) AS epoch_ms(moment)")
+    _view(db, "letters", sql.LETTERS)
+    _view(db, "groups", sql.GROUPS)
+    _view(db, "bad_lines", _rows(db, bad, BY_NAME["bad_lines"].columns))
+    _view(db, "segments", _segments(parts))
+    return [*raw, *compacted, *bad]
+
+
+def _view(db: duckdb.DuckDBPyConnection, name: str, body: str) -> None:
+    db.execute(f"CREATE TEMP VIEW {name} AS {body}")
+
+
+def _require_files(parts: Iterable[Part]) -> None:
+    """ArchiveError where a part that counts has none: its events would be missing from every answer, without a word."""
+    for part in parts:
+        if part.rows and not part.files:
+            why = "erased or compacted just now (run it again), or lost (`dlx-router pipeline verify`)"
+            raise ArchiveError(f"{part.folder}: none of its files is there, of {part.rows} events: {why}")
+
+
+def _files(parts: Iterable[Part], *, is_compacted: bool) -> list[str]:
+    return [str(file) for part in parts if part.is_compacted is is_compacted for file in part.files]
+
+
+def _near(parts: list[Part]) -> list[Part]:
+    """Compacted days that an event which is not compacted may stand in already."""
+    fresh = [part.date for part in parts if not part.is_compacted]
+    first = (date.fromisoformat(min(fresh)) - timedelta(LOOKBACK_DAYS)).isoformat() if fresh else "9"
+    return [part for part in parts if part.is_compacted and part.date >= first]
+
+
+def _rows(db: duckdb.DuckDBPyConnection, files: Sequence[str], columns: Columns) -> str:
+    """All rows of these files, with these columns and behind them those that nobody knows."""
+    if not files:
+        nothing = (f"{_as('', kind, None)} AS {quoted(name)}" for name, kind, _ in columns)
+        return f"SELECT {', '.join(nothing)} WHERE false"
+    return " UNION ALL BY NAME ".join(_of_one_schema(db, some, columns) for some in _alike(db, files))
+
+
+def _alike(db: duckdb.DuckDBPyConnection, files: Sequence[str]) -> list[list[str]]:
+    """The files, those of one schema together: to read them by name DuckDB would read each footer for every view."""
+    told = "concat_ws(' ', name, type, converted_type, logical_type, num_children)"
+    schemas = f"SELECT file_name, hash(list_sort(list({told}))) FROM parquet_schema({listed(files)}) GROUP BY file_name"
+    found: dict[int, list[str]] = {}
+    for file, schema in db.execute(f"{schemas} ORDER BY file_name").fetchall():
+        found.setdefault(schema, []).append(file)
+    return [*found.values()]
+
+
+def _of_one_schema(db: duckdb.DuckDBPyConnection, files: Sequence[str], columns: Columns) -> str:
+    read = f"read_parquet({listed(files)}, hive_partitioning = false, filename = '{_FILE}')"
+    shape = db.sql(f"SELECT * FROM {read}")
+    there = dict(zip(shape.columns, shape.types, strict=True))
+    known = [f"{_column(name, kind, there.get(name))} AS {quoted(name)}" for name, kind, _ in columns]
+    more = [quoted(name) for name in there if name not in {one for one, _, _ in columns} and name != _FILE]
+    return f"SELECT {', '.join([*known, *more])} FROM {read}"
+
+
+def _column(name: str, kind: t.DataType, there: DuckDBPyType | None) -> str:
+    return _PLACES.get(name) or _as(quoted(name), kind, there)
+
+
+def _as(value: str, kind: t.DataType, there: DuckDBPyType | None) -> str:
+    """An expression of the kind that is wanted, of a value that is of the type that is there; members by name."""
+    wanted = duckdb_type(kind)
+    if there is None:
+        return f"CAST(NULL AS {wanted})"
+    if str(there).replace('"', "") == wanted.replace('"', ""):
+        return value
+    match kind:
+        case t.StructType() if there.id == "struct":
+            members = _children(there)
+            each = (f"{quoted(one.name)} := {_member(value, one, members)}" for one in kind.fields)
+            return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({', '.join(each)}) END"
+        case t.ArrayType() if there.id == "list" and isinstance(kind.elementType, t.StructType):
+            (inner,) = _children(there).values()
+            return f"list_transform({value}, lambda one: {_as('one', kind.elementType, inner)})"
+    return f"TRY_CAST({value} AS {wanted})"
+
+
+def _children(there: DuckDBPyType) -> dict[str, DuckDBPyType]:
+    return {name: one for name, one in there.children if isinstance(one, DuckDBPyType)}
+
+
+def _member(value: str, one: t.StructField, members: dict[str, DuckDBPyType]) -> str:
+    return _as(f"{value}.{quoted(one.name)}", one.dataType, members.get(one.name))
+
+
+def _once(*, has_raw: bool, has_compacted: bool) -> str:
+    """Each event once, as `archive.reading` has it: of several the one that was decided first, a signed one before.
+
+    One that nobody is known to have signed never stands for one that is.
+    """
+    if not has_raw:
+        return "SELECT * FROM _compacted"
+    first = f'CASE WHEN signature = {_OK} THEN 0 ELSE 1 END, event_ts, stream, "offset", idx'
+    known = (
+        "EXISTS (SELECT 1 FROM _near WHERE _near.event_id = told.event_id AND"
+        f" (_near.signature IS NULL OR _near.signature = {_OK} OR coalesce(told.signature, '') <> {_OK}))"
+    )
+    unknown = f" AND NOT {known}" if has_compacted else ""
+    single = "NOT EXISTS (SELECT 1 FROM _repeated WHERE _repeated.event_id = told.event_id)"
+    ranked = (
+        f"SELECT *, row_number() OVER (PARTITION BY event_id ORDER BY {first}) AS _nth FROM _raw"
+        " WHERE event_id IN (SELECT event_id FROM _repeated)"
+    )
+    several = f"SELECT * EXCLUDE (_nth) FROM ({ranked}) AS told WHERE _nth = 1"
+    return (
+        f"SELECT * FROM _compacted UNION ALL BY NAME SELECT * FROM _raw AS told WHERE {single}{unknown}"
+        f" UNION ALL BY NAME {several}{unknown}"
+    )
+
+
+def _segments(parts: list[Part]) -> str:
+    names = [(name, duckdb_type(kind)) for name, kind, _ in BY_NAME["segments"].columns]
+    rows = [f"({text(part.date)}, {text(part.seg)}, {part.rows}, {part.is_compacted})" for part in parts]
+    values = ", ".join(rows or ["(NULL, NULL, NULL, NULL)"])
+    told = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in names)
+    return f"SELECT {told} FROM (VALUES {values}) AS part({', '.join(name for name, _ in names)}) WHERE seg IS NOT NULL"

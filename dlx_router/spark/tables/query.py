@@ -1,0 +1,152 @@
+"""`pipeline sql`: one SELECT over an archive, its rows as a table, CSV or JSON. It reads; nothing else is let in."""
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+import duckdb
+
+from dlx_router.core.printable import printable_lines
+from dlx_router.spark.archive.files import ArchiveError
+from dlx_router.spark.tables.database import opened
+from dlx_router.spark.tables.dictionary import TABLES
+
+
+class Column(NamedTuple):
+    """A column of an answer, as a table shows it."""
+
+    name: str
+    is_number: bool
+
+
+Table = Callable[[Sequence[Column], Sequence[Sequence[str]]], None]
+FORMATS: Final = ("table", "csv", "json")
+TABLE_ROWS: Final = 1000  # a table is laid out whole; who wants more wants a file
+_AT_ONCE: Final = 1000
+_NULL: Final = "–"  # as in every table of ours: what is below a narrow one is left out
+_INTEGERS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+_NUMBERS: Final = {*_INTEGERS, *(f"U{one}" for one in _INTEGERS), "FLOAT", "DOUBLE", "DECIMAL"}
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Columns, and rows as they come; a table has at most TABLE_ROWS, and says whether there are more."""
+
+    columns: tuple[Column, ...]
+    rows: Iterator[tuple[Any, ...]]
+
+    @property
+    def names(self) -> list[str]:
+        return [one.name for one in self.columns]
+
+
+def run(root: Path, text: str, form: str, out: IO[str], table: Table) -> bool:
+    """Write the answer to `out`, or give it to `table(columns, rows)`; whether rows were left out.
+
+    ArchiveError for SQL that is not one SELECT or cannot be run: what, and where in it.
+    """
+    with opened(root) as db:
+        try:
+            answer = _asked(db, text)
+            if form == "table":
+                return _tabled(answer, table)
+            (_csv if form == "csv" else _json)(answer, out)
+        except duckdb.Error as error:
+            raise ArchiveError(_wrong(error)) from None
+    return False
+
+
+def _asked(db: duckdb.DuckDBPyConnection, text: str) -> Answer:
+    statements = db.extract_statements(text)
+    kinds = [one.type for one in statements]
+    if kinds != [duckdb.StatementType.SELECT]:
+        names = ", ".join(one.name for one in kinds) or "nothing"
+        raise ArchiveError(f"one SELECT is what is run, and the archive is only read; this is {names}")
+    cursor = db.execute(statements[0])
+    told = ((name, str(kind).partition("(")[0]) for name, kind, *_ in cursor.description or ())
+    return Answer(tuple(Column(name, kind in _NUMBERS) for name, kind in told), _fetched(cursor))
+
+
+def _fetched(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    while rows := cursor.fetchmany(_AT_ONCE):
+        yield from rows
+
+
+def _wrong(error: duckdb.Error) -> str:
+    """What DuckDB says, with the line and the place that it points to, and what may be meant."""
+    text = printable_lines(str(error)).rstrip()
+    if isinstance(error, duckdb.CatalogException) and "Table with name" in text:
+        text += f"\ntables: {', '.join(one.name for one in TABLES)}; their columns: docs/data-dictionary.md"
+    if "No files found" in text or "No such file" in text:
+        text += "\nthe archive was compacted or erased from while it was read: run it again"
+    return text
+
+
+def _tabled(answer: Answer, table: Table) -> bool:
+    rows = [[_cell(one, _NULL) for one in row] for row in islice(answer.rows, TABLE_ROWS)]
+    table(answer.columns, rows)
+    return next(answer.rows, None) is not None
+
+
+def _csv(answer: Answer, out: IO[str]) -> None:
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(answer.names)
+    writer.writerows([_harmless(one) for one in row] for row in answer.rows)
+
+
+def _harmless(value: Any) -> str:  # noqa: ANN401 - of any type
+    """A cell; text that a spreadsheet would run as a formula begins with a quote mark."""
+    cell = _cell(value, "")
+    is_text = not isinstance(value, int | float | Decimal | date | datetime)
+    return f"'{cell}" if is_text and cell.startswith(_FORMULA) else cell
+
+
+def _json(answer: Answer, out: IO[str]) -> None:
+    """One array of objects, a row a line."""
+    names = answer.names
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ArchiveError(f"JSON has each name once, and there are several columns {twice[0]!r}: name them with AS")
+    before = "[\n"
+    for row in answer.rows:
+        told = {name: _plain(value) for name, value in zip(names, row, strict=True)}
+        out.write(before + json.dumps(told))
+        before = ",\n"
+    out.write("[]\n" if before == "[\n" else "\n]\n")
+
+
+def _cell(value: Any, null: str) -> str:  # noqa: ANN401 - of any type
+    plain = _plain(value)
+    if plain is None:
+        return null
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - of any type
+    """The value as JSON has it: times as text in UTC, numbers as numbers, no number that is none."""
+    match value:
+        case float() if not math.isfinite(value):
+            return None
+        case bool() | int() | float() | str() | None:
+            return value
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case dict():
+            return {str(_plain(name)): _plain(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_plain(one) for one in value]
+    return _text(value)
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - of any type
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,130 @@
+"""What is erased, or too old, stands in no file of the archive any more: not in old ones, not in what was killed."""
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.parquet as pq
+import pytest
+
+from dlx_router.spark.archive import delta
+from dlx_router.spark.archive.aggregates import Aggregates
+from dlx_router.spark.archive.compact import Erased, Erasure, Rules, compact, erase
+from dlx_router.spark.archive.verify import verify
+from tests.spark.tables.scene import HOUR_MS, MONDAY_MS, Written, event
+from tests.spark.tables.test_sql import pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ANNA, BERT = "anna0123456789", "bert0123456789"
+LINE: Final = b'{"v":1,"id":"%s"'
+NOON: Final = MONDAY_MS + 12 * HOUR_MS
+
+
+def standing_in(root: Path, name: str) -> list[str]:
+    """Files of the archive in whose bytes, or in whose unpacked columns, the name stands."""
+    found = []
+    for file in sorted(path for path in root.rglob("*") if path.is_file()):
+        told = file.read_bytes()
+        if told.startswith(b"PAR1"):
+            told += repr(pq.ParquetFile(file).read().to_pylist()).encode()
+        if name.encode() in told:
+            found.append(str(file.relative_to(root)))
+    return found
+
+
+def letter(name: str, hours: float, **more: str) -> dict[str, object]:
+    return event(name, hours, props={"message_id": f"m-{name}", **more})
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    """Two letters everywhere: compacted, in old segments, in late ones, bad lines, in what was killed; a Delta log.
+
+    And in aggregates, of which one was being made by who was killed.
+    """
+    made = Written(tmp_path / "archive")
+    lines = [LINE % name.encode() for name in (ANNA, BERT)]
+    monday = [letter(ANNA, 1), letter(BERT, 2), event(ANNA, 13), event(BERT, 14)]
+    seg = made.put(*monday, bad=lines)
+    made.compact("2026-03-09", monday, seg)
+    made.put(event(ANNA, 3), event(BERT, 30), event(ANNA, 31), event("c" * 12, 32))
+    archive = made.archive
+    delta.mirror(archive)
+    Aggregates(archive.root).refresh()
+    made_last = max((archive.root / "_aggregates").glob("*/*/*"))
+    shutil.copy(made_last, made_last.with_name(f".{made_last.name}.killed"))
+    shutil.copytree(archive.compacted("2026-03-09", "c-2026-03-09"), archive.compacted("2026-03-09", "c-killed"))
+    shutil.copytree(archive.raw("2026-03-10", "0000000001-run"), archive.raw("2026-03-10", "0000000002-killed"))
+    shutil.copytree(
+        archive.raw("2026-03-10", "0000000001-run"), archive.work / "killed/0000000003-x/event_date=2026-03-10"
+    )
+    shutil.copytree(archive.raw("2026-03-10", "0000000001-run"), archive.compacting / "c-x")
+    assert len(standing_in(archive.root, ANNA)) == 13
+    return made
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        Erasure(letters=(ANNA,)),
+        Erasure(message_ids=(f"m-{ANNA}",)),
+        Erasure(where=f"props.message_id = 'm-{ANNA}'"),
+    ],
+    ids=["by letter", "by message id", "by condition"],
+)
+def test_a_letter_is_gone_from_every_file(spark: "SparkSession", written: Written, what: Erasure) -> None:
+    root, searched = written.archive.root, not (what.where or what.message_ids)
+    done = erase(spark, root, what)
+    assert done == Erased(letters=1, events=4, bad=1 if searched else 2)
+    left = standing_in(root, ANNA)
+    assert left == ([] if searched else ["_bad/seg=0000000000-run/part-0.parquet"])
+    assert [*root.glob("_aggregates/*/*/.*")] == []
+    assert len(standing_in(root, BERT)) == 3
+    assert verify(root, deep=True).findings == ()
+    assert erase(spark, root, what) == Erased(letters=0, events=0, bad=done.bad)
+
+
+def test_events_of_a_time_are_gone_and_the_rest_of_their_letters_stays(spark: "SparkSession", written: Written) -> None:
+    root = written.archive.root
+    assert erase(spark, root, Erasure(until_ms=NOON)) == Erased(letters=2, events=3, bad=0)
+    from dlx_router.spark.archive.reading import read  # noqa: PLC0415 - pyspark may be missing
+
+    assert {row["ts_ms"] for row in read(spark, root).collect()} == {
+        MONDAY_MS + at * HOUR_MS for at in (13, 14, 30, 31, 32)
+    }
+    assert standing_in(root, f"m-{ANNA}") == []
+    assert verify(root, deep=True).findings == ()
+    everything = Erasure(since_ms=0)
+    assert erase(spark, root, everything) == Erased(letters=3, events=5, bad=0)
+    assert (standing_in(root, ANNA), standing_in(root, BERT)) == ([], [])
+    assert verify(root, deep=True).findings == ()
+
+
+def test_what_is_too_old_is_gone_with_its_lines_that_are_no_events(spark: "SparkSession", written: Written) -> None:
+    root, late = written.archive.root, datetime(2026, 6, 1, tzinfo=UTC)
+    with written.archive.lease("ingest"):  # the next one does this when it begins
+        written.archive.clear()
+        shutil.rmtree(written.archive.work)
+    compact(spark, root, Rules(keep=30), now=late)
+    assert (standing_in(root, ANNA), standing_in(root, BERT)) == ([], [])
+    assert verify(root).findings == ()
+
+
+def test_an_ingest_that_runs_is_left_alone(spark: "SparkSession", written: Written) -> None:
+    with written.archive.lease("ingest"):
+        done = erase(spark, written.archive.root, Erasure(letters=(ANNA,)))
+    assert done.events == 4
+    assert {path.split("/")[0] for path in standing_in(written.archive.root, ANNA)} == {"_ingest", "raw"}
+
+
+def test_ids_are_values_and_one_way_at_a_time_is_asked_for(spark: "SparkSession", written: Written) -> None:
+    root = written.archive.root
+    assert erase(spark, root, Erasure(letters=("' or '1' = '1",))).events == 0
+    for wrong in ((), ("--letter", "a", "--since", "2026-03-09"), ("--where", "true", "--message-id", "m")):
+        done = pipeline(written, "erase", *wrong)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    done = pipeline(written, "erase", "--until", "soon")
+    assert (done.returncode, "--until 'soon'" in done.stderr) == (2, True)
