@@ -32,6 +32,7 @@ REFUSED: Final = "refused"
 OPEN: Final = "open"
 UNDECIDED: Final = (OPEN, "held")  # neither helped nor lost
 _MANY: Final = 1_000_000  # deliveries without end reach the cap
+_LATEST_MS: Final = 253_402_300_800_000  # the year 10000; `due_ms` may be any number that somebody wrote into a stream
 _GIVEN_BACK: Final = "CASE kind WHEN 'retried' THEN coalesce(due_ms, ts_ms) WHEN 'redriven' THEN ts_ms END"
 
 
@@ -69,6 +70,14 @@ def tried(kind: str, ts_ms: int, due_ms: int | None, *, next_kind: str | None, a
     if next_kind == "held":
         return REFUSED
     return FAILED if next_kind in DEATHS else OPEN
+
+
+def wait_sql() -> str:
+    """How long an event makes its letter wait, of the columns kind, ts_ms and due_ms; null: it does not.
+
+    Nor does one whose `due_ms` is no time: arithmetic with it would end every query that reads it.
+    """
+    return f"(CASE WHEN kind = 'retried' AND due_ms BETWEEN 0 AND {_LATEST_MS} THEN due_ms - ts_ms END)"
 
 
 def given_back_sql() -> str:

@@ -46,3 +46,8 @@ def text(value: str | Path) -> str:
 def listed(values: Iterable[str | Path]) -> str:
     """Texts, as a list of SQL."""
     return f"[{', '.join(map(text, values))}]"
+
+
+def pattern(file: str | Path) -> str:
+    """This file and no other: DuckDB takes each name of a file for a pattern, also a folder `archive[1]`."""
+    return "".join(f"[{one}]" if one in "*?[" else one for one in str(file))

@@ -122,3 +122,12 @@ def test_names_of_any_character_stop_nothing() -> None:
     odd = line().replace(b'"failed_queue":"work"', b'"failed_queue":"a\\u0000b\\u0000\\"c"')
     (row,) = rows(odd)
     assert (row["failed_queue"], row["fingerprint"]) == ('a\x00b\x00"c', of_event(json.loads(odd)).id)
+
+
+def test_what_is_read_line_by_line_is_never_held_whole() -> None:
+    """Anybody may publish to a stream: neither many lines of one message nor large ones grow what ingest holds."""
+    many = made([message(0, b"x\n" * 12_000)])
+    assert sum(one.num_rows for one in many) == 12_000
+    assert max(one.num_rows for one in many) <= 5_000
+    large = made(message(at, b"x" * (4 << 20), kind=b"text/plain") for at in range(10))
+    assert [one.num_rows for one in large] == [4, 4, 2]

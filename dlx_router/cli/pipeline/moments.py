@@ -19,10 +19,10 @@ def moment(option: str, written: str | None) -> int | None:
     """Ms since 1970 of a date, or of a duration before now."""
     if written is None:
         return None
-    if _DATE.fullmatch(written):
-        told = datetime.fromisoformat(written)
-        return int((told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp() * 1000)
     try:
+        if _DATE.fullmatch(written):
+            told = datetime.fromisoformat(written)
+            return int((told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp() * 1000)
         return int(datetime.now(UTC).timestamp() * 1000) - duration_ms(written)
     except ValueError:
         raise OptionError(f"{option} {written!r}: write 30d, 12h, 90m, or a date as 2026-10-05 (UTC)") from None

@@ -16,6 +16,8 @@ def run(archive: Path, what: Erasure, *, master: str | None, remote: str | None)
     """The exit code; says how much is gone, and what is not."""
     if sum((bool(what.where), bool(what.letters or what.message_ids), what.is_time)) != 1:
         return output.wrong_use(_ONE_WAY)
+    if "" in (*what.letters, *what.message_ids):  # stands in every line: all in _bad/ would lose their text
+        return output.wrong_use("--letter '' or --message-id '': an id is not empty")
     if not remote:
         Archive(archive).require_folder()
     spark = build_session("dlx-router erase", master=master, remote=remote)

@@ -18,6 +18,7 @@ from dlx_router.core.recovered import (
     fate_sql,
     given_back_sql,
     try_sql,
+    wait_sql,
 )
 from dlx_router.spark.analyses.shape import shaped
 
@@ -62,7 +63,7 @@ def observed_quiet(events: DataFrame) -> DataFrame:
 
     For archives without their policies; `quiet_of` (spark/recovery_windows) knows the longest wait of policies.
     """
-    wait = f.max(f.when(f.col("kind") == "retried", f.col("due_ms") - f.col("ts_ms")))
+    wait = f.max(f.expr(wait_sql()))
     longest = events.groupBy("vhost", "failed_queue", "reason").agg(f.coalesce(wait, f.lit(0)).alias("wait"))
     return shaped(longest.withColumn("quiet_ms", f.greatest(f.lit(AT_LEAST_MS), WAITS * f.col("wait"))), QUIET_SCHEMA)
 

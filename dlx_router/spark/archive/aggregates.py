@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dlx_router.core.recovered import AT_LEAST_MS, DEATHS, RECOVERED, SILENT, UNDECIDED, WAITS, fate_sql
+from dlx_router.core.recovered import AT_LEAST_MS, DEATHS, RECOVERED, SILENT, UNDECIDED, WAITS, fate_sql, wait_sql
 from dlx_router.spark.archive.files import ArchiveError, removed, token
 from dlx_router.spark.archive.layout import Archive, Part
-from dlx_router.spark.duckdb_session import connected, database_error, listed, text
+from dlx_router.spark.duckdb_session import connected, database_error, listed, pattern, text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -42,7 +42,7 @@ copy (
          max(struct_pack(ts_ms := ts_ms, redrives := coalesce(redrives, -1), attempts := coalesce(attempts, -1),
                          step := step, kind := kind, reason := reason, due_ms := due_ms))
            filter (where speaks) as newest,
-         max(due_ms - ts_ms) filter (where kind = 'retried') as wait_ms,
+         max({wait_sql()}) as wait_ms,
          max(epoch_ms(ingest_ts)) as read_ms
   from (
     select *, observed is null and kind in {DEATHS!r} and redrive_id is null as died,
@@ -162,7 +162,7 @@ class Aggregates:
                 return []
             with connected(memory=_MEMORY) as database:
                 try:
-                    return answer(database, listed(files))
+                    return answer(database, listed(map(pattern, files)))
                 except database_error() as error:
                     if not left:
                         raise ArchiveError(f"{self._folder}: cannot be read: {error}") from None
@@ -178,7 +178,7 @@ class Aggregates:
         aside = out.with_name(f".{out.name}.{token()}")
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
-            database.execute(_MAKE.format(files=listed(part.files), out=text(aside)))
+            database.execute(_MAKE.format(files=listed(map(pattern, part.files)), out=text(aside)))
             aside.replace(out)
         except database_error() as error:
             if part.folder.exists():

@@ -4,7 +4,8 @@ Their text goes; row and reason stay, because manifests count them and nobody ma
 """
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Collection
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from dlx_router.spark.archive.layout import Archive
 
 
 def blank(
-    archive: Archive, names: Sequence[str] = (), *, since_ms: int | None = None, until_ms: int | None = None
+    archive: Archive, names: Collection[str] = (), *, since_ms: int | None = None, until_ms: int | None = None
 ) -> None:
     """Take the text from lines in which one of these names stands, and of those that were read in this time.
 
@@ -26,7 +27,7 @@ def blank(
         return
     for file in archive.bad_files():
         table = pq.ParquetFile(file).read()
-        is_meant = _naming(table["line"], names) if names else _read_within(table["ingest_ts"], since_ms, until_ms)
+        is_meant = naming(table["line"], names) if names else _read_within(table["ingest_ts"], since_ms, until_ms)
         is_meant = pc.and_(is_meant, pc.is_valid(table["line"]))
         if pc.any(is_meant).as_py():
             line = pc.if_else(is_meant, pa.scalar(None, table["line"].type), table["line"])
@@ -39,11 +40,12 @@ def count(archive: Archive) -> int:
     return sum(len(table) - table["line"].null_count for table in tables)
 
 
-def _naming(lines: pa.ChunkedArray, names: Sequence[str]) -> pa.Array:
-    """Whether one of the names stands in the line, as it is or as JSON writes it."""
+def naming(lines: pa.ChunkedArray, names: Collection[str]) -> pa.Array:
+    """Whether one of the names stands in the line as a whole word, as it is or as JSON writes it."""
     forms = {json.dumps(name, ensure_ascii=is_ascii)[1:-1].encode() for name in names for is_ascii in (True, False)}
     forms |= {name.encode() for name in names}
-    return pa.array([line is not None and any(form in line for form in forms) for line in lines.to_pylist()])
+    named = re.compile(rb"(?<!\w)(?:" + b"|".join(map(re.escape, sorted(forms))) + rb")(?!\w)")
+    return pa.array([line is not None and named.search(line) is not None for line in lines.to_pylist()])
 
 
 def _read_within(read: pa.ChunkedArray, since_ms: int | None, until_ms: int | None) -> pa.ChunkedArray:

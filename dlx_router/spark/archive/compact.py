@@ -5,7 +5,7 @@ the segments do. Killed at any instant, every event counts exactly once.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -130,11 +130,16 @@ def erase(spark: SparkSession, root: Path | str, what: Erasure | str) -> Erased:
                 gone += hit
         counted = letters.count()
         _drop_old(archive, time.time_ns())  # all that is compacted: what came twice is only there any more
+        names = {*what.letters, *what.message_ids, *_ids(letters if what.letters or what.message_ids else None)}
         found.unpersist()
-        names = (*what.letters, *what.message_ids)
         bad_lines.blank(archive, names, since_ms=what.since_ms, until_ms=what.until_ms)
         _mirrored(archive)
     return Erased(counted, gone, bad_lines.count(archive))
+
+
+def _ids(letters: DataFrame | None) -> Iterable[str]:
+    """Of letters that were asked for by name: what is no event may know them by this one alone."""
+    return () if letters is None else (row["id"] for row in letters.collect())
 
 
 def _clear_killed_ingest(archive: Archive) -> None:
@@ -151,11 +156,14 @@ def _clear_killed_ingest(archive: Archive) -> None:
 def _whole(archive: Archive) -> Iterator[None]:
     """Under the lease, and only where no note is missing: files that count would look like leftovers."""
     with archive.lease("compact"):
+        delta.is_wanted(archive)  # before anything is done that the table has to tell
         for said in orphans(archive):
             raise ArchiveError(said)
         removed(archive.compacting)
-        yield
-        Aggregates(archive.root).prune()
+        try:
+            yield
+        finally:
+            Aggregates(archive.root).prune()
 
 
 def _matching(rows: DataFrame, where: str | Column) -> DataFrame:

@@ -45,6 +45,7 @@ class Sink:
         counts = segment(archive, seg, files)
         bad = counts.pop(BAD, 0)
         archive.commit(Entry(number, seg, counts, bad, start, end, time.time_ns() // 1_000_000, _has_loss(start, end)))
+        shutil.rmtree(self.folder(archive), ignore_errors=True)  # of reads that broke off, which no `erase` would find
         if self.with_delta or delta.is_wanted(archive):
             delta.mirror(archive)
 

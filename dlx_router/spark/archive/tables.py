@@ -30,35 +30,35 @@ class Tables:
         self._stream, self._signer, self._keep_lines = stream, signer, keep_lines
         self._texts: list[columns.Text] = []
         self._size = 0
+        self._kept = 0  # bytes of the lines behind rows and bad
         self._rows: list[lines.Row] = []
         self._bad: list[lines.Row] = []
 
     def add(self, messages: Iterable[Message]) -> Iterator[pa.Table]:
         """Take them; → events as tables of `columns.COLUMNS`, lines that are none as tables of `BAD`, now and then."""
         for message in messages:
-            self._add(message)
+            yield from self._add(message)
             if self._size >= _TEXT_BYTES:
                 yield from self._columns()
-            if len(self._rows) + len(self._bad) >= _ROWS:
-                yield from self._slow()
+            yield from self._full()
 
     def rest(self) -> Iterator[pa.Table]:
         """What has not been given out yet."""
         yield from self._columns()
         yield from self._slow()
 
-    def _add(self, message: Message) -> None:
+    def _add(self, message: Message) -> Iterator[pa.Table]:
         is_journal, mac, version = envelope(message.header)
         place = lines.Place(self._stream, message.offset, str(judged(self._signer, message.body, mac)), 0)
         if not is_journal:
-            self._split(place, message.body)
+            yield from self._split(place, message.body)
             return
         try:
             text = reading.text_of(message.body, version)
             if text is message.body:
-                self._split(place, text)
+                yield from self._split(place, text)
             elif self._keep_lines:
-                self._written(place, text)
+                yield from self._written(place, text)
             else:
                 self._texts.append(columns.Text(*place[:3], message.body, text))
                 self._size += len(text)
@@ -75,34 +75,43 @@ class Tables:
         for one in fast.messages:
             place = lines.Place(*one[:3], 0)
             try:
-                self._written(place, one.text)
+                yield from self._written(place, one.text)
             except FormatError as error:
                 self._unreadable(place, one.body, error)
         if fast.table is not None:
             yield fast.table
 
+    def _full(self) -> Iterator[pa.Table]:
+        """What is read line by line, once it is much: by rows, and by bytes, because anybody may write large lines."""
+        if len(self._rows) + len(self._bad) >= _ROWS or self._kept >= _TEXT_BYTES:
+            yield from self._slow()
+
     def _slow(self) -> Iterator[pa.Table]:
+        self._kept = 0
         rows, self._rows, bad, self._bad = self._rows, [], self._bad, []
         if rows:
             yield columns.encoded(lines.table(rows, _now()))
         if bad:
             yield _bad(bad)
 
-    def _written(self, place: lines.Place, text: bytes) -> None:
+    def _written(self, place: lines.Place, text: bytes) -> Iterator[pa.Table]:
         """The text of a message in format 2, line by line."""
-        self._split(place, b"".join(reading.lines_of(text))[:-1])
+        yield from self._split(place, b"".join(reading.lines_of(text))[:-1])
 
-    def _split(self, place: lines.Place, body: bytes) -> None:
+    def _split(self, place: lines.Place, body: bytes) -> Iterator[pa.Table]:
         for idx, line in enumerate(lines.split(body)):
             if line:
                 self._line(place._replace(idx=idx), line)
+                yield from self._full()
 
     def _line(self, place: lines.Place, line: bytes) -> None:
         row = lines.row(place, line, keep_line=self._keep_lines)
+        self._kept += len(line)
         (self._bad if row.bad else self._rows).append(row)
 
     def _unreadable(self, place: lines.Place, body: bytes, why: FormatError) -> None:
         if body:
+            self._kept += len(body)
             self._bad.append(lines.unreadable(place, body, str(why)))
 
 

@@ -19,7 +19,7 @@ from dlx_router.core.printable import printable_lines
 from dlx_router.core.signature import Signature
 from dlx_router.spark.archive.files import ArchiveError
 from dlx_router.spark.archive.layout import Archive, Part
-from dlx_router.spark.duckdb_session import connected, listed, text
+from dlx_router.spark.duckdb_session import connected, listed, pattern, text
 from dlx_router.spark.schemas import Columns
 from dlx_router.spark.tables import sql
 from dlx_router.spark.tables.dictionary import BY_NAME, duckdb_type, quoted
@@ -43,7 +43,7 @@ def opened(root: Path | str) -> Iterator[duckdb.DuckDBPyConnection]:
     """
     with connected(memory=MEMORY) as db:
         files = _defined(db, Archive(root))
-        db.execute(f"SET allowed_paths = {listed(files)}")
+        db.execute(f"SET allowed_paths = {listed({*files, *map(pattern, files)})}")
         db.execute("SET enable_external_access = false")
         db.execute("SET python_enable_replacements = false")
         db.execute("SET lock_configuration = true")
@@ -122,7 +122,8 @@ def _rows(db: duckdb.DuckDBPyConnection, files: Sequence[str], columns: Columns)
 def _alike(db: duckdb.DuckDBPyConnection, files: Sequence[str]) -> list[list[str]]:
     """The files, those of one schema together: to read them by name DuckDB would read each footer for every view."""
     told = "concat_ws(' ', name, type, converted_type, logical_type, num_children)"
-    schemas = f"SELECT file_name, hash(list_sort(list({told}))) FROM parquet_schema({listed(files)}) GROUP BY file_name"
+    every = f"parquet_schema({listed(map(pattern, files))})"
+    schemas = f"SELECT file_name, hash(list_sort(list({told}))) FROM {every} GROUP BY file_name"
     found: dict[int, list[str]] = {}
     for file, schema in db.execute(f"{schemas} ORDER BY file_name").fetchall():
         found.setdefault(schema, []).append(file)
@@ -130,7 +131,7 @@ def _alike(db: duckdb.DuckDBPyConnection, files: Sequence[str]) -> list[list[str
 
 
 def _of_one_schema(db: duckdb.DuckDBPyConnection, files: Sequence[str], columns: Columns) -> str:
-    read = f"read_parquet({listed(files)}, hive_partitioning = false, filename = '{_FILE}')"
+    read = f"read_parquet({listed(map(pattern, files))}, hive_partitioning = false, filename = '{_FILE}')"
     shape = db.sql(f"SELECT * FROM {read}")
     there = dict(zip(shape.columns, shape.types, strict=True))
     known = [f"{_column(name, kind, there.get(name))} AS {quoted(name)}" for name, kind, _ in columns]

@@ -56,6 +56,8 @@ def export(root: Path | str, out: Path, form: str, days: Days) -> Exported:
             "a table of Iceberg needs the extra `spark-iceberg`: pip install '.[spark-iceberg]' in a clone"
         )
     archive, out = Archive(root), out.absolute()
+    if out.resolve().is_relative_to(archive.root.resolve()):
+        raise ArchiveError(f"{out}: lies in the archive, where no `erase` would look for it; name a folder outside")
     with _filled(out):
         files = list(_written(archive, out, days, is_whole=form == "iceberg"))
         if not files:
@@ -67,11 +69,23 @@ def export(root: Path | str, out: Path, form: str, days: Days) -> Exported:
 @contextmanager
 def _filled(out: Path) -> Iterator[None]:
     """A new folder, or an empty one; gone again where something fails."""
+    claim = out / ".dlx-router-export"
+    is_there = ArchiveError(f"{out}: is there already; name a new folder, or delete it")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ArchiveError(f"{out}: is there already; name a new folder, or delete it")
+        raise is_there
     try:
         out.mkdir(parents=True, exist_ok=True)
+        claim.mkdir()  # by one of two that began together
+    except FileExistsError:
+        raise is_there from None
+    except OSError as error:
+        raise ArchiveError(f"{out}: cannot be written ({error})") from None
+    if [*out.iterdir()] != [claim]:  # the other has ended meanwhile
+        claim.rmdir()
+        raise is_there
+    try:
         yield
+        claim.rmdir()
     except BaseException as error:
         shutil.rmtree(out, ignore_errors=True)
         if isinstance(error, duckdb.Error | OSError):

@@ -9,6 +9,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, Final, NamedTuple
 
 import duckdb
@@ -97,7 +98,9 @@ def _tabled(answer: Answer, table: Table) -> bool:
 
 
 def _csv(answer: Answer, out: IO[str]) -> None:
-    writer = csv.writer(out, lineterminator="\n")
+    # By this end of a line a cell with a lone \r is quoted too: a reader would take what is behind it for a new row.
+    lines = SimpleNamespace(write=lambda line: out.write(f"{line[:-2]}\n"))
+    writer = csv.writer(lines, lineterminator="\r\n")
     writer.writerow(answer.names)
     writer.writerows([_harmless(one) for one in row] for row in answer.rows)
 

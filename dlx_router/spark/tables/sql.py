@@ -17,6 +17,7 @@ from dlx_router.core.recovered import (
     WAITS,
     fate_sql,
     given_back_sql,
+    wait_sql,
 )
 
 _NEWEST: Final = ", ".join(f"{name} DESC NULLS LAST" for name in ORDER)
@@ -26,8 +27,7 @@ _OUTCOME: Final = fate_sql(as_of_ms=0, window="(quiet_ms - known_ms)")
 
 LETTERS: Final = f"""
 WITH quiet AS (
-  SELECT vhost, failed_queue, reason, greatest({AT_LEAST_MS}, {WAITS} * coalesce(max(CASE WHEN kind = 'retried'
-    THEN due_ms - ts_ms END), 0)) AS quiet_ms
+  SELECT vhost, failed_queue, reason, greatest({AT_LEAST_MS}, {WAITS} * coalesce(max({wait_sql()}), 0)) AS quiet_ms
   FROM events GROUP BY vhost, failed_queue, reason
 ), known AS (
   SELECT coalesce(max(unix_millis(ingest_ts)), 0) AS known_ms FROM events

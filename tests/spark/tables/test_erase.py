@@ -5,12 +5,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dlx_router.spark.archive import delta
+from dlx_router.spark.archive import bad_lines, delta
 from dlx_router.spark.archive.aggregates import Aggregates
 from dlx_router.spark.archive.compact import Erased, Erasure, Rules, compact, erase
+from dlx_router.spark.archive.layout import Archive
+from dlx_router.spark.archive.sink import Sink
 from dlx_router.spark.archive.verify import verify
 from tests.spark.tables.scene import HOUR_MS, MONDAY_MS, Written, event
 from tests.spark.tables.test_sql import pipeline
@@ -76,7 +79,7 @@ def written(tmp_path: Path) -> Written:
     ids=["by letter", "by message id", "by condition"],
 )
 def test_a_letter_is_gone_from_every_file(spark: "SparkSession", written: Written, what: Erasure) -> None:
-    root, searched = written.archive.root, not (what.where or what.message_ids)
+    root, searched = written.archive.root, not what.where
     done = erase(spark, root, what)
     assert done == Erased(letters=1, events=4, bad=1 if searched else 2)
     left = standing_in(root, ANNA)
@@ -126,5 +129,23 @@ def test_ids_are_values_and_one_way_at_a_time_is_asked_for(spark: "SparkSession"
     for wrong in ((), ("--letter", "a", "--since", "2026-03-09"), ("--where", "true", "--message-id", "m")):
         done = pipeline(written, "erase", *wrong)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    done = pipeline(written, "erase", "--until", "soon")
-    assert (done.returncode, "--until 'soon'" in done.stderr) == (2, True)
+    for time in ("soon", "2026-02-30", "2026-03-09T25:00"):
+        done = pipeline(written, "erase", "--until", time)
+        assert (done.returncode, f"--until '{time}'" in done.stderr, done.stderr.count("\n")) == (2, True, 1)
+    for option in ("--letter", "--message-id"):
+        done = pipeline(written, "erase", option, "")
+        assert (done.returncode, "an id is not empty" in done.stderr) == (2, True), done.stderr
+
+
+def test_an_ingest_that_goes_on_keeps_nothing_of_reads_that_broke_off(tmp_path: Path) -> None:
+    archive, sink = Archive(tmp_path), Sink(str(tmp_path), "run", 0, "{}")
+    sink.folder(archive).mkdir(parents=True)
+    (sink.folder(archive) / "torn.parquet").write_bytes(ANNA.encode())
+    sink.put(archive, [], {}, {})
+    assert standing_in(tmp_path, ANNA) == []
+
+
+def test_an_id_is_looked_for_as_a_whole_word() -> None:
+    """In lines that are no events; else the id "1" would take the text of all that were written in this century."""
+    lines = pa.chunked_array([[b'{"id":"1","n":21}', b'{"id":"x1","n":21}', b'not "1"', None]])
+    assert bad_lines.naming(lines, {"1"}).to_pylist() == [True, False, True, False]

@@ -26,7 +26,8 @@ def rows_of(form: str, out: Path, where: Path) -> list[dict[str, Any]]:
         return list(pa.table(DeltaTable(out).to_pyarrow_table()).to_pylist())
     if form == "iceberg":
         return list(StaticTable.from_metadata(str(where)).scan().to_arrow().to_pylist())
-    return pl.read_parquet(out / "*/*.parquet", hive_partitioning=True).to_dicts()
+    rows: list[dict[str, Any]] = pl.read_parquet(out / "*/*.parquet", hive_partitioning=True).to_dicts()
+    return rows
 
 
 @pytest.mark.parametrize("form", ["parquet", "delta", "iceberg"])
@@ -78,3 +79,12 @@ def test_the_command_says_what_to_name(written: Written, tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("4 events of 2 days in ")
     assert Path(done.stdout.rpartition(" in ")[2].strip()).is_file()
+
+
+def test_no_copy_lies_in_the_archive_and_one_that_is_being_written_stays(written: Written, tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match="lies in the archive"):
+        export(written.archive.root, written.archive.root / "copy", "parquet", Days())
+    (tmp_path / "copy/.dlx-router-export").mkdir(parents=True)
+    with pytest.raises(ArchiveError, match="is there already"):
+        export(written.archive.root, tmp_path / "copy", "parquet", Days())
+    assert [one.name for one in (tmp_path / "copy").iterdir()] == [".dlx-router-export"]

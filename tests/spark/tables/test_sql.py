@@ -1,5 +1,6 @@
 """`pipeline sql`: what it answers, what it refuses, and that it neither writes nor reads anything else."""
 
+import csv
 import io
 import json
 import subprocess
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from dlx_router.cli.main import main
+from dlx_router.spark.archive.aggregates import Aggregates
 from dlx_router.spark.archive.files import ArchiveError
 from dlx_router.spark.tables.database import opened
 from dlx_router.spark.tables.dictionary import TABLES, duckdb_type, quoted
@@ -297,3 +299,25 @@ def test_without_duckdb_it_says_what_to_install(written: Written) -> None:
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "the pipeline needs the extra `spark`" in done.stderr
+
+
+@pytest.mark.parametrize("due_ms", [2**63 - 1, -(2**63)])
+def test_an_event_whose_wait_is_no_time_ends_no_query(written: Written, due_ms: int) -> None:
+    written.put(event("forged", 30, kind="retried", due_ms=due_ms, signature="none"))
+    assert ask(written, "select count(*) as n from letters") == [{"n": 5}]
+    assert [row["letters"] for row in Aggregates(written.archive.root).groups()]
+    assert Aggregates(written.archive.root).hours()
+
+
+def test_a_folder_whose_name_is_a_pattern_is_read_and_no_other(tmp_path: Path) -> None:
+    other, made = Written(tmp_path / "archive1"), Written(tmp_path / "archive[1]")
+    other.put(event("erased", 1))
+    made.put(event("kept", 1))
+    assert ask(made, "select id from events") == [{"id": "kept"}]
+    assert Aggregates(made.archive.root).groups()[0]["sample_ids"] == ["kept"]
+
+
+def test_no_cell_of_csv_begins_a_row(written: Written) -> None:
+    told = ask(written, "select 'a' || chr(13) || '=cmd()' as x, '' as y", "csv")
+    assert told == 'x,y\n"a\r=cmd()",\n'
+    assert list(csv.reader(io.StringIO(told, newline=""))) == [["x", "y"], ["a\r=cmd()", ""]]
