@@ -232,7 +232,7 @@ bench-pipeline: $(READY_SPARK)  ## ingest, analyses and redrive; beside pyarrow 
 
 .PHONY: pages screenshots site
 
-pages: $(READY)  ## policies.md, schemas and dictionary in docs/, from tables in the code
+pages: $(READY)  ## policies.md, schemas, dictionary in docs/, from the code
 	$(BIN)/python -m tools.pages.policies
 	$(BIN)/python -m tools.pages.journal_schema
 	$(BIN)/python -m tools.pages.data_dictionary

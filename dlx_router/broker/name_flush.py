@@ -25,11 +25,13 @@ _QueueDelete: Final = lenient(commands.Queue.Delete)
 class NameFlush:
     """What was declared before a call survives a killed broker. Calls that come together share one queue.
 
-    `say(what, *methods)` asks the broker. Where no queue may be made for it, waits until names are written anyway.
+    `say(what, *methods)` asks the broker. Where no queue may be made for it, waits until names are written anyway;
+    `on_refused` hears why.
     """
 
     def __init__(self, say: Callable[..., Awaitable[Any]], names: Names) -> None:
         self._say, self._names = say, names
+        self.on_refused: Callable[[TopologyError], None] = lambda _: None
         self._turn = asyncio.Lock()
         self._next: asyncio.Task[TopologyError | None] | None = None  # has not begun yet
 
@@ -40,7 +42,8 @@ class NameFlush:
         refused = await asyncio.shield(self._next)  # others wait for it too
         if isinstance(refused, Lost):
             raise Lost(str(refused))
-        if refused is not None:  # `doctor` names the right that is missing
+        if refused is not None:
+            self.on_refused(refused)
             await asyncio.sleep(WRITTEN_S)
 
     async def _flush(self) -> TopologyError | None:

@@ -92,7 +92,7 @@ class Topology:
         self._heartbeat_s = heartbeat_s
         self._control = self.another("control")
         self._declare = declare
-        self._flush_names = NameFlush(self._say, names)
+        self.flush_names = NameFlush(self._say, names)
 
     @property
     def declares(self) -> bool:
@@ -272,7 +272,7 @@ class Topology:
         if missing:
             raise TopologyMissing(f"vhost {self.vhost!r}", missing)
         if any(isinstance(one, Queue) and one.arguments.get("x-queue-type") != "classic" for one in made):
-            await self._flush_names()
+            await self.flush_names()
 
     async def _exists(self, one: Exchange | Queue) -> bool:
         return await (self.exchange_exists(one.name) if isinstance(one, Exchange) else self.queue_exists(one.name))

@@ -257,7 +257,8 @@ def _shared(line: bytes) -> Shared | None:
         died = tuple(told["deaths"])
         are_whole = told.get("props", _NOTHING).__class__ is dict and all(one and one.__class__ is dict for one in died)
         taken = (frozenset(told) | _SAID) - {"body_mode"}
-        return Shared(line, told, died, taken, _SAID.isdisjoint(told)) if are_whole else None
+        is_plain = _SAID.isdisjoint(told) and not any("time_ms" in one for one in died)
+        return Shared(line, told, died, taken, is_plain) if are_whole else None
     except _ODD:
         return None
 

@@ -4,6 +4,7 @@ import ast
 import gc
 import importlib
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -90,8 +91,11 @@ def test_no_cache_without_a_bound_in_bytes_has_keys_from_outside() -> None:
 
 def test_the_bounds_of_a_process_leave_room_under_the_limit() -> None:
     """All of one vhost, filled to the brim, beside the 80 MiB of a router that has nothing to do."""
-    importlib.import_module("dlx_router.admin.daemon")  # brings in all that a router's process has
-    modules = [module for name, module in [*sys.modules.items()] if name.startswith("dlx_router.")]
+    code = (
+        "import dlx_router.admin.daemon, sys; print(*(name for name in sys.modules if name.startswith('dlx_router.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = [importlib.import_module(name) for name in done.stdout.split()]  # all that a router's process has
     shared = {id(one): one for module in modules for one in vars(module).values() if isinstance(one, Bounded)}
     before = {id(one) for one in gc.get_objects() if isinstance(one, Bounded)}
     session = Session({})

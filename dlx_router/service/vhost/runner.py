@@ -236,6 +236,7 @@ class VhostRunner:
         host = self._attempts.host(hosts)
         self._place = host, login, tls
         topology = Topology(host, login, tls, self._names, declare=self._declare, heartbeat_s=self._limits.heartbeat_s)
+        topology.flush_names.on_refused = self._slow
         try:
             await reached(topology, host, others=len(hosts) > 1)
             self._reached = True
@@ -294,6 +295,10 @@ class VhostRunner:
             self._reached = False
             self._metrics.broker_connected[self.vhost] = 0
             await topology.close()
+
+    def _slow(self, error: TopologyError) -> None:
+        fate = "new queues are used 2 s later, once the broker has their names on disk"
+        log.warning("topology.slow", vhost=self.vhost, error=str(error), fate=fate)
 
     async def _ensure(self, topology: Topology) -> None:
         """All that a session needs is there; where it was before and the broker does not answer, that is believed."""
