@@ -9,7 +9,8 @@ from dlx_router.cli import output
 from dlx_router.cli.layout import Id, Sentence
 from dlx_router.cli.letters import Json, Url, reach
 from dlx_router.cli.timestamps import lasting, second
-from dlx_router.core.audit_details import audit_details, plain, task_of
+from dlx_router.core.audit_details import audit_details, task_of
+from dlx_router.core.printable import plain
 
 MOST: Final = 500  # audits that the API gives at once
 _VHOSTS: Final = (Id("vhost"), "leads", "journal", "index")

@@ -4,19 +4,19 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from starlette.responses import Response
 
-_COMMANDS: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+from dlx_router.core.printable import no_formula
 
 
 def cell(value: object) -> str:
-    """A value that a spreadsheet takes for text: what it would take for a formula gets a ' in front."""
+    """A value that a spreadsheet takes for text; a number as it is."""
     said = "" if value is None else json.dumps(value) if isinstance(value, dict | list | bool) else str(value)
     said = said.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"'{said}" if said.lstrip(" ").startswith(_COMMANDS) and not is_number else said
+    return said if is_number else no_formula(said)
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

@@ -1,6 +1,5 @@
 """What an audit is about, short enough for a line: the same in a terminal and on a page."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -29,8 +28,3 @@ def audit_details(audit: Mapping[str, Any]) -> dict[str, Any]:
         "queue": spec.get("queue"),
         "would go" if spec.get("dry_run") else "sent": sent,
     }
-
-
-def plain(value: Any) -> str:  # noqa: ANN401 - JSON
-    """A text as it is, all else as JSON: nothing in the words of Python."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

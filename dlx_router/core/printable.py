@@ -1,9 +1,11 @@
 """Text that others wrote, for people: nothing in it commands a terminal, begins a line or tells a password."""
 
+import json
 import re
-from typing import Final
+from typing import Any, Final
 
 HIDDEN: Final = "***"
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a spreadsheet would compute
 # From the scheme up to the last @ before the URL must end: a password may hold what it should not, "/" or "@".
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^\s\"'<>]*@")
 
@@ -18,6 +20,16 @@ def printable(line: str) -> str:
 def printable_lines(text: str) -> str:
     r"""As `printable`, of a text that we laid out in lines: \n stays."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
+
+
+def plain(value: Any) -> str:  # noqa: ANN401 - JSON
+    """A text as it is, all else as JSON: nothing in the words of Python."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def no_formula(text: str) -> str:
+    """The text as a spreadsheet shows it: what it would take for a formula gets a ' in front."""
+    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text
 
 
 def redacted(text: str) -> str:

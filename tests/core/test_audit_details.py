@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlx_router.core.audit_details import audit_details, plain
+from dlx_router.core.audit_details import audit_details
+from dlx_router.core.printable import plain
 
 TASK: dict[str, Any] = {
     "v": 1,

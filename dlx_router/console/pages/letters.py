@@ -13,7 +13,7 @@ from dlx_router.console.pages.overview import RESTING, missing
 from dlx_router.console.rendering import MAX_BODY, cut, hexdump, pretty, quoted
 from dlx_router.console.router_api import ApiError
 from dlx_router.console.sorting import Order
-from dlx_router.core.printable import printable_lines
+from dlx_router.core.printable import plain, printable_lines
 from dlx_router.core.recovered import LEASES
 
 PAGE: Final = 50
@@ -133,7 +133,7 @@ def _value(said: object) -> str:
         found = json.loads(said) if isinstance(said, str) else said
     except ValueError:
         found = said
-    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    return plain(found)
 
 
 async def send_back(asked: Asked) -> Response:

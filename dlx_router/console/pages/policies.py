@@ -11,7 +11,8 @@ from dlx_router.console.pages.overview import missing
 from dlx_router.console.rendering import when
 from dlx_router.console.router_api import ApiError
 from dlx_router.console.sorting import arranged, order_of
-from dlx_router.core.audit_details import audit_details, plain
+from dlx_router.core.audit_details import audit_details
+from dlx_router.core.printable import plain
 
 REASONS: Final = ("rejected", "expired", "maxlen", "delivery_limit", "application")
 COLUMNS: Final = ["name", "vhost", "selects", "priority", "file", "keys"]

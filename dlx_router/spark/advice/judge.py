@@ -201,6 +201,5 @@ def _interval(old: Sequence[Array], new: Sequence[Array], times: float, plus: fl
     ends = [np.quantile(one, [0.025, 0.975]) for one in draws]
     expected = min((float(one[0]) for one in draws), key=abs)
     low, high = float(min(one[0] for one in ends)), float(max(one[1] for one in ends))
-    return Interval(
-        expected, min(low, expected), max(high, expected)
-    )  # of few letters most draws lie to one side of it
+    # Of few letters most draws may lie to one side of what is expected.
+    return Interval(expected, min(low, expected), max(high, expected))

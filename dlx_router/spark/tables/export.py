@@ -71,8 +71,6 @@ def _filled(out: Path) -> Iterator[None]:
     """A new folder, or an empty one; gone again where something fails."""
     claim = out / ".dlx-router-export"
     is_there = ArchiveError(f"{out}: is there already; name a new folder, or delete it")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise is_there
     try:
         out.mkdir(parents=True, exist_ok=True)
         claim.mkdir()  # by one of two that began together

@@ -14,7 +14,7 @@ from typing import IO, Any, Final, NamedTuple
 
 import duckdb
 
-from dlx_router.core.printable import printable_lines
+from dlx_router.core.printable import no_formula, plain, printable_lines
 from dlx_router.spark.archive.files import ArchiveError
 from dlx_router.spark.tables.database import opened
 from dlx_router.spark.tables.dictionary import TABLES
@@ -34,7 +34,6 @@ _AT_ONCE: Final = 1000
 _NULL: Final = "–"  # as in every table of ours: what is below a narrow one is left out
 _INTEGERS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _NUMBERS: Final = {*_INTEGERS, *(f"U{one}" for one in _INTEGERS), "FLOAT", "DOUBLE", "DECIMAL"}
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +106,8 @@ def _csv(answer: Answer, out: IO[str]) -> None:
 
 def _harmless(value: Any) -> str:  # noqa: ANN401 - of any type
     """A cell; text that a spreadsheet would run as a formula begins with a quote mark."""
-    cell = _cell(value, "")
-    is_text = not isinstance(value, int | float | Decimal | date | datetime)
-    return f"'{cell}" if is_text and cell.startswith(_FORMULA) else cell
+    text = _cell(value, "")
+    return text if isinstance(value, int | float | Decimal | date | datetime) else no_formula(text)
 
 
 def _json(answer: Answer, out: IO[str]) -> None:
@@ -127,10 +125,8 @@ def _json(answer: Answer, out: IO[str]) -> None:
 
 
 def _cell(value: Any, null: str) -> str:  # noqa: ANN401 - of any type
-    plain = _plain(value)
-    if plain is None:
-        return null
-    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+    found = _plain(value)
+    return null if found is None else plain(found)
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - of any type
