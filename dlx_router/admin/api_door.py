@@ -36,7 +36,18 @@ class Door:
         await self._app(scope, receive, send)
 
     def _load(self) -> Any:  # noqa: ANN401 - an ASGI app, as frameworks type it
-        from dlx_router.admin.api import groups, leases, letters, policies, queues, sessions, tasks  # noqa: PLC0415 - see the module
+        from dlx_router.admin.api import (  # noqa: PLC0415 - see the module
+            comments,
+            groups,
+            leases,
+            letters,
+            policies,
+            queues,
+            revisions,
+            searches,
+            sessions,
+            tasks,
+        )
         from dlx_router.admin.api.app import create_app  # noqa: PLC0415 - see the module
         from dlx_router.admin.api.context import Context  # noqa: PLC0415 - see the module
 
@@ -53,5 +64,5 @@ class Door:
             importer=self._router.importer,
             management=self._router.management,
         )
-        paths = (queues, groups, letters, policies, tasks, leases, sessions)
+        paths = (queues, groups, letters, comments, searches, policies, revisions, tasks, leases, sessions)
         return create_app(context, [one.router for one in paths])

@@ -2,11 +2,11 @@
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from dlx_router.admin import event_loop
 from dlx_router.admin.api_door import Door
 from dlx_router.admin.console_door import ConsoleDoor
 from dlx_router.admin.server import AdminError, AdminServer
@@ -38,19 +38,10 @@ def run(settings: Settings, loaded: LoadedPolicies, *, observe: bool = False) ->
     logs.take_faults()
     _spare_the_collector()
     try:
-        return _loop()(_serve(settings, loaded, observe=observe))
+        return event_loop.run(_serve(settings, loaded, observe=observe))
     except (TokensError, AdminError, TracesError, KeyFileError) as error:
         logs.log.error(_REFUSALS[type(error)], error=str(error), fate="nothing was consumed")
         return REFUSED
-
-
-def _loop() -> Callable[[Coroutine[Any, Any, int]], int]:
-    try:
-        import uvloop  # noqa: PLC0415 - optional: not there on every platform
-    except ImportError:
-        return asyncio.run
-    run: Callable[[Coroutine[Any, Any, int]], int] = uvloop.run
-    return run
 
 
 def _spare_the_collector() -> None:

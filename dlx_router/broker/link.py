@@ -84,16 +84,19 @@ class Link(asyncio.Protocol):
         try:
             handlers, in_runs = self._handlers, self._in_runs
             alike: list[frames.Delivery] = []  # deliveries of one channel, one behind the other
+            channel, delivery = 0, frames.Delivery
             for event in self._parser.feed(data):
-                if in_runs and event.__class__ is frames.Delivery and event.channel in in_runs:
-                    if alike and alike[0].channel != event.channel:
+                if in_runs and event.__class__ is delivery:
+                    if event.channel == channel:
+                        alike.append(event)
+                        continue
+                    if event.channel in in_runs:
                         self._deliver(alike)
-                        alike = []
-                    alike.append(event)
-                    continue
+                        channel, alike = event.channel, [event]
+                        continue
                 if alike:
                     self._deliver(alike)
-                    alike = []
+                    channel, alike = 0, []
                 handler = handlers.get(event.channel)
                 if event.__class__ is frames.Method or handler is None:
                     self._cold(event)
@@ -109,7 +112,7 @@ class Link(asyncio.Protocol):
 
     def _deliver(self, deliveries: list[frames.Delivery]) -> None:
         """To the channel's owner all at once; where it is gone meanwhile, they are for nobody."""
-        take = self._in_runs.get(deliveries[0].channel)
+        take = self._in_runs.get(deliveries[0].channel) if deliveries else None
         if take is not None:
             take(deliveries)
 

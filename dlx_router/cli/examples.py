@@ -28,6 +28,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "dlx-router policy explain orders.new --reason expired --queue-type quorum",
         "dlx-router policy explain orders.new --json",
     ),
+    "policy diff": (
+        "dlx-router policy diff in-force policies/",
+        "dlx-router policy diff 1f0c9e3ab7d2 in-force --queue orders.new",
+        "dlx-router policy diff policies/ new/ --json",
+    ),
     "policy test": ("dlx-router policy test policies/", "dlx-router policy test policies/orders.test.yaml"),
     "policy import": (
         "dlx-router policy import definitions.json --from rabbitmq",
@@ -49,6 +54,12 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "groups ignore": (f"dlx-router groups ignore {_GROUP} --until 2d --note 'fixed in 1.4'",),
     "groups resolve": (f"dlx-router groups resolve {_GROUP} --note 'fixed in 1.4'",),
     "groups open": (f"dlx-router groups open {_GROUP}",),
+    "searches": ("dlx-router searches", "dlx-router searches save 'Late orders' --filter queue=orders.new"),
+    "searches save": (
+        "dlx-router searches save 'Late orders' --filter queue=orders.new --filter state=dead",
+        "dlx-router searches save 'Open here' --of groups --filter queue=orders.new --filter state=open",
+    ),
+    "searches delete": ("dlx-router searches delete 'Late orders'",),
     "letters": ("dlx-router letters search order-4711", f"dlx-router letters show {_LETTER}"),
     "letters list": (
         "dlx-router letters list --queue orders.new --state dead",
@@ -59,6 +70,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "dlx-router letters search 'time*' --queue orders.new --since 1h",
     ),
     "letters show": (f"dlx-router letters show {_LETTER}", f"dlx-router letters show {_LETTER} --hex"),
+    "letters comment": (f"dlx-router letters comment {_LETTER} 'asked the shop, see ticket 4711'",),
     "letters export": (
         "dlx-router letters export --queue orders.new --full -o orders.jsonl",
         "dlx-router letters export --from DLQ.orders.new -o letters.jsonl",

@@ -8,7 +8,10 @@ from dlx_router.cli.timestamps import lasting, shown
 from dlx_router.config.units import number_of
 from dlx_router.core.printable import printable
 
-_SIGNS: Final = {"retried": "↻", "held": "‖", "released": "→", "redriven": "⇒", "dead_lettered": "✝", "edited": "✎"}
+_NOTED: Final = "noted"
+_SIGNS: Final = {
+    "retried": "↻", "held": "‖", "released": "→", "redriven": "⇒", "dead_lettered": "✝", "edited": "✎", _NOTED: "✍",
+}  # fmt: skip
 _NAMES: Final = ("id", "failed_queue", "group", "message_id", "exchange", "routing_key", "redrive_id", "policy")
 _MAX_LINES: Final = 200
 _HELPED: Final = {
@@ -47,17 +50,25 @@ def _lines(letter: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from _deaths((letter["event"] or {}).get("deaths") or ())
     yield "Journey"
-    steps = letter["journey"]
-    for number, step in enumerate(steps, 1):
-        last = number == len(steps)
-        yield f"  {_SIGNS.get(step['kind'], '●')} {shown(step['ts_ms'])}  {_told(step, letter['failed_queue'])}"
-        if not last:
-            wait = steps[number]["ts_ms"] - step["ts_ms"]
-            yield f"  │{f'   {lasting(wait)}' if wait > 0 else ''}"
-    if not steps:
+    yield from _journey(letter)
+    if not letter["journey"]:
         yield "  imported: what was before is not known"
     yield ""
     yield from _body(letter["body"])
+
+
+def _journey(letter: Mapping[str, Any]) -> Iterator[str]:
+    """Each step, the rules that decided it, and what people noted on the way."""
+    noted = [{**one, "kind": _NOTED} for one in letter.get("comments") or ()]  # absent where the router is older
+    steps = sorted([*letter["journey"], *noted], key=lambda step: step["ts_ms"])
+    for number, step in enumerate(steps, 1):
+        yield f"  {_SIGNS.get(step['kind'], '●')} {shown(step['ts_ms'])}  {_said(step, letter['failed_queue'])}"
+        side = "│" if number < len(steps) else " "
+        for rule in step.get("rules") or ():
+            yield f"  {side} by {rule['key']}: {rule['value']}, {rule['set_by']}"
+        if number < len(steps):
+            wait = steps[number]["ts_ms"] - step["ts_ms"]
+            yield f"  │{f'   {lasting(wait)}' if wait > 0 else ''}"
 
 
 def _deaths(deaths: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
@@ -76,6 +87,11 @@ def _doubt(step: Mapping[str, Any]) -> str:
     """Whether somebody else than a router may have written the event; absent where the router is older."""
     signature = step.get("signature", "ok")
     return "" if signature == "ok" else f" [not verified: {signature}]"
+
+
+def _said(step: Mapping[str, Any], queue: str) -> str:
+    is_note = step["kind"] == _NOTED
+    return f"noted by {step['actor']}: {' '.join(step['text'].split())}" if is_note else _told(step, queue)
 
 
 def _told(step: Mapping[str, Any], queue: str) -> str:

@@ -108,7 +108,7 @@ def show(
 ) -> None:
     """Show one letter: where it is, its journey of deaths, waits and redrives, and its body as far as known."""
     form = "hex" if hexadecimal else "auto"
-    found = reach(url).get(f"/letters/{_segment(letter)}", queue=queue, form=form)["letters"]
+    found = reach(url).get(f"/letters/{segment(letter)}", queue=queue, form=form)["letters"]
     if as_json:
         output.as_json(found)
         return
@@ -171,7 +171,7 @@ def export(  # noqa: PLR0913, PLR0917 - each is an option
     count = 0
     with _opened(to) as file:
         for one in _counted(found, to is not None):
-            whole = api.get(f"/letters/{_segment(one['id'])}", queue=one["failed_queue"])["letters"] if full else [one]
+            whole = api.get(f"/letters/{segment(one['id'])}", queue=one["failed_queue"])["letters"] if full else [one]
             for letter in whole:
                 file.write(f"{json.dumps(letter, separators=(',', ':'))}\n")
                 count += 1
@@ -278,7 +278,8 @@ def where(target: dict[str, Any]) -> str:
     return f"{target['exchange']} → {target['routing_key']}" if target["exchange"] else target["routing_key"]
 
 
-def _segment(text: str) -> str:
+def segment(text: str) -> str:
+    """A name as a part of an address."""
     from urllib.parse import quote  # noqa: PLC0415 - one command wants it
 
     return quote(text, safe="", errors="surrogateescape")

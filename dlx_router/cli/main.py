@@ -12,7 +12,17 @@ from typing import Annotated, Any
 
 import typer
 
-from dlx_router.cli import console, examples, groups, letters, operator_commands, status, webhooks
+from dlx_router.cli import (
+    console,
+    examples,
+    groups,
+    letter_comments,
+    letters,
+    operator_commands,
+    searches,
+    status,
+    webhooks,
+)
 from dlx_router.cli.pipeline import analysis_commands, archive_commands, table_commands
 from dlx_router.cli.policy import commands as policy_commands
 from dlx_router.config.rights.purpose import Purpose
@@ -21,7 +31,7 @@ from dlx_router.telemetry import faults
 _STDERR = 2
 # As somebody meets them; what changes letters comes after what looks at them.
 ORDER = ("run", "policy", "plan", "apply", "destroy", "permissions", "doctor", "status", "queues", "groups", "letters",
-         "redrive", "edit", "discard", "audits", "console", "webhooks",
+         "searches", "redrive", "edit", "discard", "audits", "console", "webhooks",
          "pipeline", "support-bundle")  # fmt: skip
 
 
@@ -61,8 +71,10 @@ app = typer.Typer(
 )
 app.add_typer(policy_commands.app, name="policy")
 operator_commands.add_to(app)
+letters.app.command()(letter_comments.comment)
 app.add_typer(letters.app, name="letters")
 app.add_typer(groups.app, name="groups")
+app.add_typer(searches.app, name="searches")
 app.command()(groups.queues)
 app.command()(status.status)
 app.command()(status.audits)

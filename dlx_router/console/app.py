@@ -15,7 +15,7 @@ from dlx_router.config.api_access.allowed_hosts import Hosts
 from dlx_router.console.asking import Page, endpoint, trouble
 from dlx_router.console.assets import Assets
 from dlx_router.console.guard import Guard
-from dlx_router.console.pages import groups, letters, login, overview, policies, tasks
+from dlx_router.console.pages import groups, letters, login, overview, policies, revisions, searches, tasks, time_zone
 from dlx_router.console.rendering import environment
 from dlx_router.console.router_api import ApiError, RouterApi
 from dlx_router.console.who import Console
@@ -30,6 +30,7 @@ PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
     ("GET", "/letters/{letter_id}", letters.letter),
     ("POST", "/letters/{letter_id}/send-back", letters.send_back),
     ("POST", "/letters/{letter_id}/discard", letters.discard),
+    ("POST", "/letters/{letter_id}/comment", letters.comment),
     ("GET", "/letters/{letter_id}/edit", letters.edit),
     ("POST", "/letters/{letter_id}/edit", letters.send_edited),
     ("GET", "/redrive", tasks.redrive),
@@ -38,7 +39,11 @@ PAGES: Final[tuple[tuple[str, str, Page], ...]] = (
     ("GET", "/tasks/{task_id}", tasks.task),
     ("POST", "/tasks/{task_id}/start", tasks.start),
     ("POST", "/tasks/{task_id}/{verb}", tasks.change_task),
+    ("GET", "/searches", searches.searches),
+    ("POST", "/searches", searches.save),
+    ("POST", "/searches/{search_id}/delete", searches.delete),
     ("GET", "/policies", policies.policies),
+    ("GET", "/policies/diff", revisions.diff),
     ("GET", "/explain", policies.explain),
     ("GET", "/audit", policies.audit),
 )
@@ -63,6 +68,7 @@ def create_app(
         Route("/login", login.login(console), methods=["GET", "POST"]),
         Route("/logout", endpoint(console, login.logout), methods=["POST"]),
         Route("/theme", endpoint(console, login.theme), methods=["POST"]),
+        Route("/time-zone", endpoint(console, time_zone.time_zone), methods=["GET", "POST"]),
         Mount("/at/{router}", routes=pages),
         *pages,
     ]

@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 
 from dlx_router import __version__
 from dlx_router.config.api_access.allowed_hosts import foreign_page
-from dlx_router.console import forms
+from dlx_router.console import forms, zones
 from dlx_router.console.exports import exported
 from dlx_router.console.rendering import query, quoted
 from dlx_router.console.router_api import UNREACHABLE, ApiError, RouterApi
@@ -18,6 +18,8 @@ from dlx_router.console.who import ELSEWHERE, Console, session_of
 
 THEMES: Final = ("auto", "light", "dark")
 THEME: Final = "dlx_theme"
+ZONE: Final = "dlx_zone"
+A_YEAR_S: Final = 365 * 86_400
 _OF_A_PAGE: Final = frozenset({"cursor", "offset", "format", "list"})
 _ROLES: Final = ("viewer", "operator", "admin")
 
@@ -36,6 +38,10 @@ class Asked:
     async def get(self, path: str, **wanted: Any) -> dict[str, Any]:  # noqa: ANN401 - values of a query
         """The router's answer. Raises ApiError."""
         return await self.router.get(path, self.session.token, **wanted)
+
+    async def vhosts(self) -> list[str]:
+        """Which vhosts the router serves, sorted. Raises ApiError."""
+        return sorted((await self.get("/status")).get("vhosts") or {})
 
     async def change(
         self,
@@ -95,6 +101,7 @@ def page(console: Console, request: Request, template: str, code: int = 200, **v
         "console": console,
         "assets": console.assets,
         "theme": theme if theme in THEMES else "auto",
+        "zone": zones.current(),
         "version": __version__,
         "here": query(request.url.path, dict(request.query_params)),
     }
@@ -105,6 +112,10 @@ def endpoint(console: Console, shows: Page) -> Callable[[Request], Awaitable[Res
     """What Starlette calls: the page for those who are logged in, changes only by our own forms."""
 
     async def answer(request: Request) -> Response:
+        with zones.shown_in(request.cookies.get(ZONE, zones.UTC_NAME)):
+            return await answered(request)
+
+    async def answered(request: Request) -> Response:
         router = _router(console, request)
         if router is None:
             return trouble(console, request, ApiError(404, "the console shows no router of that name"))
@@ -114,14 +125,14 @@ def endpoint(console: Console, shows: Page) -> Callable[[Request], Awaitable[Res
         asked = Asked(console, request, session, key, router)
         try:
             refusal = await _refused(asked) if request.method == "POST" else None
-            answered = refusal or await shows(asked)
+            shown = refusal or await shows(asked)
         except ApiError as error:
-            answered = _failed(asked, error)
+            shown = _failed(asked, error)
         except forms.FormError as error:
-            answered = trouble(console, request, ApiError(error.status, str(error)), asked)
+            shown = trouble(console, request, ApiError(error.status, str(error)), asked)
         if key != request.cookies.get(console.cookie) and not session.is_over:
-            set_cookie(console, answered, key)
-        return answered
+            set_cookie(console, shown, key)
+        return shown
 
     return answer
 
@@ -129,6 +140,19 @@ def endpoint(console: Console, shows: Page) -> Callable[[Request], Awaitable[Res
 def set_cookie(console: Console, answer: Response, key: str) -> None:
     """The session's cookie: no script reads it, no other site's page sends it, it ends with the browser."""
     answer.set_cookie(console.cookie, key, path="/", secure=console.secure, httponly=True, samesite="strict")
+
+
+def remembered(console: Console, name: str, value: str, back: str) -> Response:
+    """The page `back`, after a choice of this browser that its next pages keep to for a year."""
+    answer = RedirectResponse(local_path(back) or "/", 303)
+    answer.set_cookie(name, value, max_age=A_YEAR_S, secure=console.secure, httponly=True, samesite="lax")
+    return answer
+
+
+def local_path(path: str) -> str:
+    """A path of ours, or nothing: a link to the login must lead nowhere else."""
+    is_ours = path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isprintable()
+    return path if is_ours and path.isascii() else ""
 
 
 def trouble(console: Console, request: Request, error: ApiError, asked: Asked | None = None) -> Response:

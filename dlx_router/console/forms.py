@@ -1,16 +1,17 @@
 """What a page's form sends, bounded and decoded; nothing of it is trusted."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
 
+from dlx_router.console import zones
+
 MAX_FORM_BYTES: Final = 1_500_000  # an edited body of 512 KiB, its text encoded
 MAX_FIELDS: Final = 1_100
 _KIND: Final = "application/x-www-form-urlencoded"
-_LATEST_MS: Final = 253_402_300_799_000  # the year 9999
 
 
 class FormError(Exception):
@@ -83,23 +84,42 @@ async def read(request: Request) -> Form:
     return Form(found)
 
 
-def moment_ms(said: str) -> str:
-    """A moment of a field or an address as the API takes it: ms since 1970. Without an offset a time is in UTC.
+def moment_ms(said: str, zone: str = zones.UTC_NAME, *, is_end: bool = False) -> str:
+    """A moment of a field or an address as the API takes it: ms since 1970. Without an offset it is of this zone.
 
-    What is neither stays as it is: the router says what is wrong with it.
+    What is neither stays as it is: the router says what is wrong with it. Raises ZoneError for a time that the zone's
+    clocks skip.
     """
+    local = _local(said)
+    if local is None:
+        return said
+    if local.tzinfo is not None:
+        return str(int(local.timestamp() * 1000))
+    return str(zones.moment(local, zone, is_end=is_end))
+
+
+def twice(said: str, zone: str, *, is_end: bool = False) -> str:
+    """What to tell of a time that the zone's clocks have twice; empty where they have it once, or it says which."""
+    local = _local(said)
+    return "" if local is None or local.tzinfo is not None else zones.twice(local, zone, is_end=is_end)
+
+
+def as_typed(said: str) -> str:
+    """A time without an offset as such a field has it, so that what was refused is still there to be changed."""
+    local = _local(said)
+    return "" if local is None or local.tzinfo is not None else local.isoformat(timespec="seconds")
+
+
+def _local(said: str) -> datetime | None:
     if said.isascii() and said.isdigit():
-        return said
+        return None
     try:
-        found = datetime.fromisoformat(said)
+        return datetime.fromisoformat(said)
     except ValueError:
-        return said
-    return str(int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000))
+        return None
 
 
-def moment_field(said: str) -> str:
-    """The same as a field of the kind datetime-local has it, to the second; empty where it is none."""
-    ms = moment_ms(said)
-    if not ms.isascii() or not ms.isdigit() or int(ms) > _LATEST_MS:
-        return ""
-    return f"{datetime.fromtimestamp(int(ms) // 1000, UTC):%Y-%m-%dT%H:%M:%S}"
+def moment_field(ms: str, zone: str = zones.UTC_NAME) -> str:
+    """A moment in ms as a field of the kind datetime-local has it in this zone, to the second; empty: it is none."""
+    is_one = ms.isascii() and ms.isdigit() and len(ms) <= len(str(zones.LATEST_MS))
+    return zones.field_of(int(ms), zone) if is_one else ""

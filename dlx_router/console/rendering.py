@@ -4,7 +4,6 @@ import json
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -12,14 +11,13 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from dlx_router.console.forms import moment_field
+from dlx_router.console.zones import machine, stamp
 from dlx_router.core.printable import printable_lines
 
 MAX_CELL: Final = 300  # characters of a text in a list
 MAX_TEXT: Final = 4_000  # of a text on a page of its own
 MAX_BODY: Final = 100_000
 _BYTES_A_LINE: Final = 16
-_LATEST_MS: Final = 253_402_300_799_000  # the year 9999
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -54,7 +52,6 @@ def environment() -> Environment:
         pretty=pretty,
         hexdump=hexdump,
         lasting=lasting,
-        moment_field=moment_field,
         query=query,
         sent=sent,
         urlencode=quoted,
@@ -64,7 +61,9 @@ def environment() -> Environment:
 
 
 def cut(text: object, most: int = MAX_CELL) -> str:
-    """The text's beginning, and how much is missing."""
+    """The text's beginning, and how much is missing. What is marked up is ours, and stays whole."""
+    if isinstance(text, Markup):
+        return text
     said = json.dumps(text) if isinstance(text, dict | list) else "" if text is None else str(text)
     return said if len(said) <= most else f"{said[:most]}… ({len(said) - most:,} more characters)"
 
@@ -74,11 +73,12 @@ def count(number: object) -> str:
     return f"{number:,}" if isinstance(number, int) else "?"
 
 
-def when(ms: object) -> str:
-    """A moment in UTC, to the millisecond; a dash where there is none."""
-    if not isinstance(ms, int | float) or not 0 < ms < _LATEST_MS:
-        return "–"
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}.{int(ms) % 1000:03} UTC"
+def when(ms: object) -> Markup:
+    """A moment in the zone of the page, which it names; in UTC for machines. A dash where it is none."""
+    said = stamp(ms)
+    if said == "–" or not isinstance(ms, int | float):
+        return Markup("–")
+    return Markup('<time datetime="{}">{}</time>').format(machine(ms), said)
 
 
 def lasting(ms: object) -> str:
@@ -96,14 +96,13 @@ def lasting(ms: object) -> str:
 
 def ago(ms: object, now_ms: int | None = None) -> Markup:
     """A moment as people say it; the exact one is its title."""
-    exact = when(ms)
+    exact = stamp(ms)
     if exact == "–" or not isinstance(ms, int | float):
         return Markup("–")
     away = (int(time.time() * 1000) if now_ms is None else now_ms) - ms
     one = lasting(abs(away) - abs(away) % 1000).split(" ")[:2]
     said = "now" if abs(away) < 1000 else f"{' '.join(one)} ago" if away > 0 else f"in {' '.join(one)}"  # noqa: PLR2004 - a second, in ms
-    machine = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(machine, exact, said)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(machine(ms), exact, said)
 
 
 def pretty(document: object) -> str:

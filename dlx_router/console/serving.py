@@ -10,6 +10,7 @@ from typing import Final, cast
 import uvicorn
 from starlette.types import ASGIApp
 
+from dlx_router.admin import event_loop
 from dlx_router.admin.connections import BACKLOG, Connections, OneRequest, listener
 from dlx_router.config.api_access.allowed_hosts import Hosts, is_loopback
 from dlx_router.console.app import create_app
@@ -42,7 +43,7 @@ def embedded(one: socket.socket, router: str, host: str, *, names: str = "", sec
     hosts, routers = Hosts(host, names or None), [RouterApi("router", router)]
     app = create_app(routers, hosts, is_loopback=is_loopback(host), secure=secure, carried=True, sealed=sealed)
     server = uvicorn.Server(_config(app))
-    asyncio.run(_until_stdin_ends(server, one))
+    event_loop.run(_until_stdin_ends(server, one))
 
 
 async def _until_stdin_ends(server: uvicorn.Server, one: socket.socket) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dlx_router.core.saved_searches import ACTIONS, read
+
 _ONE_TASK: Final = "task."
 
 
@@ -13,10 +15,12 @@ def task_of(audit: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
 
 
 def audit_details(audit: Mapping[str, Any]) -> dict[str, Any]:
-    """Names and values, without what is empty; of a task and of a message what tells it from others."""
-    task, message = task_of(audit), audit["details"].get("message")
+    """Names and values, without what is empty; of a task, a message and a search what tells it from others."""
+    task, message, search = task_of(audit), audit["details"].get("message"), _search(audit)
     if isinstance(message, dict):
         return {"to": audit["details"].get("to"), **{name: message.get(name) for name in ("kind", "count", "id")}}
+    if search is not None:
+        return search
     if task is None:
         return {name: value for name, value in audit["details"].items() if value not in (None, "")}
     spec, counts = task["spec"], task.get("counts")
@@ -28,3 +32,14 @@ def audit_details(audit: Mapping[str, Any]) -> dict[str, Any]:
         "queue": spec.get("queue"),
         "would go" if spec.get("dry_run") else "sent": sent,
     }
+
+
+def _search(audit: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A saved search by its name, page and filter; all of them by their number. None where it tells of none."""
+    if audit["action"] not in ACTIONS:
+        return None
+    one, many = audit["details"].get("search"), audit["details"].get("searches")
+    if isinstance(many, list):
+        return {"searches": len(many)}
+    found = read(one)
+    return None if found is None else {"search": found.name, "page": found.page, **found.filter}

@@ -28,6 +28,7 @@ __all__ = [
     "SelectorKind",
     "Setting",
     "Source",
+    "merged",
     "ordered",
     "overlay_keys",
     "words_match",
@@ -249,20 +250,20 @@ def overlays(chain: Sequence[Policy], reason: str) -> tuple[str, ...]:
     return tuple(key for key in overlay_keys(reason) if any(key in policy.on for policy in chain))
 
 
-def _merged(chain: Sequence[Policy], reason: str) -> dict[str, Setting]:
+def merged(chain: Sequence[Policy], reason: str) -> dict[str, Setting]:
     """Overlays beat every base key; within each layer the first in the chain wins."""
-    merged: dict[str, Setting] = {}
+    found: dict[str, Setting] = {}
     layers = [[policy.on.get(key, {}) for policy in chain] for key in overlay_keys(reason)]
     layers.append([policy.definition for policy in chain])
     for layer in layers:
         for definition in layer:
             for key, setting in definition.items():
-                merged.setdefault(key, setting)
-    return merged
+                found.setdefault(key, setting)
+    return found
 
 
 def _effective(chain: tuple[Policy, ...], reason: str, ours: Names) -> Effective:
-    settings = _merged(chain, reason)
+    settings = merged(chain, reason)
 
     def get(key: str) -> Any:  # noqa: ANN401 - a key has the type that its parser gave it
         return settings[key].value if key in settings else DEFAULTS.get(key)

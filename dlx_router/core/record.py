@@ -21,10 +21,11 @@ ID_HEADER: Final = "dlx-router-id"
 TOWARDS_CONSUMERS_BYTES: Final = 1024
 AT_REST_BYTES: Final = 8192
 _MAC_BYTES: Final = 41
+CRC32: Final = '","digest":{"crc32":'
 SIZE: Final = ',"size":'
 END: Final = "}"
 _EMPTY_ID: Final = '"message_id":""'
-_ID_AT: Final = len(f'{{"v":{VERSION},"id":"')
+_ID: Final = '"id":"'
 _SHARED_DEATHS: Final = 8  # longer histories are one letter's own and too large to be kept
 _string = encode_basestring_ascii
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
@@ -95,6 +96,14 @@ def sign(document: bytes, key: bytes) -> bytes:
 def signer(key: bytes) -> Callable[[], Any]:
     """What makes the digest that `mac` tells, for many documents."""
     return blake2b(digest_size=16, key=key).copy
+
+
+def signer_of(begin: Callable[[], Any], start: bytes) -> Callable[[], Any]:
+    """As `begin`, of documents that begin so: what makes their digest wants the rest of each."""
+    digest = begin()
+    digest.update(start)
+    made: Callable[[], Any] = digest.copy
+    return made
 
 
 def mac(data: bytes, key: bytes) -> str:
@@ -171,14 +180,16 @@ def assembled(  # noqa: PLR0913 - the document's parts, written in one place for
     rest: str = "",
     wait_ms: int | None = None,
 ) -> str:
-    """The document without its mac, from the fragments that letters share and what is a letter's own."""
+    """The document without its mac, from the fragments that letters share, and behind them what is a letter's own.
+
+    In that order, so that the digest over what many letters share is taken once (`signer`).
+    """
     due = "" if due_ms is None else f'"due_ms":{due_ms},'
     if wait_ms is not None:
         due += f'"wait_ms":{wait_ms},'
     return (
-        f'{{"v":{VERSION},"id":{_string(letter_id)},{standing_part}{due}"first_death_ms":{first_ms},'
-        f'"last_death_ms":{last_ms},{deaths_part}{props}{rest}'
-        f'"digest":{{"crc32":{crc32},"size":{size}}}}}'
+        f'{{"v":{VERSION},{standing_part}{due}"first_death_ms":{first_ms},"last_death_ms":{last_ms},'
+        f"{deaths_part}{rest}{props}{_ID}{_string(letter_id)[1:-1]}{CRC32}{crc32}{SIZE}{size}{END}}}"
     )
 
 
@@ -192,11 +203,11 @@ def run_of(  # noqa: PLR0913 - as `assembled`
     last_ms: int,
     props: str,
     has_id: bool,
-) -> tuple[str, str, str]:
-    """What `assembled` writes for letters that differ in id, content and message id: before, between and behind those.
+) -> tuple[bytes, str]:
+    """What `assembled` writes for letters that differ in message id, id and content: before and behind the first.
 
-    Behind the last come the checksum, `SIZE`, the size, and `END`, as a document ends that is to be signed. `props`: of
-    a letter whose message id, where they have one, is empty.
+    Behind that come the id, `CRC32`, the checksum, `SIZE`, the size, and `END`, as a document ends that is to be
+    signed. `props`: of a letter whose message id, where they have one, is empty.
     """
     text = assembled(
         "",
@@ -210,11 +221,11 @@ def run_of(  # noqa: PLR0913 - as `assembled`
         crc32=0,
         size=0,
     )
-    text = text[: -len(f"0{SIZE}0{END}}}")]
+    text = text[: -len(f"{CRC32}0{SIZE}0{END}}}")]
     if not has_id:
-        return text[:_ID_AT], text[_ID_AT:], ""
+        return text.encode(), ""
     at = text.rindex(_EMPTY_ID) + len(_EMPTY_ID)
-    return text[:_ID_AT], text[_ID_AT : at - 2], text[at:]
+    return text[: at - 2].encode(), text[at:]
 
 
 def standing(record: Record) -> str:

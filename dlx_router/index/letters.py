@@ -9,7 +9,8 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any, Final
 
-from dlx_router.index import rows
+from dlx_router.index import comments, revisions, rows
+from dlx_router.index.comments import Comment
 from dlx_router.index.counted import Counted
 from dlx_router.index.ids import Numbers
 from dlx_router.index.keys import Keys
@@ -26,7 +27,8 @@ _UPDATE: Final = (
 )
 _STEP: Final = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?)"
 _FATE: Final = (
-    "kind, source, reason, cause, attempts, redrives, tries, policy, exchange, routing_key, refused, redrive_id"
+    "kind, source, reason, cause, attempts, redrives, tries, policy, revision, exchange, routing_key,"
+    " refused, redrive_id"
 )
 _FIND: Final = "INSERT INTO found (rowid, text) VALUES (?, ?)"
 _UNFIND: Final = "INSERT INTO found (found, rowid, text) VALUES ('delete', ?, ?)"
@@ -39,7 +41,9 @@ _KNOWN: Final = (
 class _Letter:
     """One that the transaction is about. `before`: its group, place and state in the file, where it stands there."""
 
-    __slots__ = ("before", "body", "found", "line", "number", "own", "shared", "steps", "text", "where")
+    __slots__ = (
+        "before", "body", "comments", "found", "line", "notes", "number", "own", "shared", "steps", "text", "where",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -50,19 +54,25 @@ class _Letter:
     ) -> None:
         self.number, self.before, self.found, self.shared = number, before, text, shared
         self.where: tuple[int, int, str] | None = before
-        self.text = text or ""
+        self.text, _, self.notes = (text or "").partition(comments.MARK)
+        self.comments: list[Comment] = []
         self.own: tuple[Any, ...] = ()
         self.line: bytes | Row | None = None
         self.body: Body | None = None
         self.steps: dict[str, tuple[int, _Fate, int | None, str]] = {}
 
+    @property
+    def searched(self) -> str:
+        """What it is found by: the words of its events, and of its notes."""
+        return f"{self.text}{comments.MARK}{self.notes}" if self.notes else self.text
+
 
 class _Fate:
     """What a transaction works out once for all letters whose events share a line."""
 
-    __slots__ = ("died", "group", "is_long", "is_sent", "number", "place", "queue", "shared", "state", "uses")
+    __slots__ = ("died", "group", "is_long", "is_sent", "number", "place", "queue", "shared", "state", "ts_ms", "uses")
 
-    def __init__(self, vhost: str, shared: Shared, numbers: Numbers) -> None:
+    def __init__(self, vhost: str, shared: Shared, numbers: Numbers, ts_ms: int) -> None:
         told = shared.members.get
         self.shared = shared  # so that nothing else gets its id
         self.queue = numbers.queue(vhost, shared.failed_queue)
@@ -73,6 +83,14 @@ class _Fate:
         self.group = 0  # of those whose error is not known, once there is one
         self.is_long = (shared.step[4] or 0) + (shared.step[6] or 0) > MAX_STEPS // 4
         self.uses = self.number = 0  # in the file, once it is written
+        self.ts_ms = ts_ms
+
+    @property
+    def decides(self) -> tuple[int, str, str] | None:
+        """Queue, revision and kind, where a revision of the policies decided so; None: a task did, say."""
+        *_, policy_revision, _, _, _, redrive_id = self.shared.step
+        counts = self.shared.kind in revisions.KINDS and policy_revision is not None and redrive_id is None
+        return (self.queue, policy_revision, self.shared.kind) if counts else None
 
 
 class Letters:
@@ -85,6 +103,7 @@ class Letters:
         self._keys = Keys(connection)
         self._lines = SharedLines(connection)
         self._told = Counted(connection, "fates", _FATE)
+        self._decided = revisions.Decided(connection)
         self._asked: set[str] = set()
         self._letters: dict[tuple[str, int], _Letter] = {}
         self._touched: dict[tuple[str, int], _Letter] = {}
@@ -108,7 +127,7 @@ class Letters:
         """
         shared, step = event.shared, rows.marked(event.step, signature)
         assert shared is not None
-        fate = self._fates.get(id(shared)) or self._fate(vhost, shared)
+        fate = self._fates.get(id(shared)) or self._fate(vhost, shared, event.ts_ms)
         if event.id not in self._asked:
             self.recall([event.id])
         name = event.id, fate.queue
@@ -137,19 +156,30 @@ class Letters:
         if fate.is_long:
             self._long.append(letter.number)
 
+    def comment(self, vhost: str, said: Comment) -> None:
+        """What a person noted on a letter. Of one that is not known nothing is kept here."""
+        name = said.letter, self._numbers.queue(vhost, said.queue)
+        if said.letter not in self._asked:
+            self.recall([said.letter])
+        letter = self._letters.get(name)
+        if letter is not None:
+            letter.comments.append(said)
+            letter.notes = comments.with_note(letter.notes, said.text)
+            self._touched[name] = letter
+
     def _lease(self, vhost: str, letter: _Letter, event: Event, step: str, signature: str) -> None:
         """A step on its way, which changes nothing about where it is."""
         assert event.shared is not None
         told, is_long = event.shared._replace(step=rows.lease_step(event)), rows.times_leased(event) > MAX_STEPS // 4
-        fate = self._fate(vhost, told)
+        fate = self._fate(vhost, told, event.ts_ms)
         letter.steps[step] = event.ts_ms, fate, event.columns[2], str(signature)
         fate.uses += 1
         if is_long:
             self._long.append(letter.number)
 
-    def _fate(self, vhost: str, shared: Shared) -> _Fate:
+    def _fate(self, vhost: str, shared: Shared, ts_ms: int) -> _Fate:
         """Worked out once a transaction."""
-        fate = self._fates[id(shared)] = _Fate(vhost, shared, self._numbers)
+        fate = self._fates[id(shared)] = _Fate(vhost, shared, self._numbers, ts_ms)
         return fate
 
     def _group(self, vhost: str, fate: _Fate, event: Event) -> int:
@@ -185,6 +215,7 @@ class Letters:
         self._many(_UPDATE, [(*(one.where or ()), *one.own, one.number) for one in old])
         self._write_texts([one for _, one in new], old)
         touched = self._touched.values()
+        self._write_comments()
         self._write_steps()
         bodies = [(one.number, *one.body) for one in touched if one.body is not None]
         self._many("INSERT OR REPLACE INTO bodies VALUES (?, ?, ?, ?, ?)", bodies)
@@ -196,10 +227,22 @@ class Letters:
         self._told.settle()
         self._clear()
 
+    def _write_comments(self) -> None:
+        noted = [one for one in self._touched.values() if one.comments]
+        self._many(comments.INSERT, [said.row(one.number) for one in noted for said in one.comments])
+        others = [one for one in noted if one.before is not None and not one.own and one.searched != one.found]
+        self._many(_UNFIND, [(one.number, one.found) for one in others])
+        self._many(_FIND, [(one.number, one.searched) for one in others])
+        self._many("UPDATE events SET text = ? WHERE letter = ?", [(one.searched, one.number) for one in others])
+
     def _write_steps(self) -> None:
+        counts: dict[tuple[int, str, str], tuple[int, int]] = {}
         for fate in self._fates.values():
             if fate.uses:
                 fate.number = self._told.use(fate.shared.step, fate.uses)
+                if (key := fate.decides) is not None:
+                    counts[key] = counts.get(key, (0, 0))[0] + fate.uses, fate.ts_ms
+        self._decided.write(counts)
         steps = [
             (letter.number, step, ts_ms, fate.number, due_ms, signature, fate.number if fate.is_sent else None)
             for letter in self._touched.values()
@@ -208,14 +251,14 @@ class Letters:
         self._many(_STEP, steps)
 
     def _write_texts(self, new: list[_Letter], old: list[_Letter]) -> None:
-        other = [one for one in old if one.text != one.found]
+        other = [one for one in old if one.searched != one.found]
         self._many(_UNFIND, [(one.number, one.found) for one in other])
-        self._many(_FIND, [(one.number, one.text) for one in (*other, *new)])
+        self._many(_FIND, [(one.number, one.searched) for one in (*other, *new)])
         self._lines.leave([one.shared for one in old if one.shared is not None])
         kept = self._lines.keep([one.line for one in (*old, *new)])
-        changed = [(*line, one.text, one.number) for one, line in zip(old, kept, strict=False)]
+        changed = [(*line, one.searched, one.number) for one, line in zip(old, kept, strict=False)]
         self._many("UPDATE events SET shared = ?, line = ?, text = ? WHERE letter = ?", changed)
-        added = [(one.number, *line, one.text) for one, line in zip(new, kept[len(old) :], strict=True)]
+        added = [(one.number, *line, one.searched) for one, line in zip(new, kept[len(old) :], strict=True)]
         self._many("INSERT INTO events VALUES (?, ?, ?, ?)", added)
 
     def _count(self, letter: _Letter) -> None:
@@ -258,8 +301,9 @@ class Letters:
         told = "SELECT fate, count(*) FROM steps WHERE letter IN (SELECT value FROM json_each(?)) GROUP BY fate"
         for fate, count in self._do(told, (json.dumps([one[0] for one in chosen]),)).fetchall():
             self._told.leave((fate,), count)
-        for table, column in (("letters", "number"), ("steps", "letter"), ("events", "letter"), ("bodies", "letter")):
-            self._many(f"DELETE FROM {table} WHERE {column} = ?", numbers)
+        self._many("DELETE FROM letters WHERE number = ?", numbers)
+        for table in ("steps", "events", "bodies", "comments"):
+            self._many(f"DELETE FROM {table} WHERE letter = ?", numbers)
         self._keys.remove([(rows.key_of(one[2]), one[0]) for one in chosen])
         self._lines.leave([one[3] for one in chosen if one[3] is not None])
         for one in chosen:

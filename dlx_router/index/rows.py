@@ -35,6 +35,9 @@ GONE: Final = "gone"  # was lying in a queue that has been found empty since
 LYING: Final = ("dead", "parked", "quarantined")  # in a queue, until somebody does something
 STATES: Final = (*STATE_OF.values(), GONE)
 TEXT_CHARS: Final = 4096  # of a letter are searched
+NOTES: Final = "\n\x1f"
+"""Stands in the text by which a letter is found between what its events say, which never has its last character, and
+what people noted: a newer event replaces only the former."""
 _BODY_CHARS: Final = 2048
 _HALF: Final = 1 << 63
 _MASK: Final = (1 << 64) - 1
@@ -222,7 +225,8 @@ def shared_of(event: Mapping[str, Any]) -> Shared:
     numbers = (whole_or_none(event.get(name)) for name in ("attempts", "redrives", "tries"))
     aim = (plain(target.get("exchange")), plain(target.get("routing_key"))) if target else (None, None)
     others = (plain(event.get(name)) or None for name in ("refused", "redrive_id"))
-    step = kind, plain(event.get("source")), reason, cause, *numbers, policy, *aim, *others
+    revision = plain(event.get("revision")) or None
+    step = kind, plain(event.get("source")), reason, cause, *numbers, policy, revision, *aim, *others
     columns = reason, cause, policy, step[4] or 0, step[5] or 0
     texts = tuple(_keys(event))
     " ".join(texts)  # what is no text raises TypeError
@@ -309,7 +313,7 @@ def _text(shared: Shared, props: Mapping[str, Any], own: Mapping[str, Any], body
         parts.append(body.content[: _BODY_CHARS * 4].decode(errors="ignore").replace("\0", " ")[:_BODY_CHARS])
     once = dict.fromkeys(parts)
     once.pop("", None)
-    return plain(" ".join(once)[:TEXT_CHARS])
+    return plain(" ".join(once)[:TEXT_CHARS].replace(NOTES[-1], " "))
 
 
 def _keys(event: Mapping[str, Any]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Final
 from dlx_router.index.rows import key_of
 
 APPLICATION_ID: Final = 0x646C7872  # "dlxr"
-VERSION: Final = 6  # another layout is made anew from the journal
+VERSION: Final = 7  # another layout is made anew from the journal
 MERGED: Final = 8  # segments of `found` on one level become one: fewer would be written again and again
 FILE_NAME: Final = "index.sqlite"
 _MAGIC: Final = b"SQLite format 3\x00"
@@ -30,6 +30,7 @@ CREATE TABLE audits (event_id TEXT PRIMARY KEY, vhost TEXT, ts_ms INTEGER, actor
 CREATE TABLE signatures (vhost TEXT, signature TEXT, events INTEGER NOT NULL, PRIMARY KEY (vhost, signature))
     WITHOUT ROWID;
 CREATE INDEX audits_when ON audits (ts_ms);
+CREATE INDEX audits_what ON audits (action, ts_ms);
 CREATE TABLE queues (number INTEGER PRIMARY KEY, vhost TEXT NOT NULL, name TEXT NOT NULL, UNIQUE (vhost, name));
 CREATE TABLE places (number INTEGER PRIMARY KEY, vhost TEXT NOT NULL, exchange TEXT NOT NULL,
     routing_key TEXT NOT NULL, UNIQUE (vhost, exchange, routing_key));
@@ -45,14 +46,20 @@ CREATE TABLE steps (letter INTEGER, step TEXT, ts_ms INTEGER, fate INTEGER NOT N
     signature TEXT NOT NULL, sent INTEGER, PRIMARY KEY (letter, step)) WITHOUT ROWID;
 CREATE INDEX steps_sent ON steps (sent) WHERE sent IS NOT NULL;
 CREATE TABLE fates (number INTEGER PRIMARY KEY, kind TEXT, source TEXT, reason TEXT, cause TEXT, attempts INTEGER,
-    redrives INTEGER, tries INTEGER, policy TEXT, exchange TEXT, routing_key TEXT, refused TEXT, redrive_id TEXT,
-    uses INTEGER NOT NULL);
+    redrives INTEGER, tries INTEGER, policy TEXT, revision TEXT, exchange TEXT, routing_key TEXT, refused TEXT,
+    redrive_id TEXT, uses INTEGER NOT NULL);
 CREATE INDEX fates_task ON fates (redrive_id) WHERE redrive_id IS NOT NULL;
 CREATE TABLE keys (key INTEGER NOT NULL, letter INTEGER NOT NULL, PRIMARY KEY (key, letter)) WITHOUT ROWID;
 CREATE TABLE new_keys (key INTEGER NOT NULL, letter INTEGER NOT NULL, PRIMARY KEY (key, letter)) WITHOUT ROWID;
 CREATE TABLE shared (number INTEGER PRIMARY KEY, line BLOB NOT NULL, uses INTEGER NOT NULL);
 CREATE TABLE events (letter INTEGER PRIMARY KEY, shared INTEGER, line BLOB, text TEXT NOT NULL);
 CREATE TABLE bodies (letter INTEGER PRIMARY KEY, mode TEXT, sha256 TEXT, content_type TEXT, body BLOB);
+CREATE TABLE comments (event_id TEXT PRIMARY KEY, letter INTEGER NOT NULL, ts_ms INTEGER, actor TEXT, text TEXT);
+CREATE INDEX comments_letter ON comments (letter);
+CREATE TABLE revisions (vhost TEXT, revision TEXT, in_force_ms INTEGER NOT NULL, policies INTEGER, packed BLOB,
+    PRIMARY KEY (vhost, revision));
+CREATE TABLE decided (queue INTEGER, revision TEXT, kind TEXT, n INTEGER NOT NULL, first_ms INTEGER NOT NULL,
+    last_ms INTEGER NOT NULL, PRIMARY KEY (queue, revision, kind)) WITHOUT ROWID;
 CREATE TABLE counts (grp INTEGER, place INTEGER, state TEXT, n INTEGER NOT NULL,
     PRIMARY KEY (grp, place, state)) WITHOUT ROWID;
 CREATE VIRTUAL TABLE found USING fts5 (text, content='', columnsize=0, tokenize='unicode61');
@@ -150,6 +157,7 @@ def _ensure(connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == VERSION:
         connection.execute("SELECT count(*) FROM streams").fetchone()
+        connection.execute("CREATE INDEX IF NOT EXISTS audits_what ON audits (action, ts_ms)")  # a file of before
         return
     if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         raise Damaged(f"layout {version}, not {VERSION}")

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from dlx_router.core.recovered import fate
+from dlx_router.index import comments
 from dlx_router.index.queries import listed
 from dlx_router.index.rows import LYING
 from dlx_router.journal.reading import event_of
 
 _PLACES: Final = frozenset({"number", "exchange", "routing_key", "sent_exchange", "sent_routing_key"})
 _JOURNEY: Final = (
-    "SELECT ts_ms, kind, source, reason, cause, attempts, redrives, tries, due_ms, policy, exchange, routing_key,"
-    " refused, redrive_id, signature FROM steps JOIN fates ON fates.number = fate WHERE letter = ?"
+    "SELECT ts_ms, kind, source, reason, cause, attempts, redrives, tries, due_ms, policy, revision, exchange,"
+    " routing_key, refused, redrive_id, signature FROM steps JOIN fates ON fates.number = fate WHERE letter = ?"
     " ORDER BY ts_ms, kind != 'released'"
 )
 _EVENT: Final = (
@@ -76,6 +77,7 @@ def whole_letter(ask: Callable[..., sqlite3.Cursor], row: sqlite3.Row) -> dict[s
     return {
         **letter_told(row),
         "journey": [dict(step) for step in steps],
+        "comments": comments.of_letter(ask, row["number"]),
         "event": None if line is None else _event(line["shared"], line["line"]),
         "stored": None if body is None else tuple(body),
     }

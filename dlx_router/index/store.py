@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from dlx_router.core.signature import Signature
-from dlx_router.index import rows
+from dlx_router.index import revisions, rows
+from dlx_router.index.comments import comment_of
 from dlx_router.index.ids import Numbers
 from dlx_router.index.letters import Letters
 from dlx_router.index.rows import GONE, LYING, ODD, Event, EventError
+from dlx_router.journal.audit import COMMENT
 from dlx_router.journal.packing import FormatError
 from dlx_router.journal.reading import Row, parts
 
@@ -24,6 +26,7 @@ GROUP_STATES: Final = ("open", "ignored", "resolved")
 SET_GROUP: Final = "group.set"
 IMPORT: Final = "letters.import"
 LOOKED_AT: Final = 50_000
+_ORDERS: Final = (SET_GROUP, COMMENT, revisions.IN_FORCE)
 PORTION_BYTES: Final = 4 << 20  # of events, in one transaction: some 10,000 of them
 _BAD_VALUES: Final = (sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError)
 """What SQLite says to a value that no column takes: nothing of the file is wrong, and each new try would end so."""
@@ -177,8 +180,9 @@ class Store:
         with self._transaction():
             numbers = "SELECT number FROM queues WHERE vhost = ?"
             self._letters.delete(f"queue IN ({numbers})", (name,))
-            self._do(f"DELETE FROM groups WHERE queue IN ({numbers})", (name,))
-            for table in ("queues", "places", "streams", "gaps", "audits", "signatures"):
+            for table in ("groups", "decided"):
+                self._do(f"DELETE FROM {table} WHERE queue IN ({numbers})", (name,))
+            for table in ("queues", "places", "streams", "gaps", "audits", "signatures", "revisions"):
                 self._do(f"DELETE FROM {table} WHERE vhost = ?", (name,))
         self._numbers.forget()
 
@@ -219,6 +223,8 @@ class Store:
             if gone < at_most:  # else there may be more of them among these
                 following = self._do("SELECT min(number) FROM letters WHERE number > ?", (end,)).fetchone()[0]
                 self._pruned = 0 if following is None else following - 1
+            if not self._pruned:
+                self._do("DELETE FROM decided WHERE last_ms < ?", (before_ms,))
         return gone
 
     def shrink(self, at_most: int) -> int:
@@ -266,10 +272,20 @@ class Store:
             self._letters.take(vhost, told, b"", signature)
             return
         event_id = rows.marked(event["event_id"], signature)
-        row = (event_id, vhost, ts_ms, actor, action, json.dumps(details), str(signature))
+        said = json.dumps(revisions.kept(details) if action == revisions.IN_FORCE else details)
+        row = (event_id, vhost, ts_ms, actor, action, said, str(signature))
         if not self._do("INSERT OR IGNORE INTO audits VALUES (?, ?, ?, ?, ?, ?, ?)", row).rowcount:
             return
-        if action == SET_GROUP and self._obeyed(vhost, signature) and details.get("state") in {*GROUP_STATES, None}:
+        if action in _ORDERS and self._obeyed(vhost, signature):
+            self._obey(vhost, action, details, actor, ts_ms, event_id)
+
+    def _obey(self, vhost: str, action: str, details: Mapping[str, Any], actor: str, ts_ms: int, event_id: str) -> None:
+        """What people set is so because its audit stands in the journal."""
+        if action == COMMENT:
+            self._letters.comment(vhost, comment_of(event_id, ts_ms, actor, details))
+        elif action == revisions.IN_FORCE:
+            revisions.came_into_force(self._do, vhost, ts_ms, details)
+        elif details.get("state") in {*GROUP_STATES, None}:
             self._set_group(details, actor, ts_ms)
 
     def _obeyed(self, vhost: str, signature: str) -> bool:

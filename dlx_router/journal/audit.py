@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from dlx_router.journal.fields import VERSION
 
+COMMENT: Final = "letter.comment"  # a note on a letter
 MAX_DETAILS_BYTES: Final = 131_072  # an event has to fit into a batch with room for others
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
 

@@ -50,7 +50,7 @@ def letter_of(event: Mapping[str, Any]) -> Letter:
         cause=event.get("said_cause"),
         since_ms=event.get("since_ms", 0),
         body=lambda pointer: json.loads(bodies[pointer]) if pointer in bodies else None,
-        content_type=event.get("props", {}).get("content_type", ""),
+        content_type=event.get("props", {}).get("content_type") or "",  # null in a column of the archive
         size=event["digest"]["size"],
     )
 

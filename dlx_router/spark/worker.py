@@ -4,15 +4,13 @@ That copy is a zip without compiled code, so every process of a worker compiles 
 start, for which Spark waits ten seconds at most. The installed package is the same one, compiled once.
 """
 
-import atexit
 import importlib.util
 import shlex
-import shutil
 import sys
-import tempfile
 from functools import cache
-from pathlib import Path
 from typing import Final
+
+from dlx_router.spark import scratch
 
 _SHIM: Final = """\
 #!/bin/sh
@@ -35,9 +33,7 @@ def python() -> str:
     """A program that workers are started with: this interpreter, its PySpark and py4j. Removed when we end."""
     if importlib.util.find_spec("py4j") is None or "pyspark.zip" in str(importlib.util.find_spec("pyspark")):
         return sys.executable  # a distribution of Spark without pip: its zips are all there is
-    folder = Path(tempfile.mkdtemp(prefix="dlx-router-python-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    shim = folder / "python3"
+    shim = scratch.of_process() / "python3"
     shim.write_text(_SHIM.format(python=shlex.quote(sys.executable)), encoding="utf-8")
     shim.chmod(0o700)
     return str(shim)

@@ -77,17 +77,39 @@ def step(kind: str, ago_ms: int, **changed: Any) -> dict[str, Any]:
         "refused": None,
         "redrive_id": None,
         "signature": "ok",
+        "revision": "0" * 12,
+        "rules": [],
         **changed,
     }
 
 
+def rule(key: str, value: str, line: int) -> dict[str, str]:
+    return {"key": key, "value": value, "set_by": f"policies/orders.yaml:{line} (orders)"}
+
+
 WHOLE: Final = letter(
     journey=[
-        step("retried", 400_000, due_ms=NOW_MS - 395_000),
+        step(
+            "retried",
+            400_000,
+            due_ms=NOW_MS - 395_000,
+            rules=[rule("max-delivery-attempts", "5", 13), rule("redelivery-delay", "5s", 14)],
+        ),
         step("released", 395_000),
         step("held", 300_000, cause="target_refused", refused=f"queue {GRAVE}", due_ms=NOW_MS - 290_000),
-        step("dead_lettered", 200_000, attempts=5, cause="attempts_spent", exchange="", routing_key=GRAVE),
+        step(
+            "dead_lettered",
+            200_000,
+            attempts=5,
+            cause="attempts_spent",
+            exchange="",
+            routing_key=GRAVE,
+            rules=[rule("max-delivery-attempts", "5", 13)],
+        ),
         step("redriven", 100_000, redrives=1, exchange="dlx-router.return", routing_key=QUEUE, redrive_id=TASK),
+    ],
+    comments=[
+        {"ts_ms": NOW_MS - 150_000, "actor": "ann", "text": "asked the warehouse, they count again on Monday\nsee 4711"}
     ],
     event={
         "error": {
@@ -246,6 +268,21 @@ AUDITS: Final = [
         ]
     )
 ]
+SEARCHES: Final[list[dict[str, Any]]] = [
+    {
+        "id": "5f0c3a7be1d24966",
+        "vhost": "/",
+        "name": name,
+        "page": page,
+        "filter": wanted,
+        "by": "ann",
+        "saved_ms": NOW_MS - 7_200_000,
+    }
+    for name, page, wanted in (
+        ("What came back today", "groups", {"queue": QUEUE, "state": "open", "sort": "deaths"}),
+        ("Late orders", "letters", {"q": "timeout", "queue": LONG, "state": "dead", "since_ms": NOW_MS - 86_400_000}),
+    )
+]
 QUEUES: Final[dict[str, Any]] = {
     "failed": [
         {
@@ -340,6 +377,47 @@ POLICIES: Final = {
         {"name": "orders", "vhost": None, "selects": "match: orders.#", "priority": 0, "file": "p.yaml:3", "keys": {}}
     ],
 }
+BEFORE: Final = "1f0c9e3ab7d2"
+
+
+def revision(attempts: str, **changed: Any) -> dict[str, Any]:
+    """One that sent letters back so often."""
+    policy = {
+        "name": "orders",
+        "selects": ["match", "orders.#"],
+        "vhost": None,
+        "apply_to": "queues",
+        "priority": 0,
+        "inherit": True,
+        "labels": {},
+        "at": "policies/orders.yaml:10",
+        "keys": {"max-delivery-attempts": [attempts, "policies/orders.yaml:13"]},
+        "on": {},
+    }
+    document = {"v": 1, "revision": BEFORE, "policies": [policy], "sources": {}}
+    counts = {"retried": 40, "dead_lettered": 9}
+    return {
+        "vhost": "/",
+        "revision": BEFORE,
+        "in_force_ms": NOW_MS - 86_400_000,
+        "is_in_force": False,
+        "is_known": True,
+        "policies": 1,
+        "decided": counts,
+        "first_ms": NOW_MS - 86_000_000,
+        "last_ms": NOW_MS - 200_000,
+        "queues": {QUEUE: counts},
+        "document": document,
+        "why": None,
+        **changed,
+    }
+
+
+def revision_in_force() -> dict[str, Any]:
+    one = revision("9", revision="0" * 12, is_in_force=True, queues={QUEUE: {"retried": 70}})
+    return {**one, "document": {**one["document"], "revision": "0" * 12}}
+
+
 ANSWERS: Final[Mapping[str, Any]] = {
     "/readyz": READY,
     "/status": STATUS,
@@ -356,6 +434,11 @@ ANSWERS: Final[Mapping[str, Any]] = {
     f"/tasks/{STOPPED['id']}": STOPPED,
     "/audits": {"audits": AUDITS, "next": None, "missing": {}},
     "/policies": POLICIES,
+    "/searches": {"searches": SEARCHES, "missing": {}},
+    f"/searches/{SEARCHES[1]['id']}": SEARCHES[1],
+    f"/policies/revisions/{BEFORE}": revision("5"),
+    "/policies/revisions/in-force": revision_in_force(),
+    f"/letters/{LETTER}/comments": {"comments": WHOLE["comments"]},
 }
 STARTED: Final = task(
     spec={"filter": "", "canary": None, "ramp": []},
@@ -402,10 +485,13 @@ class _Answers(BaseHTTPRequestHandler):
         told = {name: value for name, value in asked.items() if name in STARTED["spec"]}
         back = STARTED["came_back"] if asked.get("kind", "redrive") == "redrive" else None
         started = {**STARTED, "spec": {**STARTED["spec"], **told}, "came_back": back}
-        self._answer({**self.answers, "/tasks": started, "/edits": {**EDITED}})
+        self._answer({**self.answers, "/tasks": started, "/edits": {**EDITED}, "/searches": SEARCHES[1]})
 
     def do_PATCH(self) -> None:
         self.do_POST()
+
+    def do_DELETE(self) -> None:
+        self._answer(self.answers)
 
     def _answer(self, known: Mapping[str, Any]) -> None:
         path = unquote(urlsplit(self.path).path).removeprefix("/api/v1")

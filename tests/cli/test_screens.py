@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 from pydantic import TypeAdapter
 
-from dlx_router.admin.api import models, tasks
+from dlx_router.admin.api import models, revisions, searches, tasks
 from dlx_router.broker.administration import Snapshot, Standing
 from dlx_router.cli import provisioning, timestamps, webhooks
 from dlx_router.cli.doctor import command as doctor
@@ -32,7 +32,7 @@ from dlx_router.provisioning.apply_plan import Remains
 from dlx_router.provisioning.plan import plan
 from dlx_router.webhooks.sender import Answer
 from tests.cli import recorded
-from tests.cli.recorded import AUDITS, DRY, GRAVE, GROUP, LETTER, LONG, OTHER, QUEUE, STOPPED, TASK, Terminal
+from tests.cli.recorded import AUDITS, BEFORE, DRY, GRAVE, GROUP, LETTER, LONG, OTHER, QUEUE, STOPPED, TASK, Terminal
 from tests.support.policies import BROKEN
 
 FOLDER: Final = Path(__file__).parent / "screens"
@@ -104,9 +104,13 @@ SCREENS: Final[dict[str, list[str] | Callable[[], None]]] = {
     "groups": ["groups"],
     "groups-show": ["groups", "show", GROUP],
     "groups-resolve": ["groups", "resolve", GROUP, "--yes"],
+    "searches": ["searches"],
+    "searches-save": ["searches", "save", "Late orders", "--filter", f"queue={QUEUE}"],
+    "searches-delete": ["searches", "delete", "Late orders"],
     "letters-list": ["letters", "list"],
     "letters-search": ["letters", "search", "order-4711", "--limit", "2"],
     "letters-show": ["letters", "show", LETTER],
+    "letters-comment": ["letters", "comment", LETTER, "asked the warehouse, they count again on Monday"],
     "redrive-list": ["redrive", "list"],
     "redrive-show": ["redrive", "show", TASK],
     "redrive-show-dry-run": ["redrive", "show", DRY["id"]],
@@ -124,6 +128,8 @@ SCREENS: Final[dict[str, list[str] | Callable[[], None]]] = {
     "policy-explain": ["policy", "explain", QUEUE],
     "policy-explain-set": ["policy", "explain", QUEUE, "--set", "--queue-type", "quorum"],
     "policy-explain-nothing": ["policy", "explain", LONG, "--policies", "narrow"],
+    "policy-diff": ["policy", "diff", BEFORE, "in-force"],
+    "policy-diff-equal": ["policy", "diff", "policies", "policies"],
     "policy-test": ["policy", "test", "failing"],
     "permissions": ["permissions"],
     "permissions-apply": ["permissions", "--for", "apply", "--user", "deployer"],
@@ -137,6 +143,7 @@ ENDS: Final = dict.fromkeys(SCREENS, 0) | {
     "edit-asks": 1,
     "policy-lint": 1,
     "policy-test": 1,
+    "policy-diff": 1,
 }
 
 
@@ -276,9 +283,12 @@ def test_the_answers_are_those_of_the_api() -> None:
         ("/tasks", tasks.AllTasks),
         ("/audits", models.Audits),
         ("/status", models.Status),
+        ("/searches", searches.Searches),
         ("/tasks/preview", tasks.Preview),
         ("/policies", models.Policies),
         (f"/letters/{LETTER}", models.LetterCopies),
+        (f"/letters/{LETTER}/comments", models.Comments),
+        (f"/policies/revisions/{BEFORE}", revisions.WholeRevision),
     ):
         read = TypeAdapter(model).validate_python(answers[path])
         assert set(read.model_dump()) == set(answers[path]), path

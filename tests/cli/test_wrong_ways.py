@@ -76,6 +76,18 @@ def test_doctor_says_which_rights_a_user_lacks_that_may_only_read(vhost: Vhost, 
     assert "lacks rights" not in everything.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("newest")
+def test_doctor_names_the_right_that_has_names_of_new_queues_written(vhost: Vhost, folder: str, admit: Admit) -> None:  # noqa: F811 - a fixture that is imported
+    """Without it the router waits 2 s for each new queue; nothing else fails."""
+    user = admit(r"^(?!dlx-router\.flush\.).*$", ".*", ".*", password=SECRET, tags="management")
+    url = url_for(vhost, user, SECRET)
+    done = in_a_process("doctor", "--policies", folder, AMQP_URL=url, MANAGEMENT_URL=vhost.management_url)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "lacks rights in vhost" in done.stdout
+    assert "configure dlx-router.flush." in done.stdout, done.stdout
+
+
 @pytest.mark.usefixtures("newest")
 def test_doctor_does_not_ask_for_a_url_that_is_there(vhost: Vhost, folder: str) -> None:
     wrong = f"http://guest:{SECRET}@{place(vhost)}"

@@ -63,6 +63,8 @@ def whole(text: str) -> dict[str, Any]:
         "refused": text,
         "redrive_id": text or None,
         "signature": "bad",
+        "revision": text,
+        "rules": [{"key": text, "value": text, "set_by": text}],
     }
     death = {"queue": text, "reason": text, "count": 1, "time_ms": WHEN, "exchange": text, "routing_keys": [text]}
     event = {
@@ -82,7 +84,30 @@ def whole(text: str) -> dict[str, Any]:
     }
     leased = {**step, "redrive_id": LEASE, "due_ms": WHEN + 30_000}
     steps = [step, step, *({**leased, "kind": kind} for kind in ("leased", "discarded", "lease_ended"))]
-    return {**letter(text), "journey": steps, "event": event, "body": body}
+    noted = [{"ts_ms": WHEN + 1, "actor": text, "text": text}]
+    return {**letter(text), "journey": steps, "comments": noted, "event": event, "body": body}
+
+
+def revision(text: str, *, now: bool) -> dict[str, Any]:
+    told = {"revision": text, "in_force_ms": WHEN, "is_in_force": now, "is_known": now, "policies": 1}
+    return {**told, "decided": {text: 7}, "first_ms": WHEN, "last_ms": WHEN}
+
+
+def difference(text: str) -> dict[str, Any]:
+    """Two revisions that differ in all ways that there are."""
+    keys = [{"key": text, "was": text, "now": text, "was_by": text, "now_by": text}]
+    queue = {"queue": text, "queue_type": text, "was": [text], "now": [], "keys": keys}
+    return {
+        "vhost": text,
+        "was": revision(text, now=False),
+        "now": revision(f"{text}2", now=True),
+        "is_equal": False,
+        "policies": [{"name": text, "change": "changed", "keys": keys}],
+        "queues": [{**queue, "was_decided": {text: 7}, "now_decided": {}}],
+        "sources": keys,
+        "is_reordered": True,
+        "queues_left": 3,
+    }
 
 
 def group(text: str) -> dict[str, Any]:
@@ -141,6 +166,19 @@ def task(text: str, **changed: Any) -> dict[str, Any]:
         "came_back": 1,
         "groups": [told],
         **changed,
+    }
+
+
+def saved_search(text: str) -> dict[str, Any]:
+    wanted = {"q": text, "queue": text, "since_ms": WHEN, "order": "oldest"}
+    return {
+        "id": "5f0c3a7be1d24966",
+        "vhost": text,
+        "name": text,
+        "page": "letters",
+        "filter": wanted,
+        "by": text,
+        "saved_ms": WHEN,
     }
 
 
@@ -209,7 +247,14 @@ class Liar:
             "/tasks": {"tasks": [task(text)]},
             "/edits": task(text),
             "/tasks/preview": preview,
+            "/searches": {"searches": [saved_search(text)], "missing": missing},
             "/policies": {"revision": text, "policies": [policy]},
+            "/policies/revisions": {
+                "vhost": text,
+                "revisions": [revision(text, now=True), revision(f"{text}1", now=False)],
+            },
+            "/policies/diff": difference(text),
+            "/letters/4f/comments": {"comments": []},
             "/explain": {
                 "queue": text,
                 "queue_type": text,
@@ -223,6 +268,8 @@ class Liar:
             found = whole(text)
             found["event"]["headers"]["x-big"] = json.dumps(self.header)
             return {"letters": [found]}
+        if re.fullmatch("/searches/[0-9a-f]+", path):
+            return saved_search(text)
         if re.fullmatch("/tasks/[0-9a-f]+(/(pause|resume|cancel))?", path):
             return task(text, **self.changed)
         return known.get(path)
@@ -240,6 +287,7 @@ class Liar:
             body = (await receive()).get("body") or b"null"
             self.asked.append((scope["method"], path, json.loads(body)))
             document = task(self.text) if path in {"/tasks", "/edits"} else document
+            document = saved_search(self.text) if path == "/searches" else document
         data = json.dumps({**document, "padding": "x" * self.padding}).encode()
         await send(
             {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]}

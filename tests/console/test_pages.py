@@ -30,13 +30,19 @@ PATHS = [
     "/tasks/5cc63cdf0e4f",
     "/policies",
     "/explain?queue=q",
+    "/policies/diff?a=000000000000",
     "/audit",
+    "/searches",
 ]
 CHANGES = [
+    "/searches",
+    "/searches/5f0c3a7be1d24966/delete",
+    "/time-zone",
     "/groups/g1-1",
     "/letters/4f/send-back",
     "/letters/4f/discard",
     "/letters/4f/edit",
+    "/letters/4f/comment",
     "/redrive",
     "/tasks/5cc6/start",
     "/tasks/5cc6/cancel",
@@ -176,7 +182,10 @@ async def test_a_page_that_is_not_there_asks_nobody_to_log_in_again() -> None:
         assert (nowhere.status_code, "Log in" in nowhere.text) == (404, False)
 
 
-LISTS = ("/", "/?list=lying", "/tasks/5cc6", "/groups", "/letters", "/tasks", "/policies", "/explain?queue=q", "/audit")
+LISTS = (
+    "/", "/?list=lying", "/tasks/5cc6", "/groups", "/letters", "/tasks", "/policies", "/policies/diff?a=0",
+    "/explain?queue=q", "/audit", "/searches",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])
@@ -557,6 +566,43 @@ async def test_what_nobody_could_be_asked_about_is_said_and_for_how_long_nobody_
         assert "nobody leads for 12 s" in (await client.get("/")).text
 
 
+async def test_a_note_is_kept_as_it_was_written_and_an_empty_one_is_refused() -> None:
+    liar = Liar()
+    async with logged_in(console(liar)) as client:
+        word = csrf((await client.get("/letters/4f2445e91123")).text)
+        told = {"csrf": word, "queue": "q", "text": "  first line\r\n<b>second</b> "}
+        kept = await client.post("/letters/4f/comment", data=told)
+        assert (kept.status_code, kept.headers["location"]) == (303, "/letters/4f?queue=q")
+        assert liar.asked == [("POST", "/letters/4f/comments", {"text": "first line\n<b>second</b>"})]
+        empty = await client.post("/letters/4f/comment", data={**told, "text": " \n "})
+        assert (empty.status_code, "note is empty" in empty.text, len(liar.asked)) == (422, True, 1)
+
+
+async def test_notes_stand_beside_the_letter_and_in_its_journey_with_the_rules_that_decided() -> None:
+    async with logged_in(console(Liar("a <b>"))) as client:
+        page = (await client.get("/letters/4f2445e91123")).text
+    assert page.count("a &lt;b&gt;</p>") >= 1
+    assert "<strong>noted</strong>" in page
+    assert "a &lt;b&gt;: a &lt;b&gt;, <span" in page
+
+
+async def test_two_revisions_stand_beside_each_other_and_why_they_cannot_is_said() -> None:
+    class Forgetful(Liar):
+        def answers(self, path: str) -> dict[str, Any] | None:
+            return None if path == "/policies/diff" else super().answers(path)
+
+    async with logged_in(console(Liar())) as client:
+        page = (await client.get("/policies/diff?a=000000000000")).text
+        assert ("Policies come in another order" in page, "3 queues more were not looked at" in page) == (True, True)
+        assert "Decided before: 7 plain. After: nothing known." in page
+        choice = (await client.get("/policies/diff")).text
+        assert '<option value="plain1" selected>' in choice, "the newest that is not in force"
+        assert "<h2>Decisions</h2>" not in choice
+    async with logged_in(console(Forgetful())) as client:
+        told = await client.get("/policies/diff?a=000000000000")
+        assert (told.status_code, "there is no plain" in told.text) == (200, True)
+
+
 class Before(Liar):
     """A router of a version that says less."""
 
@@ -565,6 +611,13 @@ class Before(Liar):
         for one in (found or {}).get("failed", []):
             for name in ("oldest_ms", "policy", "breaker"):
                 del one[name]
+        if path == "/searches":
+            return None
+        for one in (found or {}).get("letters", []) if path.startswith("/letters") else ():
+            one.pop("comments", None)
+            for step in one.get("journey", ()):
+                step.pop("revision", None)
+                step.pop("rules", None)
         for name in ("missing", "next") if path in {"/queues", "/audits", "/groups"} else ():
             (found or {}).pop(name, None)
         return {**(found or {}), "next": None} if path == "/groups" else found
@@ -573,4 +626,5 @@ class Before(Liar):
 async def test_a_router_of_before_is_shown_as_far_as_it_says() -> None:
     async with logged_in(console(Before("q"))) as client:
         for path in PATHS:
-            assert (await client.get(path)).status_code == 200, path
+            assert (await client.get(path)).status_code == (404 if path == "/searches" else 200), path
+        assert "Saved searches" not in (await client.get("/letters")).text

@@ -44,6 +44,36 @@ def test_every_page_answers_and_says_what_the_router_knows(desk: Desk) -> None:
 
 
 @pytest.mark.usefixtures("newest")
+def test_a_note_is_kept_by_the_form_and_shown_with_who_and_when(desk: Desk) -> None:
+    desk.kill("noted.orders", 1)
+    letter = desk.rows("/letters", queue="noted.orders")[0]["id"]
+    page, text = f"/letters/{letter}", "asked <b>Ann</b>\r\nshe mends it"
+    kept = desk.send(page, f"{page}/comment", queue="noted.orders", text=text)
+    assert kept.status_code == 303, kept.text
+    shown = desk.web.get(kept.headers["location"]).text
+    assert shown.count("asked &lt;b&gt;Ann&lt;/b&gt;") == 2, "beside the letter, and in its journey"
+    assert '<p class="muted">olga, <time' in shown
+    assert "max-delivery-attempts: 1, <span" in shown
+    assert len(desk.rows("/letters", q="mends", queue="noted.orders")) == 1
+    assert "letter.comment" in desk.web.get("/audit").text
+    refused = desk.web.post(f"{page}/comment", data={"text": "x", "queue": "noted.orders"})
+    assert (refused.status_code, "x</p>" in desk.web.get(page).text) == (403, False)
+
+
+@pytest.mark.usefixtures("newest")
+def test_revisions_are_chosen_from_a_list_and_compared(desk: Desk) -> None:
+    desk.kill("compared.orders", 2)
+    page = eventually(lambda: said(desk, f"/policies/diff?vhost={desk.vhost.name}", "in force · since"), 30)
+    assert '<option value="in-force" selected>' in page
+    same = desk.web.get("/policies/diff", params={"a": "in-force", "vhost": desk.vhost.name}).text
+    assert "Both decide alike" in same
+    assert "dead lettered" in same
+    unknown = desk.web.get("/policies/diff", params={"a": "0" * 12, "vhost": desk.vhost.name})
+    assert (unknown.status_code, "nothing is known of revision" in unknown.text) == (200, True)
+    assert desk.web.get("/policies/diff", params={"a": "HEAD", "vhost": desk.vhost.name}).status_code == 200
+
+
+@pytest.mark.usefixtures("newest")
 def test_letters_are_looked_for_by_a_time_as_people_write_it(desk: Desk) -> None:
     desk.kill("times.orders", 2)
     now = datetime.now(UTC)

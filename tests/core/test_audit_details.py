@@ -30,14 +30,31 @@ def test_a_message_is_told_by_what_it_is_and_to_whom() -> None:
     assert found == {"to": "oncall", "kind": "group.opened", "count": 1, "id": "m1"}
 
 
+def test_a_saved_search_is_told_by_its_name_and_filter_and_many_by_their_number() -> None:
+    search = {"name": "Late", "page": "letters", "filter": {"queue": "orders", "since_ms": 7}, "by": "ann"}
+    told = {"search": "Late", "page": "letters", "queue": "orders", "since_ms": 7}
+    for action in ("search.saved", "search.deleted"):
+        assert audit_details({"action": action, "details": {"search": {**search, "saved_ms": 9}}}) == told
+    assert audit_details({"action": "search.kept", "details": {"searches": [search, search]}}) == {"searches": 2}
+
+
 def test_what_is_empty_is_left_out() -> None:
     assert audit_details({"action": "group.set", "details": {"note": "", "until_ms": None, "state": "open"}}) == {
         "state": "open"
     }
 
 
-@given(st.sampled_from(("task.done", "group.set", "webhook.done")), st.dictionaries(st.text(), JSON), JSON)
+@given(
+    st.sampled_from(("task.done", "group.set", "webhook.done", "search.saved", "search.kept")),
+    st.dictionaries(st.text(), JSON),
+    JSON,
+)
 def test_whatever_stands_there_is_told(action: str, details: dict[str, Any], task: Any) -> None:
-    for one in (details, {**details, "task": task}, {**details, "task": {"id": task, "spec": {}, "counts": task}}):
+    for one in (
+        details,
+        {**details, "task": task},
+        {**details, "task": {"id": task, "spec": {}, "counts": task}},
+        {**details, "search": task, "searches": task},
+    ):
         told = audit_details({"action": action, "details": one})
         assert all(isinstance(plain(value), str) for value in told.values())

@@ -21,7 +21,7 @@ def values_of(variation: str) -> dict[str, Any]:
 def rendered(values: Mapping[str, Any], release: str = "shop") -> list[dict[str, Any]]:
     """Every object of the release; HelmError where Helm refuses."""
     texts = [text for name, text in _texts(values, release).items() if not name.endswith((".txt", ".tpl"))]
-    found = [one for text in texts for one in yaml.safe_load_all(text)]
+    found = [one for text in texts for one in yaml.load_all(text, Loader=yaml.CSafeLoader)]  # five times as fast
     return [one for one in found if isinstance(one, dict)]
 
 

@@ -265,7 +265,7 @@ def test_an_ingress_shows_the_console_and_the_api_and_nothing_that_asks_for_no_t
     (made,) = of_kind(rendered(values_of("console")), "Ingress")
     (rule,) = made["spec"]["rules"]
     paths = {(one["path"], one["pathType"]) for one in rule["http"]["paths"]}
-    words = re.findall(r"\w+", PATHS.pattern.partition("(")[2].partition(")")[0])
+    words = re.findall(r"[\w-]+", PATHS.pattern.partition("(")[2].partition(")")[0])
     assert paths == {("/", "Exact"), ("/api/v1", "Prefix"), *((f"/{word}", "Prefix") for word in words)}
     assert {one["backend"]["service"]["name"] for one in rule["http"]["paths"]} == {"shop-dlx-router"}
     assert made["spec"]["tls"] == [{"hosts": ["dlx.example.com"], "secretName": "dlx-tls"}]

@@ -32,7 +32,7 @@ RELEASE: Final = "dlx-router.release"
 NEWER: Final = (
     ("core/record.py", "VERSION: Final = 1", "VERSION: Final = 2"),
     ("core/remembered.py", '"v", "id", "state"', '"v", "zone", "id", "state"'),
-    ("core/record.py", "{deaths_part}{props}{rest}", '{deaths_part}{props}{rest}"zone":"north",'),
+    ("core/record.py", '{due}"first_death_ms":{first_ms}', '{due}"zone":"north","first_death_ms":{first_ms}'),
     ("journal/fields.py", "VERSION: Final = 1", "VERSION: Final = 2"),
     ("journal/events.py", '{{"v":{VERSION},', '{{"v":{VERSION},"zone":"north",'),
 )

@@ -31,6 +31,8 @@ SMALL = {  # to compile code for a thousand rows takes longer than to go through
     "spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.adaptive.enabled": "false", "spark.log.level": "ERROR",
 }  # fmt: skip
+# The second compiler never earns back what it takes in the minutes that a session of tests lives.
+JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def _missing() -> str:
@@ -67,6 +69,7 @@ def spark() -> Iterator["SparkSession"]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SMALL.items():  # commands that tests call set them once more
             patch.setitem(session.ALWAYS, name, value)
+        patch.setenv("JDK_JAVA_OPTIONS", JVM)
         made = session.build_session("dlx-router tests", master="local[2,4]")
         yield made
         made.stop()

@@ -1,5 +1,6 @@
 """Messages of a stream → rows of the archive, without a broker: as ingest makes them, and each line by itself."""
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,8 @@ def one_by_one(every: Iterable[Message]) -> Rows:
             continue
         if reading.is_plain(one.body, properties_v(one)):
             body = one.body
-        found += [lines.row(place._replace(idx=idx), line) for idx, line in enumerate(lines.split(body)) if line]
+        told = [(place._replace(idx=idx), line) for idx, line in enumerate(lines.split(body)) if line]
+        found += [lines.row(*each, latest=lines.latest_ms(time.time_ns() // 1000)) for each in told]
     events = [one for one in found if not one.bad]
     bad = [
         {"stream": STREAM, "offset": one.place.offset, "idx": one.place.idx, "reason": one.bad, "line": one.line}

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dlx_router.journal.audit import COMMENT, audit
 from dlx_router.spark.archive import reading
-from dlx_router.spark.archive.compact import Compacted, Erased, Rules, compact, erase
+from dlx_router.spark.archive.compact import Compacted, Erased, Erasure, Rules, compact, erase
 from dlx_router.spark.archive.files import ArchiveError
-from dlx_router.spark.archive.layout import Archive, Entry
+from dlx_router.spark.archive.layout import Archive, Entry, Part
+from dlx_router.spark.archive.lookback import near
 from dlx_router.spark.archive.sink import segment
 from dlx_router.spark.archive.verify import verify
 from tests.core.core_samples import letter
@@ -89,6 +91,12 @@ def test_what_came_twice_is_read_once_compacted_or_not(book: Book) -> None:
     assert book.read(date(2026, 3, 11)) == ["c"]
 
 
+def test_days_beyond_the_first_date_are_kept(book: Book) -> None:
+    book.put(event("a", 1))
+    assert book.compact(keep=1_000_000_000_000).expired == 0
+    assert book.letters() == ["a"]
+
+
 def test_raw_goes_when_nobody_can_be_reading_it_any_more(book: Book) -> None:
     book.put(event("a", 1))
     book.compact()
@@ -107,6 +115,33 @@ def test_raw_goes_when_nobody_can_be_reading_it_any_more(book: Book) -> None:
 def test_today_is_left_alone(book: Book) -> None:
     book.put(event("a", 1))
     assert book.compact(DAY + timedelta(hours=5)).days == 0
+
+
+def test_a_day_that_lies_far_ahead_keeps_no_manifest_and_is_deleted_in_its_time(book: Book) -> None:
+    """Of a clock that is wrong, or of an archive of before such times were refused."""
+    now = datetime.now(UTC)
+    book.put(event("a", 1), event("e", (now - DAY) / timedelta(hours=1) + 24 * 300))
+    book.put(event("b", 2))
+    book.put(event("c", 3))
+    assert book.compact().days == 2
+    assert book.compact(keep_raw=-1e6).segments == 2  # that which the day ahead is in, too
+    assert book.letters() == ["a", "b", "c", "e"]
+    assert book.compact(keep=9_000).expired == 0
+    assert book.compact(now + timedelta(days=2), keep=1).expired == 2
+    assert book.letters() == []
+    assert b"eeeeeeee" not in b"".join(file.read_bytes() for file in book.archive.root.rglob("*.parquet"))
+    assert verify(book.archive.root).findings == ()
+
+
+def test_an_old_day_that_came_now_is_looked_for_near_itself_only() -> None:
+    def part(day: str, *, is_compacted: bool) -> Part:
+        return Part(Path(day), day, "s", 1, is_compacted=is_compacted)
+
+    days = ["2020-01-05", "2026-03-02", "2026-03-03", "2026-03-10", "2026-03-17", "2026-03-18"]
+    every = [part(day, is_compacted=True) for day in days]
+    fresh = [part("2020-01-01", is_compacted=False), part("2026-03-10", is_compacted=False)]
+    assert [one.date for one in near(fresh, every)] == ["2020-01-05", "2026-03-03", "2026-03-10", "2026-03-17"]
+    assert near([part("9999-12-31", is_compacted=False), part("0001-01-01", is_compacted=False)], every) == []
 
 
 def test_what_is_older_than_its_time_is_deleted_and_stays_away(book: Book) -> None:
@@ -131,6 +166,20 @@ def test_every_event_of_a_persons_letters_is_erased_from_the_disk(book: Book) ->
     assert b"aaaaaaaa" not in left
     assert b"bbbbbbbb" in left
     assert verify(book.archive.root, deep=True).findings == ()
+
+
+def test_what_was_noted_on_a_letter_is_erased_with_it_and_other_audits_stay(book: Book) -> None:
+    def noted(letter: str, action: str = COMMENT) -> bytes:
+        details = {"letter": letter, "queue": "work", "text": f"about {letter[:8]}"}
+        return audit("r", "/", actor="ann", action=action, details=details, ts_ms=ms(2))
+
+    book.put(event("a", 1), event("b", 1), noted("a" * 32), noted("b" * 32), noted("a" * 32, "other.thing"))
+    assert erase(book.spark, book.archive.root, Erasure(letters=("a" * 32,))) == Erased(1, 2, 0)
+    rows = reading.read(book.spark, book.archive.root, repeated=True).where("kind = 'audit'").collect()
+    assert sorted((row["action"], row["details"]["letter"][0]) for row in rows) == [
+        (COMMENT, "b"),
+        ("other.thing", "a"),
+    ]
 
 
 def test_a_condition_that_cannot_be_read_changes_nothing(book: Book) -> None:

@@ -2,10 +2,11 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dlx_router.core.fingerprint import of_event
@@ -13,10 +14,12 @@ from dlx_router.journal.events import gap
 from dlx_router.journal.packing import MAGIC
 from dlx_router.journal.replay import letter_of
 from dlx_router.spark import schemas
-from tests.core.core_samples import law
+from dlx_router.spark.archive import lines
+from tests.core.core_samples import NOW, law, letter
+from tests.journal.journal_samples import RULING, line, props, some_props
 from tests.journal.journal_samples import letters as any_letter
-from tests.journal.journal_samples import line, props, some_props
 from tests.journal.journal_samples import rulings as any_ruling
+from tests.journal.rows_of import rows_of
 from tests.spark.rows import listed, made, message, rows
 
 Row = dict[str, Any]
@@ -34,6 +37,7 @@ def event(row: Row) -> dict[str, Any]:
 
 @law
 @given(st.lists(st.tuples(any_letter, any_ruling, some_props, st.floats(-1, 1)), min_size=1, max_size=20))
+@example([(letter(), RULING, {"priority": 5}, 0.0)])  # a column has all properties, and null where none was set
 def test_a_row_gives_back_the_letter_that_was_decided(cases: list[Any]) -> None:
     told = [
         line(one, ruling, props=props(**some), draw=draw, due_ms=5, extra='"body_mode":"none"')
@@ -47,8 +51,8 @@ def test_a_row_gives_back_the_letter_that_was_decided(cases: list[Any]) -> None:
         if b"\\ud" in one.lower():
             assert json.loads(row["line"]) == whole  # no column can hold half of a pair
             continue
-        letter, again = letter_of(whole), letter_of(event(row))
-        assert replace(again, header=letter.header, body=letter.body) == letter
+        then, again = letter_of(whole), letter_of(event(row))
+        assert replace(again, header=then.header, body=then.body) == then
         assert (row["fingerprint"], row["error_template"]) == (of_event(whole).id, of_event(whole).message)
         assert (row["line"], row["draw"], row["kind"]) == (None, whole["draw"], whole["kind"])
 
@@ -71,6 +75,34 @@ def test_what_is_no_event_is_a_row_with_the_reason(body: bytes, reasons: list[st
     found = rows(body)
     assert [bad(row) for row in found] == reasons
     assert all(row["line"] == body.splitlines()[row["idx"]] for row in found if bad(row))
+
+
+_EARLY, _AHEAD = "ts_ms lies before 2020", "ts_ms lies more than a year ahead of when it was read"
+
+
+@pytest.mark.parametrize(
+    ("ts_ms", "why"),
+    [
+        (-62_135_596_800_000, "ts_ms is no time"), (-1, "ts_ms is no time"), (0, _EARLY), (1_577_836_799_999, _EARLY),
+        (1_577_836_800_000, ""), (253_402_300_799_999, _AHEAD), (253_402_300_800_000, "ts_ms is no time"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_an_event_of_a_time_that_cannot_be_is_kept_with_the_reason_and_makes_no_day(
+    ts_ms: int, why: str, *, is_fast: bool
+) -> None:
+    told = line(now_ms=NOW).replace(b'"ts_ms":%d' % NOW, b'"ts_ms":%d' % ts_ms)
+    (row,) = rows(rows_of([told]) if is_fast else told)
+    assert ("event_id" in row) is (not why)
+    assert (bad(row) or "").startswith(why)
+    assert not why or row["line"]
+
+
+@pytest.mark.parametrize(("year", "judges"), [(1970, False), (2020, False), (2025, False), (2026, True), (2031, True)])
+def test_a_clock_of_before_this_program_was_written_judges_no_event(year: int, *, judges: bool) -> None:
+    """That of a board without a battery tells the year of its firmware."""
+    read_ms = int(datetime(year, 6, 1, tzinfo=UTC).timestamp() * 1000)
+    assert lines.latest_ms(read_ms * 1000) == (read_ms + lines.AHEAD_MS if judges else lines.END_MS)
 
 
 def test_what_the_columns_cannot_hold_is_kept_as_the_line() -> None:
@@ -104,8 +136,9 @@ def test_a_message_of_another_kind_is_lines_as_it_is() -> None:
 
 
 def test_a_gap_is_an_event_without_a_letter() -> None:
-    (row,) = rows(gap("router-a", "/", events=7, from_ms=1, to_ms=2))
-    assert (row["kind"], row["events"], row["from_ms"], row["to_ms"], row["fingerprint"]) == ("gap", 7, 1, 2, None)
+    (row,) = rows(gap("router-a", "/", events=7, from_ms=NOW - 1, to_ms=NOW))
+    told = (row["kind"], row["events"], row["from_ms"], row["to_ms"], row["fingerprint"])
+    assert told == ("gap", 7, NOW - 1, NOW, None)
     assert (row["deaths"], row["fresh"], row["first"]) == (None, None, None)
 
 

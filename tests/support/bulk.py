@@ -18,6 +18,7 @@ PARKING: Final = "dlx-router.parking"
 DIED: Final = {"count": 1, "reason": "rejected", "queue": "work", "exchange": "", "routing-keys": ["work"]}
 DEAD: Final = {"x-death": [DIED]}  # headers that make a letter of what is published into a dead-letter queue
 QUARANTINE: Final = "dlx-router.quarantine"
+TRANSACTION: Final = 5_000  # publishes; RabbitMQ 4 takes 10,000 at most
 
 
 def dying_queue(client: Client, name: str, **arguments: Any) -> str:
@@ -32,15 +33,17 @@ def pour(
     headers: Mapping[str, Any] | None = None,
     **properties: Any,
 ) -> None:
-    """Publish to a queue, all confirmed at once by a transaction: ten times as fast as one by one.
+    """Publish to a queue, confirmed by transactions of some thousand: ten times as fast as one by one.
 
     Without: of 100 to a quorum queue that was just declared, 3.10 once lost 22 when the channel was closed behind them.
     """
     channel = client.connection.channel()
     channel.tx_select()
     given = pika.BasicProperties(**{"delivery_mode": 2, **properties}, headers=dict(headers) if headers else None)
-    for body in bodies:
+    for number, body in enumerate(bodies, 1):
         channel.basic_publish("", queue, body, given)
+        if number % TRANSACTION == 0:
+            channel.tx_commit()
     channel.tx_commit()
     channel.close()
 

@@ -101,7 +101,7 @@ def test_what_podman_lacks_is_named_where_it_cannot_be_installed(programs: Progr
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone is given podman")
 def test_a_podman_that_may_not_run_says_so_before_anything_is_built(programs: Programs) -> None:
-    here = dict.fromkeys(("apt_get", "runc", "catatonit", "iptables"), "exit 0")
+    here = dict.fromkeys(("apt_get", "apt_config", "runc", "catatonit", "iptables"), "exit 0")
     programs(podman="echo overlay: operation not permitted >&2; exit 125", **here)
     told = _why_no_containers()
     assert "podman does not run" in told

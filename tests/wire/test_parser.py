@@ -69,6 +69,45 @@ def test_a_delivery_damaged_at_any_byte_is_judged_the_same_whole_and_byte_by_byt
         assert outcome([stream]) == outcome(one_by_one(stream))
 
 
+def _alike(count: int, key: bytes = b"key") -> list[bytes]:
+    """Deliveries that differ in their tags only; from the third on a parser compares, and does not parse."""
+    method = DELIVER.replace(b"\x03key", b"\x03" + key)
+    return [method.replace(struct.pack(">Q", 7), struct.pack(">Q", tag)) + HEADER + BODY for tag in range(count)]
+
+
+@pytest.mark.parametrize("octet", [0, 1, 2, 3, 4, 61, 0xCE, 0xFF])
+def test_a_delivery_behind_others_like_it_that_is_damaged_is_judged_the_same_whole_and_byte_by_byte(octet: int) -> None:
+    *before, whole, behind = _alike(4)
+    for at in range(len(whole)):
+        stream = b"".join((*before, whole[:at], bytes((octet,)), whole[at + 1 :], behind))
+        assert outcome([stream]) == outcome(one_by_one(stream))
+
+
+def test_deliveries_that_are_alike_are_the_same_wherever_they_are_cut() -> None:
+    stream = b"".join([*_alike(4), *_alike(3, b"yek"), BEAT, *_alike(3)])
+    expected = outcome(one_by_one(stream))
+    assert len(expected[0]) == 11
+    for at in range(len(stream)):
+        assert outcome([stream[:at], stream[at:]]) == expected
+
+
+def test_a_delivery_in_parts_lends_its_names_to_nobody() -> None:
+    """It lies between deliveries that are alike, and goes another way than they."""
+    other = DELIVER.replace(b"ctag", b"gatc").replace(b"\x03key", b"\x03yek")
+    parts = other + HEADER + raw_frame(3, 1, b"bo") + raw_frame(3, 1, b"dy")
+    events = Parser().feed(b"".join((*_alike(3), parts, *_alike(2))))
+    assert [tuple(event)[5] for event in events] == [b"key"] * 3 + [b"yek"] + [b"key"] * 2
+    assert [tuple(event)[1] for event in events] == [b"ctag"] * 3 + [b"gatc"] + [b"ctag"] * 2
+
+
+def test_a_smaller_frame_size_holds_for_deliveries_like_those_before_too() -> None:
+    parser = Parser()
+    assert len(parser.feed(b"".join(_alike(3)))) == 3
+    parser.frame_max = 24
+    with pytest.raises(WireError, match="24 were agreed on"):
+        parser.feed(_alike(1)[0])
+
+
 def test_a_delivery_in_small_body_frames_is_joined() -> None:
     pieces = b"".join(raw_frame(3, 1, piece) for piece in (b"b", b"", b"od", b"y"))
     assert Parser().feed(DELIVER + HEADER + pieces) == [Delivery(1, b"ctag", 7, True, b"ex", b"key", HEAD, b"body")]

@@ -46,6 +46,7 @@ TOGETHER_S: Final = 7.0
 LATER_S: Final = 10.0  # beyond what a request is to wait, here and there
 _LETTER: Final = re.compile(r"/api/v1/letters/[^/]+")
 _GROUP: Final = re.compile(r"/api/v1/groups/[^/]+")
+_COMMENTS: Final = re.compile(r"/api/v1/letters/[^/]+/comments")
 
 
 class Forwarding:
@@ -238,6 +239,8 @@ def _merge(method: str, path: str) -> Merge | None:
     if method == "GET" and _LETTER.fullmatch(path):
         return merging.COPIES
     if method in {"GET", "PATCH"} and _GROUP.fullmatch(path):
+        return merging.ANY
+    if method == "POST" and _COMMENTS.fullmatch(path):
         return merging.ANY
     return None
 

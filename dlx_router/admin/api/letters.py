@@ -11,6 +11,7 @@ from dlx_router.admin.api.asking import asked, judge, sees_of
 from dlx_router.admin.api.bodies import body_of
 from dlx_router.admin.api.context import Given, Viewer
 from dlx_router.admin.api.merging import MARK, SEVERAL
+from dlx_router.admin.api.rules import name_rules
 from dlx_router.index.queries import Wanted
 
 router = APIRouter(tags=["letters"])
@@ -72,6 +73,7 @@ async def show(
     if not found:
         raise refuse(404, f"the index knows no letter {letter_id[:64]!r} that this token may see")
     judge(given, found)
+    name_rules(given, found)
     for one in found:
         one["body"] = body_of(one, as_hex=form == "hex")
         del one["stored"]

@@ -168,6 +168,12 @@ def _queues(_asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
     }
 
 
+def _searches(_asked: QueryParams, parts: list[tuple[str, Row]]) -> Row:
+    """Each vhost has some tens, so all of them are beside each other."""
+    rows = [one for _, told in parts for one in told["searches"]]
+    return {"searches": sorted(rows, key=lambda one: (one["page"], one["name"].casefold(), one["name"]))}
+
+
 def _copies(_target: str, parts: Sequence[Part], _missing_vhosts: dict[str, str]) -> Answered:
     """A letter may have died in vhosts of several routers."""
     known = [one for one in parts if one.answered.status == OK]
@@ -195,6 +201,7 @@ LISTS: Final = {
     "/api/v1/groups": Merge(_groups_asked, _lists(_groups)),
     "/api/v1/audits": Merge(_same, _lists(_audits)),
     "/api/v1/queues": Merge(_same, _lists(_queues)),
+    "/api/v1/searches": Merge(_same, _lists(_searches)),
 }
 COPIES: Final = Merge(_same, _copies)
 ANY: Final = Merge(_same, _any)

@@ -68,6 +68,14 @@ class Letters(BaseModel):
     missing: Missing = {}
 
 
+class KeyInForce(BaseModel):
+    """A key of a policy, its value as text, and the line that set it, or default."""
+
+    key: str
+    value: str
+    set_by: str
+
+
 class Step(BaseModel):
     """A step of a letter's journey: what was decided, and when."""
 
@@ -86,6 +94,8 @@ class Step(BaseModel):
     refused: str | None
     redrive_id: str | None
     signature: Signature  # whether a router is known to have written the event
+    revision: str | None = None  # of the policies that decided
+    rules: list[KeyInForce] = []  # the keys that decided and who set each, while that revision is in force
 
 
 class Body(BaseModel):
@@ -99,10 +109,31 @@ class Body(BaseModel):
     why: str | None
 
 
+class Comment(BaseModel):
+    """What somebody noted on a letter."""
+
+    ts_ms: int
+    actor: str
+    text: str
+
+
+class NewComment(BaseModel, extra="forbid"):
+    """A note on a letter. It stands in the journal: write no secrets."""
+
+    text: str = Field(min_length=1, max_length=2000, pattern=r"\S")
+
+
+class Comments(BaseModel):
+    """The notes on a letter, the oldest first."""
+
+    comments: list[Comment]
+
+
 class WholeLetter(Letter):
     """A letter with its journey, its newest event as the journal has it, and its body as far as that is known."""
 
     journey: list[Step]
+    comments: list[Comment] = []
     event: dict[str, Any] | None
     body: Body
 
@@ -206,14 +237,6 @@ class Policies(BaseModel):
 
     revision: str
     policies: list[Policy]
-
-
-class KeyInForce(BaseModel):
-    """A key of a policy, its value as text, and the line that set it, or default."""
-
-    key: str
-    value: str
-    set_by: str
 
 
 class Explanation(BaseModel):

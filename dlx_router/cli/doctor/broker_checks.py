@@ -47,7 +47,8 @@ async def lacking_rights(settings: Settings, vhost: str, loaded: LoadedPolicies 
     """The rights that the user of AMQP_URL lacks; nothing where the management user is no administrator.
 
     Rights on names that policies leave open are not looked at: the broker's expression may be another and fit as well.
-    Of further inboxes and of rungs, which have one expression, those that are named and the first are looked at.
+    Of names that share an expression those are looked at that are surely used: further inboxes that are named, the
+    first rung, one queue that has names of new queues written.
     """
     user = settings.broker_address().user
     api = Administration(settings.management_credentials, Tls(*settings.tls_files))
@@ -74,7 +75,8 @@ def _names(expression: str, names: Names) -> list[str]:
         return [name] if (name := re.sub(r"\\(.)", r"\1", expression)) else []
     if not expression.startswith(escaped(f"{names.prefix}.")):
         return []  # a policy's, as the broker reads it
-    return [name for name in (*names.inboxes[1:], names.delay(RUNGS[0])) if re.fullmatch(expression, name)]
+    used = (*names.inboxes[1:], names.delay(RUNGS[0]), names.flush("0" * 16))
+    return [name for name in used if re.fullmatch(expression, name)]
 
 
 async def plan_conflicts(settings: Settings, vhost: str, loaded: LoadedPolicies) -> AsyncIterator[Diagnosis]:

@@ -138,6 +138,10 @@ def redrive(  # noqa: PLR0913, PLR0917 - options
     until: Annotated[str | None, _UNTIL] = None,
     rate: Annotated[float, typer.Option("--rate", min=0, help="Letters a second; 0: no limit.")] = 50.0,
     connection: Annotated[str | None, CONNECTION] = None,
+    to_vhost: Annotated[
+        str | None,
+        typer.Option("--to-vhost", help="Move letters of other vhosts to this one, which --connection leads to."),
+    ] = None,
     dry_run: Annotated[  # noqa: FBT002 - an option
         bool, typer.Option("--dry-run", help="Show what would be sent; write and send nothing.")
     ] = False,
@@ -164,11 +168,11 @@ def redrive(  # noqa: PLR0913, PLR0917 - options
         return output.WRONG_USE
     choice = answers.Choice(queue, reason, group, where, limit)
     if dry_run:
-        return answers.dry_run(place, choice, as_json=as_json)
+        return answers.dry_run(place, choice, is_move=to_vhost is not None, as_json=as_json)
     way = answers.way_of(connection or default_connection(), key_file, rate)
-    found = answers.frozen(place, choice, plan)
-    letters = output.number(found.letters, "letter")
-    output.warn(f"{found.redrive_id}: {letters} to {', '.join(sorted(found.queues))}. {_NO_BODIES}")
+    target = answers.target_of(connection or default_connection(), to_vhost)
+    found = answers.frozen(place, choice, plan, target)
+    output.warn(f"{answers.what_goes(found, target)} {_NO_BODIES}")
     if not yes and not typer.confirm("Send them?", err=True):
         return output.FINDINGS
     return answers.send(place, plan, way, as_json=as_json)

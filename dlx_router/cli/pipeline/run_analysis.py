@@ -25,14 +25,26 @@ from dlx_router.spark.backtest.run import left_out
 from dlx_router.spark.conditions import unseen
 from dlx_router.spark.options import OptionError, Options
 from dlx_router.spark.recovery_windows import quiet_of
-from dlx_router.spark.redrive.plan import Choice, Plan, PlanError, blind, chosen, freeze
+from dlx_router.spark.redrive.plan import Choice, Plan, PlanError, Target, blind, chosen, counted, freeze, vhosts_of
 from dlx_router.spark.redrive.reconcile import reconcile as reconciled
 from dlx_router.spark.redrive.run import Progress, Way, run
 from dlx_router.spark.report.data import COLUMNS, Objective, gather
 from dlx_router.spark.report.page import page
 from dlx_router.spark.session import build_session
 
-__all__ = ["Choice", "Plan", "Where", "dry_run", "frozen", "reconcile", "report", "send", "way_of"]
+__all__ = [
+    "Choice",
+    "Plan",
+    "Where",
+    "dry_run",
+    "frozen",
+    "reconcile",
+    "report",
+    "send",
+    "target_of",
+    "way_of",
+    "what_goes",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +170,25 @@ def way_of(connection: str, key_file: str, rate: float) -> Way:
     return Way(options, str(Path(key_file).absolute()), ours, rate)
 
 
-def dry_run(where: Where, choice: Choice, *, as_json: bool) -> int:
+def target_of(connection: str, to_vhost: str | None) -> Target:
+    """Where letters may go: the connection's vhost, by a move where that is named. Raises OptionError."""
+    vhost = Options.read({"connection": connection, "streams": f"{prefix()}.journal"}).address().vhost
+    if to_vhost is not None and to_vhost != vhost:
+        said = f"the connection leads to vhost {vhost!r}, and letters go nowhere else"
+        raise OptionError(f"--to-vhost {to_vhost!r}: {said}; name that one, or connect to {to_vhost!r}")
+    return Target(vhost, is_move=to_vhost is not None)
+
+
+def dry_run(where: Where, choice: Choice, *, is_move: bool, as_json: bool) -> int:
     """Print what a plan would hold, by group; on standard error what its condition could not see."""
     events, choice = where.known(where.session()), where.within(choice)
-    last = chosen(events, choice)
-    _say_unseen(choice, blind(events, choice))
+    last = chosen(events, choice, is_move=is_move)
+    _say_unseen(choice, blind(events, choice, is_move=is_move))
     usable = (f.col("body_mode") == "inline") & f.col("redacted").isNull()
     rows = (
-        last.groupBy("failed_queue", "reason", "kind", "fingerprint", "error_template")
+        last.groupBy("vhost", "failed_queue", "reason", "kind", "fingerprint", "error_template")
         .agg(f.count("*").alias("letters"), f.count_if(usable).alias("with_body"))
-        .orderBy(f.desc("letters"), "failed_queue", "reason", "fingerprint")
+        .orderBy(f.desc("letters"), "vhost", "failed_queue", "reason", "fingerprint")
         .collect()
     )
     if as_json:
@@ -177,7 +198,8 @@ def dry_run(where: Where, choice: Choice, *, as_json: bool) -> int:
         told = f"{row.with_body:>8} of {row.letters} {row.kind}"
         output.say(f"{told}  {row.failed_queue}  {row.reason}  {row.fingerprint}", ids=[row.failed_queue])
     would_go = output.number(sum(row.with_body for row in rows), "letter")
-    output.say(f"{would_go} would be sent back (of {sum(row.letters for row in rows)})")
+    vhosts = ", ".join(sorted({repr(row.vhost) for row in rows})) or "none"
+    output.say(f"{would_go} would be sent back (of {sum(row.letters for row in rows)}); of vhost: {vhosts}")
     return output.OK
 
 
@@ -187,17 +209,34 @@ def _say_unseen(choice: Choice, letters: dict[str, int]) -> None:
         output.warn(said + counts)
 
 
-def frozen(where: Where, choice: Choice, folder: Path) -> Plan:
-    """The plan of the folder; made now where there is none."""
+def frozen(where: Where, choice: Choice, folder: Path, target: Target) -> Plan:
+    """The plan of the folder; made now where there is none. PlanError where it is not for this vhost."""
     if (folder / "plan.json").exists():
         if choice != Choice():
             raise PlanError(f"{folder}: this plan is frozen; leave the filters out to go on, or name a new folder")
-        return Plan.load(folder)
+        found = Plan.load(folder)
+        target.require(vhosts_of(folder))
+        return found
     _say_unseen(choice, {})
     redrive_id = f"r-{datetime.now(UTC):%Y%m%d}-{secrets.token_hex(4)}"
     spark = where.session()
     events = where.known(spark)
-    return freeze(events, where.within(choice), folder, redrive_id=redrive_id, as_of_ms=complete_until(events))
+    return freeze(
+        events, where.within(choice), folder, redrive_id=redrive_id, as_of_ms=complete_until(events), target=target
+    )
+
+
+def what_goes(plan: Plan, target: Target) -> str:
+    """For whoever is asked whether to send it."""
+    queues = ", ".join(sorted(plan.queues))
+    said = f"{plan.redrive_id}: {output.number(plan.letters, 'letter')} to {queues} of vhost {target.vhost!r}."
+    if not plan.moved:
+        return said
+    return (
+        f"{said} A move, of {counted(plan.moved)}: they become letters of {target.vhost!r} in their records and in its"
+        " journal, under its policies; the journal of their own vhost hears nothing, so there they stay dead, and plans"
+        " made of its archive choose them again. To reconcile, name an archive of this vhost's journal."
+    )
 
 
 def send(where: Where, folder: Path, way: Way, *, as_json: bool) -> int:

@@ -5,6 +5,7 @@ from typing import Final
 
 from dlx_router.cli import output
 from dlx_router.spark.archive.compact import Erasure, erase
+from dlx_router.spark.archive.files import require_writable
 from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.conditions import unseen
 from dlx_router.spark.session import build_session
@@ -20,6 +21,7 @@ def run(archive: Path, what: Erasure, *, master: str | None, remote: str | None)
         return output.wrong_use("--letter '' or --message-id '': an id is not empty")
     if not remote:
         Archive(archive).require_folder()
+        require_writable(Archive(archive).root, "erase")
     spark = build_session("dlx-router erase", master=master, remote=remote)
     try:
         done = erase(spark, archive, what)

@@ -81,13 +81,13 @@ def export(
 ) -> int:
     """Copy the events, each once, to a table of its own that other engines own: what is erased here stays there."""
     from dlx_router.cli.pipeline.moments import day, moment  # noqa: PLC0415 - see the module
-    from dlx_router.spark.tables.export import FORMATS, Days  # noqa: PLC0415 - see the module
+    from dlx_router.spark.tables.export import EVER, FORMATS, Days  # noqa: PLC0415 - see the module
     from dlx_router.spark.tables.export import export as run  # noqa: PLC0415 - as above
 
     if form not in FORMATS:
         return output.wrong_use(f"--format {form!r}: {', '.join(FORMATS)}")
     first, end = moment("--since", since), moment("--until", until)
-    days = Days("" if first is None else day(first), "9999" if end is None else day(end))
+    days = Days("" if first is None else day(first), EVER if end is None else day(end))
     done = run(archive, out, form, days)
     output.say(f"{output.number(done.events, 'event')} of {output.number(done.days, 'day')} in {done.where}")
     return output.OK

@@ -91,6 +91,34 @@ def explain(  # noqa: PLR0913 - each is an option
     raise typer.Exit(command.run(asked, policies, as_json=as_json))
 
 
+@app.command()
+def diff(
+    was: Annotated[
+        str, typer.Argument(metavar="A", help="Before: folder or file, or a revision that the router knows.")
+    ],
+    now: Annotated[str, typer.Argument(metavar="B", help="After: the same; in-force: what the router obeys.")],
+    *,
+    vhost: Annotated[str, typer.Option(help="Compare what this vhost obeys.")] = "/",
+    queues: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue",
+            help="Look at this queue too, beside those that policies name or that died; may be repeated.",
+            autocompletion=names.failed_queues,
+        ),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--api-url", help="The API that knows revisions; default: DLX_ROUTER_API_URL."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show what two revisions say differently, by policy, queue and key, and what each decided; 1 where they differ."""
+    from dlx_router.cli.policy import diff as command  # noqa: PLC0415 - see the module
+
+    raise typer.Exit(command.run(command.Question(was, now, vhost, tuple(queues or ()), url), as_json=json))
+
+
 @app.command("test")
 def judge(
     path: Annotated[

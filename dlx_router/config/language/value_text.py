@@ -45,11 +45,14 @@ def explained(policies: PolicySet, *, vhost: str, queue: str, reason: str, queue
 def key_rows(effective: Effective) -> Iterator[KeyRow]:
     """Every key, set or not."""
     for key in DEFINITION.values():
-        setting = effective.settings.get(key.name)
-        if setting is None:
-            yield KeyRow(key.name, key.says or value_text(key, key.default), DEFAULT)
-        else:
-            yield KeyRow(key.name, value_text(key, setting.value), set_by(setting))
+        yield key_row(key, effective.settings.get(key.name))
+
+
+def key_row(key: Key, setting: Setting | None) -> KeyRow:
+    """One key; its default where nobody set it."""
+    if setting is None:
+        return KeyRow(key.name, key.says or value_text(key, key.default), DEFAULT)
+    return KeyRow(key.name, value_text(key, setting.value), set_by(setting))
 
 
 def overlay_rows(effective: Effective, base: Effective) -> Iterator[KeyRow]:

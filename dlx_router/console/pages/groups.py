@@ -9,6 +9,7 @@ from dlx_router.console.asking import Asked
 from dlx_router.console.command_lines import command
 from dlx_router.console.forms import FormError
 from dlx_router.console.pages.overview import BARS, RESTING, course, missing
+from dlx_router.console.pages.searches import saved_for
 from dlx_router.console.rendering import quoted
 from dlx_router.console.sorting import Order, order_of
 
@@ -46,6 +47,7 @@ async def groups(asked: Asked) -> Response:
         command=told,
         order=Order(order.name, falls=True),
         missing=missing(found),
+        saved=await saved_for(asked, "groups", {**wanted, **how}),
     )
 
 

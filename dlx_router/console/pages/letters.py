@@ -8,11 +8,13 @@ from starlette.responses import Response
 
 from dlx_router.console.asking import Asked
 from dlx_router.console.command_lines import command, task_command
-from dlx_router.console.forms import FormError, moment_field, moment_ms
+from dlx_router.console.forms import FormError, as_typed, moment_field, moment_ms, twice
 from dlx_router.console.pages.overview import RESTING, missing
+from dlx_router.console.pages.searches import saved_for
 from dlx_router.console.rendering import MAX_BODY, cut, hexdump, pretty, quoted
 from dlx_router.console.router_api import ApiError
 from dlx_router.console.sorting import Order
+from dlx_router.console.zones import UTC_NAME, ZoneError, current, named
 from dlx_router.core.printable import plain, printable_lines
 from dlx_router.core.recovered import LEASES
 
@@ -38,30 +40,48 @@ async def letters(asked: Asked) -> Response:
     limit = MOST if asked.query("format") else PAGE
     order = {"order": "oldest"} if asked.query("sort") == "last" else {}
     found: dict[str, Any] = {"letters": [], "next": None}
-    said = ""
-    moments = {name: moment_ms(wanted[name]) for name in _MOMENTS}
+    said, notes = "", list[str]()
     try:
-        found = await asked.get(
-            "/letters", **{**wanted, **moments}, **order, cursor=asked.query("cursor", most=4000), limit=limit
-        )
+        moments, notes = _moments(asked, wanted)
+        wanted |= moments
+        found = await asked.get("/letters", **wanted, **order, cursor=asked.query("cursor", most=4000), limit=limit)
     except ApiError as error:
         if error.status != _REFUSED:
             raise
         said = "; ".join((error.error, *error.problems))
+    except ZoneError as error:
+        said = str(error)
+    if said and asked.query("format"):  # a file has no place beside the list
+        raise FormError(said)
     listed = asked.listing("letters", COLUMNS, found["letters"])
     older = None if found["next"] is None else asked.again(cursor=found["next"])
     return listed or asked.page(
         "letters.html",
         letters=found["letters"],
         wanted=wanted,
+        fields={name: moment_field(wanted[name], current()) or as_typed(wanted[name]) for name in _MOMENTS},
         said=said,
+        notes=notes,
         older=older,
         is_first=not asked.query("cursor"),
         states=STATES,
         command=_command(wanted),
         order=Order("last", falls=not order),
         missing=missing(found),
+        saved=await saved_for(asked, "letters", {**wanted, **order}),
     )
+
+
+def _moments(asked: Asked, wanted: dict[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The moments as ms since 1970, and what is to be told of them. Raises ZoneError.
+
+    A time without an offset is of the zone that the address names, else in UTC, and never of whoever looks: a link
+    means the same to everybody.
+    """
+    zone = named(asked.query("zone") or UTC_NAME)
+    is_end = {name: name == "until_ms" for name in _MOMENTS}
+    notes = [twice(wanted[name], zone, is_end=is_end[name]) for name in _MOMENTS]
+    return {name: moment_ms(wanted[name], zone, is_end=is_end[name]) for name in _MOMENTS}, [*filter(None, notes)]
 
 
 def _command(wanted: dict[str, str]) -> str:
@@ -72,8 +92,8 @@ def _command(wanted: dict[str, str]) -> str:
     return command("letters", "list", **known)
 
 
-def _second(moment: str) -> str:
-    said = moment_field(moment)
+def _second(ms: str) -> str:
+    said = moment_field(ms)
     return f"{said}Z" if said else ""
 
 
@@ -103,6 +123,9 @@ def _shown(one: dict[str, Any]) -> dict[str, Any]:
     place = target["routing_key"] if rests and target is not None else None
     return {
         "leases": {step["redrive_id"] for step in one["journey"] if step["kind"] in LEASES},
+        "timeline": _timeline(one),
+        "comments": one.get("comments") or [],  # a router of before has none
+        "comment_command": _comment_command(one),
         "text": None if text is None else cut(text, MAX_BODY),
         "is_cut": text is not None and len(text) > MAX_BODY,
         "headers": {name: _value(value) for name, value in (event.get("headers") or {}).items()},
@@ -122,9 +145,19 @@ def _commands(one: dict[str, Any], place: str) -> list[str]:
     return [task_command(spec), _edit_command(one, place), task_command({**spec, "kind": "discard"})]
 
 
+def _comment_command(one: dict[str, Any]) -> str:
+    return f"{command('letters', 'comment', queue=one['failed_queue'], operand=one['id'])} TEXT"
+
+
 def _edit_command(one: dict[str, Any], place: str) -> str:
     vhost = one["vhost"] if one["vhost"] != "/" else None
     return command("edit", operand=one["id"], queue=place, vhost=vhost, body="FILE", header="NAME=VALUE")
+
+
+def _timeline(one: dict[str, Any]) -> list[dict[str, Any]]:
+    """The journey, with what people noted on the way."""
+    noted = [{**comment, "kind": "noted"} for comment in one.get("comments") or ()]
+    return sorted([*one["journey"], *noted], key=lambda step: step["ts_ms"])
 
 
 def _value(said: object) -> str:
@@ -154,6 +187,16 @@ async def discard(asked: Asked) -> Response:
     body |= {"not_a_dead_letter_queue": form.ticked("known")}
     task = await asked.change("POST", "/tasks", body)
     return asked.go(asked.path("/tasks", task["id"], vhost=task["spec"]["vhost"]))
+
+
+async def comment(asked: Asked) -> Response:
+    """What somebody notes on a letter, or rather on the copy of it that failed in this queue."""
+    name, text = asked.request.path_params["letter_id"], asked.form.text("text").replace("\r\n", "\n")
+    if not text:
+        raise FormError("the note is empty, and nothing was kept; write what others are to know")
+    queue = asked.form.raw("queue")
+    await asked.change("POST", f"/letters/{_named(name)}/comments", {"text": text}, queue=queue)
+    return asked.go(asked.path("/letters", name, queue=queue))
 
 
 async def edit(asked: Asked) -> Response:

@@ -2,26 +2,23 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from dlx_router.config.api_access.passes import is_pass
 from dlx_router.console import forms
-from dlx_router.console.asking import THEME, THEMES, Asked, foreign, page, set_cookie, trouble
+from dlx_router.console.asking import THEME, THEMES, Asked, foreign, local_path, page, remembered, set_cookie, trouble
 from dlx_router.console.router_api import UNREACHABLE, ApiError
 from dlx_router.console.sessions import MAX_TOKEN
 from dlx_router.console.who import Callers, Console
-
-_A_YEAR_S: Final = 365 * 86_400
 
 
 def login(console: Console) -> Callable[[Request], Awaitable[Response]]:
     """The only page that nobody has to be known for."""
 
     async def answer(request: Request) -> Response:
-        wanted = _local(request.query_params.get("next", ""))
+        wanted = local_path(request.query_params.get("next", ""))
         if request.method != "POST":
             return page(console, request, "login.html", wanted=wanted, said="")
         if (why := foreign(console, request)) is not None:
@@ -52,7 +49,7 @@ async def _refused(console: Console, request: Request, form: forms.Form) -> str 
     console.logins.give_back(console.client(request))
     console.sessions.end(request.cookies.get(console.cookie, ""))
     key = await _begun(console, token, callers)
-    answer = RedirectResponse(_local(form.text("next")) or "/", 303)
+    answer = RedirectResponse(local_path(form.text("next")) or "/", 303)
     set_cookie(console, answer, key)
     return answer
 
@@ -80,13 +77,7 @@ async def logout(asked: Asked) -> Response:
 async def theme(asked: Asked) -> Response:
     """Light, dark, or as the system says."""
     wanted = asked.form.text("theme")
-    answer = RedirectResponse(_local(asked.form.text("back")) or "/", 303)
-    if wanted in THEMES:
-        answer.set_cookie(THEME, wanted, max_age=_A_YEAR_S, secure=asked.console.secure, httponly=True, samesite="lax")
-    return answer
-
-
-def _local(path: str) -> str:
-    """A path of ours, or nothing: a link to the login must lead nowhere else."""
-    is_ours = path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isprintable()
-    return path if is_ours and path.isascii() else ""
+    back = asked.form.text("back")
+    if wanted not in THEMES:
+        return RedirectResponse(local_path(back) or "/", 303)
+    return remembered(asked.console, THEME, wanted, back)

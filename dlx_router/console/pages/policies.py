@@ -37,7 +37,7 @@ async def policies(asked: Asked) -> Response:
 async def explain(asked: Asked) -> Response:
     """Every key for a queue, and the line that set it."""
     wanted = {name: asked.query(name) for name in ("queue", "vhost", "reason")}
-    vhosts = sorted((await asked.get("/status"))["vhosts"])
+    vhosts = await asked.vhosts()
     wanted["vhost"] = wanted["vhost"] or next(iter(vhosts), "/")
     found: dict[str, Any] | None = None
     said = ""

@@ -31,7 +31,7 @@ _OBJECTS: Final = frozenset({403, 404, 409, 503})
 
 async def tasks(asked: Asked) -> Response:
     """All tasks of a vhost, newest first."""
-    vhosts = await _vhosts(asked)
+    vhosts = await asked.vhosts()
     vhost = asked.query("vhost") or next(iter(vhosts), "/")
     found = (await asked.get("/tasks", vhost=vhost, queue=asked.query("queue")))["tasks"]
     order = order_of(asked.query("sort"), VALUES, "")
@@ -44,7 +44,7 @@ async def tasks(asked: Asked) -> Response:
 async def redrive(asked: Asked) -> Response:
     """The form: which letters of which queue."""
     wanted = {name: asked.query(name) for name in ("vhost", "queue", "group", "filter", "ids", "kind", "limit")}
-    vhosts = await _vhosts(asked)
+    vhosts = await asked.vhosts()
     wanted["vhost"] = wanted["vhost"] or next(iter(vhosts), "/")
     preview, said = await _preview(asked, wanted["vhost"], wanted["queue"])
     places = (await asked.get("/queues"))["lying"]
@@ -172,10 +172,6 @@ async def _preview(asked: Asked, vhost: str, queue: str) -> tuple[dict[str, Any]
         if error.status not in _OBJECTS:
             raise
         return None, error.error
-
-
-async def _vhosts(asked: Asked) -> list[str]:
-    return sorted((await asked.get("/status"))["vhosts"])
 
 
 def _row(one: dict[str, Any]) -> dict[str, Any]:

@@ -44,9 +44,10 @@ class Common(NamedTuple):
     correlation_id: slice | None
     timestamp: slice | None
     ids: LetterIds
-    longest: int  # record, before it is signed
+    longest: int  # a letter's own part of the record, before it is signed
     most: int  # header table
-    record: tuple[str, str, str]  # as `records.run_of`
+    record: tuple[bytes, str]  # as `records.run_of`
+    begin: Callable[[], Any]  # the digest that signs a record, which wants a letter's own part
     row: tuple[str, str, str, str]  # as `Fragments.rows`
     shared: Shared | None
 
@@ -81,7 +82,7 @@ class Mould:
         self.weight = _MOULD_BYTES + 4 * self._length
         self.shared = None if route.told is None else route.told.shared(props)
         self._common: Common | None = None
-        self._common_of = 0, 0
+        self._common_of = 0, 0, b""
         self._frame(props, where, late, props.user_id if props.user_id == user else None)
 
     def _frame(
@@ -116,15 +117,19 @@ class Mould:
             )
         return self._frames
 
-    def common(self, now_ms: int, largest: int) -> Common:
-        """What letters have in common that are written now, for frames that hold so much."""
-        if self._common is None or self._common_of != (now_ms, largest):
-            self._common_of, self._common = (now_ms, largest), self._common_at(now_ms, largest)
+    def common(self, now_ms: int, largest: int, key: bytes, begin: Callable[[], Any]) -> Common:
+        """What letters have in common that are written now, for frames that hold so much.
+
+        `key`: what signs their records; `begin`: its `records.signer`.
+        """
+        if self._common is None or self._common_of != (now_ms, largest, key):
+            self._common_of, self._common = (now_ms, largest, key), self._common_at(now_ms, largest, begin)
         return self._common
 
-    def _common_at(self, now_ms: int, largest: int) -> Common:
+    def _common_at(self, now_ms: int, largest: int, begin: Callable[[], Any]) -> Common:
         route, told, own = self.route, self.route.told, self._own
         due_ms = None if route.wait_ms is None else now_ms + route.wait_ms
+        record = self._record(now_ms, due_ms)
         return Common(
             self._length,
             self._unpack,
@@ -136,14 +141,15 @@ class Mould:
             own.get("correlation_id"),
             own.get("timestamp"),
             self._ids,
-            route.longest - len(records.END),
+            route.longest - len(records.END) - len(record[0]),
             largest - self._header_bytes,
-            self._record(now_ms, due_ms),
+            record,
+            records.signer_of(begin, record[0]),
             _NO_ROW if told is None else told.rows(now_ms, first_ms=route.first_ms, last_ms=now_ms, due_ms=due_ms),
             self.shared,
         )
 
-    def _record(self, now_ms: int, due_ms: int | None) -> tuple[str, str, str]:
+    def _record(self, now_ms: int, due_ms: int | None) -> tuple[bytes, str]:
         route = self.route
         return records.run_of(
             route.standing,

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from dlx_router.broker.consumer import Consumer
 from dlx_router.core import record as records
 from dlx_router.core.letter import ID_BODY_BYTES
-from dlx_router.core.record import END, SIZE
+from dlx_router.core.record import CRC32, END, SIZE
 from dlx_router.journal.batch import Batch
 from dlx_router.journal.encoding import string
 from dlx_router.journal.entry import Entry
@@ -28,7 +28,6 @@ _MAC: Final = b',"mac":"'
 _MAC_END: Final = b'"}'
 _MAC_BYTES: Final = len(_MAC) + 32 + len(_MAC_END)
 _NOBODY: Final = frames.Delivery(0, b"", 0, False, b"", b"", b"", b"")  # noqa: FBT003 - AMQP order
-SMALL_BYTES: Final = 4096  # are put together for a digest; of more the copy costs more than the call
 _pack_long: Final = Struct(">I").pack
 
 
@@ -151,13 +150,13 @@ def written(
     moulds: list[Mould] = []
     tables: list[bytes] = []
     entries: list[Entry] = []
-    new_mac = records.signer(key)
+    begin = records.signer(key)
     while len(tables) < len(deliveries):
         at = len(tables)
         mould = find(deliveries[at])
         if mould is None or (moulds and (moulds[0].shared is None) != (mould.shared is None)):
             break
-        _write(mould.common(now_ms, outlet.largest), deliveries, new_mac, tables, entries)
+        _write(mould.common(now_ms, outlet.largest, key, begin), deliveries, tables, entries)
         if len(tables) == at:
             break
         moulds += [mould] * (len(tables) - at)
@@ -170,16 +169,16 @@ def written(
 def _write(
     common: Common,
     deliveries: Sequence[frames.Delivery],
-    new_mac: Callable[[], Any],
     tables: list[bytes],
     entries: list[Entry],
 ) -> None:
     """Header tables, but for the number, and events of the next that are alike; where most of a letter's time goes."""
     (
         length, unpack, fixed, exchange, routing_key, table_at, rest_at, message_id_at, correlation_id_at, timestamp_at,
-        ids, longest, most, (opening, middle, ending), (start, between, behind, stop), shared,
+        ids, longest, most, (lead, behind_id), new_mac, (start, between, behind, stop), shared,
     ) = common  # fmt: skip
-    new_id, last_size = ids.begin, ids.size
+    new_id, last_size, lead_bytes = ids.begin, ids.size, len(lead) + _MAC_BYTES
+    size_told, size_row = f"{SIZE}{last_size}{END}", f",{last_size}{behind}"
     for _, _, _, _, came_by, came_as, header, body in islice(deliveries, len(tables), None):
         size = len(body)
         if len(header) != length or unpack(header) != fixed or came_as != routing_key or came_by != exchange:
@@ -188,18 +187,17 @@ def _write(
             if not size:
                 break
             new_id, last_size = ids.of_size(size), size
+            size_told, size_row = f"{SIZE}{size}{END}", f",{size}{behind}"
         headers, digest, mac = header[table_at], new_id(), new_mac()
-        if size <= SMALL_BYTES:
-            digest.update(b"".join((header[rest_at], headers, body)))
-        else:
-            digest.update(header[rest_at] + headers)
-            digest.update(memoryview(body)[:ID_BODY_BYTES])
-        letter_id, checksum = digest.hexdigest(), crc32(body)
+        digest.update(header[rest_at])
+        digest.update(headers)
+        digest.update(body if size <= ID_BODY_BYTES else memoryview(body)[:ID_BODY_BYTES])
+        letter_id, checksum = digest.hexdigest(), str(crc32(body))
         message_id = "" if message_id_at is None else string(str(header[message_id_at], "utf-8", "surrogateescape"))
-        said = f"{opening}{letter_id}{middle}{message_id}{ending}{checksum}{SIZE}{size}{END}".encode()
+        said = f"{message_id}{behind_id}{letter_id}{CRC32}{checksum}{size_told}".encode()
         mac.update(said)
-        signed = said, _MAC, mac.hexdigest().encode(), _MAC_END
-        table = b"".join((headers, ID, letter_id.encode(), RECORD, _pack_long(len(said) + _MAC_BYTES), *signed))
+        length_told, signed = _pack_long(lead_bytes + len(said)), mac.hexdigest().encode()
+        table = b"".join((headers, ID, letter_id.encode(), RECORD, length_told, lead, said, _MAC, signed, _MAC_END))
         if len(said) > longest or len(table) > most:
             break
         tables.append(table)
@@ -210,7 +208,7 @@ def _write(
             own = f'{own},"correlation_id":{string(str(header[correlation_id_at], "utf-8", "surrogateescape"))}'
         if timestamp_at is not None:
             own = f'{own},"timestamp_s":{int.from_bytes(header[timestamp_at])}'
-        entries.append((shared, f"{start}{letter_id}{between}{checksum},{size}{behind}{own[1:]}{stop}"))
+        entries.append((shared, f"{start}{letter_id}{between}{checksum}{size_row}{own[1:]}{stop}"))
 
 
 def _framed(

@@ -4,22 +4,30 @@
 
 A part (a segment's or a compacted day's folder) never changes, so its aggregate is made once, of its files alone, and
 means nothing without it. Nothing has to be kept in step: whoever is killed leaves one that is missing, which the next
-reader makes, or one of a part that does not count any more, which the next one removes. Rows of several parts are put
+reader makes, or one of a part that does not count any more, which the next one removes. It says in its footer of which
+part it is: one that is torn, of another part or made otherwise is made anew, it alone. Where the archive cannot be
+written, what is missing is made in a temporary folder for the one question. Rows of several parts are put
 together by what cannot count twice: the least, the greatest, and the set of a letter's deaths. So an event counts
 once, also where it stands in two segments. DuckDB makes and reads them: docs/decisions/0086-aggregates-by-duckdb.md.
 """
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from dlx_router.core.recovered import AT_LEAST_MS, DEATHS, RECOVERED, SILENT, UNDECIDED, WAITS, fate_sql, wait_sql
+from dlx_router.spark import scratch
 from dlx_router.spark.archive.files import ArchiveError, removed, token
 from dlx_router.spark.archive.layout import Archive, Part
-from dlx_router.spark.duckdb_session import connected, database_error, listed, pattern, text
+from dlx_router.spark.duckdb_session import connected, database_error, listed, pattern, reason, text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -51,8 +59,11 @@ copy (
                          then try_cast('0x' || event_id[-16:] as ubigint) end, md5_number_lower(event_id)) as step
     from read_parquet({{files}}, hive_partitioning = false) where id is not null
   ) group by id, failed_queue, vhost, fingerprint, reason
-) to {{out}} (format parquet, compression zstd)
+) to {{out}} (format parquet, compression zstd, kv_metadata {{mark}})
 """
+_MARK: Final = "dlx_router_part"
+_MADE: Final = blake2b(_MAKE.encode(), digest_size=8).hexdigest()  # what is made by another text is made anew
+_WHOLE: Final = "select bit_xor(hash(one)) from read_parquet({file}, hive_partitioning = false) as one"
 _NEWEST: Final = "select coalesce(max(read_ms), 0) as newest from read_parquet({files}, hive_partitioning = false)"
 _EACH: Final = """
 part as (select * from read_parquet({files}, hive_partitioning = false)),
@@ -135,14 +146,24 @@ class Aggregates:
         return self._answered(since, lambda database, files: _rows(database, _HOURS.format(files=files)))
 
     def refresh(self) -> int:
-        """Make what is missing, remove what is of no part any more; how many were made."""
-        missing = [part for part in self._archive.parts() if not self._file(part).exists()]
-        if missing:
-            with connected(memory=_MEMORY) as database, ThreadPoolExecutor() as threads:
-                for made in [threads.submit(self._make, database.cursor(), part) for part in missing]:
-                    made.result()
+        """Make what is missing or is not of its part, remove what is of no part any more; how many were made."""
+        with connected(memory=_MEMORY) as database:
+            return self._refreshed(database)
+
+    def _refreshed(self, database: "DuckDBPyConnection", torn: Collection[Path] = ()) -> int:
+        missing = self._missing(self._archive.parts(), torn)
+        self._make_all(database, [(part, self._file(part)) for part in missing])
         self.prune()  # by what counts now: an `erase` may have gone by while they were made
         return len(missing)
+
+    def _missing(self, parts: Iterable[Part], torn: Collection[Path]) -> list[Part]:
+        """Parts whose aggregate is not there, is known to be torn, or says that it is another's."""
+        return [part for part in parts if self._file(part) in torn or _said(self._file(part)) != _mark(part)]
+
+    def _make_all(self, database: "DuckDBPyConnection", wanted: Iterable[tuple[Part, Path]]) -> None:
+        with ThreadPoolExecutor() as threads:
+            for made in [threads.submit(self._make, database.cursor(), part, out) for part, out in wanted]:
+                made.result()
 
     def prune(self) -> None:
         """Remove what is of no part: it may tell of letters that were erased."""
@@ -155,40 +176,80 @@ class Aggregates:
                 removed(folder)
 
     def _answered(self, since: str, answer: "Callable[[DuckDBPyConnection, str], Rows]") -> Rows:
-        for left in reversed(range(_TRIES)):
-            self.refresh()
-            files = [self._file(part) for part in self._archive.parts() if part.date >= since]
-            if not files:
-                return []
-            with connected(memory=_MEMORY) as database:
+        torn: set[Path] = set()
+        with connected(memory=_MEMORY) as database, scratch.folder() as aside:
+            for left in reversed(range(_TRIES)):
+                files = self._files(database, since, aside, torn)
                 try:
-                    return answer(database, listed(map(pattern, files)))
+                    return answer(database, listed(map(pattern, files))) if files else []
                 except database_error() as error:
-                    if not left:
-                        raise ArchiveError(f"{self._folder}: cannot be read: {error}") from None
-                    if all(file.exists() for file in files):  # else a day was compacted meanwhile
-                        removed(self._folder / _FORMAT)  # one is damaged: they are made anew
+                    found = {file for file in files if not _is_whole(database, file)}  # or its day was compacted
+                    if not left or not found:
+                        raise ArchiveError(f"{self._folder}: cannot be read: {reason(error)}") from None
+                    torn |= found
         raise AssertionError
+
+    def _files(self, database: "DuckDBPyConnection", since: str, aside: Path, torn: set[Path]) -> list[Path]:
+        """Those to read, all of them made; where the archive cannot be written, in `aside`."""
+        if self._may_write:
+            self._refreshed(database, torn)
+            torn.clear()
+            return [self._file(part) for part in self._archive.parts() if part.date >= since]
+        parts = [part for part in self._archive.parts() if part.date >= since]
+        own = {part: aside / f"{part.date} {part.seg}.parquet" for part in self._missing(parts, torn)}
+        self._make_all(database, [(part, out) for part, out in own.items() if out in torn or not out.exists()])
+        return [own.get(part, self._file(part)) for part in parts]
+
+    @property
+    def _may_write(self) -> bool:
+        """Whether this user may make files there, for each day too; root may not where it is mounted read-only."""
+        places = (self._folder / _FORMAT, self._folder, self._archive.root)
+        place = next((one for one in places if one.exists()), places[-1])
+        return all(os.access(one, os.W_OK | os.X_OK) for one in (place, *self._folder.glob(f"{_FORMAT}/event_date=*")))
 
     def _file(self, part: Part) -> Path:
         return self._folder / _FORMAT / f"event_date={part.date}" / f"seg={part.seg}.parquet"
 
-    def _make(self, database: "DuckDBPyConnection", part: Part) -> None:
-        out = self._file(part)
+    def _make(self, database: "DuckDBPyConnection", part: Part, out: Path) -> None:
         aside = out.with_name(f".{out.name}.{token()}")
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
-            database.execute(_MAKE.format(files=listed(map(pattern, part.files)), out=text(aside)))
+            mark = f"{{{_MARK}: {text(_mark(part))}}}"
+            database.execute(_MAKE.format(files=listed(map(pattern, part.files)), out=text(aside), mark=mark))
             aside.replace(out)
         except database_error() as error:
             if part.folder.exists():
-                raise ArchiveError(f"{part.folder}: cannot be read, or its aggregate not written: {error}") from None
+                said = f"cannot be read, or its aggregate not written: {reason(error)}"
+                raise ArchiveError(f"{part.folder}: {said}") from None
         except OSError as error:
             if part.folder.exists():  # else `prune` took it away
                 raise ArchiveError(f"{out}: {error.strerror}; who asks for groups has to write there") from None
         finally:
             with suppress(FileNotFoundError):
                 aside.unlink()
+
+
+def _mark(part: Part) -> str:
+    """What the aggregate of this part says of itself; no two segments have one name, of whatever archive they are."""
+    return f"{_MADE} {part.date} {part.seg} {part.rows}"
+
+
+def _said(file: Path) -> str:
+    """What a file says of itself; "" where it is not there, or is none."""
+    try:
+        told = pq.read_metadata(file).metadata or {}
+    except (OSError, pa.ArrowException):
+        return ""
+    return bytes(told.get(_MARK.encode(), b"")).decode(errors="replace")
+
+
+def _is_whole(database: "DuckDBPyConnection", file: Path) -> bool:
+    """Whether each value of it can be read."""
+    try:
+        database.execute(_WHOLE.format(file=text(pattern(file)))).fetchall()
+    except database_error():
+        return False
+    return True
 
 
 def _whole(aside: Path) -> Path:

@@ -88,6 +88,7 @@ class _Batch:
         table = None
         if rows is not None:
             rows, is_known = self._placed(rows, at, np.flatnonzero(fits))
+            is_known &= _timely(rows["ts_ms"].to_numpy(), lines.latest_ms(ingest_ts))
             fits[np.flatnonzero(fits)[~is_known]] = False
             rows = rows if is_known.all() else rows.filter(pa.array(is_known))
             table = _Table(self._messages, rows, self._shared).made(ingest_ts) if rows.num_rows else None
@@ -128,7 +129,7 @@ class _Batch:
         is_known = number < before
         shared = self._numbers[np.where(is_known, begins + number, 0)] if len(self._numbers) else number * 0
         counts = np.asarray(pc.list_value_length(rows["times"]))
-        is_known &= (self._shared.deaths()[shared] == counts) & (rows["ts_ms"].to_numpy() < lines.END_MS)
+        is_known &= self._shared.deaths()[shared] == counts
         placed = {"message": message[plain], "idx": place[plain], "shared": shared}
         for name, one in placed.items():
             rows = rows.append_column(name, pa.array(one))
@@ -258,6 +259,10 @@ class _Table:
         templates = pa.array([one and one.message for one in told], pa.string())
         prints = pa.array([one and one.id for one in told], pa.string())
         return _encoded(templates, encoded.indices), _encoded(prints, encoded.indices)
+
+
+def _timely(ts_ms: Numbers, latest: int) -> Mask:
+    return (ts_ms >= lines.BEGIN_MS) & (ts_ms < latest)
 
 
 def _paired(code: Numbers, part: pa.DictionaryArray) -> Numbers:

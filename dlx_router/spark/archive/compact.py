@@ -18,11 +18,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from dlx_router.journal.audit import COMMENT
 from dlx_router.spark import schemas
 from dlx_router.spark.archive import bad_lines, delta, reading
 from dlx_router.spark.archive.aggregates import Aggregates
 from dlx_router.spark.archive.files import ArchiveBusyError, ArchiveError, moved, removed, token
 from dlx_router.spark.archive.layout import Archive, Day, Entry, Part
+from dlx_router.spark.archive.lookback import LOOKBACK_DAYS
 from dlx_router.spark.archive.verify import orphans
 
 ROWS_A_FILE: Final = 2_000_000
@@ -35,7 +37,7 @@ class Rules:
 
     keep: int | None = None
     keep_raw: float = 1.0
-    lookback: int = reading.LOOKBACK_DAYS
+    lookback: int = LOOKBACK_DAYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,14 @@ class Compacted:
 
 
 def compact(spark: SparkSession, root: Path | str, rules: Rules, *, now: datetime | None = None) -> Compacted:
-    """Compact every day before today (UTC), then forget what is too old. ArchiveError where another one is at it."""
+    """Compact every day but today and tomorrow (UTC), then forget what is too old.
+
+    A day that lies further ahead is that of a wrong clock: left open, it would keep every manifest behind it.
+    ArchiveError where another one is at it.
+    """
     archive, now = Archive(root), now or datetime.now(UTC)
     with _whole(archive):
-        expired = _expire(archive, now.date() - timedelta(rules.keep)) if rules.keep is not None else 0
+        expired = _expire(archive, now, _kept_for(rules.keep, now)) if rules.keep is not None else 0
         days = events = repeated = 0
         for day, parts in _open_days(archive, now.date()).items():
             before = sum(part.rows for part in parts)
@@ -63,6 +69,11 @@ def compact(spark: SparkSession, root: Path | str, rules: Rules, *, now: datetim
         segments = _squash(archive)
         _mirrored(archive)
     return Compacted(days, events, repeated, expired, segments)
+
+
+def _kept_for(days: int, now: datetime) -> timedelta:
+    """So many days, at most until the first of all dates: who wants to keep everything may name any number."""
+    return timedelta(min(days, now.toordinal() - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +188,26 @@ def _kept(rows: DataFrame, what: Erasure, found: DataFrame, letters: DataFrame) 
     if what.is_time:
         return rows.where(~what.within)
     others = rows.join(letters, "id", "left_anti").select(*schemas.ARCHIVE.names)
+    on_them = (f.col("action") == COMMENT) & (f.col("details").getItem("letter") == f.col("noted"))
+    others = others.join(letters.select(f.col("id").alias("noted")), on_them, "left_anti")  # what people noted on them
     return others.join(found.where("id is null"), "event_id", "left_anti").select(*schemas.ARCHIVE.names)
 
 
 def _open_days(archive: Archive, today: date) -> dict[str, list[Part]]:
-    """Days before today that have segments which are not compacted, late ones of a compacted day included."""
+    """Days before today that have segments which are not compacted, late ones of a compacted day included.
+
+    And days that are not even near.
+    """
     found: dict[str, list[Part]] = {}
     for part in archive.parts():
-        if part.date < today.isoformat():
+        if part.date < today.isoformat() or part.date > _tomorrow(today):
             found.setdefault(part.date, []).append(part)
     return {day: parts for day, parts in found.items() if not all(part.is_compacted for part in parts)}
+
+
+def _tomorrow(today: date) -> str:
+    """Events of later days are not of a clock that is somewhat fast."""
+    return (today + timedelta(1)).isoformat()
 
 
 def _new(spark: SparkSession, archive: Archive, day: str, rules: Rules, rows: DataFrame) -> DataFrame:
@@ -226,9 +247,11 @@ def _drop_old(archive: Archive, before_ms: int) -> None:
             removed(folder)
 
 
-def _expire(archive: Archive, before: date) -> int:
-    """Forget the days before; how many there were."""
+def _expire(archive: Archive, now: datetime, keep: timedelta) -> int:
+    """Forget the days that are older, and those ahead that were compacted so long ago; how many there were."""
+    before = now.date() - keep
     state, limit = archive.state(), before.isoformat()
+    ahead = _forget_ahead(archive, _tomorrow(now.date()), int((now - keep).timestamp() * 1000))
     dates = sorted({part.date for part in archive.parts() if part.date < limit})
     if limit > state.before:
         archive.commit_state(replace(state, before=limit))
@@ -239,7 +262,15 @@ def _expire(archive: Archive, before: date) -> int:
         if folder.name.partition("=")[2] < limit:
             removed(folder)
     bad_lines.blank(archive, until_ms=int(datetime.combine(before, datetime.min.time(), UTC).timestamp() * 1000))
-    return len(dates)
+    return len(dates) + ahead
+
+
+def _forget_ahead(archive: Archive, tomorrow: str, before_ms: int) -> int:
+    """Forget what was compacted before then of days that lie ahead, whose own time would never come."""
+    old = [day for day in archive.days().values() if day.rows and day.date > tomorrow and day.written_ms < before_ms]
+    for day in old:
+        archive.commit_day(replace(day, seg=f"c-{token()}", rows=0))
+    return len(old)
 
 
 def _squash(archive: Archive) -> int:

@@ -5,7 +5,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
@@ -19,6 +19,25 @@ class ArchiveError(Exception):
 
 class ArchiveBusyError(ArchiveError):
     """Another process is at it; says which."""
+
+
+def require_writable(root: Path, what: str) -> None:
+    """ArchiveError, before anything is done, where this user may not write the folder that `what` has to write."""
+    place = next(one for one in (root, *root.parents) if one.exists())
+    if os.access(place, os.W_OK | os.X_OK):
+        return
+    is_mounted_so = os.statvfs(place).f_flag & os.ST_RDONLY
+    why = "is mounted read-only" if is_mounted_so else f"may not be written by this user ({os.geteuid()})"
+    now = f"run {what} where it may be written, as its owner ({place.stat().st_uid})"
+    others = "sql, groups, report, backtest and advise only read"
+    raise ArchiveError(f"{place}: {why}, and {what} writes there; {now}; {others}")
+
+
+def require_readable(folders: Iterable[Path]) -> None:
+    """ArchiveError where this user may not list one of these: what is in it would be missing without a word."""
+    for one in folders:
+        if one.is_dir() and not os.access(one, os.R_OK | os.X_OK):
+            raise ArchiveError(f"{one}: may not be read by this user ({os.geteuid()}); run it as one who may")
 
 
 def token() -> str:

@@ -26,7 +26,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from dlx_router.spark.archive.files import ArchiveError, linked, loaded, locked, settle, written
+from dlx_router.spark.archive.files import (
+    ArchiveError,
+    linked,
+    loaded,
+    locked,
+    require_readable,
+    require_writable,
+    settle,
+    written,
+)
 
 _DAYS: Final = "event_date="
 _LEASES: Final = ("ingest", "compact")
@@ -92,9 +101,11 @@ class Archive:
         self.root = Path(root).absolute()
 
     def require_folder(self) -> None:
-        """ArchiveError where there is none."""
+        """ArchiveError where there is none, or this user may not read it."""
         if not self.root.is_dir():
             raise ArchiveError(f"--archive {self.root}: no such folder; name the one that `pipeline ingest` writes")
+        notes = [self._own(name) for name in _RENAMED]
+        require_readable([self.root, *notes, *(self.root / name for name in ("_copies", "raw", "events"))])
 
     # -- where ------------------------------------------------------------------------------------------------------
 
@@ -287,7 +298,11 @@ class Archive:
 
     @contextmanager
     def lease(self, what: str) -> Iterator[None]:
-        """Held while one process does this (`ingest`, `compact`). ArchiveError at once where another one does."""
+        """Held while one process does this (`ingest`, `compact`).
+
+        ArchiveError at once where another one does, or where nothing can be written.
+        """
+        require_writable(self.root, what)
         self.root.mkdir(parents=True, exist_ok=True)
         with (self.root / f"_{what}.lock").open("a+") as file:
             locked(file, f"{self.root}: {what}")

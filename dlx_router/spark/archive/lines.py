@@ -23,6 +23,9 @@ FILE: Final = pa.schema([one for one in FULL if one.name not in schemas.PARTITIO
 """Of a file in the archive: `schemas.ARCHIVE` without its partitions."""
 END_MS: Final = 253_402_300_800_000  # the year 10000
 DAY_MS: Final = 86_400_000
+BEGIN_MS: Final = 1_577_836_800_000  # the year 2020: nobody wrote a journal before
+AHEAD_MS: Final = 366 * DAY_MS
+WRITTEN_MS: Final = 1_767_225_600_000  # the year 2026: a clock before it is of before this program, so it is wrong
 SURROGATE: Final = rb"\\u[dD][89a-fA-F]"  # no column holds half of a pair, which is how a byte is told
 _SURROGATE: Final = re.compile(SURROGATE)
 _NO_EVENT: Final = "not a JSON object with an event"
@@ -61,8 +64,17 @@ def split(body: bytes) -> list[bytes]:
     return body.split(b"\n")
 
 
-def row(place: Place, line: bytes, *, keep_line: bool = False) -> Row:
-    """What the archive has of a line.
+def latest_ms(read_us: int) -> int:
+    """An event that was read then is of a time before this one: a year ahead, which no clock is.
+
+    A clock of ours that is before `WRITTEN_MS` itself judges nobody: all that honest routers wrote would be lost.
+    """
+    read_ms = read_us // 1000
+    return read_ms + AHEAD_MS if read_ms >= WRITTEN_MS else END_MS
+
+
+def row(place: Place, line: bytes, *, keep_line: bool = False, latest: int = END_MS) -> Row:
+    """What the archive has of a line. `latest`: see `latest_ms`.
 
     `keep_line`: the row has it in any case, for archives that should hold fields that this version does not know.
     """
@@ -75,7 +87,7 @@ def row(place: Place, line: bytes, *, keep_line: bool = False) -> Row:
         values, is_odd = read(event) if isinstance(event, dict) else ({}, False)
     except (ValueError, RecursionError):
         values, is_odd = {}, False
-    if why := _bad(values):
+    if why := _bad(values, latest):
         return Row(place, {}, line, why)
     is_more = keep_line or is_odd or values["v"] != schemas.VERSION or (b"\\u" in line and _SURROGATE.search(line))
     return Row(place, values, line if is_more else None)
@@ -86,7 +98,7 @@ def unreadable(place: Place, body: bytes, why: str) -> Row:
     return Row(place, {}, body, f"a message that cannot be read: {why}")
 
 
-def _bad(values: Values) -> str:
+def _bad(values: Values, latest: int) -> str:
     lacks = [name for name in schemas.NEEDED if name not in values]
     low, high = schemas.VERSIONS
     if len(lacks) == len(schemas.NEEDED):
@@ -95,7 +107,16 @@ def _bad(values: Values) -> str:
         return f"version {values['v']}; {low} to {high} are known"
     if lacks:
         return f"lacks {', '.join(lacks)}"
-    return "" if 0 <= values["ts_ms"] < END_MS else "ts_ms is no time"
+    return _untimely(values["ts_ms"], latest)
+
+
+def _untimely(ts_ms: int, latest: int) -> str:
+    """Why an event cannot be of this time. Each day that is told is a folder, and days bound what readers look at."""
+    if not 0 <= ts_ms < END_MS:
+        return "ts_ms is no time"
+    if ts_ms < BEGIN_MS:
+        return "ts_ms lies before 2020, when nobody wrote a journal"
+    return "" if ts_ms < latest else "ts_ms lies more than a year ahead of when it was read"
 
 
 def read(event: Mapping[str, Any]) -> tuple[Values, bool]:

@@ -1,6 +1,6 @@
 """The archive as DataFrames: the rows that count, whatever a killed process left beside them."""
 
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 from typing import Final
 
@@ -9,9 +9,9 @@ from pyspark.sql import functions as f
 
 from dlx_router.core.signature import Signature
 from dlx_router.spark import schemas
+from dlx_router.spark.archive import lookback
 from dlx_router.spark.archive.layout import Archive, Part
 
-LOOKBACK_DAYS: Final = 7  # an event that comes again later than that is another one
 _FIRST: Final = ("event_ts", "stream", "offset", "idx")  # of an event that was written twice, the earliest is kept
 _MASK: Final = (1 << 20) - 1  # so many buckets at most are sent to all tasks, whatever comes twice
 
@@ -29,9 +29,7 @@ def read(spark: SparkSession, root: Path | str, *, since: date | None = None, re
     if repeated or not fresh:
         return rows(spark, archive, parts)
     found = once(rows(spark, archive, fresh))
-    first = (date.fromisoformat(fresh[0].date) - timedelta(LOOKBACK_DAYS)).isoformat()
-    near = [part for part in every if part.is_compacted and part.date >= first]
-    if near:
+    if near := lookback.near(fresh, every):
         found = unknown(found, rows(spark, archive, near))
     return rows(spark, archive, [part for part in parts if part.is_compacted]).unionByName(found)
 

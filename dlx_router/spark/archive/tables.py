@@ -28,6 +28,7 @@ class Tables:
 
     def __init__(self, stream: str, signer: Signer | None = None, *, keep_lines: bool = False) -> None:
         self._stream, self._signer, self._keep_lines = stream, signer, keep_lines
+        self._latest = lines.latest_ms(_now())
         self._texts: list[columns.Text] = []
         self._size = 0
         self._kept = 0  # bytes of the lines behind rows and bad
@@ -105,7 +106,7 @@ class Tables:
                 yield from self._full()
 
     def _line(self, place: lines.Place, line: bytes) -> None:
-        row = lines.row(place, line, keep_line=self._keep_lines)
+        row = lines.row(place, line, keep_line=self._keep_lines, latest=self._latest)
         self._kept += len(line)
         (self._bad if row.bad else self._rows).append(row)
 

@@ -31,7 +31,7 @@ from dlx_router.spark.backtest.replay import event_of as parsed
 from dlx_router.spark.options import Options
 from dlx_router.spark.publishing import CONFIRMED, IN_DOUBT, Outgoing, Publishing
 from dlx_router.spark.redrive.letters import Sender, Spoilt, batch_of, prepared, taken_back, unbindable
-from dlx_router.spark.redrive.plan import Plan, replace_text
+from dlx_router.spark.redrive.plan import Plan, Target, replace_text, vhosts_of
 
 _FAILED: Final = ("vhost", "id", "failed_queue", "result")
 RESULT_SCHEMA: Final = (
@@ -75,8 +75,12 @@ class Progress:
 def run(
     spark: SparkSession, folder: Path, way: Way, *, on_chunk: Callable[[Progress], None] = lambda _progress: None
 ) -> Progress:
-    """Send what the ledger does not have; `on_chunk` hears of every chunk. StreamError where a queue is missing."""
+    """Send what the ledger does not have; `on_chunk` hears of every chunk.
+
+    StreamError where a queue is missing; PlanError where letters are not of the connection's vhost.
+    """
     plan = Plan.load(folder)
+    Target(way.options.address().vhost).require(vhosts_of(folder))
     _bound(plan, way)
     numbers = [number for number in range(plan.chunks) if _is_open(ledger_entry(folder, number))]
     beside = 1 if 0 < way.rate <= OF_ONE else max(min(way.tasks, len(numbers)), 1)

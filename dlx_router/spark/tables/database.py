@@ -7,7 +7,6 @@ another type than the dictionary says is null where it cannot be converted.
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import date, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -15,16 +14,15 @@ import duckdb
 from duckdb.sqltypes import DuckDBPyType
 from pyspark.sql import types as t
 
-from dlx_router.core.printable import printable_lines
 from dlx_router.core.signature import Signature
 from dlx_router.spark.archive.files import ArchiveError
 from dlx_router.spark.archive.layout import Archive, Part
-from dlx_router.spark.duckdb_session import connected, listed, pattern, text
+from dlx_router.spark.archive.lookback import near
+from dlx_router.spark.duckdb_session import connected, in_a_line, listed, pattern, text
 from dlx_router.spark.schemas import Columns
 from dlx_router.spark.tables import sql
 from dlx_router.spark.tables.dictionary import BY_NAME, duckdb_type, quoted
 
-LOOKBACK_DAYS: Final = 7  # as in archive/reading.py: an event that comes again later than that is another one
 MEMORY: Final = "2GB"
 _FILE: Final = "_file"
 _PLACES: Final = {  # what stands in a file's path only
@@ -62,8 +60,8 @@ def _defined(db: duckdb.DuckDBPyConnection, archive: Archive, *, kept: bool = Fa
     try:
         return _define(db, archive, kept=kept)
     except duckdb.Error as error:
-        said = printable_lines(str(error)).splitlines()[0]
-        raise ArchiveError(f"{archive.root}: {said}; `dlx-router pipeline verify` says what else is wrong") from None
+        said = f"{archive.root}: {in_a_line(error)}; `dlx-router pipeline verify` says what else is wrong"
+        raise ArchiveError(said) from None
 
 
 def _define(db: duckdb.DuckDBPyConnection, archive: Archive, *, kept: bool) -> list[str]:
@@ -78,7 +76,7 @@ def _define(db: duckdb.DuckDBPyConnection, archive: Archive, *, kept: bool) -> l
     _view(db, "_compacted", _rows(db, compacted, columns))
     _view(db, "raw_events", "SELECT * FROM _compacted UNION ALL BY NAME SELECT * FROM _raw")
     db.execute(f"CREATE TEMP {'TABLE' if kept else 'VIEW'} _repeated AS {_REPEATED}")
-    _view(db, "_near", _rows(db, _files(_near(parts), is_compacted=True), columns))
+    _view(db, "_near", _rows(db, _files(near(parts, parts), is_compacted=True), columns))
     _view(db, "events", _once(has_raw=bool(raw), has_compacted=bool(compacted)))
     db.execute("CREATE TEMP MACRO unix_millis(moment) AS epoch_ms(moment)")
     _view(db, "letters", sql.LETTERS)
@@ -102,13 +100,6 @@ def _require_files(parts: Iterable[Part]) -> None:
 
 def _files(parts: Iterable[Part], *, is_compacted: bool) -> list[str]:
     return [str(file) for part in parts if part.is_compacted is is_compacted for file in part.files]
-
-
-def _near(parts: list[Part]) -> list[Part]:
-    """Compacted days that an event which is not compacted may stand in already."""
-    fresh = [part.date for part in parts if not part.is_compacted]
-    first = (date.fromisoformat(min(fresh)) - timedelta(LOOKBACK_DAYS)).isoformat() if fresh else "9"
-    return [part for part in parts if part.is_compacted and part.date >= first]
 
 
 def _rows(db: duckdb.DuckDBPyConnection, files: Sequence[str], columns: Columns) -> str:

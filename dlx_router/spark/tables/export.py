@@ -17,16 +17,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from dlx_router.core.printable import printable_lines
 from dlx_router.spark import schemas
 from dlx_router.spark.archive import delta
 from dlx_router.spark.archive.files import ArchiveError
 from dlx_router.spark.archive.layout import Archive
-from dlx_router.spark.duckdb_session import text
+from dlx_router.spark.duckdb_session import in_a_line, text
 from dlx_router.spark.tables.database import writable
 from dlx_router.spark.tables.dictionary import quoted
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
+EVER: Final = "~"  # behind every date, that of the year 9999 too
 _TABLE: Final = "dlx_router.events"
 
 
@@ -35,7 +35,7 @@ class Days:
     """From day `since` on, up to the one before `until`; ISO dates."""
 
     since: str = ""
-    until: str = "9999"
+    until: str = EVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def _filled(out: Path) -> Iterator[None]:
     except BaseException as error:
         shutil.rmtree(out, ignore_errors=True)
         if isinstance(error, duckdb.Error | OSError):
-            said = printable_lines(str(error)).splitlines()[0]
+            said = in_a_line(error)
             raise ArchiveError(f"{out}: cannot be written ({said}); nothing was left there") from None
         raise
 

@@ -5,8 +5,9 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +15,9 @@ from typing import IO, Any, Final, NamedTuple
 
 import duckdb
 
-from dlx_router.core.printable import no_formula, plain, printable_lines
+from dlx_router.core.printable import no_formula
 from dlx_router.spark.archive.files import ArchiveError
+from dlx_router.spark.duckdb_session import reason
 from dlx_router.spark.tables.database import opened
 from dlx_router.spark.tables.dictionary import TABLES
 
@@ -31,6 +33,11 @@ Table = Callable[[Sequence[Column], Sequence[Sequence[str]]], None]
 FORMATS: Final = ("table", "csv", "json")
 TABLE_ROWS: Final = 1000  # a table is laid out whole; who wants more wants a file
 _AT_ONCE: Final = 1000
+_INFINITE: Final = ("-Infinity", "Infinity")
+_ENDS: Final = {  # as DuckDB gives them out
+    datetime.max.replace(tzinfo=UTC): "infinity",
+    datetime.min.replace(tzinfo=UTC): "-infinity",
+}
 _NULL: Final = "–"  # as in every table of ours: what is below a narrow one is left out
 _INTEGERS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _NUMBERS: Final = {*_INTEGERS, *(f"U{one}" for one in _INTEGERS), "FLOAT", "DOUBLE", "DECIMAL"}
@@ -82,7 +89,7 @@ def _fetched(cursor: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
 
 def _wrong(error: duckdb.Error) -> str:
     """What DuckDB says, with the line and the place that it points to, and what may be meant."""
-    text = printable_lines(str(error)).rstrip()
+    text = reason(error)
     if isinstance(error, duckdb.CatalogException) and "Table with name" in text:
         text += f"\ntables: {', '.join(one.name for one in TABLES)}; their columns: docs/data-dictionary.md"
     if "No files found" in text or "No such file" in text:
@@ -119,33 +126,51 @@ def _json(answer: Answer, out: IO[str]) -> None:
     before = "[\n"
     for row in answer.rows:
         told = {name: _plain(value) for name, value in zip(names, row, strict=True)}
-        out.write(before + json.dumps(told))
+        out.write(before + _document(told))
         before = ",\n"
     out.write("[]\n" if before == "[\n" else "\n]\n")
 
 
+def _document(value: Any, *, ascii_only: bool = True) -> str:  # noqa: ANN401 - of `_plain`
+    """As `json.dumps`, which has no number that is as exact as a Decimal."""
+    try:
+        return json.dumps(value, ensure_ascii=ascii_only)
+    except TypeError:
+        pass  # a Decimal is in it, which hardly a query asks for
+    inner = partial(_document, ascii_only=ascii_only)
+    match value:
+        case Decimal():
+            return format(value, "f")
+        case dict():
+            return f"{{{', '.join(f'{inner(name)}: {inner(one)}' for name, one in value.items())}}}"
+        case _:
+            return f"[{', '.join(map(inner, value))}]"
+
+
 def _cell(value: Any, null: str) -> str:  # noqa: ANN401 - of any type
     found = _plain(value)
-    return null if found is None else plain(found)
+    if found is None or isinstance(found, str):
+        return null if found is None else found
+    return _document(found, ascii_only=False)
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - of any type
-    """The value as JSON has it: times as text in UTC, numbers as numbers, no number that is none."""
+    """The value as JSON has it: times as text in UTC, numbers with all digits, what is no number by its name."""
     match value:
         case float() if not math.isfinite(value):
-            return None
-        case bool() | int() | float() | str() | None:
+            return "NaN" if math.isnan(value) else _INFINITE[value > 0]
+        case bool() | int() | float() | str() | Decimal() | None:
             return value
-        case Decimal():
-            return int(value) if value == value.to_integral_value() else float(value)
         case dict():
-            return {str(_plain(name)): _plain(one) for name, one in value.items()}
+            return {_cell(name, "null"): _plain(one) for name, one in value.items()}
         case list() | tuple():
             return [_plain(one) for one in value]
     return _text(value)
 
 
 def _text(value: Any) -> str:  # noqa: ANN401 - of any type
+    if isinstance(value, datetime) and (end := _ENDS.get(value.replace(tzinfo=UTC))):
+        return end
     if isinstance(value, datetime | date):
         return value.isoformat()
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +87,50 @@ def test_a_part_is_looked_at_once_and_what_was_killed_is_mended(book: Book) -> N
     assert aggregates.groups(as_of_ms=AS_OF_MS) == truth
 
 
-def test_an_aggregate_that_is_damaged_is_made_anew(book: Book) -> None:
+def no_parquet(one: Path, _other: Path) -> None:
+    one.write_bytes(b"no Parquet")
+
+
+def cut_off(one: Path, _other: Path) -> None:
+    one.write_bytes(one.read_bytes()[:-20])
+
+
+def torn_inside(one: Path, _other: Path) -> None:
+    """Its footer is whole, and the pages are not."""
+    told = one.read_bytes()
+    footer = int.from_bytes(told[-8:-4], "little") + 8
+    one.write_bytes(told[:4] + bytes(len(told) - footer - 4) + told[-footer:])
+
+
+def of_another_part(one: Path, other: Path) -> None:
+    shutil.copy(other, one)
+
+
+def of_another_schema(one: Path, _other: Path) -> None:
+    told = pq.ParquetFile(one).read()
+    pq.write_table(told.rename_columns([f"old_{name}" for name in told.column_names]), one)
+
+
+def of_before_parts_were_named(one: Path, _other: Path) -> None:
+    pq.write_table(pq.ParquetFile(one).read().replace_schema_metadata(None).slice(0, 1), one)
+
+
+@pytest.mark.parametrize(
+    "damage", [no_parquet, cut_off, torn_inside, of_another_part, of_another_schema, of_before_parts_were_named]
+)
+def test_an_aggregate_that_is_not_that_of_its_part_is_made_anew_and_no_other(
+    book: Book, damage: Callable[[Path, Path], None]
+) -> None:
     aggregates = Aggregates(book.archive.root)
-    truth = aggregates.groups(as_of_ms=AS_OF_MS)
-    (book.archive.root / min(files(book))).write_bytes(b"no Parquet")
+    truth, hours, kept = aggregates.groups(as_of_ms=AS_OF_MS), aggregates.hours(), files(book)
+    first, *_, last = sorted(kept)
+    damage(book.archive.root / first, book.archive.root / last)
+    damaged = files(book)[first]
     assert aggregates.groups(as_of_ms=AS_OF_MS) == truth
+    assert aggregates.hours() == hours
+    now = files(book)
+    assert {name for name in now if now[name] != kept[name]} == {first}
+    assert now[first] != damaged
 
 
 def test_what_is_erased_is_gone_from_the_aggregates(book: Book) -> None:

@@ -49,16 +49,17 @@ def typed(*args: str) -> int:
 
 
 @pytest.mark.usefixtures("newest")
-def test_report_backtest_and_redrive(
+def test_report_backtest_and_redrive(  # noqa: PLR0917 - a scene needs many fixtures
     spark: SparkSession,
     archive: Path,
     amqp: Client,
+    vhost: Vhost,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = ("--archive", str(archive))
-    page = tmp_path / "page.html"
+    page, before = tmp_path / "page.html", {path: path.stat().st_mtime_ns for path in archive.rglob("*")}
     assert typed("report", *here, *SINCE, "--policies", str(week.NOW), "--out", str(page)) == 0
     assert "200 letters, 7 groups" in capsys.readouterr().out
     assert "stock.reserve" in page.read_text()
@@ -70,6 +71,7 @@ def test_report_backtest_and_redrive(
         "orders.new": 40, "stock.reserve": 40,
     }  # fmt: skip
     advised(here, tmp_path, capsys)
+    assert {path: path.stat().st_mtime_ns for path in archive.rglob("*")} == before  # they only read
     plan = str(tmp_path / "plan")
     assert typed("redrive", plan, *here, "--queue", "mail.send", "--dry-run") == 0
     assert "20 letters would be sent back" in capsys.readouterr().out
@@ -83,8 +85,15 @@ def test_report_backtest_and_redrive(
     (tmp_path / "key").write_text("k" * 32)
     monkeypatch.setenv("DLX_ROUTER_PROVENANCE_KEY_FILE", str(tmp_path / "key"))
     send = ("redrive", plan, *here, "--connection", f"file:{tmp_path}/url", "--yes", "--rate", "0")
-    assert typed(*send, "--queue", "mail.send") == 0
-    assert "20 of 20 confirmed" in capsys.readouterr().out
+    assert typed(*send, "--queue", "mail.send") == 2
+    assert f"not of vhost '{vhost.name}', where the connection leads: 20 (20 of '/')" in capsys.readouterr().err
+    assert typed(*send, "--queue", "mail.send", "--to-vhost", "elsewhere") == 2
+    assert f"leads to vhost '{vhost.name}', and letters go nowhere else" in capsys.readouterr().err
+    assert (Path(plan).exists(), amqp.depth("mail.send")) == (False, 0)
+    assert typed(*send, "--queue", "mail.send", "--to-vhost", vhost.name) == 0
+    told = capsys.readouterr()
+    assert "20 of 20 confirmed" in told.out
+    assert f"A move, of 20 (20 of '/'): they become letters of '{vhost.name}'" in told.err
     assert amqp.depth("mail.send") == 20
     assert typed(*send, "--queue", "mail.send") == 2
     assert "frozen" in capsys.readouterr().err
@@ -94,8 +103,9 @@ def test_report_backtest_and_redrive(
     assert typed("redrive", plan, *here, "--reconcile", "--json") == 1
     assert json.loads(capsys.readouterr().out)["untold"] == 20  # the archive has not come so far
     ingest(spark, Ingest(archive, f"file:{tmp_path}/url", "dlx-router.journal"))
-    before = ("--until", "2026-10-13")
-    assert typed("redrive", str(tmp_path / "again"), *here, "--queue", "mail.send", *before, "--dry-run") == 0
+    until = ("--until", "2026-10-13")
+    again = ("redrive", str(tmp_path / "again"), *here, "--queue", "mail.send", *until, "--dry-run")
+    assert typed(*again, "--to-vhost", vhost.name) == 0
     assert "0 letters would be sent back (of 0)" in capsys.readouterr().out  # they were dead then, and are sent since
     cut = Where(archive, until="2026-10-07")
     assert cut.as_of_ms(spark, cut.events(spark)) == week.MONDAY_MS + 2 * 86_400_000  # ingested long after

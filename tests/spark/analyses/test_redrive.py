@@ -4,13 +4,17 @@ import base64
 import json
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from dlx_router.core.names import Names
 from dlx_router.core.remembered import decode
@@ -18,7 +22,7 @@ from dlx_router.service.vhost.signing_key import from_file
 from dlx_router.spark.amqp import StreamError
 from dlx_router.spark.options import Options
 from dlx_router.spark.redrive.letters import Sender, Spoilt, copy_of
-from dlx_router.spark.redrive.plan import Choice, PlanError, freeze
+from dlx_router.spark.redrive.plan import Choice, Plan, PlanError, Target, freeze, vhosts_of
 from dlx_router.spark.redrive.reconcile import reconcile
 from dlx_router.spark.redrive.run import Progress, Way, progress, run
 from tests.spark.analyses.test_backtest import read_journal
@@ -29,6 +33,7 @@ from tools.pipeline import week
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 QUEUE = "orders.new"
+OTHER = "another vhost"
 URL = "DLX_ROUTER_TEST_REDRIVE_URL"
 
 
@@ -51,15 +56,24 @@ def way(vhost: Vhost, amqp: Client, key_file: Path, tmp_path: Path) -> Way:
 
 @pytest.fixture(scope="module")
 def frozen(events: DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A plan of 240 letters in four chunks; a test works on a copy."""
-    folder = tmp_path_factory.mktemp("plan") / "p"
-    freeze(events, Choice(queue=QUEUE), folder, redrive_id="r-1", as_of_ms=AS_OF_MS, chunk=60)
+    """A plan of 240 letters in four chunks, moved to a vhost OTHER; a test works on a copy."""
+    folder, target = tmp_path_factory.mktemp("plan") / "p", Target(OTHER, is_move=True)
+    freeze(events, Choice(queue=QUEUE), folder, redrive_id="r-1", as_of_ms=AS_OF_MS, chunk=60, target=target)
     return folder
 
 
 @pytest.fixture
-def plan(frozen: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(frozen, tmp_path / "plan"))
+def plan(frozen: Path, vhost: Vhost, tmp_path: Path) -> Path:
+    """As if OTHER had been the test's vhost."""
+    copy = Path(shutil.copytree(frozen, tmp_path / "plan"))
+    for file in copy.glob("chunks/*/*.parquet"):
+        rows = pq.ParquetFile(file).read().to_pylist()
+        for row in rows:
+            assert row["vhost"] == OTHER
+            row["vhost"], row["event"] = vhost.name, json.dumps(json.loads(row["event"]) | {"vhost": vhost.name})
+        pq.write_table(pa.Table.from_pylist(rows), file)
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    return copy
 
 
 def dead(truth: week.Truth) -> list[str]:
@@ -165,6 +179,66 @@ def test_a_choice_that_cannot_be_is_said(events: DataFrame, tmp_path: Path, choi
     with pytest.raises(PlanError, match=said):
         freeze(events, choice, tmp_path / "new", redrive_id="r-3", as_of_ms=AS_OF_MS)
     assert not (tmp_path / "new").exists()
+
+
+def test_letters_of_another_vhost_are_refused_by_count_and_name_and_nothing_is_left(
+    events: DataFrame, tmp_path: Path
+) -> None:
+    choice, said = Choice(queue=QUEUE), r"not of vhost 'b', where the connection leads: 240 \(240 of '/'\).*--to-vhost"
+    with pytest.raises(PlanError, match=said):
+        freeze(events, choice, tmp_path / "b", redrive_id="r-5", as_of_ms=AS_OF_MS, target=Target("b"))
+    assert not (tmp_path / "b").exists()
+    made = freeze(events, choice, tmp_path / "own", redrive_id="r-5", as_of_ms=AS_OF_MS, target=Target("/"))
+    assert (made.letters, made.moved) == (240, {})
+
+
+def test_a_plan_of_before_is_not_sent_into_another_vhost(
+    spark: SparkSession, events: DataFrame, way: Way, amqp: Client, tmp_path: Path
+) -> None:
+    """It was frozen when nobody looked: `moved` is not in it."""
+    amqp.queue(QUEUE)
+    freeze(events, Choice(queue=QUEUE), tmp_path / "old", redrive_id="r-6", as_of_ms=AS_OF_MS)
+    note = tmp_path / "old/plan.json"
+    told = json.loads(note.read_text())
+    del told["moved"]
+    note.write_text(json.dumps(told))
+    with pytest.raises(PlanError, match=r"240 of '/'"):
+        run(spark, tmp_path / "old", way)
+    assert (amqp.depth(QUEUE), progress(tmp_path / "old").chunks_done) == (0, 0)
+
+
+def no_chunks(plan: Path) -> None:
+    shutil.rmtree(plan / "chunks")
+
+
+def empty_chunks(plan: Path) -> None:
+    for one in (plan / "chunks").iterdir():
+        shutil.rmtree(one) if one.is_dir() else one.unlink()
+
+
+def torn_chunk(plan: Path) -> None:
+    next(plan.glob("chunks/*/*.parquet")).write_text("torn")
+
+
+@pytest.mark.parametrize("damage", [no_chunks, empty_chunks, torn_chunk])
+def test_a_plan_whose_chunks_are_lost_is_said(plan: Path, damage: Callable[[Path], None]) -> None:
+    damage(plan)
+    with pytest.raises(PlanError, match=r"chunks: cannot be read"):
+        vhosts_of(plan)
+
+
+def test_a_move_says_what_changes_and_a_letter_that_was_moved_is_where_it_went(
+    events: DataFrame, frozen: Path, tmp_path: Path
+) -> None:
+    assert Plan.load(frozen).moved == {"/": 240}
+    assert vhosts_of(frozen) == {OTHER: 240}
+    (letter,) = events.where(f"failed_queue = '{QUEUE}' and kind = 'dead_lettered'").select("id").take(1)
+    one = events.where(f"id = '{letter.id}' and kind = 'dead_lettered'")
+    sent = one.withColumn("vhost", f.lit(OTHER)).withColumn("kind", f.lit("redriven"))
+    sent = sent.withColumn("ts_ms", f.col("ts_ms") + 1).withColumn("event_id", f.lit("moved"))
+    both, target = one.unionByName(sent), Target(OTHER, is_move=True)
+    with pytest.raises(PlanError, match="none at its end fits"):
+        freeze(both, Choice(), tmp_path / "again", redrive_id="r-7", as_of_ms=AS_OF_MS, target=target)
 
 
 def test_a_choice_by_group_and_condition_takes_the_oldest(events: DataFrame, truth: week.Truth, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from dlx_router.spark.analyses.letters import once
 from dlx_router.spark.redrive.plan import Choice, chosen, freeze
@@ -44,6 +45,7 @@ def test_a_copy_that_came_back_is_taken_back_and_alone_sent_again(
     amqp.queue(QUEUE)
     amqp.queue(COPY)
     plan, later = tmp_path / "plan", AS_OF_MS * 2  # long after whatever the clock says now
+    four = four.withColumn("vhost", f.lit(vhost.name))
     freeze(four, Choice(), plan, redrive_id="r-1", as_of_ms=AS_OF_MS, chunk=2)
 
     def gone(so_far: Progress) -> None:

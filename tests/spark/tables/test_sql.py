@@ -92,9 +92,9 @@ def test_times_numbers_and_nested_values_come_as_json_has_them(written: Written)
         "select event_ts, headers, deaths[1].count as n, props.timestamp_s as s, 0.0 / 0 as no from events"
         " where id = 'e'",
     )
-    assert row == {"event_ts": "2026-03-10T06:00:00+00:00", "headers": {"x": "1"}, "n": 2, "s": 2**63, "no": None}
+    assert row == {"event_ts": "2026-03-10T06:00:00+00:00", "headers": {"x": "1"}, "n": 2, "s": 2**63, "no": "NaN"}
     assert ask(made, "select 1 where false") == []
-    assert ask(made, "select 1 / 0 as x, null as y, '' as z", "csv") == "x,y,z\n,,\n"
+    assert ask(made, "select 1 / 0 as x, null as y, '' as z", "csv") == "x,y,z\nInfinity,,\n"
 
 
 @pytest.mark.parametrize(
@@ -315,6 +315,53 @@ def test_a_folder_whose_name_is_a_pattern_is_read_and_no_other(tmp_path: Path) -
     made.put(event("kept", 1))
     assert ask(made, "select id from events") == [{"id": "kept"}]
     assert Aggregates(made.archive.root).groups()[0]["sample_ids"] == ["kept"]
+
+
+_EXACT = (
+    ("12345678901234567890.12345678901234567::decimal(38,17)", "12345678901234567890.12345678901234567"),
+    ("2::decimal(4,2)", "2.00"),
+    ("0::decimal(30,20)", "0.00000000000000000000"),
+    ("-170141183460469231731687303715884105727::hugeint", "-170141183460469231731687303715884105727"),
+    ("9007199254740993::bigint", "9007199254740993"),
+    ("18446744073709551615::ubigint", "18446744073709551615"),
+    ("[1.10::decimal(30,20)]", "[1.10000000000000000000]"),
+    ("0.1::double", "0.1"),
+)
+_NAMED = (
+    ("'nan'::double", "NaN"),
+    ("1 / 0", "Infinity"),
+    ("-1 / 0", "-Infinity"),
+    ("date '2026-03-10'", "2026-03-10"),
+    ("timestamptz '2026-03-10 01:02:03.5+00'", "2026-03-10T01:02:03.500000+00:00"),
+    ("'infinity'::timestamp", "infinity"),
+    ("'\\xFFa'::blob", "\\xffa"),
+)
+
+
+@pytest.mark.parametrize(("sql", "told"), _EXACT)
+def test_numbers_keep_all_their_digits(written: Written, sql: str, told: str) -> None:
+    assert ask(written, f"select {sql} as x", "csv") == f"x\n{told}\n"
+    out = io.StringIO()
+    run(written.archive.root, f"select {sql} as x", "json", out, lambda *_: None)
+    assert out.getvalue() == f'[\n{{"x": {told}}}\n]\n'
+
+
+@pytest.mark.parametrize(("sql", "told"), _NAMED)
+def test_what_is_no_number_has_its_name_and_times_are_those_of_iso(written: Written, sql: str, told: str) -> None:
+    assert ask(written, f"select {sql} as x", "csv") == f"x\n{told}\n"
+    assert ask(written, f"select {sql} as x, null as y, {{'a': [{sql}]}} as z") == [
+        {"x": told, "y": None, "z": {"a": [told]}}
+    ]
+
+
+def test_names_in_a_map_are_written_as_values_are(written: Written) -> None:
+    told = "map([true], [0::decimal(30,20)]) as x, map([0::decimal(30,20)], [date '2026-03-10']) as y"
+    assert ask(written, f"select {told}") == [{"x": {"true": 0}, "y": {"0.00000000000000000000": "2026-03-10"}}]
+
+
+def test_a_blob_runs_no_formula_and_commands_nothing(written: Written) -> None:
+    assert ask(written, "select '=cmd()'::blob as x", "csv") == "x\n'=cmd()\n"
+    assert "\x1b" not in pipeline(written, "sql", "select '\\x1B[2J'::blob as x").stdout
 
 
 def test_no_cell_of_csv_begins_a_row(written: Written) -> None:

@@ -23,7 +23,7 @@ from dlx_router.spark.archive.reading import read
 from dlx_router.spark.backtest.differences import arrivals
 from dlx_router.spark.backtest.replay import files_of
 from dlx_router.spark.backtest.run import backtest
-from dlx_router.spark.redrive.plan import Choice, freeze
+from dlx_router.spark.redrive.plan import Choice, Target, freeze
 from dlx_router.spark.redrive.run import Way, run
 from dlx_router.spark.session import build_session
 from tests.support.client import Client
@@ -132,7 +132,8 @@ def redriven(events: DataFrame, url: str, folder: Path) -> dict[str, float]:
     key.write_text(os.urandom(32).hex(), encoding="utf-8")
     with Client(url) as client:
         client.exchange("dlx-router.return")
-        plan = freeze(events, Choice(limit=LETTERS), folder / "plan", redrive_id="r-bench", as_of_ms=AS_OF_MS)
+        here, name = Target(options(url).address().vhost, is_move=True), "r-bench"
+        plan = freeze(events, Choice(limit=LETTERS), folder / "plan", redrive_id=name, as_of_ms=AS_OF_MS, target=here)
         for queue in plan.queues:
             client.queue(queue, "quorum")
         began = time.monotonic()

@@ -1,0 +1,183 @@
+"""What two revisions of the policies say differently: policy by policy, and for each queue key by key. Pure.
+
+Two revisions that decide alike are equal, whatever their files look like: a moved line or a comment is no difference.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from dlx_router.config.language.keys import DEFINITION
+from dlx_router.config.language.value_text import DEFAULT, key_row, set_by
+from dlx_router.config.policy_files.revision_document import policies_of
+from dlx_router.core.names import Names
+from dlx_router.core.policy import TYPES, Policy, PolicySet, Setting, merged
+
+MOST_QUEUES: Final = 500
+_ABSENT: Final = ""
+_USUAL: Final = {"vhost": None, "apply_to": "queues", "priority": 0, "inherit": True}
+
+
+class Change(NamedTuple):
+    """A key that says something else. `was`, `now` "": it was, or is, not said; `*_by`: file and line."""
+
+    key: str
+    was: str
+    now: str
+    was_by: str
+    now_by: str
+
+
+class PolicyChange(NamedTuple):
+    """A policy that is new, gone, or says something else."""
+
+    name: str
+    change: str  # added, removed, changed
+    keys: tuple[Change, ...]
+
+
+class QueueChange(NamedTuple):
+    """A queue for whose letters something else holds. `queue_type` None: whatever type it has."""
+
+    queue: str
+    queue_type: str | None
+    was: tuple[str, ...]  # the policies that contribute, the first wins
+    now: tuple[str, ...]
+    keys: tuple[Change, ...]
+
+
+class Diff(NamedTuple):
+    """All of it. `sources`: attachments and delayed exchanges; None: one of the two does not tell them."""
+
+    policies: tuple[PolicyChange, ...]
+    queues: tuple[QueueChange, ...]
+    sources: tuple[Change, ...] | None
+    is_reordered: bool
+    queues_left: int  # that were not looked at, being too many
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both decide alike, as far as this can tell."""
+        return not (self.policies or self.queues or self.sources or self.is_reordered)
+
+
+def compared(was: Mapping[str, Any], now: Mapping[str, Any], queues: Iterable[str], names: Names) -> Diff:
+    """Two documents. `queues`: those to look at, beside those that policies name. Raises DocumentError."""
+    before, after = policies_of(was, names), policies_of(now, names)
+    looked_at = sorted({*queues, *_named(before), *_named(after)})
+    found = [one for queue in looked_at[:MOST_QUEUES] for one in _of_queue(before, after, queue)]
+    return Diff(
+        tuple(_policies(before, after)),
+        tuple(found),
+        _sources(was.get("sources"), now.get("sources")),
+        _is_reordered(before, after),
+        max(len(looked_at) - MOST_QUEUES, 0),
+    )
+
+
+def _named(policies: PolicySet) -> Iterator[str]:
+    return (one.selector.text for one in policies.policies if one.selector.kind == "queue")
+
+
+def _sources(was: Any, now: Any) -> tuple[Change, ...] | None:
+    if not isinstance(was, Mapping) or not isinstance(now, Mapping):
+        return None
+    old, new = ({str(key): (str(said), "") for key, said in one.items()} for one in (was, now))
+    return tuple(_changes(old, new))
+
+
+def _is_reordered(before: PolicySet, after: PolicySet) -> bool:
+    """Whether policies that both have come in another order; it decides between equals."""
+    both = {one.name for one in before.policies} & {one.name for one in after.policies}
+    orders = [[one.name for one in each.policies if one.name in both] for each in (before, after)]
+    return orders[0] != orders[1]
+
+
+# -- policy by policy ---------------------------------------------------------------------------------------------
+
+
+def _policies(before: PolicySet, after: PolicySet) -> Iterator[PolicyChange]:
+    was, now = ({one.name: one for one in each.policies} for each in (before, after))
+    for name in dict.fromkeys([*was, *now]):
+        changes = tuple(_changes(_said(was.get(name)), _said(now.get(name))))
+        if name not in was or name not in now:
+            yield PolicyChange(name, "added" if name in now else "removed", changes)
+        elif changes:
+            yield PolicyChange(name, "changed", changes)
+
+
+Said = Mapping[str, tuple[str, str]]  # by key: its value, and who set it
+Chain = tuple[Policy, ...]
+
+
+def _said(one: Policy | None) -> Said:
+    """All that a policy says; what stands at its head was said where the policy begins."""
+    if one is None:
+        return {}
+    at = str(one.source)
+    told = {"selects": (f"{one.selector.kind}: {one.selector.text}", at)}
+    for name, usual in _USUAL.items():
+        if (value := getattr(one, name)) != usual:
+            told[name.replace("_", "-")] = "false" if value is False else str(value), at
+    told |= {f"label {name}": (text, at) for name, text in one.labels.items()}
+    told |= {key: _value(setting) for key, setting in one.definition.items()}
+    for reason, overlay in one.on.items():
+        told |= {f"on {reason}: {key}": _value(setting) for key, setting in overlay.items()}
+    return told
+
+
+def _value(setting: Setting) -> tuple[str, str]:
+    return str(setting.value), str(setting.source)
+
+
+def _changes(was: Said, now: Said) -> Iterator[Change]:
+    nothing = (_ABSENT, "")
+    for key in dict.fromkeys([*was, *now]):
+        (old, old_by), (new, new_by) = was.get(key, nothing), now.get(key, nothing)
+        if (old, key in was) != (new, key in now):
+            yield Change(key, old, new, old_by, new_by)
+
+
+# -- queue by queue -----------------------------------------------------------------------------------------------
+
+
+def _of_queue(before: PolicySet, after: PolicySet, queue: str) -> Iterator[QueueChange]:
+    """One change where it is the same for each type of queues, else one for each type."""
+    kinds = TYPES if before.asks_types or after.asks_types else (None,)
+    found = [one for kind in kinds if (one := _of_type(before, after, queue, kind)) is not None]
+    alike = {one._replace(queue_type=None) for one in found}
+    yield from alike if len(found) == len(kinds) and len(alike) == 1 else found
+
+
+def _of_type(before: PolicySet, after: PolicySet, queue: str, kind: str | None) -> QueueChange | None:
+    was, now = (each.chain(vhost=_any(each), queue=queue, queue_type=kind) for each in (before, after))
+    keys = _held(was, now)
+    names = [tuple(one.name for one in chain) for chain in (was, now)]
+    return QueueChange(queue, kind, names[0], names[1], keys) if keys or bool(was) != bool(now) else None
+
+
+def _held(was: Chain, now: Chain) -> tuple[Change, ...]:
+    """What holds before any overlay; then what else a reason makes different."""
+    plain = [*_changes(*_both(was, now, ""))]
+    known, found = {one[:3] for one in plain}, plain
+    for reason in dict.fromkeys(reason for one in (*was, *now) for reason in one.on):
+        further = (one for one in _changes(*_both(was, now, reason)) if one[:3] not in known)
+        found += [one._replace(key=f"on {reason}: {one.key}") for one in further]
+    return tuple(found)
+
+
+def _both(was: Chain, now: Chain, reason: str) -> tuple[Said, Said]:
+    """Defaults hold where any policy does; beside none they are no difference of their own."""
+    whole = bool(was and now)
+    return _holds(was, reason, whole=whole), _holds(now, reason, whole=whole)
+
+
+def _any(policies: PolicySet) -> str:
+    """The vhost of a document: all its policies are for it, or for all."""
+    return next((one.vhost for one in policies.policies if one.vhost is not None), "")
+
+
+def _holds(chain: Chain, reason: str, *, whole: bool) -> Said:
+    """What is in force: each key, its value, and file, line and policy that set it; `whole`: defaults too."""
+    told = {key: (str(one.value), set_by(one)) for key, one in merged(chain, reason).items()}
+    defaults = {name: (key_row(key, None).value, DEFAULT) for name, key in DEFINITION.items()} if whole else {}
+    return defaults | told
