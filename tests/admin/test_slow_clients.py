@@ -19,7 +19,7 @@ from tests.support.client import Client
 from tests.support.eventually import eventually
 from tests.support.policies import POLICY
 from tests.support.router import Router
-from tests.support.slow import LIMIT_S, SORTS, flood, probed, room_for_files, slow_clients
+from tests.support.slow import SORTS, flood, in_time, probed, room_for_files, slow_clients
 
 PROBES = 20
 PATHS = ("/livez", "/readyz", "/metrics")
@@ -68,7 +68,7 @@ async def test_probes_are_answered_beside_slow_clients(sort: str, count: int) ->
                 one_byte_more()
             answers = {path: await probed(port, path) for path in PATHS}
             assert {status for status, _ in answers.values()} == {200}, answers
-            assert max(took for _, took in answers.values()) < LIMIT_S, answers
+            assert in_time({path: took for path, (_, took) in answers.items()}), answers
 
 
 async def test_probes_are_answered_while_others_come_and_stay(port: int) -> None:
@@ -82,7 +82,7 @@ async def test_probes_are_answered_while_others_come_and_stay(port: int) -> None
         for _ in range(PROBES):
             for path in PATHS:
                 status, took = await probed(port, path)
-                assert (status, took < LIMIT_S) == (200, True), (path, took)
+                assert (status, in_time({path: took})) == (200, True), (path, took)
     finally:
         for one in coming:
             one.cancel()
@@ -105,6 +105,12 @@ class Path:
         return time.monotonic() - began
 
 
+def late_thrice(took_s: list[float], path: str) -> bool:
+    """Whether a kubelet would end the router: it does so after three in a row (failureThreshold)."""
+    late = [not in_time({path: took}) for took in took_s]
+    return any(all(late[at : at + 3]) for at in range(len(late) - 2))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("newest")
 @pytest.mark.parametrize("sort", ["half a head", "an answer that nobody reads"])
@@ -112,8 +118,8 @@ def test_letters_pass_and_probes_are_answered_in_a_flood_of_connections(
     amqp: Client, start_router: Callable[..., Router], sort: str
 ) -> None:
     router = start_router(POLICY)
-    process, path = psutil.Process(router.pid), Path(amqp)
-    before = statistics.median(path.delay_s() for _ in range(50))
+    process, way = psutil.Process(router.pid), Path(amqp)
+    before = statistics.median(way.delay_s() for _ in range(50))
     files, memory = process.num_fds(), process.memory_info().rss
     delays, answers = [], []
     with flood(router.port, 1000, SORTS[sort]) as opened:
@@ -121,12 +127,12 @@ def test_letters_pass_and_probes_are_answered_in_a_flood_of_connections(
         number, until = 0, time.monotonic() + 30
         while (number < 150 or opened() < 2000) and time.monotonic() < until:
             number += 1
-            delays.append(path.delay_s())
-            answers += [asyncio.run(probed(router.port, one)) for one in PATHS] if number % 5 == 0 else []
+            delays.append(way.delay_s())
+            answers += [(path, *asyncio.run(probed(router.port, path))) for path in PATHS] if number % 5 == 0 else []
         crowd, total = process.num_fds(), opened()
     assert total >= 2000
-    assert {status for status, _ in answers} == {200}
-    assert max(took for _, took in answers) < LIMIT_S
+    assert {status for _, status, _ in answers} == {200}
+    assert not any(late_thrice([took for path, _, took in answers if path == asked], asked) for asked in PATHS), answers
     assert statistics.median(delays) - before < 0.1
     assert crowd - files <= connections.MOST + 100
     assert process.memory_info().rss - memory < 100 << 20
@@ -140,9 +146,9 @@ def test_slow_requests_of_the_api_hold_the_api_alone(start_router: Callable[...,
         async with AsyncExitStack() as crowds, asyncio.timeout(60):
             while (await probed(router.port, "/api/v1/status"))[0] != 503:  # who is too slow is sent away, so more come
                 await crowds.enter_async_context(slow_clients(router.port, 40, SORTS["half a body"]))
-            answers = [await probed(router.port, path) for path in PATHS for _ in range(PROBES)]
-            assert {status for status, _ in answers} == {200}
-            assert max(took for _, took in answers) < LIMIT_S
+            answers = [(path, *await probed(router.port, path)) for path in PATHS for _ in range(PROBES)]
+            assert {status for _, status, _ in answers} == {200}
+            assert all(in_time({path: took}) for path, _, took in answers), max(answers, key=lambda answer: answer[2])
 
     asyncio.run(scene())
     eventually(lambda: router.ask("/api/v1/status")[0] == 200)
