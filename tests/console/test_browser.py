@@ -173,11 +173,11 @@ def test_every_page_can_be_read_by_everybody(desk: Desk, chromium: Any, theme: s
 def _chooses_a_zone(person: "Person", theme: str) -> None:
     person.page.goto("/time-zone?back=/letters")
     person.page.get_by_label("Zone").fill("Mars/Olympus")
-    person.page.get_by_role("button", name="Use it").click()
+    person.page.get_by_role("button", name="Save").click()
     person.page.get_by_text("there is no time zone").wait_for()
     person.look_at_all_widths(f"time-zone-wrong-{theme}")
     person.page.get_by_label("Zone").fill("America/New_York")
-    person.page.get_by_role("button", name="Use it").click()
+    person.page.get_by_role("button", name="Save").click()
     person.page.wait_for_url("**/letters")
 
 
