@@ -79,6 +79,15 @@ def test_a_day_that_is_over_is_one_file_with_each_event_once(book: Book) -> None
     assert book.compact().days == 0
 
 
+def test_a_late_event_that_a_later_compacted_day_has_already_stands_once(book: Book) -> None:
+    book.put(event("d", 24.1))
+    book.compact()
+    book.put(event("d", 23.9), event("a", 1))
+    assert book.compact() == Compacted(days=1, events=1, repeated=1, expired=0, segments=0)
+    assert book.letters() == ["a", "d"]
+    assert verify(book.archive.root, deep=True).findings == ()
+
+
 def test_what_came_twice_is_read_once_compacted_or_not(book: Book) -> None:
     book.put(event("a", 1), event("b", 2))
     book.put(event("a", 1))

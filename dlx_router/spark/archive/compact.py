@@ -24,7 +24,7 @@ from dlx_router.spark.archive import bad_lines, delta, reading
 from dlx_router.spark.archive.aggregates import Aggregates
 from dlx_router.spark.archive.files import ArchiveBusyError, ArchiveError, moved, removed, token
 from dlx_router.spark.archive.layout import Archive, Day, Entry, Part
-from dlx_router.spark.archive.lookback import LOOKBACK_DAYS
+from dlx_router.spark.archive.lookback import LOOKBACK_DAYS, days_around
 from dlx_router.spark.archive.verify import orphans
 
 ROWS_A_FILE: Final = 2_000_000
@@ -211,10 +211,15 @@ def _tomorrow(today: date) -> str:
 
 
 def _new(spark: SparkSession, archive: Archive, day: str, rules: Rules, rows: DataFrame) -> DataFrame:
-    """Each event once, without those that an earlier day has: a letter may be decided again after midnight."""
-    since = (date.fromisoformat(day) - timedelta(rules.lookback)).isoformat()
-    earlier = [part for part in archive.parts() if since <= part.date < day]
-    return reading.unknown(reading.once(rows), reading.rows(spark, archive, earlier))
+    """Each event once, without those that a day near it has: a letter may be decided again after midnight.
+
+    Of later days only those that are compacted: the others look back at this one when their turn comes.
+    """
+    since, until = days_around(day, rules.lookback)
+    near = [
+        part for part in archive.parts() if since <= part.date < day or (part.is_compacted and day < part.date <= until)
+    ]
+    return reading.unknown(reading.once(rows), reading.rows(spark, archive, near))
 
 
 def _folded(

@@ -19,6 +19,12 @@ def near(fresh: Sequence[Part], every: Sequence[Part]) -> list[Part]:
 
 
 def _around(day: date) -> list[str]:
-    number = day.toordinal()
-    days = range(max(number - LOOKBACK_DAYS, 1), min(number + LOOKBACK_DAYS, date.max.toordinal()) + 1)
-    return [(day + timedelta(one - number)).isoformat() for one in days]
+    first, last = (date.fromisoformat(one) for one in days_around(day.isoformat(), LOOKBACK_DAYS))
+    return [(first + timedelta(number)).isoformat() for number in range((last - first).days + 1)]
+
+
+def days_around(day: str, days: int) -> tuple[str, str]:
+    """The days so many before and so many behind that one, at most the first and the last of all dates."""
+    number = date.fromisoformat(day).toordinal()
+    first, last = max(number - days, 1), min(number + days, date.max.toordinal())
+    return date.fromordinal(first).isoformat(), date.fromordinal(last).isoformat()
