@@ -2,14 +2,13 @@
 
 from pyspark.sql import DataFrame
 
-from dlx_router.core.recovered import longest_wait_ms, window_ms
 from dlx_router.spark.analyses.letters import QUIET_SCHEMA
+from dlx_router.spark.backtest.places import windows
 from dlx_router.spark.backtest.replay import Judge
 
 
 def quiet_of(events: DataFrame, judge: Judge) -> DataFrame:
     """For every queue and reason in the events: max(1 h, 2 × the longest wait of its policies). QUIET_SCHEMA."""
     asked = events.where("failed_queue is not null").select("vhost", "failed_queue", "reason").distinct()
-    keys = sorted(tuple(row) for row in asked.collect())
-    rows = [(*key, window_ms(longest_wait_ms(judge.effective(*key)))) for key in keys]
+    rows = windows(sorted(tuple(row) for row in asked.collect()), judge)
     return events.sparkSession.createDataFrame(rows, QUIET_SCHEMA)

@@ -39,15 +39,16 @@ def test_a_java_that_is_not_there_is_a_finding_of_doctor_and_ends_ingest_with_on
     assert "hunter2" not in doctor.stdout + doctor.stderr + ingest.stderr
 
 
-def test_a_report_of_a_time_without_events_says_so_before_spark_starts(tmp_path: Path) -> None:
+def test_a_report_of_a_time_without_events_says_so_at_once_and_java_is_for_clusters_only(tmp_path: Path) -> None:
     Archive(tmp_path).commit(Entry(0, "0000000000-run", {"2026-03-10": 1, "2026-03-12": 1}, 0, {}, {}, 0))
     nowhere = {"JAVA_HOME": str(tmp_path)}  # Spark would not start
     for times in (("--since", "2026-03-13"), ("--since", "2026-03-11", "--until", "2026-03-11T23:00")):
         done = pipeline("report", "--archive", str(tmp_path), *times, **nowhere)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert "has events of 2026-03-10 to 2026-03-12" in done.stderr
-    some = pipeline("report", "--archive", str(tmp_path), "--since", "2026-03-11", **nowhere)
-    assert "Spark needs Java" in some.stderr
+    some = ("report", "--archive", str(tmp_path), "--since", "2026-03-11")
+    assert "none of its files is there" in pipeline(*some, **nowhere).stderr
+    assert "Spark needs Java" in pipeline(*some, "--master", "local[2,4]", **nowhere).stderr
     (tmp_path / "none").mkdir()
     empty = pipeline("report", "--archive", str(tmp_path / "none"), **nowhere)
     assert (empty.returncode, "no event yet" in empty.stderr) == (2, True)

@@ -35,7 +35,8 @@ from dlx_router.spark.redrive.letters import Sender, batch_of
 from dlx_router.spark.redrive.plan import Choice, freeze
 from dlx_router.spark.redrive.reconcile import reconcile
 from dlx_router.spark.redrive.run import run
-from dlx_router.spark.report.data import ReportData, gather
+from dlx_router.spark.report.by_spark import gather
+from dlx_router.spark.report.data import ReportData
 from dlx_router.spark.report.page import page
 from dlx_router.spark.session import build_session
 from tests.support.client import Client

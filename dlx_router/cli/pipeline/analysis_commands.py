@@ -49,10 +49,12 @@ def report(  # noqa: PLR0913, PLR0917 - options
     remote: Annotated[str | None, REMOTE] = None,
 ) -> int:
     """Write one HTML page: groups, trends, what became of letters, which attempt succeeds, what to change."""
-    from dlx_router.cli.pipeline import run_analysis  # noqa: PLC0415 - see the module
+    from dlx_router.cli.pipeline import run_report  # noqa: PLC0415 - see the module
 
-    where = run_analysis.Where(archive, since, until, master, remote)
-    return run_analysis.report(where, out, policies, title=title, objective=objective, within=within)
+    return run_report.report(
+        archive, out, policies,
+        since=since, until=until, title=title, objective=objective, within=within, master=master, remote=remote,
+    )  # fmt: skip
 
 
 @guarded

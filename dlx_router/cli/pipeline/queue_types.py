@@ -1,9 +1,7 @@
 """The types of queues, for policies with `apply-to`: the archive does not tell them, the broker does, as of today."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
-
-from pyspark.sql import DataFrame
+from collections.abc import Callable, Iterable, Sequence
 
 from dlx_router.broker.management import Management, ManagementError
 from dlx_router.cli import output
@@ -14,14 +12,15 @@ from dlx_router.spark.backtest.replay import Files, Judge, QueueTypes, judge_of
 UNKNOWN = "not judged, because the queue's type is not known (DLX_ROUTER_MANAGEMENT_URL names who tells it)"
 
 
-def judge(files: Files, prefix: str, events: DataFrame) -> tuple[Judge, QueueTypes]:
-    """The judge of the events, and the types that it was given: none where no policy asks, or nobody can be asked."""
+def judge(files: Files, prefix: str, vhosts: Callable[[], Sequence[str]]) -> tuple[Judge, QueueTypes]:
+    """The judge of events of these vhosts, and the types that it was given.
+
+    None where no policy asks for types (then `vhosts` is not called), or nobody can be asked.
+    """
     alone = judge_of(files, prefix)
     if not alone.asks_types:
         return alone, ()
-    types = known_types(
-        sorted(row[0] for row in events.select("vhost").where("vhost is not null").distinct().collect())
-    )
+    types = known_types(vhosts())
     return judge_of(files, prefix, types), types
 
 
@@ -49,3 +48,9 @@ async def _asked(api: Management, vhosts: Iterable[str]) -> QueueTypes:
     finally:
         await api.close()
     return tuple(found)
+
+
+def warn(lines: Iterable[str]) -> None:
+    """Say on standard error which policies were not judged."""
+    for line in lines:
+        output.warn(f"{UNKNOWN}: {line}")

@@ -10,7 +10,8 @@ from pyspark.sql import functions as f
 
 from dlx_router.cli import output
 from dlx_router.cli.pipeline import queue_types
-from dlx_router.cli.pipeline.run_analysis import Where, prefix
+from dlx_router.cli.pipeline.names import prefix
+from dlx_router.cli.pipeline.run_analysis import Where, vhosts
 from dlx_router.cli.pipeline.run_backtest import backtest_lines
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.core.signature import Signature
@@ -71,7 +72,7 @@ def _answer(where: Where, files: Files, queues: Sequence[str], prices: Prices) -
     events = where.events(spark).select(*{*COLUMNS, *differences.NEEDED, "policy", "redrive_id", "ingest_ts"})
     events = (events.where(f.col("failed_queue").isin(*queues)) if queues else events).cache()
     try:
-        judge, types = queue_types.judge(files, prefix(), events)
+        judge, types = queue_types.judge(files, prefix(), partial(vhosts, events))
         as_of_ms = where.as_of_ms(spark, events)
         gathered = gather(events, quiet_of(events, judge), as_of_ms)
         found = advise(gathered.evidence, partial(known_of, judge), prices)

@@ -1,10 +1,9 @@
-"""What the commands of pipeline_analyses do, once it is clear that Spark is wanted."""
+"""What a bulk redrive does, and how every command reaches its events, once it is clear that Spark is wanted."""
 
 import os
 import secrets
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +11,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from dlx_router.cli import output
-from dlx_router.cli.pipeline import queue_types
-from dlx_router.cli.pipeline.moments import day, moment
-from dlx_router.config.findings import PolicyErrors
-from dlx_router.config.units import duration_ms
+from dlx_router.cli.pipeline.moments import times, without_events
+from dlx_router.cli.pipeline.names import prefix
 from dlx_router.service.vhost.signing_key import KeyFileError, from_file
-from dlx_router.spark.advice.proposal import known_of
 from dlx_router.spark.archive.layout import Archive
 from dlx_router.spark.archive.reading import read
-from dlx_router.spark.backtest.replay import files_of
-from dlx_router.spark.backtest.run import left_out
 from dlx_router.spark.conditions import unseen
 from dlx_router.spark.options import OptionError, Options
-from dlx_router.spark.recovery_windows import quiet_of
 from dlx_router.spark.redrive.plan import Choice, Plan, PlanError, Target, blind, chosen, counted, freeze, vhosts_of
 from dlx_router.spark.redrive.reconcile import reconcile as reconciled
 from dlx_router.spark.redrive.run import Progress, Way, run
-from dlx_router.spark.report.data import COLUMNS, Objective, gather
-from dlx_router.spark.report.page import page
 from dlx_router.spark.session import build_session
 
 __all__ = [
@@ -39,7 +30,6 @@ __all__ = [
     "dry_run",
     "frozen",
     "reconcile",
-    "report",
     "send",
     "target_of",
     "way_of",
@@ -93,19 +83,10 @@ class Where:
 
     def without_events(self) -> str | None:
         """What to say where the manifests know of no event in this time, for which nobody should wait for Spark."""
-        since, until = self._times()
-        if self.remote:  # the folder is the server's
-            return None
-        self._require_folder()
-        days = sorted({part.date for part in Archive(self.archive).parts()})
-        if not days:
-            return f"--archive {self.archive}: no event yet; `dlx-router pipeline ingest` brings them"
-        if any((since is None or one >= day(since)) and (until is None or one <= day(until)) for one in days):
-            return None
-        return f"no event in this time: --archive {self.archive} has events of {days[0]} to {days[-1]}, see --since"
+        return None if self.remote else without_events(self.archive, *self._times())  # its folder is the server's
 
     def _times(self) -> tuple[int | None, int | None]:
-        return moment("--since", self.since), moment("--until", self.until)
+        return times(self.since, self.until)
 
     def _require_folder(self) -> None:
         if not self.remote:
@@ -118,37 +99,9 @@ def complete_until(events: DataFrame) -> int:
     return int(newest) if newest is not None else 0
 
 
-def report(where: Where, out: Path, policies: Path | None, *, title: str, objective: float, within: str) -> int:
-    """Write the page."""
-    target = Objective(objective, _duration("--within", within))
-    try:
-        files = None if policies is None else files_of(policies, prefix())
-    except PolicyErrors as errors:
-        return output.refuse(errors)
-    if (said := where.without_events()) is not None:
-        return _wrong(said)
-    spark = where.session()
-    events = where.events(spark).select(*COLUMNS).cache()
-    try:
-        quiet, known = None, None
-        if files is not None:
-            judge, _ = queue_types.judge(files, prefix(), events)
-            quiet, known = quiet_of(events, judge), partial(known_of, judge)
-            for said in left_out(events, judge):
-                output.warn(f"{queue_types.UNKNOWN}: {said}")
-        as_of_ms = where.as_of_ms(spark, events)
-        data = gather(events, title=title, as_of_ms=as_of_ms, objective=target, quiet=quiet, known=known)
-    except ValueError as error:
-        return _wrong(str(error))
-    finally:
-        events.unpersist()
-    try:
-        out.write_text(page(data), encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        return _wrong(f"--out {out}: {error.strerror}; name a file that can be written")
-    letters, groups = output.number(data.total("letters"), "letter"), output.number(len(data.groups), "group")
-    output.say(f"{out}: {letters}, {groups}, {output.number(len(data.advice), 'queue')} judged", ids=[str(out)])
-    return output.OK
+def vhosts(events: DataFrame) -> list[str]:
+    """Of all events, sorted."""
+    return sorted(row[0] for row in events.select("vhost").where("vhost is not null").distinct().collect())
 
 
 # -- redrive --------------------------------------------------------------------------------------------------------
@@ -267,20 +220,3 @@ def reconcile(where: Where, folder: Path, *, as_json: bool) -> int:
     else:
         output.say(", ".join(f"{name} {count}" for name, count in found.items()))
     return output.FINDINGS if found["untold"] else output.OK
-
-
-def _duration(option: str, written: str) -> int:
-    try:
-        return duration_ms(written)
-    except ValueError as error:
-        raise OptionError(f"{option} {written!r}: {error}") from None
-
-
-def prefix() -> str:
-    """Of the router's names, as the environment says."""
-    return os.environ.get("DLX_ROUTER_PREFIX") or "dlx-router"
-
-
-def _wrong(said: str) -> int:
-    output.warn(said)
-    return output.WRONG_USE

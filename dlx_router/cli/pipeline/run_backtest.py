@@ -1,10 +1,12 @@
 """What `dlx-router pipeline backtest` does, once it is clear that Spark is wanted."""
 
+from functools import partial
 from pathlib import Path
 
 from dlx_router.cli import output
 from dlx_router.cli.pipeline import queue_types
-from dlx_router.cli.pipeline.run_analysis import Where, prefix
+from dlx_router.cli.pipeline.names import prefix
+from dlx_router.cli.pipeline.run_analysis import Where, vhosts
 from dlx_router.config.findings import PolicyErrors
 from dlx_router.spark.backtest.estimate import Estimate
 from dlx_router.spark.backtest.replay import files_of
@@ -20,7 +22,7 @@ def backtest(where: Where, policies: Path, *, as_json: bool) -> int:
         return output.refuse(errors)
     spark = where.session()
     events = where.events(spark)
-    _, types = queue_types.judge(files, prefix(), events)
+    _, types = queue_types.judge(files, prefix(), partial(vhosts, events))
     answer = backtested(events, files, as_of_ms=where.as_of_ms(spark, events), prefix=prefix(), types=types)
     if as_json:
         output.as_json(answer.as_dict())

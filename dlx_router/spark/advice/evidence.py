@@ -6,13 +6,11 @@ Times are counted in buckets, two to a doubling: what a wait of 10 s did, a wait
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from typing import Final, NamedTuple
 
 _DOUBLINGS: Final = 23  # from a quarter of a second to 24 days
 EDGES_MS: Final = (1, *(round(250 * 2 ** (step / 2)) for step in range(2 * _DOUBLINGS + 1)))
 """Where each bucket begins but the first, which is 0 ms."""
-Z: Final = 1.959963984540054  # of an interval that is shown: 95 %
 Z_CHOSEN: Final = 3.0  # of one by which something was chosen among many
 
 
@@ -120,15 +118,6 @@ def letters_of(rows: Iterable[Tries]) -> int:
 def recovered_of(rows: Iterable[Tries]) -> int:
     """Letters that recovered; each does so once."""
     return sum(row.recovered for row in rows)
-
-
-def wilson(good: float, of: float, z: float = Z) -> tuple[float, float]:
-    """The interval of a share; all of 0..1 where nothing was seen. Source: E. B. Wilson, JASA 22 (1927)."""
-    if of <= 0:
-        return 0.0, 1.0
-    centre = (good + z * z / 2) / (of + z * z)
-    half = z * sqrt(max(good * (of - good), 0.0) / of + z * z / 4) / (of + z * z)
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def by_attempt(rows: Sequence[Tries]) -> dict[int, tuple[int, int, int]]:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from dlx_router.spark.advice.cost import Prices
-from dlx_router.spark.advice.evidence import Z_CHOSEN, Tries, letters_of, recovered_of, wilson
+from dlx_router.spark.advice.evidence import Z_CHOSEN, Tries, letters_of, recovered_of
+from dlx_router.spark.intervals import wilson
 
 LETTERS: Final = 30
 MOST_CONDITIONS: Final = 5

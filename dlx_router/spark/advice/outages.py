@@ -13,13 +13,14 @@ import numpy as np
 
 from dlx_router.core.limits import Outage
 from dlx_router.spark.advice.cost import Array
-from dlx_router.spark.advice.evidence import Calm, Episode, wilson
+from dlx_router.spark.advice.evidence import Calm, Episode
 from dlx_router.spark.advice.survival import PRIOR
+from dlx_router.spark.intervals import wilson
 
 MOST_BEFORE: Final = 0.2
 LEAST_AFTER: Final = 0.25
 SHARPER: Final = 3  # times as many succeed after it, at least
-LETTERS: Final = 30
+LETTERS: Final = 30  # fewer of an episode, a trait or a group are not told apart
 FEWEST_DEATHS: Final = 10
 WITHIN_MS: Final = 60_000
 PROBE_MS: Final = 5_000

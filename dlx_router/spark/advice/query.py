@@ -12,14 +12,14 @@ from pyspark.sql import functions as f
 
 from dlx_router.core.signature import Signature
 from dlx_router.spark.advice.evidence import EDGES_MS, Calm, Episode, Evidence, Key, Tries
-from dlx_router.spark.advice.outages import FINE
-from dlx_router.spark.analyses.efficacy import GAP_MS, stretched
+from dlx_router.spark.advice.outages import FINE, LETTERS
+from dlx_router.spark.analyses.efficacy import stretched
 from dlx_router.spark.analyses.letters import KEY, NEEDED, is_death, of_letters, tries
+from dlx_router.spark.analyses.sql import GAP_MS
 
 _QUEUE: Final = ("vhost", "failed_queue", "reason")
 TRAITS: Final = ("exchange", "routing_key", "content_type")  # of CEL; all that every letter has
 COLUMNS: Final = (*NEEDED, "observed", "signature", "fingerprint", "deaths", "exchange", "routing_key", "props")
-LETTERS: Final = 30  # fewer of a trait, a group or an episode are not told apart
 MOST_VALUES: Final = 20  # of a trait, of a queue
 _BEST: Final = (Signature.OK, Signature.UNKNOWN, Signature.NONE)  # never BAD
 _MINUTE_MS: Final = 60_000

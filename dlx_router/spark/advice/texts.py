@@ -6,8 +6,9 @@ from typing import Final
 from dlx_router.config.units import duration_text, number_of
 from dlx_router.core.limits import Outage
 from dlx_router.spark.advice.cost import Ladder, schedule
-from dlx_router.spark.advice.evidence import EDGES_MS, Episode, Tries, by_attempt, letters_of, recovered_of, wilson
+from dlx_router.spark.advice.evidence import EDGES_MS, Episode, Tries, by_attempt, letters_of, recovered_of
 from dlx_router.spark.advice.hopeless import Hopeless
+from dlx_router.spark.intervals import wilson
 
 NEVER: Final = "never"
 FEWER: Final = "fewer"

@@ -11,6 +11,7 @@ from pyspark.sql import functions as f
 
 from dlx_router.spark.analyses.letters import is_death, of_letters
 from dlx_router.spark.analyses.shape import rated, shaped
+from dlx_router.spark.analyses.sql import GAP_MS
 
 EFFICACY_SCHEMA: Final = (
     "vhost string, failed_queue string, reason string, attempts long, tried long, recovered long, failed long, "
@@ -20,7 +21,6 @@ EPISODES_SCHEMA: Final = (
     "vhost string, failed_queue string, reason string, first_ms long, last_ms long, length_ms long, letters long, "
     "deaths long"
 )
-GAP_MS: Final = 30 * 60_000
 _QUEUE: Final = ("vhost", "failed_queue", "reason")
 
 

@@ -8,6 +8,7 @@ from pyspark.sql import functions as f
 from dlx_router.core.recovered import RECOVERED, UNDECIDED
 from dlx_router.spark.analyses.letters import KEY, is_death, of_letters
 from dlx_router.spark.analyses.shape import rated, shaped
+from dlx_router.spark.analyses.sql import POISON_DEATHS
 
 POISON_SCHEMA: Final = (
     "vhost string, failed_queue string, message string, known_by string, letters long, deaths long, "
@@ -19,7 +20,7 @@ REDRIVES_SCHEMA: Final = (
 )
 
 
-def poison_messages(events: DataFrame, found: DataFrame, *, deaths: int = 8) -> DataFrame:
+def poison_messages(events: DataFrame, found: DataFrame, *, deaths: int = POISON_DEATHS) -> DataFrame:
     """Messages that died `deaths` times or more, as several letters or after a redrive, and never recovered.
 
     POISON_SCHEMA.     A message is known by the SHA-256 of its body where the journal has it (the same body sent

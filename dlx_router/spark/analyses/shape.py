@@ -1,12 +1,10 @@
 """What the analyses share: a result has exactly its schema's columns and types, a share its interval."""
 
-from typing import Final
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-Z: Final = 1.959963984540054  # 95 % of a normal distribution lie within so many deviations
+from dlx_router.spark.intervals import Z
 
 
 def shaped(frame: DataFrame, schema: str) -> DataFrame:

@@ -38,7 +38,11 @@ _MEMORY: Final = "1GB"
 _TRIES: Final = 3
 _LONGEST_S: Final = 3600.0  # of the making of one
 
-# A step is an event's id within its letter, as a number. What is null comes first in Spark and last in DuckDB: nothing
+STEP: Final = """\
+coalesce(case when starts_with(event_id, id || '-') and length(event_id) = length(id) + 17
+                         then try_cast('0x' || event_id[-16:] as ubigint) end, md5_number_lower(event_id))"""
+"""An event's id within its letter, as a number."""
+# What is null comes first in Spark and last in DuckDB: nothing
 # by which `newest` is ordered is null.
 _MAKE: Final = f"""
 copy (
@@ -55,8 +59,7 @@ copy (
   from (
     select *, observed is null and kind in {DEATHS!r} and redrive_id is null as died,
            observed is null and kind not in {SILENT!r} as speaks,
-           coalesce(case when starts_with(event_id, id || '-') and length(event_id) = length(id) + 17
-                         then try_cast('0x' || event_id[-16:] as ubigint) end, md5_number_lower(event_id)) as step
+           {STEP} as step
     from read_parquet({{files}}, hive_partitioning = false) where id is not null
   ) group by id, failed_queue, vhost, fingerprint, reason
 ) to {{out}} (format parquet, compression zstd, kv_metadata {{mark}})

@@ -1,21 +1,18 @@
 """A whole backtest: events and new policies → what differs, what surely follows, what probably would."""
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from dlx_router.config.language.value_text import left_out_text
 from dlx_router.spark.analyses.efficacy import episodes
 from dlx_router.spark.analyses.letters import KEY, observed_quiet, tries
-from dlx_router.spark.backtest import differences
+from dlx_router.spark.backtest import differences, places
 from dlx_router.spark.backtest.estimate import Estimate, chances, estimates, schedules, strata
 from dlx_router.spark.backtest.replay import Files, Judge, QueueTypes, judge_of
 
 MOST_ATTEMPTS: Final = 1000
-SHOWN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +85,7 @@ def left_out(judged: DataFrame, judge: Judge) -> tuple[str, ...]:
     if not judge.asks_types:
         return ()
     queues = judged.select("vhost", "failed_queue").where("failed_queue is not null").distinct()
-    found: dict[str, list[str]] = {}
-    for vhost, queue in sorted(tuple(row) for row in queues.collect()):
-        for policy in judge.left_out(vhost, queue):
-            source = replace(policy.source, file=Path(policy.source.file).name)  # read from a folder of the moment
-            found.setdefault(left_out_text(replace(policy, source=source)), []).append(queue)
-    return tuple(f"{said}: {_shortened(names)}" for said, names in found.items())
-
-
-def _shortened(queues: list[str]) -> str:
-    more = f" and {len(queues) - SHOWN} more" if len(queues) > SHOWN else ""
-    return f"{', '.join(queues[:SHOWN])}{more}"
+    return places.left_out(sorted(tuple(row) for row in queues.collect()), judge)
 
 
 def _cut(different: DataFrame, tried: DataFrame) -> Row:

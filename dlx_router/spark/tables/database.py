@@ -49,25 +49,26 @@ def opened(root: Path | str) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @contextmanager
-def writable(root: Path | str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The same for SQL of ours, that writes files. What stands twice is looked for once."""
+def writable(root: Path | str, *, since: str = "") -> Iterator[duckdb.DuckDBPyConnection]:
+    """The same for SQL of ours, that writes files, of the days from `since` on. Repetitions are looked for once."""
     with connected(memory=MEMORY) as db:
-        _defined(db, Archive(root), kept=True)
+        _defined(db, Archive(root), since=since, kept=True)
         yield db
 
 
-def _defined(db: duckdb.DuckDBPyConnection, archive: Archive, *, kept: bool = False) -> list[str]:
+def _defined(db: duckdb.DuckDBPyConnection, archive: Archive, *, since: str = "", kept: bool = False) -> list[str]:
     try:
-        return _define(db, archive, kept=kept)
+        return _define(db, archive, since=since, kept=kept)
     except duckdb.Error as error:
         said = f"{archive.root}: {in_a_line(error)}; `dlx-router pipeline verify` says what else is wrong"
         raise ArchiveError(said) from None
 
 
-def _define(db: duckdb.DuckDBPyConnection, archive: Archive, *, kept: bool) -> list[str]:
+def _define(db: duckdb.DuckDBPyConnection, archive: Archive, *, since: str, kept: bool) -> list[str]:
     """Make the views; the files that they read."""
     archive.require_folder()
-    parts = archive.parts()
+    every = archive.parts()
+    parts = [part for part in every if part.date >= since]
     _require_files(parts)
     raw, compacted = _files(parts, is_compacted=False), _files(parts, is_compacted=True)
     bad = [str(file) for folder in archive.bad_folders() for file in sorted(folder.glob("*.parquet"))]
@@ -76,7 +77,7 @@ def _define(db: duckdb.DuckDBPyConnection, archive: Archive, *, kept: bool) -> l
     _view(db, "_compacted", _rows(db, compacted, columns))
     _view(db, "raw_events", "SELECT * FROM _compacted UNION ALL BY NAME SELECT * FROM _raw")
     db.execute(f"CREATE TEMP {'TABLE' if kept else 'VIEW'} _repeated AS {_REPEATED}")
-    _view(db, "_near", _rows(db, _files(near(parts, parts), is_compacted=True), columns))
+    _view(db, "_near", _rows(db, _files(near(parts, every), is_compacted=True), columns))
     _view(db, "events", _once(has_raw=bool(raw), has_compacted=bool(compacted)))
     db.execute("CREATE TEMP MACRO unix_millis(moment) AS epoch_ms(moment)")
     _view(db, "letters", sql.LETTERS)

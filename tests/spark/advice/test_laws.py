@@ -13,11 +13,12 @@ from dlx_router.core.limits import Outage
 from dlx_router.spark.advice import texts
 from dlx_router.spark.advice.cells import InForce
 from dlx_router.spark.advice.cost import Ladder, Prices, schedule
-from dlx_router.spark.advice.evidence import EDGES_MS, Calm, Episode, Evidence, Key, Tries, bucket, wilson
+from dlx_router.spark.advice.evidence import EDGES_MS, Calm, Episode, Evidence, Key, Tries, bucket
 from dlx_router.spark.advice.judge import Advice, QueueAdvice, advise, changing
 from dlx_router.spark.advice.proposal import known_of, propose
 from dlx_router.spark.advice.survival import held, time_heals, tries_help
 from dlx_router.spark.backtest.replay import judge_of
+from dlx_router.spark.intervals import wilson
 from tools.pipeline import known_best as weeks
 from tools.pipeline.known_best import WEEKS
 

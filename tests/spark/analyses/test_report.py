@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import DataFrame
 
 from dlx_router.spark.advice.evidence import Key
-from dlx_router.spark.report.data import ReportData, gather
+from dlx_router.spark.report.by_spark import gather
+from dlx_router.spark.report.data import ReportData
 from dlx_router.spark.report.drawing import shown
 from dlx_router.spark.report.page import page
 from dlx_router.spark.report.words import duration, number, percent

@@ -73,19 +73,19 @@ def session(cores: int) -> SparkSession:
     return found
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Seconds of the first time, the best of the next ones, and the answer."""
+def timed(work: Callable[[], Any], times: int = TIMES) -> tuple[float, float, Any]:
+    """Seconds of the first time, the best of the next `times`, and the answer."""
     seconds, answer = [], None
-    for _ in range(1 + TIMES):
+    for _ in range(1 + times):
         began = time.monotonic()
         answer = work()
         seconds.append(time.monotonic() - began)
     return seconds[0], min(seconds[1:]), answer
 
 
-def groups(spark: SparkSession, root: Path, cores: int) -> dict[str, float]:
-    """The failure groups by both engines, of the archive as it is; their numbers are the same."""
-    cold, warm, by_spark = timed(lambda: _by_spark(read(spark, root)))
+def groups(spark: SparkSession, root: Path, cores: int, times: int) -> dict[str, float]:
+    """The failure groups by both engines, of the archive as it is; their numbers are the same. `times`: by Spark."""
+    cold, warm, by_spark = timed(lambda: _by_spark(read(spark, root)), times)
     files = [str(file) for file in Archive(root).files()]
     with duckdb.connect(config={"threads": cores}) as database:
         query = _SQL.format(files=files, as_of=AS_OF_MS)
@@ -147,6 +147,7 @@ def reads(url: str, root: Path, cores: int, *, first: bool, long: bool) -> dict[
     """All of it with so many cores. `first`: compacts, and sends letters; `long`: no backtest."""
     spark = session(cores)
     found: dict[str, dict[str, float]] = {}
+    times = 1 if long else TIMES
 
     def part(name: str, work: Callable[[], dict[str, float]]) -> None:
         found[name] = work()
@@ -154,9 +155,9 @@ def reads(url: str, root: Path, cores: int, *, first: bool, long: bool) -> dict[
 
     try:
         if first:
-            part("fresh", lambda: groups(spark, root, cores))
+            part("fresh", lambda: groups(spark, root, cores, times))
             part("compact", lambda: compacted(spark, root))
-        part("groups", lambda: groups(spark, root, cores))
+        part("groups", lambda: groups(spark, root, cores, times))
         if not long:
             part("backtest", lambda: judged(read(spark, root), cores))
         if first:

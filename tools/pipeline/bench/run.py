@@ -4,10 +4,10 @@
 
 For each length: a journal of batches of 100 events is published, archived by `dlx-router pipeline ingest` alone and by
 Spark with one core and with two, and by pika + pyarrow; of the archive are asked failure groups, before and after it is
-compacted (DuckDB too: the answers must be equal), and a backtest; letters are sent back. Of journals longer than a
-million events only what grows with them: ingest and groups with two cores, the plain script for their first million.
-Once a round: freshness at 1,000 events a second, and the restart after a kill. The broker is on the same cores. Writes
-build/bench-pipeline.json after every part, and a page: medians over the rounds.
+compacted (DuckDB too: the answers must be equal), a report and a backtest; letters are sent back. Of journals longer
+than a million events only what grows with them: ingest alone, groups with two cores, reports, the plain script for
+their first million. Once a round: freshness at 1,000 events a second, and the restart after a kill. The broker is on
+the same cores. Writes build/bench-pipeline.json after every part, and a page: medians over the rounds, least and most.
 """
 
 import argparse
@@ -18,13 +18,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from tools import brokers
 from tools.bench.report import machine
-from tools.pipeline.bench.ingest import freshness, measured_ingest, plain_ingest, publish, restart
+from tools.pipeline.bench.ingest import Memory, freshness, measured_ingest, plain_ingest, publish, restart
 from tools.pipeline.bench.page import page
 from tools.pipeline.kills import declare
 
@@ -43,13 +43,15 @@ def one_size(events: int) -> Part:
         folder, url = Path(name), broker.amqp_url
         declare(url)
         found: Part = {"published": published(url, events)}
-        for cores in (0, *CORES[is_long:]):
+        for cores in (0, *(() if is_long else CORES)):
             done = measured_ingest(url, folder / f"a{cores}", events, cores)
             found[f"ingest_{cores}"] = told(f"ingest_{cores}", done)
         found["plain"] = told("plain", plain_ingest(url, folder / "plain.parquet", min(events, LONG)))
-        for cores in reversed(CORES[is_long:]):  # the last of them compacts
-            found |= {f"{part}_{cores}": one for part, one in _reads(url, folder / "a2", cores, is_long).items()}
-        return found
+        archive = folder / f"a{0 if is_long else CORES[-1]}"
+        found["report_fresh"] = told("report_fresh", reported(archive))
+        for cores in reversed(CORES[is_long:]):  # the first of them compacts
+            found |= {f"{part}_{cores}": one for part, one in _reads(url, archive, cores, is_long).items()}
+        return found | {"report": told("report", reported(archive))}
 
 
 def told(part: str, found: dict[str, float]) -> dict[str, float]:
@@ -74,6 +76,27 @@ def _reads(url: str, root: Path, cores: int, is_long: bool) -> Part:  # noqa: FB
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
+def reported(archive: Path) -> dict[str, float]:
+    """`dlx-router pipeline report` over all of it, its start too."""
+    page, began = archive.with_name("report.html"), time.monotonic()
+    argv = [
+        sys.executable,
+        "-m",
+        "dlx_router",
+        "pipeline",
+        "report",
+        "--archive",
+        str(archive),
+        "--since",
+        "2026-01-01",
+    ]
+    process = subprocess.Popen([*argv, "--out", str(page)], cwd=ROOT, stdout=subprocess.DEVNULL)
+    memory = Memory(process.pid)
+    memory.start()
+    assert process.wait() == 0
+    return {"seconds": time.monotonic() - began, "rss_mb": memory.rss / 1e6}
+
+
 def by_itself(seconds: float) -> Part:
     """What does not depend on the length."""
     with brokers.running("4.3") as broker, tempfile.TemporaryDirectory(prefix="dlx-router-bench-") as name:
@@ -84,25 +107,29 @@ def by_itself(seconds: float) -> Part:
         }
 
 
-def medians(rounds: Iterable[Part]) -> Part:
-    """Of each number."""
-    every = list(rounds)
-    return {
-        part: {name: statistics.median(one[part][name] for one in every) for name in every[0][part]}
-        for part in every[0]
-    }
+def put_together(rounds: Sequence[Part], how: Callable[[list[float]], Any]) -> dict[str, dict[str, Any]]:
+    """Each number of all rounds."""
+    first = rounds[0]
+    return {part: {name: how([one[part][name] for one in rounds]) for name in first[part]} for part in first}
+
+
+def spread(numbers: list[float]) -> list[float]:
+    """The least and the most."""
+    return [min(numbers), max(numbers)]
 
 
 def measured(given: argparse.Namespace) -> dict[str, Any]:
     """All rounds; what is known so far is on the disk after each."""
     alone: list[Part] = []
     sizes: dict[int, list[Part]] = {events: [] for events in given.events}
-    found = {"machine": machine(), "rounds": given.rounds, "command": " ".join(sys.argv[1:])}
+    found: dict[str, Any] = {"machine": machine(), "rounds": given.rounds, "command": " ".join(sys.argv[1:])}
     for _ in range(given.rounds):
         alone.append(by_itself(given.seconds))
         for events, parts in sizes.items():
             parts.append(one_size(events))
-        found["summary"] = {"by_itself": medians(alone), **{str(size): medians(parts) for size, parts in sizes.items()}}
+        every = {"by_itself": alone, **{str(size): parts for size, parts in sizes.items()}}
+        found["summary"] = {name: put_together(parts, statistics.median) for name, parts in every.items()}
+        found["spread"] = {name: put_together(parts, spread) for name, parts in every.items()}
         text = json.dumps({**found, "by_itself": alone, "sizes": sizes}, indent=1)
         (BUILD / "bench-pipeline.json").write_text(text, encoding="utf-8")
     return found
@@ -118,7 +145,7 @@ def main() -> int:
     parser.add_argument(
         "--events", type=_lengths, default=[100_000, 1_000_000, 5_000_000], help="lengths, commas between"
     )
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=30, help="of the freshness measurement")
     parser.add_argument("--page", type=Path, default=BUILD / "bench-pipeline.md", help="where the page goes")
     parser.add_argument("--reads", type=Path, help=argparse.SUPPRESS)

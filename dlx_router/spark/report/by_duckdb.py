@@ -1,0 +1,179 @@
+"""What the report shows, out of an archive of this machine: by DuckDB, without Java. `by_spark` says the same."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from dlx_router.core.signature import Signature
+from dlx_router.spark.advice import sql as advice_sql
+from dlx_router.spark.advice.judge import Known, QueueAdvice, advise
+from dlx_router.spark.analyses import sql
+from dlx_router.spark.archive.files import ArchiveError
+from dlx_router.spark.duckdb_session import database_error, in_a_line
+from dlx_router.spark.report.data import MOST_BUCKETS, MOST_ROWS, NOTHING, Objective, ReportData, Rows, bucket_ms
+from dlx_router.spark.tables.database import writable
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_BEST: Final = (Signature.OK, Signature.UNKNOWN, Signature.NONE)  # as advice.query has it
+Quiet = Sequence[tuple[str, str, str | None, int]]  # vhost, failed queue, reason, ms
+
+
+class Times(NamedTuple):
+    """Since when and until when events were decided, ms since 1970; None: all."""
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def where(self) -> str:
+        """As a condition."""
+        ends = ((">=", self.since_ms), ("<", self.until_ms))
+        return " AND ".join(["true", *(f"ts_ms {sign} {ms:d}" for sign, ms in ends if ms is not None)])
+
+
+ALL: Final = Times()
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Those of the time that was asked for. Every method may raise ArchiveError."""
+
+    _database: "DuckDBPyConnection"
+    complete_ms: int
+    """Until when they tell everything."""
+
+    def places(self) -> list[tuple[str, str, str | None]]:
+        """Vhost, failed queue and reason of every one that has a queue, sorted."""
+        return self._asked(
+            "SELECT DISTINCT vhost, failed_queue, reason FROM report_events WHERE failed_queue IS NOT NULL ORDER BY ALL"
+        )
+
+    def vhosts(self) -> list[str]:
+        """Of all of them, sorted."""
+        return [
+            row[0]
+            for row in self._asked("SELECT DISTINCT vhost FROM report_events WHERE vhost IS NOT NULL ORDER BY ALL")
+        ]
+
+    def gathered(
+        self, *, title: str, objective: Objective | None = None, quiet: Quiet | None = None, known: Known | None = None
+    ) -> ReportData:
+        """All rows. `quiet`, `known`: as for `by_spark.gather`. ValueError where there is no event at all."""
+        objective = objective or Objective()
+        first_ms, last_ms = self._asked("SELECT min(ts_ms), max(ts_ms) FROM report_events WHERE id IS NOT NULL")[0]
+        if first_ms is None:
+            raise ValueError(NOTHING)
+        self._prepare(quiet)
+        step_ms = bucket_ms(first_ms, last_ms)
+        return ReportData(
+            title=title,
+            made_at=datetime.now(UTC),
+            first_ms=first_ms,
+            complete_ms=self.complete_ms,
+            last_ms=last_ms,
+            bucket_ms=step_ms,
+            objective=objective,
+            kinds=self._counts("kind", ""),
+            recovery=sql.rated(self._rows(sql.RECOVERY), "recovered_share", "recovered"),
+            advice=self._advice(known),
+            efficacy=sql.rated(self._rows(sql.EFFICACY), "recovered_share", "recovered", "tried"),
+            trends=self._rows(sql.trends(step_ms), MOST_BUCKETS),
+            groups=[row | {"sample_ids": [*dict.fromkeys(row["sample_ids"])]} for row in self._rows(sql.GROUPS)],
+            slo=self._slo(objective),
+            poison=self._rows(sql.POISON),
+            redrives=sql.rated(self._rows(sql.REDRIVES), "recovered_share", "recovered"),
+            signatures=self._counts("signature", Signature.NONE),
+            gaps=self._asked("SELECT coalesce(sum(events), 0)::BIGINT FROM report_events WHERE kind = 'gap'")[0][0],
+        )
+
+    def _prepare(self, quiet: Quiet | None) -> None:
+        """The tables that the analyses ask."""
+        self._make("quiet", sql.OBSERVED_QUIET)
+        if quiet is not None:
+            self._asked("DELETE FROM quiet")
+        if quiet:
+            self._database.executemany("INSERT INTO quiet VALUES (?, ?, ?, ?)", quiet)
+        self._make("tries", sql.tries("letter_events", self.complete_ms))
+        self._make("fates", sql.fates(self.complete_ms))
+
+    def _slo(self, objective: Objective) -> Rows:
+        rows = sql.rated(self._rows(sql.slo(objective.within_ms)), "good_share", "good")
+        return [row | _burn(row, objective) for row in rows]
+
+    def _advice(self, known: Known | None) -> list[QueueAdvice]:
+        """Of the best signed events; `tries` is of all, which mostly are as well signed."""
+        counts = self._counts("signature", Signature.UNKNOWN)
+        believed = next((best.value for best in _BEST if best.value in counts), "")
+        events, tries = "letter_events", "tries"
+        if {*counts} != {believed}:
+            events, tries = "believed", "believed_tries"
+            self._make(
+                events,
+                f"SELECT * FROM letter_events WHERE coalesce(signature::VARCHAR, '{Signature.UNKNOWN}') = '{believed}'",
+            )
+            self._make(tries, sql.tries(events, self.complete_ms))
+        self._make("placed", advice_sql.PLACED.format(tries=tries))
+        self._make("given", advice_sql.GIVEN.format(tries=tries))
+        return advise(advice_sql.evidence(self._asked, events), known)
+
+    def _counts(self, column: str, unknown: str) -> dict[str, int]:
+        """Events by what the column says."""
+        value = f"coalesce({column}::VARCHAR, '{unknown}')"
+        return dict(self._asked(f"SELECT {value} AS value, count(*) FROM report_events GROUP BY value"))
+
+    def _make(self, name: str, query: str) -> None:
+        self._asked(f"CREATE TEMP TABLE {name} AS {query}")
+
+    def _rows(self, query: str, most: int = MOST_ROWS) -> Rows:
+        answer = self._database.execute(f"{query} LIMIT {most}")
+        names = [column[0] for column in answer.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+
+    def _asked(self, query: str) -> list[tuple[Any, ...]]:
+        return self._database.execute(query).fetchall()
+
+
+def _burn(row: dict[str, Any], objective: Objective) -> dict[str, Any]:
+    """How fast the error budget is used up."""
+    closed = row["letters"] - row["open"]
+    burn = row["bad"] / closed / (1 - objective.share) if closed else None
+    return {"objective": objective.share, "within_ms": objective.within_ms, "burn": burn}
+
+
+@contextmanager
+def opened(root: Path | str, times: Times = ALL) -> Iterator[Events]:
+    """The events of this archive and time. ArchiveError where it cannot be read, OptionError without DuckDB."""
+    since = "" if times.since_ms is None else datetime.fromtimestamp(times.since_ms / 1000, UTC).date().isoformat()
+    with writable(root, since=since) as database:
+        try:
+            complete_ms = _complete_ms(database, times)
+            _load(database, times)
+            yield Events(database, complete_ms)
+        except database_error() as error:
+            raise ArchiveError(f"{root}: {in_a_line(error)}") from None
+
+
+def _complete_ms(database: "DuckDBPyConnection", times: Times) -> int:
+    """Until when the archive surely tells everything: the newest ingest; not beyond the time that was asked for."""
+    since = times._replace(until_ms=None).where()  # what came later may have been ingested long after
+    query = f"SELECT coalesce(max(epoch_ms(ingest_ts)), 0) FROM raw_events WHERE {since}"
+    (newest,) = database.execute(query).fetchone() or (0,)
+    return int(newest) if times.until_ms is None else min(times.until_ms, int(newest))
+
+
+def _load(database: "DuckDBPyConnection", times: Times) -> None:
+    """The table `report_events`, and the view `letter_events` of it."""
+    for name in sql.NAMED:
+        database.execute(
+            f"CREATE TYPE {name}_name AS ENUM (SELECT DISTINCT {name} FROM raw_events WHERE {times.where()}"
+            f" AND {name} IS NOT NULL ORDER BY {name})"
+        )
+    named = ", ".join(f"{name}::{name}_name AS {name}" for name in sql.NAMED)
+    database.execute(
+        f"CREATE TEMP TABLE report_events AS SELECT * REPLACE ({named}) FROM ({sql.EVENTS} WHERE {times.where()})"
+    )
+    database.execute(f"CREATE TEMP VIEW letter_events AS {sql.LETTER_EVENTS}")

@@ -1,0 +1,162 @@
+"""The report by DuckDB says what the report by Spark says, of a week and of journals that chance wrote."""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from dlx_router.core.recovered import DEATHS
+from dlx_router.journal.fields import KINDS
+from dlx_router.spark.advice.evidence import EDGES_MS, bucket
+from dlx_router.spark.advice.proposal import known_of
+from dlx_router.spark.advice.sql import bucket_sql
+from dlx_router.spark.archive.compact import Rules, compact
+from dlx_router.spark.archive.reading import read
+from dlx_router.spark.backtest.places import windows
+from dlx_router.spark.backtest.replay import files_of, judge_of
+from dlx_router.spark.recovery_windows import quiet_of
+from dlx_router.spark.report import by_duckdb, by_spark
+from dlx_router.spark.report.by_duckdb import Times
+from dlx_router.spark.report.data import NOTHING, ReportData
+from tests.spark.rows import AS_OF_MS
+from tests.spark.test_compact import Book
+from tools.pipeline import week
+from tools.pipeline.week import MONDAY_MS
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+HOUR_MS = 3_600_000
+FREE = {"made_at"}  # when it was made
+ROWS = {
+    "recovery": (),
+    "efficacy": (),
+    "slo": (),
+    "poison": (),
+    "redrives": (),
+    "trends": (),
+    "groups": ("sample_ids",),
+}
+Make = Callable[[random.Random, int, int], dict[str, Any]]
+
+
+def compared(data: ReportData) -> dict[str, Any]:
+    """Everything but what may differ: samples of letters that died in one millisecond, the order of equal rows."""
+    found = {field.name: getattr(data, field.name) for field in fields(data) if field.name not in FREE}
+    for name, left_out in ROWS.items():
+        rows = [{key: row[key] for key in sorted(row) if key not in left_out} for row in found[name]]
+        found[name] = sorted(map(_rounded, rows), key=repr)
+    return found | {"advice": sorted(found["advice"], key=repr)}
+
+
+def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+    """Percentiles are put together of two numbers: the last digit may differ, and with it what is cut off."""
+    every = {key: round(value, 9) if isinstance(value, float) else value for key, value in row.items()}
+    return {key: value // 2 if value and key.endswith(("p95_ms", "p99_ms")) else value for key, value in every.items()}
+
+
+def by_both(book: Book, **how: Any) -> list[dict[str, Any]]:
+    """What either says of the whole archive."""
+    events = read(book.spark, book.archive.root).cache()
+    as_of_ms = int(events.selectExpr("unix_millis(max(ingest_ts))").collect()[0][0])
+    said = by_spark.gather(events, title="t", as_of_ms=as_of_ms, **how)
+    events.unpersist()
+    with by_duckdb.opened(book.archive.root) as opened:
+        return [compared(said), compared(opened.gathered(title="t"))]
+
+
+def invented(rng: random.Random, letter: int, at: int) -> dict[str, Any]:
+    """An event that might be of any router, or of nobody."""
+    kind = rng.choice([*DEATHS, *DEATHS, "retried", "retried", "redriven", *sorted(KINDS)])
+    ts_ms = MONDAY_MS + at * 7919 + letter * rng.choice([60_000, 3_600_000])
+    identity = f"{letter:032x}"
+    return {
+        "v": 1, "event_id": f"{identity}-{at:016x}", "id": identity, "kind": kind, "router_id": "r",
+        "vhost": ["/", "shop"][letter % 2], "failed_queue": f"queue.{letter % 3}", "ts_ms": ts_ms,
+        "reason": rng.choice(["rejected", "expired", None]), "attempts": rng.choice([0, 1, 2, 3, None]),
+        "redrives": rng.choice([0, 0, 0, 1]), "first_death_ms": MONDAY_MS,
+        "due_ms": rng.choice([None, ts_ms, ts_ms + 5_000, ts_ms + HOUR_MS, 10**18]),
+        "redrive_id": rng.choice([None, None, f"r-{letter % 4}"]), "observed": rng.choice([None, None, None, True]),
+        "body_sha256": rng.choice([None, f"{letter % 5:064x}"]),
+        "error": rng.choice([None, {"type": "E", "message": f"order {letter}"}, {"type": "F", "message": "x"}]),
+    }  # fmt: skip
+
+
+def journal(seed: int) -> list[bytes]:
+    """Some letters with some events each, in any order, and a gap."""
+    rng = random.Random(seed)
+    rows = [invented(rng, letter, at) for letter in range(80) for at in range(rng.randrange(1, 12))]
+    rows.append(
+        {"v": 1, "event_id": "gap", "kind": "gap", "router_id": "r", "vhost": "/", "ts_ms": MONDAY_MS, "events": 7}
+    )
+    rng.shuffle(rows)
+    return [
+        json.dumps({key: value for key, value in row.items() if value is not None}).encode() + b"\n" for row in rows
+    ]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_both_say_the_same_of_a_journal_that_chance_wrote(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    book, lines = Book(spark, tmp_path / "archive"), journal(seed)
+    book.put(*lines[: len(lines) // 2], *lines[:20])
+    book.put(*lines[len(lines) // 3 :])
+    spark_said, duckdb_said = by_both(book)
+    assert duckdb_said == spark_said
+    assert duckdb_said["poison"]
+    assert duckdb_said["redrives"]
+    assert duckdb_said["gaps"] == 7
+
+
+def test_both_say_the_same_of_a_week_by_its_policies_before_and_after_it_is_compacted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    book, lines = Book(spark, tmp_path / "archive"), [*week.week(400, 5).journal()]
+    book.put(*lines[: len(lines) // 2])
+    book.put(*lines[len(lines) // 3 :])
+    judge = judge_of(files_of(week.NOW), "dlx-router")
+    known = partial(known_of, judge)
+    for _ in range(2):
+        events = read(spark, book.archive.root)
+        said = by_spark.gather(events, title="t", as_of_ms=AS_OF_MS, quiet=quiet_of(events, judge), known=known)
+        with by_duckdb.opened(book.archive.root, Times(None, AS_OF_MS)) as opened:
+            quiet = windows(opened.places(), judge)
+            assert compared(opened.gathered(title="t", quiet=quiet, known=known)) == compared(said)
+        compact(spark, book.archive.root, Rules())
+
+
+def test_only_events_of_the_time_that_is_asked_for_are_looked_at(spark: SparkSession, tmp_path: Path) -> None:
+    book = Book(spark, tmp_path / "archive")
+    book.put(*week.week(100, 5).journal())
+    since, until = MONDAY_MS + 30 * HOUR_MS, MONDAY_MS + 90 * HOUR_MS
+    events = read(spark, book.archive.root).where(f"ts_ms >= {since} and ts_ms < {until}")
+    said = by_spark.gather(events, title="t", as_of_ms=until)
+    with by_duckdb.opened(book.archive.root, Times(since, until)) as opened:
+        found = opened.gathered(title="t")
+    assert compared(found) == compared(said)
+    assert since <= found.first_ms <= found.last_ms < until
+    with by_duckdb.opened(book.archive.root, Times(until, since)) as opened, pytest.raises(ValueError, match=NOTHING):
+        opened.gathered(title="t")
+
+
+def bucketed(times: Sequence[int]) -> list[int]:
+    """By SQL."""
+    with duckdb.connect() as database:
+        rows = database.execute(f"SELECT {bucket_sql('ms')} FROM (SELECT unnest(?) AS ms)", [[*times]]).fetchall()
+    return [row[0] for row in rows]
+
+
+def test_the_buckets_of_sql_begin_where_those_of_evidence_begin() -> None:
+    times = [edge + step for edge in EDGES_MS for step in (-1, 0, 1)] + [-5, 10**15]
+    assert bucketed(times) == [bucket(ms) for ms in times]
+
+
+@given(st.lists(st.integers(-(10**6), 10**13), min_size=1, max_size=200))
+def test_a_time_is_in_the_same_bucket_in_both(times: list[int]) -> None:
+    assert bucketed(times) == [bucket(ms) for ms in times]
