@@ -25,7 +25,7 @@ from dlx_router.index.store import Message, Store, digest
 from dlx_router.telemetry import faults
 from dlx_router.telemetry.wall_clock import wall_ms
 
-AT_ONCE: Final = 64  # messages that are taken from the stream; a message has at most 100 events
+AT_ONCE: Final = 64  # messages that are taken from the stream; a message has at most 500 events
 ENOUGH_BYTES: Final = 1 << 20  # of messages, and a transaction begins; compressed, some 5,000 to 15,000 events
 GATHER_S: Final = 0.5  # from one transaction to the next where fewer come: a few large ones cost less than many small
 SAY_S: Final = 0.5

@@ -8,7 +8,7 @@ from dlx_router.journal import fields, packing
 from dlx_router.journal.entry import Entry, Shared, line_of
 from dlx_router.journal.reading import lines_of
 
-MAX_EVENTS: Final = 100
+MAX_EVENTS: Final = 500
 MAX_BYTES: Final = 262_144
 
 

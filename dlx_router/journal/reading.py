@@ -13,7 +13,7 @@ from dlx_router.journal.fields import LINES, ROWS
 from dlx_router.journal.packing import MAGIC, FormatError, unpacked
 from dlx_router.journal.strict_json import decoded
 
-MAX_LINES: Final = 10_000  # of a message in format 2; a router writes at most 100 events
+MAX_LINES: Final = 10_000  # of a message in format 2; a router writes at most 500 events
 MAX_TOLD_BYTES: Final = 64 << 20  # of its events, each written out: a short row may share a long line
 _WHOLE: Final = b'"event_id":'  # in a line that may be a whole event; in text the quotes would be escaped
 _NUMBERS: Final = 1 << 62  # of a row are smaller: 64 bits have room for the sum of two

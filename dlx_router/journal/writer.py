@@ -21,6 +21,7 @@ from dlx_router.journal import events, packing
 from dlx_router.journal.batch import Batch, settled
 from dlx_router.journal.entry import Entry
 from dlx_router.journal.fields import LINES, MEDIA_TYPE, ROWS
+from dlx_router.journal.gathering import Gathering
 from dlx_router.journal.mode import Mode
 from dlx_router.journal.packing import FormatError
 from dlx_router.journal.reading import is_plain, lines
@@ -32,7 +33,6 @@ from dlx_router.telemetry.wall_clock import wall_ms
 
 SPOOL_BYTES: Final = 16 << 20
 WINDOW: Final = 128  # at 256 unconfirmed messages of a stream the broker stops reading the whole connection
-GATHER_S: Final = 0.002
 CHECK_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 5.0
 _RETRIED: Final = (LinkError, ChannelClosed, TopologyError, TimeoutError, OSError)
@@ -53,6 +53,7 @@ class Journal:
         confirm_timeout_s: float = 30.0,
         spool_bytes: int = SPOOL_BYTES,
         message_format: int = ROWS,
+        prefetch: int = 1000,
     ) -> None:
         self.mode = mode
         self._format = message_format
@@ -79,7 +80,8 @@ class Journal:
         self._publisher: Publisher[Batch] | None = None
         self.is_working = False  # as far as is known
         self.needs_own_link = False  # the broker closes connections that publish to the stream
-        self._moved_s = self._flushed_s = 0.0
+        self._moved_s = 0.0
+        self._gathering = Gathering(prefetch)
         self._broken = asyncio.Event()
         self._idle: asyncio.Future[None] | None = None
 
@@ -153,7 +155,7 @@ class Journal:
     def _flush_soon(self) -> None:
         """At once where little happens; else a moment after the last, so that batches are worth a message."""
         loop = asyncio.get_running_loop()
-        wait = self._flushed_s + GATHER_S - loop.time()
+        wait = self._gathering.wait_s(loop.time())
         if wait > 0:
             loop.call_later(wait, self._in_time)
         else:
@@ -170,7 +172,7 @@ class Journal:
         batch, self._current = self._current, None
         if batch is None:
             return
-        self._flushed_s = asyncio.get_running_loop().time()
+        self._gathering.gone(batch.events, asyncio.get_running_loop().time())
         batch.close()
         self._waiting.add(batch)
         if self._has_room and not len(self._spool):

@@ -330,6 +330,7 @@ class App:
                 readiness=self.readiness,
                 on_lost=self._journal_lost,
                 confirm_timeout_s=settings.confirm_timeout_ms / 1000,
+                prefetch=settings.prefetch,
             ),
         )
 

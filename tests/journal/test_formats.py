@@ -124,7 +124,9 @@ def test_a_mark_is_an_empty_message_still() -> None:
 def test_a_batch_ends_where_it_ended_before() -> None:
     batch = Batch(1, fields.ROWS)
     large: dict[str, Any] = {"extra": f'"body_mode":"inline","body":"{"x" * (MAX_BYTES // 2)}"'}
-    entries = [fragments(one, ruling).entry(one.id, now_ms, **own) for one, ruling, now_ms, own in some(200)]
+    entries = [
+        fragments(one, ruling).entry(one.id, now_ms, **own) for one, ruling, now_ms, own in some(MAX_EVENTS + 100)
+    ]
     assert sum(batch.add(one) for one in entries) == MAX_EVENTS
     batch = Batch(1, fields.ROWS)
     one, ruling, now_ms, own = some(1)[0]

@@ -71,11 +71,11 @@ async def test_events_come_as_lines_of_few_messages(vhost: Vhost, desk: MakeDesk
     one = desk()
     async with one.session():
         await working(one)
-        one.tell_all(range(1, 251))
-        await soon(lambda: one.settled == [*range(1, 251)])
+        one.tell_all(range(1, 1251))
+        await soon(lambda: one.settled == [*range(1, 1251)])
     found = await asyncio.to_thread(stream.batches, vhost.amqp_url)
-    assert [len(events) for _, events in found] == [1, 100, 100, 50]
-    assert [event["digest"]["size"] for _, events in found for event in events] == [*range(251)]
+    assert [len(events) for _, events in found] == [1, 500, 500, 250]
+    assert [event["digest"]["size"] for _, events in found for event in events] == [*range(1251)]
 
 
 @pytest.mark.usefixtures("newest")

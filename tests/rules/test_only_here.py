@@ -72,7 +72,7 @@ ONLY: Final[dict[str, tuple[str, Where, set[str]]]] = {
         _imports("opentelemetry", at_the_top=True),
         {"telemetry/outbox.py"},
     ),
-    "the report runs Spark": ("dlx_router/spark/report", _imports("pyspark"), {"spark/report/data.py"}),
+    "the report runs Spark": ("dlx_router/spark/report", _imports("pyspark"), {"spark/report/by_spark.py"}),
     "a Spark session is made": (
         "dlx_router",
         lambda one: any(called(call).endswith(".getOrCreate") for call in one.calls()),
