@@ -28,6 +28,7 @@ AGAIN: Final = "amqp_shovel_again"  # the same as amqp_shovel: what lies between
 ROUTERS: Final = (ROUTER, SILENT, REQUIRED, PAIR)
 NAMES: Final = (ROUTER, SHOVEL, AGAIN, RELAY, LOCAL, SILENT, REQUIRED, PAIR)
 INBOX: Final = "dlx-router.inbox"
+JOURNAL: Final = "dlx-router.journal"
 SOURCE: Final = "bench.source"
 INPUT: Final = "bench.in"
 EXCHANGE: Final = "bench.dlx"

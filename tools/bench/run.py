@@ -53,6 +53,7 @@ _NOTES: Final = (
     "ratio_of_shovel_to_itself: the same contestant twice in a round; what another ratio differs by less is noise.",
     "summary is the worst cell: the lowest ratio, the highest CPU and memory; 1 KiB cells except large_*.",
     "In quorum cells every contestant reads dlx-router.inbox; in classic cells a classic queue it attends.",
+    "Each run begins without a journal: a router that starts reads it for open tasks, and would read that of all runs.",
     "Speed and CPU: from the first reading of the target over 5 % to the first over 95 %; startup never counts.",
     "cpu_us_per_message: user and system time of the contestant's processes; broker_cpu_us_per_message: the broker's.",
     "The shovels run inside the broker: their CPU is the broker's.",

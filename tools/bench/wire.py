@@ -65,8 +65,12 @@ class Wire:
 
     def queue(self, name: str, arguments: dict[str, Any]) -> None:
         """A new, empty, durable queue of this name is there; an earlier one is gone."""
-        self._ask(commands.Queue.Delete(queue=name), commands.Queue.DeleteOk)
+        self.delete(name)
         self._ask(commands.Queue.Declare(queue=name, durable=True, arguments=arguments), commands.Queue.DeclareOk)
+
+    def delete(self, queue: str) -> None:
+        """No queue has this name."""
+        self._ask(commands.Queue.Delete(queue=queue), commands.Queue.DeleteOk)
 
     def bind(self, queue: str, exchange: str, key: str) -> None:
         """The binding is there."""

@@ -59,7 +59,7 @@ def _letters(events: DataFrame, tried: DataFrame, *, with_traits: bool) -> DataF
 
     A letter is of the reason that it failed for first.
     """
-    retried = tried.where((f.col("kind") == "retried") & (f.col("redrives") == 0))
+    retried = tried.where(_is_first_stay())
     begun = retried.groupBy(*KEY).agg(
         f.min("decided_ms").alias("begun_ms"), f.min_by("reason", "decided_ms").alias("reason")
     )
@@ -81,6 +81,12 @@ def _letters(events: DataFrame, tried: DataFrame, *, with_traits: bool) -> DataF
     return known
 
 
+def _is_first_stay() -> Column:
+    """A wait before any redrive; of an event that somebody else wrote, reason and attempts may be missing."""
+    known = f.col("reason").isNotNull() & f.col("attempts").isNotNull()
+    return (f.col("kind") == "retried") & (f.col("redrives") == 0) & known
+
+
 def _seen(events: DataFrame) -> DataFrame:
     """What a condition saw of each letter when it failed first, and the group that it failed in."""
     newest = f.get("deaths", f.lit(0))
@@ -91,7 +97,7 @@ def _seen(events: DataFrame) -> DataFrame:
         f.coalesce("props.content_type", f.lit("")).alias("content_type"),
         f.col("fingerprint"),
     )
-    retried = events.where((f.col("kind") == "retried") & (f.col("redrives") == 0))
+    retried = events.where(_is_first_stay())
     return retried.groupBy(*KEY).agg(f.min_by(first, "ts_ms").alias("seen")).select(*KEY, "seen.*")
 
 
@@ -123,7 +129,7 @@ def _episode() -> Column:
 def _rows(given: DataFrame) -> DataFrame:
     """Closed deliveries of first stays, by attempt and times."""
     own = Window.partitionBy(*KEY).orderBy("decided_ms", "attempts")
-    stays = given.where((f.col("kind") == "retried") & (f.col("redrives") == 0))
+    stays = given.where(_is_first_stay())
     closed = f.col("outcome").isin("recovered", "failed")
     followed = stays.withColumn("followed", f.coalesce(f.lead(closed).over(own), f.lit(0) == 1)).where(closed)
     failed = f.col("outcome") == "failed"

@@ -14,7 +14,7 @@ from dlx_router.spark.analyses.sql import GAP_MS
 Ask = Callable[[str], Sequence[tuple[Any, ...]]]
 _QUEUE: Final = "vhost, failed_queue, reason"
 _MINUTE_MS: Final = 60_000
-_FIRST_STAYS: Final = "kind = 'retried' AND redrives = 0"
+_FIRST_STAYS: Final = "kind = 'retried' AND redrives = 0 AND reason IS NOT NULL AND attempts IS NOT NULL"
 _LARGE: Final = f"episode_letters >= {LETTERS}"
 _EPISODE: Final = f"CASE WHEN {_LARGE} THEN episode_ms END"
 _CLOSED: Final = "outcome IN ('recovered', 'failed')"
