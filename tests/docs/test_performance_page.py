@@ -58,7 +58,7 @@ def test_goals_are_said_to_be_reached_only_where_they_are() -> None:
     (cpu,) = [line for line in lines if "CPU of the router for a letter" in line]
     assert (shovel.split("|")[2:5], cpu.split("|")[2:5]) == (
         [" 1.333 ", " ≥ 1.2 ", " reached "],
-        [" 31 ", " ≤ 25 ", " **not reached** "],
+        [" 31 ", " ≤ 20 ", " **not reached** "],
     )
 
 
