@@ -17,12 +17,15 @@ ifneq ($(KEEP),)
 demo_options += --keep
 endif
 
+# so many times the examples of the laws; 10 and more: for a night
+THOROUGH ?= 3
+
 ifdef ALL
 versions := 3.10 4.0 4.3
 comma    := ,
 none     :=
 space    := $(none) $(none)
-named    := DLX_ROUTER_TEST_THOROUGH=1 DLX_ROUTER_TEST_BROKERS=$(subst $(space),$(comma),$(versions))
+named    := DLX_ROUTER_TEST_THOROUGH=$(THOROUGH) DLX_ROUTER_TEST_BROKERS=$(subst $(space),$(comma),$(versions))
 else
 versions := any
 quick    := -m "not slow and not long and not measure and not clients and not image"

@@ -24,7 +24,7 @@ from dlx_router.core.publication import Content
 from dlx_router.core.record import Record
 from dlx_router.core.template import parse
 
-THOROUGH = 10 if os.environ.get("DLX_ROUTER_TEST_THOROUGH") else 1  # so many times the examples: `make test ALL=1`
+THOROUGH = int(os.environ.get("DLX_ROUTER_TEST_THOROUGH") or 1)  # so many times the examples; `make test ALL=1`: 3
 law = settings(
     max_examples=12 * THOROUGH,
     deadline=None,
