@@ -121,3 +121,18 @@ def test_the_page_is_written_and_a_file_of_another_kind_is_refused(
 def test_the_page_of_this_tree_is_of_this_generator() -> None:
     ours = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     assert ours.startswith(page(told()).split("\n## ")[0].split("\n\n**")[0])
+
+
+def test_latency_is_told_beside_native_and_shovel() -> None:
+    ways = {"native": [5.0, 15.0], "shovel": [12.5, 35.0], "routed": [10.8, 24.9]}
+    late = {"native": [5.0, 15.0], "shovel": [4.5, 14.0], "routed": [11.5, 24.0]}
+    measured = {
+        "4.3": {"rate": 1000, "seconds": 60, "p50_p99_ms": ways},
+        "3.10": {"rate": 1000, "seconds": 60, "p50_p99_ms": late},
+    }
+    lines = page(told() | {"latency": measured}).splitlines()
+    rows = [line for line in lines if line.startswith(("| 3.10 | 1,000", "| 4.3 | 1,000"))]
+    assert rows == [
+        "| 3.10 | 1,000 | 5.0, 15.0 | − 0.5, − 1.0 | + 6.5, + 9.0 | ≤ 6, ≤ 15 | **not reached** |",
+        "| 4.3 | 1,000 | 5.0, 15.0 | + 7.5, + 20.0 | + 5.8, + 9.9 | ≤ 6, ≤ 15 | reached |",
+    ]

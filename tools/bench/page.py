@@ -54,6 +54,15 @@ broker of the same machine. A letter is 1 KiB, persistent, with an `x-death` of 
 headers. Every letter that comes out is counted, random ones of each run are compared in full, and a run with a letter
 missing has no speed. How to measure it on your machines: [capacity](capacity.md).
 """
+_LATENCY_GOALS: Final = (6.0, 15.0)  # p50, p99, ms
+_LATENCY: Final = """\
+From a client's reject until it has the letter from the dead-letter queue, all queues quorum, in turns of ten
+seconds (`make latency`). Of what the router adds, a shovel has as much as the second hop takes whoever makes it:
+the letter is written into one queue more and flushed to the disk, delivered, published, written and flushed again.
+What is beyond the shovel is the router's own. At this rate no timer of the router holds a copy back: it leaves in
+the turn in which its letter was read, unless 8 KiB went out within the 2 ms before; its event of the journal goes
+beside it, and the letter's ack, not its copy, waits for it.
+"""
 _READ: Final = """## How to read it
 
 * Speed is taken between the first look over 5 % and the first over 95 %, so starting is not in it. Numbers are medians
@@ -91,6 +100,8 @@ def _sections(told: Document) -> Iterator[str]:
         yield from ("## Large bodies", "", *_large(large), "")
     if pairs := [cell for cell in small if PAIR in cell and ROUTER in cell]:
         yield from ("## Two processes on one inbox", "", *_pairs(pairs), "")
+    if told.get("latency"):
+        yield from ("## Latency", "", _LATENCY, *_latency(told["latency"]), "")
     if told.get("shapes"):
         yield from ("## Backlogs and sizes", "", *_shapes(told["shapes"]), "")
 
@@ -152,6 +163,24 @@ def _times(cell: Document, name: str) -> str:
 def _with_range(cell: Document, ratio: str) -> str:
     low, high = cell[f"{ratio}_range"]
     return f"{cell[ratio]:.2f} × ({low:.2f} … {high:.2f})"
+
+
+def _latency(versions: Document) -> Iterator[str]:
+    yield "| RabbitMQ | letters/s | native, p50 and p99 ms | shovel adds | the router adds | goal |  |"
+    yield "|---|---:|---:|---:|---:|---:|---|"
+    for version, measured in sorted(versions.items()):
+        (native, native_late), shovel, router = (measured["p50_p99_ms"][way] for way in ("native", "shovel", "routed"))
+        by_shovel, by_router = ((one[0] - native, one[1] - native_late) for one in (shovel, router))
+        is_reached = all(added <= goal for added, goal in zip(by_router, _LATENCY_GOALS, strict=True))
+        yield (
+            f"| {version} | {measured['rate']:,} | {native:.1f}, {native_late:.1f} | {_both(by_shovel)} "
+            f"| {_both(by_router)} | ≤ {_LATENCY_GOALS[0]:g}, ≤ {_LATENCY_GOALS[1]:g} "
+            f"| {'reached' if is_reached else '**not reached**'} |"
+        )
+
+
+def _both(added: tuple[float, float]) -> str:
+    return ", ".join(f"{'+' if ms >= 0 else '−'} {abs(ms):.1f}" for ms in added)
 
 
 def _large(cells: list[Document]) -> Iterator[str]:
@@ -254,6 +283,9 @@ def main(argv: list[str]) -> int:
     target = Path(argv[1]) if argv[1:] else ROOT / "docs" / "performance.md"
     try:
         told = json.loads(source.read_text(encoding="utf-8"))
+        latency = source.parent / "latency.json"
+        if latency.exists():
+            told["latency"] = json.loads(latency.read_text(encoding="utf-8"))
         text = page(told)
     except (OSError, ValueError, KeyError, TypeError) as error:
         print(f"{source}: not what `make bench` writes: {error!r}; run `make bench` first", file=sys.stderr)

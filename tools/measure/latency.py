@@ -1,31 +1,41 @@
-"""What the way through the router adds to a rejection: `make latency`. One client, two queues, in turn.
+"""What the way through the router adds to a rejection: `make latency` -> build/latency.json, docs/performance.md.
 
-A client of its own rejects from a queue whose dead-letter exchange is the target's (native), or the router's inbox with
-a policy that names the target's (routed), and sees the letter in the dead-letter queue, on its own clock. Turns of ten
-seconds, native and routed, so that both meet the same machine. All queues are quorum queues; dead lettering is at most
-once in both.
+A client of its own rejects letters and sees them in their dead-letter queue, on its own clock. The dead-letter
+exchange of the queue is
+  native    the target's: one hop of the broker, which any other way has too
+  shovel    that of a queue which RabbitMQ's own shovel empties into the target's: what any second hop takes
+  routed    the router's inbox, with a policy that names the target's
+Turns of ten seconds, so that all meet the same machine; the order changes. All queues are quorum queues; dead lettering
+is at most once in all.
 Exit: 0 measured · 1 a letter is missing.
 """
 
+import json
 import statistics
 import sys
 import time
-from itertools import cycle
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pika
 
+from tools.bench.contestants import Place, management
 from tools.measure.one_router import arguments, one_router
 
-WAYS: Final = ("native", "routed")
+WAYS: Final = ("native", "shovel", "routed")
 TURN_S: Final = 10
 REST_S: Final = 20
 EXCHANGE: Final = "latency.dlx"
+SHOVELLED: Final = "latency.shovelled"
+OUTPUT: Final = Path(__file__).parents[2] / "build" / "latency.json"
+_FIRST: Final = {"native": EXCHANGE, "shovel": SHOVELLED, "routed": "dlx-router.inbox"}
 _POLICY: Final = f"""\
 version: 1
 policies:
   - {{name: latency, match: "latency.#", definition: {{dead-letter-exchange: {EXCHANGE}, max-delivery-attempts: 1}}}}
 """
+_QUORUM: Final = {"x-queue-type": "quorum"}
 
 
 class Watch:
@@ -35,16 +45,17 @@ class Watch:
         self._rejected: dict[bytes, float] = {}
         self.took_ms: dict[str, list[float]] = {way: [] for way in WAYS}
         channel.exchange_declare(EXCHANGE, "direct", durable=True)
+        channel.exchange_declare(SHOVELLED, "fanout", durable=True)
+        channel.queue_declare(SHOVELLED, durable=True, arguments=_QUORUM)
+        channel.queue_bind(SHOVELLED, SHOVELLED, "")
         channel.basic_qos(prefetch_count=500)
         for way in WAYS:
             self._declare(channel, way)
 
     def _declare(self, channel: Any, way: str) -> None:  # noqa: ANN401 - pika's
         work, dead = f"latency.{way}", f"dead.{way}"
-        exchange = EXCHANGE if way == "native" else "dlx-router.inbox"
-        quorum = {"x-queue-type": "quorum"}
-        channel.queue_declare(work, durable=True, arguments={**quorum, "x-dead-letter-exchange": exchange})
-        channel.queue_declare(dead, durable=True, arguments=quorum)
+        channel.queue_declare(work, durable=True, arguments={**_QUORUM, "x-dead-letter-exchange": _FIRST[way]})
+        channel.queue_declare(dead, durable=True, arguments=_QUORUM)
         channel.queue_bind(dead, EXCHANGE, work)
         channel.basic_consume(work, self._reject)
         channel.basic_consume(dead, lambda *given: self._arrived(way, *given))
@@ -58,16 +69,17 @@ class Watch:
         channel.basic_ack(method.delivery_tag)
 
     @property
-    def seen(self) -> int:
-        """How many letters have arrived."""
+    def arrived(self) -> int:
+        """How many letters have."""
         return sum(map(len, self.took_ms.values()))
 
 
-def measure(url: str, rate: int, seconds: int) -> dict[str, list[float]]:
+def measure(place: Place, rate: int, seconds: int) -> dict[str, list[float]]:
     """Milliseconds from rejection to arrival, sorted, of each letter of each way; `seconds` of each."""
-    connection = pika.BlockingConnection(pika.URLParameters(url))
+    connection = pika.BlockingConnection(pika.URLParameters(place.amqp_url))
     channel = connection.channel()
     watch, sent = Watch(channel), 0
+    _start_shovel(place)
     for way in _turns(seconds):
         began, first = time.monotonic(), sent
         while sent - first < rate * TURN_S:
@@ -80,17 +92,36 @@ def measure(url: str, rate: int, seconds: int) -> dict[str, list[float]]:
     return {way: sorted(took) for way, took in watch.took_ms.items()}
 
 
-def _turns(seconds: int) -> list[str]:
-    """Native first, then routed, and so on: `seconds` of each."""
-    return [way for way, _ in zip(cycle(WAYS), range(2 * max(1, seconds // TURN_S)), strict=False)]
+def _start_shovel(place: Place) -> None:
+    """As in the benchmark: over TCP, on-confirm; it may begin a moment later."""
+    value = {
+        "src-protocol": "amqp091", "src-uri": place.shovel_url, "src-queue": SHOVELLED, "src-prefetch-count": 1000,
+        "dest-protocol": "amqp091", "dest-uri": place.shovel_url, "dest-exchange": EXCHANGE, "ack-mode": "on-confirm",
+    }  # fmt: skip
+    management(place.management_url, "PUT", "/api/parameters/shovel/%2F/latency", {"value": value})
+    time.sleep(2)
+
+
+def _turns(seconds: int) -> Iterator[str]:
+    """Each way for `seconds`, in turns; every other round the other way about."""
+    for number in range(max(1, seconds // TURN_S)):
+        yield from WAYS if number % 2 == 0 else reversed(WAYS)
 
 
 def _all_there(connection: Any, watch: Watch, sent: int) -> None:  # noqa: ANN401 - pika's
     deadline = time.monotonic() + REST_S
-    while watch.seen < sent:
+    while watch.arrived < sent:
         if time.monotonic() > deadline:
-            raise SystemExit(f"only {watch.seen} of {sent} letters arrived")
+            raise SystemExit(f"only {watch.arrived} of {sent} letters arrived")
         connection.process_data_events(0.001)
+
+
+def keep(version: str, rate: int, seconds: int, ways: dict[str, tuple[float, float]]) -> None:
+    """In OUTPUT, beside what was measured on other versions."""
+    known = json.loads(OUTPUT.read_text(encoding="utf-8")) if OUTPUT.exists() else {}
+    known[version] = {"rate": rate, "seconds": seconds, "p50_p99_ms": ways}
+    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+    OUTPUT.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> int:
@@ -99,14 +130,15 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=1000)
     parser.add_argument("--seconds", type=int, default=60, help="of each way (60)")
     given = parser.parse_args()
-    with one_router(given, _POLICY) as (url, _):
-        took_ms = measure(url, given.rate, given.seconds)
+    with one_router(given, _POLICY) as (place, _):
+        took_ms = measure(place, given.rate, given.seconds)
+    ways = {way: (round(statistics.median(ms), 2), round(ms[int(len(ms) * 0.99)], 2)) for way, ms in took_ms.items()}
     print(f"RabbitMQ {given.version}, {given.rate}/s for {given.seconds} s of each, reject → dead-letter queue:")
-    found = {way: (statistics.median(ms), ms[int(len(ms) * 0.99)]) for way, ms in took_ms.items()}
-    for way, (median, p99) in found.items():
-        print(f"  {way}: {len(took_ms[way])} letters, p50 {median:.1f} ms, p99 {p99:.1f} ms")
-    native, routed = (found[way] for way in WAYS)
-    print(f"  routed minus native: p50 {routed[0] - native[0]:.1f} ms, p99 {routed[1] - native[1]:.1f} ms")
+    native = ways["native"]
+    for way, (median, p99) in ways.items():
+        more = "" if way == "native" else f"; native + {median - native[0]:.1f} and + {p99 - native[1]:.1f} ms"
+        print(f"  {way}: {len(took_ms[way])} letters, p50 {median:.1f} ms, p99 {p99:.1f} ms{more}")
+    keep(given.version, given.rate, given.seconds, ways)
     return 0
 
 

@@ -22,17 +22,17 @@ def arguments(about: str | None) -> argparse.ArgumentParser:
 @contextmanager
 def one_router(
     given: argparse.Namespace, policies: str, config: Mapping[str, str] | None = None
-) -> Iterator[tuple[str, Process]]:
-    """The URL of a private broker and a router that is ready, as `arguments` says; both are gone after the block."""
+) -> Iterator[tuple[Place, Process]]:
+    """A private broker and a router that is ready, as `arguments` says; both are gone after the block."""
     with tempfile.TemporaryDirectory(prefix="dlx-router-") as folder, running(given.version, config=config) as node:
         (Path(folder) / "policies.yaml").write_text(policies, encoding="utf-8")
         url, argv = node.amqp_url, installed_router(given.router)
         environment = {"DLX_ROUTER_AMQP_URL": url, "DLX_ROUTER_HTTP_PORT": str(free_port())}
-        place = Place(url, url, "", 0, Path(folder), argv)
+        place = Place(url, url, node.management_url, 0, Path(folder), argv)
         router = Process("router", place, (*argv, "run", "--policies", folder), environment)
         router.start()
         try:
             await_ready(router)
-            yield url, router
+            yield place, router
         finally:
             router.stop()

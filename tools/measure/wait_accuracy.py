@@ -69,8 +69,8 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=1000)
     parser.add_argument("--seconds", type=int, default=30)
     given = parser.parse_args()
-    with one_router(given, _POLICY) as (url, _):
-        late = sorted(measure(url, given.rate, given.seconds))
+    with one_router(given, _POLICY) as (place, _):
+        late = sorted(measure(place.amqp_url, given.rate, given.seconds))
     p99 = late[int(len(late) * 0.99)]
     median = statistics.median(late)
     print(

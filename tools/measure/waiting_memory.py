@@ -65,8 +65,8 @@ def main() -> int:
     parser.add_argument("--step", type=int, default=100_000)
     given = parser.parse_args()
     print(f"RabbitMQ {given.version}, letters of 1 KiB:", flush=True)
-    with one_router(given, _POLICY, _CONFIG) as (url, router):
-        told = measure(url, router, given.letters, given.step)
+    with one_router(given, _POLICY, _CONFIG) as (place, router):
+        told = measure(place.amqp_url, router, given.letters, given.step)
     return int(told[-1][2] > LIMIT_MB)
 
 
