@@ -161,9 +161,9 @@ async def sure(batches: Iterable[Batch]) -> bool:
     """Whether the stream has confirmed all, once that is known of each: False where it never will."""
     every = [*batches]
     for batch in every:
-        told = asyncio.Event()
-        batch.wait_sure(asyncio.Event.set, told)
-        await told.wait()
+        known = asyncio.Event()
+        batch.wait_sure(asyncio.Event.set, known)
+        await known.wait()
     return unsure(every) is None
 
 
